@@ -1,6 +1,6 @@
-"""The command line: one module of :mod:`ragembed.cli.commands` for each command.
+"""The command line interface; :mod:`ragembed.cli.commands` has one module per command.
 
-Commands are loaded when they are called, so that ``--help`` is quick; errors are translated here, in one place.
+Commands are imported only when they are called, which keeps ``--help`` fast. Exceptions become exit statuses here.
 """
 
 from __future__ import annotations
@@ -20,38 +20,38 @@ from ragembed.errors import RagembedError
 from ragembed.version import __version__
 
 COMMANDS: Mapping[str, str] = {
-    "index": "Index files and folders, or bring a store up to date.",
-    "query": "Ask a store a question.",
-    "why-not": "Tell why a file is not among the results of a question.",
-    "status": "Show what is in a store, and what made it.",
+    "index": "Index files and folders, or update a store.",
+    "query": "Search a store.",
+    "why-not": "Explain why a file is not among the results.",
+    "status": "Show what a store contains and how it was made.",
     "files": "List the files that indexing would read.",
     "chunks": "Show how a file is split into chunks.",
     "delete": "Delete files or chunks from a store.",
-    "refit": "Fit post-processors again, or others, without the model.",
-    "tune": "Choose settings that search better, without labels.",
-    "optimize": "Join small segments and give unused space back.",
-    "verify": "Check a whole store, and rebuild what is damaged.",
-    "eval": "Measure embeddings on test collections.",
+    "refit": "Refit post-processors without encoding documents.",
+    "tune": "Find better search settings without labels.",
+    "optimize": "Merge small segments and free unused space.",
+    "verify": "Check a store for damage and repair it.",
+    "eval": "Evaluate embeddings and search on test collections.",
     "train": "Train a model on a dictionary, without labels.",
-    "reverse-dictionary": "Find the words that a description defines.",
+    "reverse-dictionary": "Find words by their definition.",
 }
-"""Each command's module below ``ragembed.cli.commands``, and its line in the help, shown without loading it."""
+"""The name of each command and its line in ``ragembed --help``, which is printed without importing the command."""
 
 ERROR_EXIT, INTERRUPTED_EXIT = 2, 130
 
 
 class CommandError(click.ClickException):
-    """An error of ragembed's, printed as one line; exit status 2."""
+    """A ragembed error: prints one line and exits with status 2."""
 
     exit_code = ERROR_EXIT
 
     def format_message(self) -> str:
-        """Return the message without what could command a terminal."""
+        """Return the message without control characters."""
         return printable(self.message)
 
 
 class LazyGroup(click.Group):
-    """A group whose commands are imported when they are called."""
+    """A group that imports each command when it is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  click's signature
         """Return the names of the commands."""
@@ -65,27 +65,27 @@ class LazyGroup(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002  as above
-        """Write the list of commands from the table."""
+        """Write the commands and their summaries without importing them."""
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command; an unknown one is an error that names those there are."""
+        """Find the command; for an unknown name, fail with the list of commands."""
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            ctx.fail(f"no command {args[0]!r}: expected one of {', '.join(COMMANDS)}")
+            ctx.fail(f"unknown command {args[0]!r}: expected one of {', '.join(COMMANDS)}")
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command, and translate errors to exit statuses."""
+        """Run the command and turn exceptions into exit statuses."""
         try:
             return super().invoke(ctx)
         except RagembedError as error:
             raise CommandError(str(error)) from error
         except BrokenPipeError:
-            # The reader of stdout has seen enough, as head does.
-            sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115  until the process ends
+            # A program such as head has closed the pipe: end without an error.
+            sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115  stays open until the process ends
             ctx.exit(0)
         except OSError as error:
             raise CommandError(f"{error.filename or 'input or output'}: {error.strerror or error}") from error
@@ -95,7 +95,7 @@ class LazyGroup(click.Group):
 
 
 def _imported(name: str) -> ModuleType:
-    """Import a module; what that leaves is not searched for garbage, which takes an eighth of a short command."""
+    """Import a module without garbage collection, which takes an eighth of the time of a short command."""
     if name in sys.modules or not gc.isenabled():
         return import_module(name)
     gc.disable()
@@ -107,15 +107,17 @@ def _imported(name: str) -> ModuleType:
     return module
 
 
-@click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(name="ragembed", cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, "-V", "--version", prog_name="ragembed")
 def main() -> None:
-    """Search your own documents by meaning: embeddings fitted to them, without training, labels or network.
+    """Search your own documents with embeddings that are fitted to them.
 
     \b
     ragembed index docs/
     ragembed query "how are stores locked?"
-    """  # noqa: D301  the escape is the character that keeps click from wrapping lines
+
+    Fitting needs no labels and no training. The first command downloads the model if it is not on this machine.
+    """  # noqa: D301  click reads the backspace character as "do not wrap"
 
 
 __all__ = ["COMMANDS", "CommandError", "main"]

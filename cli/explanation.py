@@ -1,4 +1,4 @@
-"""Printing why a result has its score: the terms of it, the words, and the text shaded by what its words contribute."""
+"""Print how a score is made up: its terms, the contribution of each word, and the text shaded by contribution."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from ragembed.indexes.search.explain import Explanation, ScorePart
 from ragembed.indexes.types import ChunkRecord
 
 WORDS = 6
-"""Words that are named."""
+"""Number of words to list."""
 
 _SHADES = (230, 222, 214)
-"""Background colours, of the 256 of a terminal, from little to much."""
+"""Background colours of the 256-colour palette, from small to large contributions."""
 _INK = 16
 _LEAST_SHADE = 0.2
 LEAST = 5e-4
-"""What is less is 0 in the figures that are shown."""
+"""Smaller values round to 0.000 in the output and are left out."""
 
 
 def explained(explanation: Explanation, place: Callable[[ChunkRecord], str]) -> list[str]:
-    """Return the lines that explain a score; ``place`` names a chunk."""
+    """Return the lines that explain a score; ``place`` returns the file and lines of a chunk."""
     lines = []
     if explanation.mode == "lexical":
         lines.append(f"words      {explanation.score:.3f}{_phrases(explanation.phrases)}")
@@ -37,7 +37,7 @@ def explained(explanation: Explanation, place: Callable[[ChunkRecord], str]) -> 
 
 
 def shaded(body: str, explanation: Explanation) -> str:
-    """Return ``body``, a part of the chunk's text, with the words that contribute most on coloured ground."""
+    """Return ``body``, a part of the chunk's text, with the words that contribute most on a coloured background."""
     found = explanation.contributions
     at = explanation.hit.chunk.text.find(body)
     if found is None or at < 0:
@@ -54,9 +54,9 @@ def shaded(body: str, explanation: Explanation) -> str:
 def _levels(
     found: Contributions, places: Sequence[tuple[int, int, int]], offset: int, length: int
 ) -> list[tuple[int, int, int]]:
-    """Return start, end and shade of the words to be shaded in the part of a text from ``offset`` on, in its order.
+    """Return start, end and shade of the words to shade in the ``length`` characters from ``offset``, in order.
 
-    ``places`` are those of :attr:`Explanation.places`.
+    ``places`` is :attr:`Explanation.places`.
     """
     by_word = found.of_words()
     values = by_word.pairs.sum(axis=0).tolist()
@@ -85,7 +85,7 @@ def _fusion(explanation: Explanation, place: Callable[[ChunkRecord], str]) -> li
     feedback = [f"{places[term.name]} {term.value:+.3f}" for term in explanation.terms if term.kind == "feedback"]
     lines = [f"meaning    {dense.value:+.3f} = {dense.weight:g} of {_scaled('cosine', dense, explanation.candidates)}"]
     if feedback:
-        lines.append(f"             the question itself {own:+.3f}; moved towards {', '.join(feedback)}")
+        lines.append(f"             the query itself {own:+.3f}; moved towards {', '.join(feedback)}")
     lines.append(
         f"words      {lexical.value:+.3f} = {lexical.weight:.3g} of "
         f"{_scaled('BM25', lexical, explanation.candidates)}{_phrases(explanation.phrases)}"
@@ -94,7 +94,7 @@ def _fusion(explanation: Explanation, place: Callable[[ChunkRecord], str]) -> li
         best = ", ".join(map(place, explanation.like))
         lines.append(
             f"shared     {shared.value:+.3f} = {shared.weight:.3g} of "
-            f"{_scaled('words in common', shared, explanation.candidates)}: those of {best}"
+            f"{_scaled('words in common', shared, explanation.candidates)}: with {best}"
         )
     return lines
 
@@ -103,15 +103,15 @@ def _scaled(name: str, part: ScorePart, candidates: int | None) -> str:
     if part.rank is not None:
         return f"{name} {part.score:.3f}, rank {part.rank} of {candidates:,} candidates"
     if part.line is None:
-        return f"{name} {part.score:.3f}, which does not tell the candidates apart"
+        return f"{name} {part.score:.3f}, the same for all candidates"
     return f"({name} {part.score:.3f} - {part.line.origin:.3f}) / {part.line.unit:.3f}, over {candidates:,} candidates"
 
 
 def _phrases(phrases: Mapping[str, float]) -> str:
     best = sorted(((phrase, score) for phrase, score in phrases.items() if score >= LEAST), key=lambda item: -item[1])
-    told = ": " + ", ".join(f"{bare(phrase)} {score:.3f}" for phrase, score in best) if best else ""
+    counted = ": " + ", ".join(f"{bare(phrase)} {score:.3f}" for phrase, score in best) if best else ""
     common = [bare(phrase) for phrase, score in phrases.items() if score < LEAST]
-    return told + (f"; too common to count: {', '.join(common)}" if common else "")
+    return counted + (f"; too common to count: {', '.join(common)}" if common else "")
 
 
 def _words(explanation: Explanation) -> list[str]:
@@ -122,16 +122,14 @@ def _words(explanation: Explanation) -> list[str]:
     lines = [f"{named:<10} {found.score:+.3f}, by words: {_listed(found.document_words())}"]
     if found.carriers and all(token.origin != "text" for token in found.carriers):
         names = ", ".join(token.text for token in found.carriers)
-        lines.append(
-            f"{'':<10} the chunk's vector is that of {names}, which has read it all: no word can be told apart"
-        )
+        lines.append(f"{'':<10} the chunk's vector comes from {names} alone: no values for single words")
     if not found.additive or abs(found.residual) > LEAST:
-        lines.append(f"             residual, which no pair of words has: {found.residual:+.3f}")
+        lines.append(f"             residual, not part of any pair of words: {found.residual:+.3f}")
     return lines
 
 
 def _listed(words: Sequence[WordShare]) -> str:
-    """Return the words, not punctuation, that contribute most, each with the word of the question that it owes most."""
+    """Return the words that contribute most, each with the word of the query that contributes most to it."""
     named = [s for s in words if s.origin == "text" and is_word(s.word) and s.value >= LEAST][:WORDS]
     return ", ".join(f"{share.word} {share.value:.3f} ← {share.best}" for share in named) or "none"
 
@@ -143,5 +141,5 @@ def bare(phrase: str) -> str:
 
 
 def is_word(text: str) -> bool:
-    """Tell whether there is a letter or digit in a word."""
+    """Return whether ``text`` contains a letter or digit."""
     return any(map(str.isalnum, text))

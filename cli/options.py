@@ -23,29 +23,32 @@ from ragembed.indexes.storage.layout import STORE_VARIABLE
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 FORMATS = ("text", "json", "jsonl")
+_FORMATS_HELP = "Output format: text (for people), json (one object), jsonl (one object per line)"
 EMBEDDING_OPTIONS = (
     *("preset", "config_file", "extractor", "model", "layers", "template", "query_template", "pooling"),
     *("special_tokens", "weighting", "postprocess", "query_fit"),
     *("avg_corpus", "weighting_corpus", "postprocess_corpus"),
 )
-"""Names of the options that decide how texts are embedded."""
+"""Options that configure the embedder."""
 INDEX_OPTIONS = ("index_kind", "max_memory", "max_latency_ms", "min_recall", "shards")
-"""Names of the options that decide on the kind of index."""
+"""Options that configure the vector index."""
+_EXTRACTORS = "transformer, avg, bert+avg:w=0.5, re:dim=768, words:drop=0 or sbert-wk:window=2"
+_QUERY_FITS = "that of documents (shared), or their own on pseudo-queries (separate)"
 _MILLISECONDS = {"us": 1e-3, "ms": 1.0, "s": 1e3}
 _UNITS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
 
 
 def size_in_bytes(value: str) -> int:
-    """Turn ``20M`` into 20,971,520; raises a usage error for what is not a size."""
+    """Parse a size such as ``20M`` (20,971,520 bytes); raise a usage error for anything else."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMG]?)i?B?", value.strip(), re.IGNORECASE)
     size = float(match[1]) * _UNITS[match[2].upper()] if match else 0.0
     if not 1 <= size < math.inf:
-        raise click.BadParameter(f"{value!r} is not a size: expected a number above 0 with K, M or G, as in 20M")
+        raise click.BadParameter(f"{value!r} is not a size: expected a number above 0 with K, M or G, such as 20M")
     return int(size)
 
 
 class LocalPath(click.Path):
-    """A path, as a :class:`Path`; an empty one, as of a shell variable that is not set, is a usage error."""
+    """A path; an empty string, for example from an unset shell variable, is a usage error."""
 
     def __init__(self, **checks: bool) -> None:
         super().__init__(path_type=Path, **checks)
@@ -53,12 +56,12 @@ class LocalPath(click.Path):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return a :class:`Path`."""
         if value == "":
-            self.fail("the path is empty: give the name of a file or folder", param, ctx)
+            self.fail("the path is empty: expected the name of a file or folder", param, ctx)
         return super().convert(value, param, ctx)
 
 
 class PlacePath(LocalPath):
-    """A path, or a URL that fsspec reads; one that holds a secret is a usage error."""
+    """A path, or a URL that fsspec can read; a URL that contains a secret is a usage error."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return a :class:`Path` or a :class:`RemotePath`."""
@@ -75,14 +78,14 @@ EXISTING_FILE = LocalPath(exists=True, dir_okay=False)
 
 
 class _NoLimit:
-    """Says that a limit which was asked for before is lifted."""
+    """The type of :data:`NO_LIMIT`, which removes a limit that an earlier run set."""
 
 
 NO_LIMIT = _NoLimit()
 
 
 def limit(read: Callable[[str], float | int]) -> Callable[[click.Context, click.Parameter, str | None], Any]:
-    """Return what reads a limit: None where it is not given, :data:`NO_LIMIT` for ``none``."""
+    """Return a callback that parses a limit: None if it is not given, :data:`NO_LIMIT` for ``none``."""
 
     def callback(_context: click.Context, _parameter: click.Parameter, value: str | None) -> Any:
         if value is None:
@@ -93,53 +96,60 @@ def limit(read: Callable[[str], float | int]) -> Callable[[click.Context, click.
 
 
 def milliseconds(value: str) -> float:
-    """Turn ``5ms`` or ``0.01s`` into milliseconds; raises a usage error for what is not a time above 0."""
+    """Parse a time such as ``5ms`` or ``0.01s`` to milliseconds; raise a usage error for anything else."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(us|ms|s)", value.strip(), re.IGNORECASE)
     if match is None or not 0 < float(match[1]) < math.inf:
-        raise click.BadParameter(f"{value!r} is not a time: expected a number above 0 with us, ms or s, as in 5ms")
+        raise click.BadParameter(f"{value!r} is not a time: expected a number above 0 with us, ms or s, such as 5ms")
     return float(match[1]) * _MILLISECONDS[match[2].lower()]
 
 
 def share(value: str) -> float:
-    """Turn ``0.98`` or ``98%`` into 0.98; raises a usage error for what is not above 0 and up to 1."""
+    """Parse ``0.98`` or ``98%`` to 0.98; raise a usage error for a value that is not above 0 and at most 1."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(%?)", value.strip())
     number = float(match[1]) / (100 if match[2] else 1) if match else 0.0
     if not 0 < number <= 1:
-        raise click.BadParameter(f"{value!r} is not a share: expected a number above 0 and up to 1, as in 0.98")
+        raise click.BadParameter(f"{value!r} is not a share: expected a number above 0 and at most 1, such as 0.98")
     return number
 
 
 def index_options(command: Command) -> Command:
-    """Add the options that decide on the kind of index; each is None where it is not given."""
+    """Add the options of the vector index; an option that is not given is None."""
     return with_options(
         command,
         click.option(
             "--index",
             "index_kind",
             metavar="KIND",
-            help=f"{AUTO}, {', '.join(NAMES)}, or a factory string of FAISS.  [default: {AUTO}]",
+            help=f"Kind of vector index: {AUTO}, {', '.join(NAMES)}, or a FAISS factory string such as IVF4096,PQ48. "
+            f"{AUTO} chooses by the number of vectors and the limits below.  [default: {AUTO}]",
         ),
         click.option(
             "--max-memory",
             callback=limit(size_in_bytes),
             metavar="SIZE",
-            help="Most that the index may take, as in 500M, or none.",
+            help="Largest size of the index, such as 500M; none removes an earlier limit.  [default: no limit]",
         ),
         click.option(
             "--max-latency",
             "max_latency_ms",
             callback=limit(milliseconds),
             metavar="TIME",
-            help=f"Most that a search of it may take, as in 5ms, or none.  [default: {LATENCY_MS:g}ms, if possible]",
+            help="Longest time for one search of the index, such as 5ms, for 95 % of queries in one thread; none "
+            f"removes an earlier limit.  [default: {LATENCY_MS:g}ms, if possible]",
         ),
         click.option(
             "--min-recall",
             callback=limit(share),
             metavar="SHARE",
-            help=f"Least share of the 10 nearest that is found, or none.  [default: {RECALL:g}, if possible]",
+            help="Smallest share of the 10 nearest vectors that the index must find, such as 0.98 or 98%; none "
+            f"removes an earlier limit.  [default: {RECALL:g}, if possible]",
         ),
         click.option(
-            "--shards", type=click.IntRange(1), metavar="N", help="In how many parts the index is kept.  [default: 1]"
+            "--shards",
+            type=click.IntRange(1),
+            metavar="N",
+            help="Number of parts of the index; use several if one does not fit in memory while it is built.  "
+            "[default: 1]",
         ),
     )
 
@@ -149,11 +159,12 @@ def device_option(command: Command) -> Command:
     return click.option(
         "--device",
         metavar="DEVICE",
-        help="Where documents are encoded and indexes built: auto (GPUs, if any), cpu, gpu, gpu:0,2.  [default: auto]",
+        help="Device that encodes documents and builds the index: cpu, gpu (all GPUs), gpu:0,2 (these GPUs), or auto "
+        "(all GPUs, else the CPU).  [default: auto]",
     )(command)
 
 
-quiet_option = click.option("-q", "--quiet", is_flag=True, help="Print nothing but results and errors.")
+quiet_option = click.option("-q", "--quiet", is_flag=True, help="Print only results and errors, no progress or notes.")
 
 
 def store_option(command: Command) -> Command:
@@ -161,37 +172,53 @@ def store_option(command: Command) -> Command:
     return click.option(
         "--store",
         type=LocalPath(file_okay=False),
-        help=f"Folder of the store. Default: ${STORE_VARIABLE}, else .ragembed here or in a folder above.",
+        help=f"Folder of the store.  [default: ${STORE_VARIABLE}, else the nearest .ragembed here or in a parent "
+        "folder]",
     )(command)
 
 
 def format_option(command: Command, more: Mapping[str, str] = MappingProxyType({})) -> Command:
-    """Add ``--format`` and its short form ``--json``; ``more`` formats come with what is said of them."""
-    command = click.option("--json", "output", flag_value="json", help="The same as --format json.")(command)
+    """Add ``--format`` and ``--json``; ``more`` maps further formats to their descriptions."""
+    command = click.option("--json", "output", flag_value="json", help="Same as --format json.")(command)
     return click.option(
         "--format",
         "output",
         type=click.Choice((*FORMATS, *more)),
         default="text",
         show_default=True,
-        help="; ".join(["text for people, json (one object) or jsonl (an object a line) for programs", *more.values()])
-        + ".",
+        help=", ".join((_FORMATS_HELP, *more.values())) + ".",
     )(command)
 
 
 def discovery_options(command: Command) -> Command:
-    """Add the options that decide which files are read; each is None or empty where it is not given."""
+    """Add the options that select files; an option that is not given is None or empty."""
     return with_options(
         command,
-        click.option("--exclude", multiple=True, metavar="GLOB", help="Leave out matching files; may be repeated."),
-        click.option("--include", multiple=True, metavar="GLOB", help="Read only matching files; may be repeated."),
-        click.option("--max-size", type=size_in_bytes, metavar="SIZE", help="Skip larger files.  [default: 20M]"),
-        click.option("--hidden/--no-hidden", default=None, help="Read files and folders that begin with a dot."),
+        click.option(
+            "--exclude", multiple=True, metavar="GLOB", help="Skip matching files, such as 'tmp*'. Can be repeated."
+        ),
+        click.option(
+            "--include",
+            multiple=True,
+            metavar="GLOB",
+            help="Read only matching files, such as 'README*'. Can be repeated.",
+        ),
+        click.option(
+            "--max-size",
+            type=size_in_bytes,
+            metavar="SIZE",
+            help="Skip files larger than this, such as 500K or 20M.  [default: 20M]",
+        ),
+        click.option(
+            "--hidden/--no-hidden",
+            default=None,
+            help="Read files and folders whose names begin with a dot, or skip them.  [default: --no-hidden]",
+        ),
     )
 
 
 def reading_options(command: Command) -> Command:
-    """Add the options that decide how a file is read and split; each is None or empty where it is not given."""
+    """Add the options that control how files are read and split; an option that is not given is None or empty."""
     return with_options(
         command,
         click.option(
@@ -199,49 +226,92 @@ def reading_options(command: Command) -> Command:
             "text_columns",
             multiple=True,
             metavar="NAME",
-            help="Column of csv, tsv and jsonl files that makes the text; may be repeated.",
+            help="Column of CSV, TSV or JSON Lines files that holds the text. Can be repeated.  [default: all "
+            "columns; in JSON Lines the first of text, content, body, document and abstract]",
         ),
-        click.option("--title-column", metavar="NAME", help="Column that gives the title."),
-        click.option("--chunk-tokens", type=click.IntRange(16), help="Longest chunk.  [default: what the model takes]"),
-        click.option("--overlap", type=click.IntRange(0), help="Tokens that neighbouring chunks share.  [default: 0]"),
+        click.option(
+            "--title-column",
+            metavar="NAME",
+            help="Column of CSV, TSV or JSON Lines files that holds the title of a row.  [default: none]",
+        ),
+        click.option(
+            "--chunk-tokens",
+            type=click.IntRange(16),
+            help="Largest number of tokens in a chunk.  [default: as many as the model reads at once]",
+        ),
+        click.option(
+            "--overlap", type=click.IntRange(0), help="Number of tokens that neighbouring chunks share.  [default: 0]"
+        ),
     )
 
 
 def embedding_options(command: Command, *, several: bool = False) -> Command:
-    """Add the options of :data:`EMBEDDING_OPTIONS`; with ``several`` those that are compared may be repeated."""
-    more = "; may be repeated." if several else "."
-    names = (
-        ("--preset", "NAME", f"Settings that have a name: {', '.join(PRESETS)}{more}  [default: {DEFAULT_PRESET}]"),
-        ("--extractor", "SPEC", f"transformer, avg, bert+avg:w=0.5, re:dim=768, words:drop=0, sbert-wk:window=2{more}"),
-        ("--layers", "SPEC", f"Hidden layers, as in last, first+last or 0+1+6{more}"),
-        ("--template", "TEXT", f"t0 to t4, or a text with [X] and [M]{more}"),
-        ("--pooling", "NAME", f"{', '.join(POOLINGS)}{more}"),
-        ("--weighting", "SPEC", f"uniform, idf, idf:0.5, -biases, sif or usif{more}"),
-        ("--postprocess", "STEPS", f"Steps joined by commas, as in abtt:2,normalize, or none{more}"),
-        ("--query-fit", "shared|separate", f"Post-processors fitted on documents alone, or for questions apart{more}"),
+    """Add the options of :data:`EMBEDDING_OPTIONS`; with ``several``, those that can be compared can be repeated."""
+    more = ". Can be repeated." if several else "."
+    presets = f"{', '.join(PRESETS)}. The options below replace single settings of it"
+    texts = (
+        ("--preset", "NAME", f"Group of embedder settings: {presets}{more}  [default: {DEFAULT_PRESET}]"),
+        ("--extractor", "SPEC", f"Method that turns a text into a raw vector: {_EXTRACTORS}{more}"),
+        ("--layers", "SPEC", f"Hidden layers of the model to average: last, first+last, or numbers like 0+1+6{more}"),
+        ("--template", "TEXT", f"Text around each document: t0 to t4, or one with [X] (document) and [M] (mask){more}"),
+        ("--pooling", "NAME", f"Tokens whose vectors are averaged: {', '.join(POOLINGS)}{more}"),
+        ("--weighting", "SPEC", f"Weights of tokens in the average: uniform, idf, idf:0.5, -biases, sif or usif{more}"),
+        ("--postprocess", "STEPS", f"Post-processors, separated by commas, such as abtt:2,normalize; or none{more}"),
+        ("--query-fit", "shared|separate", f"Fit of post-processors for queries: {_QUERY_FITS}{more}"),
     )
     return with_options(
         command,
-        *(click.option(name, multiple=several, metavar=metavar, help=text) for name, metavar, text in names),
-        click.option("--model", metavar="ID|PATH", help="Model, or word-vector file.  [default: all-MiniLM-L6-v2]"),
-        click.option("--query-template", metavar="TEXT", help="Template of questions.  [default: --template]"),
-        click.option("--special-tokens/--no-special-tokens", default=None, help="Average [CLS] and [SEP] too, or not."),
-        click.option("--avg-corpus", type=EXISTING_FILE, help="Texts, one a line, to fit static vectors on."),
-        click.option("--weighting-corpus", type=EXISTING_FILE, help="Texts, one a line, to fit token weights on."),
-        click.option("--postprocess-corpus", type=EXISTING_FILE, help="Texts, one a line, to fit post-processors on."),
-        click.option("--config", "config_file", type=EXISTING_FILE, help="Settings in a TOML or JSON file."),
+        *(click.option(name, multiple=several, metavar=metavar, help=text) for name, metavar, text in texts),
+        click.option(
+            "--model",
+            metavar="ID|PATH",
+            help="Hugging Face model id, folder of a model, or word-vector file for --extractor words.  [default: "
+            "all-MiniLM-L6-v2]",
+        ),
+        click.option(
+            "--query-template",
+            metavar="TEXT",
+            help="Template for queries; use it for models trained with different prefixes.  [default: --template]",
+        ),
+        click.option(
+            "--special-tokens/--no-special-tokens",
+            default=None,
+            help="Include special tokens such as [CLS] in the average, or leave them out.  [default: include them, "
+            "except from static vectors]",
+        ),
+        click.option(
+            "--avg-corpus",
+            type=EXISTING_FILE,
+            help="File with one text per line to fit the static vectors of avg on.  [default: the documents]",
+        ),
+        click.option(
+            "--weighting-corpus",
+            type=EXISTING_FILE,
+            help="File with one text per line to fit token weights on.  [default: the documents]",
+        ),
+        click.option(
+            "--postprocess-corpus",
+            type=EXISTING_FILE,
+            help="File with one text per line to fit post-processors on.  [default: the documents]",
+        ),
+        click.option(
+            "--config",
+            "config_file",
+            type=EXISTING_FILE,
+            help="TOML or JSON file with embedder settings; use it instead of --preset.",
+        ),
     )
 
 
 def with_options(command: Command, *options: Callable[[Command], Command]) -> Command:
-    """Add ``options``, which the help lists in this order."""
+    """Add ``options`` in the order in which the help lists them."""
     for option in reversed(options):
         command = option(command)
     return command
 
 
 def with_number(args: list[str], option: str, alone: float) -> list[str]:
-    """Return the arguments with ``option`` and its number as one, ``option=alone`` where no number follows it."""
+    """Return ``args`` with ``option`` joined to the number after it, or to ``alone`` if no number follows."""
     joined: list[str] = []
     rest = iter(range(len(args)))
     for i in rest:
@@ -267,7 +337,7 @@ _WAIT = "--wait"
 
 
 class WritingCommand(click.Command):
-    """A command that takes ``--wait`` alone (as long as it takes) and ``--wait SECONDS``."""
+    """A command that accepts ``--wait`` (no time limit) and ``--wait SECONDS``."""
 
     def __init__(self, *args: object, **settings: object) -> None:
         super().__init__(*args, **settings)  # type: ignore[arg-type]
@@ -278,12 +348,13 @@ class WritingCommand(click.Command):
                 default=0.0,
                 callback=_finite,
                 metavar="[SECONDS]",
-                help="Wait while another process writes to the store, for as long as it takes or for SECONDS.",
+                help="Wait until no other process writes to the store, for at most SECONDS; without a number, wait "
+                "without a limit.  [default: do not wait]",
             )
         )
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Give ``--wait`` its number where it has none, -1 for as long as it takes, and parse."""
+        """Parse the arguments; ``--wait`` without a number becomes ``--wait=-1``, no time limit."""
         return super().parse_args(ctx, with_number(args, _WAIT, -1))
 
 
@@ -294,22 +365,24 @@ def _finite(ctx: click.Context, param: click.Parameter, value: float) -> float: 
 
 
 def filter_options(command: Command) -> Command:
-    """Add the options that select chunks."""
+    """Add the options that select chunks: ``--where`` and ``--path``."""
     return with_options(
         command,
-        click.option("--where", metavar="EXPR", help="Only chunks of which EXPR is true, as in \"ext = 'md'\"."),
+        click.option(
+            "--where", metavar="EXPR", help="Select only chunks for which EXPR is true, such as \"ext = 'md'\"."
+        ),
         click.option(
             "--path",
             "globs",
             multiple=True,
             metavar="GLOB",
-            help="Only matching files, as in 'docs/**'; may be repeated.",
+            help="Select only files that match GLOB, such as 'docs/guide*'. Can be repeated: a file has to match one.",
         ),
     )
 
 
 def search_filter(where: str | None, globs: tuple[str, ...]) -> Filter | None:
-    """Return the filter of ``--where`` and of any of the ``--path`` globs together, None where neither is given."""
+    """Return a filter for ``--where`` and any of the ``--path`` globs, or None if neither is given."""
     parts: list[Filter] = [] if where is None else [parse(where)]
     if globs:
         parts.append(Or(tuple(Glob(Field("path"), glob) for glob in globs)))

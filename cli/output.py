@@ -1,4 +1,4 @@
-"""Printing: JSON with a schema version, paths as the reader can open them, bytes for people."""
+"""Print results: JSON with a schema version, paths relative to the working directory, readable sizes."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _IN_URLS = ":/?#[]@!$&'()*+,;=%"
 
 
 def print_record(value: Mapping[str, Any], output: str) -> bool:
-    """Print one JSON object as ``json`` or ``jsonl``; return False for other formats, which the caller prints."""
+    """Print one JSON object if ``output`` is ``json`` or ``jsonl``, else return False so that the caller prints it."""
     return _print_json(value, [value], output)
 
 
 def print_records(value: Mapping[str, Any], name: str, output: str) -> bool:
-    """Print like :func:`print_record`, but as ``jsonl`` a line for each object of the list ``value[name]``."""
+    """Do the same as :func:`print_record`, but for ``jsonl`` print each object of ``value[name]`` on its own line."""
     return _print_json(value, value[name], output)
 
 
@@ -51,7 +51,7 @@ def _as_json(value: Mapping[str, Any], indent: int | None = None) -> str:
 
 
 def shown_path(path: Place) -> str:
-    """Return ``path`` relative to the working directory where it lies below it, else absolute; or a URL."""
+    """Return ``path`` relative to the working directory if it is inside it, else absolute; URLs are unchanged."""
     if isinstance(path, RemotePath):
         return path.url
     absolute = os.path.abspath(path)  # noqa: PTH100  resolve() would follow symbolic links
@@ -61,19 +61,19 @@ def shown_path(path: Place) -> str:
 
 
 def for_terminal() -> bool:
-    """Tell whether stdout shows colours and links: a terminal, and ``NO_COLOR`` is not set."""
+    """Return whether to print colours and links: stdout is a terminal and ``NO_COLOR`` is not set."""
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 
 
 def link(text: str, shown: str) -> str:
-    """Return ``text`` as a terminal hyperlink (OSC 8) to the file that :func:`shown_path` gave."""
+    """Return ``text`` as a terminal hyperlink (OSC 8) to ``shown``, a result of :func:`shown_path`."""
     absolute = os.path.abspath(shown)  # noqa: PTH100  as above
     target = quote(shown, safe=_IN_URLS) if is_url(shown) else Path(absolute).as_uri()
     return f"\033]8;;{target}\033\\{text}\033]8;;\033\\"
 
 
 def readable_bytes(size: float) -> str:
-    """Return ``12.3 MB`` and the like."""
+    """Return a size for people, such as ``12.3 MB``."""
     for unit in ("B", "KB", "MB"):
         if size < 1024:
             return f"{size:,.0f} B" if unit == "B" else f"{size:,.1f} {unit}"
@@ -82,23 +82,23 @@ def readable_bytes(size: float) -> str:
 
 
 def printable(text: str) -> str:
-    """Drop what could command a terminal or turn the order of its letters; tabs and newlines stay."""
-    kept = "".join(character for character in text if character in "\n\t" or not _commands(character))
+    """Remove control characters and bidirectional overrides; keep tabs and newlines."""
+    kept = "".join(character for character in text if character in "\n\t" or not _is_control(character))
     return kept.encode("utf-8", "backslashreplace").decode()
 
 
 def say(text: str, *, err: bool = False) -> None:
-    """Print one line of text, whatever names and reasons are in it."""
+    """Print ``text`` as one line without control characters."""
     click.echo(printable(text).replace("\n", " "), err=err)
 
 
-def _commands(character: str) -> bool:
-    turns = "\u202a" <= character <= "\u202e" or "\u2066" <= character <= "\u2069"
-    return turns or unicodedata.category(character) == "Cc"
+def _is_control(character: str) -> bool:
+    bidirectional = "\u202a" <= character <= "\u202e" or "\u2066" <= character <= "\u2069"
+    return bidirectional or unicodedata.category(character) == "Cc"
 
 
 def say_choice(choice: IndexSelection, check: IndexEvaluation) -> None:
-    """Print on stderr which index was picked, and why."""
+    """Print to stderr which index was chosen, and why."""
     say(f"index: {choice.kind}, {check.describe()}, built {choice.built_on}", err=True)
     for name, text in choice.describe():
         say(f"  {name}: {text}", err=True)
@@ -106,7 +106,7 @@ def say_choice(choice: IndexSelection, check: IndexEvaluation) -> None:
 
 @contextmanager
 def warnings_as_notes() -> Iterator[None]:
-    """Print the warnings of an index that come up meanwhile on stderr, a line each."""
+    """Print each :class:`IndexWarning` raised in the block to stderr, one line each; pass other warnings on."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", IndexWarning)
         yield

@@ -1,4 +1,4 @@
-"""Progress on stderr: a line that is redrawn on a terminal, a line every ten seconds elsewhere."""
+"""Progress on stderr: one line that is redrawn in a terminal, else a new line every ten seconds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _TERMINAL_SECONDS, _LOG_SECONDS = 0.1, 10.0
 
 
 class StderrProgress:
-    """Shows phases with rate and time left; implements :class:`ragembed.indexes.types.Progress`."""
+    """Show the current phase, its rate and the time left; implements :class:`ragembed.indexes.types.Progress`."""
 
     def __init__(self) -> None:
         self._terminal = sys.stderr.isatty()
@@ -23,12 +23,12 @@ class StderrProgress:
         self._started = self._shown = 0.0
 
     def start(self, phase: str, unit: str, total: int | None) -> None:
-        """Begin a phase; the first line comes after a pause, so that short phases say nothing."""
+        """Begin a phase; the first line comes after a pause, so short phases print nothing."""
         self._phase, self._unit, self._total, self._done = phase, unit, total, 0
         self._started = self._shown = time.monotonic()
 
     def advance(self, count: int) -> None:
-        """Count, and show where it is time to."""
+        """Add ``count``, and print if enough time has passed."""
         self._done += count
         now = time.monotonic()
         if now - self._shown >= self._pause:
@@ -36,13 +36,13 @@ class StderrProgress:
             self._show(now - self._started)
 
     def finish(self) -> None:
-        """End the phase; on a terminal its line goes."""
+        """End the phase; in a terminal, erase its line."""
         if self._terminal and self._width:
             click.echo("\r" + " " * self._width + "\r", nl=False, err=True)
             self._width = 0
 
     def line(self, seconds: float) -> str:
-        """Return what is shown after ``seconds`` of the phase."""
+        """Return the line to print ``seconds`` after the start of the phase."""
         return describe(self._phase, self._unit, self._done, self._total, seconds)
 
     def _show(self, seconds: float) -> None:

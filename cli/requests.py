@@ -1,4 +1,4 @@
-"""Turning what was given on the command line into what the library takes."""
+"""Convert command line options to the configuration objects of the library."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ _NAMES = {"max_size": "max_bytes"}
 
 
 class NamedConfig(NamedTuple):
-    """A configuration, called as its preset or file."""
+    """A configuration, with the name of its preset or file."""
 
     name: str
     config: EmbedderConfig
 
 
 def indexing_options(store: Store | None, given: Mapping[str, Any], *, reset: bool = False) -> IndexingOptions:
-    """Return the options of the last run, if there is a store, changed by those given (None and () are not given).
+    """Return the options of the store's last run, or the defaults, updated with ``given``.
 
-    ``reset`` starts from the defaults instead.
+    Values of None and () count as not given. With ``reset``, start from the defaults even if there is a store.
     """
     stored = None if reset else stored_request(store)
     options = stored[1] if stored else IndexingOptions()
@@ -49,10 +49,11 @@ def indexing_request(
     device: str | None = None,
     language: str | None = None,
 ) -> IndexingRequest:
-    """Return a request; ``given`` are the options on files, embedding and index, by name.
+    """Return the request to index ``paths`` into the store at ``path``.
 
-    ``store`` is the one at ``path``, open on ``device``, None if there is none.
-    ``reset`` starts from the defaults, and not from the options that the store keeps.
+    ``given`` maps the names of the options for files, embedding and index to their values. ``store`` is the open store
+    at ``path``, or None if it does not exist. With ``reset``, the options start from the defaults instead of those
+    saved in the store.
     """
     reading = {name: value for name, value in given.items() if name not in (*EMBEDDING_OPTIONS, *INDEX_OPTIONS)}
     return IndexingRequest(
@@ -68,7 +69,7 @@ def indexing_request(
 
 
 def paths_or_stored(store: Store | None, paths: tuple[Place, ...]) -> tuple[Place, ...]:
-    """Return ``paths``, else those that the store was made from, else the working directory."""
+    """Return ``paths``, or the paths that the store was made from, or the working directory."""
     if paths:
         return paths
     stored = stored_request(store)
@@ -76,15 +77,15 @@ def paths_or_stored(store: Store | None, paths: tuple[Place, ...]) -> tuple[Plac
 
 
 def postprocess_steps(text: str) -> tuple[str, ...]:
-    """Return the post-processors that ``abtt:2,normalize`` or ``none`` names."""
+    """Parse a list of post-processors such as ``abtt:2,normalize``; ``none`` is an empty list."""
     return () if text == "none" else tuple(step.strip() for step in text.split(","))
 
 
 def index_config(options: Mapping[str, Any], store: Store | None, *, reset: bool = False) -> IndexConfig | None:
-    """Return what the index options ask for, on top of what was asked of ``store``; None where none is given.
+    """Return the index configuration: that of ``store`` updated with ``options``, or None if no option is given.
 
-    A kind that is asked for drops the limits that were asked for before with another; the number of shards stays.
-    ``reset`` starts from the defaults instead.
+    A new kind of index removes the limits that were set for the old kind, but keeps the number of shards. With
+    ``reset``, start from the defaults.
     """
     given = {name: options[name] for name in INDEX_OPTIONS if options[name] is not None}
     if not given and not reset:
@@ -97,10 +98,10 @@ def index_config(options: Mapping[str, Any], store: Store | None, *, reset: bool
 
 
 def embedder_config(options: Mapping[str, Any], store: Store | None = None) -> EmbedderConfig | None:
-    """Return the configuration that the embedding options ask for, None where none of them is given.
+    """Return the embedder configuration, or None if no embedding option is given.
 
-    ``options`` may hold other options too. Without a preset or file they change the settings of ``store``, where there
-    is one, else those of the default preset.
+    ``options`` may contain other options, which are ignored. Without a preset or configuration file, the options change
+    the settings of ``store``, or those of the default preset if there is no store.
     """
     settings = _given(options)
     if not settings:
@@ -110,9 +111,9 @@ def embedder_config(options: Mapping[str, Any], store: Store | None = None) -> E
 
 
 def embedder_configs(options: Mapping[str, Any], *, query_fit: str | None) -> list[NamedConfig]:
-    """Return every combination of the values given.
+    """Return one configuration for each combination of the given values.
 
-    ``query_fit`` holds where the option is not given; None leaves the preset's.
+    ``query_fit`` is the default of the option of that name; None keeps the preset's value.
     """
     settings = _given(options)
     if query_fit is not None:
@@ -141,7 +142,7 @@ def _configuration(settings: Mapping[str, Any], base: EmbedderConfig | None = No
     changes = dict(settings)
     name, file = changes.pop("preset", None), changes.pop("config_file", None)
     if name is not None and file is not None:
-        raise ConfigError(f"both the preset {name!r} and the file {file}: expected one of them")
+        raise ConfigError(f"got both the preset {name!r} and the file {file}: give one of them")
     config = (base or EmbedderConfig.from_preset(name or DEFAULT_PRESET)) if file is None else _read_config(file)
     if "postprocess" in changes:
         changes["postprocess"] = postprocess_steps(changes["postprocess"])
@@ -158,7 +159,7 @@ def _read_config(file: Path) -> EmbedderConfig:
     try:
         text = file.read_text(encoding="utf-8")
     except ValueError as error:
-        raise ConfigError(f"the configuration {file} is not UTF-8: {error}") from None
+        raise ConfigError(f"the configuration file {file} is not UTF-8: {error}") from None
     try:
         return EmbedderConfig.from_json(text) if file.suffix == ".json" else EmbedderConfig.from_toml(text)
     except ConfigError as error:

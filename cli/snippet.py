@@ -1,4 +1,4 @@
-"""The part of a chunk that is shown: its lines with most words of the query, and where those words are."""
+"""Select the lines of a chunk that contain most words of the query, and locate those words."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from ragembed.indexes.text.stemming import ENGLISH, NO_STEMMER
 Terms = frozenset[str]
 
 _SHORT = 2
-"""Letters of words that are left out of a query with longer words: most of them are articles and prepositions."""
+"""Words up to this many letters are ignored if the query has longer ones; most are articles and prepositions."""
 
 MAX_LINES, MAX_CHARACTERS = 4, 320
 
 
 class QueryWords:
-    """The words of a query, found in ``texts`` by the terms that a store in ``language`` searches for.
+    """Locates the words of a query in texts, by the same terms as the lexical search of a store in ``language``.
 
-    Without the language's stemmer, which dense search does not need, words are compared without their stems.
+    If the stemmer of the language is not installed, words are compared unstemmed. Dense search works without it.
     """
 
     def __init__(self, query: str, texts: Iterable[str], language: str = ENGLISH) -> None:
@@ -29,13 +29,13 @@ class QueryWords:
             analyzer = of_language(language)
         except MissingExtraError:
             language, analyzer = NO_STEMMER, of_language(NO_STEMMER)
-        asked = _words_of_query(query)
-        words = list({*asked, *(word for text in texts for _, _, word in _words(text))})
+        query_words = _words_of_query(query)
+        words = list({*query_words, *(word for text in texts for _, _, word in _words(text))})
         self._terms = dict(zip(words, _terms_of_each(words, language, analyzer), strict=True))
-        self._wanted: Terms = frozenset().union(*(self._terms[word] for word in asked))
+        self._wanted: Terms = frozenset().union(*(self._terms[word] for word in query_words))
 
     def places(self, text: str) -> list[tuple[int, int]]:
-        """Return ``(start, end)`` of the words of the query in ``text``, in order; none overlaps another."""
+        """Return ``(start, end)`` of each word of the query in ``text``, in order and without overlaps."""
         places: list[tuple[int, int]] = []
         for start, end, word in _words(text):
             if not self._found(word):
@@ -46,10 +46,10 @@ class QueryWords:
         return places
 
     def snippet(self, text: str) -> str:
-        """Return the best run of whole lines of ``text``: verbatim, at most ``MAX_LINES`` lines.
+        """Return at most ``MAX_LINES`` consecutive lines of ``text``: those with most different words of the query.
 
-        Best is the one with most different words of the query, the first of equals. A single line that is longer than
-        ``MAX_CHARACTERS`` is cut, at words, around the words of the query.
+        Of equally good lines, the first are returned. A single line longer than ``MAX_CHARACTERS`` is cut at word
+        boundaries around the words of the query.
         """
         lines = text.split("\n")
         found = [Terms().union(*(self._found(word) for _, _, word in _words(line))) for line in lines]
@@ -85,7 +85,7 @@ def _terms_of_each(words: list[str], language: str, analyzer: Analyzer) -> list[
 
 
 def _words_of_query(query: str) -> set[str]:
-    """Return the words of a query, and of scripts without spaces pairs of letters, or a letter that stands alone."""
+    """Return the words of a query; in scripts without spaces, the pairs of letters, or the letter if it is single."""
     words, short, pairs = set(), set(), set()
     for match in words_or_runs(query):
         if match["run"] is not None:
@@ -99,7 +99,7 @@ def _words_of_query(query: str) -> set[str]:
 
 
 def _words(text: str) -> Iterator[tuple[int, int, str]]:
-    """Yield start, end and text of each word, and of scripts without spaces each letter and each pair of letters."""
+    """Yield start, end and text of each word; in scripts without spaces, of each letter and each pair of letters."""
     for match in words_or_runs(text):
         if match["run"] is None:
             yield match.start(), match.end(), match[0]

@@ -56,7 +56,7 @@ def test_finished_batches_are_kept_and_not_repeated(table, tiny_model, how):
     assert stopped.returncode == (130 if how == signal.SIGINT else -how), stopped.stderr
     if how == signal.SIGINT:
         told = stopped.stderr.rstrip()
-        assert told.endswith("interrupted: finished batches are kept; run the same command to carry on")
+        assert told.endswith("interrupted: finished batches are saved; run the same command to continue")
     with Store.open(store) as opened:
         kept = opened.status()["vectors"]
         assert 2 * BATCH <= kept < ROWS

@@ -1,1 +1,1 @@
-"""One module per command; each has a ``command``."""
+"""The commands: one module each, with the click command as ``command``."""

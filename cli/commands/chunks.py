@@ -23,14 +23,23 @@ from ragembed.indexes.indexing.request import open_existing
 from ragembed.indexes.storage.layout import choose_store
 
 
-@click.command()
+@click.command(name="chunks")
 @click.argument("file", type=PlacePath(exists=True, dir_okay=False))
-@click.option("--model", metavar="ID|FOLDER", help="Count tokens of this model.  [default: the store's, else MiniLM]")
+@click.option(
+    "--model", metavar="ID|FOLDER", help="Model whose tokens are counted.  [default: the store's, else MiniLM]"
+)
 @store_option
 @reading_options
 @format_option
 def command(file: Place, model: str | None, store: Path | None, output: str, **given: Any) -> None:
-    """Show how FILE is split into chunks: their lines, tokens, headings and text."""
+    """Show how a file is split into chunks.
+
+    \b
+    ragembed chunks docs/manual.md --chunk-tokens 128
+
+    Prints the lines, the number of tokens, the headings and the text of each chunk. The options default to those saved
+    in the store, so you can try new values here before you index with them. Nothing is written.
+    """  # noqa: D301  click reads the backspace character as "do not wrap"
     where = choose_store(store)
     with open_existing(where) as opened:
         options = indexing_options(opened, given)
@@ -38,7 +47,7 @@ def command(file: Place, model: str | None, store: Path | None, output: str, **g
     chunker = Chunker(options.chunking(embedder.text_tokens), embedder.tokenizer.offsets)
     candidate = next(discover([file], options.discovery()), None)
     if candidate is None or candidate.path != file:
-        raise DocumentError(f"{file} is a folder: give a file")
+        raise DocumentError(f"{file} is a folder: expected a file")
     if candidate.skipped is not None:
         raise DocumentError(f"{file}: {candidate.skipped}")
     reading = replace(options.reading(), on_warning=lambda message: say(f"note: {message}", err=True))
@@ -55,7 +64,7 @@ def command(file: Place, model: str | None, store: Path | None, output: str, **g
 
 
 def _embedder(store: Store | None, model: str | None) -> Embedder:
-    """Return what the store embeds with, where there is one and no model is asked for."""
+    """Return the store's embedder, or a new one if there is no store or ``model`` is given."""
     if model is None and store is not None and isinstance(embedder := store.embedder, Embedder):
         return embedder
     return Embedder(embedder_config({"model": model}))

@@ -16,11 +16,11 @@ from ragembed.indexes.storage.layout import choose_store, file_path, is_below, s
 _NOTHING_EXIT = 1
 
 
-@click.command(cls=WritingCommand)
+@click.command(name="delete", cls=WritingCommand)
 @click.argument("files", nargs=-1, type=PlacePath(), metavar="[PATH]...")
-@click.option("--id", "ids", multiple=True, metavar="ID", help="Delete the chunk with this id; may be repeated.")
+@click.option("--id", "ids", multiple=True, metavar="ID", help="Delete the chunk with this id. Can be repeated.")
 @filter_options
-@click.option("--dry-run", is_flag=True, help="Tell what would be deleted, and delete nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what would be deleted, without deleting it.")
 @store_option
 @format_option
 def command(
@@ -33,12 +33,18 @@ def command(
     wait_seconds: float,
     output: str,
 ) -> None:
-    """Delete files, chunks by id, or all chunks that --where or --path selects, from a store; nothing on disk.
+    """Delete files or chunks from a store. Your own files are not touched.
 
-    PATH is a file, or a folder for all files below it. A file that is still there comes back with the next run of
-    ragembed index, unless that leaves it out (--exclude); chunks deleted by id or filter come back when their file
-    changes. Exit status: 0 where something was deleted, 1 where there was nothing to delete, 2 for an error.
-    """
+    \b
+    ragembed delete docs/old/
+    ragembed delete --where "ext = 'pdf'" --dry-run
+
+    PATH is a file, or a folder for all files in it. A file that still exists is added again by the next run of ragembed
+    index, unless you exclude it (--exclude). Chunks deleted by --id, --where or --path are added again when their file
+    changes.
+
+    Exit status: 0 if something was deleted, 1 if nothing matched, 2 for an error.
+    """  # noqa: D301  click reads the backspace character as "do not wrap"
     condition = search_filter(where, globs)
     if not files and not ids and condition is None:
         raise ConfigError("nothing to delete: give files or folders, --id, --path or --where")
@@ -54,6 +60,9 @@ def command(
     if not print_record({"chunks": deleted, "files": gone, "dry_run": dry_run}, output):
         say(f"{'would delete' if dry_run else 'deleted'} {deleted:,} chunks and {len(gone):,} files")
     if not dry_run and any(is_url(name) or exists(file_path(name, chosen)) for name in gone):
-        say("note: files that are still there come back with the next run, unless --exclude leaves them out", err=True)
+        say(
+            "note: files that still exist are added again by the next run of ragembed index, unless you exclude them",
+            err=True,
+        )
     if not deleted and not gone:
         raise click.exceptions.Exit(_NOTHING_EXIT)

@@ -9,10 +9,14 @@ from ragembed.cli.evaluation import embeddings, retrieval
 
 @click.group(name="eval")
 def command() -> None:
-    """Measure how well embeddings and searches do on test collections.
+    """Evaluate embeddings and search on test collections.
 
-    Embedders are fitted on a collection's own texts, without its labels or judgements.
-    """
+    \b
+    ragembed eval sts pairs.tsv --preset minilm --preset t4
+    ragembed eval retrieval queries.jsonl --compare dense hybrid
+
+    Embedders are fitted on the texts of the collection, without its labels or judgements.
+    """  # noqa: D301  click reads the backspace character as "do not wrap"
 
 
 for task in (*embeddings.COMMANDS, retrieval.command):

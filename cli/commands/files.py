@@ -16,29 +16,36 @@ from ragembed.indexes.indexing.request import open_existing
 from ragembed.indexes.storage.layout import choose_store
 
 
-@click.command()
+@click.command(name="files")
 @click.argument("paths", nargs=-1, type=PlacePath(), metavar="[PATH]...")
-@click.option("--why", "asked", type=PlacePath(), metavar="PATH", help="Tell which rule decides on PATH.")
-@click.option("--skipped", is_flag=True, help="List what is left out instead, with the rule or reason.")
+@click.option(
+    "--why", "explained", type=PlacePath(), metavar="PATH", help="Show which rule includes or excludes PATH, and stop."
+)
+@click.option("--skipped", is_flag=True, help="List the files that would be skipped, with the reason for each.")
 @store_option
 @discovery_options
 @format_option
 def command(
-    paths: tuple[Place, ...], asked: Place | None, skipped: bool, store: Path | None, output: str, **reading: Any
+    paths: tuple[Place, ...], explained: Place | None, skipped: bool, store: Path | None, output: str, **reading: Any
 ) -> None:
-    """List the files that indexing would read, without reading them.
+    """List the files that indexing would read.
 
-    Without PATH, the paths that the store was made from, else the working directory. .gitignore and .ragembedignore
-    files are honoured, deeper ones over upper ones.
-    """
+    \b
+    ragembed files docs/ --exclude 'tmp*'
+    ragembed files docs/ --why docs/notes.tmp
+
+    Without PATH, lists the paths that the store was made from, or the working directory if there is no store. Rules in
+    .gitignore and .ragembedignore files apply; those in a subfolder override those above it. The contents of files are
+    not read.
+    """  # noqa: D301  click reads the backspace character as "do not wrap"
     where = choose_store(store)
     with open_existing(where) as opened:
         options = indexing_options(opened, reading).discovery()
         roots = paths_or_stored(opened, paths)
-    if asked is not None:
-        told = why(asked, roots, options)
-        if not print_record({"path": shown_path(asked), "why": told}, output):
-            say(told)
+    if explained is not None:
+        reason = why(explained, roots, options)
+        if not print_record({"path": shown_path(explained), "why": reason}, output):
+            say(reason)
         return
     found = discover(roots, options, pruned=skipped)
     entries = [_as_dict(candidate) for candidate in found if (candidate.skipped is not None) == skipped]

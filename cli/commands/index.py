@@ -39,7 +39,7 @@ _LISTED = 20
 _ENGINES = ("processes", "ray")
 
 
-@click.command(cls=WritingCommand)
+@click.command(name="index", cls=WritingCommand)
 @click.argument("paths", nargs=-1, type=PlacePath(), metavar="[PATH]...")
 @store_option
 @embedding_options
@@ -48,27 +48,47 @@ _ENGINES = ("processes", "ray")
 @click.option(
     "--boilerplate",
     type=click.Choice(MODES),
-    help="Leave lines that many files repeat out of searches, or keep them.  [default: strip]",
+    help="Lines that many files repeat, such as licences: leave them out of search (strip) or search them (keep).  "
+    "[default: strip]",
 )
 @index_options
 @click.option(
     "--language",
     metavar="LANGUAGE",
-    help="Whose stems words are found by: english, none, or a language of Snowball's.  [default: english]",
+    help="Language whose word endings lexical search ignores: english, none, or another Snowball language, such as "
+    "german.  [default: english]",
 )
 @device_option
-@click.option("--workers", type=click.IntRange(1), help="Processes that read and encode.  [default: this one]")
-@click.option("--engine", type=click.Choice(_ENGINES), help="Where workers are.  [default: on this machine]")
-@click.option("--address", metavar="ADDRESS", help="Ray cluster, as in 10.0.0.1:6379.  [default: a local one]")
-@click.option("--num-gpus", type=click.FloatRange(0), help="GPUs of each worker on Ray, as in 0.5.  [default: 0]")
+@click.option(
+    "--workers",
+    type=click.IntRange(1),
+    help="Number of worker processes that read and encode files.  [default: none, only this process]",
+)
+@click.option(
+    "--engine",
+    type=click.Choice(_ENGINES),
+    help="Where workers run: processes on this machine, or a Ray cluster.  [default: processes]",
+)
+@click.option(
+    "--address",
+    metavar="ADDRESS",
+    help="Address of the Ray cluster, such as 10.0.0.1:6379.  [default: $RAY_ADDRESS, else a local cluster]",
+)
+@click.option(
+    "--num-gpus",
+    type=click.FloatRange(0),
+    help="Number of GPUs per Ray worker; with 0.5, two workers share one.  [default: 0]",
+)
 @click.option(
     "--work",
     type=LocalPath(file_okay=False),
-    help="Folder for files that workers share, on a disk that all can write.  [default: in the store]",
+    help="Folder for files that workers share; it must be writable by all of them.  [default: in the store]",
 )
-@click.option("--reset-options", is_flag=True, help="Forget the options kept in the store; those given now hold.")
-@click.option("--dry-run", is_flag=True, help="Tell what would be done, and do nothing.")
-@click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
+@click.option(
+    "--reset-options", is_flag=True, help="Forget the options saved in the store and use only those given now."
+)
+@click.option("--dry-run", is_flag=True, help="Show what would be done, without doing it.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
 @format_option
 def command(
     paths: tuple[Place, ...],
@@ -87,15 +107,22 @@ def command(
     output: str,
     **given: Any,
 ) -> None:
-    """Index files and folders, or bring a store up to date with them.
+    """Index files and folders, or update a store.
 
-    What is new or changed is read, split into chunks and embedded; what is gone is removed; the rest costs nothing.
-    PATH may be a URL that fsspec reads, as in s3://bucket/docs (extra remote, and the driver of the scheme).
-    Without PATH, all paths indexed so far; a PATH that does not exist any more leaves the store. Options that decide
-    what is read, and those of the index, are kept in the store and hold for the next run until they are given again.
-    An interrupted run is carried on by the next. With --workers or --engine ray other processes read and encode; the
-    store is the same.
-    """
+    \b
+    ragembed index docs/ notes.md
+    ragembed index
+
+    New and changed files are read, split into chunks and embedded. Deleted files are removed from the store. Unchanged
+    files are skipped. Without PATH, all paths indexed so far are updated. A PATH that no longer exists is removed from
+    the store. PATH can be a URL that fsspec reads, such as s3://bucket/docs; this needs the extra "remote" and the
+    fsspec driver for the URL.
+
+    The store saves the options for files, chunks and the index, and later runs use them until you give new ones. The
+    embedding options and --language are fixed when the store is created. If a run is
+    interrupted, the next run continues it. --workers and --engine ray only change where the work is done: the store
+    is the same.
+    """  # noqa: D301  click reads the backspace character as "do not wrap"
     where = choose_store(store)
     pool = _worker_pool(workers, engine, address, num_gpus, work)
     progress = SilentProgress() if quiet else StderrProgress()
@@ -111,12 +138,12 @@ def command(
 
                 report = index_with_workers(request, pool, progress, work=work, wait_seconds=wait_seconds)
     except BudgetError as error:
-        raise BudgetError(f"{error}; the documents are indexed, and the index is as it was before") from error
+        raise BudgetError(f"{error}; the documents were added, and the index was not changed") from error
     except KeyboardInterrupt:
         progress.finish()
         kept = is_store(where) or pool is not None
-        carry_on = "finished batches are kept; run the same command to carry on" if kept else "nothing was kept"
-        click.echo(f"interrupted: {carry_on}", err=True)
+        advice = "finished batches are saved; run the same command to continue" if kept else "nothing was saved"
+        click.echo(f"interrupted: {advice}", err=True)
         raise click.exceptions.Exit(INTERRUPTED_EXIT) from None
     if not quiet:
         _print_skipped(report, where)
@@ -129,16 +156,16 @@ def command(
 def _worker_pool(
     workers: int | None, engine: str | None, address: str | None, num_gpus: float | None, work: Path | None
 ) -> WorkerPool | None:
-    """Return the workers, None for this process alone; raises a usage error for options that do not fit together."""
+    """Return the pool of workers, or None to use only this process; raise a usage error for conflicting options."""
     if engine != "ray" and (address is not None or num_gpus is not None):
-        raise click.UsageError("--address and --num-gpus are for workers on Ray: give --engine ray too")
+        raise click.UsageError("--address and --num-gpus need Ray: add --engine ray")
     if engine == "ray":
         from ragembed.distributed.ray_workers import RayWorkers
 
         return RayWorkers(address, workers=workers, gpus=num_gpus or 0.0)
     if workers is None:
         if engine is not None or work is not None:
-            raise click.UsageError("--engine processes and --work are for several workers: give --workers too")
+            raise click.UsageError("--engine processes and --work need several workers: add --workers")
         return None
     from ragembed.distributed.workers import ProcessWorkers
 
@@ -146,7 +173,7 @@ def _worker_pool(
 
 
 def _summary(report: IndexingReport, *, dry_run: bool) -> str:
-    """Return the one line at the end."""
+    """Return the line that is printed at the end."""
     scan = report.scan
     files = (
         f"{len(scan.added)} added, {len(scan.changed)} changed, {len(scan.removed)} removed, "
@@ -154,7 +181,7 @@ def _summary(report: IndexingReport, *, dry_run: bool) -> str:
     )
     where = f" on {', '.join(report.devices)}" if report.devices else ""
     embedded = f"{report.chunks:,} chunks, {report.encoded:,} embedded{where}"
-    chunks = f"{report.chunks:,} chunks to look at" if dry_run else embedded
+    chunks = f"{report.chunks:,} chunks to process" if dry_run else embedded
     return f"{'dry run: ' if dry_run else ''}files: {files}; {chunks}; {report.seconds:.1f} s"
 
 
@@ -164,7 +191,7 @@ def _print_skipped(report: IndexingReport, store: Path) -> None:
     for name, reason in list(report.scan.skipped.items())[:_LISTED]:
         say(f"skipped {shown_path(file_path(name, store))}: {reason}", err=True)
     if (more := len(report.scan.skipped) - _LISTED) > 0:
-        click.echo(f"skipped {more:,} more files: ragembed status --skipped lists them", err=True)
+        click.echo(f"skipped {more:,} more files: list them with ragembed status --skipped", err=True)
 
 
 def _as_dict(report: IndexingReport) -> dict[str, Any]:

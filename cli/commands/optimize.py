@@ -16,27 +16,31 @@ from ragembed.indexes.indexing.request import open_existing
 from ragembed.indexes.storage.layout import choose_store
 
 
-@click.command(cls=WritingCommand)
+@click.command(name="optimize", cls=WritingCommand)
 @store_option
 @index_options
 @device_option
 @format_option
 def command(store: Path | None, device: str | None, wait_seconds: float, output: str, **index: Any) -> None:
-    """Join small segments, drop what no chunk uses, and give the space back to the disk.
+    """Merge small segments and free unused space.
 
-    The options of the index ask for another one than before; no document is read or encoded. Where none is given and
-    the index is approximate, it is built and tuned again if anything has changed. An interrupted run is carried on by
-    the next.
-    """
+    \b
+    ragembed optimize
+    ragembed optimize --index hnsw --min-recall 0.99
+
+    Also removes vectors that no chunk uses. The options for the index replace the index; no document is read or encoded
+    for that. Without them, an approximate index is rebuilt and tuned if the vectors have changed. If a run is
+    interrupted, the next run continues it.
+    """  # noqa: D301  click reads the backspace character as "do not wrap"
     where = choose_store(store)
     with open_existing(where, device) as found:
         wanted = index_config(index, found)
-        opened = Store.open(where, device=device) if found is None else found  # an error that says how to make one
-        before, had = opened.status(), (opened.index_choice(), opened.index_check())
+        opened = Store.open(where, device=device) if found is None else found  # raises an error with advice
+        before, old_choice, old_check = opened.status(), opened.index_choice(), opened.index_check()
         with warnings_as_notes():
             opened.optimize(StderrProgress(), wait_seconds, index=wanted)
         after, picked, check = opened.status(), opened.index_choice(), opened.index_check()
-    if picked is not None and check is not None and picked != had[0] and check != had[1]:
+    if picked is not None and check is not None and picked != old_choice and check != old_check:
         say_choice(picked, check)
     result = {
         "segments": {"before": len(before["segments"]), "after": len(after["segments"])},

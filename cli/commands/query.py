@@ -29,65 +29,72 @@ _MOST_PLACES = 5
 
 
 class RankingCommand(click.Command):
-    """A command that takes ``--mmr`` alone and ``--mmr LAMBDA``."""
+    """A command that accepts ``--mmr`` and ``--mmr LAMBDA``."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Give ``--mmr`` its number where it has none, and parse."""
+        """Parse the arguments; ``--mmr`` without a number gets the default."""
         return super().parse_args(ctx, with_number(args, _MMR, _MMR_LAMBDA))
 
 
-@click.command(cls=RankingCommand)
+@click.command(name="query", cls=RankingCommand)
 @click.argument("query")
-@click.option("-k", "count", type=click.IntRange(1), default=10, show_default=True, help="How many results.")
+@click.option("-k", "count", type=click.IntRange(1), default=10, show_default=True, help="Number of results.")
 @click.option(
     "--mode",
     type=click.Choice(MODES),
     default="hybrid",
     show_default=True,
-    help="By meaning (dense), by words (lexical, BM25), or both fused.",
+    help="Search by meaning (dense), by words (lexical, BM25), or both combined (hybrid).",
 )
 @click.option(
     "--alpha",
     type=click.FloatRange(0.0, 1.0),
-    help=f"Share of meaning in the fused score; words have the rest.  [default: the store's, else {Fusion().alpha:g}]",
+    help="Weight of dense search in hybrid search, from 0 (words only) to 1 (meaning only).  [default: the "
+    f"store's, else {Fusion().alpha:g}]",
 )
 @click.option(
     "--fusion",
     "method",
     type=click.Choice(METHODS),
-    help="How the two scores become one: standardised, from 0 to 1, or by rank.  "
-    f"[default: the store's, else {Fusion().method}]",
+    help="How hybrid search combines the two scores: standardised (zscore), scaled to 0 to 1 (minmax), or by rank "
+    f"(rrf).  [default: the store's, else {Fusion().method}]",
 )
 @click.option(
     "--feedback",
     type=click.FloatRange(0.0),
-    help="How far the query is moved towards what is found first; 0 for not at all.  "
-    f"[default: the store's, else {Fusion().feedback:g}]",
+    help="Weight of the three best chunks of a first hybrid search, which expand the query; the query itself has "
+    f"weight 1, and 0 turns feedback off.  [default: the store's, else {Fusion().feedback:g}]",
 )
 @click.option(
     "--dedupe/--no-dedupe",
     default=True,
     show_default=True,
-    help="Fold chunks that say what a better one says, word by word, into that.",
+    help="Combine near-duplicates into one result, the best of them.",
 )
-@click.option("--per-file", type=click.IntRange(1), metavar="N", help="At most N chunks of one file.")
+@click.option(
+    "--per-file", type=click.IntRange(1), metavar="N", help="Return at most N chunks per file.  [default: no limit]"
+)
 @click.option(
     _MMR,
     type=click.FloatRange(0.0, 1.0),
     metavar="[LAMBDA]",
-    help=f"Results unlike each other (maximal marginal relevance): 0 the most, 1 not at all; alone {_MMR_LAMBDA:g}.",
+    help="Diversify the results (maximal marginal relevance), from 0 (most diverse) to 1 (order by score); without a "
+    f"number {_MMR_LAMBDA:g}.  [default: off]",
 )
 @click.option(
-    "--rerank", metavar="ID|PATH", help="Cross-encoder that reads the best with the question and orders them again."
+    "--rerank",
+    metavar="ID|PATH",
+    help="Cross-encoder model that reads the query with each of the best results and reorders them; needs the extra "
+    "rerank.  [default: off]",
 )
 @click.option(
     "--rerank-depth",
     type=click.IntRange(1),
     default=RankingOptions().rerank_depth,
     show_default=True,
-    help="How many it reads.",
+    help="Number of results that --rerank reads.",
 )
-@click.option("--explain", is_flag=True, help="Tell what each score is made of, down to words and pairs of tokens.")
+@click.option("--explain", is_flag=True, help="Show how each score is made up, down to single words.")
 @filter_options
 @store_option
 @format_option
@@ -106,27 +113,33 @@ def command(
     rerank: str | None,
     **ranking_values: Any,
 ) -> None:
-    """Search a store; print the best places with their lines and a snippet.
+    """Search a store.
 
-    Exit status: 0 with results, 1 without, 2 for an error. Double quotes inside the query make a phrase of the
-    words between them, as in: ragembed query '"index factory" string'
-    """
+    \b
+    ragembed query "how are stores locked?"
+    ragembed query '"index factory" string' --mode lexical --path 'docs/guide*'
+
+    Prints each result with its file, its lines and a snippet. Double quotes inside QUERY search for a phrase: words in
+    this order.
+
+    Exit status: 0 with results, 1 without, 2 for an error.
+    """  # noqa: D301  click reads the backspace character as "do not wrap"
     if not query.strip():
-        raise click.BadParameter("the query is empty: give at least one word", param_hint="QUERY")
+        raise click.BadParameter("the query is empty: expected at least one word", param_hint="QUERY")
     condition = search_filter(where, globs)
     given: dict[str, Any] = {"method": method, "alpha": alpha, "feedback": feedback}
     ranking = RankingOptions(reranker=None if rerank is None else CrossEncoderReranker(rerank), **ranking_values)
     chosen = choose_store(store)
     with Store.open(chosen) as opened:
 
-        def answer() -> tuple[list[Hit], list[Explanation], bool, str]:
+        def run_query() -> tuple[list[Hit], list[Explanation], bool, str]:
             fusion = replace(opened.fusion, **{name: value for name, value in given.items() if value is not None})
-            asked: dict[str, Any] = {"where": condition, "fusion": fusion, "ranking": ranking}
-            explanations = opened.explain(query, count, mode, **asked) if explain else []
-            hits = [each.hit for each in explanations] if explain else opened.search(query, count, mode, **asked)
+            settings: dict[str, Any] = {"where": condition, "fusion": fusion, "ranking": ranking}
+            explanations = opened.explain(query, count, mode, **settings) if explain else []
+            hits = [each.hit for each in explanations] if explain else opened.search(query, count, mode, **settings)
             return hits, explanations, opened.unfinished, opened.language
 
-        hits, explanations, unfinished, language = opened.read(answer)
+        hits, explanations, unfinished, language = opened.read(run_query)
     words = QueryWords(query, [hit.chunk.text for hit in hits], language)
     results = [_as_dict(rank, hit, words, chosen) for rank, hit in enumerate(hits, 1)]
     for result, explanation in zip(results, explanations, strict=False):
@@ -142,7 +155,7 @@ def command(
                     click.echo(f"    {line}")
                 click.echo()
     if unfinished:
-        say("note: the last run was interrupted; run ragembed index to carry on", err=True)
+        say("note: the last indexing run was interrupted: run ragembed index to continue it", err=True)
     if not hits:
         say("no results", err=True)
         raise click.exceptions.Exit(_NO_HITS_EXIT)
@@ -202,7 +215,7 @@ def _print_hit(
 
 
 def _near_duplicates(places: Sequence[str]) -> str:
-    """Return ``and 2 near-duplicates: docs/a.md:3-9, docs/b.md:1-7``, a few of the places where there are many."""
+    """Return a line such as ``and 2 near-duplicates: docs/a.md:3-9, docs/b.md:1-7`` with a limited number of places."""
     shown = ", ".join([*places[:_MOST_PLACES], *(["…"] if len(places) > _MOST_PLACES else [])])
     return f"and {len(places):,} near-duplicate{'s' if len(places) > 1 else ''}: {shown}"
 

@@ -16,21 +16,33 @@ from ragembed.indexes.indexing.refit import refit_store
 from ragembed.indexes.storage.layout import choose_store
 
 
-@click.command(cls=WritingCommand)
-@click.option("--postprocess", metavar="STEPS", help="Steps joined by commas, as in abtt:2,normalize, or none.")
+@click.command(name="refit", cls=WritingCommand)
 @click.option(
-    "--query-fit", type=click.Choice(get_args(QueryFit)), help="The same for documents and questions, or apart."
+    "--postprocess",
+    metavar="STEPS",
+    help="New post-processors, separated by commas, such as abtt:2,normalize; or none.  [default: the present ones]",
+)
+@click.option(
+    "--query-fit",
+    type=click.Choice(get_args(QueryFit)),
+    help="Fit of post-processors for queries: that of documents (shared), or their own on pseudo-queries (separate).  "
+    "[default: as before]",
 )
 @store_option
 @format_option
 def command(
     postprocess: str | None, query_fit: QueryFit | None, store: Path | None, wait_seconds: float, output: str
 ) -> None:
-    """Fit the post-processors of a store again, or give it others; no document is encoded again.
+    """Refit the post-processors of a store without encoding documents.
 
-    Without options, the present ones are fitted on what the store holds now. Killed at any moment, the store keeps
-    the former ones, and the next run carries on.
-    """
+    \b
+    ragembed refit
+    ragembed refit --postprocess center,normalize
+
+    Without options, the present post-processors are fitted on the documents that the store contains now. Use it when
+    ragembed status --drift recommends it. If a run is interrupted, the store keeps its old fit, and the next run
+    continues.
+    """  # noqa: D301  click reads the backspace character as "do not wrap"
     steps = None if postprocess is None else postprocess_steps(postprocess)
     with warnings_as_notes():
         fitted = refit_store(choose_store(store), steps, query_fit, StderrProgress(), wait_seconds)

@@ -13,21 +13,31 @@ from ragembed.cli.output import print_record, print_records, say
 @click.command(name="reverse-dictionary")
 @click.argument("model", type=LocalPath(exists=True, file_okay=False))
 @click.argument("text", required=False)
-@click.option("-k", "k", type=click.IntRange(1), default=10, show_default=True, help="How many entries.")
+@click.option("-k", "k", type=click.IntRange(1), default=10, show_default=True, help="Number of entries to print.")
 @click.option(
-    "--evaluate", type=EXISTING_PATH, metavar="DICTIONARY", help="Count how often its definitions find their entries."
+    "--evaluate",
+    type=EXISTING_PATH,
+    metavar="DICTIONARY",
+    help="Look up every definition of this dictionary, and print how often its entry is among the first 1, 10 and 100.",
 )
-@click.option("--device", metavar="DEVICE", help="auto (a GPU, if any), cpu, gpu:1.  [default: auto]")
+@click.option(
+    "--device",
+    metavar="DEVICE",
+    help="Device of the model: cpu, gpu:1, or auto (a GPU, else the CPU).  [default: auto]",
+)
 @format_option
 def command(model: Path, text: str | None, k: int, evaluate: Path | None, device: str | None, output: str) -> None:
-    """Find the words that TEXT defines, with a MODEL that ragembed train has made.
+    """Find words by their definition.
 
     \b
     ragembed reverse-dictionary trained/ "a long-necked African animal"
     ragembed reverse-dictionary trained/ --evaluate trained/held-out.jsonl
-    """  # noqa: D301  the escape is the character that keeps click from wrapping lines
+
+    MODEL is a folder that ragembed train has written. Prints the entries of its dictionary that fit TEXT best, each
+    with its probability. Give either TEXT or --evaluate.
+    """  # noqa: D301  click reads the backspace character as "do not wrap"
     if (text is None) == (evaluate is None):
-        raise click.UsageError("give a description, or --evaluate with a dictionary")
+        raise click.UsageError("give either TEXT or --evaluate DICTIONARY")
     from ragembed.training import ReverseDictionary
 
     reverse = ReverseDictionary(model, device)

@@ -18,26 +18,38 @@ from ragembed.indexes.indexing.scan import IndexingOptions
 from ragembed.indexes.storage.layout import choose_store, file_path
 from ragembed.indexes.writing.boilerplate_store import BoilerplateLine
 
-_PRECISIONS = {"auto": "float32", "mixed": "bfloat16 for many documents, float32 for few and for questions"}
+_PRECISIONS = {"auto": "float32", "mixed": "bfloat16 for large runs, float32 for small runs and queries"}
 
 
-@click.command()
+@click.command(name="status")
 @store_option
-@click.option("--skipped", is_flag=True, help="List the files that were skipped, with the reason for each.")
-@click.option("--boilerplate", is_flag=True, help="List the lines that many files repeat, with how many do.")
-@click.option("--drift", is_flag=True, help="Tell how far it has moved from what it was fitted on.")
+@click.option("--skipped", is_flag=True, help="List the skipped files, with the reason for each.")
+@click.option(
+    "--boilerplate",
+    is_flag=True,
+    help="List the lines treated as boilerplate, with the number of files that repeat each.",
+)
+@click.option(
+    "--drift", is_flag=True, help="Measure how much the documents have changed since the fit, and recommend what to do."
+)
 @format_option
 @click.pass_context
 def command(
     context: click.Context, store: Path | None, skipped: bool, boilerplate: bool, drift: bool, output: str
 ) -> None:
-    """Show what is in a store, with which model and settings it was made.
+    """Show what a store contains and how it was made.
 
-    With --drift, whether to fit it again instead: exit status 0 to keep it as it is, 3 to run ragembed refit, 4 to
-    delete it and index again.
-    """
+    \b
+    ragembed status
+    ragembed status --drift
+
+    Prints the numbers of files, chunks and vectors, the model, the embedder settings and the index. --skipped,
+    --boilerplate and --drift each print a different report instead.
+
+    Exit status of --drift: 0 to keep the store, 3 to run ragembed refit, 4 to delete the store and index again.
+    """  # noqa: D301  click reads the backspace character as "do not wrap"
     if sum((drift, skipped, boilerplate)) > 1:
-        raise click.UsageError("--drift, --boilerplate and --skipped are reports of their own: ask for one of them")
+        raise click.UsageError("got more than one of --drift, --boilerplate and --skipped: give one of them")
     where = choose_store(store)
     with Store.open(where) as opened:
         if boilerplate:
@@ -57,7 +69,7 @@ def command(
         for name, value in _lines(status):
             say(f"{name:<15}{value}")
         if status["unfinished"]:
-            say("the last run was interrupted: run ragembed index to carry on", err=True)
+            say("the last indexing run was interrupted: run ragembed index to continue it", err=True)
 
 
 def _print_boilerplate(lines: list[BoilerplateLine], output: str) -> None:
@@ -82,7 +94,7 @@ def _lines(status: dict[str, Any]) -> list[tuple[str, str]]:
     ]
     if embedder["kind"] == "ragembed":
         config, fitted = embedder["config"], embedder["fitted_on"]
-        precision = _PRECISIONS.get(config["dtype"], f"{config['dtype']} for documents, float32 for questions")
+        precision = _PRECISIONS.get(config["dtype"], f"{config['dtype']} for documents, float32 for queries")
         lines += [
             ("extractor", _extractor(config)),
             ("weighting", f"{config['weighting']}, fitted on {config['weighting_corpus'] or _chunks(fitted['texts'])}"),
@@ -99,23 +111,24 @@ def _lines(status: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _boilerplate(found: dict[str, int]) -> list[tuple[str, str]]:
-    """Return what is said of lines that are left out of searches, nothing where there are none."""
+    """Return the line about boilerplate, or nothing if the store has none."""
     if not found["lines"]:
         return []
     lines = f"{found['lines']:,} {'line' if found['lines'] == 1 else 'lines'}"
-    alone = f"; {found['chunks_of_nothing_else']:,} chunks have nothing else" if found["chunks_of_nothing_else"] else ""
-    return [("boilerplate", f"{lines}, left out of {found['chunks']:,} chunks in searches{alone}")]
+    count = found["chunks_of_nothing_else"]
+    only = f"; {count:,} chunks contain only boilerplate" if count else ""
+    return [("boilerplate", f"{lines}, not searched in {found['chunks']:,} chunks{only}")]
 
 
 def _changed_options(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options that are not the defaults, lists as text."""
+    """Return the options that differ from the defaults, with lists as text."""
     kept = {name: ",".join(value) if isinstance(value, list) else value for name, value in options.items()}
     defaults = {name: "" if value == () else value for name, value in IndexingOptions().to_dict().items()}
     return {name: value for name, value in kept.items() if value != defaults[name]}
 
 
 def _extractor(config: dict[str, Any]) -> str:
-    """Return the extractor, with those of its settings that are not the defaults."""
+    """Return the extractor and those of its settings that differ from the defaults."""
     settings = EmbedderConfig().to_dict()
     named = ("layers", "template", "query_template", "pooling", "special_tokens")
     changed = [f"{name}={config[name]}" for name in named if config[name] != settings[name]]
@@ -131,17 +144,17 @@ def _index(status: dict[str, Any]) -> str:
     kinds = sorted({segment["kind"] for segment in status["segments"]})
     count = len(status["segments"])
     wanted = IndexConfig.from_dict(status["index"]["wanted"])
-    asked = "" if wanted == IndexConfig() else f"; asked for: {wanted.describe()}"
-    return f"{', '.join(kinds) or 'none'} in {count} {'segment' if count == 1 else 'segments'}{asked}"
+    requested = "" if wanted == IndexConfig() else f"; requested: {wanted.describe()}"
+    return f"{', '.join(kinds) or 'none'} in {count} {'segment' if count == 1 else 'segments'}{requested}"
 
 
 def _choice(index: dict[str, Any]) -> list[tuple[str, str]]:
-    told = [] if index["check"] is None else [("measured", IndexEvaluation.from_dict(index["check"]).describe())]
+    measured = [] if index["check"] is None else [("measured", IndexEvaluation.from_dict(index["check"]).describe())]
     if index["choice"] is None:
-        return told
+        return measured
     choice = IndexSelection.from_dict(index["choice"])
     effort = [] if choice.effort is None else [("effort", f"{choice.effort:,}")]
-    return [*told, *effort, *choice.describe(), ("built", choice.built_on)]
+    return [*measured, *effort, *choice.describe(), ("built", choice.built_on)]
 
 
 def _fit(config: dict[str, Any], fitted: dict[str, int]) -> str:
@@ -150,7 +163,7 @@ def _fit(config: dict[str, Any], fitted: dict[str, int]) -> str:
     documents = config["postprocess_corpus"] or _chunks(fitted["documents"])
     if config["query_fit"] == "separate":
         return f"fitted on {documents} and {fitted['pseudo_queries']:,} pseudo-queries"
-    return f"fitted on {documents}, the same for documents and questions"
+    return f"fitted on {documents}, the same for documents and queries"
 
 
 def _chunks(count: int) -> str:
@@ -158,11 +171,11 @@ def _chunks(count: int) -> str:
 
 
 EXIT: Mapping[Verdict, int] = {"keep": 0, "refit": 3, "rebuild": 4}
-"""The exit status that tells what is to be done."""
+"""The exit status for each verdict."""
 
-_TODO: Mapping[Verdict, str] = {
-    "keep": "nothing is to be done",
-    "refit": "run: ragembed refit",
+_ADVICE: Mapping[Verdict, str] = {
+    "keep": "nothing to do",
+    "refit": "run ragembed refit",
     "rebuild": "delete the store and index again",
 }
 
@@ -177,7 +190,7 @@ def print_drift(report: DriftReport, output: str) -> None:
 
 
 def _drift_lines(report: DriftReport) -> list[tuple[str, str]]:
-    lines = [("verdict", f"{report.verdict}: {'; '.join([*report.reasons, _TODO[report.verdict]])}")]
+    lines = [("verdict", f"{report.verdict}: {'; '.join([*report.reasons, _ADVICE[report.verdict]])}")]
     changes = "" if report.added is None else f", {report.added:,} added and {report.removed:,} removed since the fit"
     lines.append(("vectors", f"{report.vectors:,}{changes}"))
     if report.vocabulary is not None:
@@ -185,21 +198,23 @@ def _drift_lines(report: DriftReport) -> list[tuple[str, str]]:
     if report.movers:
         lines.append(("idf movers", ", ".join(_mover(mover) for mover in report.movers)))
     if report.weight_shift is not None:
-        lines.append(("token weights", f"{report.weight_shift:.1%} of a text's weight would move to other tokens"))
+        lines.append(
+            ("token weights", f"{report.weight_shift:.1%} of a text's weight would move to other tokens in a new fit")
+        )
     if report.unfitted is not None:
-        lines.append(("static vectors", f"{report.unfitted:.1%} of the tokens have none that was fitted"))
+        lines.append(("static vectors", f"{report.unfitted:.1%} of the tokens have no fitted vector"))
     if report.mean_shift is not None:
-        lines.append(("mean shift", f"{report.mean_shift:.3f} spreads of the vectors"))
+        lines.append(("mean shift", f"{report.mean_shift:.3f} times the spread of the vectors"))
     if report.overlap is not None:
         among = f"{report.queries:,} pseudo-queries in {report.searched:,} vectors"
-        chance = f"by chance {report.chance:.3f}"
-        lines.append(("overlap@10", f"{report.overlap:.3f} with what a refit would find ({chance}), {among}"))
+        chance = f"{report.chance:.3f} expected by chance"
+        lines.append(("overlap@10", f"{report.overlap:.3f} with the results after a refit ({chance}), {among}"))
     return lines
 
 
 def _vocabulary(found: Vocabulary, report: DriftReport) -> list[tuple[str, str]]:
-    where = "of those added" if report.added else "of all"
-    expected = f"{found.expected:.1%} expected of more of the same"
+    where = "of the added texts" if report.added else "of all texts"
+    expected = f"{found.expected:.1%} expected from more texts of the same kind"
     lines = [
         ("counted", f"tokens of {report.texts:,} texts"),
         ("unseen tokens", f"{found.unseen:.1%} {where} ({expected})"),

@@ -40,7 +40,7 @@ _POOLING = {"cls": "--pooling cls", "mean": "--pooling mean", "prompt": "--templ
 
 
 def _material_options(command: Command) -> Command:
-    """Add the options that say what is trained, on what, and where it is written."""
+    """Add the options for the model, the dictionaries and the output folder."""
     return with_options(
         command,
         click.option(
@@ -50,24 +50,54 @@ def _material_options(command: Command) -> Command:
             multiple=True,
             required=True,
             metavar="PATH",
-            help="TSV, JSON lines, Markdown, dictd (.index), StarDict (.ifo), or WordNet's folder; may be repeated.",
+            help="Dictionary to learn: TSV, JSON Lines, Markdown, dictd (.index), StarDict (.ifo), or the folder of "
+            "WordNet. Can be repeated.",
         ),
-        click.option("--model", required=True, metavar="ID|PATH", help="Model that is trained."),
-        click.option("--out", required=True, type=LocalPath(), help="Folder of the trained model; goes on in it."),
+        click.option(
+            "--model", required=True, metavar="ID|PATH", help="Hugging Face model id or folder of the model to train."
+        ),
+        click.option(
+            "--out",
+            required=True,
+            type=LocalPath(),
+            help="Folder for the trained model; if it contains an interrupted training, that one continues.",
+        ),
     )
 
 
 def _training_options(command: Command) -> Command:
-    """Add the options that methods share, but for those of their steps."""
+    """Add the options that both methods share."""
     return with_options(
         command,
-        click.option("--runs", type=click.IntRange(1), default=1, show_default=True, help="Seeds tried in each step."),
-        click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="The first seed."),
-        click.option("--epochs", type=click.IntRange(1), default=1, show_default=True, help="Passes over definitions."),
-        click.option("--batch-size", type=click.IntRange(1), help="Definitions a batch.  [default: 16; large: 32]"),
-        click.option("--max-tokens", type=click.IntRange(8), help="Longest definition.  [default: the model's limit]"),
         click.option(
-            "--held-out", type=click.IntRange(0), help="Definitions kept for measuring.  [default: 5 %, 1,000 at most]"
+            "--runs",
+            type=click.IntRange(1),
+            default=1,
+            show_default=True,
+            help="Number of seeds to try in each step; the best run is kept.",
+        ),
+        click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="First random seed."),
+        click.option(
+            "--epochs",
+            type=click.IntRange(1),
+            default=1,
+            show_default=True,
+            help="Number of passes over the definitions.",
+        ),
+        click.option(
+            "--batch-size",
+            type=click.IntRange(1),
+            help="Definitions per batch.  [default: 16; 32 for 200,000 definitions or more]",
+        ),
+        click.option(
+            "--max-tokens",
+            type=click.IntRange(8),
+            help="Largest number of tokens of a definition; longer ones are cut.  [default: the model's limit]",
+        ),
+        click.option(
+            "--held-out",
+            type=click.IntRange(0),
+            help="Number of definitions to hold out and measure on.  [default: 5 %, at most 1,000]",
         ),
         click.option(
             "--sts",
@@ -75,30 +105,59 @@ def _training_options(command: Command) -> Command:
             type=EXISTING_FILE,
             multiple=True,
             metavar="FILE",
-            help="TSV with score, sentence1, sentence2: measured before and after; chooses the best run.",
-        ),
-        click.option("--pictures", is_flag=True, help="Draw the entry vectors of each step as PNG."),
-        click.option("--bf16", is_flag=True, help="Compute forward passes in bfloat16 where that is safe."),
-        click.option("--device", metavar="DEVICE", help="auto (a GPU, if any), cpu, gpu:1.  [default: auto]"),
-        click.option("--weight-decay", type=float, default=_DEFAULTS.weight_decay, show_default=True, help="Of AdamW."),
-        click.option("--eps", type=float, default=_DEFAULTS.eps, show_default=True, help="Of AdamW."),
-        click.option("--betas", type=(float, float), default=_DEFAULTS.betas, show_default=True, help="Of AdamW."),
-        click.option(
-            "--warmup", type=float, default=_DEFAULTS.warmup, show_default=True, help="Share of batches that warm up."
+            help="TSV with columns score, sentence1 and sentence2, measured before and after; the result chooses the "
+            "best run. Can be repeated.",
         ),
         click.option(
-            "--max-grad-norm", type=float, default=_DEFAULTS.max_grad_norm, show_default=True, help="Of gradients."
+            "--pictures", is_flag=True, help="Draw the entry vectors of each step as a PNG file in the output folder."
+        ),
+        click.option(
+            "--bf16", is_flag=True, help="Compute forward passes in bfloat16 where that is numerically safe (autocast)."
+        ),
+        click.option(
+            "--device",
+            metavar="DEVICE",
+            help="Device for training: cpu, gpu:1, or auto (a GPU, else the CPU).  [default: auto]",
+        ),
+        click.option(
+            "--weight-decay",
+            type=float,
+            default=_DEFAULTS.weight_decay,
+            show_default=True,
+            help="Weight decay of AdamW.",
+        ),
+        click.option("--eps", type=float, default=_DEFAULTS.eps, show_default=True, help="Epsilon of AdamW."),
+        click.option(
+            "--betas", type=(float, float), default=_DEFAULTS.betas, show_default=True, help="Two betas of AdamW."
+        ),
+        click.option(
+            "--warmup",
+            type=float,
+            default=_DEFAULTS.warmup,
+            show_default=True,
+            help="Share of the batches over which the learning rate rises, from 0 to 1.",
+        ),
+        click.option(
+            "--max-grad-norm",
+            type=float,
+            default=_DEFAULTS.max_grad_norm,
+            show_default=True,
+            help="Gradients with a larger norm are scaled down to it.",
         ),
     )
 
 
-@click.group()
+@click.group(name="train")
 def command() -> None:
-    """Train a model on a dictionary, such as the glossary of a field, without labels.
+    """Train a model on a dictionary, without labels.
 
-    The outcome is a folder that every --model takes. A training that was interrupted goes on when the same command is
-    given again, and ends in the same model.
-    """
+    \b
+    ragembed train defsent-plus --dictionary glossary.tsv --model bert-base-uncased --out trained
+    ragembed index docs/ --model trained --pooling cls
+
+    The dictionary can be the glossary of your field. The result is a folder that you can pass to every --model option.
+    If a training is interrupted, run the same command again: it continues and produces the same model.
+    """  # noqa: D301  click reads the backspace character as "do not wrap"
 
 
 @command.command(name="defsent-plus")
@@ -107,25 +166,37 @@ def command() -> None:
     "--recipe",
     type=click.Choice(list(RECIPES)),
     metavar="NAME",
-    help=f"Steps, combinations and learning rates of the paper: {', '.join(RECIPES)}.  [default: by the model's family "
-    "and size]",
+    help=f"Number of steps, combinations and learning rates of the paper: {', '.join(RECIPES)}.  [default: chosen by "
+    "the model's family and size]",
 )
-@click.option("--steps", type=click.IntRange(1, MAX_STEPS), help="Steps.  [default: those of the recipe]")
+@click.option("--steps", type=click.IntRange(1, MAX_STEPS), help="Number of training steps.  [default: the recipe's]")
 @click.option(
     "--combination",
     "combinations",
     multiple=True,
     metavar="POOLING,ENTRIES",
-    help="cls or mean while training, ac or amp for entries; may be repeated, one for each step.",
+    help="Pooling while training (cls or mean) and kind of entry vectors (ac or amp). Can be repeated, once for each "
+    "step.  [default: the recipe's]",
 )
-@click.option("--learning-rate", "learning_rates", type=float, multiple=True, help="May be repeated, one a step.")
-@click.option("--ica", type=click.Choice(get_args(Ica)), help="Of the last step's entries.  [default: by the recipe]")
+@click.option(
+    "--learning-rate",
+    "learning_rates",
+    type=float,
+    multiple=True,
+    help="First learning rate. Can be repeated, once for each step.  [default: the recipe's]",
+)
+@click.option(
+    "--ica",
+    type=click.Choice(get_args(Ica)),
+    help="Independent component analysis of the entry vectors of the last step.  [default: the recipe's]",
+)
 @click.option(
     "--head",
     type=click.Choice(get_args(Head)),
     default="auto",
     show_default=True,
-    help="The model's own pooler (tanh), or the dense layer of its head for masked words (GELU).",
+    help="Layer on top of the pooled vector: the model's own pooler (tanh), or the dense layer of its masked-language "
+    "head (GELU).",
 )
 @_training_options
 @quiet_option
@@ -141,18 +212,22 @@ def defsent_plus(
     output: str,
     **given: Any,
 ) -> None:
-    """Train with DefSent+: definitions are projected onto vectors of the entries that they define.
+    """Train with DefSent+, for dictionaries with any entries.
 
-    Entry vectors are means of the vectors of their definitions. Each step trains a fresh copy of the model; the best
-    encoder of a step builds the entry vectors of the next (progressive separate training).
-    """
+    \b
+    ragembed train defsent-plus --dictionary glossary.tsv --model bert-base-uncased --out trained
+
+    The model learns to map each definition to the vector of the entry that it defines. The vector of an entry is the
+    mean of the vectors of its definitions. Each step trains a new copy of the model; the best model of a step computes
+    the entry vectors of the next step (progressive separate training).
+    """  # noqa: D301  click reads the backspace character as "do not wrap"
     chosen = tuple(_combination(each) for each in combinations)
     if recipe is None:
         from ragembed.models.files import find_model
 
         recipe = recipe_for(find_model(given["model"]).folder)
         if not quiet:
-            say(f"note: recipe {recipe}; choose another with --recipe", err=True)
+            say(f"note: using the recipe {recipe}: choose another with --recipe", err=True)
     settings = _settings_of(RECIPES[recipe].steps(steps, chosen, learning_rates, ica), given, head=head)
     _train(settings, given, quiet, output)
 
@@ -160,35 +235,47 @@ def defsent_plus(
 @command.command(name="defsent")
 @_material_options
 @click.option(
-    "--pooling", type=click.Choice(get_args(Pooling)), default="cls", show_default=True, help="While training."
+    "--pooling",
+    type=click.Choice(get_args(Pooling)),
+    default="cls",
+    show_default=True,
+    help="Pooling of the definitions while training.",
 )
 @click.option(
-    "--learning-rate", type=float, default=_WORDS_LEARNING_RATE, show_default=True, help="Of the first batch."
+    "--learning-rate",
+    type=float,
+    default=_WORDS_LEARNING_RATE,
+    show_default=True,
+    help="Learning rate of the first batch.",
 )
 @_training_options
 @quiet_option
 @format_option
 def defsent(pooling: Pooling, learning_rate: float, quiet: bool, output: str, **given: Any) -> None:
-    """Train with DefSent, the earlier method: only entries that are single tokens of the model.
+    """Train with DefSent, for dictionaries whose entries are single tokens of the model.
 
-    Definitions are projected, through the model's frozen head for masked words, onto its own word embeddings.
-    """
+    \b
+    ragembed train defsent --dictionary glossary.tsv --model bert-base-uncased --out trained
+
+    This is the older method. It uses only entries that are single tokens. The model learns to map each definition,
+    through its frozen masked-language head, to the word embedding of the entry.
+    """  # noqa: D301  click reads the backspace character as "do not wrap"
     _train(_settings_of((StepSettings(pooling, "words", learning_rate),), given), given, quiet, output)
 
 
 def _combination(value: str) -> tuple[Pooling, EntryKind]:
-    """Turn ``cls,amp`` into a pooling and a kind of entry vectors; raises a usage error for what is none."""
+    """Parse ``cls,amp`` to a pooling and a kind of entry vectors; raise a usage error for anything else."""
     parts = [part.strip().lower() for part in value.split(",")]
     if len(parts) == 2:
         pooling = next((each for each in get_args(Pooling) if each == parts[0]), None)
         entries = next((each for each in ("ac", "amp") if each == parts[1]), None)
         if pooling is not None and entries is not None:
             return pooling, entries
-    raise click.BadParameter(f"{value!r}: expected cls or mean, a comma, and ac or amp, as in cls,amp")
+    raise click.BadParameter(f"{value!r}: expected cls or mean, a comma, and ac or amp, such as cls,amp")
 
 
 def _settings_of(steps: tuple[StepSettings, ...], given: Mapping[str, Any], **more: Any) -> TrainingSettings:
-    """Return the settings that the options ``given`` say."""
+    """Return the training settings from the command line options."""
     return TrainingSettings(
         steps,
         optimizer=OptimizerSettings(**{name: given[name] for name in _OPTIMIZER_OPTIONS}),
@@ -217,7 +304,7 @@ def _train(settings: TrainingSettings, given: Mapping[str, Any], quiet: bool, ou
 
 
 class StderrTrainingProgress(StderrProgress):
-    """Shows phases with their loss, and notes; implements :class:`ragembed.training.progress.TrainingProgress`."""
+    """Show phases with their loss, and notes; implements :class:`ragembed.training.progress.TrainingProgress`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -229,23 +316,23 @@ class StderrTrainingProgress(StderrProgress):
         super().start(phase, unit, total)
 
     def advance(self, count: int, detail: str = "") -> None:
-        """Count, and show where it is time to, with the last ``detail``."""
+        """Add ``count``, and print with the last ``detail`` if enough time has passed."""
         self._detail = detail or self._detail
         super().advance(count)
 
     def note(self, text: str) -> None:
-        """Say something on a line of its own."""
+        """Print a note on its own line."""
         self.finish()
         say(f"note: {text}", err=True)
 
     def line(self, seconds: float) -> str:
-        """Return what is shown after ``seconds`` of the phase."""
+        """Return the line to print ``seconds`` after the start of the phase."""
         shown = super().line(seconds)
         return f"{shown}, {self._detail}" if self._detail else shown
 
 
 def _report_lines(report: Mapping[str, Any], out: Path) -> Iterator[str]:
-    """Yield the lines of what ``training.json`` holds: the dictionary, a table of the steps, and how to go on."""
+    """Yield the lines of the report: the dictionary, a table of the steps, and the command that uses the model."""
     from ragembed.evaluation.table import aligned
 
     size = report["statistics"]
@@ -259,7 +346,7 @@ def _report_lines(report: Mapping[str, Any], out: Path) -> Iterator[str]:
     last = report["steps"][-1]
     if (space := last["space"])["ica"] != "none":
         end = "" if space["ica_converged"] else ", not converged"
-        yield f"independent components of the last step: {space['ica']}, {space['ica_iterations']:,} iterations{end}"
+        yield f"ICA of the last step: {space['ica']}, {space['ica_iterations']:,} iterations{end}"
     best = last["runs"][last["best"]]
     if len(last["runs"]) > 1:
         yield f"best run of the last step, by {report['chosen_by']}: seed {best['seed']}"

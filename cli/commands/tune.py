@@ -25,19 +25,25 @@ _SHOWN = 10
 _WIDEST_LABEL = 60
 
 
-@click.command(cls=WritingCommand)
+@click.command(name="tune", cls=WritingCommand)
 @store_option
 @click.option(
     "--queries",
     type=EXISTING_FILE,
-    help="Questions of yours, each with the file or chunk that answers it behind a tab, or JSON lines.",
+    help="File with your own queries: one per line, a tab, and the file or chunk id that answers it; or JSON Lines.",
 )
-@click.option("--refit-only", is_flag=True, help="Compare only what needs no document encoded again.")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of what is drawn.")
-@click.option("--apply", "apply_best", is_flag=True, help="Give the store what is found, if it is better.")
+@click.option(
+    "--refit-only",
+    is_flag=True,
+    help="Compare only settings that do not need documents to be encoded again; much faster.",
+)
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the random samples.")
+@click.option(
+    "--apply", "apply_best", is_flag=True, help="Apply the best settings to the store if they are significantly better."
+)
 @device_option
 @quiet_option
-@partial(format_option, more={"csv": "csv (a line for each candidate) for tables"})
+@partial(format_option, more={"csv": "csv (one line per candidate)"})
 def command(
     store: Path | None,
     queries: Path | None,
@@ -49,12 +55,17 @@ def command(
     quiet: bool,
     output: str,
 ) -> None:
-    """Look for settings that search this store better, without labels.
+    """Find better search settings without labels.
 
-    Sentences, headings, titles, links and the like are taken out of their chunks and searched for. Layers, weights,
-    templates, post-processors and fusion are chosen on one half of the documents and tested on the other; only what is
-    significantly better there is worth having. Nothing is changed without --apply.
-    """
+    \b
+    ragembed tune --refit-only
+    ragembed tune --refit-only --apply
+
+    Sentences, headings, titles, links and other parts of the documents serve as queries for the chunks that they come
+    from. Layers, token weights, templates, post-processors and fusion are chosen on one half of the documents and
+    tested on the other half. The result is "better" only if the test shows a significant improvement. Nothing changes
+    without --apply.
+    """  # noqa: D301  click reads the backspace character as "do not wrap"
     from ragembed.indexes.tuning import tune_store
 
     progress: Progress = SilentProgress() if quiet else StderrProgress()
@@ -77,25 +88,25 @@ def command(
             given = {"--store": store, "--queries": queries, "--device": device, "--seed": seed or None}
             words = [word for name, value in given.items() if value is not None for word in (name, str(value))]
             flags = ["--refit-only"] if refit_only else []
-            say(f"to apply it: ragembed tune {shlex.join([*words, *flags, '--apply'])}", err=True)
+            say(f"to apply these settings: ragembed tune {shlex.join([*words, *flags, '--apply'])}", err=True)
 
 
 def _text(report: TuningReport) -> Iterator[str]:
     from ragembed.evaluation.table import aligned
     from ragembed.indexes.tuning.report import MEAN
 
-    drawn = ", ".join(
+    sampled = ", ".join(
         f"{name} {sum(counts)}" + ("" if name in report.used else " (too few)")
         for name, counts in report.queries.items()
         if sum(counts)
     )
-    yield f"{report.pool:,} of {report.chunks:,} chunks, {report.documents:,} documents; questions: {drawn or 'none'}"
+    yield f"{report.pool:,} of {report.chunks:,} chunks, {report.documents:,} documents; queries: {sampled or 'none'}"
     if report.candidates:
         names = [*report.used, MEAN]
         yield ""
         yield (
-            f"nDCG@10 on one half of the documents, {len(report.candidates)} settings; in brackets less what there is "
-            "now, with its 95 % interval"
+            f"nDCG@10 of {len(report.candidates)} settings on one half of the documents; in brackets the difference "
+            "from the present settings, with its 95 % interval"
         )
         yield ""
         shown = [*report.candidates[:_SHOWN]]
@@ -140,7 +151,7 @@ def _short(label: str) -> str:
 
 
 def _csv(report: TuningReport) -> str:
-    """Return a line for each candidate: how it differs, its scores by source, and the differences to what there is."""
+    """Return one line per candidate: its changes, its scores by source, and the differences from the present ones."""
     from ragembed.indexes.tuning.report import MEAN
 
     names = [*report.used, MEAN]

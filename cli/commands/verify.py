@@ -16,29 +16,35 @@ from ragembed.indexes.storage.layout import choose_store
 from ragembed.indexes.verify import Part, Problem, Report, verify_store
 
 _LASTING = {Part.DATABASE, Part.CANARY}
-"""What a repair cannot mend."""
+"""Parts that cannot be repaired."""
 
 
-@click.command(cls=WritingCommand)
+@click.command(name="verify", cls=WritingCommand)
 @click.option(
-    "--repair", is_flag=True, help="Rebuild what can be: an index from its vectors, vectors from their texts."
+    "--repair", is_flag=True, help="Rebuild damaged indexes from their vectors, and damaged vectors from their texts."
 )
 @click.option(
     "--trust-database",
     is_flag=True,
-    help="With --repair: accept the rows of store.db although they are not what was committed.",
+    help="With --repair, accept the rows in store.db even if they differ from the committed ones.",
 )
 @store_option
 @format_option
 def command(repair: bool, trust_database: bool, store: Path | None, wait_seconds: float, output: str) -> None:
-    """Read a whole store and report everything that could change an answer.
+    """Check a store for damage and repair it.
 
-    SQLite checks the database and the full-text index. Every row is compared with the digest of its table, every file
-    with its hash, every index with the vectors that it was made from, and some texts are encoded again. Exit status: 0
-    if all is as it was committed, 2 if something is not.
-    """
+    \b
+    ragembed verify
+    ragembed verify --repair
+
+    Reads the whole store. SQLite checks the database and the full-text index. Every row is compared with the digest of
+    its table, every file with its hash, and every index with its vectors. Some texts are encoded again and compared
+    with their vectors.
+
+    Exit status: 0 if the store is undamaged, 2 if it is damaged.
+    """  # noqa: D301  click reads the backspace character as "do not wrap"
     if trust_database and not repair:
-        raise click.UsageError("--trust-database says how to repair: give it with --repair")
+        raise click.UsageError("--trust-database is an option of a repair: add --repair")
     report = verify_store(
         choose_store(store),
         progress=StderrProgress(),
@@ -63,12 +69,12 @@ def _print(report: Report, *, repair: bool) -> None:
     if not report.problems:
         say(
             f"{read}, {report.chunks:,} chunks, {report.vectors:,} vectors in {_segments(report.segments)}, "
-            f"{report.canaries} texts encoded again: all is as it was committed"
+            f"{report.canaries} texts encoded again: no damage found"
         )
         return
     count = len(report.problems)
     remedy = (
-        "" if repair or report.parts() <= _LASTING else "; rebuild what can be rebuilt with: ragembed verify --repair"
+        "" if repair or report.parts() <= _LASTING else "; run ragembed verify --repair to rebuild the damaged parts"
     )
     say(f"{count:,} {'problem' if count == 1 else 'problems'} in {read}{remedy}", err=True)
 

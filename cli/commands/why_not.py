@@ -20,23 +20,34 @@ _NOUNS = {"hybrid": "score", "dense": "cosine", "lexical": "BM25"}
 _WORDS = 8
 
 
-@click.command()
+@click.command(name="why-not")
 @click.argument("query")
 @click.argument("file", type=PlacePath())
-@click.option("-k", "count", type=click.IntRange(1), default=10, show_default=True, help="How many results.")
 @click.option(
-    "--mode", type=click.Choice(MODES), default="hybrid", show_default=True, help="The mode that it is searched in."
+    "-k", "count", type=click.IntRange(1), default=10, show_default=True, help="Number of results to compare with."
+)
+@click.option(
+    "--mode",
+    type=click.Choice(MODES),
+    default="hybrid",
+    show_default=True,
+    help="Search by meaning (dense), by words (lexical, BM25), or both combined (hybrid).",
 )
 @store_option
 @format_option
 def command(query: str, file: Place, count: int, mode: Mode, store: Path | None, output: str) -> None:
-    """Tell why FILE is not among the best results of a query: its rank, and the words that it lost by.
+    """Explain why a file is not among the results.
 
-    The best chunk of FILE is compared with the results. Exit status: 0, also where FILE is among them; 2 for an error,
-    as for a file that is not in the store.
-    """
+    \b
+    ragembed why-not "how are stores locked?" docs/reliability.md
+
+    Prints the rank of FILE in each kind of search, and the words of QUERY that score lower in the best chunk of FILE
+    than in the results.
+
+    Exit status: 0, even if FILE is among the results; 2 for an error, such as a file that is not in the store.
+    """  # noqa: D301  click reads the backspace character as "do not wrap"
     if not query.strip():
-        raise click.BadParameter("the query is empty: give at least one word", param_hint="QUERY")
+        raise click.BadParameter("the query is empty: expected at least one word", param_hint="QUERY")
     chosen = choose_store(store)
     with Store.open(chosen) as opened:
         found = opened.why_not(query, source_path(file, chosen), count, mode)
@@ -47,24 +58,24 @@ def command(query: str, file: Place, count: int, mode: Mode, store: Path | None,
 
 def _print(found: WhyNot, shown: str, count: int) -> None:
     rank = found.rank_in_mode.rank
-    place = f"comes {rank}." if rank is not None else "is not found"
+    place = f"rank {rank}" if rank is not None else "not found"
     inside = f", among the first {count}" if rank is not None and rank <= count else ""
-    say(f"{shown} {place}{inside} ({found.mode}; {found.chunks:,} chunk{'' if found.chunks == 1 else 's'})")
+    say(f"{shown}: {place}{inside} ({found.mode}; {found.chunks:,} chunk{'' if found.chunks == 1 else 's'})")
     for standing in found.ranks:
         say(f"  {standing.mode:<8} {_standing(standing, count)}")
-    say(f"Its best chunk{_lines(found.chunk)} against the {found.results} results from other files:")
+    say(f"Best chunk of the file{_lines(found.chunk)} and the {found.results} results from other files:")
     phrases = [each for each in found.phrases if each.results - each.here >= LEAST]
     words = [each for each in found.words if each.results - each.here >= LEAST and is_word(each.word)]
     for phrase in phrases[:_WORDS]:
-        held = "" if phrase.here else "; the file has it elsewhere" if phrase.in_file else "; the file does not have it"
+        elsewhere = "" if phrase.here else "; elsewhere in the file" if phrase.in_file else "; not in the file"
         say(
-            f"  {bare(phrase.phrase):<16} BM25 {phrase.here:.3f}, theirs {phrase.results:.3f} on average, in "
-            f"{phrase.found_in} of {found.results}{held}"
+            f"  {bare(phrase.phrase):<16} BM25 {phrase.here:.3f}, results {phrase.results:.3f} on average, in "
+            f"{phrase.found_in} of {found.results}{elsewhere}"
         )
     for word in words[:_WORDS]:
-        say(f"  {word.word:<16} cosine {word.here:+.3f}, theirs {word.results:+.3f} on average")
+        say(f"  {word.word:<16} cosine {word.here:+.3f}, results {word.results:+.3f} on average")
     if not phrases and not words:
-        say("  no word of the query counts less in it than in them")
+        say("  no word of the query scores lower in the file than in the results")
     if found.note is not None:
         say(f"note: {found.note}", err=True)
 
@@ -76,8 +87,8 @@ def _standing(standing: FileRank, count: int) -> str:
     if standing.rank is not None:
         return f"rank {standing.rank:,} of {standing.of:,}{among}, {noun} {standing.score:.3f}{needed}"
     if standing.mode == "lexical":
-        return f"no word of the query is in it{needed}"
-    would = "" if standing.score is None else f"; on their scale its score is {standing.score:.3f}"
+        return f"no word of the query is in the file{needed}"
+    would = "" if standing.score is None else f"; its score on their scale would be {standing.score:.3f}"
     return f"not among the {standing.of:,} candidates{would}{needed}"
 
 

@@ -1,1 +1,1 @@
-"""The tasks of ``ragembed eval``, and what they share."""
+"""The commands of ``ragembed eval`` and their shared code."""

@@ -19,16 +19,21 @@ if TYPE_CHECKING:
     from ragembed.evaluation.table import Result
     from ragembed.evaluation.tasks import Measured, Task
 
-_COMBINED = """Options that are repeated are combined with one another, share the model's passes, and make one table;
---layers each is every single layer. One side serves all texts unless --query-fit says otherwise."""
+_COMBINED = """Repeat an option to compare its values: all combinations are evaluated and make one table. --layers each
+evaluates every single layer. --query-fit is "shared" unless you give it."""
 
 
-CSV = {"csv": "csv (a line for each result) for tables"}
-plot_option = click.option("--plot", "plot_file", type=LocalPath(dir_okay=False), help="Draw the scores as PNG.")
+CSV = {"csv": "csv (one line per result)"}
+plot_option = click.option(
+    "--plot",
+    "plot_file",
+    type=LocalPath(dir_okay=False),
+    help="Draw the scores to this PNG file; needs the extra plot.",
+)
 
 
-def _task(name: str, counted: str | None, help_text: str) -> click.Command:
-    """Return the command of a task whose collections are files; ``counted`` is what ``--runs`` are, if it has them."""
+def _task(name: str, counted: str | None, summary: str, example: str, details: str) -> click.Command:
+    """Return the command of a task; ``counted`` says what ``--runs`` counts, or is None if there is no such option."""
 
     def command(
         paths: tuple[Path, ...], plot_file: Path | None, quiet: bool, output: str, runs: int | None = None, **given: Any
@@ -49,7 +54,7 @@ def _task(name: str, counted: str | None, help_text: str) -> click.Command:
 
             plot(found, plot_file)
 
-    counts = click.option("--runs", type=click.IntRange(1), default=10, show_default=True, help=f"{counted}.")
+    counts = click.option("--runs", type=click.IntRange(1), default=10, show_default=True, help=f"Number of {counted}.")
     with_options(
         command,
         click.argument("paths", nargs=-1, required=True, type=EXISTING_PATH, metavar="PATH..."),
@@ -59,7 +64,8 @@ def _task(name: str, counted: str | None, help_text: str) -> click.Command:
         quiet_option,
         partial(format_option, more=CSV),
     )
-    return click.command(name=name, help=f"{help_text}\n\n{_COMBINED}")(command)
+    text = f"{summary}\n\n\b\n{example}\n\n{details} {_COMBINED}"
+    return click.command(name=name, help=text)(command)
 
 
 def _read(task: str, path: Path, runs: int | None) -> Task:
@@ -83,19 +89,33 @@ def _measured(task: Task, named: Sequence[NamedConfig], collection: str, progres
 
 COMMANDS = (
     _task(
-        "sts", None, "Spearman of cosines with judged similarity.\n\nPATH is a TSV with score, sentence1, sentence2."
+        "sts",
+        None,
+        "Measure the correlation of cosines with judged similarity.",
+        "ragembed eval sts pairs.tsv --weighting uniform --weighting idf",
+        "PATH is a TSV with the columns score, sentence1 and sentence2. Prints Spearman correlations in per cent.",
     ),
-    _task("clustering", "Runs of k-means", "Accuracy of k-means.\n\nPATH is a TSV with label, text."),
+    _task(
+        "clustering",
+        "k-means runs to average",
+        "Measure the accuracy of k-means clustering.",
+        "ragembed eval clustering topics.tsv",
+        "PATH is a TSV with the columns label and text. Prints accuracies in per cent.",
+    ),
     _task(
         "classification",
-        "Folds",
-        "Accuracy of logistic regression, cross-validated.\n\nPATH is a TSV with label, text; or with score, "
-        "sentence1, sentence2: then similarity is predicted, and measured as by sts.",
+        "cross-validation folds",
+        "Measure the accuracy of logistic regression by cross-validation.",
+        "ragembed eval classification topics.tsv --runs 5",
+        "PATH is a TSV with the columns label and text, or score, sentence1 and sentence2. For sentence pairs, the "
+        "similarity is predicted and its correlation with the scores is measured.",
     ),
     _task(
         "isotropy",
         None,
-        "IsoScore and uniformity of vectors, alignment of pairs.\n\nPATH is a TSV of the other tasks, a BEIR folder, "
-        "or a file with a text a line.",
+        "Measure how evenly vectors are spread: IsoScore, uniformity, alignment.",
+        "ragembed eval isotropy pairs.tsv",
+        "PATH is a TSV file of another task, a BEIR folder, or a file with one text per line. Alignment needs sentence "
+        "pairs.",
     ),
 )

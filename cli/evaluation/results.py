@@ -1,4 +1,4 @@
-"""Measuring configurations on test collections, and printing what was measured."""
+"""Print the results of an evaluation as text, JSON or CSV."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ EVERY_LAYER = "each"
 
 
 def candidates(given: Mapping[str, Any], *, query_fit: str | None) -> list[NamedConfig]:
-    """Return every combination of the embedding options; ``query_fit`` holds where the option is not given."""
+    """Return every combination of the embedding options; ``query_fit`` is the default of that option."""
     return embedder_configs({**given, "layers": _layers(given)}, query_fit=query_fit)
 
 
 def names(found: Sequence[str], paths: Sequence[Path]) -> list[str]:
-    """Return the name of each collection, or its path where two have the same name."""
+    """Return the name of each collection, or the paths if two names are the same."""
     shown = [printable(name) for name in found]
     return shown if len(set(shown)) == len(shown) else [printable(str(path)) for path in paths]
 
@@ -41,7 +41,7 @@ def names(found: Sequence[str], paths: Sequence[Path]) -> list[str]:
 def results(
     collection: str, named: Sequence[NamedConfig], measured: Sequence[Measured] | Iterator[Measured]
 ) -> Iterator[Result]:
-    """Yield the results of a collection; from the second on with the difference to the first, where it is known."""
+    """Yield the results of a collection; later ones with their difference from the first, if it can be computed."""
     from ragembed.evaluation.table import Result
 
     first: Measured | None = None
@@ -55,7 +55,7 @@ def results(
 
 
 def difference_to(first: Measured, other: Measured) -> dict[str, dict[str, float]]:
-    """Return the difference in the headline under its key, where the same questions, two or more, are known of both."""
+    """Return the difference of the headline measure, or nothing without per-query values for at least two queries."""
     if first.by_query is None or other.by_query is None or len(first.by_query) < 2:
         return {}
     return {"difference_to_first": _difference(other.by_query, first.by_query)}
@@ -74,7 +74,7 @@ def print_results(task: str, found: Sequence[Result], output: str) -> None:
 
 
 def print_objects(task: str, objects: Sequence[Mapping[str, Any]], output: str) -> None:
-    """Print JSON: an object a line, or one object, which has a list where there are several."""
+    """Print JSON: one object per line, or a single object with a list if there are several results."""
     if len(objects) == 1:
         print_record(objects[0], output)
     else:
@@ -82,10 +82,10 @@ def print_objects(task: str, objects: Sequence[Mapping[str, Any]], output: str) 
 
 
 def difference_line(name: str, found: Mapping[str, float]) -> str:
-    """Return a line on the difference of the system called ``name`` to the first one."""
+    """Return the line with the difference of the system ``name`` from the first one."""
     return (
-        f"{name}: {found['difference']:+.1f} to the first, 95 % interval {found['low']:+.1f} to {found['high']:+.1f}, "
-        f"p = {found['p_value']:.3f}"
+        f"{name}: {found['difference']:+.1f} from the first, 95 % interval {found['low']:+.1f} to "
+        f"{found['high']:+.1f}, p = {found['p_value']:.3f}"
     )
 
 
@@ -97,7 +97,7 @@ def _difference(values: NDArray[np.float64], first: NDArray[np.float64]) -> dict
 
 
 def _differences(found: Sequence[Result]) -> Iterator[str]:
-    """Yield a line for each difference to the first configuration, with its 95 % interval."""
+    """Yield one line per difference from the first configuration, with its 95 % interval."""
     from ragembed.evaluation.table import columns, labels
 
     for result, column, label in zip(found, columns(found), labels(found), strict=True):
@@ -107,7 +107,7 @@ def _differences(found: Sequence[Result]) -> Iterator[str]:
 
 
 def _layers(given: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the layers asked for, with ``each`` as every single layer of the model."""
+    """Return the ``layers`` options, with ``each`` replaced by every single layer of the model."""
     layers: tuple[str, ...] = given["layers"]
     if EVERY_LAYER not in layers:
         return layers
@@ -135,7 +135,7 @@ _TASK = "retrieval"
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What was measured of a system on the questions called ``collection``."""
+    """The measures of one system on the queries of one collection."""
 
     collection: str
     system: System
@@ -143,12 +143,12 @@ class Row:
 
     @property
     def means(self) -> dict[str, float]:
-        """The measures, in per cent."""
+        """The measures without the number of queries, in per cent."""
         return {name: value for name, value in self.measured.scores.items() if name != "queries"}
 
 
 def print_rows(rows: Sequence[Row], output: str) -> None:
-    """Print a line for each system, the second and further ones with their difference to the first on the same."""
+    """Print one line per system, with the difference from the first system on the same collection."""
     first = {row.collection: row.measured for row in reversed(rows)}
     differences = [
         {} if first[row.collection] is row.measured else difference_to(first[row.collection], row.measured)
@@ -172,7 +172,7 @@ def print_rows(rows: Sequence[Row], output: str) -> None:
 
 
 def print_comparisons(pairs: Sequence[tuple[Row, Row]], output: str) -> None:
-    """Print for each pair of systems, on the same questions, how the second differs from the first by each measure."""
+    """Print the difference of each measure for each pair of systems on the same queries."""
     from ragembed.evaluation.comparison import compare
 
     compared = [(a, b, compare(_score(a), _score(b))) for a, b in pairs]
@@ -226,7 +226,7 @@ def _text(rows: Sequence[Row], differences: Sequence[dict[str, Any]]) -> Iterato
         here = [row for row in rows if row.collection == collection]
         if i:
             yield ""
-        yield f"{collection}, {here[0].measured.scores['queries']:,} questions"
+        yield f"{collection}, {here[0].measured.scores['queries']:,} queries"
         yield ""
         lines = [[row.system.label, *(f"{value:.1f}" for value in row.means.values())] for row in here]
         yield from aligned([["", *here[0].means], *lines])
@@ -241,7 +241,7 @@ def _text(rows: Sequence[Row], differences: Sequence[dict[str, Any]]) -> Iterato
 def _comparison(a: Row, b: Row, differences: dict[str, Difference]) -> Iterator[str]:
     from ragembed.evaluation.table import aligned
 
-    yield f"{a.collection}, {a.measured.scores['queries']:,} questions: A = {a.system.label}, B = {b.system.label}"
+    yield f"{a.collection}, {a.measured.scores['queries']:,} queries: A = {a.system.label}, B = {b.system.label}"
     yield ""
     lines = [["", "A", "B", "B - A", "95 % interval", "p"]]
     lines += [

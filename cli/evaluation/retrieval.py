@@ -60,64 +60,96 @@ _MEASURES = "ndcg@10,recall@100,mrr@10,map"
 _SPLIT = "test"
 
 
-@click.command(name="retrieval", short_help="nDCG, recall, MRR, MAP of searches and of runs.")
+@click.command(name="retrieval", short_help="Measure nDCG, recall, MRR and MAP of searches and runs.")
 @click.argument("paths", nargs=-1, type=EXISTING_PATH, metavar="[PATH]...")
-@click.option("--split", metavar="NAME", help=f"Judgements of a BEIR folder: qrels/NAME.tsv.  [default: {_SPLIT}]")
-@click.option("--qrels", type=EXISTING_FILE, help="Judgements alone, in place of PATH: TREC qrels, or a BEIR table.")
+@click.option("--split", metavar="NAME", help=f"Split of a BEIR folder; reads qrels/NAME.tsv.  [default: {_SPLIT}]")
 @click.option(
-    "--corpus", type=EXISTING_FILE, help="Documents as JSON lines.  [default: corpus.jsonl beside the questions]"
+    "--qrels", type=EXISTING_FILE, help="File with judgements only, instead of PATH: TREC qrels or a BEIR table."
 )
 @click.option(
-    "--run", "run_files", type=EXISTING_FILE, multiple=True, help="Score what this run found; may be repeated."
+    "--corpus", type=EXISTING_FILE, help="Documents in JSON Lines.  [default: corpus.jsonl beside the queries]"
+)
+@click.option(
+    "--run",
+    "run_files",
+    type=EXISTING_FILE,
+    multiple=True,
+    help="Score this run file instead of searching. Can be repeated.",
 )
 @store_option
 @click.option(
     "--mode",
     type=click.Choice(MODES),
-    help="How to search: by meaning, by words, or both.  [default: dense for documents, hybrid for a store]",
+    help="Search by meaning (dense), by words (lexical, BM25), or both combined (hybrid).  [default: dense for "
+    "documents, hybrid for a store]",
 )
-@click.option("--alpha", type=click.FloatRange(0.0, 1.0), help=f"As for query.  [default: {Fusion().alpha:g}]")
-@click.option("--fusion", "method", type=click.Choice(METHODS), help=f"As for query.  [default: {Fusion().method}]")
-@click.option("--feedback", type=click.FloatRange(0.0), help=f"As for query.  [default: {Fusion().feedback:g}]")
+@click.option(
+    "--alpha",
+    type=click.FloatRange(0.0, 1.0),
+    help=f"Weight of dense search in hybrid search, from 0 to 1.  [default: {Fusion().alpha:g}]",
+)
+@click.option(
+    "--fusion",
+    "method",
+    type=click.Choice(METHODS),
+    help=f"How hybrid search combines the two scores; see ragembed query.  [default: {Fusion().method}]",
+)
+@click.option(
+    "--feedback",
+    type=click.FloatRange(0.0),
+    help=f"Weight of feedback in hybrid search; see ragembed query.  [default: {Fusion().feedback:g}]",
+)
 @click.option(
     "--compare",
     "compared",
     nargs=2,
     metavar="A B",
-    help="Compare two modes, presets, configuration files, stores or runs, as in: dense hybrid:alpha=0.5",
+    help="Compare two systems: modes, presets, configuration files, stores or runs, such as dense hybrid:alpha=0.5.",
 )
 @click.option(
     "--measures",
     default=_MEASURES,
     show_default=True,
     metavar="NAMES",
-    help="ndcg@k, recall@k, p@k, success@k, mrr@k, map@k, mrr and map, joined by commas.",
+    help="Measures, separated by commas: ndcg@k, recall@k, p@k, success@k, mrr@k, map@k, mrr and map, for any number "
+    "k.",
 )
 @click.option(
     "--depth",
     type=click.IntRange(1),
-    help="Longest ranking: documents, or chunks of a store.  [default: 1000 for dense search of documents, else 100]",
+    help="Length of a ranking in documents, or in chunks of a store.  [default: 1000 for dense search of documents, "
+    "else 100]",
 )
-@click.option("--run-out", type=LocalPath(dir_okay=False), help="Write what was found as a run.")
+@click.option(
+    "--run-out",
+    type=LocalPath(dir_okay=False),
+    help="Write the rankings to this file: a TREC run, or JSON Lines if the name ends in .jsonl.",
+)
 @partial(embedding_options, several=True)
 @plot_option
 @quiet_option
 @partial(format_option, more=CSV)
 def command(quiet: bool, output: str, **given: Any) -> None:
-    """Measure how well questions are answered, by human judgements of what is relevant to them.
-
-    PATH is a BEIR folder, which is searched with an embedder fitted on its documents; or a file with a JSON object a
-    line, a question and what is relevant to it: {"query": "how are stores locked?", "relevant": ["docs/locks.md"]}.
-    Its ids are those of the documents in corpus.jsonl beside it; without that, they are paths of files or ids of chunks
-    in a store. With --run, nothing is searched.
+    """Measure nDCG, recall, MRR and MAP of searches and runs.
 
     \b
-    ragembed eval retrieval scifact --mode hybrid
-    ragembed eval retrieval questions.jsonl --store .ragembed --compare dense hybrid
-    ragembed eval retrieval --qrels qrels.txt --run mine.run --run theirs.run
+    ragembed eval retrieval scifact/ --mode hybrid
+    ragembed eval retrieval queries.jsonl --store .ragembed --compare dense hybrid
+    ragembed eval retrieval --qrels qrels.txt --run first.run --run second.run
 
-    Embedding options that are repeated are combined with one another, and make one table. Scores are in per cent.
-    """  # noqa: D301  the escape is the character that keeps click from wrapping lines
+    PATH is a BEIR folder or a file of judged queries. A BEIR folder is searched with an embedder that is fitted on its
+    documents. A file of judged queries has one JSON object per line, with a query and its relevant documents:
+
+    \b
+    {"query": "how are stores locked?", "relevant": ["docs/locks.md"]}
+
+    The ids in "relevant" are ids of documents in a file corpus.jsonl beside it. Without such a file, they are file
+    names or chunk ids of a store, and the store is searched. With --run, nothing is searched: the rankings of the run
+    are scored.
+
+    Scores are in per cent. Repeat an embedding option to compare its values: all combinations are evaluated and make
+    one table.
+    """  # noqa: D301  click reads the backspace character as "do not wrap"
     from ragembed.evaluation.retrieval import parse_measures
 
     embedding = {name: given.pop(name) for name in EMBEDDING_OPTIONS}
@@ -125,7 +157,7 @@ def command(quiet: bool, output: str, **given: Any) -> None:
     measures = parse_measures(options.measures)
     base = candidates(embedding, query_fit=None)
     systems = _systems(options, base)
-    _refuse_useless(options, systems, embedding)
+    _check_options_apply(options, systems, embedding)
     judged = [_read(place, options, systems) for place in options.places]
     if options.run_out is not None:
         _check_run_out(options.run_out, systems, len(judged))
@@ -133,7 +165,7 @@ def command(quiet: bool, output: str, **given: Any) -> None:
         from ragembed.evaluation.plots import check_plot
 
         check_plot(base, options.plot_file)
-    note: Note = _silence if quiet else _note
+    note: Note = _discard if quiet else _note
     progress: Progress = SilentProgress() if quiet else StderrProgress()
     rows: list[list[Row]] = []
     for one, name in zip(judged, names([one.name for one in judged], options.places), strict=True):
@@ -154,7 +186,7 @@ def command(quiet: bool, output: str, **given: Any) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _RetrievalOptions:
-    """The options, but for those of the embedding and of the output."""
+    """The options except those for embedding and output."""
 
     paths: tuple[Path, ...]
     split: str | None
@@ -174,74 +206,76 @@ class _RetrievalOptions:
 
     def __post_init__(self) -> None:
         if self.qrels is not None and self.paths:
-            raise ConfigError(f"both --qrels and {self.paths[0]} have judgements: give one of them")
+            raise ConfigError(f"got judgements from both --qrels and {self.paths[0]}: give one of them")
         if self.qrels is None and not self.paths:
-            raise click.UsageError("nothing is judged: give a BEIR folder, a file of judged questions, or --qrels")
+            raise click.UsageError("no judgements: give a BEIR folder, a file of judged queries, or --qrels")
         if self.split is not None and not all(place.is_dir() for place in self.places):
-            raise ConfigError(f"--split {self.split} is of use for BEIR folders alone")
+            raise ConfigError(f"--split {self.split} applies only to BEIR folders")
         if self.corpus is not None and any(place.is_dir() for place in self.places):
-            raise ConfigError("--corpus is of no use for a BEIR folder, which has its own documents")
+            raise ConfigError("--corpus does not apply to a BEIR folder, which has its own documents")
 
     @property
     def places(self) -> tuple[Path, ...]:
-        """Where judgements are."""
+        """The files or folders with judgements."""
         return self.paths if self.qrels is None else (self.qrels,)
 
     @property
     def fusion_options(self) -> dict[str, Any]:
-        """The fields of a fusion that are given."""
+        """The settings of the fusion that are given as options."""
         given = {"alpha": self.alpha, "method": self.method, "feedback": self.feedback}
         return {name: value for name, value in given.items() if value is not None}
 
     def search(self, default: Mode) -> SearchSettings:
-        """Return how is searched, ``default`` being the mode where none is given."""
+        """Return the search settings; ``default`` is the mode if none is given."""
         return SearchSettings(self.mode or default, replace(Fusion(), **self.fusion_options))
 
     def searched_store(self) -> Path | None:
-        """Return the store that is searched: the one given, or the nearest for questions without documents."""
+        """Return the store to search: the given one, or the nearest one for queries without documents."""
         if self.store is not None or self.qrels is not None:
             return self.store
         alone = [path for path in self.paths if not has_documents(path, self.corpus)]
         if alone and len(alone) < len(self.paths):
-            raise ConfigError(f"{alone[0]} comes without documents, others with some: measure them one after the other")
+            raise ConfigError(f"{alone[0]} has no documents, but other paths do: evaluate them in separate commands")
         return choose_store(None) if alone else None
 
 
 def _systems(options: _RetrievalOptions, base: Sequence[NamedConfig]) -> list[System]:
-    """Return what is measured; two systems where they are compared."""
+    """Return the systems to evaluate: two if they are compared."""
     if options.run_files:
         taken = {"--compare": options.compared, "--store": options.store, "--mode": options.mode}
         for name, value in taken.items():
             if value:
-                raise ConfigError(f"{name} is of no use with --run, which searches nothing")
+                raise ConfigError(f"{name} does not apply with --run, which searches nothing")
         return runs(options.run_files)
     store = options.searched_store()
     if options.compared:
         if len(base) > 1:
-            raise ConfigError(f"--compare takes one embedding, which its two systems change: {len(base)} are given")
+            raise ConfigError(f"--compare takes one value of each embedding option: got {len(base)} combinations")
         search = options.search("dense" if store is None else "hybrid")
         searchable = options.qrels is None
         return [parse_system(spec, base[0], search, store, searchable=searchable) for spec in options.compared]
     if options.qrels is not None:
-        raise ConfigError(f"{options.qrels} has judgements alone: name what was found for them with --run or --compare")
+        raise ConfigError(
+            f"{options.qrels} has judgements but no queries: add the rankings to score with --run or --compare"
+        )
     if store is not None:
         return [System(shown_path(store), options.search("hybrid"), store=store)]
     return searches(base, options.search("dense"))
 
 
-def _refuse_useless(options: _RetrievalOptions, systems: Sequence[System], embedding: Mapping[str, Any]) -> None:
-    """Raise :class:`ConfigError` for options that say nothing about any of the systems."""
+def _check_options_apply(options: _RetrievalOptions, systems: Sequence[System], embedding: Mapping[str, Any]) -> None:
+    """Raise :class:`ConfigError` for options that apply to none of the systems."""
     embedded = any(system.config is not None for system in systems)
     named = [name for name, value in embedding.items() if value not in (None, ())]
     if named and not embedded:
         raise ConfigError(
-            f"--{named[0].replace('_file', '').replace('_', '-')} is of no use here: runs, stores and words are "
-            "measured as they are"
+            f"--{named[0].replace('_file', '').replace('_', '-')} does not apply: runs, stores and lexical search are "
+            "evaluated as they are"
         )
     if options.fusion_options and not any(system.search and system.search.mode == "hybrid" for system in systems):
-        raise ConfigError("--alpha, --fusion and --feedback are of use for hybrid search alone: give --mode hybrid")
+        raise ConfigError("--alpha, --fusion and --feedback apply only to hybrid search: add --mode hybrid")
     if options.plot_file is not None and (options.compared or not embedded):
-        raise ConfigError("--plot is of use for a table of embeddings alone")
+        raise ConfigError("--plot applies only to a table of embedding settings")
 
 
 def _read(place: Path, options: _RetrievalOptions, systems: Sequence[System]) -> Judged:
@@ -251,12 +285,14 @@ def _read(place: Path, options: _RetrievalOptions, systems: Sequence[System]) ->
     with_runs = any(system.run is not None for system in systems)
     judged = read_with_ids(place, split, options.corpus) if with_runs else read_alone(place, split)
     if not judged.queries.queries and any(system.store is not None for system in systems):
-        raise ConfigError(f"{place} has judgements alone: a store is asked questions, one JSON object a line")
+        raise ConfigError(
+            f"{place} has judgements but no queries: to search a store, expected one JSON object with a query per line"
+        )
     return judged
 
 
 def _print_configurations(rows: Sequence[Sequence[Row]], output: str, plot_file: Path | None) -> None:
-    """Print the table of embeddings that the other tasks have, too."""
+    """Print the table of configurations, as the other tasks do."""
     found: list[Result] = []
     for row in rows:
         named = [NamedConfig(each.system.label, each.system.config) for each in row if each.system.config is not None]
@@ -272,12 +308,12 @@ def _print_configurations(rows: Sequence[Sequence[Row]], output: str, plot_file:
 def _check_run_out(path: Path, systems: Sequence[System], collections: int) -> None:
     if len(systems) * collections != 1:
         raise ConfigError(
-            f"--run-out takes what one system found for one collection: {len(systems) * collections} are measured"
+            f"--run-out writes one run, of one system on one collection: got {len(systems) * collections}"
         )
     if systems[0].run is not None:
-        raise ConfigError("--run-out is of use for what is searched: a run is a file already")
+        raise ConfigError("--run-out applies only to searches: a run is already a file")
     if not path.parent.is_dir():
-        raise ConfigError(f"{path} cannot be written: there is no folder {path.parent}")
+        raise ConfigError(f"{path} cannot be written: the folder {path.parent} does not exist")
 
 
 def _write(path: Path, row: Row) -> None:
@@ -290,5 +326,5 @@ def _note(text: str) -> None:
     say(f"note: {text}", err=True)
 
 
-def _silence(text: str) -> None:
-    """Say nothing."""
+def _discard(text: str) -> None:
+    """Print nothing."""

@@ -1,4 +1,4 @@
-"""What ``ragembed eval retrieval`` measures, on what judged queries, and the measuring itself."""
+"""The systems and judged queries of ``ragembed eval retrieval``, and the evaluation itself."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ _SETTINGS = (*_NUMBERS, "fusion", "preset")
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """What finds documents for questions, called ``label``.
+    """A system that ranks documents for queries, named ``label``.
 
-    It is a ``run`` that is read; or a search of ``store``; or a search of a collection, whose texts ``config`` embeds
-    where it is not by words alone.
+    It is one of three: a ``run`` that is read from a file, a search in ``store``, or a search in the documents of a
+    collection. The last is embedded with ``config``, which is None for lexical search.
     """
 
     label: str
@@ -45,11 +45,11 @@ class System:
 
     @property
     def of_collection(self) -> bool:
-        """Whether it searches a collection."""
+        """Whether it searches the documents of a collection."""
         return self.run is None and self.store is None
 
     def about(self) -> dict[str, object]:
-        """Return what is searched and how as JSON values, without the configuration."""
+        """Return the store or run and the search settings as JSON values, without the embedder configuration."""
         if self.search is None:
             return {"run": str(self.run)}
         fusion = self.search.fusion
@@ -62,7 +62,7 @@ class System:
 
 
 def searches(named: Sequence[NamedConfig], search: SearchSettings) -> list[System]:
-    """Return the system of each configuration, named with its mode where that is not dense; words alone need none."""
+    """Return one system per configuration, or a single one for lexical search, which needs no embedder."""
     if search.mode == "lexical":
         return [System(search.mode, search)]
     mode = "" if search.mode == "dense" else f", {search.mode}"
@@ -70,7 +70,7 @@ def searches(named: Sequence[NamedConfig], search: SearchSettings) -> list[Syste
 
 
 def runs(paths: Sequence[Path]) -> list[System]:
-    """Return the system of each run, called as its file."""
+    """Return one system per run file, named after the file."""
     short = [path.name for path in paths]
     distinct = len(set(short)) == len(short)
     return [System(path.name if distinct else str(path), run=path) for path in paths]
@@ -87,18 +87,18 @@ def parse_system(
     Parameters
     ----------
     spec
-        What was given on the command line.
+        An argument of ``--compare``.
     base, search
-        The configuration and the way of searching that the options ask for, and ``spec`` changes.
+        The embedder configuration and search settings from the other options; ``spec`` changes them.
     store
-        The store that modes search, None where they search the collection.
+        The store to search, or None to search the collection.
     searchable
-        Whether there are questions to search for; where there are none, only runs can be compared.
+        Whether the texts of the queries are known; without them, only runs can be compared.
 
     Raises
     ------
     ConfigError
-        For anything else, and settings of no use.
+        If ``spec`` is unknown, or has a setting that does not apply to it.
     """
     name, _, text = spec.partition(":")
     if Path(spec).exists() and name not in (*MODES, *PRESETS):
@@ -108,15 +108,17 @@ def parse_system(
     preset = settings.pop("preset", None)
     if preset is not None:
         if name not in MODES or system.config is None:
-            raise ConfigError(f"{spec!r}: 'preset' is of use for dense and hybrid search of a collection alone")
+            raise ConfigError(f"{spec!r}: 'preset' applies only to dense and hybrid search of a collection")
         [found] = embedder_configs({"preset": (preset,)}, query_fit=None)
         system = replace(system, config=found.config)
     if settings:
         if system.search is None or system.search.mode != "hybrid":
-            raise ConfigError(f"{spec!r}: {', '.join(settings)} is of use for hybrid search alone")
+            raise ConfigError(f"{spec!r}: {', '.join(settings)} applies only to hybrid search")
         system = replace(system, search=replace(system.search, fusion=_fusion(spec, system.search.fusion, settings)))
     if system.of_collection and not searchable:
-        raise ConfigError(f"{spec!r} needs questions to search for: give a BEIR folder or judged questions, or a run")
+        raise ConfigError(
+            f"{spec!r} needs the texts of the queries: give a BEIR folder or a file of judged queries, or compare runs"
+        )
     return system
 
 
@@ -128,7 +130,7 @@ def _named(spec: str, name: str, base: NamedConfig, search: SearchSettings, stor
     path = Path(name)
     if name in PRESETS or path.suffix in _CONFIGURATIONS:
         if store is not None:
-            raise ConfigError(f"{spec!r}: a store has its own settings; compare modes, stores or runs")
+            raise ConfigError(f"{spec!r}: a store has its own settings: compare modes, stores or runs")
         options = {"preset": (name,)} if name in PRESETS else {"config_file": _file(path)}
         [found] = embedder_configs(options, query_fit=None)
         return System(spec, search, found.config)
@@ -137,14 +139,14 @@ def _named(spec: str, name: str, base: NamedConfig, search: SearchSettings, stor
     if path.is_file():
         return System(spec, run=path)
     raise ConfigError(
-        f"{spec!r} is none of {', '.join(MODES)}, no preset ({', '.join(PRESETS)}), and no file of a run or of "
-        "settings, and no store: expected one of these to compare"
+        f"unknown system {spec!r}: expected a mode ({', '.join(MODES)}), a preset ({', '.join(PRESETS)}), "
+        "a configuration file, a run file or a store"
     )
 
 
 def _file(path: Path) -> Path:
     if not path.is_file():
-        raise ConfigError(f"the configuration {path} is no file")
+        raise ConfigError(f"the configuration file {path} does not exist")
     return path
 
 
@@ -153,7 +155,9 @@ def _settings(spec: str, text: str) -> dict[str, str]:
     for part in text.split(",") if text else []:
         key, given, value = part.partition("=")
         if key.strip() not in _SETTINGS or not given or key.strip() in settings:
-            raise ConfigError(f"{spec!r}: {part!r}: expected each of {', '.join(_SETTINGS)} once, as in alpha=0.8")
+            raise ConfigError(
+                f"{spec!r}: {part!r}: expected each of {', '.join(_SETTINGS)} at most once, such as alpha=0.8"
+            )
         settings[key.strip()] = value.strip()
     return settings
 
@@ -181,10 +185,10 @@ _CORPUS = "corpus.jsonl"
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """Judged questions, read from ``origin``.
+    """Judged queries that were read from ``origin``.
 
-    ``collection`` has the documents that are searched, None where none were read. ``known`` are the ids of all
-    documents that there are, None where that is not known.
+    ``collection`` holds the documents to search, or None if they were not read. ``known`` holds the ids of all
+    documents, or None if they are unknown.
     """
 
     name: str
@@ -194,19 +198,19 @@ class Judged:
     known: frozenset[str] | None = None
 
     def notes(self) -> Iterator[str]:
-        """Yield what has to be said of the judgements."""
+        """Yield notes about the judgements."""
         count = self.queries.unanswered
         if count:
-            yield f"{self.name}: {count:,} judged questions have no relevant document, and are left out"
+            yield f"{self.name}: skipped {count:,} judged queries without a relevant document"
 
 
 def has_documents(path: Path, corpus: Path | None) -> bool:
-    """Tell whether documents come with judged questions: a folder has some, a file may have."""
+    """Return whether documents come with the judged queries: always in a folder, optionally beside a file."""
     return path.is_dir() or corpus is not None or _beside(path).is_file()
 
 
 def read_with_documents(path: Path, split: str, corpus: Path | None) -> Judged:
-    """Read a BEIR folder; or a file of judged questions, and the documents in ``corpus`` or beside it."""
+    """Read a BEIR folder, or a file of judged queries with the documents in ``corpus`` or beside it."""
     from ragembed.evaluation.datasets import beir_qrels, read_beir, read_jsonl_collection
     from ragembed.evaluation.judgements import JudgedQueries
 
@@ -221,7 +225,7 @@ def read_with_documents(path: Path, split: str, corpus: Path | None) -> Judged:
 
 
 def read_with_ids(path: Path, split: str, corpus: Path | None) -> Judged:
-    """Read judgements, of TREC too, and of the documents, where there are any, the ids alone."""
+    """Read judgements (BEIR, JSON Lines or TREC) and, if there are documents, only their ids."""
     from ragembed.evaluation.datasets import read_document_ids
     from ragembed.evaluation.judgements import require_known
 
@@ -235,7 +239,7 @@ def read_with_ids(path: Path, split: str, corpus: Path | None) -> Judged:
 
 
 def read_alone(path: Path, split: str) -> Judged:
-    """Read judgements, of TREC too, and no document."""
+    """Read judgements (BEIR, JSON Lines or TREC) without documents."""
     from ragembed.evaluation.datasets import beir_qrels, read_beir_queries
     from ragembed.evaluation.judgements import read_qrels
 
@@ -243,7 +247,7 @@ def read_alone(path: Path, split: str) -> Judged:
         return Judged(_name(path), path, read_qrels(path))
     queries = read_beir_queries(path, split)
     if not queries.relevance:
-        raise ConfigError(f"no question of {path} has a relevant document")
+        raise ConfigError(f"no query of {path} has a relevant document")
     return Judged(_name(path), beir_qrels(path, split), queries)
 
 
@@ -268,10 +272,10 @@ def measure(
     *,
     keep_rankings: bool,
 ) -> list[Measured]:
-    """Return what is measured of each system, in their order, with what was found where ``keep_rankings`` says so.
+    """Return the measures of each system, in order, with the rankings if ``keep_rankings``.
 
-    What costs least is done first, so that a file that is wrong is told before anything is encoded. ``depth`` is the
-    length of a ranking: by default 1,000 where all vectors of a collection are compared, else 100.
+    Runs and stores come first, so that errors in files are reported before anything is encoded. ``depth`` is the length
+    of the rankings; the default is 1,000 for dense search of a collection, else 100.
     """
     found: dict[int, Measured] = {}
     for i, system in enumerate(systems):
@@ -285,7 +289,7 @@ def measure(
         for i, measured in zip(
             rest, _of_collection(judged.collection, searched, measures, depth, progress), strict=True
         ):
-            # A grid of settings has as many rankings as cells.
+            # Rankings of a whole grid of settings would take too much memory.
             found[i] = measured if keep_rankings else replace(measured, rankings=None)
     return [found[i] for i in range(len(systems))]
 
@@ -303,11 +307,11 @@ def _of_run(judged: Judged, run: Path, measures: Mapping[str, Measure], note: No
     missing = [query for query in relevance if query not in rankings]
     if len(missing) == len(relevance):
         raise ConfigError(
-            f"{run} has no query that {judged.origin} judges: expected {listed(relevance, 3)}, found "
+            f"{run} has none of the queries in {judged.origin}: expected {listed(relevance, 3)}, found "
             f"{listed(rankings, 3)}"
         )
     if missing:
-        note(f"{run}: {len(missing):,} of {len(relevance):,} questions are missing and count as 0: {listed(missing)}")
+        note(f"{run}: {len(missing):,} of {len(relevance):,} queries are missing and count as 0: {listed(missing)}")
     return measured_rankings(rankings, relevance, measures)
 
 
@@ -330,7 +334,7 @@ def _of_collection(
     depth: int | None,
     progress: Progress,
 ) -> Iterator[Measured]:
-    """Yield what is measured of searches; where all are dense, by comparing all vectors, else by those of a store."""
+    """Yield the measures of searches: by exact search if all are dense, else by search in temporary stores."""
     if any(system.search is None or system.search.mode != "dense" for system in systems):
         yield from _by_stores(collection, systems, measures, depth, progress)
         return
@@ -353,7 +357,7 @@ def _by_stores(
     depth: int | None,
     progress: Progress,
 ) -> list[Measured]:
-    """Search one store for each configuration, and one for words alone."""
+    """Search one temporary store per configuration, and one without vectors for lexical search."""
     from ragembed.embedder import Embedder
     from ragembed.indexes.tuning.store_evaluation import DEPTH, rank
 

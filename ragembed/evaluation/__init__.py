@@ -1,21 +1,23 @@
-"""Measures of embeddings, readers of test collections, and tasks that put both together.
+"""Evaluate embeddings and search: readers of test collections, measures, and tasks that combine both.
 
-=================  ======================================================================================
-``datasets``       sentence pairs, labelled texts and BEIR folders
-``sts``            semantic textual similarity: Spearman and Pearson correlation of cosines with judgements
-``clustering``     accuracy of k-means
-``classification`` accuracy of logistic regression; similarity predicted by weighted classes
-``isotropy``       IsoScore, alignment, uniformity
-``nearest``        exact search
-``retrieval``      nDCG, recall, reciprocal rank and average precision, equal to trec_eval's
-``judgements``     TREC qrels, BEIR tables, and questions with what is relevant to them
-``runs``           what a system found: TREC runs and JSON lines
-``bootstrap``      whether two systems differ on the same questions
-``comparison``     the same measure by measure, with a randomisation test
-``tasks``          a collection, encoded by several configurations at once, and its measures
-=================  ======================================================================================
+==================  ========================================================================================
+module              contents
+==================  ========================================================================================
+``datasets``        readers of sentence pairs, labelled texts and BEIR folders
+``sts``             semantic textual similarity: Spearman and Pearson correlation of cosines with judgements
+``clustering``      accuracy of k-means
+``classification``  accuracy of logistic regression; prediction of similarity
+``isotropy``        IsoScore, alignment, uniformity
+``nearest``         exact nearest-neighbour search
+``retrieval``       nDCG, recall, precision, reciprocal rank and average precision, equal to trec_eval's
+``judgements``      readers of TREC qrels, BEIR tables and judged queries
+``runs``            readers and writers of TREC runs and JSON Lines runs
+``bootstrap``       paired bootstrap: confidence interval of the difference between two systems
+``comparison``      comparison of two systems, with a randomisation test
+``tasks``           evaluation of several configurations on one test collection
+==================  ========================================================================================
 
-Importing this package is cheap: each name brings its module in when it is first used.
+Importing this package is fast: each module is imported when one of its names is first used.
 """
 
 from __future__ import annotations

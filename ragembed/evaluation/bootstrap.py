@@ -1,4 +1,4 @@
-"""Whether two systems differ on the same questions, or it is chance."""
+"""Bootstrap tests of the difference between two systems on the same queries."""
 
 from __future__ import annotations
 
@@ -18,9 +18,16 @@ _BLOCK_CELLS = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class PairedBootstrap:
-    """The mean ``difference`` of two systems, its 95 % interval from ``low`` to ``high``, and a two-sided ``p_value``.
+    """The result of :func:`paired_bootstrap`.
 
-    The first three are in the unit of the values compared.
+    Attributes
+    ----------
+    difference : float
+        Mean difference ``a - b``, in the unit of the values.
+    low, high : float
+        Ends of the 95 % confidence interval of the difference, in the same unit.
+    p_value : float
+        Two-sided p-value of the hypothesis that the systems do not differ, above 0.
     """
 
     difference: float
@@ -30,34 +37,43 @@ class PairedBootstrap:
 
 
 def paired_bootstrap(a: ArrayLike, b: ArrayLike, resamples: int = 10_000, seed: int = 0) -> PairedBootstrap:
-    """Compare the values of two systems for the same questions by drawing questions with replacement.
+    """Estimate the mean difference of two systems on the same queries, with a 95 % interval and a p-value.
 
-    The interval is that of the percentiles of the resampled mean differences. The p-value is the share of resamples
-    whose mean, moved so that the true difference is 0, is at least as far from 0 as the one observed (Efron &
-    Tibshirani 1993, section 16.4), the observed one counted among them: it is never 0.
+    The queries are resampled with replacement. The interval is the percentile interval of the resampled means. For the
+    p-value, the resampled means are shifted to a mean of 0; it is the share of them that are at least as far from 0 as
+    the observed difference (Efron & Tibshirani 1993, section 16.4). The observed difference counts as one resample, so
+    the p-value is never 0.
 
     Parameters
     ----------
-    a, b
-        The value of each question under either system, shape ``(n,)``, ``n >= 2``, in the same order.
-    resamples, seed
-        How many resamples are drawn, and the seed of the generator that draws them.
+    a, b : array_like
+        Values of the two systems for each query, shape ``(n,)`` with ``n >= 2``, in the same order of queries.
+    resamples : int
+        Number of resamples.
+    seed : int
+        Seed of the random generator.
 
     Returns
     -------
     PairedBootstrap
-        Of ``a - b``: above 0 where ``a`` is better.
+        The difference ``a - b``: positive if ``a`` has higher values.
 
     Raises
     ------
     ConfigError
-        Where lengths differ, values are not finite, or there are fewer than two questions.
+        If the lengths differ, a value is not finite, or there are fewer than two queries.
+
+    Examples
+    --------
+    >>> found = paired_bootstrap([0.9, 0.8, 0.7, 0.9], [0.5, 0.4, 0.3, 0.5])
+    >>> round(found.difference, 3), found.p_value < 0.05
+    (0.4, True)
     """
     first = numbers(a, "a")
     differences = first - numbers(b, "b", len(first))
     count = len(differences)
     if count < 2:
-        raise ConfigError(f"there are values for {count} questions: a comparison needs at least 2")
+        raise ConfigError(f"got values for {count} queries: expected at least 2")
     generator = np.random.default_rng(seed)
     means = np.empty(at_least(resamples, 1, "resamples"))
     rows = max(1, _BLOCK_CELLS // count)
@@ -68,17 +84,20 @@ def paired_bootstrap(a: ArrayLike, b: ArrayLike, resamples: int = 10_000, seed: 
 
 
 class MacroBootstrap:
-    """Compares systems by the mean over sources of their means, drawing documents with replacement.
+    """Compare systems by their macro-average over sources of queries, with resampled documents.
 
-    A document is drawn with all of its queries, as these are not independent of one another (a cluster bootstrap:
-    Davison & Hinkley 1997, section 3.8). A source that a resample has no query of is left out of its mean.
+    Documents are resampled together with all of their queries, because the queries of one document are not independent
+    (cluster bootstrap: Davison & Hinkley 1997, section 3.8). If a resample contains no query of a source, the source is
+    left out of its mean.
 
     Parameters
     ----------
     source, document
-        The source and the document of each query; one or more.
-    seed, resamples
-        Of the generator that draws; how many times it draws.
+        Source and document of each query, at least one.
+    seed
+        Seed of the random generator.
+    resamples
+        Number of resamples.
     """
 
     def __init__(self, source: Sequence[str], document: Sequence[int], seed: int = 0, resamples: int = 10_000) -> None:
@@ -92,9 +111,9 @@ class MacroBootstrap:
         self._drawn = generator.multinomial(documents, shares, size=resamples).astype(np.float64)
 
     def compare(self, a: Doubles, b: Doubles) -> PairedBootstrap:
-        """Return the difference ``a - b`` of the values of each query, float64, shape ``(n,)``, with its interval.
+        """Return the mean difference ``a - b`` of values per query, float64, shape ``(n,)``, with its interval.
 
-        The p-value is as in :func:`paired_bootstrap`.
+        The p-value is computed as in :func:`paired_bootstrap`.
         """
         sums = self._by_document(a - b)
         total, number = self._drawn @ sums, self._drawn @ self._counts
@@ -110,7 +129,7 @@ class MacroBootstrap:
 
 
 def _compared(observed: float, means: Doubles) -> PairedBootstrap:
-    # Equal means may differ by rounding, and have to count as equal.
+    # The tolerance makes means count as equal that differ only by rounding.
     far = np.abs(means - observed) >= abs(observed) * (1.0 - 1e-9)
     low, high = np.quantile(means, [(1.0 - _COVERAGE) / 2.0, (1.0 + _COVERAGE) / 2.0])
     p_value = (1 + np.count_nonzero(far)) / (1 + len(means))

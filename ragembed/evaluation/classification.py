@@ -1,7 +1,7 @@
-"""Classification: logistic regression on frozen vectors, by cross-validation.
+"""Classification: logistic regression on frozen vectors, with cross-validation.
 
-Source: Stankevičius & Lukoševičius 2024, section 3.5.3, after SentEval (Conneau & Kiela 2018). The vectors are the
-features as they are, so that a post-processor shows its effect; the regularisation is scikit-learn's default, ``C=1``.
+Source: Stankevičius & Lukoševičius 2024, section 3.5.3, after SentEval (Conneau & Kiela 2018). The vectors are not
+scaled, which shows the effect of post-processors. The regularisation is scikit-learn's default, ``C=1``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,15 @@ _ITERATIONS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class ClassificationScore:
-    """The mean ``accuracy`` of the ``folds``, and theirs, in per cent."""
+    """The result of :func:`classification_accuracy`, in per cent.
+
+    Attributes
+    ----------
+    accuracy : float
+        Mean accuracy of the folds.
+    folds : tuple of float
+        Accuracy of each fold.
+    """
 
     accuracy: float
     folds: tuple[float, ...]
@@ -36,7 +44,13 @@ class ClassificationScore:
 
 @dataclass(frozen=True, slots=True)
 class SimilarityScore:
-    """Correlation of predicted with judged similarity over all pairs, each predicted by its fold, in per cent."""
+    """The result of :func:`similarity_classification`, in per cent.
+
+    Attributes
+    ----------
+    spearman, pearson : float
+        Correlations of predicted and judged similarity over all pairs.
+    """
 
     spearman: float
     pearson: float
@@ -49,28 +63,41 @@ def classification_accuracy(
 
     Parameters
     ----------
-    vectors
-        Shape ``(n, d)``.
-    true_labels
-        The label of each row, shape ``(n,)``, strings or integers: two or more, each on at least ``folds`` rows.
-    folds, seed
-        The number of folds, 2 or more, and the seed of the shuffle that deals rows to them.
+    vectors : array_like
+        Features, shape ``(n, d)``.
+    true_labels : sequence of str or int
+        Label of each row, shape ``(n,)``. At least two different labels, each on at least ``folds`` rows.
+    folds : int
+        Number of folds, 2 or more.
+    seed : int
+        Seed of the shuffle that assigns rows to folds.
+
+    Returns
+    -------
+    ClassificationScore
+        The accuracies, in per cent.
 
     Raises
     ------
     ConfigError
-        Where lengths differ, values are not finite, a label is too rare, or the regression does not converge.
+        If the lengths differ, a value is not finite, a label is too rare, or the regression does not converge.
+
+    Examples
+    --------
+    >>> vectors = [[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.1, 0.9]]
+    >>> classification_accuracy(vectors, ["tea", "tea", "wing", "wing"], folds=2)
+    ClassificationScore(accuracy=100.0, folds=(100.0, 100.0))
     """
     features = matrix(vectors, "vectors").astype(np.float64)
     found, codes = labels(true_labels, "labels", len(features))
     if len(found) < 2:
-        raise ConfigError(f"all {len(features)} rows have the same label: expected at least 2 different ones")
+        raise ConfigError(f"all {len(features)} rows have the same label: expected at least 2 different labels")
     counts = np.bincount(codes)
     if counts.min() < at_least(folds, 2, "folds"):
         rare = counts.argmin()
         raise ConfigError(
-            f"the label {found[rare].item()!r} is on {counts[rare]} rows, fewer than the {folds} folds: "
-            "leave it out, or take fewer folds"
+            f"the label {found[rare].item()!r} has {counts[rare]} rows, fewer than the {folds} folds: "
+            "remove the label or use fewer folds"
         )
     accuracies = []
     for train, test in StratifiedKFold(folds, shuffle=True, random_state=seed).split(features, codes):
@@ -82,31 +109,46 @@ def classification_accuracy(
 def similarity_classification(
     vectors1: ArrayLike, vectors2: ArrayLike, scores: ArrayLike, folds: int = 10, seed: int = 0
 ) -> SimilarityScore:
-    """Predict the similarity of pairs by a classifier of ``|u - v|`` and ``u * v``, in cross-validation.
+    """Predict the similarity of pairs with logistic regression on ``|u - v|`` and ``u * v``, in cross-validation.
 
-    The classes are the integers from the least score rounded down to the greatest rounded up. A score between two of
-    them is learned as both, with the weights of :func:`split_target`; the prediction is the mean of the classes by
-    their probabilities.
+    The classes are the integers from the smallest score, rounded down, to the largest, rounded up. A score between two
+    classes is learned as both, with the weights of :func:`split_target`. The prediction is the mean of the classes,
+    weighted by their probabilities.
 
     Parameters
     ----------
-    vectors1, vectors2
-        The vectors of the first and of the second sentences, shape ``(n, d)``, ``n >= folds``.
-    scores
-        The judged similarity of each pair, shape ``(n,)``.
-    folds, seed
-        The number of folds, 2 or more, and the seed of the shuffle that deals pairs to them.
+    vectors1, vectors2 : array_like
+        Vectors of the first and of the second sentences, shape ``(n, d)`` with ``n >= folds``.
+    scores : array_like
+        Judged similarity of each pair, shape ``(n,)``.
+    folds : int
+        Number of folds, 2 or more.
+    seed : int
+        Seed of the shuffle that assigns pairs to folds.
+
+    Returns
+    -------
+    SimilarityScore
+        Correlations of predicted and judged similarity, in per cent.
 
     Raises
     ------
     ConfigError
-        Where lengths differ, values are not finite, all scores are equal, a fold leaves a single class to learn from,
-        or the regression does not converge.
+        If the lengths differ, a value is not finite, all scores are equal, the training part of a fold has a single
+        class, or the regression does not converge.
+
+    Examples
+    --------
+    >>> first = [[1.0, 0.0], [0.0, 1.0]] * 4
+    >>> second = [[1.0, 0.0], [0.0, 1.0], [0.0, 1.0], [1.0, 0.0]] * 2
+    >>> score = similarity_classification(first, second, [5, 5, 0, 0, 5, 5, 0, 0], folds=4)
+    >>> score.pearson > 90.0
+    True
     """
     first, second = pair(vectors1, vectors2, least=at_least(folds, 2, "folds"))
     judged = numbers(scores, "scores", len(first))
     if (judged == judged[0]).all():
-        raise ConfigError(f"all {len(judged)} scores are equal: there is nothing to predict")
+        raise ConfigError(f"all {len(judged)} scores are equal: expected at least 2 different scores")
     features = np.concatenate([np.abs(first - second), first * second], axis=1)
     low = math.floor(judged.min())
     targets = split_target(judged, low, math.ceil(judged.max()))
@@ -114,7 +156,9 @@ def similarity_classification(
     for train, test in KFold(folds, shuffle=True, random_state=seed).split(features):
         rows, classes = np.nonzero(targets[train])
         if len(np.unique(classes)) < 2:
-            raise ConfigError("the scores outside of a fold are all one class: give more pairs, or take fewer folds")
+            raise ConfigError(
+                "the training part of a fold has a single class: add pairs or use another number of folds"
+            )
         model = _regression(features[train][rows], classes, targets[train][rows, classes])
         predictions[test] = model.predict_proba(features[test]) @ (low + model.classes_)
     return SimilarityScore(
@@ -123,21 +167,34 @@ def similarity_classification(
 
 
 def split_target(scores: ArrayLike, low: int, high: int) -> NDArray[np.float64]:
-    """Split each score over the two integer classes beside it: 3.6 is class 3 with 0.4 and class 4 with 0.6.
+    """Split each score between the two nearest integer classes.
 
     Parameters
     ----------
-    scores
-        Shape ``(n,)``, from ``low`` to ``high``.
-    low, high
-        The first and the last class, ``low < high``.
+    scores : array_like
+        Scores from ``low`` to ``high``, shape ``(n,)``.
+    low, high : int
+        First and last class, ``low < high``.
 
     Returns
     -------
-    float64, shape ``(n, high - low + 1)``: the weights of the classes, which sum to 1 in each row.
+    numpy.ndarray
+        Weights of the classes, float64, shape ``(n, high - low + 1)``; each row sums to 1.
+
+    Raises
+    ------
+    ConfigError
+        If ``low`` is not below ``high``, or a score is outside of the range.
+
+    Examples
+    --------
+    The score 3.6 is class 3 with weight 0.4 and class 4 with weight 0.6:
+
+    >>> split_target([3.6], 3, 5).round(1).tolist()
+    [[0.4, 0.6, 0.0]]
     """
     if low >= high:
-        raise ConfigError(f"the classes are from {low} to {high}: expected at least two")
+        raise ConfigError(f"the classes are from {low} to {high}: expected at least 2")
     values = numbers(scores, "scores")
     outside = (values < low) | (values > high)
     if outside.any():
@@ -159,6 +216,6 @@ def _regression(
             return LogisticRegression(max_iter=_ITERATIONS).fit(features, classes, sample_weight=weights)
         except ConvergenceWarning as warning:
             raise ConfigError(
-                f"logistic regression does not converge in {_ITERATIONS:,} iterations, as the dimensions of the "
-                "vectors differ too much in scale: post-process them with zscore or normalize"
+                f"logistic regression does not converge in {_ITERATIONS:,} iterations because the dimensions of the "
+                "vectors have very different scales: use the post-processor zscore or normalize"
             ) from warning

@@ -1,4 +1,4 @@
-"""Clustering: how well the clusters of k-means agree with the labels.
+"""Clustering: agreement of k-means clusters with labels.
 
 Source: Stankevičius & Lukoševičius 2024, section 3.5.1.
 """
@@ -25,41 +25,60 @@ _INITIALISATIONS = 10
 
 @dataclass(frozen=True, slots=True)
 class ClusteringScore:
-    """The mean ``accuracy`` of the ``runs``, and theirs, in per cent."""
+    """The result of :func:`clustering_accuracy`, in per cent.
+
+    Attributes
+    ----------
+    accuracy : float
+        Mean accuracy of the runs.
+    runs : tuple of float
+        Accuracy of each run.
+    """
 
     accuracy: float
     runs: tuple[float, ...]
 
 
 def clustering_accuracy(vectors: ArrayLike, true_labels: Labels, runs: int = 10) -> ClusteringScore:
-    """Cluster ``vectors`` with k-means into as many clusters as there are labels, ``runs`` times, and compare.
+    """Return the accuracy of k-means with one cluster per label, averaged over several runs.
 
-    Run ``i`` takes the best of 10 initialisations drawn with ``random_state=i``. Where the vectors have fewer different
-    values than there are labels, k-means finds fewer clusters, and the labels left over count as missed.
+    Run ``i`` uses the best of 10 initialisations with ``random_state=i``. If the vectors have fewer distinct values
+    than there are labels, k-means finds fewer clusters, and the remaining labels count as wrong.
 
     Parameters
     ----------
-    vectors
-        Shape ``(n, d)``. Nothing is normalised here.
-    true_labels
-        The label of each row, shape ``(n,)``, strings or integers, at least two different ones.
-    runs
-        How many runs are averaged.
+    vectors : array_like
+        Points to cluster, shape ``(n, d)``. They are not normalised.
+    true_labels : sequence of str or int
+        Label of each row, shape ``(n,)``, with at least two different labels.
+    runs : int
+        Number of runs.
+
+    Returns
+    -------
+    ClusteringScore
+        The accuracies, in per cent.
 
     Raises
     ------
     ConfigError
-        Where lengths differ, values are not finite, or there is one label only.
+        If the lengths differ, a value is not finite, or all labels are equal.
+
+    Examples
+    --------
+    >>> vectors = [[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.1, 0.9]]
+    >>> clustering_accuracy(vectors, ["tea", "tea", "wing", "wing"], runs=2)
+    ClusteringScore(accuracy=100.0, runs=(100.0, 100.0))
     """
     points = matrix(vectors, "vectors")
     found, codes = labels(true_labels, "labels", len(points))
     if len(found) < 2:
-        raise ConfigError(f"all {len(points)} rows have the same label: expected at least 2 different ones")
+        raise ConfigError(f"all {len(points)} rows have the same label: expected at least 2 different labels")
     accuracies = []
     for seed in range(at_least(runs, 1, "runs")):
         means = KMeans(n_clusters=len(found), n_init=_INITIALISATIONS, random_state=seed)
         with warnings.catch_warnings():
-            # It says that fewer clusters than wanted were found.
+            # k-means warns if it finds fewer clusters than requested.
             warnings.simplefilter("ignore", ConvergenceWarning)
             clusters = means.fit_predict(points)
         accuracies.append(assignment_accuracy(codes, clusters))
@@ -67,15 +86,30 @@ def clustering_accuracy(vectors: ArrayLike, true_labels: Labels, runs: int = 10)
 
 
 def assignment_accuracy(true_labels: Labels, clusters: Labels) -> float:
-    """Return the percentage of rows whose cluster stands for their label, under the best one-to-one assignment.
+    """Return the accuracy of a clustering under the best one-to-one assignment of clusters to labels.
 
-    The assignment of clusters to labels is the one that most rows agree with (Hungarian method). There may be more or
-    fewer clusters than labels: what is left over stands for nothing.
+    The assignment maximises the number of rows whose cluster is assigned to their label (Hungarian method). If the
+    numbers of clusters and labels differ, the remaining ones are not assigned, and their rows count as wrong.
 
     Parameters
     ----------
-    true_labels, clusters
-        The label and the cluster of each row, shape ``(n,)``, ``n >= 1``, strings or integers; names do not matter.
+    true_labels, clusters : sequence of str or int
+        Label and cluster of each row, shape ``(n,)`` with ``n >= 1``.
+
+    Returns
+    -------
+    float
+        Share of the correct rows, in per cent.
+
+    Raises
+    ------
+    ConfigError
+        If the lengths differ or there are no rows.
+
+    Examples
+    --------
+    >>> assignment_accuracy(["a", "a", "b", "b"], [1, 1, 0, 1])
+    75.0
     """
     label_names, rows = labels(true_labels, "labels")
     cluster_names, columns = labels(clusters, "clusters", len(rows))

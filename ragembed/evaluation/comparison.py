@@ -1,4 +1,4 @@
-"""Comparing two systems over the same questions, measure by measure."""
+"""Compare two systems on the same queries, measure by measure."""
 
 from __future__ import annotations
 
@@ -13,17 +13,25 @@ from ragembed.evaluation.inputs import at_least, numbers
 from ragembed.evaluation.retrieval import RetrievalScore
 
 LEVEL = 0.05
-"""A difference is significant where chance alone would make one as large less often than this."""
+"""Significance level: a difference is significant if its p-value is below this."""
 
 _BLOCK_CELLS = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The mean ``difference`` of the second system to the first, its 95 % interval, and a two-sided p-value.
+    """The difference of two systems in one measure, a value of :func:`compare`.
 
-    ``first`` and ``second`` are the means, in per cent as ``difference``, ``low`` and ``high`` are. The interval is of
-    :func:`ragembed.evaluation.paired_bootstrap`, the p-value of :func:`paired_randomisation`.
+    Attributes
+    ----------
+    first, second : float
+        Mean of each system, in per cent.
+    difference : float
+        ``second - first``, in per cent.
+    low, high : float
+        Ends of the 95 % interval of the difference, in per cent, from :func:`ragembed.evaluation.paired_bootstrap`.
+    p_value : float
+        Two-sided p-value from :func:`paired_randomisation`.
     """
 
     first: float
@@ -40,12 +48,42 @@ class Difference:
 
 
 def compare(first: RetrievalScore, second: RetrievalScore, draws: int = 10_000, seed: int = 0) -> dict[str, Difference]:
-    """Return the difference of ``second`` to ``first`` in each measure that both have: above 0, ``second`` is better.
+    """Compare two systems in each measure that both have.
 
-    Raises :class:`ConfigError` where their questions differ, or there are fewer than two.
+    Parameters
+    ----------
+    first, second : RetrievalScore
+        Scores of the systems for the same queries, at least two, from
+        :func:`ragembed.evaluation.score_rankings`.
+    draws : int
+        Number of resamples for the interval, and of random exchanges for the p-value.
+    seed : int
+        Seed of the random generators.
+
+    Returns
+    -------
+    dict of str to Difference
+        Difference by name of the measure; positive if ``second`` is better.
+
+    Raises
+    ------
+    ConfigError
+        If the systems have different queries, or there are fewer than two.
+
+    Examples
+    --------
+    >>> from ragembed.evaluation import score_rankings
+    >>> relevance = {"q1": {"a": 1}, "q2": {"b": 1}}
+    >>> first = score_rankings({"q1": ["x", "a"], "q2": ["b"]}, relevance)
+    >>> second = score_rankings({"q1": ["a"], "q2": ["b"]}, relevance)
+    >>> found = compare(first, second)["mrr@10"]
+    >>> found.difference, found.significant
+    (25.0, False)
     """
     if first.queries != second.queries:
-        raise ConfigError("the two systems are scored on different questions: expected the same ones")
+        raise ConfigError(
+            "the two systems are scored on different queries: expected the same queries in the same order"
+        )
     return {
         name: _difference(first.values[name], second.values[name], draws, seed)
         for name in first.values
@@ -54,45 +92,59 @@ def compare(first: RetrievalScore, second: RetrievalScore, draws: int = 10_000, 
 
 
 def paired_randomisation(a: ArrayLike, b: ArrayLike, draws: int = 10_000, seed: int = 0) -> float:
-    """Return how often chance alone would make the means of two systems differ as much: a two-sided p-value.
+    """Return the two-sided p-value of Fisher's paired randomisation test.
 
-    If the systems do not differ, each question's two values may be exchanged. The p-value is the share of exchanges,
-    each question's drawn with probability 1/2, whose mean difference is at least as far from 0 as the one observed
-    (Fisher's randomisation test; Smucker, Allan & Carterette 2007, section 2.1). The observed one is counted among
-    those drawn, so that it is never 0. Where there are no more exchanges than ``draws``, all of them are made instead.
+    If the systems do not differ, the two values of each query can be exchanged. The test exchanges the values of each
+    query with probability 1/2. The p-value is the share of exchanges whose mean difference is at least as far from 0 as
+    the observed one (Smucker, Allan & Carterette 2007, section 2.1). The observed difference counts as one exchange, so
+    the p-value is never 0. If there are at most ``draws`` possible exchanges, all of them are computed instead.
 
     Parameters
     ----------
-    a, b
-        The value of each question under either system, shape ``(n,)``, ``n >= 1``, in the same order.
-    draws, seed
-        How many exchanges are drawn, and the seed of the generator that draws them.
+    a, b : array_like
+        Values of the two systems for each query, shape ``(n,)`` with ``n >= 1``, in the same order of queries.
+    draws : int
+        Number of random exchanges.
+    seed : int
+        Seed of the random generator.
+
+    Returns
+    -------
+    float
+        The p-value, above 0 and at most 1.
 
     Raises
     ------
     ConfigError
-        Where lengths differ, values are not finite, or there is no question.
+        If the lengths differ, a value is not finite, or there is no query.
+
+    Examples
+    --------
+    Of the 16 possible exchanges of four queries, two have a difference as large as the observed one:
+
+    >>> paired_randomisation([0.9, 0.8, 0.7, 0.9], [0.5, 0.4, 0.3, 0.5])
+    0.125
     """
     first = numbers(a, "a")
     differences = first - numbers(b, "b", len(first))
     count = len(differences)
-    at_least(count, 1, "the number of questions")
+    at_least(count, 1, "the number of queries")
     at_least(draws, 1, "draws")
-    # Equal sums may differ by rounding, and have to count as equal.
+    # The tolerance makes sums count as equal that differ only by rounding.
     observed = abs(differences.sum()) * (1.0 - 1e-9) - 1e-12 * np.abs(differences).sum()
-    every = count < draws.bit_length()
-    total = 1 << count if every else draws
+    exhaustive = count < draws.bit_length()
+    total = 1 << count if exhaustive else draws
     generator = np.random.default_rng(seed)
     far, rows = 0, max(1, _BLOCK_CELLS // count)
     for start in range(0, total, rows):
         size = min(rows, total - start)
-        if every:
+        if exhaustive:
             bits = (np.arange(start, start + size)[:, None] >> np.arange(count)) & 1
         else:
             bits = generator.integers(0, 2, size=(size, count), dtype=np.int8)
         sums = np.where(bits, differences, -differences).sum(axis=1)
         far += int(np.count_nonzero(np.abs(sums) >= observed))
-    return far / total if every else (1 + far) / (1 + total)
+    return far / total if exhaustive else (1 + far) / (1 + total)
 
 
 def _difference(first: ArrayLike, second: ArrayLike, draws: int, seed: int) -> Difference:

@@ -1,4 +1,4 @@
-"""Correlation of predictions with judgements."""
+"""Pearson and Spearman correlation."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ def pearson_correlation(predictions: Doubles, scores: Doubles) -> float:
     Raises
     ------
     ConfigError
-        With fewer than two values, or where one side is constant, which no correlation is defined for.
+        If there are fewer than two values, or all values of one array are equal.
     """
     if len(scores) < 2:
-        raise ConfigError(f"there are {len(scores)} scores: a correlation needs at least 2")
+        raise ConfigError(f"got {len(scores)} scores: a correlation needs at least 2")
     first, second = _standard(predictions, "predictions"), _standard(scores, "scores")
     return float(np.clip(first @ second, -1.0, 1.0))
 
 
 def spearman_correlation(predictions: Doubles, scores: Doubles) -> float:
-    """Return the linear correlation of the ranks, where equal values share the mean of theirs; otherwise as above."""
+    """Return the linear correlation of the ranks; equal values get the mean of their ranks."""
     return pearson_correlation(_ranks(predictions), _ranks(scores))
 
 
 def _ranks(values: Doubles) -> Doubles:
-    """Return the rank of each of ``values`` from 1, and the mean of their ranks for equal ones."""
+    """Return the rank of each value, from 1; equal values get the mean of their ranks."""
     _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
     last: Doubles = np.cumsum(counts).astype(np.float64)
     ranks: Doubles = (last - (counts - 1) / 2)[place]
@@ -40,7 +40,7 @@ def _standard(values: Doubles, name: str) -> Doubles:
     if (values == values[0]).all():
         raise ConfigError(f"all {len(values)} {name} are equal: their correlation is not defined")
     centred = values - values.mean()
-    # Without this step the squares of very small or large values leave the range of float64.
+    # This keeps the squares of very small or large values in the range of float64.
     centred /= np.abs(centred).max()
     standard: Doubles = centred / np.sqrt(centred @ centred)
     return standard

@@ -1,7 +1,7 @@
-"""Readers of test collections: sentence pairs, labelled texts, BEIR folders. All files are UTF-8.
+"""Readers of test collections: sentence pairs, labelled texts, BEIR folders.
 
-A table has a header line, fields between tabs, one record a line; quotes are text. Every reader raises
-:class:`ragembed.errors.ConfigError` naming the file, the line and what was expected.
+All files are UTF-8. Tables are TSV files with a header line and without quoting. Every reader raises
+:class:`ragembed.errors.ConfigError` with the file and the line if a file is not as expected.
 """
 
 from __future__ import annotations
@@ -23,7 +23,15 @@ _BELOW_TITLE = "\n\n"
 
 @dataclass(frozen=True, slots=True)
 class SentencePairs:
-    """Pairs of sentences and their judged similarity, three sequences of one length."""
+    """Sentence pairs with judged similarity.
+
+    Attributes
+    ----------
+    sentences1, sentences2 : tuple of str
+        First and second sentence of each pair.
+    scores : tuple of float
+        Judged similarity of each pair, on any scale.
+    """
 
     sentences1: tuple[str, ...]
     sentences2: tuple[str, ...]
@@ -32,7 +40,15 @@ class SentencePairs:
 
 @dataclass(frozen=True, slots=True)
 class LabelledTexts:
-    """Texts and the label of each, two sequences of one length."""
+    """Texts with labels.
+
+    Attributes
+    ----------
+    texts : tuple of str
+        The texts.
+    labels : tuple of str
+        Label of each text.
+    """
 
     texts: tuple[str, ...]
     labels: tuple[str, ...]
@@ -40,11 +56,24 @@ class LabelledTexts:
 
 @dataclass(frozen=True, slots=True)
 class RetrievalCollection:
-    """Documents and questions by their ids, and the gains of judged documents by question.
+    """A test collection for retrieval: documents, queries and relevance judgements.
 
-    A document is its title, where it has one, an empty line, and its text; ``titles`` has the titles that are not
-    empty. Only questions with a relevant document are kept, as each of the measures needs one; ``unanswered`` counts
-    the others that are judged.
+    Queries without a relevant document are left out, because the measures are not defined for them.
+
+    Attributes
+    ----------
+    name : str
+        Name of the collection.
+    documents : dict of str to str
+        Documents by id. A document with a title is the title, an empty line and the text.
+    queries : dict of str to str
+        Queries by id.
+    relevance : dict of str to dict of str to int
+        For each query id, the gains of the judged documents by their ids. A gain of 1 or more means relevant.
+    titles : dict of str to str
+        Non-empty titles by document id.
+    unanswered : int
+        Number of judged queries that were left out.
     """
 
     name: str
@@ -55,13 +84,37 @@ class RetrievalCollection:
     unanswered: int = 0
 
     def parts(self, document: str) -> tuple[str | None, str]:
-        """Return the title of a document, None where it has none, and its text alone."""
+        """Return the title and the text of a document; the title is None if it has none."""
         title, whole = self.titles.get(document), self.documents[document]
         return title, whole if title is None else whole[len(title) :].removeprefix(_BELOW_TITLE)
 
 
 def read_sentence_pairs(path: Path) -> SentencePairs:
-    """Read a table with the columns ``score``, ``sentence1``, ``sentence2``; a score is a finite number."""
+    r"""Read sentence pairs from a TSV file with the columns ``score``, ``sentence1`` and ``sentence2``.
+
+    Parameters
+    ----------
+    path : pathlib.Path
+        UTF-8 file with a header line. Scores are finite numbers on any scale.
+
+    Returns
+    -------
+    SentencePairs
+        The pairs, in the order of the file.
+
+    Raises
+    ------
+    ConfigError
+        If the file cannot be read or a line is not as expected.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> file = Path("pairs.tsv")
+    >>> _ = file.write_text("score\tsentence1\tsentence2\n4.5\ta cat sleeps\tthe cat is asleep\n")
+    >>> read_sentence_pairs(file).scores
+    (4.5,)
+    """
     scores, sentences1, sentences2 = [], [], []
     for number, (score, sentence1, sentence2) in table_rows(path, ("score", "sentence1", "sentence2")):
         scores.append(_score(path, number, score))
@@ -71,7 +124,31 @@ def read_sentence_pairs(path: Path) -> SentencePairs:
 
 
 def read_labelled_texts(path: Path) -> LabelledTexts:
-    """Read a table with the columns ``label``, ``text``; a label is any text that is not empty."""
+    r"""Read labelled texts from a TSV file with the columns ``label`` and ``text``.
+
+    Parameters
+    ----------
+    path : pathlib.Path
+        UTF-8 file with a header line. Labels are non-empty strings.
+
+    Returns
+    -------
+    LabelledTexts
+        The texts, in the order of the file.
+
+    Raises
+    ------
+    ConfigError
+        If the file cannot be read or a line is not as expected.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> file = Path("topics.tsv")
+    >>> _ = file.write_text("label\ttext\ntea\thot tea\nwing\tair over a wing\n")
+    >>> read_labelled_texts(file).labels
+    ('tea', 'wing')
+    """
     texts, labels = [], []
     for number, (label, text) in table_rows(path, ("label", "text")):
         if not label:
@@ -82,18 +159,40 @@ def read_labelled_texts(path: Path) -> LabelledTexts:
 
 
 def read_beir(folder: Path, limit: int | None = None, split: str = "test") -> RetrievalCollection:
-    """Read the BEIR folder ``folder``: ``corpus.jsonl``, ``queries.jsonl`` and ``qrels/<split>.tsv``.
-
-    Questions come in the order of their first judgement. A judged document that the corpus lacks is an error.
+    r"""Read a BEIR folder: ``corpus.jsonl``, ``queries.jsonl`` and ``qrels/<split>.tsv``.
 
     Parameters
     ----------
-    folder
-        The folder, whose name becomes that of the collection.
-    limit
-        Keep the first documents only, as many as this, and the judgements of these.
-    split
-        Which judgements are read.
+    folder : pathlib.Path
+        The folder; its name becomes the name of the collection.
+    limit : int, optional
+        Keep only the first ``limit`` documents and their judgements; by default all.
+    split : str
+        Name of the file with judgements, without ``.tsv``.
+
+    Returns
+    -------
+    RetrievalCollection
+        The collection; its queries are in the order of their first judgement.
+
+    Raises
+    ------
+    ConfigError
+        If a file cannot be read or a line is not as expected, if a judged document is not in the corpus, or if no query
+        has a relevant document.
+
+    Examples
+    --------
+    >>> import json
+    >>> from pathlib import Path
+    >>> folder = Path("drinks")
+    >>> (folder / "qrels").mkdir(parents=True)
+    >>> document = {"_id": "d1", "title": "Tea", "text": "Tea is brewed with hot water."}
+    >>> _ = (folder / "corpus.jsonl").write_text(json.dumps(document))
+    >>> _ = (folder / "queries.jsonl").write_text(json.dumps({"_id": "q1", "text": "how do I make tea?"}))
+    >>> _ = (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq1\td1\t1\n")
+    >>> read_beir(folder).relevance
+    {'q1': {'d1': 1}}
     """
     if limit is not None:
         at_least(limit, 1, "limit")
@@ -107,18 +206,18 @@ def read_beir(folder: Path, limit: int | None = None, split: str = "test") -> Re
         known = {query: _among(documents, gains) for query, gains in relevance.items()}
         relevance = {query: gains for query, gains in known.items() if max(gains.values(), default=0) > 0}
     if not relevance:
-        raise ConfigError(f"no question of {folder} has a relevant document among the {len(documents):,} read")
+        raise ConfigError(f"no query of {folder} has a relevant document among the {len(documents):,} documents read")
     queries = {query: judged.queries[query] for query in relevance}
     unanswered = judged.unanswered + len(judged.relevance) - len(relevance)
     return RetrievalCollection(folder.name, documents, queries, relevance, titles, unanswered)
 
 
 def read_beir_queries(folder: Path, split: str = "test") -> JudgedQueries:
-    """Read the questions and judgements of a BEIR folder, and not its documents."""
+    """Read the queries and judgements of a BEIR folder without its documents."""
     path = beir_qrels(folder, split)
-    there = sorted(file.stem for file in path.parent.glob("*.tsv")) if not path.exists() else []
-    if there:
-        raise ConfigError(f"{folder} has no split {split!r}: expected one of {', '.join(there)}")
+    splits = sorted(file.stem for file in path.parent.glob("*.tsv")) if not path.exists() else []
+    if splits:
+        raise ConfigError(f"{folder} has no split {split!r}: expected one of {', '.join(splits)}")
     texts = {key: row["text"] for key, row in _json_lines(folder / "queries.jsonl")}
     relevance: dict[str, dict[str, int]] = {}
     for number, query, document, gain in beir_judgements(path):
@@ -129,15 +228,39 @@ def read_beir_queries(folder: Path, split: str = "test") -> JudgedQueries:
 
 
 def beir_qrels(folder: Path, split: str = "test") -> Path:
-    """Return where a BEIR folder has its judgements."""
+    """Return the path of the judgements in a BEIR folder."""
     return folder / "qrels" / f"{split}.tsv"
 
 
 def read_jsonl_collection(queries: Path, corpus: Path) -> RetrievalCollection:
-    """Read documents as BEIR has them, and questions as :func:`ragembed.evaluation.read_judged_questions` does.
+    """Read judged queries and a separate file of documents.
 
-    The name of the file ``queries`` becomes that of the collection. A judged document that the corpus lacks is an
-    error.
+    Parameters
+    ----------
+    queries : pathlib.Path
+        Judged queries in the format of :func:`ragembed.evaluation.read_judged_queries`. The name of the file becomes
+        the name of the collection.
+    corpus : pathlib.Path
+        Documents in the format of BEIR: JSON Lines with ``_id``, ``text`` and an optional ``title``.
+
+    Returns
+    -------
+    RetrievalCollection
+        The collection.
+
+    Raises
+    ------
+    ConfigError
+        If a file cannot be read or a line is not as expected, or if a judged document is not in the corpus.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> queries, corpus = Path("judged.jsonl"), Path("corpus.jsonl")
+    >>> _ = corpus.write_text('{"_id": "d1", "text": "Tea is brewed with hot water."}')
+    >>> _ = queries.write_text('{"query": "how do I make tea?", "relevant": ["d1"]}')
+    >>> read_jsonl_collection(queries, corpus).documents
+    {'d1': 'Tea is brewed with hot water.'}
     """
     judged = read_judged_queries(queries)
     documents, titles = _documents(corpus)
@@ -146,12 +269,12 @@ def read_jsonl_collection(queries: Path, corpus: Path) -> RetrievalCollection:
 
 
 def read_document_ids(corpus: Path) -> frozenset[str]:
-    """Read the ids of the documents of a ``corpus.jsonl``."""
+    """Read the ids of the documents in a ``corpus.jsonl``."""
     return frozenset(key for key, _ in _json_lines(corpus, optional=("title",)))
 
 
 def _documents(path: Path, limit: int | None = None) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the whole of each document, and the titles."""
+    """Return the documents (title and text) and the titles, by id."""
     documents: dict[str, str] = {}
     titles: dict[str, str] = {}
     for key, row in islice(_json_lines(path, optional=("title",)), limit):
@@ -177,7 +300,7 @@ def _score(path: Path, number: int, text: str) -> float:
 
 
 def _json_lines(path: Path, optional: tuple[str, ...] = ()) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the ``_id`` and the whole of each object: it has the string ``text`` and may have ``optional`` ones."""
+    """Yield the ``_id`` and the object of each line; check that ``text`` and the ``optional`` values are strings."""
     seen = set()
     for number, line in lines(path):
         row = json_object(path, number, line)

@@ -1,4 +1,4 @@
-"""Vectors of a task's texts from several configurations at once, with every forward pass that they share done once."""
+"""Encode the texts of a task with several configurations, which share forward passes of the model."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _CORPORA = ("weighting_corpus", "avg_corpus", "postprocess_corpus")
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """Vectors that one configuration makes of a task's documents and queries, float32, shape ``(n, d)``."""
+    """Embeddings of a task's documents and queries from one configuration, float32, shape ``(n, d)``."""
 
     documents: Floats
     queries: Floats
@@ -31,41 +31,41 @@ class Encoded:
 def encode_each(
     configs: Sequence[EmbedderConfig], documents: Sequence[str], queries: Sequence[str], device: str | None = None
 ) -> Iterator[Encoded]:
-    """Yield what each configuration, fitted on ``documents``, makes of ``documents`` and ``queries``.
+    """Fit each configuration on ``documents`` and yield its embeddings of ``documents`` and ``queries``.
 
-    Equal to ``Embedder(config, device=device).fit(documents)`` and its two ways of encoding, one after the other, but
-    that queries, which come in bulk here, are computed in the arithmetic of documents.
-    Post-processors are fitted on the document vectors, and for two sides on pseudo-queries; on a configuration's
-    ``postprocess_corpus`` where it names one.
+    The results equal those of ``Embedder(config, device=device).fit(documents)``, except that queries are encoded with
+    the dtype of documents, because there are many of them. Post-processors are fitted on the raw vectors of the
+    documents and, with ``query_fit="separate"``, of pseudo-queries; if a configuration has a ``postprocess_corpus``,
+    on that instead.
 
     Raises
     ------
     ConfigError
-        Where there is no configuration, one asks for what its model does not have, or a corpus that it names cannot be
-        read or has no text: before anything is encoded.
+        If there is no configuration, if a configuration does not fit its model, or if a corpus cannot be read or is
+        empty. It is raised before anything is encoded.
     """
     if not configs:
         raise ConfigError("no configuration to evaluate: expected at least one")
     _check_corpora(configs)
     raw = RawVectors(configs, documents, device)
-    stored, asked = raw.of(documents, "documents"), raw.of(queries, "pseudo-queries")
+    document_vectors, query_vectors = raw.of(documents, "documents"), raw.of(queries, "pseudo-queries")
     for config in configs:
         key = raw_part(config)
-        chain = raw.chain(config, documents, stored[key])
-        yield Encoded(chain.documents.transform(stored[key]), chain.queries.transform(asked[key]))
+        chain = raw.chain(config, documents, document_vectors[key])
+        yield Encoded(chain.documents.transform(document_vectors[key]), chain.queries.transform(query_vectors[key]))
 
 
 class RawVectors:
-    """Raw vectors of several configurations; those that differ in post-processing alone have the same.
+    """Raw vectors of several configurations; configurations that differ only in post-processing share them.
 
     Parameters
     ----------
     configs
-        What they are; token weights and static vectors are fitted on ``documents`` at once.
+        The configurations. Their token weights and static vectors are fitted on ``documents`` immediately.
     documents
         The texts of a corpus.
     device
-        As :class:`ragembed.Embedder` takes it.
+        The device, as for :class:`ragembed.Embedder`.
     """
 
     def __init__(self, configs: Sequence[EmbedderConfig], documents: Sequence[str], device: str | None) -> None:
@@ -77,11 +77,11 @@ class RawVectors:
         self._pseudo_queries: dict[tuple[str | None, int, int], dict[EmbedderConfig, Floats]] = {}
 
     def of(self, texts: Sequence[str], side: Side) -> dict[EmbedderConfig, Floats]:
-        """Return the raw vectors of ``texts`` by the part of a configuration that decides them."""
+        """Return the raw vectors of ``texts`` by :func:`raw_part` of the configurations."""
         return dict(zip(self._keys, encode_raw(self._embedders, texts, side), strict=True))
 
     def chain(self, config: EmbedderConfig, documents: Sequence[str], stored: Floats) -> TwoSidedChain:
-        """Return the fitted post-processors of ``config``, given ``stored``, the raw vectors of ``documents``."""
+        """Return the fitted post-processors of ``config``; ``stored`` are the raw vectors of ``documents``."""
         key, corpus, seed = raw_part(config), config.postprocess_corpus, config.seed
         if (corpus, seed) not in self._samples:
             self._samples[corpus, seed] = _sample(documents if corpus is None else Corpus(Path(corpus)), seed)
@@ -103,20 +103,20 @@ class RawVectors:
 
 
 def _check_corpora(configs: Sequence[EmbedderConfig]) -> None:
-    """Read every corpus that is named once, as an error in the last of them would cost all of the encoding."""
+    """Read every corpus once, so that errors are reported before anything is encoded."""
     corpora = dict.fromkeys(getattr(config, field) for config in configs for field in _CORPORA)
     for corpus in corpora:
         if corpus is not None and not sum(1 for _ in Corpus(Path(corpus))):
-            raise ConfigError(f"the corpus {corpus} has no text: expected at least one line that is not blank")
+            raise ConfigError(f"the corpus {corpus} is empty: expected at least one line with text")
 
 
 def raw_part(config: EmbedderConfig) -> EmbedderConfig:
-    """Return ``config`` without what comes after the raw vectors."""
+    """Return ``config`` reduced to the settings that determine raw vectors."""
     return config.replace(postprocess=(), query_fit="shared", postprocess_corpus=None, pseudo_queries=1)
 
 
 def _sample(texts: Iterable[str], seed: int) -> tuple[list[int], list[str]]:
-    """Return the rows and texts that post-processors are fitted on: all, or the sample that an embedder draws."""
+    """Return the rows and texts to fit post-processors on: all, or the same sample that an embedder draws."""
     sample = ItemReservoir[tuple[int, str]](FIT_LIMIT, seed)
     deque(sample.watch(enumerate(texts)), maxlen=0)
     return [row for row, _ in sample.items], [text for _, text in sample.items]

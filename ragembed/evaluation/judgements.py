@@ -1,7 +1,7 @@
-"""Readers of relevance judgements: TREC qrels, BEIR tables, and JSON lines of questions with what is relevant to each.
+"""Readers of relevance judgements: TREC qrels, BEIR tables, and JSON Lines of judged queries.
 
-A gain is a whole number; a document is relevant where it is 1 or more. Every reader raises
-:class:`ragembed.errors.ConfigError` naming the file, the line and what was expected.
+A gain is an integer; a document with a gain of 1 or more is relevant. Every reader raises
+:class:`ragembed.errors.ConfigError` with the file and the line if a file is not as expected.
 """
 
 from __future__ import annotations
@@ -21,16 +21,27 @@ _GAIN_LIMIT = 10**9
 _WHOLE_NUMBER = re.compile(r"[+-]?\d{1,9}", re.ASCII)
 
 Judgement = tuple[int, str, str, int]
-"""The number of a line, a question, a document, and the gain."""
+"""Line number, query id, document id and gain."""
 
 
 @dataclass(frozen=True, slots=True)
 class JudgedQueries:
-    """Questions by their ids, and the gains of judged documents by question.
+    """Queries with relevance judgements.
 
-    Only questions with a relevant document are kept, as each of the measures needs one; ``unanswered`` counts the
-    others. ``queries`` is empty where only judgements were read. ``documents`` are all that are judged, for these
-    and for other questions, in the order of the file.
+    Queries without a relevant document are left out, because the measures are not defined for them.
+
+    Attributes
+    ----------
+    name : str
+        Name of the collection.
+    queries : dict of str to str
+        Queries by id; empty if the file contains only judgements.
+    relevance : dict of str to dict of str to int
+        For each query id, the gains of the judged documents by their ids.
+    unanswered : int
+        Number of judged queries that were left out.
+    documents : tuple of str
+        Ids of all judged documents, including those of queries that were left out, in the order of the file.
     """
 
     name: str
@@ -41,7 +52,7 @@ class JudgedQueries:
 
     @classmethod
     def of(cls, name: str, queries: Mapping[str, str], relevance: Mapping[str, dict[str, int]]) -> JudgedQueries:
-        """Keep the questions with a relevant document; there may be none."""
+        """Build from all judged queries; queries without a relevant document are left out."""
         kept = {query: gains for query, gains in relevance.items() if max(gains.values(), default=0) > 0}
         texts = {query: queries[query] for query in kept} if queries else {}
         documents = dict.fromkeys(document for gains in relevance.values() for document in gains)
@@ -49,11 +60,33 @@ class JudgedQueries:
 
 
 def read_qrels(path: Path) -> JudgedQueries:
-    """Read judgements: TREC qrels, a BEIR table, or the JSON lines of :func:`read_judged_queries`.
+    r"""Read relevance judgements; the format is detected.
 
-    TREC qrels have four columns between blanks: question, a number that counts nothing, document, gain. A BEIR table
-    begins with the header ``query-id``, ``corpus-id``, ``score``. Raises :class:`ConfigError` where no document is
-    relevant, too.
+    TREC qrels have four columns separated by spaces: query, an ignored number, document, gain. A BEIR table is a TSV
+    file with the header ``query-id``, ``corpus-id``, ``score``. JSON Lines are read with :func:`read_judged_queries`.
+
+    Parameters
+    ----------
+    path : pathlib.Path
+        The file.
+
+    Returns
+    -------
+    JudgedQueries
+        The judgements; ``queries`` is empty for TREC qrels and BEIR tables.
+
+    Raises
+    ------
+    ConfigError
+        If the file cannot be read, a line is not as expected, or no document is relevant.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> file = Path("qrels.txt")
+    >>> _ = file.write_text("q1 0 d1 2\nq1 0 d3 0\n")
+    >>> read_qrels(file).relevance
+    {'q1': {'d1': 2, 'd3': 0}}
     """
     if is_json_lines(path):
         return read_judged_queries(path)
@@ -64,10 +97,33 @@ def read_qrels(path: Path) -> JudgedQueries:
 
 
 def read_judged_queries(path: Path) -> JudgedQueries:
-    """Read a JSON object a line: a question and the ids of what is relevant to it.
+    """Read judged queries from JSON Lines.
 
-    The text is under ``query``, ``question`` or ``text``. ``relevant`` is a list of ids, or an object with the gain of
-    each id. ``_id`` is the question's own id, the number of its line if left out.
+    Each object has the query under the key ``query``, ``question`` or ``text``. ``relevant`` is a list of document ids,
+    or an object with the gain of each id. ``_id`` is the id of the query, by default its line number.
+
+    Parameters
+    ----------
+    path : pathlib.Path
+        UTF-8 file with one JSON object per line.
+
+    Returns
+    -------
+    JudgedQueries
+        The queries and judgements.
+
+    Raises
+    ------
+    ConfigError
+        If the file cannot be read, a line is not as expected, or no document is relevant.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> file = Path("queries.jsonl")
+    >>> _ = file.write_text('{"query": "how are stores locked?", "relevant": ["docs/locks.md"]}')
+    >>> read_judged_queries(file).relevance
+    {'1': {'docs/locks.md': 1}}
     """
     queries: dict[str, str] = {}
     relevance: dict[str, dict[str, int]] = {}
@@ -87,17 +143,17 @@ def read_judged_queries(path: Path) -> JudgedQueries:
 
 
 def beir_judgements(path: Path) -> Iterator[Judgement]:
-    """Yield the judgements of a BEIR table; no document is judged twice for a question."""
+    """Yield the judgements of a BEIR table; raise if a document is judged twice for a query."""
     return _judgements(path, ((number, *fields) for number, fields in table_rows(path, _BEIR_COLUMNS)))
 
 
 def trec_judgements(path: Path) -> Iterator[Judgement]:
-    """Yield the judgements of TREC qrels; no document is judged twice for a question."""
+    """Yield the judgements of TREC qrels; raise if a document is judged twice for a query."""
     return _judgements(path, _trec_rows(path))
 
 
 def _judgements(path: Path, rows: Iterable[Sequence[Any]]) -> Iterator[Judgement]:
-    """Turn the number of a line, question, document and gain as text into judgements."""
+    """Convert rows of line number, query, document and gain (as text) to judgements."""
     seen: set[tuple[str, str]] = set()
     for number, query, document, gain in rows:
         if (query, document) in seen:
@@ -109,27 +165,27 @@ def _judgements(path: Path, rows: Iterable[Sequence[Any]]) -> Iterator[Judgement
 
 
 def require_known(path: Path, documents: Collection[str], known: Container[str], where: object) -> None:
-    """Raise :class:`ConfigError` listing those of ``documents``, which ``path`` names, that ``where`` does not have."""
+    """Raise :class:`ConfigError` for those of ``documents``, from ``path``, that are not in ``known``."""
     unknown = [document for document in documents if document not in known]
     if unknown:
         raise ConfigError(
             f"{path}: {len(unknown):,} of {len(documents):,} document ids are not in {where}: {listed(unknown)}; "
-            "correct them, or take their lines out"
+            "correct the ids or remove their lines"
         )
 
 
 def is_json_lines(path: Path) -> bool:
-    """Tell whether the first line that is not blank begins as a JSON object does.
+    """Return whether the first non-blank line starts with a brace, as a JSON object does.
 
-    Raises :class:`ConfigError` for a pipe, which would have lost that line when it is read again.
+    Raises :class:`ConfigError` for a pipe, because the file is read twice.
     """
     if path.exists() and not (path.is_file() or path.is_dir()):
-        raise ConfigError(f"{path} is a pipe or a device: expected a file, as it is read twice")
+        raise ConfigError(f"{path} is a pipe or a device: expected a file, because it is read twice")
     return next((text.lstrip().startswith("{") for _, text in lines(path) if text.strip()), False)
 
 
 def _is_beir(path: Path) -> bool:
-    """Tell whether the first line has as many fields between tabs as a BEIR table: its header, or another."""
+    """Return whether the first line has as many tab-separated fields as a BEIR table."""
     return len(next(lines(path), (1, ""))[1].split("\t")) == len(_BEIR_COLUMNS)
 
 
@@ -138,7 +194,7 @@ def _trec_rows(path: Path) -> Iterator[tuple[int, str, str, str]]:
         fields = line.split()
         if len(fields) != 4:
             raise ConfigError(
-                f"{path}, line {number}: {len(fields)} fields: expected 4 of TREC qrels (question, 0, document, gain)"
+                f"{path}, line {number}: {len(fields)} fields: expected 4 of TREC qrels (query, 0, document, gain)"
             )
         yield number, fields[0], fields[2], fields[3]
 
@@ -165,5 +221,5 @@ def _string(value: object, name: str) -> str:
 
 def _answered(path: Path, judged: JudgedQueries) -> JudgedQueries:
     if not judged.relevance:
-        raise ConfigError(f"{path} has no relevant document for any of {judged.unanswered:,} questions")
+        raise ConfigError(f"{path} has no relevant document for any of its {judged.unanswered:,} queries")
     return judged

@@ -1,4 +1,4 @@
-"""Lines of text files: UTF-8, with or without a byte order mark, ended as on any system; errors name file and line."""
+"""Read lines of UTF-8 files, with or without a byte order mark; errors give the file and the line."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _LISTED = 5
 
 
 def lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield the number and the text of each line without its end: a line feed, or carriage return and line feed.
+    """Yield the number and the text of each line, without the line ending (LF or CRLF).
 
-    Raises :class:`ConfigError` for a file that cannot be read, or is not UTF-8.
+    Raises :class:`ConfigError` if the file cannot be read or is not UTF-8.
     """
     number = 1
     try:
@@ -30,7 +30,7 @@ def lines(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def filled_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield what :func:`lines` does, but for blank lines; raises :class:`ConfigError` where there is no other."""
+    """Yield the non-blank :func:`lines`; raise :class:`ConfigError` if there are none."""
     empty = True
     for number, text in lines(path):
         if text.strip():
@@ -41,36 +41,38 @@ def filled_lines(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def table_rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
-    """Yield the number and the fields of each line below a header that names ``columns``; there is at least one."""
+    """Yield the number and the fields of each line of a TSV file; raise unless the header is ``columns``."""
     rows = lines(path)
     number, header = next(rows, (1, ""))
     if header.split("\t") != list(columns):
-        raise ConfigError(f"{path}, line 1: the header is {header[:200]!r}: expected {' '.join(columns)}, between tabs")
+        raise ConfigError(
+            f"{path}, line 1: the header is {header[:200]!r}: expected {' '.join(columns)}, separated by tabs"
+        )
     for number, line in rows:
         fields = line.split("\t")
         if len(fields) != len(columns):
             raise ConfigError(
                 f"{path}, line {number}: {len(fields)} fields: expected {len(columns)} ({', '.join(columns)}), "
-                "between tabs"
+                "separated by tabs"
             )
         yield number, fields
     if number == 1:
-        raise ConfigError(f"{path} has a header alone: expected at least one line below it")
+        raise ConfigError(f"{path} has only a header: expected at least one more line")
 
 
 def json_object(path: Path, number: int, line: str) -> dict[str, Any]:
-    """Return the JSON object that is the line ``number`` of ``path``; raises :class:`ConfigError` for anything else."""
+    """Parse line ``number`` of ``path`` as a JSON object; raise :class:`ConfigError` for anything else."""
     try:
         row = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path}, line {number}: not valid JSON: {error}") from None
     if not isinstance(row, dict):
-        raise ConfigError(f"{path}, line {number}: {type(row).__name__}: expected a JSON object")
+        raise ConfigError(f"{path}, line {number}: got {type(row).__name__}: expected a JSON object")
     return row
 
 
 def listed(names: Iterable[str], limit: int = _LISTED) -> str:
-    """Return the first ``limit`` of ``names``, and how many more there are: ``'a', 'b' and 3 more``."""
+    """Return the first ``limit`` of ``names`` and the number of the others, such as ``'a', 'b' and 3 more``."""
     names = list(names)
     shown = ", ".join(repr(name) for name in names[:limit])
     return shown if len(names) <= limit else f"{shown} and {len(names) - limit:,} more"

@@ -1,4 +1,4 @@
-"""Exact nearest vectors, as the reference that measures of retrieval start from."""
+"""Exact nearest-neighbour search, the basis of the retrieval measures."""
 
 from __future__ import annotations
 
@@ -12,43 +12,55 @@ _BLOCK_CELLS = 1 << 24
 
 
 def search(queries: ArrayLike, documents: ArrayLike, k: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Return the ``k`` documents with the greatest inner product with each query, best first; of equals the lower row.
+    """Return the ``k`` documents with the largest inner product for each query, best first.
 
-    A matrix product in float32 finds the candidates, block by block; its rounding depends on where in the matrix a row
-    stands. So all within its error of the k-th are scored again in float64, each alone: equal vectors tie.
+    Documents with equal scores are in the order of their rows. Candidates come from a float32 matrix product, block by
+    block. Its rounding errors depend on the position of a row, so all candidates within the error of the k-th are
+    scored again in float64, one by one; equal vectors then have equal scores.
 
     Parameters
     ----------
-    queries, documents
-        Shapes ``(q, d)`` and ``(n, d)``, ``q >= 1`` and ``n >= 1``; taken as float32. Nothing is normalised here.
-    k
-        1 or more; where there are fewer documents, all are returned.
+    queries, documents : array_like
+        Shapes ``(q, d)`` and ``(n, d)`` with ``q >= 1`` and ``n >= 1``; converted to float32. They are not normalised:
+        for cosines, pass unit vectors.
+    k : int
+        Number of documents per query, 1 or more; if there are fewer documents, all are returned.
 
     Returns
     -------
-    Scores and rows of the documents, float64 and int64, both of shape ``(q, min(k, n))``.
+    scores : numpy.ndarray
+        Inner products, float64, shape ``(q, min(k, n))``.
+    rows : numpy.ndarray
+        Rows of the documents, int64, shape ``(q, min(k, n))``.
 
     Raises
     ------
     ConfigError
-        Where dimensions differ, values are not finite, or an inner product may leave the range of float32.
+        If the dimensions differ, a value is not finite, or an inner product could exceed the range of float32.
+
+    Examples
+    --------
+    >>> scores, rows = search([[1.0, 0.0]], [[0.0, 1.0], [1.0, 0.0], [0.6, 0.8]], k=2)
+    >>> rows.tolist(), scores.round(3).tolist()
+    ([[1, 2]], [[1.0, 0.6]])
     """
-    asked, stored = _single(queries, "queries"), _single(documents, "documents")
-    if asked.shape[1] != stored.shape[1]:
+    query_vectors, document_vectors = _single(queries, "queries"), _single(documents, "documents")
+    if query_vectors.shape[1] != document_vectors.shape[1]:
         raise ConfigError(
-            f"queries have {asked.shape[1]} dimensions and documents {stored.shape[1]}: expected the same"
+            f"queries have {query_vectors.shape[1]} dimensions and documents {document_vectors.shape[1]}: expected the "
+            "same"
         )
-    width = min(at_least(k, 1, "k"), len(stored))
-    slack = _slack(asked, stored)
-    scores = np.empty((len(asked), width))
-    rows = np.empty((len(asked), width), dtype=np.int64)
-    step = max(1, _BLOCK_CELLS // len(stored))
-    for start in range(0, len(asked), step):
-        products = asked[start : start + step] @ stored.T  # (step, n)
-        least = np.partition(products, len(stored) - width, axis=1)[:, len(stored) - width]
+    width = min(at_least(k, 1, "k"), len(document_vectors))
+    slack = _slack(query_vectors, document_vectors)
+    scores = np.empty((len(query_vectors), width))
+    rows = np.empty((len(query_vectors), width), dtype=np.int64)
+    step = max(1, _BLOCK_CELLS // len(document_vectors))
+    for start in range(0, len(query_vectors), step):
+        products = query_vectors[start : start + step] @ document_vectors.T  # (step, n)
+        least = np.partition(products, len(document_vectors) - width, axis=1)[:, len(document_vectors) - width]
         for query, (row, bound) in enumerate(zip(products, least, strict=True), start):
             candidates = np.flatnonzero(row >= float(bound) - slack[query])
-            exact = (stored[candidates].astype(np.float64) * asked[query]).sum(axis=1)
+            exact = (document_vectors[candidates].astype(np.float64) * query_vectors[query]).sum(axis=1)
             best = np.argsort(-exact, kind="stable")[:width]
             scores[query], rows[query] = exact[best], candidates[best]
     return scores, rows
@@ -62,15 +74,18 @@ def _single(values: ArrayLike, name: str) -> NDArray[np.float32]:
 
 
 def _slack(queries: NDArray[np.float32], documents: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Return, for each query, twice the greatest error that a float32 inner product with a document can have.
+    """Return, for each query, twice the largest error of a float32 inner product with a document.
 
-    It is d·ε·‖q‖·‖x‖ for a sum of d products in any order, and the smallest normal number for each that underflows.
+    The error of a sum of d products in any order is at most d·ε·‖q‖·‖x‖, plus the smallest normal number for each
+    product that underflows.
     """
     limits = np.finfo(np.float32)
     lengths = _lengths(queries) * _lengths(documents).max()
-    # A quarter leaves room for the difference of two such numbers.
+    # A quarter of the range leaves room for the difference of two such numbers.
     if lengths.max() > float(limits.max) / 4.0:
-        raise ConfigError(f"inner products may reach {lengths.max():.1e}, too much for float32: normalise the vectors")
+        raise ConfigError(
+            f"inner products could reach {lengths.max():.1e}, which exceeds float32: normalise the vectors"
+        )
     dimensions = queries.shape[1]
     slack: NDArray[np.float64] = 2.0 * dimensions * (float(limits.eps) * lengths + float(limits.tiny))
     return slack

@@ -1,7 +1,8 @@
 """Plots of results as PNG files, with matplotlib (the extra ``plot``).
 
-What differs among the configurations of one name decides the kind: scores by layer; by the mix's ``w``; by both, as
-figure 5 of Stankevičius & Lukoševičius 2024; otherwise by weighting, post-processors and way of embedding.
+The settings that differ between configurations of one name determine the kind of plot: scores by layer; by ``w`` of
+``bert+avg``; by both, as in figure 5 of Stankevičius & Lukoševičius 2024; otherwise bars by weighting, post-processors
+and embedding settings.
 """
 
 from __future__ import annotations
@@ -19,20 +20,21 @@ _WIDTH, _HEIGHT = 7.0, 4.2
 _DPI = 150
 _BAR_INCHES = 0.18
 _CELL_INCHES = 0.55
-_W = "w: 0 is the contextual vector alone, 1 is Avg. alone"
+_W = "w: 0 is only the contextual vector, 1 is only Avg."
 
 Draw = Callable[[Any, Sequence[Result]], None]
 
 
 def check_plot(candidates: Sequence[Named], file: Path) -> None:
-    """Raise what :func:`plot` would raise of these configurations, before any of them is measured.
+    """Raise the errors that :func:`plot` would raise for these configurations, before they are evaluated.
 
     Raises
     ------
     MissingExtraError
-        Where matplotlib is not installed.
+        If matplotlib is not installed.
     ConfigError
-        Where nothing differs that could be an axis, a configuration has no place on it, or the file cannot be written.
+        If the configurations do not differ in a setting that can be an axis, if a configuration has no value on that
+        axis, or if the file cannot be written.
     """
     _figure()
     _kind(candidates)
@@ -46,7 +48,7 @@ def check_plot(candidates: Sequence[Named], file: Path) -> None:
 
 
 def plot(results: Sequence[Result], file: Path) -> None:
-    """Draw ``results``, the mean over collections, to ``file``; raises what :func:`check_plot` raises."""
+    """Draw the means of ``results`` over collections to ``file``; errors are those of :func:`check_plot`."""
     figure = _figure()
     _kind(results)(figure, results)
     figure.suptitle(_plain(", ".join(dict.fromkeys(result.collection for result in results))))
@@ -68,14 +70,14 @@ def _figure() -> Any:
 
 
 def _kind(named: Sequence[Named]) -> Draw:
-    """Return what draws the results of these configurations."""
+    """Return the function that draws the results of these configurations."""
     by_layer = _varies(named, lambda one: one.config.layers)
     by_w = any(isinstance(one.config.extraction, BertAvg) for one in named) and _varies(named, _w)
     if by_w:
         for one in named:
             if _w(one) is None:
                 raise ConfigError(
-                    f"the extractor {one.config.extractor!r} has no place in a plot by w: expected bert+avg, "
+                    f"the extractor {one.config.extractor!r} has no value of w to plot: expected bert+avg, "
                     "transformer or avg"
                 )
         return _heat_maps if by_layer else _by_w
@@ -83,11 +85,11 @@ def _kind(named: Sequence[Named]) -> Draw:
         return _by_layer
     if len(set(zip(columns(named), labels(named), strict=True))) > 1:
         return _bars
-    raise ConfigError("nothing to plot: give several of --layers, --extractor bert+avg:w=…, --weighting, --postprocess")
+    raise ConfigError("nothing to plot: repeat --layers, --extractor bert+avg:w=…, --weighting or --postprocess")
 
 
 def _varies(named: Sequence[Named], setting: Callable[[Named], Hashable]) -> bool:
-    """Tell whether two configurations of one name differ in ``setting``; presets do by their nature."""
+    """Return whether configurations of one name differ in ``setting``; different presets do not count."""
     return any(len({setting(one) for one in named if one.name == name}) > 1 for name in {one.name for one in named})
 
 
@@ -118,7 +120,7 @@ def _by_w(figure: Any, results: Sequence[Result]) -> None:
 
 
 def _heat_maps(figure: Any, results: Sequence[Result]) -> None:
-    """Draw a map for each series: layers across, single ones first, ``w`` upwards, a cross at the best score."""
+    """Draw a heat map per series: layers on the x axis, ``w`` on the y axis, and a cross at the best score."""
     ticks, weights = _layers(results), sorted({w for result in results if (w := _w(result)) is not None})
     series = _series(results, ("extractor", "layers"))
     figure.set_size_inches(max(_WIDTH, _CELL_INCHES * len(ticks) * len(series)), _HEIGHT)
@@ -168,9 +170,9 @@ def _axes(figure: Any, results: Sequence[Result]) -> Any:
 
 
 def _series(results: Sequence[Result], without: Sequence[str]) -> dict[str, list[Result]]:
-    """Return the results that belong together, where the settings ``without`` are an axis, by what they have in common.
+    """Group the results into series with a label; the settings ``without`` are an axis and not part of the label.
 
-    How a mix treats unseen tokens is part of its extractor, and stays in the label where it differs.
+    The treatment of unseen tokens is part of the extractor, but stays in the label if it differs.
     """
     unseen = [getattr(result.config.extraction, "unseen", "mapped") for result in results]
     differ = "extractor" in without and len(set(unseen)) > 1
@@ -181,11 +183,11 @@ def _series(results: Sequence[Result], without: Sequence[str]) -> dict[str, list
 
 
 def _means(results: Sequence[Result], place: Callable[[Result], Any]) -> dict[Any, float]:
-    """Return the mean score at each place."""
+    """Return the mean score for each value of ``place``."""
     found: dict[Any, list[float]] = {}
     for result in results:
         found.setdefault(place(result), []).append(result.value)
-    return {where: _mean(values) for where, values in found.items()}
+    return {value: _mean(scores) for value, scores in found.items()}
 
 
 def _range(results: Sequence[Result]) -> tuple[float, float]:
@@ -194,7 +196,7 @@ def _range(results: Sequence[Result]) -> tuple[float, float]:
 
 
 def _w(named: Named) -> float | None:
-    """Return the share of Avg. in the mix; the contextual vector alone and Avg. alone are its ends."""
+    """Return the weight of Avg.: 0 for a contextual extractor, 1 for ``avg``, None for other extractors."""
     extraction = named.config.extraction
     if isinstance(extraction, BertAvg):
         return extraction.w
@@ -204,7 +206,7 @@ def _w(named: Named) -> float | None:
 
 
 def _layers(results: Sequence[Result]) -> list[str]:
-    """Return the different layers: single ones by their number, then the others as they came."""
+    """Return the distinct layers: single layers by number, then combinations in order of appearance."""
     found = dict.fromkeys(result.config.layers for result in results)
     return sorted(found, key=lambda layers: (0, int(layers)) if _is_number(layers) else (1, 0))
 
@@ -214,7 +216,7 @@ def _is_number(layers: str) -> bool:
 
 
 def _plain(text: str) -> str:
-    """Return ``text`` such that matplotlib finds no formula in it."""
+    """Escape dollar signs, which start a formula in matplotlib."""
     return text.replace("$", r"\$")
 
 

@@ -1,8 +1,8 @@
-"""Measures of retrieval, equal to trec_eval's.
+"""Retrieval measures, equal to those of trec_eval.
 
-A ranking lists the ids of documents, best first and each once; relevance maps the ids of the judged documents to their
-gains. A document is relevant where its gain is 1 or more; one that is not judged, or whose gain is negative, is not. A
-question without relevant documents has the value 0. The functions of one question return fractions, from 0 to 1.
+A ranking lists document ids, best first, without repetition. Relevance maps the ids of judged documents to their gains.
+A document is relevant if its gain is 1 or more; documents without a judgement are not relevant. The value of a query
+without relevant documents is 0. The functions for one query return fractions from 0 to 1.
 """
 
 from __future__ import annotations
@@ -26,13 +26,34 @@ Measure: TypeAlias = Callable[[Sequence[str], Relevance], float]
 
 
 def ndcg(ranking: Sequence[str], relevance: Relevance, k: int = 10) -> float:
-    """Return nDCG@k of one question: trec_eval's ``ndcg_cut``.
+    """Return nDCG@k of one query (trec_eval: ``ndcg_cut``).
 
-    The gain of a document is its relevance, its discount log2(rank + 1). The ideal ranking holds all relevant documents
-    of the question, found or not.
+    The gain of a document is its relevance, and the discount is log2(rank + 1). The ideal ranking contains all relevant
+    documents of the query.
 
-    Gains 0, 1, 2 at ranks 1, 2, 3: DCG = 1 / log2(3) + 2 / log2(4) = 0.63093 + 1 = 1.63093. The ideal order is
-    2, 1: 2 / log2(2) + 1 / log2(3) = 2.63093. Their ratio:
+    Parameters
+    ----------
+    ranking : sequence of str
+        Document ids, best first.
+    relevance : mapping of str to int
+        Gains of the judged documents.
+    k : int
+        Cut-off, 1 or more.
+
+    Returns
+    -------
+    float
+        nDCG, from 0 to 1.
+
+    Raises
+    ------
+    ConfigError
+        If ``k`` is below 1, or the ranking repeats a document.
+
+    Examples
+    --------
+    The ranking has the gains 0, 1, 2, so DCG = 1 / log2(3) + 2 / log2(4) = 1.63093. The ideal ranking has the gains
+    2, 1, so its DCG is 2 / log2(2) + 1 / log2(3) = 2.63093.
 
     >>> round(ndcg(["x", "b", "a"], {"a": 2, "b": 1, "c": 0}), 5)
     0.61991
@@ -43,16 +64,67 @@ def ndcg(ranking: Sequence[str], relevance: Relevance, k: int = 10) -> float:
 
 
 def recall(ranking: Sequence[str], relevance: Relevance, k: int = 100) -> float:
-    """Return the share of a question's relevant documents among the first ``k``: trec_eval's ``recall``."""
+    """Return recall@k of one query: the share of its relevant documents that are among the first ``k``.
+
+    trec_eval calls this measure ``recall``.
+
+    Parameters
+    ----------
+    ranking : sequence of str
+        Document ids, best first.
+    relevance : mapping of str to int
+        Gains of the judged documents.
+    k : int
+        Cut-off, 1 or more.
+
+    Returns
+    -------
+    float
+        Recall, from 0 to 1.
+
+    Raises
+    ------
+    ConfigError
+        If ``k`` is below 1, or the ranking repeats a document.
+
+    Examples
+    --------
+    >>> recall(["x", "a"], {"a": 1, "b": 1}, k=2)
+    0.5
+    """
     _check(ranking, k)
     relevant = _relevant(relevance)
     return len(relevant.intersection(ranking[:k])) / len(relevant) if relevant else 0.0
 
 
 def reciprocal_rank(ranking: Sequence[str], relevance: Relevance, k: int | None = 10) -> float:
-    """Return 1 / the rank of the first relevant document, 0 where it is not among the first ``k``, if that is given.
+    """Return the reciprocal rank of one query: 1 / the rank of the first relevant document.
 
-    It is trec_eval's ``recip_rank`` of a ranking cut off at ``k``; its mean over questions is MRR@k.
+    The mean over queries is MRR@k. trec_eval calls this measure ``recip_rank``, applied to a ranking cut off at ``k``.
+
+    Parameters
+    ----------
+    ranking : sequence of str
+        Document ids, best first.
+    relevance : mapping of str to int
+        Gains of the judged documents.
+    k : int, optional
+        Cut-off, 1 or more; None for the whole ranking.
+
+    Returns
+    -------
+    float
+        Reciprocal rank, or 0 if no relevant document is among the first ``k``.
+
+    Raises
+    ------
+    ConfigError
+        If ``k`` is below 1, or the ranking repeats a document.
+
+    Examples
+    --------
+    >>> reciprocal_rank(["x", "a"], {"a": 1})
+    0.5
     """
     _check(ranking, 1 if k is None else k)
     relevant = _relevant(relevance)
@@ -60,22 +132,100 @@ def reciprocal_rank(ranking: Sequence[str], relevance: Relevance, k: int | None 
 
 
 def precision(ranking: Sequence[str], relevance: Relevance, k: int = 10) -> float:
-    """Return the share of relevant documents among ``k``, found or not: trec_eval's ``P``."""
+    """Return precision@k of one query: the number of relevant documents among the first ``k``, divided by ``k``.
+
+    trec_eval calls this measure ``P``.
+
+    Parameters
+    ----------
+    ranking : sequence of str
+        Document ids, best first.
+    relevance : mapping of str to int
+        Gains of the judged documents.
+    k : int
+        Cut-off, 1 or more.
+
+    Returns
+    -------
+    float
+        Precision, from 0 to 1.
+
+    Raises
+    ------
+    ConfigError
+        If ``k`` is below 1, or the ranking repeats a document.
+
+    Examples
+    --------
+    >>> precision(["x", "a"], {"a": 1}, k=2)
+    0.5
+    """
     _check(ranking, k)
     return len(_relevant(relevance).intersection(ranking[:k])) / k
 
 
 def success(ranking: Sequence[str], relevance: Relevance, k: int = 10) -> float:
-    """Return 1 where a relevant document is among the first ``k``, else 0: trec_eval's ``success``."""
+    """Return success@k of one query: 1 if a relevant document is among the first ``k``, else 0.
+
+    trec_eval calls this measure ``success``.
+
+    Parameters
+    ----------
+    ranking : sequence of str
+        Document ids, best first.
+    relevance : mapping of str to int
+        Gains of the judged documents.
+    k : int
+        Cut-off, 1 or more.
+
+    Returns
+    -------
+    float
+        0.0 or 1.0.
+
+    Raises
+    ------
+    ConfigError
+        If ``k`` is below 1, or the ranking repeats a document.
+
+    Examples
+    --------
+    >>> success(["x", "a"], {"a": 1}, k=1)
+    0.0
+    """
     _check(ranking, k)
     return float(not _relevant(relevance).isdisjoint(ranking[:k]))
 
 
 def average_precision(ranking: Sequence[str], relevance: Relevance, k: int | None = None) -> float:
-    """Return the mean of the precisions at the ranks of the relevant documents: trec_eval's ``map`` of one question.
+    """Return the average precision of one query: the mean of the precisions at the ranks of its relevant documents.
 
-    A relevant document that is not in the ranking, or not among the first ``k`` (trec_eval's ``map_cut``), counts as
-    0, so the ranking should be deep: trec_eval's are usually 1,000 documents.
+    The mean over queries is MAP. trec_eval calls this measure ``map``, or ``map_cut`` with a cut-off. A relevant
+    document outside of the ranking or the cut-off counts as 0, so use long rankings: 1,000 documents are usual.
+
+    Parameters
+    ----------
+    ranking : sequence of str
+        Document ids, best first.
+    relevance : mapping of str to int
+        Gains of the judged documents.
+    k : int, optional
+        Cut-off, 1 or more; None for the whole ranking.
+
+    Returns
+    -------
+    float
+        Average precision, from 0 to 1.
+
+    Raises
+    ------
+    ConfigError
+        If ``k`` is below 1, or the ranking repeats a document.
+
+    Examples
+    --------
+    >>> average_precision(["a", "x", "x2", "b"], {"a": 1, "b": 1})
+    0.75
     """
     _check(ranking, 1 if k is None else k)
     relevant = _relevant(relevance)
@@ -91,7 +241,7 @@ MEASURES: Mapping[str, Measure] = MappingProxyType(
         "map": average_precision,
     }
 )
-"""What is reported of a system."""
+"""The default measures by name: nDCG@10, recall@100, MRR@10 and MAP, as functions of a ranking and its relevance."""
 
 _CUT: Mapping[str, Callable[..., float]] = MappingProxyType(
     {
@@ -108,10 +258,28 @@ _NAMED = re.compile(r"([a-z]+)(?:@([1-9]\d{0,5}))?", re.ASCII)
 
 
 def parse_measures(text: str) -> dict[str, Measure]:
-    """Return the measures that ``text`` names, as in ``"ndcg@10, recall@100, map"``.
+    """Parse names of measures, separated by commas.
 
-    They are ``ndcg@k``, ``recall@k``, ``p@k`` (precision), ``success@k``, ``mrr@k`` and ``map@k`` for any ``k`` from 1,
-    and ``mrr`` and ``map`` of the whole ranking. Raises :class:`ConfigError` for any other.
+    Parameters
+    ----------
+    text : str
+        Names among ``ndcg@k``, ``recall@k``, ``p@k`` (precision), ``success@k``, ``mrr@k`` and ``map@k`` with any
+        ``k`` from 1, and ``mrr`` and ``map`` for the whole ranking.
+
+    Returns
+    -------
+    dict of str to callable
+        Functions of a ranking and its relevance, by name.
+
+    Raises
+    ------
+    ConfigError
+        If a name is unknown.
+
+    Examples
+    --------
+    >>> list(parse_measures("ndcg@10, recall@100, map"))
+    ['ndcg@10', 'recall@100', 'map']
     """
     measures: dict[str, Measure] = {}
     for name in (part.strip().lower() for part in text.split(",")):
@@ -120,8 +288,8 @@ def parse_measures(text: str) -> dict[str, Measure]:
         if kind not in _CUT or (cut is None and kind not in _WHOLE):
             known = ", ".join(f"{each}@k" for each in _CUT)
             raise ConfigError(
-                f"unknown measure {name!r}: expected {known} with a number for k, {' or '.join(_WHOLE)}, joined by "
-                "commas, as in ndcg@10,map"
+                f"unknown measure {name!r}: expected {known} with a number for k, {' or '.join(_WHOLE)}, separated "
+                "by commas, such as ndcg@10,map"
             )
         measures[name] = partial(_CUT[kind], k=None if cut is None else int(cut))
     return measures
@@ -129,16 +297,21 @@ def parse_measures(text: str) -> dict[str, Measure]:
 
 @dataclass(frozen=True, slots=True)
 class RetrievalScore:
-    """The value of each measure for each question, as fractions.
+    """The value of each measure for each query, a result of :func:`score_rankings`.
 
-    ``values`` maps the name of a measure to float64 of shape ``(queries,)``, in the order of ``queries``.
+    Attributes
+    ----------
+    queries : tuple of str
+        Ids of the queries.
+    values : mapping of str to numpy.ndarray
+        For each measure, its values as fractions, float64, shape ``(q,)``, in the order of ``queries``.
     """
 
     queries: tuple[str, ...]
     values: Mapping[str, NDArray[np.float64]]
 
     def means(self) -> dict[str, float]:
-        """Return the mean of each measure over the questions, in per cent."""
+        """Return the mean of each measure over the queries, in per cent."""
         return {name: float(100.0 * values.mean()) for name, values in self.values.items()}
 
 
@@ -147,27 +320,38 @@ def score_rankings(
     relevance: Mapping[str, Relevance],
     measures: Mapping[str, Measure] = MEASURES,
 ) -> RetrievalScore:
-    """Score the ranking of each judged question.
+    """Score rankings against relevance judgements.
 
-    As with trec_eval's option ``-c``, the questions are those of ``relevance``: one without a ranking counts as 0, a
-    ranking without judgements not at all.
+    All queries in ``relevance`` are scored, as with the option ``-c`` of trec_eval: a query without a ranking counts as
+    0. Rankings of other queries are ignored.
 
     Parameters
     ----------
-    rankings
-        By the id of a question, the ids of documents, best first.
-    relevance
-        By the id of a question, the gains of the judged documents by their ids; at least one question.
-    measures
-        Functions of a ranking and the relevance for its question, by their names.
+    rankings : mapping of str to sequence of str
+        For each query id, document ids, best first.
+    relevance : mapping of str to mapping of str to int
+        For each query id, the gains of the judged documents by their ids; at least one query.
+    measures : mapping of str to callable
+        Functions of a ranking and its relevance, by name; by default :data:`MEASURES`.
+
+    Returns
+    -------
+    RetrievalScore
+        The values for each query.
 
     Raises
     ------
     ConfigError
-        Where no question is judged, or a ranking repeats a document.
+        If there is no query, or a ranking repeats a document.
+
+    Examples
+    --------
+    >>> score = score_rankings({"q1": ["x", "a"]}, {"q1": {"a": 1}}, parse_measures("mrr@10,recall@100"))
+    >>> score.means()
+    {'mrr@10': 50.0, 'recall@100': 100.0}
     """
     if not relevance:
-        raise ConfigError("relevance has no question: expected at least one")
+        raise ConfigError("relevance has no query: expected at least one")
     values = {
         name: np.array([measure(rankings.get(query, ()), judged) for query, judged in relevance.items()])
         for name, measure in measures.items()
@@ -178,7 +362,7 @@ def score_rankings(
 def _check(ranking: Sequence[str], k: int = 1) -> None:
     at_least(k, 1, "k")
     if len(set(ranking)) != len(ranking):
-        raise ConfigError(f"a ranking of {len(ranking)} documents repeats some: expected each once")
+        raise ConfigError(f"a ranking of {len(ranking)} documents repeats some: expected each document once")
 
 
 def _relevant(relevance: Relevance) -> set[str]:

@@ -1,4 +1,4 @@
-"""Runs: what a system found for each question, as TREC files or JSON lines."""
+"""Read and write runs, the rankings of a system, as TREC files or JSON Lines."""
 
 from __future__ import annotations
 
@@ -15,31 +15,70 @@ from ragembed.evaluation.judgements import is_json_lines
 from ragembed.evaluation.lines import filled_lines, json_object, listed
 
 Ranking: TypeAlias = Sequence[tuple[str, float]]
-"""The ids of documents and their scores, best first."""
+"""Document ids with their scores, best first."""
 
 
 def read_run(path: Path) -> dict[str, list[str]]:
-    """Read what was found: by the id of each question, the ids of documents, best first.
+    r"""Read a run: the ranking of each query.
 
-    A TREC run has six columns between blanks: question, ``Q0``, document, rank, score, name of the run. In JSON lines,
-    each object has the question's ``_id`` and its ``ranking``: a list of documents, best first, or an object with the
-    score of each. Documents come as trec_eval puts them: by score as float32, equal ones by descending id; ranks in a
-    TREC run count nothing.
+    A TREC run has six columns separated by spaces: query, ``Q0``, document, rank, score, name of the run. In JSON
+    Lines, each object has the ``_id`` of a query and its ``ranking``: a list of document ids, best first, or an object
+    with the score of each id. Documents are ordered as in :func:`by_score`; the ranks in a TREC run are ignored.
+
+    Parameters
+    ----------
+    path : pathlib.Path
+        The file; the format is detected.
+
+    Returns
+    -------
+    dict of str to list of str
+        For each query id, document ids, best first.
 
     Raises
     ------
     ConfigError
-        Naming the file and the line, for one that is not as described, or repeats a document or a question.
+        If the file cannot be read, a line is not as expected, or a document or query is repeated.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> file = Path("first.run")
+    >>> _ = file.write_text("q1 Q0 d3 1 8.1 first\nq1 Q0 d1 2 8.5 first\n")
+    >>> read_run(file)
+    {'q1': ['d1', 'd3']}
     """
     return _read_json_lines(path) if is_json_lines(path) else _read_trec(path)
 
 
 def write_run(path: Path, rankings: Mapping[str, Ranking], name: str) -> None:
-    """Write a run called ``name``: JSON lines where ``path`` ends in ``.jsonl``, else a TREC run.
+    """Write a run as JSON Lines if the name of the file ends in ``.jsonl``, else as a TREC run.
 
-    Scores that would tie, as float32, are lowered by what makes the difference of one step, so that every reader finds
-    the order that was written. Raises :class:`ConfigError` for ids that a TREC run cannot hold, and a file that cannot
-    be written.
+    If scores are equal as float32, later ones are lowered to the next smaller number, so every reader gets the same
+    order.
+
+    Parameters
+    ----------
+    path : pathlib.Path
+        The file; it is overwritten.
+    rankings : mapping of str to sequence of (str, float)
+        For each query id, document ids with their scores, best first.
+    name : str
+        Name of the run.
+
+    Raises
+    ------
+    ConfigError
+        If the file cannot be written, or an id contains spaces, which a TREC run cannot hold.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> file = Path("mine.run")
+    >>> write_run(file, {"q1": [("d1", 8.5), ("d3", 8.25)]}, "mine")
+    >>> print(file.read_text(), end="")
+    q1 Q0 d1 1 8.5 mine
+    q1 Q0 d3 2 8.25 mine
     """
     if path.suffix == ".jsonl":
         written = _json_lines(rankings)
@@ -48,8 +87,8 @@ def write_run(path: Path, rankings: Mapping[str, Ranking], name: str) -> None:
         unfit = [each for each in ids if not each or each.split() != [each]]
         if unfit:
             raise ConfigError(
-                f"{path}: a TREC run has no ids with blanks, as in {listed(unfit, 3)}: give the file a name that ends "
-                "in .jsonl"
+                f"{path}: a TREC run cannot hold ids with spaces, such as {listed(unfit, 3)}: give the file a name "
+                "that ends in .jsonl"
             )
         written = _trec_lines(rankings, "-".join(name.split()) or "run")
     try:
@@ -60,7 +99,23 @@ def write_run(path: Path, rankings: Mapping[str, Ranking], name: str) -> None:
 
 
 def by_score(scores: Mapping[str, float]) -> list[str]:
-    """Return the ids of documents as trec_eval ranks them: by score as float32, equal ones by descending id."""
+    """Return document ids in the order of trec_eval: by score as float32, then by descending id.
+
+    Parameters
+    ----------
+    scores : mapping of str to float
+        Scores by document id.
+
+    Returns
+    -------
+    list of str
+        Document ids, best first.
+
+    Examples
+    --------
+    >>> by_score({"a": 1.0, "b": 2.0, "c": 1.0})
+    ['b', 'c', 'a']
+    """
     with np.errstate(over="ignore", under="ignore"):
         singles = np.fromiter(scores.values(), dtype=np.float64, count=len(scores)).astype(np.float32).tolist()
     return [name for _, name in sorted(zip(singles, scores, strict=True), reverse=True)]
@@ -73,12 +128,12 @@ def _read_trec(path: Path) -> dict[str, list[str]]:
         if len(fields) != 6:
             raise ConfigError(
                 f"{path}, line {number}: {len(fields)} fields: expected 6 of a TREC run "
-                "(question, Q0, document, rank, score, name)"
+                "(query, Q0, document, rank, score, name)"
             )
         query, _, document, _, score, _ = fields
         found = scores.setdefault(query, {})
         if document in found:
-            raise ConfigError(f"{path}, line {number}: document {document!r} comes again for query {query!r}")
+            raise ConfigError(f"{path}, line {number}: document {document!r} is repeated for query {query!r}")
         found[document] = _number(score, f"{path}, line {number}: the score")
     return {query: by_score(found) for query, found in scores.items()}
 
@@ -90,7 +145,7 @@ def _read_json_lines(path: Path) -> dict[str, list[str]]:
         row = json_object(path, number, line)
         query, ranking = row.get("_id"), row.get("ranking")
         if not isinstance(query, str) or not query:
-            raise ConfigError(f"{place}: '_id' is {query!r}: expected the id of a query, a string")
+            raise ConfigError(f"{place}: '_id' is {query!r}: expected a non-empty string")
         if query in rankings:
             raise ConfigError(f"{place}: a second line has the _id {query!r}")
         if isinstance(ranking, dict):
@@ -103,7 +158,7 @@ def _read_json_lines(path: Path) -> dict[str, list[str]]:
                 raise ConfigError(f"{place}: the ranking of query {query!r} repeats {listed(sorted(again))}")
             rankings[query] = ranking
         else:
-            raise ConfigError(f"{place}: 'ranking' is no list of ids, best first, and no object with their scores")
+            raise ConfigError(f"{place}: 'ranking' is invalid: expected a list of ids, or an object with their scores")
     return rankings
 
 

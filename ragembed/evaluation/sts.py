@@ -1,7 +1,7 @@
-"""Semantic textual similarity: how well the cosine of two sentences follows human judgement.
+"""Semantic textual similarity: correlation of cosines with human judgements.
 
-Source: Stankevičius & Lukoševičius 2024, section 3.5.2: Spearman over all subsets of a year pooled, no regressor.
-Pearson is what Wang & Kuo 2020 report beside it.
+Source: Stankevičius & Lukoševičius 2024, section 3.5.2: Spearman correlation over all subsets of a year together,
+without a regressor. Wang & Kuo 2020 also report the Pearson correlation.
 """
 
 from __future__ import annotations
@@ -13,39 +13,89 @@ from ragembed.evaluation.correlation import pearson_correlation, spearman_correl
 from ragembed.evaluation.inputs import numbers, pair
 
 _DECIMALS = 12
-"""Of a cosine. Equal sentences have the cosine 1 but for rounding, which must not rank them."""
+"""Decimals of cosines. Without rounding, equal sentences would be ranked by floating-point errors."""
 
 
 def spearman(vectors1: ArrayLike, vectors2: ArrayLike, scores: ArrayLike) -> float:
-    """Return Spearman's correlation of the pairs' cosines with their scores, in per cent.
+    """Return the Spearman correlation of cosines and judged similarity, in per cent.
 
     Parameters
     ----------
-    vectors1, vectors2
-        The vectors of the first and of the second sentences, shape ``(n, d)``, ``n >= 2``.
-    scores
-        The judged similarity of each pair, shape ``(n,)``, on any scale.
+    vectors1, vectors2 : array_like
+        Vectors of the first and of the second sentences, shape ``(n, d)`` with ``n >= 2``.
+    scores : array_like
+        Judged similarity of each pair, shape ``(n,)``, on any scale.
+
+    Returns
+    -------
+    float
+        Rank correlation, from -100 to 100.
 
     Raises
     ------
     ConfigError
-        Where shapes differ, values are not finite, or all scores or all cosines are equal: the correlation is not
-        defined then.
+        If the shapes differ, a value is not finite, or all scores or all cosines are equal.
+
+    Examples
+    --------
+    >>> round(spearman([[1, 0], [1, 0], [1, 0]], [[1, 0], [1, 1], [0, 1]], [5, 4, 0]), 1)
+    100.0
     """
     similarities, judged = _similarities_and_scores(vectors1, vectors2, scores)
     return 100.0 * spearman_correlation(similarities, judged)
 
 
 def pearson(vectors1: ArrayLike, vectors2: ArrayLike, scores: ArrayLike) -> float:
-    """Return Pearson's correlation of the pairs' cosines with their scores, in per cent; else as :func:`spearman`."""
+    """Return the Pearson correlation of cosines and judged similarity, in per cent.
+
+    Parameters
+    ----------
+    vectors1, vectors2 : array_like
+        Vectors of the first and of the second sentences, shape ``(n, d)`` with ``n >= 2``.
+    scores : array_like
+        Judged similarity of each pair, shape ``(n,)``, on any scale.
+
+    Returns
+    -------
+    float
+        Linear correlation, from -100 to 100.
+
+    Raises
+    ------
+    ConfigError
+        If the shapes differ, a value is not finite, or all scores or all cosines are equal.
+
+    Examples
+    --------
+    >>> round(pearson([[1, 0], [1, 0], [1, 0]], [[1, 0], [1, 1], [0, 1]], [5, 4, 0]), 1)
+    99.5
+    """
     similarities, judged = _similarities_and_scores(vectors1, vectors2, scores)
     return 100.0 * pearson_correlation(similarities, judged)
 
 
 def cosines(vectors1: ArrayLike, vectors2: ArrayLike) -> NDArray[np.float64]:
-    """Return the cosine of each pair of rows, shape ``(n,)``, to 12 decimals; that of a zero vector is 0.
+    """Return the cosine of each pair of rows, rounded to 12 decimals.
 
-    Both sides have the shape ``(n, d)``; raises ConfigError where shapes differ or values are not finite.
+    Parameters
+    ----------
+    vectors1, vectors2 : array_like
+        Vectors, shape ``(n, d)`` with ``n >= 1``.
+
+    Returns
+    -------
+    numpy.ndarray
+        Cosines, float64, shape ``(n,)``; the cosine of a zero vector is 0.
+
+    Raises
+    ------
+    ConfigError
+        If the shapes differ or a value is not finite.
+
+    Examples
+    --------
+    >>> cosines([[1, 0], [3, 4]], [[0, 1], [3, 4]]).tolist()
+    [0.0, 1.0]
     """
     first, second = pair(vectors1, vectors2)
     products = np.einsum("nd,nd->n", first, second)

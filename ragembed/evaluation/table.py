@@ -1,6 +1,6 @@
-"""Results of several configurations as one table: rows are what aggregates and post-processes, columns what embeds.
+"""Tables of results: rows are weightings and post-processors, columns are the other embedding settings.
 
-The shape of table 4 of Stankevičius & Lukoševičius 2024.
+The layout is that of table 4 in Stankevičius & Lukoševičius 2024.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from ragembed.config.templates import PLAIN
 
 AVERAGE = "average"
 FRACTIONS = ("iso_score",)
-"""Main scores that are not in per cent."""
+"""Headline measures that are fractions instead of per cent."""
 _COLUMN_FIELDS = ("extractor", "model", "layers", "template", "pooling", "special_tokens")
 
 
 class Named(Protocol):
-    """A configuration that is called ``name``, measured or not."""
+    """An object with a name and a configuration."""
 
     @property
     def name(self) -> str:
-        """Of its preset or file."""
+        """Name of the preset or configuration file."""
         ...
 
     @property
@@ -36,7 +36,7 @@ class Named(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What was measured of a configuration, called ``name``, on a collection; ``headline`` names the main score."""
+    """The scores of a configuration on a collection; ``headline`` is the name of the main score."""
 
     name: str
     config: EmbedderConfig
@@ -51,22 +51,23 @@ class Result:
 
 
 def row_label(config: EmbedderConfig) -> str:
-    """Return weighting and post-processors as the paper writes them: ``idf + quantile-u``; ``avg.`` is uniform."""
+    """Return weighting and post-processors as in the paper, such as ``idf + quantile-u``; ``avg.`` means uniform."""
     weighting = "avg." if config.weighting == "uniform" else config.weighting
     return " + ".join([weighting, *config.postprocess])
 
 
 def labels(named: Sequence[Named]) -> list[str]:
-    """Return the row label of each configuration, with the sides where they differ among them."""
+    """Return the row label of each configuration, with the query fit if it differs between them."""
     differ = len({one.config.query_fit for one in named}) > 1
-    fits = {"shared": " (one side)", "separate": " (two sides)"}
+    fits = {"shared": " (shared fit)", "separate": " (separate fit)"}
     return [row_label(one.config) + (fits[one.config.query_fit] if differ else "") for one in named]
 
 
 def columns(named: Sequence[Named], without: Sequence[str] = ()) -> list[str]:
-    """Return how each configuration embeds: its name, and those settings that differ among those of that name.
+    """Return the column label of each configuration: its name and the settings that differ under that name.
 
-    ``without`` names settings that are left out. Where all have one name, the extractor takes its place if it differs.
+    Settings in ``without`` are left out. If all names are the same and the extractors differ, the extractor replaces
+    the name.
     """
     one_name = len({one.name for one in named}) == 1
     found = []
@@ -80,15 +81,15 @@ def columns(named: Sequence[Named], without: Sequence[str] = ()) -> list[str]:
 
 
 def text_table(results: Sequence[Result]) -> str:
-    """Return a table for people: a column for each way of embedding, or for each collection where there is one way.
+    """Return a text table with one column per embedding, or one per collection if there is a single embedding.
 
-    With several collections, the values of several ways of embedding are means over the collections.
+    With several embeddings and several collections, the values are means over the collections.
     """
-    ways, collections = columns(results), list(dict.fromkeys(result.collection for result in results))
+    embeddings, collections = columns(results), list(dict.fromkeys(result.collection for result in results))
     cells: dict[tuple[str, str], list[float]] = {}
-    for result, column, label in zip(results, ways, labels(results), strict=True):
+    for result, column, label in zip(results, embeddings, labels(results), strict=True):
         by_collection = [result.collection, *([AVERAGE] if len(collections) > 1 else [])]
-        for head in [column] if len(set(ways)) > 1 else by_collection:
+        for head in [column] if len(set(embeddings)) > 1 else by_collection:
             cells.setdefault((label, head), []).append(result.value)
     heads = sorted(dict.fromkeys(head for _, head in cells), key=lambda head: head == AVERAGE)
     decimals = 3 if results[0].headline in FRACTIONS else 1
@@ -101,10 +102,10 @@ def text_table(results: Sequence[Result]) -> str:
 
 
 def csv_table(results: Sequence[Result]) -> str:
-    """Return one line for each result: collection, name, settings, scores.
+    """Return CSV with one line per result: collection, name, settings, scores.
 
-    The items of a list setting are joined by spaces. Scores that are lists are left out; those that have parts are a
-    column a part, ``difference_to_first.low``, empty for a result that does not have it.
+    List settings are joined by spaces. List scores are left out. Nested scores get one column per part, such as
+    ``difference_to_first.low``; it is empty for results without that score.
     """
     settings = list(results[0].config.to_dict())
     scores = [dict(_flat(result.scores)) for result in results]
@@ -136,7 +137,7 @@ def _short(field: str, value: Any) -> str:
 
 
 def aligned(lines: Sequence[Sequence[str]]) -> list[str]:
-    """Return rows of cells as lines whose columns are aligned: the first to the left, the others to the right."""
+    """Return rows of cells as lines with aligned columns: the first left-aligned, the others right-aligned."""
     widths = [max(len(cell) for cell in column) for column in zip(*lines, strict=True)]
     return [
         "  ".join(

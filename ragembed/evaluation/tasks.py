@@ -1,4 +1,4 @@
-"""Tasks: a test collection, the texts it needs encoded, and what is measured on their vectors."""
+"""Tasks: a test collection, the texts to encode, and the measures of their vectors."""
 
 from __future__ import annotations
 
@@ -32,17 +32,28 @@ from ragembed.evaluation.runs import Ranking
 from ragembed.evaluation.table import row_label
 
 DEPTH = 1000
-"""Documents that a ranking holds, as trec_eval takes them."""
+"""Default length of a ranking, the same as in trec_eval."""
 HEADLINE = "ndcg@10"
 POSITIVE_SCORE = 4.0
-"""Sentence pairs judged more similar than this, of 5, are positive pairs (Gao et al. 2021, after Wang & Isola 2020)."""
+"""Pairs with a score above this, on a scale to 5, are positive (Gao et al. 2021, after Wang & Isola 2020)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What a task measures: ``scores`` as JSON values, the ``headline`` one named, and its values by question.
+    """The result of a task for one configuration.
 
-    Of retrieval also ``rankings``, what was found for each question, and the score they come from.
+    Attributes
+    ----------
+    scores : mapping of str to object
+        Scores as JSON values, by name.
+    headline : str
+        Name of the main score.
+    by_query : numpy.ndarray or None
+        Main score of each query in per cent, float64, shape ``(q,)``; only for retrieval.
+    rankings : mapping of str to sequence of (str, float) or None
+        Ranking of each query, document ids with their scores; only for retrieval.
+    score : RetrievalScore or None
+        All measures of each query; only for retrieval.
     """
 
     scores: Mapping[str, Any]
@@ -53,7 +64,17 @@ class Measured:
 
 
 class Task(Protocol):
-    """A test collection and its measures."""
+    r"""A test collection and its measures: the protocol of the tasks that ``read_sts`` and the other readers return.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> file = Path("pairs.tsv")
+    >>> _ = file.write_text("score\tsentence1\tsentence2\n5\ta\tb\n0\tc\td\n")
+    >>> task = read_sts(file)
+    >>> task.name, task.symmetric, task.documents
+    ('pairs', True, ['a', 'c', 'b', 'd'])
+    """
 
     @property
     def name(self) -> str:
@@ -62,7 +83,7 @@ class Task(Protocol):
 
     @property
     def symmetric(self) -> bool:
-        """Whether all texts are of one kind, so that one side of an embedder serves all."""
+        """Whether documents and queries are texts of the same kind, so that a shared query fit is suitable."""
         ...
 
     @property
@@ -72,17 +93,17 @@ class Task(Protocol):
 
     @property
     def queries(self) -> Sequence[str]:
-        """The texts that it encodes as queries."""
+        """The texts that the embedder encodes as queries."""
         ...
 
     def measure(self, encoded: Encoded, query_fit: str) -> Measured:
-        """Measure the vectors of a configuration with ``query_fit`` ``"shared"`` or ``"separate"``."""
+        """Return the scores of the embeddings; ``query_fit`` is ``"shared"`` or ``"separate"``."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class StsTask:
-    """Semantic textual similarity; with two sides, the second sentences are queries."""
+    """Semantic textual similarity; with a separate query fit, the second sentences are encoded as queries."""
 
     name: str
     pairs: SentencePairs
@@ -99,7 +120,7 @@ class StsTask:
         return self.pairs.sentences2
 
     def measure(self, encoded: Encoded, query_fit: str) -> Measured:
-        """Return Spearman's and Pearson's correlation in per cent."""
+        """Return the Spearman and Pearson correlations, in per cent."""
         from ragembed.evaluation.sts import pearson, spearman
 
         first, second = _both(self.pairs, encoded, query_fit)
@@ -113,7 +134,7 @@ class StsTask:
 
 @dataclass(frozen=True, slots=True)
 class SimilarityTask:
-    """Similarity of sentence pairs as a classification (Stankevičius & Lukoševičius 2024, section 3.5.3)."""
+    """Prediction of the similarity of sentence pairs (Stankevičius & Lukoševičius 2024, section 3.5.3)."""
 
     name: str
     pairs: SentencePairs
@@ -124,7 +145,7 @@ class SimilarityTask:
     queries = StsTask.queries
 
     def measure(self, encoded: Encoded, query_fit: str) -> Measured:
-        """Return the correlations of predicted with judged similarity, in per cent."""
+        """Return the correlations of predicted and judged similarity, in per cent."""
         from ragembed.evaluation.classification import similarity_classification
 
         first, second = _both(self.pairs, encoded, query_fit)
@@ -149,7 +170,7 @@ class ClusteringTask:
         return self.labelled.texts
 
     def measure(self, encoded: Encoded, query_fit: str) -> Measured:  # noqa: ARG002  the protocol's signature
-        """Return the mean accuracy in per cent, and the runs'."""
+        """Return the mean accuracy and that of each run, in per cent."""
         from ragembed.evaluation.clustering import clustering_accuracy
 
         score = clustering_accuracy(encoded.documents, self.labelled.labels, self.runs)
@@ -159,7 +180,7 @@ class ClusteringTask:
 
 @dataclass(frozen=True, slots=True)
 class ClassificationTask:
-    """Accuracy of logistic regression in cross-validation."""
+    """Accuracy of logistic regression with cross-validation."""
 
     name: str
     labelled: LabelledTexts
@@ -173,7 +194,7 @@ class ClassificationTask:
         return self.labelled.texts
 
     def measure(self, encoded: Encoded, query_fit: str) -> Measured:  # noqa: ARG002  as above
-        """Return the mean accuracy in per cent, and the folds'."""
+        """Return the mean accuracy and that of each fold, in per cent."""
         from ragembed.evaluation.classification import classification_accuracy
 
         score = classification_accuracy(encoded.documents, self.labelled.labels, self.folds)
@@ -183,7 +204,7 @@ class ClassificationTask:
 
 @dataclass(frozen=True, slots=True)
 class IsotropyTask:
-    """How evenly vectors fill their space; of sentence pairs, also how close positive pairs lie."""
+    """IsoScore and uniformity of vectors; for sentence pairs, also the alignment of positive pairs."""
 
     name: str
     texts: Sequence[str]
@@ -197,7 +218,7 @@ class IsotropyTask:
         return self.texts
 
     def measure(self, encoded: Encoded, query_fit: str) -> Measured:  # noqa: ARG002  as above
-        """Return IsoScore, uniformity, and of sentence pairs the alignment of those judged similar."""
+        """Return IsoScore, uniformity and, for sentence pairs, alignment."""
         vectors = encoded.documents
         scores: dict[str, Any] = {"iso_score": iso_score(vectors), "uniformity": uniformity(vectors)}
         if self.pairs is not None:
@@ -209,7 +230,7 @@ class IsotropyTask:
 
 @dataclass(frozen=True, slots=True)
 class RetrievalTask:
-    """Exact search among the documents, scored by relevance judgements; ``depth`` documents are in a ranking."""
+    """Exact search by cosine, scored with relevance judgements; ``depth`` is the length of a ranking."""
 
     collection: RetrievalCollection
     measures: Mapping[str, Measure] = field(default_factory=lambda: MEASURES)
@@ -223,16 +244,16 @@ class RetrievalTask:
 
     @property
     def documents(self) -> Sequence[str]:
-        """The documents' texts."""
+        """The texts of the documents."""
         return list(self.collection.documents.values())
 
     @property
     def queries(self) -> Sequence[str]:
-        """The questions' texts."""
+        """The texts of the queries."""
         return list(self.collection.queries.values())
 
     def measure(self, encoded: Encoded, query_fit: str) -> Measured:  # noqa: ARG002  as above
-        """Return the measures in per cent, by cosine."""
+        """Return the retrieval measures, in per cent."""
         from ragembed.postprocess import unit_rows
 
         names = list(self.collection.documents)
@@ -249,10 +270,7 @@ def measured_rankings(
     relevance: Mapping[str, Mapping[str, int]],
     measures: Mapping[str, Measure] = MEASURES,
 ) -> Measured:
-    """Return what is measured of the ids found for each question, in per cent.
-
-    The headline is nDCG@10, or else the first measure.
-    """
+    """Score rankings, in per cent; the headline is nDCG@10 if it is among the measures, else the first measure."""
     score = score_rankings(rankings, relevance, measures)
     headline = HEADLINE if HEADLINE in measures else next(iter(measures))
     scores = {**score.means(), "queries": len(score.queries)}
@@ -262,13 +280,44 @@ def measured_rankings(
 def evaluate(
     task: Task, configs: Sequence[EmbedderConfig], device: str | None = None
 ) -> Iterator[tuple[EmbedderConfig, Measured]]:
-    """Yield each configuration with what ``task`` measures of it.
+    """Fit and evaluate several configurations on one task.
+
+    Embedders are fitted on the documents of the task. Configurations with the same model share forward passes.
+
+    Parameters
+    ----------
+    task : Task
+        The task, from a reader such as :func:`read_sts`.
+    configs : sequence of EmbedderConfig
+        The configurations, at least one. For symmetric tasks, set ``query_fit="shared"``.
+    device : str, optional
+        Device, as for :class:`ragembed.Embedder`.
+
+    Yields
+    ------
+    config : EmbedderConfig
+        The configuration.
+    measured : Measured
+        Its scores.
 
     Raises
     ------
     ConfigError
-        As :func:`ragembed.evaluation.encoding.encode_each` does, and where vectors are such that they cannot be
-        measured; the message names the collection and the configuration.
+        If there is no configuration, if a configuration does not fit its model, if a corpus cannot be read or is empty,
+        or if a measure is not defined for the vectors.
+
+    Examples
+    --------
+    .. code-block:: python
+
+        from pathlib import Path
+
+        from ragembed import EmbedderConfig
+        from ragembed.evaluation import evaluate, read_sts
+
+        config = EmbedderConfig.from_preset("re", query_fit="shared")
+        for config, measured in evaluate(read_sts(Path("pairs.tsv")), [config]):
+            print(config.weighting, measured.scores["spearman"])
     """
     queries = task.queries if not task.symmetric or any(config.query_fit == "separate" for config in configs) else ()
     encoded = encode_each(configs, task.documents, queries, device)
@@ -280,55 +329,181 @@ def evaluate(
         yield config, measured
 
 
-# Readers refuse what a measure could only refuse when everything is encoded.
+# Readers check collections for everything that a measure would reject after all texts are encoded.
 
 
 def read_sts(path: Path) -> Task:
-    """Read a table of sentence pairs; their scores must differ."""
+    r"""Read a task for semantic textual similarity.
+
+    Parameters
+    ----------
+    path : pathlib.Path
+        TSV file with the columns ``score``, ``sentence1`` and ``sentence2``, with at least two different scores.
+
+    Returns
+    -------
+    Task
+        The task; its scores are ``spearman``, ``pearson`` (per cent) and ``pairs`` (a count).
+
+    Raises
+    ------
+    ConfigError
+        If the file cannot be read, a line is not as expected, or all scores are equal.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> file = Path("pairs.tsv")
+    >>> _ = file.write_text("score\tsentence1\tsentence2\n5\ta\tb\n0\tc\td\n")
+    >>> read_sts(file).queries
+    ('b', 'd')
+    """
     pairs = read_sentence_pairs(path)
     _different(path, pairs.scores, "scores")
     return StsTask(path.stem, pairs)
 
 
 def read_clustering(path: Path, runs: int = 10) -> Task:
-    """Read a table of labelled texts; their labels must differ."""
+    r"""Read a clustering task.
+
+    Parameters
+    ----------
+    path : pathlib.Path
+        TSV file with the columns ``label`` and ``text``, with at least two different labels.
+    runs : int
+        Number of k-means runs to average.
+
+    Returns
+    -------
+    Task
+        The task; its scores are ``accuracy``, ``run_accuracies`` (per cent) and ``runs`` (a count).
+
+    Raises
+    ------
+    ConfigError
+        If the file cannot be read, a line is not as expected, or all labels are equal.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> file = Path("topics.tsv")
+    >>> _ = file.write_text("label\ttext\ntea\thot tea\nwing\tair over a wing\n")
+    >>> read_clustering(file, runs=5).documents
+    ('hot tea', 'air over a wing')
+    """
     labelled = read_labelled_texts(path)
     _different(path, labelled.labels, "labels")
     return ClusteringTask(path.stem, labelled, runs)
 
 
 def read_classification(path: Path, folds: int = 10) -> Task:
-    """Read a table of labelled texts, or of sentence pairs, whose similarity is predicted then.
+    r"""Read a classification task.
 
-    There are two ``folds`` or more, and that many texts of each label, or pairs.
+    Parameters
+    ----------
+    path : pathlib.Path
+        TSV file with the columns ``label`` and ``text``, or with ``score``, ``sentence1`` and ``sentence2`` to predict
+        the similarity of sentence pairs.
+    folds : int
+        Number of folds of the cross-validation, 2 or more. Each label needs at least as many texts; sentence pairs need
+        at least as many pairs.
+
+    Returns
+    -------
+    Task
+        The task. For labelled texts, its scores are ``accuracy``, ``run_accuracies`` (per cent) and ``runs`` (a count).
+        For sentence pairs, they are ``spearman``, ``pearson`` (per cent), ``pairs`` and ``runs`` (counts).
+
+    Raises
+    ------
+    ConfigError
+        If the file cannot be read, a line is not as expected, all labels or scores are equal, or a label is too rare.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> file = Path("topics.tsv")
+    >>> _ = file.write_text("label\ttext\ntea\thot tea\nwing\ta wing\ntea\ttea with milk\nwing\tair\n")
+    >>> read_classification(file, folds=2).name
+    'topics'
     """
     at_least(folds, 2, "the number of folds")
     if _header(path) == "score":
         pairs = read_sentence_pairs(path)
         _different(path, pairs.scores, "scores")
         if len(pairs.scores) < folds:
-            raise ConfigError(f"{path} has {len(pairs.scores)} pairs, fewer than the {folds} folds: take fewer folds")
+            raise ConfigError(f"{path} has {len(pairs.scores)} pairs, fewer than the {folds} folds: use fewer folds")
         return SimilarityTask(path.stem, pairs, folds)
     labelled = read_labelled_texts(path)
     _different(path, labelled.labels, "labels")
     rare, count = min(Counter(labelled.labels).items(), key=lambda item: item[1])
     if count < folds:
         raise ConfigError(
-            f"{path} has the label {rare!r} on {count} texts, fewer than the {folds} folds: leave it out, or take "
+            f"{path}: the label {rare!r} has {count} texts, fewer than the {folds} folds: remove the label or use "
             "fewer folds"
         )
     return ClassificationTask(path.stem, labelled, folds)
 
 
 def read_retrieval(path: Path) -> Task:
-    """Read a BEIR folder, with the judgements of its split ``test``."""
+    """Read a retrieval task from a BEIR folder, with the judgements in ``qrels/test.tsv``.
+
+    Parameters
+    ----------
+    path : pathlib.Path
+        The folder; see :func:`ragembed.evaluation.read_beir`.
+
+    Returns
+    -------
+    Task
+        The task; its scores are ``ndcg@10``, ``recall@100``, ``mrr@10``, ``map`` (per cent) and ``queries`` (a count).
+
+    Raises
+    ------
+    ConfigError
+        If a file cannot be read, a line is not as expected, or no query has a relevant document.
+
+    Examples
+    --------
+    .. code-block:: python
+
+        from pathlib import Path
+
+        from ragembed.evaluation import read_retrieval
+
+        task = read_retrieval(Path("scifact"))
+        print(len(task.documents), len(task.queries))
+    """
     return RetrievalTask(dataclasses.replace(read_beir(path), name=path.absolute().name))
 
 
 def read_isotropy(path: Path) -> Task:
-    """Read a table of sentence pairs or of labelled texts, a BEIR folder, or a text file with a text a line.
+    r"""Read an isotropy task.
 
-    The texts must differ, and one sentence pair be a positive one.
+    Parameters
+    ----------
+    path : pathlib.Path
+        TSV file of sentence pairs or labelled texts, BEIR folder, or text file with one text per line. There must be at
+        least two different texts; sentence pairs need at least one pair with a score above 4.
+
+    Returns
+    -------
+    Task
+        The task; its scores are ``iso_score``, ``uniformity``, ``vectors`` (a count) and, for sentence pairs,
+        ``alignment``.
+
+    Raises
+    ------
+    ConfigError
+        If a file cannot be read, a line is not as expected, all texts are equal, or no pair has a score above 4.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> file = Path("texts.txt")
+    >>> _ = file.write_text("tea with hot water\nair over the wing\n")
+    >>> read_isotropy(file).documents
+    ('tea with hot water', 'air over the wing')
     """
     if path.is_dir():
         return IsotropyTask(path.absolute().name, tuple(read_beir(path).documents.values()))
@@ -337,8 +512,8 @@ def read_isotropy(path: Path) -> Task:
         pairs = read_sentence_pairs(path)
         if max(pairs.scores) <= POSITIVE_SCORE:
             raise ConfigError(
-                f"{path} has no pair with a score above {POSITIVE_SCORE:g}: alignment needs one; where the scale is "
-                "not 0 to 5, give the sentences as a text file, one a line"
+                f"{path} has no pair with a score above {POSITIVE_SCORE:g}, which alignment needs: if the scale is not "
+                "0 to 5, give the sentences as a text file, one per line"
             )
         return IsotropyTask(path.stem, (*pairs.sentences1, *pairs.sentences2), pairs)
     texts = read_labelled_texts(path).texts if header == "label" else tuple(Corpus(path))
@@ -353,7 +528,7 @@ READERS: Mapping[str, Callable[[Path], Task]] = {
     "isotropy": read_isotropy,
     "retrieval": read_retrieval,
 }
-"""What reads the collection of a task, by the task's name."""
+"""The reader of each task, by the name of the task."""
 
 
 def _both(pairs: SentencePairs, encoded: Encoded, query_fit: str) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
@@ -362,14 +537,14 @@ def _both(pairs: SentencePairs, encoded: Encoded, query_fit: str) -> tuple[NDArr
 
 
 def _different(path: Path, values: Sequence[Any], name: str) -> None:
-    """Raise where not two of ``values`` differ."""
+    """Raise unless ``values`` has at least two different values."""
     if len(set(values)) < 2:
-        found = f"all {len(values)} {name} are {str(values[0])[:80]!r}" if values else f"there are no {name}"
-        raise ConfigError(f"{path}: {found}: expected at least 2 different ones")
+        found = f"all {len(values)} {name} are {str(values[0])[:80]!r}" if values else f"it has no {name}"
+        raise ConfigError(f"{path}: {found}: expected at least 2 different {name}")
 
 
 def _header(path: Path) -> str:
-    """Return the first field of a table's first line."""
+    """Return the first field of the first line of a TSV file."""
     try:
         with path.open("rb") as lines:
             return lines.readline(4096).removeprefix(b"\xef\xbb\xbf").split(b"\t")[0].decode("utf-8", "replace")

@@ -1,6 +1,6 @@
 """LangChain integration: embeddings, a vector store, a retriever and a record manager.
 
-Importing this package imports neither FAISS nor PyTorch; each name below is loaded when it is used.
+Importing this package does not import FAISS or PyTorch; each class is imported when it is first used.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ragembed.extras import lazy_attributes, needed_for
 
 with needed_for("ragembed.langchain"):
-    import langchain_core as _langchain_core  # noqa: F401  imported here so that one place reports its absence
+    import langchain_core as _langchain_core  # noqa: F401  if it is missing, the error is raised here
 
 if TYPE_CHECKING:
     from ragembed.langchain.embeddings import RagEmbeddings

@@ -26,18 +26,18 @@ from ragembed.types import Floats
 
 _MAX_DEPTH = 100
 _VALUE_COST = 50
-"""What a value counts beside the characters of its text; roughly bytes."""
+"""Cost of a value in addition to the length of its text, roughly in bytes."""
 _MIN_BUDGET, _BUDGET_PER_BYTE = 2**24, 64
 _SHOWN = 80
 
 
 @dataclass(frozen=True)
 class CommunityFolder:
-    """The documents of a folder in order of position, and their vectors, float32, shape ``(n, d)``, not normalised.
+    """The documents of a folder, in order of position, and their vectors, float32, shape ``(n, d)``, not normalised.
 
-    ``dropped`` counts vectors without a document of their own and documents without a vector. langchain-community
-    leaves them behind when it refuses an addition, and then mixes up the vectors of later additions: if ``dropped`` is
-    not 0, only the texts can be trusted.
+    ``dropped`` counts vectors without a document and documents without a vector. langchain-community leaves them behind
+    if an addition fails, and then assigns wrong vectors to later additions. If ``dropped`` is not 0, use only the
+    texts.
     """
 
     documents: list[Document]
@@ -46,33 +46,33 @@ class CommunityFolder:
 
 
 def is_folder(folder: Path, index_name: str = "index") -> bool:
-    """Return whether ``folder`` has at least one of the two files; :func:`read_folder` reports a missing one."""
+    """Return whether ``folder`` has at least one of the two files; :func:`read_folder` raises if one is missing."""
     return any((folder / f"{index_name}{suffix}").is_file() for suffix in (".faiss", ".pkl"))
 
 
 def read_folder(folder: Path, index_name: str = "index") -> CommunityFolder:
-    """Read what langchain-community's ``save_local`` wrote; nothing in it is executed.
+    """Read a folder that ``save_local`` of langchain-community wrote, without executing anything in it.
 
     Raises
     ------
     StoreNotFoundError
         If a file is missing.
     StoreDamagedError
-        If a file is broken, or the two files are not from one save.
+        If a file is damaged, or the two files do not belong together.
     StoreError, ConfigError
-        If the documents or the kind of index cannot be taken over.
+        If the documents or the kind of index cannot be converted.
     """
     vectors_file, documents_file = folder / f"{index_name}.faiss", folder / f"{index_name}.pkl"
     for file in (vectors_file, documents_file):
         if not file.is_file():
-            raise StoreNotFoundError(f"there is no {file.name} in {folder}: {_other_names(folder)}")
+            raise StoreNotFoundError(f"no {file.name} in {folder}: {_other_names(folder)}")
     remaining, id_at = read_docstore(documents_file)
     vectors = read_vectors(vectors_file)
     beyond = [position for position in id_at if position >= len(vectors)]
     if beyond:
         raise StoreDamagedError(
-            f"{documents_file} has a document at position {min(beyond)}, {vectors_file} {len(vectors)} vectors: they "
-            "are not from one save; save the store again"
+            f"{documents_file} has a document at position {min(beyond)}, but {vectors_file} has {len(vectors)} "
+            "vectors: the files do not belong together; save the store again"
         )
     positions, documents = [], []
     for position in sorted(id_at):
@@ -84,17 +84,18 @@ def read_folder(folder: Path, index_name: str = "index") -> CommunityFolder:
 
 
 def read_docstore(file: Path) -> tuple[dict[str, Document], dict[int, str]]:
-    """Return the documents by id, and the ids by position, of an ``index.pkl`` of any version of langchain-community.
+    """Read an ``index.pkl`` of any version of langchain-community: documents by id, and ids by position.
 
-    In metadata, dates and times become ISO text, durations seconds, paths and UUIDs text, NumPy's scalars and decimals
-    numbers, tuples and sets lists (sets sorted), and NaN None. Ids that are integers or UUIDs become text.
+    Metadata are converted to JSON values: dates and times to ISO text, durations to seconds, paths and UUIDs to text,
+    NumPy scalars and decimals to numbers, tuples and sets to lists (sets sorted), and NaN to None. Ids that are
+    integers or UUIDs become text.
 
     Raises
     ------
     StoreDamagedError
-        If the file is cut off, or is not such a file.
+        If the file is truncated or not of this kind.
     StoreError
-        If it is too large, names any other class or function, or has metadata that JSON cannot hold.
+        If the file is too large, uses another class or function, or has metadata that cannot be converted.
     """
     saved = load(file, _NAMES)
     if type(saved) is not tuple or len(saved) != 2 or not _is_a(saved[0], _DOCSTORES):
@@ -137,7 +138,7 @@ def _document(document_id: str, value: Any, converter: _Converter, file: Path) -
         raise _unexpected(file, f"a document {shown} whose text is not valid Unicode") from error
     except _NotJsonError as error:
         raise StoreError(
-            f"{file}: {place} of document {shown} {error}; expected text, numbers, dates, paths, and lists and "
+            f"{file}: {place} of document {shown} {error}; expected text, numbers, dates, paths, or lists and "
             "dictionaries of these: change it with langchain-community and save the store again"
         ) from error
     return Document(page_content=text, id=document_id, metadata=converted)
@@ -151,35 +152,35 @@ def _document_id(value: Any, file: Path) -> str:
 
 
 def _unexpected(file: Path, found: str) -> StoreDamagedError:
-    return StoreDamagedError(f"{file} holds {found}: expected an InMemoryDocstore of documents and their positions")
+    return StoreDamagedError(f"{file} contains {found}: expected an InMemoryDocstore of documents and their positions")
 
 
 def _other_names(folder: Path) -> str:
     names = sorted(file.stem for file in folder.glob("*.faiss") if file.with_suffix(".pkl").is_file())
     if not names:
-        return "expected both files that langchain-community's save_local writes"
-    return f"it has {', '.join(map(repr, names))}: give one of these as index_name"
+        return "expected both files that save_local of langchain-community writes"
+    return f"found {', '.join(map(repr, names))}; give one of these as index_name"
 
 
 # JSON values
 
 
 class _NotJsonError(ValueError):
-    """JSON cannot hold a value; the message is a predicate."""
+    """A value cannot be converted to JSON; the message is a predicate such as ``is of type bytes``."""
 
 
 class _Converter:
-    """Converts unpickled values to JSON values, up to a budget for all of them together."""
+    """Convert unpickled values to JSON values, with a common limit on their total cost."""
 
     def __init__(self, budget: int) -> None:
         self._left = budget
 
     def value(self, value: Any, depth: int = 0) -> Any:
-        """Return ``value`` as JSON; raises :class:`_NotJsonError`."""
+        """Return ``value`` as a JSON value, or raise :class:`_NotJsonError`."""
         kind = type(value)
         self._left -= _VALUE_COST + (len(value) if kind is str else 0)
         if self._left < 0:
-            raise _NotJsonError("comes to too many values: the file repeats the same ones again and again")
+            raise _NotJsonError("has too many values: the file repeats the same values many times")
         if depth > _MAX_DEPTH:
             raise _NotJsonError(f"is nested more than {_MAX_DEPTH} deep")
         if kind in (list, tuple):
@@ -188,7 +189,7 @@ class _Converter:
             kind, value = set, value.arguments[0]
         if kind in (set, frozenset):
             members = [self.value(item, depth + 1) for item in value]
-            return sorted(members, key=repr)  # the order of a set differs from process to process
+            return sorted(members, key=repr)  # the order of a set differs between processes
         if (items := _mapping(value)) is not None:
             return {_key(key): self.value(item, depth + 1) for key, item in items.items()}
         return _scalar(value)
@@ -201,7 +202,7 @@ def _mapping(value: Any) -> dict[Any, Any] | None:
 
 
 def _identifier(value: Any) -> str:
-    """Return an id as text."""
+    """Convert an id to text."""
     if type(value) is int and -(2**63) <= value < 2**63:
         return str(value)
     if _is_a(value, {"uuid.UUID"}):
@@ -223,7 +224,7 @@ def _scalar(value: Any) -> Any:
         try:
             value = _SCALARS[value.name](value)
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-            raise _NotJsonError(f"is no valid {value.name}: {str(error)[:_SHOWN]}") from error
+            raise _NotJsonError(f"is not a valid {value.name}: {str(error)[:_SHOWN]}") from error
     if type(value) is float and math.isnan(value):
         return None
     if type(value) is float and math.isinf(value):
@@ -242,7 +243,7 @@ def _type_name(value: Any) -> str:
 
 
 def _moment(kind: type[date] | type[time], made: StandIn) -> str:
-    """Return a date, time or both, which pickle keeps in bytes; ``fromisoformat`` checks that these are in range."""
+    """Convert a date or time, which pickle stores as bytes, to ISO text; ``fromisoformat`` checks the range."""
     packed, *zone = made.arguments
     if type(packed) is not bytes:
         raise TypeError(f"made of a {type(packed).__name__}")
@@ -253,13 +254,13 @@ def _timezone(made: Any) -> timezone | None:
     if made is None:
         return None
     if not _is_a(made, {"datetime.timezone"}):
-        raise TypeError(f"{_type_name(made)} is no time zone")
+        raise TypeError(f"{_type_name(made)} is not a time zone")
     return timezone(_timedelta(made.arguments[0]))
 
 
 def _timedelta(made: Any) -> timedelta:
     if not _is_a(made, {"datetime.timedelta"}):
-        raise TypeError(f"{_type_name(made)} is no duration")
+        raise TypeError(f"{_type_name(made)} is not a duration")
     days, seconds, microseconds = made.arguments
     return timedelta(days, seconds, microseconds)
 
@@ -297,7 +298,7 @@ _SCALARS: Mapping[str, Callable[[Any], Any]] = MappingProxyType(
         **{f"{package}.multiarray.scalar": _numpy_scalar for package in ("numpy.core", "numpy._core")},
     }
 )
-"""How the objects that metadata may hold become text or numbers."""
+"""Functions that convert the objects allowed in metadata to text or numbers."""
 
 _DICTS = frozenset({"collections.OrderedDict", "collections.defaultdict"})
 _SETS = frozenset({"builtins.set", "builtins.frozenset"})
@@ -316,7 +317,7 @@ _DOCUMENTS = frozenset(
     )
 )
 _FACTORIES = frozenset(f"builtins.{name}" for name in ("bool", "dict", "float", "int", "list", "str"))
-"""What a defaultdict may be made with."""
+"""Allowed default factories of a defaultdict."""
 
 _NAMES = frozenset({*_DOCSTORES, *_DOCUMENTS, *_DICTS, *_SETS, *_FACTORIES, *_SCALARS, "numpy.dtype"})
-"""Every class and function that may occur."""
+"""All allowed classes and functions."""

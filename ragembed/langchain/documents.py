@@ -1,4 +1,4 @@
-"""LangChain documents: made of texts, given ids, and converted to chunks of a store and back."""
+"""Create LangChain documents from texts, choose their ids, and convert them to chunks of a store and back."""
 
 from __future__ import annotations
 
@@ -17,46 +17,46 @@ Item = TypeVar("Item")
 
 
 def documents_of(texts: Iterable[str], metadatas: Iterable[Mapping[str, Any]] | None) -> list[Document]:
-    """Return a document for each text; raises :class:`ConfigError` if there are more or fewer metadatas."""
+    """Return one document per text; raise :class:`ConfigError` if the number of metadatas differs."""
     listed_texts = as_list("texts", texts)
     if metadatas is None:
         return [Document(page_content=text) for text in listed_texts]
     rows = list(metadatas)
     if len(rows) != len(listed_texts):
-        raise ConfigError(f"got {len(rows)} metadatas for {len(listed_texts)} texts: expected one for each")
+        raise ConfigError(f"got {len(rows)} metadatas for {len(listed_texts)} texts: expected one per text")
     return [Document(page_content=text, metadata=dict(row)) for text, row in zip(listed_texts, rows, strict=True)]
 
 
 def chosen_ids(documents: Sequence[Document], ids: Iterable[str | None] | None) -> list[str]:
-    """Return an id for each document: the one given, else its own, else a new UUID."""
+    """Return the id of each document: the given one, else that of the document, else a new UUID."""
     own = [document.id for document in documents]
     given = own if ids is None else as_list("ids", ids)
     if len(given) != len(own):
-        raise ConfigError(f"got {len(given)} ids for {len(own)} documents: expected one for each")
-    first = [theirs if theirs is not None else its for theirs, its in zip(given, own, strict=True)]
-    return [str(uuid.uuid4()) if chunk_id is None else str(chunk_id) for chunk_id in first]
+        raise ConfigError(f"got {len(given)} ids for {len(own)} documents: expected one per document")
+    chosen = [own_id if given_id is None else given_id for given_id, own_id in zip(given, own, strict=True)]
+    return [str(uuid.uuid4()) if chunk_id is None else str(chunk_id) for chunk_id in chosen]
 
 
 def as_list(name: str, values: Iterable[Item]) -> list[Item]:
-    """Return ``values`` as a list; raises :class:`ConfigError` for a str, which would be split into letters."""
+    """Return ``values`` as a list; raise :class:`ConfigError` for a str, which would be split into letters."""
     if isinstance(values, str):
-        raise ConfigError(f"{name} is one str: put it in a list")
+        raise ConfigError(f"{name} is a str: expected a list of str")
     return list(values)
 
 
 def to_record(document: Document, chunk_id: str) -> ChunkRecord:
-    """Return the chunk that keeps ``document`` under ``chunk_id``.
+    """Convert a document to a chunk with the id ``chunk_id``.
 
-    All metadata stays metadata, ``source`` and ``page`` too, so that :func:`to_document` returns the same document.
+    All metadata stays metadata, including ``source`` and ``page``, so :func:`to_document` returns the same document.
     """
     return ChunkRecord(chunk_id, Chunk(text=document.page_content, metadata=dict(document.metadata)))
 
 
 def to_document(found: ChunkRecord | Hit) -> Document:
-    """Return a chunk as a new document.
+    """Convert a chunk to a document.
 
-    The metadata of a chunk of a file hold its place: ``source`` (the file's name in the store), and ``title``,
-    ``headings``, ``start_line``, ``end_line`` and ``page`` if it has them. They replace metadata of the same name.
+    For a chunk of a file, the metadata contain its place: ``source`` (the name of the file in the store) and, if known,
+    ``title``, ``headings``, ``start_line``, ``end_line`` and ``page``. They replace metadata of the same name.
     """
     chunk = found.chunk
     place: dict[str, Any] = {
@@ -71,8 +71,8 @@ def to_document(found: ChunkRecord | Hit) -> Document:
     return Document(id=found.id, page_content=chunk.text, metadata={**chunk.metadata, **known})
 
 
-def loose(record: ChunkRecord) -> ChunkRecord:
-    """Return the chunk without its file, whose name goes into the metadata."""
+def detached(record: ChunkRecord) -> ChunkRecord:
+    """Detach a chunk from its file; the name of the file moves to the metadata."""
     if record.source is None:
         return record
     chunk = replace(record.chunk, metadata={**record.chunk.metadata, "source": record.source})

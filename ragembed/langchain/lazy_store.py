@@ -1,4 +1,4 @@
-"""The store behind a vector store: opened if it exists, created when something is first added."""
+"""The store of a vector store: opened if it exists, else created by the first addition."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from ragembed.langchain.embeddings import RagEmbeddings
 from ragembed.langchain.external import ExternalEncoder
 
 _WAIT_SECONDS = 60.0
-"""How long a write waits for another process that writes."""
+"""How long a write waits until another process has finished writing."""
 
 
 class LazyStore:
-    """A store at ``path``, or in a temporary folder that is removed with this object; it need not exist yet.
+    """A store at ``path``, or in a temporary folder that is removed with this object; it may not exist yet.
 
-    ``index``, ``budget`` and ``language`` are those of :meth:`Store.create`.
+    ``index``, ``budget`` and ``language`` are passed to :meth:`Store.create`.
 
     Raises
     ------
@@ -40,7 +40,7 @@ class LazyStore:
     IncompatibleStoreError
         If the store was made with another embedding.
     ConfigError
-        If the store has another index, budget or language, or if one of them is unknown.
+        If the store has another index, budget or language, or one of them is unknown.
     """
 
     def __init__(
@@ -57,31 +57,31 @@ class LazyStore:
                 "RagEmbeddings.from_embedder(embedder)"
             )
         if embedding is None and path is None:
-            raise ConfigError("no embedding: give one, or the path of a store that ragembed's own embedder made")
+            raise ConfigError("no embedding and no path: give an embedding, or the path of an existing store")
         if index not in (None, AUTO):
-            parse_spec(index)  # reports an unknown one before anything is created
+            parse_spec(index)  # raises for an unknown index before anything is created
         if language is not None:
-            AnalyzerConfig.of_language(language)  # as above
+            AnalyzerConfig.of_language(language)  # the same for the language
         self._index, self._budget, self._language = index, budget, language
         self._embedding = embedding
         self._encoder: VectorEncoder | None = None
-        self._stores: list[Store] = []  # at most one; a list, so that the finalizer sees a store that is opened later
+        self._stores: list[Store] = []  # at most one; the finalizer needs a list to see a store that is opened later
         self._lock = threading.RLock()
         self._write_lock = threading.Lock()
         self.path = Path(tempfile.mkdtemp(prefix="ragembed-") if path is None else path)
         weakref.finalize(self, _release, self._stores, self.path if path is None else None, os.getpid())
         if self.get() is None and embedding is None:
-            raise StoreNotFoundError(f"there is no store at {self.path}: give an embedding to make one with")
+            raise StoreNotFoundError(f"no store at {self.path}: give an embedding to create one")
 
     @property
     def embeddings(self) -> Embeddings:
-        """The embeddings that were given, or those that the store brings along."""
+        """The embeddings that were given, or those saved in the store."""
         if self._embedding is not None:
             return self._embedding
         return RagEmbeddings.from_embedder(cast("Embedder", self._stores[0].embedder))
 
     def get(self) -> Store | None:
-        """Return the store, opened if it exists by now, or None."""
+        """Return the store and open it if necessary; return None if it does not exist yet."""
         if not self._stores:
             with self._lock:
                 if not self._stores and is_store(self.path):
@@ -94,13 +94,13 @@ class LazyStore:
             return None
         if isinstance(self._embedding, RagEmbeddings) and self._embedding.embedder is not self._encoder:
             raise IncompatibleStoreError(
-                f"the embeddings of the store {self.path} were fitted again after it was opened, which does not change "
-                "the vectors in it: open it without an embedding, or make another store"
+                f"the embeddings of the store {self.path} were fitted again after it was opened, but its vectors have "
+                "the earlier fit: open the store without an embedding, or create a new store"
             )
         return self._stores[0]
 
     def get_or_create(self) -> Store:
-        """Return the store; create it if there is none."""
+        """Return the store and create it if it does not exist."""
         with self._lock:
             store = self.get()
             if store is None:
@@ -117,7 +117,7 @@ class LazyStore:
 
     @contextmanager
     def writing(self) -> Iterator[float]:
-        """Wait for other threads that write through this object; yield the seconds to wait for other processes."""
+        """Wait until no other thread writes with this object; yield the seconds to wait for other processes."""
         with self._write_lock:
             yield _WAIT_SECONDS
 
@@ -127,8 +127,8 @@ class LazyStore:
         if given != wanted:
             store.close()
             raise ConfigError(
-                f"the store {self.path} has {_asked(wanted)}, and {_asked(given)} was given: leave index and budget "
-                "out, or change what the store has with Store.optimize or ragembed optimize"
+                f"the store {self.path} has {_described(wanted)}, but {_described(given)} was given: leave out index "
+                "and budget, or change the index of the store with Store.optimize or ragembed optimize"
             )
 
     def _require_language(self, store: Store) -> None:
@@ -136,8 +136,8 @@ class LazyStore:
             found = store.language
             store.close()
             raise ConfigError(
-                f"the store {self.path} has the language {found!r}, and {self._language!r} was given: leave language "
-                "out, or choose another path, as a store's language stays"
+                f"the store {self.path} has the language {found!r}, but {self._language!r} was given: leave out "
+                "language or choose another path, because the language of a store cannot change"
             )
 
     def close(self) -> None:
@@ -151,22 +151,22 @@ def _encoder_of(embedding: Embeddings) -> VectorEncoder:
         return ExternalEncoder(embedding)
     if not embedding.is_fitted:
         raise NotFittedError(
-            "the RagEmbeddings of this vector store is not fitted: call embeddings.fit(texts) first, or make a new "
-            "store with RagVectorStore.from_texts or from_documents, which fit it on what they add; a store that "
-            "exists brings its own along: leave the embedding out"
+            "the RagEmbeddings of this vector store is not fitted: call embeddings.fit(texts) first, or create the "
+            "store with RagVectorStore.from_texts or from_documents, which fit it on their texts; to open an existing "
+            "store, leave out the embedding"
         )
     return embedding.embedder
 
 
 def _open(path: Path, encoder: VectorEncoder | None) -> Store:
-    """Open the store at ``path``; raises :class:`IncompatibleStoreError` when ``encoder`` did not make it."""
+    """Open the store at ``path``; raise :class:`IncompatibleStoreError` if its vectors are from another encoder."""
     store = Store.open(path, encoder)
     try:
         made_by = store.embedder
         if encoder is not None and encoder.fingerprint != made_by.fingerprint:
             raise IncompatibleStoreError(
-                f"the vectors of {path} were made by {_name(made_by)}, and {_name(encoder)} was given: leave the "
-                "embedding out, the store brings its own along; or choose another path"
+                f"the vectors of {path} were made by {_name(made_by)}, but {_name(encoder)} was given: leave out the "
+                "embedding to use the one saved in the store, or choose another path"
             )
     except BaseException:
         store.close()
@@ -174,7 +174,7 @@ def _open(path: Path, encoder: VectorEncoder | None) -> Store:
     return store
 
 
-def _asked(wanted: IndexConfig) -> str:
+def _described(wanted: IndexConfig) -> str:
     limits = ", ".join(f"{name}={value}" for name, value in asdict(wanted.budget).items() if value is not None)
     return f"the index {wanted.kind!r}" + (f" with {limits}" if limits else "")
 
@@ -185,7 +185,7 @@ def _name(encoder: VectorEncoder) -> str:
 
 def _release(stores: Sequence[Store], temporary: Path | None, owner: int) -> None:
     if os.getpid() != owner:
-        return  # a forked process ends: the files are still its parent's
+        return  # in a forked process, the files still belong to the parent
     for store in stores:
         store.close()
     if temporary is not None:

@@ -1,4 +1,4 @@
-"""``RagRecordManager``: LangChain's record of what indexing wrote, kept in the store that it wrote to."""
+"""``RagRecordManager``: the records of LangChain's indexing API, kept in the store itself."""
 
 from __future__ import annotations
 
@@ -14,15 +14,39 @@ from ragembed.langchain.lazy_store import LazyStore
 
 
 class RagRecordManager(RecordManager):
-    """Record manager for ``langchain_core.indexing.index`` and ``aindex`` into a ``RagVectorStore``.
+    """Record manager for LangChain's indexing API, ``langchain_core.indexing.index`` and ``aindex``.
 
-    The records are rows of the store's own database, so the two cannot drift apart. A record is deleted with its
-    document, and only documents in the store have one. If a run is killed after it added documents and before it
-    recorded them, the next run repairs that: it writes them again or, if they are gone from the source, removes them in
-    its cleanup.
+    Create it with :meth:`RagVectorStore.record_manager`, and pass the same vector store to ``index``.
 
-    ``RagVectorStore.record_manager`` makes one; pass the same vector store to ``index``. ``namespace`` separates the
-    programs that index into one store.
+    The records are rows in the database of the store, so they always match its documents. A record is deleted together
+    with its document. If a run is killed after it added documents and before it recorded them, the next run writes the
+    documents again, or removes them in its cleanup if they are no longer in the source.
+
+    Parameters
+    ----------
+    lazy_store : LazyStore
+        The store of a :class:`RagVectorStore`.
+    namespace : str
+        Name that separates several programs that index into the same store.
+
+    Examples
+    --------
+    .. code-block:: python
+
+        from langchain_core.documents import Document
+        from langchain_core.indexing import index
+
+        from ragembed.langchain import RagEmbeddings, RagVectorStore
+
+        documents = [Document("Tea is brewed with hot water.", metadata={"source": "tea.md"})]
+        vector_store = RagVectorStore(RagEmbeddings().fit([documents[0].page_content]))
+        records = vector_store.record_manager("my-documents")
+        found = index(documents, records, vector_store, cleanup="full", key_encoder="sha256")
+        print(found["num_added"])
+
+    .. code-block:: text
+
+        1
     """
 
     def __init__(self, lazy_store: LazyStore, namespace: str = "default") -> None:
@@ -31,10 +55,10 @@ class RagRecordManager(RecordManager):
         self._announced: frozenset[str] = frozenset()
 
     def create_schema(self) -> None:
-        """Do nothing: every store has the tables."""
+        """Do nothing: every store already has the tables."""
 
     def get_time(self) -> float:
-        """Return the time, in seconds since 1970, later than that of every record, even where the clock went back."""
+        """Return the time in seconds since 1970; it is later than every record, even if the clock was set back."""
         store = self._lazy.get()
         return time.time() if store is None else store.run_records(self.namespace).now()
 
@@ -45,26 +69,39 @@ class RagRecordManager(RecordManager):
         group_ids: Sequence[str | None] | None = None,
         time_at_least: float | None = None,
     ) -> None:
-        """Record documents, by id, as of now; ids that are not in the store are skipped.
+        """Record documents as updated now.
 
-        Without ``group_ids``, one for each key, groups stay as they are. Raises :class:`ConfigError`, a ValueError, if
-        there are more or fewer groups than keys, or if ``time_at_least`` is in the future.
+        Parameters
+        ----------
+        keys : sequence of str
+            Ids of the documents; ids that are not in the store are skipped.
+        group_ids : sequence of (str or None), optional
+            Group of each document; without it, groups do not change.
+        time_at_least : float, optional
+            A time in seconds since 1970 that must not be in the future.
+
+        Raises
+        ------
+        ConfigError
+            If the numbers of keys and groups differ, or ``time_at_least`` is in the future. It is a ``ValueError``.
         """
         if group_ids is not None and len(group_ids) != len(keys):
-            raise ConfigError(f"got {len(group_ids)} group_ids for {len(keys)} keys: expected one for each")
+            raise ConfigError(f"got {len(group_ids)} group_ids for {len(keys)} keys: expected one per key")
         if time_at_least is not None and time_at_least > (now := self.get_time()):
-            raise ConfigError(f"time_at_least is {time_at_least}, and it is {now}: expected a time in the past")
+            raise ConfigError(
+                f"time_at_least is {time_at_least}, later than the present {now}: expected a time in the past"
+            )
         store = self._lazy.get()
         if store is not None:
             with self._lazy.writing() as wait_seconds:
                 store.run_records(self.namespace).note(keys, group_ids, wait_seconds)
-            self._announced -= frozenset(keys)  # a later document with one of these ids is not of this run
+            self._announced -= frozenset(keys)  # a later document with one of these ids belongs to another run
 
     def exists(self, keys: Sequence[str]) -> list[bool]:
-        """Return for each key whether a run has recorded it; its document is then in the store."""
+        """Return, for each key, whether it is recorded; its document is then in the store."""
         store = self._lazy.get()
         noted = set() if store is None else store.run_records(self.namespace).noted(keys)
-        self._announced = frozenset(keys) - noted  # a run adds next what it asked about and did not find
+        self._announced = frozenset(keys) - noted  # a run adds these documents next
         return [key in noted for key in keys]
 
     def list_keys(
@@ -75,25 +112,40 @@ class RagRecordManager(RecordManager):
         group_ids: Sequence[str] | None = None,
         limit: int | None = None,
     ) -> list[str]:
-        """Return keys, oldest first: updated before and after these times, of any of these groups."""
+        """Return recorded keys, oldest first.
+
+        Parameters
+        ----------
+        before, after : float, optional
+            Return only keys updated before or after these times, in seconds since 1970.
+        group_ids : sequence of str, optional
+            Return only keys of these groups.
+        limit : int, optional
+            Largest number of keys.
+
+        Returns
+        -------
+        list of str
+            The keys.
+        """
         store = self._lazy.get()
         return [] if store is None else store.run_records(self.namespace).keys(before, after, group_ids, limit)
 
     def delete_keys(self, keys: Sequence[str]) -> None:
-        """Delete the records of ``keys``; unknown ones are no error."""
+        """Delete the records of ``keys``; unknown keys are ignored."""
         store = self._lazy.get()
         if store is not None:
             with self._lazy.writing() as wait_seconds:
                 store.run_records(self.namespace).forget(keys, wait_seconds)
 
     def expected(self, ids: Sequence[str]) -> Expected:
-        """Return which of ``ids`` a run of this record manager is about to add."""
+        """Return those of ``ids`` that a run of this record manager is about to add."""
         return Expected(self.namespace, self._announced.intersection(ids))
 
     # Asynchronous
 
     async def acreate_schema(self) -> None:
-        """Do nothing: every store has the tables."""
+        """Do nothing: every store already has the tables."""
 
     async def aget_time(self) -> float:
         """Run :meth:`get_time` in a thread."""

@@ -1,14 +1,15 @@
 """Read pickles of documents without executing anything in them.
 
-A pickle can call any function that it names. Here it can call none:
+A pickle can normally call any function by name. This reader does not allow that:
 
-- Every allowed class becomes an inert stand-in that keeps its arguments and its state. Any other class or function is
-  refused before anything is made of it.
-- The opcodes are checked before :mod:`pickle` sees them. Only those that pickle writes for plain data and objects may
-  occur: no extension codes, which can bypass ``find_class``, and no persistent ids. Memo indexes are bounded by the
-  size of the file, and tuples by a depth, because hashing a tuple that is nested too deeply ends the process.
-- The file may have up to 4 GiB. The memory for its objects grows with the file, up to about a hundred bytes for each of
-  its bytes. The caller has to bound the depth of lists and dictionaries, and what is referred to again and again.
+- Each allowed class is replaced by an inert stand-in that stores its arguments and state. Any other class or function
+  is an error before it is used.
+- The opcodes are checked before :mod:`pickle` reads them. Only the opcodes that pickle writes for plain data and
+  objects are allowed: no extension codes, which can bypass ``find_class``, and no persistent ids. Memo indexes are
+  limited by the size of the file, and the nesting of tuples is limited, because hashing a deeply nested tuple crashes
+  the process.
+- The file can have up to 4 GiB. The memory for its objects grows with the file, up to about a hundred bytes per byte.
+  The caller has to limit the depth of lists and dictionaries, and the expansion of repeated references.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _OPCODES = (
 
 
 class StandIn:
-    """Stand-in for an object: keeps the arguments, the state and the items that it is given, and does nothing."""
+    """Inert replacement of an object: stores its arguments, state and items."""
 
     __slots__ = ("arguments", "items", "state")
     name: ClassVar[str]
@@ -45,7 +46,7 @@ class StandIn:
     state: Any
 
     def __new__(cls, *arguments: Any) -> StandIn:
-        """Keep ``arguments``, whatever they are."""
+        """Store ``arguments``."""
         made = super().__new__(cls)
         made.arguments, made.state, made.items = arguments, None, {}
         return made
@@ -58,19 +59,19 @@ class StandIn:
 
 
 def load(file: Path, names: Collection[str]) -> Any:
-    """Return what ``file`` describes, with a :class:`StandIn` for each object whose class is one of ``names``.
+    """Load a pickle, with a :class:`StandIn` for each object whose class is in ``names``.
 
     Raises
     ------
     StoreDamagedError
-        If the file is no whole pickle.
+        If the file is not a complete pickle.
     StoreError
-        If it is too large, or needs any other class, function or opcode.
+        If the file is too large, or needs another class, function or opcode.
     """
     size = file.stat().st_size
     if size > _MAX_FILE_BYTES:
         raise StoreError(
-            f"{file} has {size:,} bytes: expected at most {_MAX_FILE_BYTES:,}; save it as several smaller stores"
+            f"{file} has {size:,} bytes: expected at most {_MAX_FILE_BYTES:,}; save several smaller stores instead"
         )
     data = file.read_bytes()
     try:
@@ -88,13 +89,13 @@ def load(file: Path, names: Collection[str]) -> Any:
         pickle.UnpicklingError,
     ) as error:
         raise StoreDamagedError(
-            f"{file} is cut off or damaged ({str(error)[:_SHOWN]}): expected an index.pkl that langchain-community "
-            "wrote; save the store again"
+            f"{file} is truncated or damaged ({str(error)[:_SHOWN]}): expected an index.pkl of langchain-community; "
+            "save the store again"
         ) from error
 
 
 class _Unpickler(pickle.Unpickler):
-    """Finds stand-ins only."""
+    """An unpickler whose classes are all stand-ins."""
 
     def __init__(self, data: bytes, names: Collection[str], file: Path) -> None:
         super().__init__(io.BytesIO(data), fix_imports=False)
@@ -103,7 +104,7 @@ class _Unpickler(pickle.Unpickler):
         self._classes: dict[str, type[StandIn]] = {}
 
     def find_class(self, module: str, name: str) -> type[StandIn]:
-        """Return the stand-in for a class; raises :class:`StoreError` for any other name."""
+        """Return the stand-in for an allowed class; raise :class:`StoreError` for any other name."""
         path = f"{module}.{name}"
         if path not in self._names:
             raise _refused(self._file, repr(path[:_SHOWN]))
@@ -113,12 +114,13 @@ class _Unpickler(pickle.Unpickler):
 
 
 def _check_opcodes(data: bytes, file: Path) -> None:
-    """Refuse what pickle does not write for documents; see the module's docstring.
+    """Raise for opcodes that pickle does not write for documents; see the docstring of the module.
 
-    Follows the stack as pickle does. Tuples that repeat one another take exponentially long to hash, as keys do.
+    The stack is simulated as in pickle, because hashing tuples that contain each other repeatedly takes exponential
+    time.
     """
     allowed = frozenset(_OPCODES.split())
-    depths: list[tuple[int, int]] = []  # of each entry: how deep a tuple it is, and the steps that hashing it takes
+    depths: list[tuple[int, int]] = []  # for each stack entry: its depth as a tuple, and the steps to hash it
     marks: list[int] = []
     memo: dict[int, tuple[int, int]] = {}
     end = 0
@@ -140,22 +142,22 @@ def _check_opcodes(data: bytes, file: Path) -> None:
             marked = pickletools.markobject in before
             start = marks.pop() - before.index(pickletools.markobject) if marked else len(depths) - len(before)
             if start < 0:
-                raise ValueError(f"the opcode {name} at byte {end:,} has no operand")
+                raise ValueError(f"the opcode {name} at byte {end:,} has no operands")
             inside = depths[start:] if "TUPLE" in name else []
             depth = 1 + max((of_part for of_part, _ in inside), default=0) if "TUPLE" in name else 0
             steps = 1 + sum(of_part for _, of_part in inside)
             if depth > _MAX_TUPLE_DEPTH or steps > _STEPS_PER_BYTE * len(data):
                 raise StoreError(
-                    f"{file} has tuples that are nested more than {_MAX_TUPLE_DEPTH} deep, or that repeat one another: "
-                    "expected documents"
+                    f"{file} has tuples that are nested more than {_MAX_TUPLE_DEPTH} deep or contain each other "
+                    "repeatedly: expected documents"
                 )
             depths[start:] = [(depth, steps)] * len(opcode.stack_after)
     if end + 1 != len(data):
-        raise ValueError(f"there is more after its end at byte {end:,}")
+        raise ValueError(f"data follow after its end at byte {end:,}")
 
 
 def _refused(file: Path, name: str) -> StoreError:
     return StoreError(
-        f"{file} asks for {name}, which documents and plain metadata do not need; nothing in the file was executed: if "
-        "you trust its origin, make the metadata plain values with langchain-community and save it again"
+        f"{file} uses {name}, which documents with plain metadata do not need; nothing in the file was executed: if "
+        "you trust it, convert the metadata to plain values with langchain-community and save it again"
     )

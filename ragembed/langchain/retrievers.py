@@ -1,4 +1,4 @@
-"""Retrievers over a vector store: LangChain's own with two more types of search, and one with fields of its own."""
+"""Retrievers: LangChain's own with hybrid and lexical search, and ``RagRetriever`` with one field per setting."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SearchType = Literal["hybrid", "dense", "lexical", "mmr"]
 
 
 class RagVectorStoreRetriever(VectorStoreRetriever):
-    """What ``RagVectorStore.as_retriever`` returns: LangChain's retriever, with hybrid and lexical search."""
+    """LangChain's vector store retriever with hybrid and lexical search; ``RagVectorStore.as_retriever`` returns it."""
 
     allowed_search_types: ClassVar[tuple[str, ...]] = (
         "similarity",
@@ -34,7 +34,7 @@ class RagVectorStoreRetriever(VectorStoreRetriever):
     @model_validator(mode="before")
     @classmethod
     def validate_search_type(cls, values: dict[str, Any]) -> Any:
-        """Check the type of search and its threshold, which may be any real number."""
+        """Check the type of search and the threshold; the threshold can be any real number type."""
         search_type = values.get("search_type", "similarity")
         if search_type not in cls.allowed_search_types:
             raise ConfigError(f"search_type is {search_type!r}: expected one of {', '.join(cls.allowed_search_types)}")
@@ -42,7 +42,7 @@ class RagVectorStoreRetriever(VectorStoreRetriever):
             threshold = values.get("search_kwargs", {}).get("score_threshold")
             if isinstance(threshold, bool) or not isinstance(threshold, Real) or not 0 <= float(threshold) <= 1:
                 raise ConfigError(
-                    f"score_threshold is {threshold!r}: expected a relevance from 0 to 1 in search_kwargs, as in "
+                    f"score_threshold is {threshold!r}: expected a number from 0 to 1 in search_kwargs, such as "
                     "search_kwargs={'score_threshold': 0.7}"
                 )
         return values
@@ -67,48 +67,71 @@ class RagVectorStoreRetriever(VectorStoreRetriever):
 
 
 class RagRetriever(BaseRetriever):
-    """Retriever over a :class:`ragembed.langchain.RagVectorStore`, hybrid unless another search is asked for.
+    """LangChain retriever over a :class:`ragembed.langchain.RagVectorStore`, with hybrid search by default.
 
-    Every field but the vector store and the reranker may also be given to one call, as in ``invoke(query, k=3)``.
+    All fields except ``vectorstore`` and ``reranker`` can also be given to a single call, such as
+    ``invoke(query, k=3)``.
 
+    Parameters
+    ----------
+    vectorstore : RagVectorStore
+        The store to search.
+    k : int
+        Number of documents to return.
+    search_type : {"hybrid", "dense", "lexical", "mmr"}
+        ``"hybrid"`` combines cosine and BM25, ``"dense"`` uses the cosine, ``"lexical"`` uses BM25, and ``"mmr"``
+        returns documents that are close to the query and different from each other.
+    filter : str, dict or callable, optional
+        Selects the documents to search, as in the searches of the store.
+    fusion : ragembed.indexes.Fusion, optional
+        How ``"hybrid"`` combines the two scores; by default the fusion of the store.
+    ranking : ragembed.indexes.RankingOptions, optional
+        Steps after the search, such as folding near-duplicates or limiting the results per file; none by default. It
+        cannot be combined with ``"mmr"``.
+    fetch_k : int
+        Number of candidates for ``"mmr"`` or ``reranker``.
+    lambda_mult : float
+        For ``"mmr"``, from 0 (most diverse) to 1 (closest to the query).
+    score_key : str, optional
+        Metadata key for the score of each document; by default, scores are not added.
+    reranker : BaseDocumentCompressor, optional
+        A LangChain document compressor. It gets ``fetch_k`` candidates, or ``k`` if that is more; the first ``k`` of
+        its output are returned.
+
+    Raises
+    ------
+    ConfigError
+        If ``vectorstore`` is not a :class:`ragembed.langchain.RagVectorStore`, or ``ranking`` is combined with
+        ``"mmr"``.
+
+    Examples
+    --------
     Setup:
-        Install ``ragembed`` with LangChain, FAISS and the default model.
 
-        ```bash
+    .. code-block:: bash
+
         pip install -U "ragembed[langchain,cpu,embedded]"
-        ```
-
-    Key init args:
-        * vectorstore: the store that is searched.
-        * k: number of documents, 4 if left out.
-        * search_type: ``"hybrid"`` (cosine and BM25 together), ``"dense"`` (cosine), ``"lexical"`` (BM25) or ``"mmr"``
-          (near to the query and unlike each other).
-        * filter: which documents are searched, as in every search of the store.
-        * fusion: a :class:`ragembed.indexes.Fusion`, how ``"hybrid"`` makes one score of two.
-        * ranking: a :class:`ragembed.indexes.RankingOptions`, whether near-duplicates are folded, how many come from
-          one file, and the like; nothing of that is done if left out. Not for ``"mmr"``.
-        * fetch_k: number of candidates that ``"mmr"`` or the reranker chooses from.
-        * lambda_mult: for ``"mmr"``, from 0 (unlike each other) to 1 (near to the query).
-        * score_key: name under which the score goes into each document's metadata; none does if left out.
-        * reranker: any LangChain document compressor, which gets ``fetch_k`` candidates; the first ``k`` of what it
-          returns are the result.
 
     Instantiate:
-        ```python
+
+    .. code-block:: python
+
         from ragembed.langchain import RagEmbeddings, RagRetriever, RagVectorStore
 
         vector_store = RagVectorStore.from_texts(["foo", "bar baz", "thud"], RagEmbeddings())
         retriever = RagRetriever(vectorstore=vector_store, k=2, score_key="score")
-        ```
 
     Usage:
-        ```python
+
+    .. code-block:: python
+
         documents = retriever.invoke("baz")
         documents = retriever.invoke("baz", k=1, search_type="dense")
-        ```
 
     Use within a chain:
-        ```python
+
+    .. code-block:: python
+
         from langchain_core.language_models import FakeListChatModel
         from langchain_core.output_parsers import StrOutputParser
         from langchain_core.prompts import ChatPromptTemplate
@@ -126,7 +149,6 @@ class RagRetriever(BaseRetriever):
             {"context": retriever | together, "question": RunnablePassthrough()} | prompt | model | StrOutputParser()
         )
         answer = chain.invoke("What is baz?")
-        ```
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
@@ -157,13 +179,13 @@ class RagRetriever(BaseRetriever):
     def _check_store(self) -> RagRetriever:
         if not hasattr(self.vectorstore, "hybrid_search_with_score"):
             raise ConfigError(
-                f"vectorstore is a {type(self.vectorstore).__name__}: expected a RagVectorStore; other stores have "
-                "as_retriever()"
+                f"vectorstore is a {type(self.vectorstore).__name__}: expected a RagVectorStore; for other stores "
+                "use as_retriever()"
             )
         if self.ranking is not None and self.search_type == "mmr":
             raise ConfigError(
-                "search_type is 'mmr' and ranking is given: expected one of them; RankingOptions(mmr=0.5) is for "
-                "'hybrid', 'dense' and 'lexical'"
+                "search_type 'mmr' and ranking cannot be combined: use RankingOptions(mmr=0.5) with 'hybrid', 'dense' "
+                "or 'lexical'"
             )
         return self
 
@@ -188,7 +210,7 @@ class RagRetriever(BaseRetriever):
         return list(ranked)[: settings.k]
 
     def _with(self, kwargs: Mapping[str, Any]) -> RagRetriever:
-        """Return a retriever with the settings of one call, checked as the fields are."""
+        """Return a retriever with the settings of one call, validated like the fields."""
         for name in kwargs:
             if name not in self._CALL_TIME:
                 raise TypeError(

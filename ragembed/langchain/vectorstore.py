@@ -1,4 +1,4 @@
-"""``RagVectorStore``: ragembed's store as a LangChain vector store."""
+"""``RagVectorStore``: a ragembed store as a LangChain vector store."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from ragembed.indexes.search.search import Mode
 from ragembed.indexes.storage.layout import is_store
 from ragembed.indexes.writing.index_selection import warn
 from ragembed.indexes.writing.writer import StoreWriter
-from ragembed.langchain.documents import as_list, chosen_ids, documents_of, loose, to_document, to_record
+from ragembed.langchain.documents import as_list, chosen_ids, detached, documents_of, to_document, to_record
 from ragembed.langchain.embeddings import RagEmbeddings
 from ragembed.langchain.external import checked_vectors, model_name
 from ragembed.langchain.lazy_store import LazyStore
@@ -37,66 +37,86 @@ Item = TypeVar("Item")
 Scored: TypeAlias = "list[tuple[Document, float]]"
 
 LangChainFilter: TypeAlias = "Where | Callable[[dict[str, Any]], bool]"
-"""A dictionary in LangChain's form, as in ``{"year": {"$gte": 2020}}``, an expression, as in ``"year >= 2020"``, or a
-function of a document's metadata, which is called for every document. See docs/reference/filters.md."""
+"""A filter: a dictionary such as ``{"year": {"$gte": 2020}}``, an expression such as ``"year >= 2020"``, or a function
+of the metadata, which is called for every document."""
 
 Progress = Callable[[int, int], None]
-"""Called with the number of texts that are embedded, and the number of all."""
+"""Called with the number of embedded texts and the number of all texts."""
 
 _BATCH_SIZE = 1024
-"""Texts that are embedded together."""
+"""Default number of texts to embed together."""
 
 
 class RagVectorStore(VectorStore):
-    """Vector store in a folder: cosine, BM25 and hybrid search with FAISS and SQLite, every write whole or not at all.
+    """LangChain vector store in a folder, with dense, lexical and hybrid search.
 
-    It is the store of ragembed's command line: a folder made by ``ragembed index`` opens here, and the ``metadata`` of
-    its documents hold their place in their file (``source``, ``title``, ``headings``, ``start_line``, ``end_line``,
-    ``page``). Documents added here come back with their own metadata, which must be JSON.
+    Vectors are searched with FAISS, and texts with SQLite. Every write is atomic. The folder has the same format as a
+    store of the command line: you can open a folder that ``ragembed index`` has made. The ``metadata`` of its documents
+    contain their place in the file (``source``, ``title``, ``headings``, ``start_line``, ``end_line``, ``page``).
+    Documents that you add keep their own metadata, which must be JSON values.
 
-    A ``filter``, in every search, selects the documents that are searched. ``ranking``, a
-    :class:`ragembed.indexes.RankingOptions`, sets what is done with the results: whether near-duplicates are folded,
-    how many come from one file, whether a reranker orders them; by default none of that. Scores stay those of the
-    search.
+    Every search takes a ``filter``, which selects the documents to search, and most take a ``ranking``, a
+    :class:`ragembed.indexes.RankingOptions` with steps after the search: folding near-duplicates, limiting the results
+    per file, reranking. By default there are no such steps. Scores are always those of the search.
 
-    Threads may share one; several processes may open one folder, and writes wait for one another. The asynchronous
-    methods run the others in a thread.
+    Several threads can share one object. Several processes can open the same folder; writers wait for each other. The
+    asynchronous methods run the synchronous ones in a thread.
 
+    Parameters
+    ----------
+    embedding : Embeddings, optional
+        Any LangChain embeddings. To open an existing store, pass the embeddings that it was made with; you can leave
+        them out if they were :class:`RagEmbeddings`, which are saved in the store.
+    path : str or pathlib.Path, optional
+        Folder of the store; it is created by the first addition. By default, a temporary folder that is removed with
+        the object.
+    index : str, optional
+        Kind of FAISS index: ``"auto"`` (default), ``"flat"``, ``"fp16"``, ``"hnsw"``, ``"hnsw-sq8"``, ``"ivf"``,
+        ``"ivf-sq8"``, ``"ivf-pq"`` or a FAISS factory string. ``"auto"`` is exact below 50,000 vectors.
+    budget : ragembed.indexes.Budget, optional
+        Limits for memory, latency and recall of the index.
+    language : str, optional
+        Language whose word endings lexical search ignores: ``"english"`` (default), ``"none"``, or another Snowball
+        language.
+
+    Raises
+    ------
+    StoreNotFoundError
+        If there is no store at ``path`` and no ``embedding`` to create one with.
+    IncompatibleStoreError
+        If the store at ``path`` was made with other embeddings.
+    ConfigError
+        If the store at ``path`` has another index, budget or language, or if a value is unknown.
+
+    Examples
+    --------
     Setup:
-        Install ``ragembed`` with LangChain, FAISS and the default model.
 
-        ```bash
+    .. code-block:: bash
+
         pip install -U "ragembed[langchain,cpu,embedded]"
-        ```
-
-    Key init args:
-        * embedding: any LangChain embeddings. Optional for an existing store that was made with ragembed's own
-          embedder, which is saved in it; otherwise it must be the one that the store was made with.
-        * path: folder of the store, created at the first addition. By default, a temporary folder that is removed with
-          the object.
-        * index: kind of FAISS index, a name of docs/how-to/choose-an-index.md or a factory string; by default ``"auto"``, which
-          is exact below 50,000 vectors.
-        * budget: a :class:`ragembed.indexes.Budget` of memory, latency and recall for the index.
-        * language: the language whose stems words are found by, one of those in docs/how-to/search.md; English by default.
 
     Instantiate:
-        ```python
+
+    .. code-block:: python
+
         from ragembed.langchain import RagEmbeddings, RagVectorStore
 
         embeddings = RagEmbeddings().fit(["foo", "thud"])
         vector_store = RagVectorStore(embeddings, path="my-store")
-        ```
 
-        or, fitting the embeddings and adding at once:
+    Or fit the embeddings and add texts in one step:
 
-        ```python
+    .. code-block:: python
+
         other_store = RagVectorStore.from_texts(["foo", "thud"], RagEmbeddings(), path="other-store")
-        ```
 
     Add Documents:
-        A document replaces an earlier one with the same id.
 
-        ```python
+    A document replaces an earlier one with the same id.
+
+    .. code-block:: python
+
         from langchain_core.documents import Document
 
         document_1 = Document(id="1", page_content="foo", metadata={"baz": "bar"})
@@ -104,102 +124,110 @@ class RagVectorStore(VectorStore):
         document_3 = Document(id="3", page_content="i will be deleted :(")
 
         vector_store.add_documents([document_1, document_2, document_3])
-        ```
 
     Update Documents:
-        ```python
+
+    .. code-block:: python
+
         vector_store.add_documents([Document(id="1", page_content="foo, again", metadata={"baz": "bar"})])
-        ```
 
     Inspect Documents:
-        ```python
+
+    .. code-block:: python
+
         len(vector_store), vector_store.ids(), "1" in vector_store
         for doc in vector_store.iter_documents(filter={"bar": "baz"}):
             print(f"{doc.id}: {doc.page_content}")
-        ```
 
-        ```txt
+    .. code-block:: text
+
         2: thud
-        ```
 
     Delete Documents:
-        ```python
+
+    .. code-block:: python
+
         vector_store.delete(ids=["3"])
-        ```
 
     Search:
-        ```python
+
+    .. code-block:: python
+
         results = vector_store.similarity_search(query="thud", k=1)
         for doc in results:
             print(f"* {doc.page_content} [{doc.metadata}]")
-        ```
 
-        ```txt
+    .. code-block:: text
+
         * thud [{'bar': 'baz'}]
-        ```
 
     Search with filter:
-        Documents that do not match are left out before the search, so that ``k`` are found where ``k`` match. The
-        operators are ``$eq $ne $gt $gte $lt $lte $in $nin $exists $contains $like $and $or $not``; a function of the
-        metadata works, too, and is called for every document.
 
-        ```python
+    The filter is applied before the search, so you get ``k`` results if ``k`` documents match. Operators are ``$eq``,
+    ``$ne``, ``$gt``, ``$gte``, ``$lt``, ``$lte``, ``$in``, ``$nin``, ``$exists``, ``$contains``, ``$like``, ``$and``,
+    ``$or`` and ``$not``. A filter can also be a function of the metadata; it is called for every document.
+
+    .. code-block:: python
+
         results = vector_store.similarity_search(query="thud", k=1, filter={"bar": "baz"})
-        ```
 
     Search with score:
-        The score is the cosine, from -1 to 1, higher is better. The relevance score is ``(1 + cosine) / 2``.
 
-        ```python
+    The score is the cosine, from -1 to 1; higher is better. The relevance score is ``(1 + cosine) / 2``.
+
+    .. code-block:: python
+
         results = vector_store.similarity_search_with_score(query="thud", k=1)
         for doc, score in results:
             print(f"* [SIM={score:.3f}] {doc.page_content} [{doc.metadata}]")
-        ```
 
     Hybrid search:
-        Cosine and BM25 together find names, numbers and rare words that vectors miss.
 
-        ```python
+    Hybrid search combines cosine and BM25. It finds names, numbers and rare words that dense search misses.
+
+    .. code-block:: python
+
         results = vector_store.hybrid_search(query="thud", k=1)
-        ```
 
     Async:
-        ```python
+
+    .. code-block:: python
+
         await vector_store.aadd_documents([document_1])
         results = await vector_store.asimilarity_search(query="thud", k=1)
         await vector_store.adelete(ids=["3"])
-        ```
 
     Use as Retriever:
-        The types of search are ``similarity``, ``similarity_score_threshold``, ``mmr``, ``hybrid`` and ``lexical``.
 
-        ```python
+    The types of search are ``similarity``, ``similarity_score_threshold``, ``mmr``, ``hybrid`` and ``lexical``.
+
+    .. code-block:: python
+
         retriever = vector_store.as_retriever(
             search_type="mmr",
             search_kwargs={"k": 1, "fetch_k": 2, "lambda_mult": 0.5},
         )
         retriever.invoke("thud")
-        ```
 
     Index:
-        The records of LangChain's indexing API are kept in the store itself.
 
-        ```python
+    The records of LangChain's indexing API are kept in the store itself.
+
+    .. code-block:: python
+
         from langchain_core.indexing import index
 
         records = vector_store.record_manager("my-documents")
         index([document_1, document_2], records, vector_store, cleanup="full", key_encoder="sha256")
-        ```
 
     Open again:
-        A store made by ``ragembed index`` opens in the same way.
 
-        ```python
+    .. code-block:: python
+
         vector_store = RagVectorStore(path="my-store")
-        ```
     """
 
-    # Creating
+    # Create
 
     def __init__(
         self,
@@ -228,10 +256,45 @@ class RagVectorStore(VectorStore):
         progress: Progress | None = None,
         **kwargs: Any,
     ) -> RagVectorStore:
-        """Return a store with these texts, at ``path`` or in a temporary folder; see :meth:`add_texts`.
+        """Create a store from texts.
 
         :class:`RagEmbeddings` that are not fitted are fitted on the texts. If there is a store at ``path``, the texts
-        are added to it; then the embeddings must be fitted.
+        are added to it; in this case the embeddings must be fitted.
+
+        Parameters
+        ----------
+        texts : iterable of str
+            The texts.
+        embedding : Embeddings
+            The embeddings.
+        metadatas : iterable of dict, optional
+            Metadata of each text.
+        ids : iterable of (str or None), optional
+            Id of each text; new UUIDs by default.
+        path : str or pathlib.Path, optional
+            Folder of the store; by default a temporary folder.
+        index : str, optional
+            Kind of FAISS index, as for the class.
+        budget : ragembed.indexes.Budget, optional
+            Limits for the index.
+        batch_size : int, optional
+            Number of texts to embed together; 1,024 by default.
+        progress : callable, optional
+            Called after each batch with the number of embedded texts and the number of all texts.
+        **kwargs
+            Not supported: any other argument raises ``TypeError``.
+
+        Returns
+        -------
+        RagVectorStore
+            The store.
+
+        Raises
+        ------
+        ConfigError
+            If the numbers of texts, metadatas and ids differ.
+        BudgetError
+            If no index meets ``budget``; the documents are saved first.
         """
         _reject_unknown("from_texts", kwargs)
         documents = documents_of(texts, metadatas)
@@ -254,7 +317,35 @@ class RagVectorStore(VectorStore):
         index: str | None = None,
         budget: Budget | None = None,
     ) -> RagVectorStore:
-        """Return a store with these texts and their vectors; see :meth:`add_embeddings`."""
+        """Create a store from texts and their vectors; see :meth:`add_embeddings`.
+
+        Parameters
+        ----------
+        text_embeddings : iterable of (str, sequence of float)
+            Texts with their vectors.
+        embedding : Embeddings
+            The embeddings that made the vectors; not :class:`RagEmbeddings`.
+        metadatas : iterable of dict, optional
+            Metadata of each text.
+        ids : iterable of (str or None), optional
+            Id of each text; new UUIDs by default.
+        path : str or pathlib.Path, optional
+            Folder of the store; by default a temporary folder.
+        index : str, optional
+            Kind of FAISS index, as for the class.
+        budget : ragembed.indexes.Budget, optional
+            Limits for the index.
+
+        Returns
+        -------
+        RagVectorStore
+            The store.
+
+        Raises
+        ------
+        ConfigError
+            If ``embedding`` is a :class:`RagEmbeddings`, or if texts, vectors, metadatas or ids do not match.
+        """
         store = cls(embedding, path, index=index, budget=budget)
         store.add_embeddings(text_embeddings, metadatas, ids=ids)
         return store
@@ -272,22 +363,50 @@ class RagVectorStore(VectorStore):
         batch_size: int | None = None,
         progress: Progress | None = None,
     ) -> RagVectorStore:
-        """Return a store with the documents of a folder that langchain-community's FAISS store saved.
+        """Create a store from a folder that the FAISS store of langchain-community saved.
 
-        Nothing in the folder is executed. Its vectors are used; with :class:`RagEmbeddings`, which are fitted on the
-        documents if they are not fitted yet, the texts are embedded again. Similarity is the cosine, whatever the
-        folder's index compared by. Times, paths and the like in metadata become text. If vectors have lost their
-        documents, a warning says so and all texts are embedded again. Raises :class:`ragembed.errors.StoreError` for a
-        folder that holds anything but documents.
+        Nothing in the folder is executed. The vectors of the folder are reused, except with :class:`RagEmbeddings`:
+        these are fitted on the documents if necessary, and embed the texts again. Similarity is always the cosine, even
+        if the folder used another metric. Dates, paths and similar values in metadata become text. If vectors and
+        documents of the folder do not match, a warning is issued and all texts are embedded again.
+
+        Parameters
+        ----------
+        folder_path : str or pathlib.Path
+            The folder with ``index.faiss`` and ``index.pkl``.
+        embeddings : Embeddings
+            The embeddings of the folder, or others, such as :class:`RagEmbeddings`.
+        index_name : str
+            Name of the two files without suffix.
+        path : str or pathlib.Path, optional
+            Folder of the store; by default a temporary folder.
+        index : str, optional
+            Kind of FAISS index, as for the class.
+        budget : ragembed.indexes.Budget, optional
+            Limits for the index.
+        batch_size : int, optional
+            Number of texts to embed together; 1,024 by default.
+        progress : callable, optional
+            Called after each batch with the number of embedded texts and the number of all texts.
+
+        Returns
+        -------
+        RagVectorStore
+            The store.
+
+        Raises
+        ------
+        StoreError
+            If a file is missing or damaged, or contains anything other than documents.
         """
         from ragembed.langchain.community import read_folder  # only here, so that nothing else imports pickle
 
         found = read_folder(Path(folder_path), index_name)
         if found.dropped:
             warnings.warn(
-                f"{folder_path} has {found.dropped} vectors or documents without a partner, which an addition that was "
-                "refused leaves behind: they are left out, and all other texts are embedded again, because their "
-                "vectors may be mixed up",
+                f"{folder_path} has {found.dropped} vectors without a document or documents without a vector, the "
+                "result of a failed addition: they are skipped, and all other texts are embedded again, because their "
+                "vectors may be wrong",
                 stacklevel=2,
             )
         texts = [document.page_content for document in found.documents]
@@ -315,10 +434,10 @@ class RagVectorStore(VectorStore):
 
     @property
     def embeddings(self) -> Embeddings:
-        """The embeddings that were given, or those that are saved in the store."""
+        """The embeddings that were given, or those saved in the store."""
         return self._lazy.embeddings
 
-    # Writing
+    # Write
 
     def add_documents(
         self,
@@ -329,16 +448,41 @@ class RagVectorStore(VectorStore):
         progress: Progress | None = None,
         **kwargs: Any,
     ) -> list[str]:
-        """Add documents and return their ids, in order; either all of them are added, or none.
+        """Add documents; either all of them are added, or none.
 
-        The id is taken from ``ids``, else from the document, else it is a new UUID. A document replaces an earlier one
-        with the same id, in the store or in ``documents``. ``batch_size`` is the number of texts that are embedded
-        together, 1,024 by default; ``progress`` is called after each batch with the number of finished texts and the
-        number of all. Finished batches are kept: if the process is killed, the same call embeds only what is missing.
+        A document replaces an earlier one with the same id. The vectors of finished batches are saved: if the process
+        is killed, the same call embeds only the remaining texts. If the store has outgrown its index, a new index is
+        selected.
 
-        If the store has outgrown its index, another one is selected; problems with it are reported as
-        :class:`ragembed.errors.IndexWarning`. Raises :class:`ragembed.errors.BudgetError`, after the documents are
-        stored, if no index meets the budget of the store.
+        Parameters
+        ----------
+        documents : iterable of Document
+            The documents; their metadata must be JSON values.
+        ids : iterable of (str or None), optional
+            Id of each document; by default the id of the document, or a new UUID.
+        batch_size : int, optional
+            Number of texts to embed together; 1,024 by default.
+        progress : callable, optional
+            Called after each batch with the number of embedded texts and the number of all texts.
+        **kwargs
+            Not supported: any other argument raises ``TypeError``.
+
+        Returns
+        -------
+        list of str
+            The ids, in order.
+
+        Raises
+        ------
+        ConfigError
+            If the numbers of documents and ids differ, or ``batch_size`` is below 1.
+        BudgetError
+            If no index meets the budget of the store; the documents are saved first.
+
+        Warns
+        -----
+        IndexWarning
+            If the index finds too little or is too slow.
         """
         _reject_unknown("add_documents", kwargs)
         _require_batch_size(batch_size)
@@ -358,7 +502,33 @@ class RagVectorStore(VectorStore):
         progress: Progress | None = None,
         **kwargs: Any,
     ) -> list[str]:
-        """Add texts with their metadata and return their ids; see :meth:`add_documents`."""
+        """Add texts with their metadata; see :meth:`add_documents`.
+
+        Parameters
+        ----------
+        texts : iterable of str
+            The texts.
+        metadatas : iterable of dict, optional
+            Metadata of each text.
+        ids : iterable of (str or None), optional
+            Id of each text; new UUIDs by default.
+        batch_size : int, optional
+            Number of texts to embed together; 1,024 by default.
+        progress : callable, optional
+            Called after each batch with the number of embedded texts and the number of all texts.
+        **kwargs
+            Not supported: any other argument raises ``TypeError``.
+
+        Returns
+        -------
+        list of str
+            The ids, in order.
+
+        Raises
+        ------
+        ConfigError
+            If the numbers of texts, metadatas and ids differ.
+        """
         _reject_unknown("add_texts", kwargs)
         return self.add_documents(documents_of(texts, metadatas), ids=ids, batch_size=batch_size, progress=progress)
 
@@ -369,16 +539,32 @@ class RagVectorStore(VectorStore):
         *,
         ids: Iterable[str | None] | None = None,
     ) -> list[str]:
-        """Add texts with the vectors that the store's embeddings made of them, and return their ids.
+        """Add texts with vectors that the store's embeddings have already made.
 
-        Works as :meth:`add_documents`, but embeds nothing. A text has one vector in a store. Raises
-        :class:`ConfigError` if a document with the same text has another vector, and for :class:`RagEmbeddings`,
-        because their store keeps vectors from before post-processing.
+        Parameters
+        ----------
+        text_embeddings : iterable of (str, sequence of float)
+            Texts with their vectors.
+        metadatas : iterable of dict, optional
+            Metadata of each text.
+        ids : iterable of (str or None), optional
+            Id of each text; new UUIDs by default.
+
+        Returns
+        -------
+        list of str
+            The ids, in order.
+
+        Raises
+        ------
+        ConfigError
+            If the store contains the same text with another vector. Also if the embeddings are :class:`RagEmbeddings`,
+            because their stores save raw vectors, from before post-processing.
         """
         if isinstance(self.embeddings, RagEmbeddings):
             raise ConfigError(
-                "the store keeps vectors from before the post-processing of its RagEmbeddings, and finished vectors "
-                "cannot be converted back: add the texts with add_texts"
+                "a store with RagEmbeddings saves raw vectors, from before post-processing, and embeddings cannot be "
+                "converted back to them: add the texts with add_texts"
             )
         pairs = list(text_embeddings)
         vectors = checked_vectors([vector for _, vector in pairs], len(pairs), model_name(self.embeddings))
@@ -396,9 +582,21 @@ class RagVectorStore(VectorStore):
         filter: LangChainFilter | None = None,  # noqa: A002  LangChain's name
         **kwargs: Any,
     ) -> bool:
-        """Delete the documents with these ids and those that ``filter`` selects, and return True.
+        """Delete documents by id or filter; without either, delete all documents and all records of files.
 
-        Without either, delete all documents and all records of files. Unknown ids are no error.
+        Parameters
+        ----------
+        ids : iterable of str, optional
+            Ids of documents; unknown ids are ignored.
+        filter : str, dict or callable, optional
+            Selects further documents to delete.
+        **kwargs
+            Not supported: any other argument raises ``TypeError``.
+
+        Returns
+        -------
+        bool
+            Always True.
         """
         _reject_unknown("delete", kwargs)
         wanted = None if ids is None else as_list("ids", ids)
@@ -418,15 +616,25 @@ class RagVectorStore(VectorStore):
         self.delete()
 
     def merge_from(self, other: RagVectorStore) -> list[str]:
-        """Add the documents of another store, which stays as it is, and return their ids.
+        """Add the documents of another store.
 
-        Documents with an id that both stores have are replaced. If both have the same embeddings, other than
-        :class:`RagEmbeddings`, the vectors are copied; otherwise the texts are embedded.
+        Documents with the same id are replaced. If both stores have the same embeddings, other than
+        :class:`RagEmbeddings`, the vectors are copied; otherwise the texts are embedded again.
+
+        Parameters
+        ----------
+        other : RagVectorStore
+            The other store; it does not change.
+
+        Returns
+        -------
+        list of str
+            Ids of the added documents.
         """
         theirs = other._lazy.get()
         if theirs is None:
             return []
-        taken = not isinstance(self.embeddings, RagEmbeddings) and model_name(self.embeddings) == model_name(
+        same_embeddings = not isinstance(self.embeddings, RagEmbeddings) and model_name(self.embeddings) == model_name(
             other.embeddings
         )
         merged: list[str] = []
@@ -434,25 +642,33 @@ class RagVectorStore(VectorStore):
             texts = [record.chunk.embedded_text for record in records]
             ids = [record.id for record in records]
             stage: Callable[[StoreWriter], object]
-            if taken:
+            if same_embeddings:
                 stage = partial(StoreWriter.stage_vectors, texts=texts, vectors=theirs.vectors(ids))
             else:
                 stage = partial(StoreWriter.stage, texts=texts)
-            self._write([loose(record) for record in records], stage)
+            self._write([detached(record) for record in records], stage)
             merged += ids
         return merged
 
     def record_manager(self, namespace: str = "default") -> RagRecordManager:
-        """Return a record manager for ``langchain_core.indexing.index`` that keeps its records in the store itself.
+        """Return a record manager for LangChain's indexing API that keeps its records in this store.
 
-        ``namespace`` separates the programs that index into one store.
+        Parameters
+        ----------
+        namespace : str
+            Name that separates several programs that index into the same store.
+
+        Returns
+        -------
+        RagRecordManager
+            Pass it to ``langchain_core.indexing.index`` together with this vector store.
         """
         manager = RagRecordManager(self._lazy, namespace)
         self._record_managers.add(manager)
         return manager
 
     def _write(self, records: Sequence[ChunkRecord], stage: Callable[[StoreWriter], object]) -> None:
-        """Commit ``records``, after ``stage`` has committed their vectors."""
+        """Commit ``records`` after ``stage`` has saved their vectors."""
         if not records:
             return
         store = self._lazy.get_or_create()
@@ -464,15 +680,15 @@ class RagVectorStore(VectorStore):
             writer.merge()
             warn(writer.refresh_index())
 
-    # Reading
+    # Read
 
     def get_by_ids(self, ids: Sequence[str], /) -> list[Document]:
-        """Return the documents with these ids, each once and in the order asked; unknown ids are left out."""
+        """Return the documents with these ids, in this order and without repetition; unknown ids are ignored."""
         store = self._lazy.get()
         return [] if store is None else [to_document(record) for record in store.get(as_list("ids", ids))]
 
     def ids(self) -> list[str]:
-        """Return the ids of all documents, in order of insertion."""
+        """Return the ids of all documents in order of insertion."""
         store = self._lazy.get()
         return [] if store is None else store.ids()
 
@@ -481,7 +697,7 @@ class RagVectorStore(VectorStore):
         *,
         filter: LangChainFilter | None = None,  # noqa: A002  LangChain's name
     ) -> Iterator[Document]:
-        """Yield the documents that ``filter`` selects, in order of insertion, as they are when iteration begins."""
+        """Yield the documents that ``filter`` selects, in order of insertion, from a snapshot of the store."""
         store = self._lazy.get()
         if store is not None:
             yield from (to_document(record) for record in store.chunks(where=_where(store, filter)))
@@ -497,9 +713,9 @@ class RagVectorStore(VectorStore):
         return 0 if store is None else len(store)
 
     def __bool__(self) -> bool:
-        return True  # ``if vector_store`` asks whether there is a store, not whether it holds documents
+        return True  # an empty store is also true in ``if vector_store``
 
-    # Searching by text
+    # Search by text
 
     def similarity_search(
         self,
@@ -510,7 +726,26 @@ class RagVectorStore(VectorStore):
         ranking: RankingOptions | None = None,
         **kwargs: Any,
     ) -> list[Document]:
-        """Return the ``k`` documents nearest to a query among those that ``filter`` selects, best first."""
+        """Return the documents closest to a query by cosine.
+
+        Parameters
+        ----------
+        query : str
+            The query.
+        k : int
+            Number of documents.
+        filter : str, dict or callable, optional
+            Selects the documents to search.
+        ranking : ragembed.indexes.RankingOptions, optional
+            Steps after the search; none by default.
+        **kwargs
+            Not supported: any other argument raises ``TypeError``.
+
+        Returns
+        -------
+        list of Document
+            The documents, best first.
+        """
         _reject_unknown("similarity_search", kwargs)
         return _documents(self.similarity_search_with_score(query, k, filter=filter, ranking=ranking))
 
@@ -523,7 +758,26 @@ class RagVectorStore(VectorStore):
         ranking: RankingOptions | None = None,
         **kwargs: Any,
     ) -> Scored:
-        """Return the ``k`` documents nearest to a query with their cosines, from -1 to 1, highest first."""
+        """Return the documents closest to a query with their cosines.
+
+        Parameters
+        ----------
+        query : str
+            The query.
+        k : int
+            Number of documents.
+        filter : str, dict or callable, optional
+            Selects the documents to search.
+        ranking : ragembed.indexes.RankingOptions, optional
+            Steps after the search; none by default.
+        **kwargs
+            Not supported: any other argument raises ``TypeError``.
+
+        Returns
+        -------
+        list of (Document, float)
+            The documents with their cosines, from -1 to 1, highest first.
+        """
         _reject_unknown("similarity_search_with_score", kwargs)
         return _cosines(self._found(query, k, "dense", filter, ranking=ranking))
 
@@ -537,9 +791,27 @@ class RagVectorStore(VectorStore):
         ranking: RankingOptions | None = None,
         **kwargs: Any,
     ) -> list[Document]:
-        """Return the ``k`` documents that are best by cosine and BM25 together, best first.
+        """Return the best documents by cosine and BM25 combined.
 
-        ``fusion``, a :class:`ragembed.indexes.Fusion`, sets how the two scores become one.
+        Parameters
+        ----------
+        query : str
+            The query.
+        k : int
+            Number of documents.
+        filter : str, dict or callable, optional
+            Selects the documents to search.
+        fusion : ragembed.indexes.Fusion, optional
+            How the two scores are combined; by default the fusion of the store.
+        ranking : ragembed.indexes.RankingOptions, optional
+            Steps after the search; none by default.
+        **kwargs
+            Not supported: any other argument raises ``TypeError``.
+
+        Returns
+        -------
+        list of Document
+            The documents, best first.
         """
         _reject_unknown("hybrid_search", kwargs)
         return _documents(self.hybrid_search_with_score(query, k, filter=filter, fusion=fusion, ranking=ranking))
@@ -554,9 +826,29 @@ class RagVectorStore(VectorStore):
         ranking: RankingOptions | None = None,
         **kwargs: Any,
     ) -> Scored:
-        """Return what :meth:`hybrid_search` does, with fused scores, highest first.
+        """Return the best documents by cosine and BM25 combined, with their fused scores.
 
-        They are scaled over the candidates of the query, so they compare results of one query only.
+        The scores are scaled over the candidates of a query, so you can compare only results of the same query.
+
+        Parameters
+        ----------
+        query : str
+            The query.
+        k : int
+            Number of documents.
+        filter : str, dict or callable, optional
+            Selects the documents to search.
+        fusion : ragembed.indexes.Fusion, optional
+            How the two scores are combined; by default the fusion of the store.
+        ranking : ragembed.indexes.RankingOptions, optional
+            Steps after the search; none by default.
+        **kwargs
+            Not supported: any other argument raises ``TypeError``.
+
+        Returns
+        -------
+        list of (Document, float)
+            The documents with their scores, highest first.
         """
         _reject_unknown("hybrid_search_with_score", kwargs)
         return _scored(self._found(query, k, "hybrid", filter, fusion, ranking))
@@ -570,7 +862,26 @@ class RagVectorStore(VectorStore):
         ranking: RankingOptions | None = None,
         **kwargs: Any,
     ) -> list[Document]:
-        """Return the ``k`` documents that are best by their words (BM25), best first; none if no word matches."""
+        """Return the best documents by words (BM25); none if no word matches.
+
+        Parameters
+        ----------
+        query : str
+            The query.
+        k : int
+            Number of documents.
+        filter : str, dict or callable, optional
+            Selects the documents to search.
+        ranking : ragembed.indexes.RankingOptions, optional
+            Steps after the search; none by default.
+        **kwargs
+            Not supported: any other argument raises ``TypeError``.
+
+        Returns
+        -------
+        list of Document
+            The documents, best first.
+        """
         _reject_unknown("lexical_search", kwargs)
         return _documents(self.lexical_search_with_score(query, k, filter=filter, ranking=ranking))
 
@@ -583,7 +894,26 @@ class RagVectorStore(VectorStore):
         ranking: RankingOptions | None = None,
         **kwargs: Any,
     ) -> Scored:
-        """Return what :meth:`lexical_search` does, with BM25 scores, above 0, highest first."""
+        """Return the best documents by words with their BM25 scores.
+
+        Parameters
+        ----------
+        query : str
+            The query.
+        k : int
+            Number of documents.
+        filter : str, dict or callable, optional
+            Selects the documents to search.
+        ranking : ragembed.indexes.RankingOptions, optional
+            Steps after the search; none by default.
+        **kwargs
+            Not supported: any other argument raises ``TypeError``.
+
+        Returns
+        -------
+        list of (Document, float)
+            The documents with their scores, above 0, highest first.
+        """
         _reject_unknown("lexical_search_with_score", kwargs)
         return _scored(self._found(query, k, "lexical", filter, ranking=ranking))
 
@@ -597,10 +927,31 @@ class RagVectorStore(VectorStore):
         filter: LangChainFilter | None = None,  # noqa: A002  LangChain's name
         **kwargs: Any,
     ) -> list[Document]:
-        """Return ``k`` documents that are near to a query and unlike each other.
+        """Return documents that are close to a query and different from each other (maximal marginal relevance).
 
-        They are chosen one by one from the ``fetch_k`` nearest (``k`` if that is more). With ``lambda_mult`` 1 only
-        nearness counts; with 0 the nearest comes first, and each next one is the most unlike those before it.
+        The documents are chosen one by one from the candidates. With ``lambda_mult=1`` they are ordered by closeness to
+        the query. With ``lambda_mult=0`` the closest comes first, and each next one is the most different from the
+        ones before.
+
+        Parameters
+        ----------
+        query : str
+            The query.
+        k : int
+            Number of documents.
+        fetch_k : int
+            Number of candidates, the documents closest to the query; ``k`` if that is more.
+        lambda_mult : float
+            From 0 (most diverse) to 1 (closest to the query).
+        filter : str, dict or callable, optional
+            Selects the documents to search.
+        **kwargs
+            Not supported: any other argument raises ``TypeError``.
+
+        Returns
+        -------
+        list of Document
+            The documents, in the order in which they were chosen.
         """
         _reject_unknown("max_marginal_relevance_search", kwargs)
         return _documents(self.max_marginal_relevance_search_with_score(query, k, fetch_k, lambda_mult, filter=filter))
@@ -615,7 +966,7 @@ class RagVectorStore(VectorStore):
         filter: LangChainFilter | None = None,  # noqa: A002  LangChain's name
         **kwargs: Any,
     ) -> Scored:
-        """Return what :meth:`max_marginal_relevance_search` does, in its order, with the cosines to the query."""
+        """Do the same as :meth:`max_marginal_relevance_search`, and return the cosines to the query as well."""
         _reject_unknown("max_marginal_relevance_search_with_score", kwargs)
         store = self._lazy.get()
         if store is None:
@@ -623,7 +974,7 @@ class RagVectorStore(VectorStore):
         where = _where(store, filter)
         return _cosines(store.search_mmr(query, k, fetch_k=fetch_k, lambda_mult=lambda_mult, where=where))
 
-    # Searching by vector
+    # Search by vector
 
     def similarity_search_by_vector(
         self,
@@ -633,7 +984,7 @@ class RagVectorStore(VectorStore):
         filter: LangChainFilter | None = None,  # noqa: A002  LangChain's name
         **kwargs: Any,
     ) -> list[Document]:
-        """Return the ``k`` documents nearest to a query's vector, best first."""
+        """Return the ``k`` documents closest to the vector of a query, best first."""
         _reject_unknown("similarity_search_by_vector", kwargs)
         return _documents(self.similarity_search_with_score_by_vector(embedding, k, filter=filter))
 
@@ -645,7 +996,7 @@ class RagVectorStore(VectorStore):
         filter: LangChainFilter | None = None,  # noqa: A002  LangChain's name
         **kwargs: Any,
     ) -> Scored:
-        """Return the ``k`` documents nearest to a query's vector with their cosines, highest first."""
+        """Return the ``k`` documents closest to the vector of a query with their cosines, highest first."""
         _reject_unknown("similarity_search_with_score_by_vector", kwargs)
         store = self._lazy.get()
         if store is None:
@@ -662,7 +1013,7 @@ class RagVectorStore(VectorStore):
         filter: LangChainFilter | None = None,  # noqa: A002  LangChain's name
         **kwargs: Any,
     ) -> list[Document]:
-        """Return ``k`` documents near to a query's vector and unlike each other; see the method by text."""
+        """Do the same as :meth:`max_marginal_relevance_search` for the vector of a query."""
         _reject_unknown("max_marginal_relevance_search_by_vector", kwargs)
         return _documents(
             self.max_marginal_relevance_search_with_score_by_vector(embedding, k, fetch_k, lambda_mult, filter=filter)
@@ -678,7 +1029,7 @@ class RagVectorStore(VectorStore):
         filter: LangChainFilter | None = None,  # noqa: A002  LangChain's name
         **kwargs: Any,
     ) -> Scored:
-        """Return what :meth:`max_marginal_relevance_search_by_vector` does, with the cosines to the query's vector."""
+        """Do the same as :meth:`max_marginal_relevance_search_by_vector`, and return the cosines as well."""
         _reject_unknown("max_marginal_relevance_search_with_score_by_vector", kwargs)
         store = self._lazy.get()
         if store is None:
@@ -686,13 +1037,29 @@ class RagVectorStore(VectorStore):
         vector, where = _query_vector(embedding), _where(store, filter)
         return _cosines(store.search_mmr_vector(vector, k, fetch_k=fetch_k, lambda_mult=lambda_mult, where=where))
 
-    # Searching by type, and retrievers
+    # Search by type, and retrievers
 
     def search(self, query: str, search_type: str, **kwargs: Any) -> list[Document]:
-        """Return what the search of this type does.
+        """Search with a given type of search.
 
-        ``search_type`` is ``"similarity"``, ``"similarity_score_threshold"``, ``"mmr"``, ``"hybrid"`` or
-        ``"lexical"``; ``kwargs`` are the arguments of that search.
+        Parameters
+        ----------
+        query : str
+            The query.
+        search_type : {"similarity", "similarity_score_threshold", "mmr", "hybrid", "lexical"}
+            The type of search.
+        **kwargs
+            Arguments of that search, such as ``k`` and ``filter``.
+
+        Returns
+        -------
+        list of Document
+            The documents, best first.
+
+        Raises
+        ------
+        ConfigError
+            If the type of search is unknown.
         """
         if search_type == "hybrid":
             return self.hybrid_search(query, **kwargs)
@@ -704,14 +1071,29 @@ class RagVectorStore(VectorStore):
     def as_retriever(self, **kwargs: Any) -> VectorStoreRetriever:
         """Return a retriever for one type of search.
 
-        ``search_type`` is one of :meth:`search`; ``search_kwargs`` are the arguments of that search: ``k``, ``filter``,
-        ``score_threshold``, ``fetch_k``, ``lambda_mult``, ``ranking``. See
-        :class:`ragembed.langchain.RagRetriever` for one with fields of its own.
+        For a retriever with one field per setting, see :class:`ragembed.langchain.RagRetriever`.
+
+        Parameters
+        ----------
+        **kwargs
+            ``search_type``, as for :meth:`search`; ``search_kwargs``, a dict with the arguments of that search, such as
+            ``k``, ``filter``, ``score_threshold``, ``fetch_k``, ``lambda_mult`` or ``ranking``; and other fields of
+            LangChain's retrievers, such as ``tags``.
+
+        Returns
+        -------
+        VectorStoreRetriever
+            The retriever.
+
+        Raises
+        ------
+        TypeError
+            If an argument is unknown.
         """
         unknown = [name for name in kwargs if name not in RagVectorStoreRetriever.model_fields]
         if unknown:
             raise TypeError(
-                f"as_retriever() got an unexpected keyword argument {unknown[0]!r}: settings of the search go into "
+                f"as_retriever() got an unexpected keyword argument {unknown[0]!r}: pass settings of the search as "
                 f"search_kwargs={{{unknown[0]!r}: …}}"
             )
         tags = [*(kwargs.pop("tags", None) or []), *self._get_retriever_tags()]
@@ -738,9 +1120,16 @@ class RagVectorStore(VectorStore):
     # Files
 
     def save_local(self, folder_path: str | Path, index_name: str = "index") -> None:
-        """Write a copy of the store to the folder ``index_name`` in ``folder_path``, in place of a store there.
+        """Copy the store to the folder ``index_name`` in ``folder_path``; a store in that place is replaced.
 
-        A store at a path is on the disk already; a temporary one is kept by this.
+        A store with a ``path`` is always on disk; use this method to keep a temporary store, or to make a copy.
+
+        Parameters
+        ----------
+        folder_path : str or pathlib.Path
+            The folder that contains the copy.
+        index_name : str
+            Name of the copy.
         """
         with self._lazy.writing() as wait_seconds:
             self._lazy.get_or_create().copy(Path(folder_path, index_name), wait_seconds)
@@ -752,13 +1141,38 @@ class RagVectorStore(VectorStore):
         embeddings: Embeddings | None = None,
         index_name: str = "index",
         *,
-        allow_dangerous_deserialization: bool = False,  # noqa: ARG003  nothing here is
+        allow_dangerous_deserialization: bool = False,  # noqa: ARG003  not needed here
         **kwargs: Any,
     ) -> RagVectorStore:
-        """Open what :meth:`save_local` wrote; what is added to it afterwards is kept at once.
+        """Open a store that :meth:`save_local` wrote, or read a folder of langchain-community's FAISS store.
 
-        A folder of langchain-community's FAISS store is read by :meth:`from_community_faiss` into a temporary store.
-        ``allow_dangerous_deserialization`` changes nothing, as neither executes what files hold.
+        Additions to a store that :meth:`save_local` wrote are saved in it. A folder of langchain-community is read with
+        :meth:`from_community_faiss` into a temporary store.
+
+        Parameters
+        ----------
+        folder_path : str or pathlib.Path
+            The folder.
+        embeddings : Embeddings, optional
+            The embeddings, as for the class.
+        index_name : str
+            Name of the store in the folder.
+        allow_dangerous_deserialization : bool
+            Ignored: no code in the files is ever executed.
+        **kwargs
+            Not supported: any other argument raises ``TypeError``.
+
+        Returns
+        -------
+        RagVectorStore
+            The store.
+
+        Raises
+        ------
+        StoreNotFoundError
+            If there is no store of either kind.
+        ConfigError
+            If the folder is of langchain-community and ``embeddings`` are not given.
         """
         _reject_unknown("load_local", kwargs)
         folder = Path(folder_path, index_name)
@@ -768,11 +1182,13 @@ class RagVectorStore(VectorStore):
 
         if not is_folder(Path(folder_path), index_name):
             raise StoreNotFoundError(
-                f"there is no store {index_name!r} in {folder_path}, neither ragembed's nor langchain-community's: "
-                "make one with save_local"
+                f"no store {index_name!r} in {folder_path}: expected a store of ragembed or of langchain-community, "
+                "written with save_local"
             )
         if embeddings is None:
-            raise ConfigError(f"{folder_path} is a folder of langchain-community's FAISS: give the embeddings it has")
+            raise ConfigError(
+                f"{folder_path} is a FAISS folder of langchain-community: give the embeddings it was made with"
+            )
         return cls.from_community_faiss(folder_path, embeddings, index_name=index_name)
 
     def rebuild(
@@ -783,16 +1199,35 @@ class RagVectorStore(VectorStore):
         batch_size: int | None = None,
         progress: Progress | None = None,
     ) -> RagVectorStore:
-        """Return another store with the same documents, embedded again, at ``path`` or in a temporary folder.
+        """Create a new store with the same documents and other embeddings.
 
-        This store stays as it is; the new one has the same index and budget, language, fusion, files, and records of
-        indexing runs. :class:`RagEmbeddings` that are not fitted are fitted on the documents. ``batch_size`` and
-        ``progress`` are those of :meth:`add_documents`. Raises :class:`ConfigError` if a store at ``path`` holds
-        documents.
+        This store does not change. The new store has the same kind of index, budget, language, fusion, files and
+        records of indexing runs. :class:`RagEmbeddings` that are not fitted are fitted on the documents.
+
+        Parameters
+        ----------
+        embedding : Embeddings
+            The embeddings of the new store.
+        path : str or pathlib.Path, optional
+            Folder of the new store; by default a temporary folder.
+        batch_size : int, optional
+            Number of texts to embed together; 1,024 by default.
+        progress : callable, optional
+            Called after each batch with the number of embedded texts and the number of all texts.
+
+        Returns
+        -------
+        RagVectorStore
+            The new store.
+
+        Raises
+        ------
+        ConfigError
+            If a store at ``path`` contains documents, or ``batch_size`` is below 1.
         """
         _require_batch_size(batch_size)
         if path is not None and _holds_documents(Path(path)):
-            raise ConfigError(f"there is a store at {path} already: choose another folder")
+            raise ConfigError(f"{path} already contains a store with documents: choose another folder")
         theirs = self._lazy.get()
         if theirs is None:
             return type(self)(embedding, path)
@@ -812,7 +1247,7 @@ class RagVectorStore(VectorStore):
         return rebuilt
 
     def close(self) -> None:
-        """Close the store's files; the next use opens them again. A temporary folder is removed with the object."""
+        """Close the files of the store; the next use opens them again. The folder is not removed."""
         self._lazy.close()
 
     def __enter__(self) -> Self:
@@ -823,7 +1258,7 @@ class RagVectorStore(VectorStore):
     ) -> None:
         self.close()
 
-    # Asynchronous twins, beside those that LangChain's base class has
+    # Asynchronous methods that the base class of LangChain does not have
 
     @classmethod
     async def afrom_embeddings(
@@ -866,7 +1301,7 @@ class RagVectorStore(VectorStore):
         *,
         filter: LangChainFilter | None = None,  # noqa: A002  LangChain's name
     ) -> AsyncIterator[Document]:
-        """Yield what :meth:`iter_documents` does, read in a thread, a thousand at a time."""
+        """Run :meth:`iter_documents` in a thread, 1,024 documents at a time."""
         found = self.iter_documents(filter=filter)
         while batch := await run_in_executor(None, list, islice(found, _BATCH_SIZE)):
             for document in batch:
@@ -942,15 +1377,15 @@ def _fit(embedding: Embeddings, texts: Iterable[str]) -> None:
 
 
 def _require_batch_size(batch_size: int | None) -> None:
-    """Raise :class:`ConfigError` for a batch size below 1."""
+    """Raise :class:`ConfigError` if ``batch_size`` is below 1."""
     if batch_size is not None and batch_size < 1:
-        raise ConfigError(f"batch_size is {batch_size}: expected 1 or more texts")
+        raise ConfigError(f"batch_size is {batch_size}: expected 1 or more")
 
 
 def _stage_texts(
     writer: StoreWriter, records: Sequence[ChunkRecord], batch_size: int | None, progress: Progress | None
 ) -> None:
-    """Embed and stage the texts of ``records``, ``batch_size`` at a time; call ``progress`` after each batch."""
+    """Embed the texts of ``records`` in batches and save their vectors; call ``progress`` after each batch."""
     texts = [record.chunk.embedded_text for record in records]
     step = batch_size or _BATCH_SIZE
     for start in range(0, len(texts), step):
@@ -964,7 +1399,7 @@ def _last_of_each(records: Iterable[ChunkRecord]) -> list[ChunkRecord]:
 
 
 def _where(store: Store, filter: LangChainFilter | None) -> Where | None:  # noqa: A002  LangChain's name
-    """Return a filter as stores take it; a function is called with every document's metadata."""
+    """Convert a filter to the form that stores take; a function is called with the metadata of every document."""
     if filter is None or isinstance(filter, (str, Mapping)) or not callable(filter):
         return filter
     return Ids(tuple(record.id for record in store.chunks() if filter(to_document(record).metadata)))
@@ -1000,6 +1435,6 @@ def _query_vector(embedding: Sequence[float]) -> Floats:
 
 
 def _reject_unknown(method: str, kwargs: Mapping[str, Any]) -> None:
-    """Raise for keyword arguments that a method takes only because LangChain's signature has them."""
+    """Raise ``TypeError`` for keyword arguments that a method accepts only to match LangChain's signature."""
     for name in kwargs:
         raise TypeError(f"{method}() got an unexpected keyword argument {name!r}")

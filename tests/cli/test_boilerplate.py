@@ -24,7 +24,7 @@ def indexed(source, cli, tiny_model):
 
 @pytest.mark.usefixtures("indexed")
 def test_status_counts_and_lists_boilerplate(cli):
-    assert "boilerplate    2 lines, left out of 5 chunks in searches\n" in cli("status").stdout
+    assert "boilerplate    2 lines, not searched in 5 chunks\n" in cli("status").stdout
     assert cli("status", "--boilerplate").stdout == (
         "      5 source    # a reader of the store is in\n      5 source    # the writer of the store holds the lock\n"
     )
@@ -46,7 +46,7 @@ def test_the_switch_is_kept_in_the_store(cli):
     assert json.loads(cli("index", "--json").stdout)["encoded"] == 0
     shown = cli("status").stdout
     assert "boilerplate=keep" in shown
-    assert "left out of" not in shown
+    assert "not searched" not in shown
     assert cli("status", "--boilerplate").stdout == ""
     assert json.loads(cli("index", "--boilerplate", "strip", "--json").stdout)["encoded"] == 5
 

@@ -73,7 +73,7 @@ def test_index_dry_run(docs, cli, tiny_model, in_folder):
         (["query", "x", "--mode", "fuzzy"], "'fuzzy' is not one of"),
         (["status"], "ragembed index PATH"),
         (["chunks", "missing"], "does not exist"),
-        (["nonsense"], "no command 'nonsense': expected one of index, query"),
+        (["nonsense"], "unknown command 'nonsense': expected one of index, query"),
     ],
 )
 @pytest.mark.usefixtures("docs")
@@ -232,7 +232,7 @@ def test_interrupting_says_what_is_kept(docs, cli, tiny_model, monkeypatch):
 
     monkeypatch.setattr("ragembed.cli.commands.index.index_files", interrupted)
     result = cli("index", docs, "--model", tiny_model, exit_code=130)
-    assert result.stderr == "interrupted: nothing was kept\n"
+    assert result.stderr == "interrupted: nothing was saved\n"
 
 
 def test_options_can_be_forgotten(docs, cli, tiny_model):

@@ -51,12 +51,14 @@ def test_what_is_printed(indexed, cli, reported):
         "overlap@10",
     ]
     text = "\n".join(lines)
-    assert "keep: nothing is to be done" in text
+    assert "keep: nothing to do" in text
     assert "1,200, 200 added and 3 removed since the fit" in text
-    assert "12.5% of those added (2.0% expected of more of the same)" in text
-    assert "30.0% of those added (25.0% at the fit)" in text
+    assert "12.5% of the added texts (2.0% expected from more texts of the same kind)" in text
+    assert "30.0% of the added texts (25.0% at the fit)" in text
     assert "wing 6.2 → 2.1, lock 1.0 → 1.5" in text
-    assert "0.912 with what a refit would find (by chance 0.970), 256 pseudo-queries in 1,200 vectors" in text
+    assert (
+        "0.912 with the results after a refit (0.970 expected by chance), 256 pseudo-queries in 1,200 vectors" in text
+    )
 
 
 @pytest.mark.parametrize(
@@ -80,7 +82,10 @@ def test_a_small_store_is_kept_and_says_why(indexed, cli):
 
 
 def test_two_reports_at_once_are_refused(indexed, cli):
-    assert "reports of their own" in cli("status", "--drift", "--skipped", exit_code=2).output
+    assert (
+        "got more than one of --drift, --boilerplate and --skipped"
+        in cli("status", "--drift", "--skipped", exit_code=2).output
+    )
 
 
 def test_without_a_store_it_is_an_error(in_folder, cli):

@@ -162,7 +162,7 @@ def test_systems_over_the_same_queries_are_compared(in_folder, evaluate):
     assert float(rows[1]["difference_to_first.p_value"]) == second["difference_to_first"]["p_value"]
     text = evaluate(*grid).stdout.splitlines()
     assert text[-1].startswith("beir, minilm: avg. + normalize: ")
-    assert " to the first, 95 % interval " in text[-1]
+    assert " from the first, 95 % interval " in text[-1]
 
 
 def test_a_single_query_has_no_interval(in_folder, evaluate):
@@ -241,7 +241,7 @@ def test_corpora_and_lists_of_steps(pairs, in_folder, evaluate):
         (["--pooling", "masks"], "needs a template with mask tokens"),
         (["--preset", "re", "--preset", "bert", "--layers", "1"], "preset 're': layers is '1', but extractor 're'"),
         (["--preset", "sbert-wk", "--layers", "each"], "preset 'sbert-wk': layers is '-1'"),
-        (["--preset", "bert", "--config", "mine.toml"], "both the preset 'bert' and the file mine.toml"),
+        (["--preset", "bert", "--config", "mine.toml"], "got both the preset 'bert' and the file mine.toml"),
         (["--config", "broken.toml"], "broken.toml: the configuration is not valid TOML"),
         (["--config", "unknown.json"], "unknown.json: unknown setting 'lairs': expected one of extractor, model"),
         (["--config", "mine.toml", "--avg-corpus", "mine.toml"], "mine.toml: avg_corpus is 'mine.toml', but extractor"),
@@ -276,7 +276,7 @@ def test_options_of_no_use_are_refused_before_anything_is_encoded(options, messa
         ("sts", "data.tsv", "a\tb\tc\n", "data.tsv, line 1: the header is 'a\\tb\\tc': expected score sentence1"),
         ("sts", "data.tsv", "score\tsentence1\tsentence2\nnan\ta\tb\n", "data.tsv, line 2: the score is 'nan'"),
         ("clustering", "data.tsv", "label\ttext\nx\ta\nx\tb\n", "data.tsv: all 2 labels are 'x'"),
-        ("classification", "data.tsv", "label\ttext\nx\ta\ny\tb\n", "data.tsv has the label 'x' on 1 texts"),
+        ("classification", "data.tsv", "label\ttext\nx\ta\ny\tb\n", "data.tsv: the label 'x' has 1 texts"),
         ("isotropy", "data.txt", "one\n", "data.txt: all 1 texts are 'one'"),
     ],
 )

@@ -121,7 +121,7 @@ def test_a_run_is_scored_as_by_trec_eval(found, qrels, bad):
 @pytest.mark.usefixtures("nothing_is_encoded")
 def test_several_runs_make_a_table_with_differences_to_the_first(retrieval, beir, good, bad):
     text = retrieval(beir, "--run", good, "--run", bad).stdout.splitlines()
-    assert text[0] == "small, 4 questions"
+    assert text[0] == "small, 4 queries"
     assert text[2].split() == MEASURES
     assert text[3].split() == ["good.run", "100.0", "100.0", "100.0", "100.0"]
     assert text[4].startswith("bad.run ")
@@ -146,15 +146,15 @@ def test_queries_that_a_run_lacks_count_as_0_and_are_told(retrieval, qrels, in_f
     run = write_run(in_folder / "part.run", {"q1": ["d1"], "q9": ["d1"]})
     result = retrieval("--qrels", qrels, "--run", run, "--json")
     assert json.loads(result.stdout)["mrr@10"] == 25.0
-    assert "part.run: 3 of 4 questions are missing and count as 0: 'q2', 'q3', 'q4'" in result.stderr
+    assert "part.run: 3 of 4 queries are missing and count as 0: 'q2', 'q3', 'q4'" in result.stderr
     assert retrieval("--qrels", qrels, "--run", run, "--quiet").stderr == ""
 
 
 def test_queries_without_a_relevant_document_are_told(retrieval, in_folder, good):
     (in_folder / "some.txt").write_text("q1 0 d1 1\nq2 0 d9 0\nq3 0 d9 0\n")
     result = retrieval("--qrels", "some.txt", "--run", good)
-    assert result.stderr == "note: some: 2 judged questions have no relevant document, and are left out\n"
-    assert result.stdout.startswith("some, 1 questions\n")
+    assert result.stderr == "note: some: skipped 2 judged queries without a relevant document\n"
+    assert result.stdout.startswith("some, 1 queries\n")
 
 
 def test_unknown_documents_in_a_run_are_listed_where_the_documents_are_known(retrieval, beir, qrels, in_folder):
@@ -272,7 +272,7 @@ def test_two_runs_are_compared(retrieval, found, beir, good, bad):
     assert mrr["low"] <= mrr["difference"] <= mrr["high"]
     assert (mrr["p_value"], mrr["significant"]) == (2 / 16, False)
     text = retrieval(beir, "--compare", bad, good).stdout.splitlines()
-    assert text[0] == f"small, 4 questions: A = {bad}, B = {good}"
+    assert text[0] == f"small, 4 queries: A = {bad}, B = {good}"
     assert text[-1] == "no significant difference in ndcg@10, recall@100, mrr@10, map"
     rows = list(csv.DictReader(io.StringIO(retrieval(beir, "--compare", bad, good, "--format", "csv").stdout)))
     assert [row["measure"] for row in rows] == MEASURES
@@ -325,20 +325,26 @@ def test_a_search_is_compared_with_a_run(found, beir, good):
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        ([], "nothing is judged: give a BEIR folder, a file of judged questions, or --qrels"),
-        (["small", "--qrels", "qrels.txt"], "both --qrels and small have judgements: give one of them"),
-        (["--qrels", "qrels.txt"], "qrels.txt has judgements alone: name what was found for them with --run"),
-        (["--qrels", "qrels.txt", "--compare", "dense", "lexical"], "'dense' needs questions to search for"),
-        (["--qrels", "qrels.txt", "--run", "good.run", "--split", "dev"], "--split dev is of use for BEIR folders"),
-        (["small", "--corpus", "small/corpus.jsonl"], "--corpus is of no use for a BEIR folder"),
+        ([], "no judgements: give a BEIR folder, a file of judged queries, or --qrels"),
+        (["small", "--qrels", "qrels.txt"], "got judgements from both --qrels and small: give one of them"),
+        (["--qrels", "qrels.txt"], "qrels.txt has judgements but no queries: add the rankings to score with --run"),
+        (["--qrels", "qrels.txt", "--compare", "dense", "lexical"], "'dense' needs the texts of the queries"),
+        (["--qrels", "qrels.txt", "--run", "good.run", "--split", "dev"], "--split dev applies only to BEIR folders"),
+        (["small", "--corpus", "small/corpus.jsonl"], "--corpus does not apply to a BEIR folder"),
         (["small", "--split", "train"], "small has no split 'train': expected one of dev, test"),
-        (["small", "--run", "good.run", "--mode", "dense"], "--mode is of no use with --run, which searches nothing"),
-        (["small", "--run", "good.run", "--preset", "re"], "--preset is of no use here: runs, stores and words are"),
-        (["small", "--mode", "lexical", "--config", "c.toml"], "--config is of no use here"),
-        (["small", "--mode", "dense", "--alpha", "0.3"], "are of use for hybrid search alone: give --mode hybrid"),
+        (["small", "--run", "good.run", "--mode", "dense"], "--mode does not apply with --run, which searches nothing"),
+        (
+            ["small", "--run", "good.run", "--preset", "re"],
+            "--preset does not apply: runs, stores and lexical search are",
+        ),
+        (["small", "--mode", "lexical", "--config", "c.toml"], "--config does not apply"),
+        (["small", "--mode", "dense", "--alpha", "0.3"], "apply only to hybrid search: add --mode hybrid"),
         (["small", "--measures", "ndcg"], "unknown measure 'ndcg': expected ndcg@k"),
-        (["small", "--compare", "dense", "nope"], "'nope' is none of hybrid, dense, lexical, no preset (minilm"),
-        (["small", "--compare", "dense:alpha=0.3", "hybrid"], "'dense:alpha=0.3': alpha is of use for hybrid search"),
+        (
+            ["small", "--compare", "dense", "nope"],
+            "unknown system 'nope': expected a mode (hybrid, dense, lexical), a preset (minilm",
+        ),
+        (["small", "--compare", "dense:alpha=0.3", "hybrid"], "'dense:alpha=0.3': alpha applies only to hybrid search"),
         (
             ["small", "--compare", "hybrid:alpha=2", "hybrid"],
             "'hybrid:alpha=2': alpha is 2.0: expected a number from 0 (lexical only)",
@@ -349,24 +355,30 @@ def test_a_search_is_compared_with_a_run(found, beir, good):
             "'beta=1': expected each of alpha, feedback, fusion, preset",
         ),
         (["small", "--compare", "hybrid:fusion=sum", "hybrid"], "unknown fusion 'sum': expected one of zscore"),
-        (["small", "--compare", "lexical:preset=re", "hybrid"], "'preset' is of use for dense and hybrid search"),
+        (["small", "--compare", "lexical:preset=re", "hybrid"], "'preset' applies only to dense and hybrid search"),
         (["small", "--compare", "hybrid:preset=no", "hybrid"], "unknown preset 'no'"),
-        (["small", "--compare", "no.toml", "hybrid"], "the configuration no.toml is no file"),
-        (["small", "--compare", "dense", "hybrid", "--preset", "re", "--preset", "t4"], "2 are given"),
-        (["small", "--compare", "dense", "hybrid", "--run-out", "x"], "--run-out takes what one system found"),
-        (["small", "--run", "good.run", "--run-out", "x"], "--run-out is of use for what is searched"),
-        (["small", "--run-out", "no/x"], "no/x cannot be written: there is no folder no"),
-        (["small", "--compare", "dense", "hybrid", "--plot", "x.png"], "--plot is of use for a table of embeddings"),
-        (["small", "questions.jsonl"], "questions.jsonl comes without documents, others with some"),
-        (["questions.jsonl", "--preset", "re"], "--preset is of no use here"),
+        (["small", "--compare", "no.toml", "hybrid"], "the configuration file no.toml does not exist"),
+        (["small", "--compare", "dense", "hybrid", "--preset", "re", "--preset", "t4"], "got 2 combinations"),
+        (
+            ["small", "--compare", "dense", "hybrid", "--run-out", "x"],
+            "--run-out writes one run, of one system on one collection",
+        ),
+        (["small", "--run", "good.run", "--run-out", "x"], "--run-out applies only to searches"),
+        (["small", "--run-out", "no/x"], "no/x cannot be written: the folder no does not exist"),
+        (
+            ["small", "--compare", "dense", "hybrid", "--plot", "x.png"],
+            "--plot applies only to a table of embedding settings",
+        ),
+        (["small", "questions.jsonl"], "questions.jsonl has no documents, but other paths do"),
+        (["questions.jsonl", "--preset", "re"], "--preset does not apply"),
         (["questions.jsonl"], "there is no store at "),
-        (["qrels.txt"], "qrels.txt has judgements alone: a store is asked questions"),
+        (["qrels.txt"], "qrels.txt has judgements but no queries: to search a store"),
         (["c.toml"], "c.toml, line 1: 3 fields: expected 4 of TREC qrels"),
         (["small/queries.jsonl"], "queries.jsonl, line 1: 'relevant' is None: expected a list of ids"),
-        (["questions.jsonl", "--compare", "re", "dense"], "'re': a store has its own settings; compare modes"),
+        (["questions.jsonl", "--compare", "re", "dense"], "'re': a store has its own settings: compare modes"),
         (
             ["--qrels", "qrels.txt", "--run", "other.run"],
-            "no query that qrels.txt judges: expected 'q1', 'q2', 'q3' and 1 more, found 'x'",
+            "has none of the queries in qrels.txt: expected 'q1', 'q2', 'q3' and 1 more, found 'x'",
         ),
     ],
 )

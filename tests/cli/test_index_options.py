@@ -97,7 +97,7 @@ def test_a_value_in_the_forms_that_people_write(read, value, expected):
 )
 def test_what_is_no_value_is_refused_with_an_example(read, values):
     for value in values:
-        with pytest.raises(BadParameter, match=r"as in (20M|5ms|0\.98)"):
+        with pytest.raises(BadParameter, match=r"such as (20M|5ms|0\.98)"):
             read(value)
 
 
@@ -105,9 +105,9 @@ def test_what_is_no_value_is_refused_with_an_example(read, values):
 @pytest.mark.parametrize(
     ("option", "value", "said"),
     [
-        ("--max-memory", "lots", "expected a number above 0 with K, M or G, as in 20M"),
-        ("--max-latency", "5", "expected a number above 0 with us, ms or s, as in 5ms"),
-        ("--min-recall", "1.5", "expected a number above 0 and up to 1, as in 0.98"),
+        ("--max-memory", "lots", "expected a number above 0 with K, M or G, such as 20M"),
+        ("--max-latency", "5", "expected a number above 0 with us, ms or s, such as 5ms"),
+        ("--min-recall", "1.5", "expected a number above 0 and at most 1, such as 0.98"),
         ("--index", "pq", "expected auto, flat, fp16, hnsw, hnsw-sq8, ivf, ivf-sq8, ivf-pq, or a FAISS factory string"),
     ],
 )
@@ -137,7 +137,7 @@ def test_the_choice_its_reasons_and_the_runner_up_are_printed_and_stored(index, 
     assert lines[first + 1].endswith(choice.reasons[0])
     assert lines[first + 2].endswith(choice.runner_up)
     status = cli("status").stdout
-    assert f"asked for: auto within {budget}" in status
+    assert f"requested: auto within {budget}" in status
     assert any(line.startswith("measured") and "recall@10 1.0000" in line for line in status.splitlines())
     assert choice.reasons[0] in status
     assert choice.runner_up in status
@@ -183,7 +183,7 @@ def test_a_budget_that_nothing_keeps_to_is_exit_status_2_with_the_closest(index,
     last = result.stderr.splitlines()[-1]
     assert last.startswith("Error: no index of 60 vectors of dimension 32 meets the budget of ")
     assert "the closest is fp16 with recall@10 1.0000" in last
-    assert last.endswith("the documents are indexed, and the index is as it was before")
+    assert last.endswith("the documents were added, and the index was not changed")
     assert "Traceback" not in result.output
     with store() as opened:
         assert len(opened) == CHUNKS

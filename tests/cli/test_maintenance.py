@@ -60,7 +60,7 @@ def test_verify_says_what_it_read(store, cli):
     result = cli("verify")
     assert result.stdout.endswith(
         f"{len(Store.open(store))} chunks, {len(Store.open(store))} vectors in 1 segment, "
-        f"{len(Store.open(store))} texts encoded again: all is as it was committed\n"
+        f"{len(Store.open(store))} texts encoded again: no damage found\n"
     )
     assert result.stdout.count("\n") == 1
 
@@ -83,7 +83,7 @@ def test_verify_names_the_damaged_file_and_the_remedy(store, cli):
     assert result.stdout.count("\n") == 1
     [line] = result.stderr.strip().split("\n")[-1:]
     assert line.startswith("1 problem in ")
-    assert line.endswith("; rebuild what can be rebuilt with: ragembed verify --repair")
+    assert line.endswith("; run ragembed verify --repair to rebuild the damaged parts")
     report = as_json(cli("verify", "--json", exit_code=2))
     assert report["ok"] is False
     assert [(problem["part"], problem["file"]) for problem in report["problems"]] == [("index", name)]
@@ -98,7 +98,7 @@ def test_verify_repairs(store, cli):
     result = cli("verify", "--repair")
     first, second = result.stdout.splitlines()
     assert first.startswith(f"rebuilt {name}: it is not the file that was committed")
-    assert second.endswith("all is as it was committed")
+    assert second.endswith("no damage found")
     assert as_json(cli("query", "the lock of the store", "--mode", "dense", "--json")) == before
     flip(next(store.glob("segments/*/raw.f16")))
     report = as_json(cli("verify", "--repair", "--json"))
@@ -166,9 +166,8 @@ def test_optimize_says_what_it_did(store, indexed, cli):
 def test_delete_a_file(store, indexed, cli):
     result = cli("delete", indexed / "locks.md")
     assert result.stdout.startswith("deleted 2 chunks and 1 files\n")
-    assert (
-        result.stderr
-        == "note: files that are still there come back with the next run, unless --exclude leaves them out\n"
+    assert result.stderr == (
+        "note: files that still exist are added again by the next run of ragembed index, unless you exclude them\n"
     )
     assert cli("query", "reader", "--mode", "lexical", exit_code=1).stderr == "no results\n"
     gone = cli("delete", indexed / "locks.md", exit_code=1)

@@ -65,7 +65,7 @@ def test_too_few_chunks_are_no_error_and_change_nothing(cli, few):
         before = store.status()
     done = cli("tune", "--store", few, "--apply")
     assert "too little: 20 chunks are too few" in done.stdout
-    assert "to apply it" not in done.stderr
+    assert "to apply these settings" not in done.stderr
     with Store.open(few) as store:
         assert store.status() == before
 

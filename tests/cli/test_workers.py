@@ -23,17 +23,17 @@ def test_workers_are_told_of_in_the_report(five, cli):
 
 
 def test_a_dry_run_needs_no_workers(five, cli):
-    assert "5 chunks to look at" in cli("index", "docs", "--extractor", "re:dim=16", "--workers", 2, "--dry-run").stderr
+    assert "5 chunks to process" in cli("index", "docs", "--extractor", "re:dim=16", "--workers", 2, "--dry-run").stderr
     assert not (five / ".ragembed").exists()
 
 
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        (("--address", "auto"), "--address and --num-gpus are for workers on Ray: give --engine ray too"),
-        (("--num-gpus", "1", "--workers", "2"), "--address and --num-gpus are for workers on Ray"),
-        (("--work", "w"), "--engine processes and --work are for several workers: give --workers too"),
-        (("--engine", "processes"), "are for several workers: give --workers too"),
+        (("--address", "auto"), "--address and --num-gpus need Ray: add --engine ray"),
+        (("--num-gpus", "1", "--workers", "2"), "--address and --num-gpus need Ray"),
+        (("--work", "w"), "--engine processes and --work need several workers: add --workers"),
+        (("--engine", "processes"), "need several workers: add --workers"),
         (("--workers", "0"), "0 is not in the range x>=1"),
     ],
 )

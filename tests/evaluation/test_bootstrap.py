@@ -70,8 +70,8 @@ def test_a_seed_gives_the_same_result_and_blocks_the_same_draws(monkeypatch):
 @pytest.mark.parametrize(
     ("a", "b", "resamples", "message"),
     [
-        ([1.0], [0.0], 10, "1 questions: a comparison needs at least 2"),
-        ([], [], 10, "0 questions"),
+        ([1.0], [0.0], 10, "got values for 1 queries: expected at least 2"),
+        ([], [], 10, "got values for 0 queries"),
         ([1.0, 2.0], [1.0], 10, "1 values for 2 rows"),
         ([1.0, np.nan], [1.0, 1.0], 10, "a has nan at position 1"),
         ([1.0, 2.0], [1.0, 1.0], 0, "resamples is 0"),

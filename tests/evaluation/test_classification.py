@@ -58,7 +58,7 @@ def test_names_of_labels_do_not_matter():
     [
         (np.eye(4), [0, 0, 1], 2, "3 values for 4 rows"),
         (np.eye(4), [1, 1, 1, 1], 2, "the same label"),
-        (np.eye(5), ["a", "a", "a", "b", "b"], 3, "the label 'b' is on 2 rows, fewer than the 3 folds"),
+        (np.eye(5), ["a", "a", "a", "b", "b"], 3, "the label 'b' has 2 rows, fewer than the 3 folds"),
         (np.eye(4), [0, 0, 1, 1], 1, "folds is 1"),
         (np.zeros((0, 2)), [], 2, "0 rows"),
         ([[1.0], [np.nan], [2.0], [3.0]], [0, 0, 1, 1], 2, "row 1 of vectors has NaN"),
@@ -104,7 +104,7 @@ def test_the_mean_of_the_classes_is_the_score(scores):
     [
         ([0.5], 1, 5, "a score is 0.5: expected 1 to 5"),
         ([1.0, 5.1], 1, 5, "a score is 5.1"),
-        ([1.0], 1, 1, "from 1 to 1: expected at least two"),
+        ([1.0], 1, 1, "from 1 to 1: expected at least 2"),
         ([np.nan], 0, 5, "scores has nan at position 0"),
     ],
 )
@@ -143,7 +143,7 @@ def test_sides_may_be_exchanged():
     ("rows", "scores", "message"),
     [
         (12, [1.0] * 12, "all 12 scores are equal"),
-        (12, [1.0] * 11 + [2.0], "all one class"),
+        (12, [1.0] * 11 + [2.0], "the training part of a fold has a single class"),
         (12, [1.0] * 11, "11 values for 12 rows"),
         (9, list(range(9)), "9 rows: expected at least 10"),
     ],

@@ -74,7 +74,7 @@ def test_any_text_comes_back(tmp_path_factory, rows):
     [
         ("", "line 1: the header is ''"),
         ("label\ttext\n1\ta\n", "line 1: the header is 'label.ttext': expected score sentence1 sentence2"),
-        ("score\tsentence1\tsentence2\n", "a header alone"),
+        ("score\tsentence1\tsentence2\n", "only a header"),
         ("score\tsentence1\tsentence2\n1\ta\tb\n1\ta\n", "line 3: 2 fields: expected 3 "),
         ("score\tsentence1\tsentence2\n1\ta\tb\tc\n", "line 2: 4 fields"),
         ("score\tsentence1\tsentence2\n\n", "line 2: 1 fields"),
@@ -171,7 +171,7 @@ def test_another_split(beir):
         ({"corpus__jsonl": '{"_id": "3", "text": null}\n'}, "line 1: 'text' is None"),
         ({"corpus__jsonl": '{"_id": "3", "text": "", "title": 1}\n'}, "line 1: 'title' is 1"),
         ({"corpus__jsonl": '{"_id": "a", "text": ""}\n{"_id"'}, "line 2: not valid JSON"),
-        ({"corpus__jsonl": "[1]\n"}, "line 1: list: expected a JSON object"),
+        ({"corpus__jsonl": "[1]\n"}, "line 1: got list: expected a JSON object"),
         ({"corpus__jsonl": '{"_id": "a", "text": ""}\n' * 2}, "line 2: a second line has the _id 'a'"),
         ({"queries__jsonl": '{"_id": "q1", "text": ""}\n' * 2}, r"queries\.jsonl, line 2: a second line"),
         (
@@ -181,10 +181,10 @@ def test_another_split(beir):
         ({"qrels": "query-id\tcorpus-id\tscore\nq1\td1\t0.5\n"}, "line 2: the score is '0.5': expected an integer"),
         ({"qrels": "query-id\tcorpus-id\tscore\nq1\td1\t1\nq1\td1\t0\n"}, "line 3: document 'd1' is judged again"),
         ({"qrels": "q1\tQ0\td1\t1\n"}, "line 1: the header is"),
-        ({"qrels": "query-id\tcorpus-id\tscore\nq1\td1\t0\n"}, "no question of .* among the 3 read"),
+        ({"qrels": "query-id\tcorpus-id\tscore\nq1\td1\t0\n"}, "no query of .* among the 3 documents read"),
         (
             {"qrels": "query-id\tcorpus-id\tscore\nq1\telsewhere\t1\nq1\td1\t0\nq2\tgone\t0\n"},
-            r"test\.tsv: 2 of 3 document ids are not in .*corpus\.jsonl: 'elsewhere', 'gone'; correct them",
+            r"test\.tsv: 2 of 3 document ids are not in .*corpus\.jsonl: 'elsewhere', 'gone'; correct the ids",
         ),
     ],
 )

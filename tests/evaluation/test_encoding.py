@@ -175,7 +175,7 @@ def test_no_configuration():
 @pytest.mark.parametrize("named", ["postprocess_corpus", "weighting_corpus", "avg_corpus"])
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(b"\n \n", "has no text"), (b"a line\n\xff\n", "not UTF-8"), (None, "cannot be read: No such file")],
+    [(b"\n \n", "is empty"), (b"a line\n\xff\n", "not UTF-8"), (None, "cannot be read: No such file")],
 )
 def test_a_corpus_of_no_use_is_refused_before_anything_is_encoded(presets, batches, tmp_path, named, content, message):
     file = tmp_path / "corpus.txt"

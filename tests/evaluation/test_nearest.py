@@ -84,7 +84,7 @@ def test_all_documents_where_there_are_fewer():
         (np.ones((1, 2)), np.ones((1, 2)), 0, "k is 0"),
         ([[np.nan, 0.0]], np.ones((1, 2)), 1, "row 0 of queries has NaN"),
         (np.ones((1, 2)), [[1.0, 0.0], [np.inf, 0.0]], 1, "row 1 of documents has NaN or infinity"),
-        (np.full((1, 2), 1e30), np.full((1, 2), 1e30), 1, "too much for float32"),
+        (np.full((1, 2), 1e30), np.full((1, 2), 1e30), 1, "exceeds float32"),
         (np.full((1, 2), 1e300), np.ones((1, 2)), 1, "row 0 of queries, as float32, has NaN or infinity"),
         (np.ones((1, 0)), np.ones((1, 0)), 1, "expected \\(n, d\\)"),
     ],

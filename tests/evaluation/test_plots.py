@@ -143,8 +143,8 @@ def test_bars_by_row_and_way_of_embedding(draw):
 def test_bars_do_not_mix_sides(draw):
     (axes,) = draw([result(10), result(20, query_fit="separate")]).axes
     assert [tick.get_text().split()[-2:] for tick in axes.get_yticklabels()] == [
-        ["(one", "side)"],
-        ["(two", "sides)"],
+        ["(shared", "fit)"],
+        ["(separate", "fit)"],
     ]
     assert [bar.get_width() for bar in axes.containers[0]] == [10, 20]
 
@@ -162,11 +162,11 @@ def test_names_are_no_formulas(draw):
 @pytest.mark.parametrize(
     ("results", "message"),
     [
-        ([result(1)], "nothing to plot: give several"),
+        ([result(1)], "nothing to plot: repeat --layers"),
         ([result(1), result(2, collection="b")], "nothing to plot"),
         (
             [result(1, extractor=e) for e in ("bert+avg:w=0", "bert+avg:w=1", "re")],
-            "the extractor 're' has no place in a plot by w",
+            "the extractor 're' has no value of w to plot",
         ),
     ],
 )

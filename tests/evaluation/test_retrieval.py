@@ -110,7 +110,7 @@ def test_depths_of_what_is_reported():
 
 
 def test_no_judgement_is_refused():
-    with pytest.raises(ConfigError, match="relevance has no question"):
+    with pytest.raises(ConfigError, match="relevance has no query"):
         score_rankings({"q": ["a"]}, {})
 
 

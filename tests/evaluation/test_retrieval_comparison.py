@@ -78,5 +78,5 @@ def test_systems_are_compared_by_each_measure():
 
 def test_systems_scored_on_different_queries_are_not_compared():
     one, other = (score_rankings({}, {name: {"a": 1}, "c": {"a": 1}}) for name in "pq")
-    with pytest.raises(ConfigError, match="scored on different questions"):
+    with pytest.raises(ConfigError, match="scored on different queries"):
         compare(one, other)

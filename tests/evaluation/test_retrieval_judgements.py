@@ -85,10 +85,10 @@ def test_qrels_come_back(tmp_path_factory, judged):
         ("q1 0 d1 0.5\n", "line 1: the score is '0.5'"),
         ("q1 0 d1 1_0\n", "line 1: the score is '1_0'"),
         ("q1 0 d1 1\nq1 0 d1 0\n", "line 2: document 'd1' is judged again for query 'q1'"),
-        ("q1 0 d1 0\nq2 0 d1 -1\n", "has no relevant document for any of 2 questions"),
+        ("q1 0 d1 0\nq2 0 d1 -1\n", "has no relevant document for any of its 2 queries"),
         (b"q1 0 d1 1\nq1 0 \xff 1\n", "line 2: not UTF-8"),
         ("query\tdocument\tscore\nq1\td1\t1\n", "line 1: the header is .*: expected query-id corpus-id score"),
-        ('{"question": "a?", "relevant": ["a"]}\n[1]\n', "line 2: list: expected a JSON object"),
+        ('{"question": "a?", "relevant": ["a"]}\n[1]\n', "line 2: got list: expected a JSON object"),
         ('{"question": "a?"', "line 1: not valid JSON"),
         ('{"relevant": ["a"]}', "line 1: has none of 'query', 'question', 'text': expected one of them"),
         ('{"question": "a", "text": "b", "relevant": ["a"]}', "line 1: has 'question' and 'text' of"),
@@ -100,7 +100,7 @@ def test_qrels_come_back(tmp_path_factory, judged):
         ('{"question": "a?", "relevant": {"a": 1.5}}', "line 1: the gain of 'a' is 1.5"),
         ('{"_id": 7, "question": "a?", "relevant": ["a"]}', "line 1: '_id' is 7"),
         ('{"_id": "2", "question": "a?", "relevant": ["a"]}\n{"question": "b?", "relevant": ["a"]}', "the _id '2'"),
-        ('{"question": "a?", "relevant": []}', "has no relevant document for any of 1 questions"),
+        ('{"question": "a?", "relevant": []}', "has no relevant document for any of its 1 queries"),
     ],
 )
 def test_broken_judgements_name_file_and_line(write, content, message):

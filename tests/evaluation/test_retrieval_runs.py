@@ -110,7 +110,7 @@ def test_the_order_that_is_written_is_the_one_that_is_read(tmp_path_factory, nam
 
 def test_a_trec_run_cannot_hold_ids_with_blanks(tmp_path):
     ranking = {"q1": [("docs/my file.md", np.float32(0.5)), ("b", 0.25)]}
-    with pytest.raises(ConfigError, match=r"as in 'docs/my file\.md': give the file a name that ends in \.jsonl"):
+    with pytest.raises(ConfigError, match=r"such as 'docs/my file\.md': give the file a name that ends in \.jsonl"):
         write_run(tmp_path / "out.run", ranking, "x")
     assert not (tmp_path / "out.run").exists()
     write_run(tmp_path / "out.jsonl", ranking, "x")
@@ -131,12 +131,12 @@ def test_a_run_that_cannot_be_written_says_so(tmp_path):
         ("q Q0 a 1 best x\n", "line 1: the score is 'best': expected a finite number"),
         ("q Q0 a 1 nan x\n", "line 1: the score is 'nan'"),
         ("q Q0 a 1 inf x\n", "line 1: the score is 'inf'"),
-        ("q Q0 a 1 0.5 x\np Q0 a 1 0.5 x\nq Q0 a 2 0.4 x\n", "line 3: document 'a' comes again for question 'q'"),
+        ("q Q0 a 1 0.5 x\np Q0 a 1 0.5 x\nq Q0 a 2 0.4 x\n", "line 3: document 'a' is repeated for query 'q'"),
         (b"q Q0 \xe9 1 0.5 x\n", "line 1: not UTF-8"),
-        ('{"_id": "q"}', "line 1: 'ranking' is no list of ids"),
-        ('{"_id": "q", "ranking": [1]}', "line 1: 'ranking' is no list of ids"),
+        ('{"_id": "q"}', "line 1: 'ranking' is invalid: expected a list of ids"),
+        ('{"_id": "q", "ranking": [1]}', "line 1: 'ranking' is invalid: expected a list of ids"),
         ('{"ranking": ["a"]}', "line 1: '_id' is None"),
-        ('{"_id": "q", "ranking": ["a", "b", "a"]}', "line 1: the ranking of question 'q' repeats 'a'"),
+        ('{"_id": "q", "ranking": ["a", "b", "a"]}', "line 1: the ranking of query 'q' repeats 'a'"),
         ('{"_id": "q", "ranking": {"a": true}}', "line 1: the score of 'a' is True"),
         ('{"_id": "q", "ranking": {"a": NaN}}', "line 1: the score of 'a' is nan"),
         ('{"_id": "q", "ranking": []}\n{"_id": "q", "ranking": []}', "line 2: a second line has the _id 'q'"),

@@ -104,8 +104,8 @@ def test_scores_of_any_size_are_told_apart():
         (np.eye(1), np.eye(1), [3], "at least 2"),
         (np.zeros((0, 3)), np.zeros((0, 3)), [], "0 rows"),
         ([1.0, 2.0], [1.0, 2.0], [1, 2], r"the shape \(2,\): expected \(n, d\)"),
-        ([[1.0], [np.inf]], [[1.0], [2.0]], [1, 2], "row 1 of the first side has NaN or infinity"),
-        ([[1.0], [1.0]], [[np.nan], [2.0]], [1, 2], "row 0 of the second side has NaN or infinity"),
+        ([[1.0], [np.inf]], [[1.0], [2.0]], [1, 2], "row 1 of the first array has NaN or infinity"),
+        ([[1.0], [1.0]], [[np.nan], [2.0]], [1, 2], "row 0 of the second array has NaN or infinity"),
         ([["a"], ["b"]], [["a"], ["b"]], [1, 2], "expected numbers"),
     ],
 )

@@ -74,7 +74,7 @@ def test_isotropy_is_no_percentage():
 def test_sides_are_told_only_where_they_differ():
     one, two = result(1), result(2, query_fit="separate")
     assert labels([one, one]) == [row_label(one.config)] * 2
-    assert labels([one, two]) == [f"{row_label(one.config)} (one side)", f"{row_label(one.config)} (two sides)"]
+    assert labels([one, two]) == [f"{row_label(one.config)} (shared fit)", f"{row_label(one.config)} (separate fit)"]
     assert [line.split()[-1] for line in text_table([one, two]).split("\n")[3:]] == ["1.0", "2.0"]
 
 

@@ -116,7 +116,7 @@ def test_missing_gpu_raises_and_says_what_to_install(fakes, asked):
         choose_gpus(asked)
 
 
-def test_an_absent_gpu_is_an_error_that_names_those_there_are(fakes):
+def test_unknown_gpu_number_raises_and_lists_the_gpus(fakes):
     with pytest.raises(GpuError, match="there is no GPU 7: choose among 0, 1"):
         choose_gpus("gpu:1,7")
 

@@ -243,11 +243,11 @@ def test_command_line(memory, cli, in_folder, tiny_model, monkeypatch):
     assert "paths          memory://docs\n" in cli("status").stdout
     assert cli("status", "--skipped").stdout == "memory://docs/image.png: binary\n"
     assert "the writer holds the lock" in cli("chunks", "memory://docs/locks.md").stdout
-    assert "is a folder: give a file" in cli("chunks", "memory://docs", exit_code=2).output
+    assert "is a folder: expected a file" in cli("chunks", "memory://docs", exit_code=2).output
     assert "memory://docs/cat.txt" in cli("why-not", "lock", "memory://docs/cat.txt").stdout
     done = cli("delete", "memory://docs/deep")
     assert "1 files" in done.stdout
-    assert "come back with the next run" in done.stderr
+    assert "added again by the next run" in done.stderr
     assert "would be saved in the store" in cli("index", "s3://me:hunter2@bucket", exit_code=2).output
     assert "hunter2" not in cli("index", "s3://me:hunter2@bucket", exit_code=2).output
 

@@ -499,9 +499,9 @@ def test_shards_option_of_the_command_line(cli, in_folder):
         (in_folder / "docs" / f"{i}.txt").write_text(text_of(i))
     cli("index", "docs", "--preset", "re", "--shards", "3")
     cli("optimize")
-    assert "flat in 3 segments; asked for: auto in 3 shards" in cli("status").output
+    assert "flat in 3 segments; requested: auto in 3 shards" in cli("status").output
     cli("optimize", "--index", "fp16")
-    assert "fp16 in 3 segments; asked for: fp16 in 3 shards" in cli("status").output
+    assert "fp16 in 3 segments; requested: fp16 in 3 shards" in cli("status").output
     cli("optimize", "--shards", "1")
-    assert "fp16 in 1 segment; asked for: fp16" in cli("status").output
+    assert "fp16 in 1 segment; requested: fp16" in cli("status").output
     assert "--shards" in cli("index", "docs", "--shards", "0", exit_code=2).output

@@ -323,7 +323,7 @@ def test_what_is_no_model_in_memory_is_refused_and_writes_nothing(in_memory: tup
     (tmp_path / "model" / "thesis.txt").write_text("years of work")
     (tmp_path / "file").write_text("more")
     for place in ("model", "file"):
-        with pytest.raises(ConfigError, match=f"{place} is there and is not empty"):
+        with pytest.raises(ConfigError, match=f"{place} already exists and is not empty"):
             RagEmbeddings.from_model(model, tokenizer, tmp_path / place)
     assert [file.name for file in (tmp_path / "model").iterdir()] == ["thesis.txt"]
     with pytest.raises(ValueError, match="unknown preset"):

@@ -90,9 +90,9 @@ def test_difference_from_any_search(store: RagVectorStore) -> None:
 
 
 def test_what_cannot_be_together_is_refused(store: RagVectorStore) -> None:
-    with pytest.raises(ValidationError, match="search_type is 'mmr' and ranking is given"):
+    with pytest.raises(ValidationError, match="search_type 'mmr' and ranking cannot be combined"):
         RagRetriever(vectorstore=store, search_type="mmr", ranking=DEDUPE)
-    with pytest.raises(ValidationError, match="search_type is 'mmr' and ranking is given"):
+    with pytest.raises(ValidationError, match="search_type 'mmr' and ranking cannot be combined"):
         RagRetriever(vectorstore=store, ranking=DEDUPE).invoke("0", search_type="mmr")
     with pytest.raises(ValidationError, match="ranking"):
         RagRetriever(vectorstore=store, ranking={"dedupe": True})  # type: ignore[arg-type]

@@ -169,8 +169,8 @@ def test_other_dictionaries_and_sets_become_plain_ones(tmp_path: Path) -> None:
         (math.inf, "is inf"),
         ({None: 1}, "has a key that is of type NoneType: expected text"),
         ({True: 1}, "has a key that is of type bool: expected text"),
-        (np.datetime64("2020"), "is no valid numpy.*scalar: its type is 'M8'"),
-        (np.complex64(1), "is no valid numpy.*scalar: its type is 'c8'"),
+        (np.datetime64("2020"), "is not a valid numpy.*scalar: its type is 'M8'"),
+        (np.complex64(1), "is not a valid numpy.*scalar: its type is 'c8'"),
     ],
 )
 def test_metadata_that_json_cannot_hold_are_named(tmp_path: Path, value: Any, message: str) -> None:
@@ -217,7 +217,7 @@ def test_files_of_another_shape_are_damaged(tmp_path: Path, data: bytes, found: 
     file = written(tmp_path, data)
     with pytest.raises(StoreDamagedError) as raised:
         read_docstore(file)
-    assert str(raised.value).startswith(f"{file} holds ")
+    assert str(raised.value).startswith(f"{file} contains ")
     assert found in str(raised.value)
 
 
@@ -228,21 +228,23 @@ def test_files_of_another_shape_are_damaged(tmp_path: Path, data: bytes, found: 
 def test_a_missing_file_is_named(golden: Path, missing: str) -> None:
     (golden / "l2" / missing).unlink()
     assert is_folder(golden / "l2")
-    with pytest.raises(StoreNotFoundError, match=f"there is no {missing} in .*expected both files"):
+    with pytest.raises(StoreNotFoundError, match=f"no {missing} in .*expected both files"):
         read_folder(golden / "l2")
 
 
 def test_another_name_is_reported_with_those_there(golden: Path) -> None:
     assert not is_folder(golden / "inner")
     assert not is_folder(golden / "none")
-    with pytest.raises(StoreNotFoundError, match=r"there is no index.faiss in .*it has 'other'"):
+    with pytest.raises(StoreNotFoundError, match=r"no index.faiss in .*found 'other'"):
         read_folder(golden / "inner")
 
 
 def test_files_of_two_saves_are_refused(golden: Path) -> None:
     folder = golden / "l2"
     faiss.write_index(faiss.IndexFlatL2(2), str(folder / "index.faiss"))
-    with pytest.raises(StoreDamagedError, match=r"a document at position 0, .* 0 vectors: they are not from one save"):
+    with pytest.raises(
+        StoreDamagedError, match=r"a document at position 0, .* 0 vectors: the files do not belong together"
+    ):
         read_folder(folder)
 
 

@@ -126,7 +126,7 @@ def test_pickle_itself_executes_them(marker: Path, case: str) -> None:
         (whole(name("copyreg._reconstructor")), "'copyreg._reconstructor'"),
         (whole(name("builtins.getattr")), "'builtins.getattr'"),
         (whole(name("builtins.object")), "'builtins.object'"),
-        (whole(name("x\n" * 1000 + "." + "y" * 10**6)), "asks for 'x\\nx\\n"),
+        (whole(name("x\n" * 1000 + "." + "y" * 10**6)), "uses 'x\\nx\\n"),
     ],
 )
 def test_other_names_and_opcodes_are_refused(tmp_path: Path, data: bytes, asked: str) -> None:
@@ -180,7 +180,7 @@ def test_stand_ins_keep_what_they_get_and_do_nothing(tmp_path: Path) -> None:
 )
 def test_nonsense_is_damaged(tmp_path: Path, data: bytes) -> None:
     file = write(tmp_path, data)
-    with pytest.raises(StoreDamagedError, match=r"expected an index\.pkl that langchain-community wrote") as raised:
+    with pytest.raises(StoreDamagedError, match=r"expected an index\.pkl of langchain-community") as raised:
         read_docstore(file)
     assert str(file) in str(raised.value)
 
@@ -200,26 +200,26 @@ def dtype(code: str) -> bytes:
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        (LAUGHS, "comes to too many values"),
-        (REPEATED, "comes to too many values"),
+        (LAUGHS, "has too many values"),
+        (REPEATED, "has too many values"),
         (ITSELF, "is nested more than 100 deep"),
         (100_000 * b"]" + 99_999 * b"a", "is nested more than 100 deep"),
         (10_000 * (b"}" + text("k")) + b"N" + 10_000 * b"s", "is nested more than 100 deep"),
-        (call(name("datetime.date"), text("abcd")), "is no valid datetime.date: made of a str"),
-        (call(name("datetime.date"), EIGHT), "is no valid datetime.date"),
-        (call(name("datetime.datetime"), b"C\x0a" + 10 * b"\xff"), "is no valid datetime.datetime"),
-        (call(name("datetime.time"), EIGHT, b"N"), "is no valid datetime.time"),
-        (call(name("datetime.timezone"), call(name("datetime.date"))), "datetime.date is no duration"),
-        (call(name("datetime.timedelta"), *3 * (b"\x8a\x20" + 32 * b"\x7f",)), "is no valid datetime.timedelta"),
+        (call(name("datetime.date"), text("abcd")), "is not a valid datetime.date: made of a str"),
+        (call(name("datetime.date"), EIGHT), "is not a valid datetime.date"),
+        (call(name("datetime.datetime"), b"C\x0a" + 10 * b"\xff"), "is not a valid datetime.datetime"),
+        (call(name("datetime.time"), EIGHT, b"N"), "is not a valid datetime.time"),
+        (call(name("datetime.timezone"), call(name("datetime.date"))), "datetime.date is not a duration"),
+        (call(name("datetime.timedelta"), *3 * (b"\x8a\x20" + 32 * b"\x7f",)), "is not a valid datetime.timedelta"),
         (call(name("decimal.Decimal"), text("9" * 1000)), "is inf"),
         (call(name("decimal.Decimal"), text("x" * 10**6)), "could not convert string to float: 'xxxx"),
-        (call(name("uuid.UUID"), text("x")), "is no valid uuid.UUID"),
-        (call(name("pathlib.PosixPath"), b"N"), "is no valid pathlib.PosixPath"),
+        (call(name("uuid.UUID"), text("x")), "is not a valid uuid.UUID"),
+        (call(name("pathlib.PosixPath"), b"N"), "is not a valid pathlib.PosixPath"),
         (call(SCALAR, dtype("O"), EIGHT), "its type is 'O'"),
         (call(SCALAR, dtype("f8,f8"), EIGHT), "its type is 'f8,f8'"),
-        (call(SCALAR, dtype("U999999999"), EIGHT), "is no valid numpy._core.multiarray.scalar"),
+        (call(SCALAR, dtype("U999999999"), EIGHT), "is not a valid numpy._core.multiarray.scalar"),
         (call(SCALAR, dtype("i4"), EIGHT), "too many values to unpack"),
-        (call(SCALAR, EIGHT, EIGHT), "is no valid numpy._core.multiarray.scalar"),
+        (call(SCALAR, EIGHT, EIGHT), "is not a valid numpy._core.multiarray.scalar"),
         (dtype("f8"), "is of type numpy.dtype"),
         (name("collections.OrderedDict"), "is of type type"),
         (call(name("builtins.list"), EIGHT), "is of type builtins.list"),
@@ -229,7 +229,8 @@ def dtype(code: str) -> bytes:
 )
 def test_false_values_and_values_that_fill_the_memory_are_named(tmp_path: Path, value: bytes, message: str) -> None:
     file = write(tmp_path, with_metadata(value))
-    with pytest.raises(StoreError, match=f"the metadata 'm' of document 'x' .*{message}|repeat one another") as raised:
+    expected = f"the metadata 'm' of document 'x' .*{message}|contain each other repeatedly"
+    with pytest.raises(StoreError, match=expected) as raised:
         read_docstore(file)
     assert len(str(raised.value)) < 600
 
@@ -251,7 +252,7 @@ def test_false_lengths_take_no_memory(tmp_path: Path, bomb: bytes) -> None:
     file = write(tmp_path, whole(bomb))
     tracemalloc.start()
     try:
-        with pytest.raises(StoreDamagedError, match="is cut off or damaged"):
+        with pytest.raises(StoreDamagedError, match="is truncated or damaged"):
             read_docstore(file)
         assert tracemalloc.get_traced_memory()[1] < 2 * 1024**2
     finally:
@@ -280,7 +281,7 @@ GOOD = docstore(
 def test_a_truncated_file_is_damaged(tmp_path: Path) -> None:
     assert len(read_docstore(write(tmp_path, GOOD))[0]) == 2
     for size in range(len(GOOD)):
-        with pytest.raises(StoreDamagedError, match="is cut off or damaged"):
+        with pytest.raises(StoreDamagedError, match="is truncated or damaged"):
             read_docstore(write(tmp_path, GOOD[:size]))
 
 
@@ -298,5 +299,5 @@ def test_changed_bytes_are_an_error_or_other_data(tmp_path: Path, data: Any) -> 
 
 def test_a_key_that_takes_too_long_to_hash_is_refused(tmp_path: Path) -> None:
     doubled = b"N" + b"".join(b"q%c0h%c\x86" % (i, i) for i in range(40))  # each a tuple of the one before, twice
-    with pytest.raises(StoreError, match="repeat one another"):
+    with pytest.raises(StoreError, match="contain each other repeatedly"):
         read_docstore(write(tmp_path, b"\x80\x04}" + doubled.replace(b"0h", b"h") + b"Ns."))

@@ -13,15 +13,19 @@ from typing import Any
 
 import pytest
 
-from ragembed.langchain import RagEmbeddings, RagRetriever, RagVectorStore
+from ragembed.langchain import RagEmbeddings, RagRecordManager, RagRetriever, RagVectorStore
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "use-langchain.md"
 
 
+CODE_BLOCK = re.compile(r"^\.\. code-block:: python\n\n((?:    .*\n|\n)+)", re.MULTILINE)
+
+
 def examples(documented: type) -> list[CodeType]:
-    blocks = re.findall(r"```python\n(.*?)```", inspect.getdoc(documented) or "", re.DOTALL)
+    blocks = CODE_BLOCK.findall((inspect.getdoc(documented) or "") + "\n")
     sources = [textwrap.dedent(block) for block in blocks]
-    ours = [source for source in sources if "CacheBackedEmbeddings" not in source]  # of a package that is not installed
+    ours = [source for source in sources if "CacheBackedEmbeddings" not in source]  # that package is not installed
+    assert ours
     return [compile(source, documented.__name__, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT) for source in ours]
 
 
@@ -65,20 +69,32 @@ def test_retriever() -> None:
 
 
 SECTIONS = {
-    RagEmbeddings: "Setup, Key init args, Instantiate, Embed single text, Embed multiple texts, Async",
+    RagEmbeddings: "Parameters, Setup, Instantiate, Embed single text, Embed multiple texts, Async",
     RagVectorStore: (
-        "Setup, Key init args, Instantiate, Add Documents, Inspect Documents, Delete Documents, Search, "
+        "Parameters, Setup, Instantiate, Add Documents, Inspect Documents, Delete Documents, Search, "
         "Search with filter, Search with score, Async, Use as Retriever"
     ),
-    RagRetriever: "Setup, Key init args, Instantiate, Usage, Use within a chain",
+    RagRetriever: "Parameters, Setup, Instantiate, Usage, Use within a chain",
 }
 
 
 @pytest.mark.parametrize("documented", SECTIONS, ids=lambda documented: documented.__name__)
 def test_docstrings_have_the_sections_that_readers_of_langchain_know(documented: type) -> None:
-    found = re.findall(r"^([A-Z][\w ]+):$", inspect.getdoc(documented) or "", re.MULTILINE)
+    found = re.findall(r"^([A-Z][\w ]+)(?::|\n-+)$", inspect.getdoc(documented) or "", re.MULTILINE)
     wanted = SECTIONS[documented].split(", ")
     assert [name.lower() for name in found if name.lower() in map(str.lower, wanted)] == [*map(str.lower, wanted)]
+
+
+@pytest.mark.parametrize("documented", SECTIONS, ids=lambda documented: documented.__name__)
+def test_docstrings_list_all_parameters(documented: type) -> None:
+    found = re.findall(r"^(\w+) : ", inspect.getdoc(documented) or "", re.MULTILINE)
+    inherited = {"args", "name", "tags", "metadata"} if documented is RagRetriever else set()
+    assert found == [name for name in inspect.signature(documented).parameters if name not in inherited]
+
+
+def test_record_manager(capsys: pytest.CaptureFixture[str]) -> None:
+    run(RagRecordManager)
+    assert capsys.readouterr().out == "1\n"
 
 
 OUTLINE = [

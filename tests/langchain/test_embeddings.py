@@ -122,7 +122,7 @@ def test_fields(tmp_path: Path) -> None:
         RagEmbeddings(preset="nope")
     with pytest.raises(ValueError, match="Extra inputs"):
         RagEmbeddings(model_name="x")  # type: ignore[call-arg]
-    with pytest.raises(ValueError, match="leave out the rest"):
+    with pytest.raises(ValueError, match="cannot be combined with preset or model"):
         RagEmbeddings(path=str(tmp_path), model="x")
     assert RagEmbeddings(model="some/model").embedder.config.model == "some/model"
 

@@ -54,7 +54,7 @@ def test_texts_are_embedded_again_with_a_warning_if_vectors_lost_their_documents
     golden: Path, name: str, more: list[str]
 ) -> None:
     embedding = Angles()
-    with pytest.warns(UserWarning, match="1 vectors or documents without a partner"):
+    with pytest.warns(UserWarning, match="1 vectors without a document or documents without a vector"):
         store = RagVectorStore.from_community_faiss(golden / name, embedding)
     with store:
         assert store.ids() == [*IDS, *more]

@@ -144,7 +144,7 @@ def test_a_store_with_rag_embeddings_is_loaded_without_them(light: RagEmbeddings
 
 def test_nothing_to_load(store: RagVectorStore, tmp_path: Path) -> None:
     for folder in (tmp_path, tmp_path / "nowhere"):
-        with pytest.raises(StoreNotFoundError, match=r"no store 'index' in .* make one with save_local"):
+        with pytest.raises(StoreNotFoundError, match=r"no store 'index' in .* written with save_local"):
             RagVectorStore.load_local(folder, FAKE)
     store.save_local(tmp_path, "here")
     with pytest.raises(StoreNotFoundError, match="no store 'index'"):
@@ -252,7 +252,7 @@ def test_opening_again_keeps_index_and_budget_and_refuses_others(
         with Store.open(tmp_path / name) as opened:
             assert opened.wanted_index == wanted
         for other in ({"index": "ivf-pq"}, {"budget": Budget(min_recall=0.99)}, {"index": "flat", "budget": budget}):
-            with pytest.raises(ConfigError, match=rf"index '{wanted.kind}'.*leave index and budget out"):
+            with pytest.raises(ConfigError, match=rf"index '{wanted.kind}'.*leave out index and budget"):
                 RagVectorStore(FAKE, tmp_path / name, **other)
         with Store.open(tmp_path / name) as opened:
             assert opened.wanted_index == wanted
@@ -326,7 +326,7 @@ def test_a_store_is_rebuilt_in_a_temporary_folder_and_never_over_another(store: 
         assert list(rebuilt) == DOCUMENTS
     store.save_local(tmp_path)
     for place in (tmp_path / "index", store.path):
-        with pytest.raises(ConfigError, match=r"there is a store at .* already"):
+        with pytest.raises(ConfigError, match=r"already contains a store with documents"):
             store.rebuild(FAKE, place)
     assert list(store) == DOCUMENTS
 
@@ -419,7 +419,7 @@ def test_a_language_is_that_of_the_store_there(tmp_path: Path) -> None:
         store.add_texts(["die Häuser der Stadt"])
     with RagVectorStore(FAKE, tmp_path / "s", language="german") as again:
         assert len(again.lexical_search("Haus")) == 1
-    with pytest.raises(ConfigError, match=r"has the language 'german', and 'english' was given"):
+    with pytest.raises(ConfigError, match=r"has the language 'german', but 'english' was given"):
         RagVectorStore(FAKE, tmp_path / "s", language="english")
     with pytest.raises(ConfigError, match="unknown language 'klingon'"):
         RagVectorStore(FAKE, tmp_path / "t", language="klingon")

@@ -73,14 +73,14 @@ def test_what_is_no_retriever_is_refused(store: RagVectorStore) -> None:
         with pytest.raises(ValueError, match=f"search_type is {unknown!r}: expected one of similarity"):
             store.as_retriever(search_type=unknown)
     for name in ("k", "score_threshold", "filter", "fetch_k"):
-        with pytest.raises(TypeError, match=f"unexpected keyword argument '{name}': settings of the search go into"):
+        with pytest.raises(TypeError, match=f"unexpected keyword argument '{name}': pass settings of the search as"):
             store.as_retriever(**{name: 3})
 
 
 @pytest.mark.parametrize("threshold", [None, "0.5", True, float("nan"), -0.1, 1.1])
 def test_what_is_no_threshold_is_refused(store: RagVectorStore, threshold: Any) -> None:
     given = {} if threshold is None else {"score_threshold": threshold}
-    with pytest.raises(ValueError, match=r"score_threshold is .*: expected a relevance from 0 to 1"):
+    with pytest.raises(ValueError, match=r"score_threshold is .*: expected a number from 0 to 1"):
         store.as_retriever(search_type="similarity_score_threshold", search_kwargs=given)
 
 

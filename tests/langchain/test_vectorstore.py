@@ -116,11 +116,11 @@ def test_nothing_to_add(store: RagVectorStore) -> None:
 
 def test_one_str_is_not_taken_apart(store: RagVectorStore) -> None:
     store.add_texts(["a", "b"], ids=["a", "b"])
-    with pytest.raises(ConfigError, match="texts is one str"):
+    with pytest.raises(ConfigError, match="texts is a str"):
         store.add_texts("ab")
-    with pytest.raises(ConfigError, match="ids is one str"):
+    with pytest.raises(ConfigError, match="ids is a str"):
         store.delete("ab")  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="ids is one str"):
+    with pytest.raises(ConfigError, match="ids is a str"):
         store.get_by_ids("ab")
     assert len(store) == 2
 
@@ -421,7 +421,7 @@ def test_making_a_store_fits_and_reopening_needs_no_embedding(saved_embeddings: 
         assert again.embeddings.fingerprint == embeddings.fingerprint
         again.add_texts(["bread needs flour"])
         assert texts(again.similarity_search("how to bake", k=1)) == ["bread needs flour"]
-    with pytest.raises(NotFittedError, match="leave the embedding out"):
+    with pytest.raises(NotFittedError, match="leave out the embedding"):
         RagVectorStore.from_texts(["more"], RagEmbeddings(), path=tmp_path)
 
 

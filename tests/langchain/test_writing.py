@@ -215,8 +215,8 @@ def test_every_argument_may_be_a_generator(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("vector", "message"),
     [
-        ([1.0, math.nan], "gave nan as value 1 of vector 1"),
-        ([-math.inf, 0.0], "gave -inf as value 0 of vector 1"),
+        ([1.0, math.nan], "returned nan as value 1 of vector 1"),
+        ([-math.inf, 0.0], "returned -inf as value 0 of vector 1"),
         ([1.0], "vectors of 1 and 2 values"),
         ([], "vectors of 0 and 2 values"),
     ],

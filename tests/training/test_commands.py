@@ -48,7 +48,7 @@ def test_json_is_the_report(train, out):
 
 
 def test_recipe_is_printed(train):
-    assert "note: recipe bert-base" in train("--ica", "none").stderr
+    assert "note: using the recipe bert-base" in train("--ica", "none").stderr
     assert train("-q", exit_code=2).stderr.startswith("Error: ")
 
 
@@ -77,7 +77,7 @@ def test_defsent(train, out):
 
 
 def test_errors_are_one_line(train, cli, tmp_path):
-    assert "as in cls,amp" in train("--combination", "max,amp", exit_code=2).stderr
+    assert "such as cls,amp" in train("--combination", "max,amp", exit_code=2).stderr
     assert "max_tokens is 99: expected at most 34" in train("--max-tokens", 99, exit_code=2).stderr
     wrong = tmp_path / "wrong.tsv"
     wrong.write_text("okapi\t\n")
@@ -110,7 +110,7 @@ def test_reverse_dictionary(train, cli, out):
     measured = json.loads(cli("reverse-dictionary", out, "--evaluate", out / "held-out.jsonl", "--json").stdout)
     assert {name: measured[name] for name in report} == pytest.approx(report)
     assert cli("reverse-dictionary", out, "--evaluate", out / "held-out.jsonl").stdout.startswith("top-1 ")
-    assert "give a description, or --evaluate" in cli("reverse-dictionary", out, exit_code=2).stderr
+    assert "give either TEXT or --evaluate" in cli("reverse-dictionary", out, exit_code=2).stderr
 
 
 def test_untrained_model_is_an_error(cli, bert):
