@@ -61,7 +61,9 @@ def insert_chunks(connection: sqlite3.Connection, records: Sequence[ChunkRecord]
                 f"the id {record.id!r} contains U+0000 or a lone surrogate: use an id without these characters"
             )
         if key not in rows:
-            raise StoreError(f"the chunk {record.id!r} was committed before its text was staged: stage the texts of all chunks first")
+            raise StoreError(
+                f"the chunk {record.id!r} was committed before its text was staged: stage the texts of all chunks first"
+            )
         if record.source is not None and record.source not in sources:
             sources[record.source] = _source_id(connection, record)
     connection.executemany(
@@ -93,7 +95,9 @@ def _values(record: ChunkRecord, row: int, sources: Mapping[str, int]) -> tuple[
 def _source_id(connection: sqlite3.Connection, record: ChunkRecord) -> int:
     found = connection.execute("SELECT id FROM sources WHERE path = ?", (record.source,)).fetchone()
     if found is None:
-        raise StoreError(f"the chunk {record.id!r} names the file {record.source!r}, which is not in the store: add the file first")
+        raise StoreError(
+            f"the chunk {record.id!r} names the file {record.source!r}, which is not in the store: add the file first"
+        )
     return int(found[0])
 
 

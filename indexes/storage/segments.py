@@ -258,7 +258,10 @@ class Segment:
             require_committed(self.raw_file, self.files.raw_sha256)
             numbers, rest = divmod(self.raw_file.stat().st_size, RAW_TYPE.itemsize)
             if self.files.rows < 1 or rest or numbers % self.files.rows or not numbers:
-                raise StoreDamagedError(f"{self.raw_file} has the wrong size: expected {self.files.rows:,} vectors; run 'ragembed verify --repair'")
+                raise StoreDamagedError(
+                    f"{self.raw_file} has the wrong size: expected {self.files.rows:,} vectors; run "
+                    "'ragembed verify --repair'"
+                )
             shape = (self.files.rows, numbers // self.files.rows)
             self._raw = np.memmap(self.raw_file, dtype=RAW_TYPE, mode="r", shape=shape)
         return self._raw

@@ -324,7 +324,7 @@ def test_foreign_database_is_refused(tmp_path):
         Store.open(tmp_path)
     (tmp_path / "store.db").unlink()
     sqlite3.connect(tmp_path / "store.db").executescript("CREATE TABLE meta (key, value)")
-    with pytest.raises(StoreDamagedError, match="not the database of a ragembed store"):
+    with pytest.raises(StoreDamagedError, match="not a ragembed database"):
         Store.open(tmp_path)
 
 
