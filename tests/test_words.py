@@ -20,7 +20,7 @@ ERRORS = {name for name, value in vars(errors).items() if isinstance(value, type
 USAGE_ERRORS = {"UsageError", "BadParameter"}
 PHRASES = re.compile(
     r"\b(anew|in the place of|of which|is told|are told|what is to be|of no use|that there is not|there is not any|"
-    r"but for|ask a store|of another kind|as far as to)\b",
+    r"ask a store|of another kind|as far as to)\b",
     re.IGNORECASE,
 )
 

@@ -37,7 +37,7 @@ def command(model: Path, text: str | None, k: int, evaluate: Path | None, device
     with its probability. Give either TEXT or --evaluate.
     """  # noqa: D301  click reads the backspace character as "do not wrap"
     if (text is None) == (evaluate is None):
-        raise click.UsageError("give either TEXT or --evaluate DICTIONARY")
+        raise click.UsageError("nothing to look up: give either TEXT or --evaluate DICTIONARY")
     from ragembed.training import ReverseDictionary
 
     reverse = ReverseDictionary(model, device)

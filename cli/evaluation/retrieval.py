@@ -210,9 +210,9 @@ class _RetrievalOptions:
         if self.qrels is None and not self.paths:
             raise click.UsageError("no judgements: give a BEIR folder, a file of judged queries, or --qrels")
         if self.split is not None and not all(place.is_dir() for place in self.places):
-            raise ConfigError(f"--split {self.split} applies only to BEIR folders")
+            raise ConfigError(f"--split {self.split} applies only to BEIR folders: leave it out")
         if self.corpus is not None and any(place.is_dir() for place in self.places):
-            raise ConfigError("--corpus does not apply to a BEIR folder, which has its own documents")
+            raise ConfigError("--corpus does not apply to a BEIR folder, which has its own documents: leave it out")
 
     @property
     def places(self) -> tuple[Path, ...]:
@@ -245,7 +245,7 @@ def _systems(options: _RetrievalOptions, base: Sequence[NamedConfig]) -> list[Sy
         taken = {"--compare": options.compared, "--store": options.store, "--mode": options.mode}
         for name, value in taken.items():
             if value:
-                raise ConfigError(f"{name} does not apply with --run, which searches nothing")
+                raise ConfigError(f"{name} does not apply with --run, which searches nothing: leave it out")
         return runs(options.run_files)
     store = options.searched_store()
     if options.compared:
@@ -275,7 +275,7 @@ def _check_options_apply(options: _RetrievalOptions, systems: Sequence[System], 
     if options.fusion_options and not any(system.search and system.search.mode == "hybrid" for system in systems):
         raise ConfigError("--alpha, --fusion and --feedback apply only to hybrid search: add --mode hybrid")
     if options.plot_file is not None and (options.compared or not embedded):
-        raise ConfigError("--plot applies only to a table of embedding settings")
+        raise ConfigError("--plot applies only to a table of embedding settings: leave it out")
 
 
 def _read(place: Path, options: _RetrievalOptions, systems: Sequence[System]) -> Judged:

@@ -146,7 +146,7 @@ def _named(spec: str, name: str, base: NamedConfig, search: SearchSettings, stor
 
 def _file(path: Path) -> Path:
     if not path.is_file():
-        raise ConfigError(f"the configuration file {path} does not exist")
+        raise ConfigError(f"the configuration file {path} does not exist: check the path")
     return path
 
 
@@ -247,7 +247,7 @@ def read_alone(path: Path, split: str) -> Judged:
         return Judged(_name(path), path, read_qrels(path))
     queries = read_beir_queries(path, split)
     if not queries.relevance:
-        raise ConfigError(f"no query of {path} has a relevant document")
+        raise ConfigError(f"no query of {path} has a relevant document: expected at least one judgement above 0")
     return Judged(_name(path), beir_qrels(path, split), queries)
 
 

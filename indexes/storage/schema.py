@@ -231,9 +231,7 @@ def _checked(path: Path, mode: str) -> sqlite3.Connection:
     connection = _open(path, mode)
     try:
         if connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
-            raise StoreDamagedError(
-                f"{path} is not a ragembed database: expected its application id"
-            )
+            raise StoreDamagedError(f"{path} is not a ragembed database: expected its application id")
         version = connection.execute("PRAGMA user_version").fetchone()[0]
         if version != FORMAT_VERSION:
             raise IncompatibleStoreError(

@@ -206,7 +206,10 @@ def read_beir(folder: Path, limit: int | None = None, split: str = "test") -> Re
         known = {query: _among(documents, gains) for query, gains in relevance.items()}
         relevance = {query: gains for query, gains in known.items() if max(gains.values(), default=0) > 0}
     if not relevance:
-        raise ConfigError(f"no query of {folder} has a relevant document among the {len(documents):,} documents read")
+        raise ConfigError(
+            f"no query of {folder} has a relevant document among the {len(documents):,} documents read: "
+            "read more documents"
+        )
     queries = {query: judged.queries[query] for query in relevance}
     unanswered = judged.unanswered + len(judged.relevance) - len(relevance)
     return RetrievalCollection(folder.name, documents, queries, relevance, titles, unanswered)

@@ -221,5 +221,8 @@ def _string(value: object, name: str) -> str:
 
 def _answered(path: Path, judged: JudgedQueries) -> JudgedQueries:
     if not judged.relevance:
-        raise ConfigError(f"{path} has no relevant document for any of its {judged.unanswered:,} queries")
+        raise ConfigError(
+            f"{path} has no relevant document for any of its {judged.unanswered:,} queries: "
+            "expected at least one judgement above 0"
+        )
     return judged
