@@ -360,7 +360,7 @@ class WritingCommand(click.Command):
 
 def _finite(ctx: click.Context, param: click.Parameter, value: float) -> float:  # noqa: ARG001  click's signature
     if not math.isfinite(value):
-        raise click.BadParameter(f"{value} is not a number of seconds: expected a finite number, 0 or more")
+        raise click.BadParameter(f"{value} is not a number of seconds: expected a finite number")
     return value
 
 

@@ -162,7 +162,7 @@ def hash_difference(found: str, expected: str) -> str | None:
     """Return a message if the sha256 of a file is not the one ``expected``, else None."""
     if found == expected:
         return None
-    return f"is not the file that was committed (sha256 {found[:12]}…, expected {expected[:12]}…)"
+    return f"does not match its committed hash (sha256 {found[:12]}…, expected {expected[:12]}…)"
 
 
 def temporary_name(final: Path) -> Path:

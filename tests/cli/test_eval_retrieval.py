@@ -371,7 +371,7 @@ def test_a_search_is_compared_with_a_run(found, beir, good):
         ),
         (["small", "questions.jsonl"], "questions.jsonl has no documents, but other paths do"),
         (["questions.jsonl", "--preset", "re"], "--preset does not apply"),
-        (["questions.jsonl"], "there is no store at "),
+        (["questions.jsonl"], "no store at "),
         (["qrels.txt"], "qrels.txt has judgements but no queries: to search a store"),
         (["c.toml"], "c.toml, line 1: 3 fields: expected 4 of TREC qrels"),
         (["small/queries.jsonl"], "queries.jsonl, line 1: 'relevant' is None: expected a list of ids"),

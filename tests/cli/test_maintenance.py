@@ -79,7 +79,7 @@ def test_verify_for_programs(store, cli):
 def test_verify_names_the_damaged_file_and_the_remedy(store, cli):
     name = flip(next(store.glob("segments/*/index.faiss"))).relative_to(store).as_posix()
     result = cli("verify", exit_code=2)
-    assert result.stdout.startswith(f"{name}: it is not the file that was committed (sha256 ")
+    assert result.stdout.startswith(f"{name}: the file does not match its committed hash (sha256 ")
     assert result.stdout.count("\n") == 1
     [line] = result.stderr.strip().split("\n")[-1:]
     assert line.startswith("1 problem in ")
@@ -97,7 +97,7 @@ def test_verify_repairs(store, cli):
     assert "ragembed verify --repair" in refused.stderr
     result = cli("verify", "--repair")
     first, second = result.stdout.splitlines()
-    assert first.startswith(f"rebuilt {name}: it is not the file that was committed")
+    assert first.startswith(f"rebuilt {name}: the file does not match its committed hash")
     assert second.endswith("no damage found")
     assert as_json(cli("query", "the lock of the store", "--mode", "dense", "--json")) == before
     flip(next(store.glob("segments/*/raw.f16")))
@@ -128,7 +128,9 @@ def test_verify_takes_altered_rows_where_it_is_told_to(store, cli):
     database.write_bytes(database.read_bytes().replace(b"docs/xno text", b"docs/xno taxt"))
     left = cli("verify", "--repair", exit_code=2)
     assert "ragembed verify --repair --trust-database" in left.stderr
-    assert cli("verify", "--repair", "--trust-database").stdout.startswith("rebuilt store.db: the rows of skipped are")
+    assert cli("verify", "--repair", "--trust-database").stdout.startswith(
+        "rebuilt store.db: the rows of skipped do not match"
+    )
     cli("verify")
     alone = cli("verify", "--trust-database", exit_code=2)
     assert "--repair" in alone.stderr

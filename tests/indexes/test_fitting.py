@@ -338,7 +338,7 @@ def test_least_number_of_vectors(steps, least):
 
 def test_refit_of_vectors_from_another_program_raises(tmp_path):
     Store.create(tmp_path / "s", KnownEncoder()).close()
-    with pytest.raises(StoreError, match="its vectors were not made by ragembed"):
+    with pytest.raises(StoreError, match="no embedder was given: open the store with the embedder"):
         refit_store(tmp_path / "s", ("center",))
 
 

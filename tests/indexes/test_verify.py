@@ -596,7 +596,7 @@ def test_damaged_raw_vectors_are_refused(known):
         damage(file)
     with Store.open(known, KnownEncoder()) as store:
         assert store.search("text", 3, "dense")
-        with pytest.raises(StoreDamagedError, match=r"raw\.f16 is not the file that was committed.*verify --repair"):
+        with pytest.raises(StoreDamagedError, match=r"raw\.f16 does not match its committed hash.*verify --repair"):
             store.vectors(["id1"])
         with pytest.raises(StoreDamagedError, match=r"raw\.f16"):
             store.optimize()
@@ -608,7 +608,7 @@ def test_damaged_embedder_is_refused_before_it_is_read(tiny, name, monkeypatch):
     damage(only(tiny, f"embedders/*/{name}"))
     monkeypatch.setattr(safetensors.numpy, "load", lambda data: pytest.fail("read"))
     monkeypatch.setattr(Embedder, "load", lambda *args, **kwargs: pytest.fail("loaded"))
-    with Store.open(tiny) as store, pytest.raises(StoreDamagedError, match=rf"{name} is not the file.*verify --repair"):
+    with Store.open(tiny) as store, pytest.raises(StoreDamagedError, match=rf"{name} does not match.*verify --repair"):
         store.search("heat")
     assert found_parts(verify_store(tiny)) == {(Part.EMBEDDER, name_of(only(tiny, f"embedders/*/{name}"), tiny))}
 

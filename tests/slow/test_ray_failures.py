@@ -114,7 +114,7 @@ def test_actors_open_the_segments_that_a_writer_makes_and_drop_the_rest(searches
 def test_an_error_in_an_actor_arrives_as_itself(searches):
     kind, message = searches["a_damaged_segment"]
     assert kind == "StoreDamagedError"
-    assert "index.faiss is not the file that was committed" in message
+    assert "index.faiss does not match its committed hash" in message
 
 
 def test_killed_actors_and_lost_nodes_cost_no_answer(searches):
