@@ -597,7 +597,7 @@ def test_hostile_bytes_are_a_clear_error_and_execute_nothing(
     use(saved.parent)
     [file] = saved.glob(pattern)
     file.write_bytes(data)
-    with pytest.raises(StoreError, match=r"store\.db|database|is not the file that was committed"):
+    with pytest.raises(StoreError, match=r"store\.db|database|does not match its committed hash"):
         use(saved.parent)
     assert list(in_folder.iterdir()) == []
 
