@@ -144,7 +144,7 @@ class Store:
         shards
             Number of shards to divide the index into, 1 or more; see the page "Use shards".
         language
-            Language of the texts. It selects the stemmer for lexical search. The page "Search a store" lists the languages.
+            Language of the texts, which selects the stemmer for lexical search; see the page "Search a store".
         locked
             Whether the caller already holds the writer lock of the folder.
 

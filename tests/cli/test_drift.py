@@ -84,4 +84,4 @@ def test_two_reports_at_once_are_refused(indexed, cli):
 
 
 def test_without_a_store_it_is_an_error(in_folder, cli):
-    assert "there is no store" in cli("status", "--drift", exit_code=2).output
+    assert "no store at" in cli("status", "--drift", exit_code=2).output

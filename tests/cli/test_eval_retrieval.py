@@ -359,7 +359,7 @@ def test_a_search_is_compared_with_a_run(found, beir, good):
         (["small", "--compare", "dense", "hybrid", "--plot", "x.png"], "--plot is of use for a table of embeddings"),
         (["small", "questions.jsonl"], "questions.jsonl comes without documents, others with some"),
         (["questions.jsonl", "--preset", "re"], "--preset is of no use here"),
-        (["questions.jsonl"], "there is no store at "),
+        (["questions.jsonl"], "no store at "),
         (["qrels.txt"], "qrels.txt has judgements alone: a store is asked questions"),
         (["c.toml"], "c.toml, line 1: 3 fields: expected 4 of TREC qrels"),
         (["small/queries.jsonl"], "queries.jsonl, line 1: 'relevant' is None: expected a list of ids"),

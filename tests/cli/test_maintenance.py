@@ -128,7 +128,9 @@ def test_verify_takes_altered_rows_where_it_is_told_to(store, cli):
     database.write_bytes(database.read_bytes().replace(b"docs/xno text", b"docs/xno taxt"))
     left = cli("verify", "--repair", exit_code=2)
     assert "ragembed verify --repair --trust-database" in left.stderr
-    assert cli("verify", "--repair", "--trust-database").stdout.startswith("rebuilt store.db: the rows of skipped are")
+    assert cli("verify", "--repair", "--trust-database").stdout.startswith(
+        "rebuilt store.db: the rows of skipped do not match"
+    )
     cli("verify")
     alone = cli("verify", "--trust-database", exit_code=2)
     assert "--repair" in alone.stderr

@@ -107,7 +107,7 @@ class TestLinks:
         (docs.parent / ".ragembed" / "work").symlink_to(project)
         with pytest.raises(ConfigError, match="work cannot be the work folder: it is a symbolic link"):
             index(docs)
-        with pytest.raises(StoreError, match=r"'work', which is not part of a ragembed store|there is a store"):
+        with pytest.raises(StoreError, match=r"'work', which is not part of a ragembed store|already holds a store"):
             Store.create(docs.parent / ".ragembed", KnownEncoder())
         assert tree(project) == before
 

@@ -201,7 +201,7 @@ def test_store_can_be_moved_with_its_model_and_documents(beside, tmp_path):
 def test_moved_store_uses_the_model_variable(beside, tmp_path, monkeypatch):
     before = best(beside / ".ragembed")
     away = (beside / "model").rename(tmp_path / "the model")
-    with pytest.raises(ModelError, match=r"project/model of the store .* is not there.*RAGEMBED_MODEL=PATH"):
+    with pytest.raises(ModelError, match=r"project/model of the store .* does not exist.*set RAGEMBED_MODEL"):
         best(beside / ".ragembed")
     with Store.open(beside / ".ragembed") as store:
         assert store.search("zebra", 1, "lexical")[0].source == "docs/zebra.txt"

@@ -138,7 +138,7 @@ def test_a_store_with_rag_embeddings_is_loaded_without_them(light: RagEmbeddings
         assert loaded.embeddings.fingerprint == light.fingerprint
     with RagVectorStore.from_texts(["a"], FAKE) as fake:
         fake.save_local(tmp_path, "fake")
-    with pytest.raises(IncompatibleStoreError, match="none was given"):
+    with pytest.raises(IncompatibleStoreError, match="no embedder was given"):
         RagVectorStore.load_local(tmp_path, index_name="fake")
 
 

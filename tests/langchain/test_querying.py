@@ -421,7 +421,7 @@ def test_the_limits_of_mmr(store: RagVectorStore) -> None:
     assert ids(store.max_marginal_relevance_search("lock", 99, 1, 1.0)) == ids(nearest)
     assert len(store.max_marginal_relevance_search("lock", 99, 10**6, 0.2)) == 5
     for wrong in (-0.1, 1.1, math.nan):
-        with pytest.raises(ConfigError, match=r"expected 0 .* to 1"):
+        with pytest.raises(ConfigError, match=r"expected a number from 0 .* to 1"):
             store.max_marginal_relevance_search("lock", lambda_mult=wrong)
 
 

@@ -318,7 +318,7 @@ def test_reopening_with_another_embedding(tmp_path: Path) -> None:
         store.add_texts(["foo"])
     with pytest.raises(IncompatibleStoreError, match=r"DeterministicFakeEmbedding.*Given\(other\)"):
         RagVectorStore(Given([[1.0] * 6], "other"), tmp_path)
-    with pytest.raises(IncompatibleStoreError, match=r"DeterministicFakeEmbedding.*none was given"):
+    with pytest.raises(IncompatibleStoreError, match=r"DeterministicFakeEmbedding.*no embedder was given"):
         RagVectorStore(path=tmp_path)
 
 
