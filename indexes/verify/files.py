@@ -151,9 +151,9 @@ def file_difference(file: Path, expected: str) -> str | None:
     try:
         found = read_sha256(file)
     except FileNotFoundError:
-        return "the file is missing"
+        return "it is missing"
     difference = hash_difference(found, expected)
-    return None if difference is None else f"the file {difference}"
+    return None if difference is None else f"it {difference}"
 
 
 def check_postings(store: Path, connection: sqlite3.Connection) -> Iterator[Problem]:

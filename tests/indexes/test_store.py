@@ -277,7 +277,7 @@ def test_another_dimension_is_refused(plane, make_record):
 def test_another_embedder_is_refused_with_both_names(plane, make_encoder):
     with pytest.raises(IncompatibleStoreError, match=r"made by known \(\w{12}\), but other \(\w{12}\) was given"):
         Store.open(plane.path, make_encoder(PLANE, name="other")).search("up")
-    with pytest.raises(IncompatibleStoreError, match=r"made by known \(\w{12}\), and none was given"):
+    with pytest.raises(IncompatibleStoreError, match=r"made by known \(\w{12}\), but no embedder was given"):
         Store.open(plane.path).search("up")
     assert ids(Store.open(plane.path).search("west", 1, "lexical")) == ["w"]
 

@@ -382,7 +382,7 @@ def test_missing_folders_are_reported(known):
     shutil.rmtree(known / "embedders")
     report = verify_store(known, KnownEncoder())
     assert len(report.problems) == 7
-    assert {problem.message for problem in report.problems} == {"the file is missing"}
+    assert {problem.message for problem in report.problems} == {"it is missing"}
 
 
 def test_verify_empty_store_without_folders(tmp_path):
