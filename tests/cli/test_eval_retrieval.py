@@ -107,7 +107,7 @@ def nothing_is_encoded(monkeypatch):
 
 
 @pytest.mark.usefixtures("nothing_is_encoded")
-def test_a_run_is_scored_as_by_trec_eval(found, qrels, bad):
+def test_run_scores_equal_trec_eval(found, qrels, bad):
     told = found("--qrels", qrels, "--run", bad)
     run = {q: {d: float(10 - rank) for rank, d in enumerate(ranking)} for q, ranking in BAD.items()}
     asked = {"ndcg_cut.10", "recall.100", "recip_rank", "map"}
@@ -119,7 +119,7 @@ def test_a_run_is_scored_as_by_trec_eval(found, qrels, bad):
 
 
 @pytest.mark.usefixtures("nothing_is_encoded")
-def test_several_runs_make_a_table_with_differences_to_the_first(retrieval, beir, good, bad):
+def test_several_runs_as_table_with_differences(retrieval, beir, good, bad):
     text = retrieval(beir, "--run", good, "--run", bad).stdout.splitlines()
     assert text[0] == "small, 4 queries"
     assert text[2].split() == MEASURES
@@ -137,12 +137,12 @@ def test_several_runs_make_a_table_with_differences_to_the_first(retrieval, beir
     assert [json.loads(line)["name"] for line in lines] == ["good.run", "bad.run"]
 
 
-def test_measures_are_chosen(found, qrels, bad):
+def test_measures_option(found, qrels, bad):
     told = found("--qrels", qrels, "--run", bad, "--measures", "p@1,success@2")
     assert {name: value for name, value in told.items() if "@" in name} == {"p@1": 0.0, "success@2": 75.0}
 
 
-def test_queries_that_a_run_lacks_count_as_0_and_are_told(retrieval, qrels, in_folder):
+def test_missing_queries_of_a_run_count_as_0_with_a_note(retrieval, qrels, in_folder):
     run = write_run(in_folder / "part.run", {"q1": ["d1"], "q9": ["d1"]})
     result = retrieval("--qrels", qrels, "--run", run, "--json")
     assert json.loads(result.stdout)["mrr@10"] == 25.0
@@ -150,14 +150,14 @@ def test_queries_that_a_run_lacks_count_as_0_and_are_told(retrieval, qrels, in_f
     assert retrieval("--qrels", qrels, "--run", run, "--quiet").stderr == ""
 
 
-def test_queries_without_a_relevant_document_are_told(retrieval, in_folder, good):
+def test_queries_without_relevant_document_print_a_note(retrieval, in_folder, good):
     (in_folder / "some.txt").write_text("q1 0 d1 1\nq2 0 d9 0\nq3 0 d9 0\n")
     result = retrieval("--qrels", "some.txt", "--run", good)
     assert result.stderr == "note: some: skipped 2 judged queries without a relevant document\n"
     assert result.stdout.startswith("some, 1 queries\n")
 
 
-def test_unknown_documents_in_a_run_are_listed_where_the_documents_are_known(retrieval, beir, qrels, in_folder):
+def test_unknown_documents_in_a_run_are_listed(retrieval, beir, qrels, in_folder):
     run = write_run(in_folder / "odd.run", {"q1": ["d1", "x1"], "q2": ["x2", "d3", "x1"]})
     told = retrieval(beir, "--run", run, exit_code=2)
     assert "odd.run: 2 of 4 document ids are not in the documents of small: 'x1', 'x2'" in told.stderr
@@ -182,7 +182,7 @@ def test_unknown_documents_in_judgements_are_listed(retrieval, beir):
 
 
 @pytest.mark.parametrize("mode", ["lexical", "hybrid"])
-def test_a_collection_is_searched_by_the_products_search(found, beir, tiny_model, mode):
+def test_collection_is_searched_like_a_store(found, beir, tiny_model, mode):
     model = [] if mode == "lexical" else ["--model", tiny_model, "--alpha", "0", "--feedback", 0]
     told = found(beir, "--mode", mode, *model)
     assert (told["mode"], told["queries"], told["mrr@10"]) == (mode, 4, 100.0)
@@ -191,7 +191,7 @@ def test_a_collection_is_searched_by_the_products_search(found, beir, tiny_model
         assert (told["name"], told["config"]["model"]) == ("minilm, hybrid", str(tiny_model))
 
 
-def test_dense_is_the_default_of_a_collection(found, beir, tiny_model):
+def test_dense_search_is_the_default_for_a_collection(found, beir, tiny_model):
     told = found(beir, "--model", tiny_model)
     assert (told["mode"], told["name"], told["recall@100"]) == ("dense", "minilm", 100.0)
     assert list(told)[3:] == ["name", *MEASURES, "queries", "mode", "config"]
@@ -201,7 +201,7 @@ def test_another_split(found, beir):
     assert found(beir, "--split", "dev", "--mode", "lexical")["queries"] == 1
 
 
-def test_what_was_found_is_written_as_a_run(retrieval, found, beir, in_folder, tiny_model):
+def test_run_out(retrieval, found, beir, in_folder, tiny_model):
     options = {"lexical": [], "hybrid": ["--model", tiny_model], "dense": ["--model", tiny_model]}
     for mode, more in options.items():
         searched = found(beir, "--mode", mode, *more, "--run-out", f"{mode}.run")
@@ -224,7 +224,7 @@ def test_judged_queries_beside_a_corpus(found, beir):
 # The user's own store
 
 
-def test_judged_queries_about_the_files_of_the_nearest_store(found, queries):
+def test_judged_queries_search_the_nearest_store(found, queries):
     told = found(queries)
     assert (told["collection"], told["name"], told["queries"]) == ("questions", ".ragembed", 2)
     assert (told["mode"], told["fusion"]["alpha"]) == ("hybrid", 0.6)
@@ -242,7 +242,7 @@ def test_judged_chunks(retrieval, found, indexed, cli, in_folder):
     assert "'docs/gone.md'" in told.stderr
 
 
-def test_a_run_of_files_with_blanks_is_json_lines(found, queries, in_folder, cli):
+def test_run_of_file_names_with_spaces_is_json_lines(found, queries, in_folder, cli):
     (in_folder / "docs" / "locks.md").rename(in_folder / "docs" / "my locks.md")
     cli("index")
     queries.write_text(queries.read_text().replace("locks.md", "my locks.md"))
@@ -250,7 +250,7 @@ def test_a_run_of_files_with_blanks_is_json_lines(found, queries, in_folder, cli
     assert found(queries, "--run", "out.jsonl")["map"] == told["map"]
 
 
-def test_two_stores_are_compared(found, queries, cli, docs, tiny_model):
+def test_compare_stores(found, queries, cli, docs, tiny_model):
     cli("index", docs, "--store", "other", "--model", tiny_model, "--postprocess", "none")
     told = found(queries, "--compare", ".ragembed", "other", "--mode", "lexical")
     assert [told[side]["store"] for side in "ab"] == [".ragembed", "other"]
@@ -261,7 +261,7 @@ def test_two_stores_are_compared(found, queries, cli, docs, tiny_model):
 
 
 @pytest.mark.usefixtures("nothing_is_encoded")
-def test_two_runs_are_compared(retrieval, found, beir, good, bad):
+def test_compare_runs(retrieval, found, beir, good, bad):
     told = found(beir, "--compare", bad, good)
     assert (told["collection"], told["queries"]) == ("small", 4)
     assert [told[side]["name"] for side in "ab"] == [str(bad), str(good)]
@@ -279,7 +279,7 @@ def test_two_runs_are_compared(retrieval, found, beir, good, bad):
     assert float(rows[2]["p_value"]) == 2 / 16
 
 
-def test_a_significant_difference_is_told_with_its_winner(retrieval, in_folder):
+def test_significant_difference_names_the_better_system(retrieval, in_folder):
     names = [f"q{i}" for i in range(10)]
     (in_folder / "qrels.txt").write_text("".join(f"{name} 0 d1 1\n" for name in names))
     good = write_run(in_folder / "good.run", {name: ["d1"] for name in names})
@@ -293,7 +293,7 @@ def test_a_significant_difference_is_told_with_its_winner(retrieval, in_folder):
     assert text[-1] == "B is significantly better in mrr (p < 0.05)"
 
 
-def test_modes_settings_and_presets_are_compared(found, beir, tiny_model):
+def test_compare_modes_settings_and_presets(found, beir, tiny_model):
     options = [beir, "--model", tiny_model]
     told = found(*options, "--compare", "lexical", "hybrid:alpha=0,feedback=0,fusion=minmax")
     assert "config" not in told["a"]
@@ -304,7 +304,7 @@ def test_modes_settings_and_presets_are_compared(found, beir, tiny_model):
     assert all(each["p_value"] == 1.0 for each in told["differences"].values())
 
 
-def test_two_configuration_files_are_compared(found, beir, in_folder, tiny_model):
+def test_compare_configuration_files(found, beir, in_folder, tiny_model):
     for name, weighting in (("one", "idf"), ("two", "uniform")):
         (in_folder / f"{name}.toml").write_text(f'model = "{tiny_model}"\nweighting = "{weighting}"\n')
     told = found(beir, "--compare", "one.toml", "two.toml", "--mode", "hybrid")
@@ -312,7 +312,7 @@ def test_two_configuration_files_are_compared(found, beir, in_folder, tiny_model
     assert [told[side]["mode"] for side in "ab"] == ["hybrid", "hybrid"]
 
 
-def test_a_search_is_compared_with_a_run(found, beir, good):
+def test_compare_search_with_run(found, beir, good):
     told = found(beir, "--compare", good, "lexical")
     assert (told["a"]["run"], told["b"]["mode"]) == (str(good), "lexical")
     assert told["a"]["map"] == 100.0
@@ -382,9 +382,7 @@ def test_a_search_is_compared_with_a_run(found, beir, good):
         ),
     ],
 )
-def test_what_makes_no_sense_is_refused_before_anything_is_encoded(
-    args, message, retrieval, beir, qrels, good, in_folder
-):
+def test_invalid_combinations_are_errors_before_encoding(args, message, retrieval, beir, qrels, good, in_folder):
     (in_folder / "c.toml").write_text('weighting = "idf"\n')
     (in_folder / "questions.jsonl").write_text(json_lines([{"question": "a?", "relevant": ["d1"]}]))
     write_run(in_folder / "other.run", {"x": ["d1"]})

@@ -34,14 +34,14 @@ def test_query_reads_one_snapshot_from_one_connection(cli, indexed, counts, opti
     assert counts == {"connections": 1, "snapshots": 1}
 
 
-def test_index_of_an_unchanged_store_makes_a_reading_and_a_writing_connection(cli, indexed, tiny_model, counts):
+def test_index_of_unchanged_store_opens_two_connections(cli, indexed, tiny_model, counts):
     cli("index", indexed, "--json")
     assert counts["connections"] == 2
     cli("index", "--model", tiny_model, "--index", "flat", "--dry-run", "--json")
     assert counts["connections"] == 3
 
 
-def test_reads_within_read_are_of_one_generation(tmp_path, encoder):
+def test_reads_inside_read_see_one_generation(tmp_path, encoder):
     with Store.create(tmp_path / "store", encoder) as opened:
         opened.add(["one"])
 

@@ -51,7 +51,7 @@ def write(tmp_path):
 
 
 @given(run=RUNS, qrels=QRELS)
-def test_what_is_measured_of_files_is_trec_evals(tmp_path_factory, run, qrels):
+def test_scores_of_files_equal_trec_eval(tmp_path_factory, run, qrels):
     folder = tmp_path_factory.mktemp("run")
     (folder / "run").write_text(trec_lines(run), encoding="utf-8")
     judged = "".join(f"{q} 0 {d} {gain}\n" for q, gains in qrels.items() for d, gain in gains.items())
@@ -67,7 +67,7 @@ def test_what_is_measured_of_files_is_trec_evals(tmp_path_factory, run, qrels):
             assert value == pytest.approx(expected[query][theirs] if query in run else 0.0, abs=1e-6), name
 
 
-def test_ties_come_by_descending_id_and_ranks_count_nothing(write):
+def test_ties_are_ordered_by_descending_id(write):
     run = read_run(write("q Q0 a 1 0.5 x\nq Q0 c 2 0.5 x\nq Q0 b 3 0.5 x\nq Q0 d 4 0.9 x\n"))
     assert run == {"q": ["d", "c", "b", "a"]}
 
@@ -91,7 +91,7 @@ def test_runs_as_json_lines(write):
         min_size=1,
     )
 )
-def test_the_order_that_is_written_is_the_one_that_is_read(tmp_path_factory, name, rankings):
+def test_written_order_is_read_back(tmp_path_factory, name, rankings):
     """Whatever ties, for us and for trec_eval: it is asked where the last document is, as if it alone were relevant."""
     ranked = {query: sorted(found, key=lambda each: -each[1]) for query, found in rankings.items()}
     path = tmp_path_factory.mktemp("run") / name
@@ -108,7 +108,7 @@ def test_the_order_that_is_written_is_the_one_that_is_read(tmp_path_factory, nam
             assert found == pytest.approx(1 / len(documents))
 
 
-def test_a_trec_run_cannot_hold_ids_with_blanks(tmp_path):
+def test_trec_run_cannot_hold_ids_with_spaces(tmp_path):
     ranking = {"q1": [("docs/my file.md", np.float32(0.5)), ("b", 0.25)]}
     with pytest.raises(ConfigError, match=r"such as 'docs/my file\.md': give the file a name that ends in \.jsonl"):
         write_run(tmp_path / "out.run", ranking, "x")
@@ -117,7 +117,7 @@ def test_a_trec_run_cannot_hold_ids_with_blanks(tmp_path):
     assert read_run(tmp_path / "out.jsonl") == {"q1": ["docs/my file.md", "b"]}
 
 
-def test_a_run_that_cannot_be_written_says_so(tmp_path):
+def test_unwritable_run_is_an_error(tmp_path):
     with pytest.raises(ConfigError, match=r"no/out\.run cannot be written: No such file"):
         write_run(tmp_path / "no" / "out.run", {"q": [("a", 1.0)]}, "x")
 
@@ -142,7 +142,7 @@ def test_a_run_that_cannot_be_written_says_so(tmp_path):
         ('{"_id": "q", "ranking": []}\n{"_id": "q", "ranking": []}', "line 2: a second line has the _id 'q'"),
     ],
 )
-def test_a_broken_run_names_file_and_line(write, content, message):
+def test_run_error_names_file_and_line(write, content, message):
     path = write(content)
     with pytest.raises(ConfigError, match=message) as raised:
         read_run(path)
@@ -150,7 +150,7 @@ def test_a_broken_run_names_file_and_line(write, content, message):
 
 
 @pytest.mark.parametrize("text", ["ndcg", "recall", "p", "ndcg@0", "map@x", "bpref", "", "map,", "ndcg@-1", "ndcg@1.5"])
-def test_unknown_measures_are_refused(text):
+def test_unknown_measures_are_errors(text):
     with pytest.raises(ConfigError, match=r"unknown measure '.*': expected ndcg@k, recall@k, p@k, success@k, mrr@k"):
         parse_measures(text)
 

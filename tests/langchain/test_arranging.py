@@ -49,7 +49,7 @@ def store() -> Iterator[RagVectorStore]:
 
 
 @pytest.mark.parametrize("search_type", TYPES)
-async def test_what_is_asked_for_is_done_and_nothing_else(store: RagVectorStore, search_type: Any) -> None:
+async def test_ranking_options(store: RagVectorStore, search_type: Any) -> None:
     retriever = RagRetriever(vectorstore=store, k=4, search_type=search_type)
     assert ids(retriever.invoke("0 degrees"))[:2] == ["d0", "d1"]
     folded = RagRetriever(vectorstore=store, k=4, search_type=search_type, ranking=DEDUPE)
@@ -62,7 +62,7 @@ async def test_what_is_asked_for_is_done_and_nothing_else(store: RagVectorStore,
     assert sorted(document.metadata["n"] for document in odd) == [1, 3, 5, 7, 9, 11]
 
 
-def test_every_search_of_the_store_takes_it(store: RagVectorStore) -> None:
+def test_every_search_accepts_ranking(store: RagVectorStore) -> None:
     ranking = RankingOptions(dedupe=True, reranker=Last(), rerank_depth=3)
     for name in ("hybrid", "similarity", "lexical"):
         search, with_score = (getattr(store, f"{name}_search{end}") for end in ("", "_with_score"))
@@ -76,20 +76,20 @@ def test_every_search_of_the_store_takes_it(store: RagVectorStore) -> None:
     assert ids([document for document, _ in near]) == ["d0", "d2"]
 
 
-async def test_retrievers_of_langchain_take_it(store: RagVectorStore) -> None:
+async def test_langchain_retrievers_accept_it(store: RagVectorStore) -> None:
     for search_type, expected in (("similarity", ["d0", "d2"]), ("hybrid", ["d0", "d2"])):
         retriever = store.as_retriever(search_type=search_type, search_kwargs={"k": 2, "ranking": DEDUPE})
         assert ids(retriever.invoke("0 degrees")) == ids(await retriever.ainvoke("0 degrees")) == expected
     assert ids(await store.ahybrid_search("0 degrees", 2, ranking=DEDUPE)) == ["d0", "d2"]
 
 
-def test_difference_from_any_search(store: RagVectorStore) -> None:
+def test_mmr_ranking_in_any_search(store: RagVectorStore) -> None:
     retriever = RagRetriever(vectorstore=store, k=2, search_type="dense", ranking=RankingOptions(mmr=0.0))
     assert ids(retriever.invoke("0")) == ["d0", "d10"]
     assert ids(retriever.invoke("0")) == ids(store.max_marginal_relevance_search("0", 2, 12, 0.0))
 
 
-def test_what_cannot_be_together_is_refused(store: RagVectorStore) -> None:
+def test_mmr_and_ranking_are_an_error(store: RagVectorStore) -> None:
     with pytest.raises(ValidationError, match="search_type 'mmr' and ranking cannot be combined"):
         RagRetriever(vectorstore=store, search_type="mmr", ranking=DEDUPE)
     with pytest.raises(ValidationError, match="search_type 'mmr' and ranking cannot be combined"):
@@ -100,7 +100,7 @@ def test_what_cannot_be_together_is_refused(store: RagVectorStore) -> None:
         store.max_marginal_relevance_search("0", ranking=DEDUPE)
 
 
-def test_nothing_to_arrange(tmp_path: Path) -> None:
+def test_ranking_in_an_empty_store(tmp_path: Path) -> None:
     for search_type in TYPES:
         empty = RagVectorStore(Angles(), tmp_path / "s")
         assert RagRetriever(vectorstore=empty, search_type=search_type, ranking=DEDUPE).invoke("1") == []

@@ -79,7 +79,7 @@ SECTIONS = {
 
 
 @pytest.mark.parametrize("documented", SECTIONS, ids=lambda documented: documented.__name__)
-def test_docstrings_have_the_sections_that_readers_of_langchain_know(documented: type) -> None:
+def test_docstrings_have_the_usual_sections(documented: type) -> None:
     found = re.findall(r"^([A-Z][\w ]+)(?::|\n-+)$", inspect.getdoc(documented) or "", re.MULTILINE)
     wanted = SECTIONS[documented].split(", ")
     assert [name.lower() for name in found if name.lower() in map(str.lower, wanted)] == [*map(str.lower, wanted)]
@@ -114,6 +114,6 @@ OUTLINE = [
 ]
 
 
-def test_the_page_has_the_outline_that_readers_of_langchain_know() -> None:
+def test_page_has_the_usual_outline() -> None:
     headings = re.findall(r"^##+ (.*)$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
     assert [heading for heading in headings if heading in OUTLINE] == OUTLINE

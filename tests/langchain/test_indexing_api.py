@@ -110,14 +110,14 @@ async def test_first_runs_and_reruns(run: Run, store: RagVectorStore, cleanup: A
     assert held(store) == of(FIRST)
 
 
-async def test_without_cleanup_nothing_goes(run: Run, store: RagVectorStore) -> None:
+async def test_without_cleanup_nothing_is_deleted(run: Run, store: RagVectorStore) -> None:
     await run(FIRST, cleanup=None)
     assert await run(pages(a=[3]), cleanup=None) == (1, 0, 0, 0)
     assert held(store) == of([*FIRST, page("a", 3)])
 
 
 @pytest.mark.parametrize("cleanup", ["incremental", "scoped_full"])
-async def test_other_contents_of_some_sources(run: Run, store: RagVectorStore, cleanup: Any) -> None:
+async def test_changed_contents_of_some_sources(run: Run, store: RagVectorStore, cleanup: Any) -> None:
     await run(FIRST, cleanup=cleanup)
     assert await run(pages(a=[2, 3]), cleanup=cleanup) == (1, 0, 1, 1)
     assert held(store) == of(pages(a=[2, 3], b=[50], c=[100]))
@@ -127,7 +127,7 @@ async def test_other_contents_of_some_sources(run: Run, store: RagVectorStore, c
     assert len(store) == 5
 
 
-async def test_other_contents_of_all(run: Run, store: RagVectorStore) -> None:
+async def test_changed_contents_of_all_sources(run: Run, store: RagVectorStore) -> None:
     await run(FIRST, cleanup="full")
     assert await run(pages(a=[2, 3], b=[50]), cleanup="full") == (1, 0, 2, 2)
     assert held(store) == of(pages(a=[2, 3], b=[50]))
@@ -138,7 +138,7 @@ async def test_other_contents_of_all(run: Run, store: RagVectorStore) -> None:
 
 
 @pytest.mark.parametrize("cleanup", CLEANUPS)
-async def test_records_that_are_lost(
+async def test_lost_records(
     run: Run, store: RagVectorStore, records: Callable[[str], RecordManager], cleanup: Any
 ) -> None:
     await run(FIRST, cleanup=cleanup)
@@ -152,7 +152,7 @@ async def test_records_that_are_lost(
 
 
 @pytest.mark.parametrize("cleanup", CLEANUPS)
-async def test_documents_that_are_gone_already_may_be_cleaned_up(run: Run, store: RagVectorStore, cleanup: Any) -> None:
+async def test_cleanup_of_already_deleted_documents(run: Run, store: RagVectorStore, cleanup: Any) -> None:
     await run(FIRST, cleanup=cleanup)
     store.delete(filter={"source": "a"})
     after = pages(a=[3], b=[50], c=[100])
@@ -166,9 +166,7 @@ async def test_documents_that_are_gone_already_may_be_cleaned_up(run: Run, store
 
 
 @pytest.mark.parametrize("cleanup", [None, *CLEANUPS])
-async def test_a_document_that_was_deleted_by_other_means_is_added_again(
-    own_run: Run, store: RagVectorStore, cleanup: Any
-) -> None:
+async def test_deleted_document_is_added_again(own_run: Run, store: RagVectorStore, cleanup: Any) -> None:
     await own_run(FIRST, cleanup=cleanup)
     for delete in (
         lambda: store.delete(store.ids()[:1]),
@@ -183,7 +181,7 @@ async def test_a_document_that_was_deleted_by_other_means_is_added_again(
         assert held(store) == of(FIRST)
 
 
-async def test_records_are_in_the_store_and_not_in_the_object(own_run: Run, store: RagVectorStore) -> None:
+async def test_records_are_in_the_store(own_run: Run, store: RagVectorStore) -> None:
     await own_run(FIRST, cleanup="full")
     with RagVectorStore(Angles(), store.path) as opened:
         again = Run(opened, opened.record_manager(), own_run.asynchronous)
@@ -191,7 +189,7 @@ async def test_records_are_in_the_store_and_not_in_the_object(own_run: Run, stor
     assert await own_run(FIRST[1:], cleanup="full") == (0, 0, 3, 0)
 
 
-async def test_a_copy_of_the_store_has_its_records(own_run: Run, store: RagVectorStore, tmp_path: Path) -> None:
+async def test_copy_of_store_has_its_records(own_run: Run, store: RagVectorStore, tmp_path: Path) -> None:
     await own_run(FIRST, cleanup="full")
     store.save_local(tmp_path / "backup")
     await own_run([], cleanup="full")
@@ -239,7 +237,7 @@ async def break_off(run: Run, documents: Sequence[Document], batches: int = 0, *
     ],
     ids=["the same", "others", "as before"],
 )
-async def test_a_run_that_broke_off_is_put_right_by_the_next(
+async def test_interrupted_run_is_repaired_by_the_next(
     own_run: Run, store: RagVectorStore, cleanup: Any, after: Any
 ) -> None:
     await own_run(FIRST, cleanup=cleanup)
@@ -252,7 +250,7 @@ async def test_a_run_that_broke_off_is_put_right_by_the_next(
 
 
 @pytest.mark.parametrize("cleanup", CLEANUPS)
-async def test_the_first_run_may_break_off_too(own_run: Run, store: RagVectorStore, cleanup: Any) -> None:
+async def test_first_run_is_interrupted(own_run: Run, store: RagVectorStore, cleanup: Any) -> None:
     await break_off(own_run, pages(a=[7, 8], b=[50]), cleanup=cleanup)
     assert len(store) == 3
     await own_run(FIRST, cleanup=cleanup)
@@ -261,9 +259,7 @@ async def test_the_first_run_may_break_off_too(own_run: Run, store: RagVectorSto
 
 @pytest.mark.parametrize("cleanup", CLEANUPS)
 @pytest.mark.parametrize("batches", [0, 1, 2])
-async def test_a_run_of_several_batches_may_break_off_in_any(
-    own_run: Run, store: RagVectorStore, cleanup: Any, batches: int
-) -> None:
+async def test_run_interrupted_in_any_batch(own_run: Run, store: RagVectorStore, cleanup: Any, batches: int) -> None:
     await own_run(FIRST, cleanup=cleanup)
     await break_off(own_run, pages(a=[7, 8], b=[51, 52], c=[101, 102]), batches, cleanup=cleanup, batch_size=2)
     after = pages(a=[7, 9], b=[52, 53], c=[103])
@@ -272,7 +268,7 @@ async def test_a_run_of_several_batches_may_break_off_in_any(
 
 
 @pytest.mark.parametrize("cleanup", ["incremental", "scoped_full"])
-async def test_what_a_broken_run_added_goes_with_the_next_run_of_any_source(
+async def test_next_run_removes_leftovers_of_an_interrupted_run(
     own_run: Run, store: RagVectorStore, cleanup: Any
 ) -> None:
     await own_run(FIRST, cleanup=cleanup)
@@ -282,7 +278,7 @@ async def test_what_a_broken_run_added_goes_with_the_next_run_of_any_source(
 
 
 @pytest.mark.parametrize("cleanup", [None, *CLEANUPS])
-async def test_a_forced_run_that_broke_off_loses_nothing(own_run: Run, store: RagVectorStore, cleanup: Any) -> None:
+async def test_interrupted_forced_run_loses_nothing(own_run: Run, store: RagVectorStore, cleanup: Any) -> None:
     await own_run(FIRST, cleanup=cleanup)
     await break_off(own_run, FIRST, cleanup=cleanup, force_update=True)
     assert held(store) == of(FIRST)
@@ -290,14 +286,14 @@ async def test_a_forced_run_that_broke_off_loses_nothing(own_run: Run, store: Ra
     assert held(store) == of(FIRST)
 
 
-async def test_a_run_without_cleanup_that_broke_off_is_carried_on(own_run: Run, store: RagVectorStore) -> None:
+async def test_interrupted_run_without_cleanup_continues(own_run: Run, store: RagVectorStore) -> None:
     await break_off(own_run, FIRST, 1, cleanup=None, batch_size=2)
     assert await own_run(FIRST, cleanup=None) == (2, 0, 2, 0)
     assert held(store) == of(FIRST)
 
 
 @pytest.mark.parametrize("cleanup", CLEANUPS)
-async def test_an_addition_that_fails_is_put_right_by_the_next_run(
+async def test_failed_addition_is_repaired_by_the_next_run(
     own_run: Run, store: RagVectorStore, cleanup: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await own_run(FIRST, cleanup=cleanup)
@@ -312,7 +308,7 @@ async def test_an_addition_that_fails_is_put_right_by_the_next_run(
 
 
 @pytest.mark.parametrize("cleanup", CLEANUPS)
-async def test_a_cleanup_that_fails_is_made_up_for_by_the_next(
+async def test_failed_cleanup_is_repeated_by_the_next_run(
     own_run: Run, store: RagVectorStore, cleanup: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await own_run(FIRST, cleanup=cleanup)
@@ -330,7 +326,7 @@ async def test_a_cleanup_that_fails_is_made_up_for_by_the_next(
 
 
 @pytest.mark.parametrize("cleanup", CLEANUPS)
-async def test_namespaces_know_nothing_of_one_another(own_run: Run, store: RagVectorStore, cleanup: Any) -> None:
+async def test_namespaces_are_independent(own_run: Run, store: RagVectorStore, cleanup: Any) -> None:
     other = Run(store, store.record_manager("other"), own_run.asynchronous)
     mine, theirs = pages(a=[1, 2]), pages(a=[3], b=[4])
     await own_run(mine, cleanup=cleanup)
@@ -344,9 +340,7 @@ async def test_namespaces_know_nothing_of_one_another(own_run: Run, store: RagVe
     assert ("a", 9) in held(store)  # it is for its own namespace to put right
 
 
-async def test_a_document_of_two_namespaces_that_one_deletes_is_added_again_by_the_other(
-    own_run: Run, store: RagVectorStore
-) -> None:
+async def test_document_deleted_by_one_namespace_is_added_again_by_another(own_run: Run, store: RagVectorStore) -> None:
     other = Run(store, store.record_manager("other"), own_run.asynchronous)
     await own_run(pages(a=[1], b=[2]), cleanup="full")
     await other(pages(b=[2], c=[3]), cleanup="full")
@@ -357,7 +351,7 @@ async def test_a_document_of_two_namespaces_that_one_deletes_is_added_again_by_t
 
 
 @pytest.mark.parametrize("cleanup", CLEANUPS)
-async def test_documents_that_were_added_without_index_stay(own_run: Run, store: RagVectorStore, cleanup: Any) -> None:
+async def test_documents_added_without_index_stay(own_run: Run, store: RagVectorStore, cleanup: Any) -> None:
     store.add_documents([Document("20", id="mine", metadata={"source": "a"})])
     await own_run(pages(a=[1]), cleanup=cleanup)
     store.add_documents([Document("30", id="mine too", metadata={"source": "a"})])
@@ -365,7 +359,7 @@ async def test_documents_that_were_added_without_index_stay(own_run: Run, store:
     assert held(store) == [("a", 2), ("a", 20), ("a", 30)]
 
 
-async def test_a_document_that_a_run_wrote_once_may_be_kept_without_it(own_run: Run, store: RagVectorStore) -> None:
+async def test_document_added_again_without_a_run_is_kept(own_run: Run, store: RagVectorStore) -> None:
     await own_run(FIRST, cleanup="full")
     kept = store.get_by_ids(store.ids()[:1])
     store.delete([str(kept[0].id)])
@@ -387,7 +381,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 @pytest.mark.parametrize("cleanup", CLEANUPS)
 @pytest.mark.parametrize("step", [0.0, -3600.0, 3600.0])
-async def test_the_clock_may_stand_still_or_go_back(
+async def test_clock_stands_still_or_goes_back(
     own_run: Run, store: RagVectorStore, clock: list[float], cleanup: Any, step: float
 ) -> None:
     contents = [FIRST, pages(a=[2, 3], b=[50], c=[101]), pages(a=[3], b=[51], c=[101]), FIRST]
@@ -399,7 +393,7 @@ async def test_the_clock_may_stand_still_or_go_back(
 
 
 @pytest.mark.parametrize("cleanup", CLEANUPS)
-async def test_the_clock_may_go_back_within_a_run(
+async def test_clock_goes_back_within_a_run(
     own_run: Run, store: RagVectorStore, clock: list[float], cleanup: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await own_run(FIRST, cleanup=cleanup)
@@ -423,7 +417,7 @@ async def test_the_clock_may_go_back_within_a_run(
     assert held(store) == of(all_new)
 
 
-async def test_times_go_on_where_the_clock_does_not(store: RagVectorStore, clock: list[float]) -> None:
+async def test_times_increase_if_the_clock_does_not(store: RagVectorStore, clock: list[float]) -> None:
     records = store.record_manager()
     assert records.get_time() == clock[0]
     store.add_texts(["1", "2", "3"], ids=["1", "2", "3"])
@@ -452,7 +446,7 @@ def call(request: pytest.FixtureRequest) -> Callable[..., Any]:
     return calls
 
 
-async def test_records_before_there_is_a_store(call: Callable[..., Any], store: RagVectorStore) -> None:
+async def test_records_before_the_store_exists(call: Callable[..., Any], store: RagVectorStore) -> None:
     records = store.record_manager()
     await call(records, "create_schema")
     assert await call(records, "exists", ["1"]) == [False]
@@ -487,7 +481,7 @@ async def test_keys_are_listed_by_time_and_group(call: Callable[..., Any], store
     assert "1" in store  # a record goes without its document
 
 
-async def test_what_is_not_in_the_store_has_no_record(call: Callable[..., Any], store: RagVectorStore) -> None:
+async def test_only_documents_in_the_store_have_records(call: Callable[..., Any], store: RagVectorStore) -> None:
     records = store.record_manager()
     store.add_texts(["1"], ids=["1"])
     await call(records, "update", ["1", "2"], group_ids=["a", "a"])
@@ -499,7 +493,7 @@ async def test_what_is_not_in_the_store_has_no_record(call: Callable[..., Any], 
     assert await call(records, "exists", ["1"]) == [False]
 
 
-async def test_a_document_that_is_replaced_keeps_its_record(call: Callable[..., Any], store: RagVectorStore) -> None:
+async def test_replaced_document_keeps_its_record(call: Callable[..., Any], store: RagVectorStore) -> None:
     records = store.record_manager()
     store.add_texts(["1"], ids=["1"])
     await call(records, "update", ["1"], group_ids=["a"])
@@ -508,7 +502,7 @@ async def test_a_document_that_is_replaced_keeps_its_record(call: Callable[..., 
     assert await call(records, "list_keys", group_ids=["a"]) == ["1"]
 
 
-async def test_what_records_refuse(call: Callable[..., Any], store: RagVectorStore) -> None:
+async def test_record_manager_errors(call: Callable[..., Any], store: RagVectorStore) -> None:
     records = store.record_manager()
     store.add_texts(["1", "2"], ids=["1", "2"])
     with pytest.raises(ValueError, match="1 group_ids for 2 keys"):
@@ -518,7 +512,7 @@ async def test_what_records_refuse(call: Callable[..., Any], store: RagVectorSto
     assert await call(records, "list_keys") == []
 
 
-async def test_a_store_with_records_is_sound(own_run: Run, store: RagVectorStore) -> None:
+async def test_store_with_records_is_undamaged(own_run: Run, store: RagVectorStore) -> None:
     await own_run(FIRST, cleanup="full")
     await break_off(own_run, pages(a=[7]), cleanup="full")
     with Store.open(store.path, ExternalEncoder(Angles())) as opened:
