@@ -1,4 +1,4 @@
-"""Boilerplate from the command line: what status says of it, and the switch."""
+"""Boilerplate in the command line: ``status --boilerplate`` and ``index --boilerplate``."""
 
 import json
 

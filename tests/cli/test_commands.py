@@ -1,4 +1,4 @@
-"""The commands as a user meets them: streams, formats, exit statuses, messages."""
+"""The commands: streams, formats, exit statuses and messages."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""``ragembed status --drift``: what it prints, and the exit status that says what is to be done."""
+"""``ragembed status --drift``: output and exit status."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""``ragembed eval`` as a user meets it."""
+"""The command ``ragembed eval``."""
 
 import csv
 import io
@@ -89,7 +89,7 @@ def nothing_is_encoded(monkeypatch):
     monkeypatch.setattr("ragembed.embedder.fit_together", encode)
 
 
-# What is printed
+# Output
 
 
 def test_sts_as_json(pairs, evaluate):

@@ -1,4 +1,4 @@
-"""``ragembed eval retrieval`` as a user meets it: collections, his own store, runs, and comparisons."""
+"""``ragembed eval retrieval``: collections, stores, runs and comparisons."""
 
 import csv
 import io
@@ -67,7 +67,7 @@ def bad(in_folder):
 
 @pytest.fixture
 def queries(indexed, in_folder):
-    """Judged questions about the files of a store."""
+    """Judged queries for the files of a store."""
     file = in_folder / "questions.jsonl"
     rows = [
         {"question": "who holds the lock?", "relevant": ["docs/locks.md"]},
@@ -87,7 +87,7 @@ def retrieval(cli):
 
 @pytest.fixture
 def found(retrieval):
-    """Call it and return the JSON object that it prints."""
+    """Call the command and return its JSON output."""
 
     def call(*args):
         return json.loads(retrieval(*args, "--json").stdout)
@@ -221,7 +221,7 @@ def test_judged_queries_beside_a_corpus(found, beir):
     assert told["mrr@10"] == 100.0
 
 
-# The user's own store
+# Stores
 
 
 def test_judged_queries_search_the_nearest_store(found, queries):
@@ -318,7 +318,7 @@ def test_compare_search_with_run(found, beir, good):
     assert told["a"]["map"] == 100.0
 
 
-# What is refused
+# Errors
 
 
 @pytest.mark.usefixtures("nothing_is_encoded")

@@ -1,4 +1,4 @@
-"""``query --explain`` and ``why-not`` as a user meets them."""
+"""``query --explain`` and ``why-not``."""
 
 import json
 import re
@@ -17,7 +17,7 @@ LETTERS = "abcdefghijklmnop"
 
 @pytest.fixture
 def indexed(docs, cli, tiny_model):
-    """Enough chunks for a word of two of them to be a rare one."""
+    """Enough chunks for a word in two of them to be rare."""
     for i, word in enumerate(("cat", "dog", "bird", "fish", "zebra", "heat", "query", "answer")):
         (docs / f"{i}.txt").write_text(f"The {word} and the {word}.\n")
     cli("index", docs, "--model", tiny_model)

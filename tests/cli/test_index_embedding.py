@@ -1,4 +1,4 @@
-"""The embedding options of ``ragembed index``: what a store is made with, and what contradicts it."""
+"""The embedding options of ``ragembed index``, for new and for existing stores."""
 
 import json
 import shutil

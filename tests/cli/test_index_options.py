@@ -1,4 +1,4 @@
-"""The kind of index from the command line: what is asked for, what is said of the choice, and what is kept of it."""
+"""The index options: parsing, the report of the choice, and the settings saved in the store."""
 
 import json
 
@@ -18,7 +18,7 @@ CHUNKS = 60
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch):
-    """Let a few chunks have an approximate index, on a machine whose speed is known."""
+    """Allow an approximate index for few chunks, and simulate a machine of known speed."""
     for module in (picking, index_selection):
         monkeypatch.setattr(module, "LEAST_ASKED", CHUNKS, raising=False)
     monkeypatch.setattr(index_selection, "QUERIES", 20)
@@ -41,7 +41,7 @@ def corpus(in_folder):
 
 @pytest.fixture
 def index(corpus, cli, tiny_model):
-    """Runs ``ragembed index`` over the documents; with the tiny model the first time."""
+    """Run ``ragembed index`` on the documents; the first run uses the tiny model."""
 
     def run(*args, exit_code=0):
         made = () if (corpus.parent / ".ragembed").exists() else ("--model", tiny_model)
@@ -119,7 +119,7 @@ def test_invalid_index_options_exit_with_2(corpus, cli, command, option, value, 
     assert not (corpus.parent / ".ragembed").exists()
 
 
-# What is said
+# Output
 
 
 def test_choice_of_index_is_printed_and_saved(index, cli, store):
@@ -153,7 +153,7 @@ def test_choice_of_index_as_json(index, cli):
     assert status["index"]["wanted"] == {"kind": "ivf", **limits, "shards": 1}
     assert [segment["kind"] for segment in status["segments"]] == ["ivf"]
     again = as_json(index("--json"))
-    assert (again["index"], again["check"]) == (None, None)  # nothing was picked
+    assert (again["index"], again["check"]) == (None, None)  # no new choice
 
 
 def test_small_corpus_has_exact_index_without_report(index, store):
@@ -175,7 +175,7 @@ def test_index_with_low_recall_is_tuned_again(index, corpus, cli, store):
     assert f"recall@10 {found.measurement.recall.mean:.4f} (" in cli("status").stdout
 
 
-# What is kept
+# Saved settings
 
 
 def test_impossible_budget_exits_with_2_and_names_closest_index(index, cli, store):
@@ -251,7 +251,7 @@ def test_optimize_changes_the_index(index, cli, store):
 
 def test_unknown_factory_string_is_an_error(index, cli, store, monkeypatch):
     index()
-    for module in (picking, index_selection):  # so few that the index is flat in any case
+    for module in (picking, index_selection):  # few vectors, so the index stays flat
         monkeypatch.setattr(module, "LEAST_ASKED", CHUNKS + 1, raising=False)
     for command in (index, lambda *args, **more: cli("optimize", *args, **more)):
         result = command("--index", "Nonsense", exit_code=2)

@@ -1,4 +1,4 @@
-"""Keeping a store in order from the command line: verify, optimize, delete, refit, filters, waiting for a writer."""
+"""The commands verify, optimize, delete and refit, filters, and waiting for a writer."""
 
 import json
 import os
@@ -30,7 +30,7 @@ def store(indexed, in_folder):
 
 @pytest.fixture
 def held(store):
-    """The process that holds the store's lock."""
+    """A process that holds the lock of the store."""
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLD, str(store)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
@@ -193,7 +193,7 @@ def test_delete_by_id_and_by_filter(store, indexed, cli):
     assert cli("delete", "--id", ids[0], "--id", "unknown").stdout == "deleted 1 chunks and 0 files\n"
     assert as_json(cli("delete", "--where", "ext = 'md'", "--format", "jsonl"))["chunks"] == len(ids) - 1
     assert cli("delete", "--path", "**/*.md", exit_code=1).stdout == "deleted 0 chunks and 0 files\n"
-    assert as_json(cli("index", "--json"))["unchanged"] == 2  # the file is known, and did not change
+    assert as_json(cli("index", "--json"))["unchanged"] == 2  # the file did not change
     assert cli("delete", "--path", "*.txt").stdout.startswith("deleted ")
     assert as_json(cli("status", "--json"))["chunks"] == 0
 
@@ -298,7 +298,7 @@ def test_wait_with_and_without_number(args, joined):
 def test_second_writer_fails_at_once_and_names_the_first(store, held, cli, command):
     started = time.monotonic()
     result = cli(*command, exit_code=2)
-    assert time.monotonic() - started < 60  # it did not wait for the other, which goes on
+    assert time.monotonic() - started < 60  # it did not wait for the other writer
     assert f"is being written by another process (PID {held.pid})" in result.stderr
     assert result.stderr.strip().count("\n") == 0
     assert "--wait" in result.stderr

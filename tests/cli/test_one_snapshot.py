@@ -1,4 +1,4 @@
-"""A command opens the store once, and reads one snapshot for one query."""
+"""A command opens the store once, and a query reads one snapshot."""
 
 import sqlite3
 import threading
@@ -11,7 +11,7 @@ from ragembed.indexes.search.reader import SnapshotReader
 
 @pytest.fixture
 def counts(monkeypatch):
-    """Counts of connections to the store's database and of snapshots."""
+    """Count connections to the database of the store, and snapshots."""
     found = {"connections": 0, "snapshots": 0}
     connect, snapshot = sqlite3.connect, SnapshotReader.snapshot
 

@@ -1,4 +1,4 @@
-"""What ``ragembed query`` does with what was found: near-duplicates, few of a file, reranking, difference."""
+"""Ranking options of ``ragembed query``: near-duplicates, results per file, reranking, MMR."""
 
 import importlib.util
 import json
@@ -21,7 +21,7 @@ def cross_encoder(tmp_path_factory):
 
 @pytest.fixture
 def copies(docs, cli, tiny_model):
-    """Beside the two files of ``docs`` a guide and two copies of it, one of them with a change of a word."""
+    """The files of ``docs``, and a guide with two copies: one in upper case, one with another sentence."""
     for name, text in (("a", GUIDE), ("b", GUIDE.upper()), ("c", GUIDE + "\nThat is the writer.\n")):
         (docs / f"guide-{name}.md").write_text(text)
     (docs / "errors.csv").write_text(

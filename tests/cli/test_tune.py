@@ -1,4 +1,4 @@
-"""``ragembed tune``: a table, nothing changed without --apply, and searches that follow what was applied."""
+"""``ragembed tune``: reports, and searches with the applied settings."""
 
 import csv
 import io

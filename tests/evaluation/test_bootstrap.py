@@ -25,9 +25,9 @@ def test_constant_gain_has_minimal_p_value():
 
 
 def test_two_queries_by_hand():
-    """Differences 0 and 1: a resampled mean is 0, ½ or 1 with the chances ¼, ½, ¼, and ½ was observed.
+    """For the differences 0 and 1, a resampled mean is 0, ½ or 1 with probability ¼, ½, ¼; ½ is observed.
 
-    Moved by the ½ observed, the means are -½, 0 and ½: half of them are as far from 0 as what was observed.
+    Shifted by ½, the means are -½, 0 and ½: half of them are as far from 0 as the observed mean.
     """
     result = paired_bootstrap([1.0, 3.0], [1.0, 2.0])
     assert result.difference == 0.5

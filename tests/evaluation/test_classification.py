@@ -17,7 +17,7 @@ def noisy(rows=120, dimensions=4, classes=3):
 
 
 def pairs(rows=80, dimensions=5, low=1, high=5):
-    """Pairs whose second vector moves away from the first as their score falls, with some noise in the score."""
+    """Pairs whose distance grows as their score falls, with noise in the score."""
     generator = np.random.default_rng(4)
     first, away = generator.normal(size=(2, rows, dimensions))
     scores = generator.uniform(low, high, size=rows)

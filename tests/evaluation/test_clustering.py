@@ -26,10 +26,10 @@ def blobs(per_cluster=20, clusters=3, spread=0.01):
         ([0, 0, 1, 1], [0, 1, 0, 1], 50.0),
         # Greedy would give cluster 0 to label 0 (3 rows) and leave label 1 with 0: 3 of 7. The best is 2 + 2.
         ([0, 0, 0, 0, 0, 1, 1], [0, 0, 0, 1, 1, 0, 0], 100.0 * 4 / 7),
-        # Fewer clusters than labels: one label is missed.
+        # Fewer clusters than labels: one label counts as wrong.
         ([0, 0, 1, 1, 2], [5, 5, 5, 6, 6], 60.0),
         ([0, 1, 2, 3], [0, 0, 0, 0], 25.0),
-        # More clusters than labels: one cluster stands for nothing.
+        # More clusters than labels: one cluster is not assigned.
         ([0, 0, 0, 1], [0, 0, 1, 2], 75.0),
         ([4], [9], 100.0),
     ],
@@ -53,7 +53,7 @@ def test_distant_clusters_are_found():
 
 
 def test_labels_unrelated_to_vectors():
-    """Two clusters of four rows, each with two rows of either label: half agree, whatever stands for what."""
+    """Two clusters of four rows, each with two rows of either label: the accuracy of any assignment is one half."""
     points = np.repeat([[0.0, 0.0], [9.0, 9.0]], 4, axis=0)
     assert clustering_accuracy(points, ["a", "a", "b", "b"] * 2, runs=2).runs == (50.0, 50.0)
 

@@ -22,7 +22,7 @@ def table(tmp_path):
 
 @pytest.fixture
 def beir(tmp_path):
-    """A folder whose files a test may replace."""
+    """A function that writes a BEIR folder, with files that a test can replace."""
     files = {
         "corpus.jsonl": [
             {"_id": "d1", "title": "A title", "text": "a text"},

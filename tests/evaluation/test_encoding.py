@@ -1,4 +1,4 @@
-"""Several configurations at once make what each of them makes alone, with the model's passes of one."""
+"""Encoding with several configurations equals encoding with each of them, with shared passes of the model."""
 
 import shutil
 
@@ -29,7 +29,7 @@ CORPUS = ["the zebra runs", "", "red green blue", "the lock of a zebra", "alpha 
 
 @pytest.fixture(scope="module")
 def four_blocks(tiny_model, tmp_path_factory):
-    """A BERT of 4 blocks whose mask token is one, with room for the longest template."""
+    """A BERT of 4 blocks with a mask token and room for the longest template."""
     import torch
     from tokenizers import Tokenizer
     from transformers import BertConfig, BertModel
@@ -71,7 +71,7 @@ def corpus(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def presets(four_blocks, word_vectors):
-    """Every preset, on the models of these tests."""
+    """Every preset, with the models of these tests."""
     changes = {
         "sbert-wk": {"extractor": "sbert-wk:window=1,start_layer=0"},
         "b2s-100": {"model": str(word_vectors)},
@@ -83,7 +83,7 @@ def presets(four_blocks, word_vectors):
 
 @pytest.fixture
 def batches(monkeypatch):
-    """The number of batches that went through a model."""
+    """Count the batches that a model encodes."""
     counted = []
     for backbone in (TransformersModel, PackedBert, NumpyBert):
 

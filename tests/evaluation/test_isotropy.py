@@ -14,13 +14,13 @@ POINTS = npst.arrays(np.float32, st.tuples(st.integers(2, 20), st.integers(2, 5)
 
 
 def with_variances(*variances):
-    """Centred points whose covariance is diagonal with these variances, up to one factor: ± √λ along each axis."""
+    """Return centred points with a diagonal covariance proportional to these variances: ± √λ along each axis."""
     axes = np.diag(np.sqrt(variances))
     return np.concatenate([axes, -axes])
 
 
 def as_published(vectors):
-    """Rudman et al. 2022, algorithm 1, step by step from the principal components' variances."""
+    """Compute algorithm 1 of Rudman et al. 2022 from the variances of the principal components."""
     variances = np.linalg.eigvalsh(np.cov(vectors.astype(np.float64), rowvar=False))
     d = len(variances)
     normed = np.sqrt(d) * variances / np.linalg.norm(variances)
@@ -36,7 +36,7 @@ def test_iso_score_of_isotropic_and_one_dimensional_vectors(d):
 
 
 def test_iso_score_by_hand():
-    """Variances 3 and 1: (4² / 10 - 1) / 1; k equal ones of d: (k - 1) / (d - 1)."""
+    """Variances 3 and 1 give (4² / 10 - 1) / 1; k equal variances of d give (k - 1) / (d - 1)."""
     assert iso_score(with_variances(3.0, 1.0)) == pytest.approx(0.6)
     assert iso_score(with_variances(1.0, 1.0, 1.0, 0.0, 0.0)) == pytest.approx(0.5)
 
@@ -106,7 +106,7 @@ def test_alignment_needs_pairs():
 
 
 def test_uniformity_by_hand():
-    """0, 1 and 3 on a line: squared distances 1, 9 and 4."""
+    """The points 0, 1 and 3 on a line have the squared distances 1, 9 and 4."""
     expected = np.log((np.exp(-2.0) + np.exp(-18.0) + np.exp(-8.0)) / 3.0)
     assert uniformity([[0.0], [1.0], [3.0]]) == pytest.approx(expected)
     assert uniformity([[0.0], [1.0], [3.0]], t=0.5) == pytest.approx(np.log(np.exp([-0.5, -4.5, -2.0]).mean()))

@@ -11,7 +11,7 @@ SMALL = st.integers(-2, 2).map(float)
 
 
 def by_loop(queries, documents, k):
-    """The rows and scores of a plain loop; Python's sort keeps the order of equals."""
+    """Return rows and scores from a plain loop with a stable sort."""
     scores = [[sum(float(a) * float(b) for a, b in zip(q, x, strict=True)) for x in documents] for q in queries]
     rows = [sorted(range(len(documents)), key=lambda row: -line[row])[:k] for line in scores]
     return [[line[row] for row in found] for line, found in zip(scores, rows, strict=True)], rows
@@ -51,7 +51,7 @@ def test_numbers_of_any_size(documents):
 
 
 def test_equal_documents_tie_in_any_position():
-    """The rounding of a matrix product differs between its inner part and its margins."""
+    """A matrix product rounds differently in its inner part and at its margins."""
     generator = np.random.default_rng(5)
     documents = generator.normal(size=(203, 384)).astype(np.float32)
     documents[[3, 50, 117, 201, 202]] = documents[0]
@@ -62,7 +62,7 @@ def test_equal_documents_tie_in_any_position():
 
 @pytest.mark.parametrize("order", [[0, 1, 2], [1, 2, 0], [1, 0, 2]])
 def test_order_follows_exact_products(order):
-    """2²⁴ + 0.6 + 0.6 is more than 2²⁴ + 1.1, but added one by one in float32, whose steps are 2 there, it is less."""
+    """2²⁴ + 0.6 + 0.6 is more than 2²⁴ + 1.1, but less if added term by term in float32, where steps are 2."""
     documents = np.array([[2.0**24, 1.1, 0.0], [2.0**24, 0.6, 0.6]], dtype=np.float32)[:, order]
     scores, rows = search(np.ones((1, 3)), documents, 1)
     assert rows.tolist() == [[1]]

@@ -1,4 +1,4 @@
-"""What is drawn, read off the figure: lines by layer and by w, a map of both, bars by row of the table."""
+"""The contents of plots: lines by layer and by w, heat maps of both, bars."""
 
 import sys
 from types import SimpleNamespace
@@ -20,7 +20,7 @@ def result(value, name="minilm", collection="years", **changes):
 
 @pytest.fixture
 def draw(monkeypatch, tmp_path):
-    """Draw results to a file, and return the figure."""
+    """Draw results to a file and return the figure."""
     pytest.importorskip("matplotlib")
     figures, make = [], plots._figure
 
@@ -105,7 +105,7 @@ def test_plot_by_w_separates_other_settings(draw):
 
 
 def test_by_w_and_layer(draw):
-    """As in figure 5 of the paper: layers across, single ones first, w upwards, a cross at the best."""
+    """As in figure 5 of the paper: layers on the x axis, single layers first, w on the y axis, a cross at the best."""
     grid = {("0", "1"): 1, ("0", "first+last"): 2, ("0", "2"): 9, ("1", "1"): 4, ("1", "first+last"): 5, ("1", "2"): 6}
     figure = draw([result(v, extractor=f"bert+avg:w={w}", layers=at, postprocess=()) for (w, at), v in grid.items()])
     axes, colours = figure.axes

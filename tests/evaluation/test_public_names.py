@@ -10,7 +10,7 @@ HEAVY = {"numpy", "scipy", "sklearn", "torch", "transformers", "faiss"}
 
 
 def loaded(code):
-    # Elsewhere than in the repository, whose folder ragembed/ would hide the installed package.
+    # Run outside of the repository, whose folder ragembed/ would hide the installed package.
     show = "import sys; print(*{name.split('.')[0] for name in sys.modules})"
     command = [sys.executable, "-c", f"{code}\n{show}"]
     run = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tempfile.gettempdir())

@@ -20,12 +20,12 @@ from ragembed.evaluation import (
 
 DOCUMENTS = [f"d{i}" for i in range(15)]
 RANKINGS = st.permutations(DOCUMENTS).flatmap(lambda order: st.integers(0, 15).map(lambda length: order[:length]))
-# trec_eval takes -1 for a document outside of the pool; lower ones have made it read memory that is not its own.
+# In trec_eval, -1 is a document outside of the pool; smaller values cause invalid memory accesses.
 JUDGED = st.dictionaries(st.sampled_from([*DOCUMENTS, "missing1", "missing2"]), st.integers(-1, 4), min_size=1)
 
 
 def by_trec_eval(ranking, relevance, cutoff):
-    """trec_eval's values; it knows no cut-off for recip_rank, so that is taken from the ranking cut off."""
+    """Return the values of trec_eval; its recip_rank has no cut-off, so it gets a shortened ranking."""
     judged = {"q": relevance}
     names = {f"ndcg_cut.{cutoff}", f"recall.{cutoff}", "map"}
     run = {name: float(len(ranking) - rank) for rank, name in enumerate(ranking)}
@@ -45,7 +45,7 @@ def test_measures_equal_trec_eval(ranking, relevance, k):
 
 def test_ndcg_by_hand():
     assert doctest.testmod(retrieval).failed == 0
-    # One of two relevant documents found, at rank 1: 1 / (1 + 1 / log2(3)).
+    # One of two relevant documents, at rank 1: 1 / (1 + 1 / log2(3)).
     assert ndcg(["a", "x"], {"a": 1, "b": 1}) == pytest.approx(1 / (1 + 1 / math.log2(3)))
     assert ndcg(["x", "a"], {"a": 1}, k=1) == 0.0
 
@@ -62,7 +62,7 @@ def test_reciprocal_rank_by_hand():
 
 
 def test_average_precision_by_hand():
-    """Found at ranks 1 and 3, a third not at all: (1/1 + 2/3) / 3."""
+    """Relevant at ranks 1 and 3, and one outside of the ranking: (1/1 + 2/3) / 3."""
     assert average_precision(["a", "x", "b"], {"a": 1, "b": 1, "c": 1}) == pytest.approx(5 / 9)
 
 
@@ -102,7 +102,7 @@ def test_other_measures_by_name():
 
 
 def test_default_cut_offs():
-    """Relevant at rank 11 and at rank 101 only: just below the cut-offs."""
+    """Relevant documents at ranks 11 and 101, just outside of the cut-offs."""
     ranking = [f"x{i}" for i in range(200)]
     values = {name: measure(ranking, {"x10": 1}) for name, measure in MEASURES.items()}
     assert values == {"ndcg@10": 0.0, "recall@100": 1.0, "mrr@10": 0.0, "map": pytest.approx(1 / 11)}

@@ -1,4 +1,4 @@
-"""The randomisation test against all exchanges made by hand, and comparisons of systems."""
+"""The randomisation test equals explicit enumeration, and comparisons of systems."""
 
 from itertools import product
 
@@ -51,7 +51,7 @@ def test_p_value_of_equal_and_very_different_systems():
 
 
 def test_rounding_makes_no_difference():
-    """Sums that differ by rounding alone are equal: 0.1 + 0.2 and 0.3."""
+    """Sums that differ only by rounding count as equal: 0.1 + 0.2 and 0.3."""
     assert paired_randomisation([0.1, 0.2, 0.0], [0.0, 0.0, 0.3]) == 1.0
 
 

@@ -1,4 +1,4 @@
-"""Readers of judgements, and what they refuse."""
+"""Readers of judgements and their errors."""
 
 import json
 import os

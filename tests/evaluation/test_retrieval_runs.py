@@ -1,4 +1,4 @@
-"""Runs as trec_eval reads them, and what is measured of them."""
+"""Runs are read and scored as by trec_eval."""
 
 import json
 
@@ -12,7 +12,7 @@ from ragembed.errors import ConfigError
 from ragembed.evaluation import by_score, parse_measures, read_qrels, read_run, score_rankings, write_run
 
 DOCUMENTS = st.sampled_from([*(f"d{i}" for i in range(12)), "é", "Ω1", "\U0001f600"])
-# Few values, so that many tie, and some that only float64 tells apart, as trec_eval does not.
+# Few values, so many tie; some differ only in float64, which trec_eval does not use.
 SCORES = st.one_of(
     st.sampled_from([0.0, -0.0, 1.0, 1.00000001, 0.99999999, -3.5, 1e-50, 7e37]), st.floats(-1e3, 1e3, width=32)
 )
@@ -63,7 +63,7 @@ def test_scores_of_files_equal_trec_eval(tmp_path_factory, run, qrels):
     )
     for name, theirs in MEASURES.items():
         for query, value in zip(score.queries, score.values[name], strict=True):
-            # A question that the run lacks counts as 0, as with trec_eval's option -c.
+            # A query without a ranking counts as 0, as with the option -c of trec_eval.
             assert value == pytest.approx(expected[query][theirs] if query in run else 0.0, abs=1e-6), name
 
 
@@ -92,7 +92,7 @@ def test_runs_as_json_lines(write):
     )
 )
 def test_written_order_is_read_back(tmp_path_factory, name, rankings):
-    """Whatever ties, for us and for trec_eval: it is asked where the last document is, as if it alone were relevant."""
+    """The order with ties is that of trec_eval; its recip_rank shows the rank of the only relevant document."""
     ranked = {query: sorted(found, key=lambda each: -each[1]) for query, found in rankings.items()}
     path = tmp_path_factory.mktemp("run") / name
     write_run(path, ranked, "my run")

@@ -13,7 +13,7 @@ SCORES = npst.arrays(np.float64, 12, elements=st.integers(0, 5).map(float))
 
 
 def at_angles(degrees):
-    """Pairs of unit vectors with the given angles between them."""
+    """Return pairs of unit vectors with these angles between them, in degrees."""
     radians = np.radians(degrees)
     return np.tile([1.0, 0.0], (len(radians), 1)), np.stack([np.cos(radians), np.sin(radians)], axis=1)
 
@@ -42,16 +42,16 @@ def test_perfect_order_is_100_and_reverse_order_is_minus_100():
 
 
 def test_spearman_with_ties_by_hand():
-    """Ranks of the cosines 4 3 2 1, of the scores 3.5 3.5 2 1.
+    """The ranks of the cosines are 4 3 2 1, and those of the scores 3.5 3.5 2 1.
 
-    The deviations 1.5 .5 -.5 -1.5 and 1 1 -.5 -1.5 have the products 4.5 and squares 5 and 4.5.
+    The products of the deviations 1.5 .5 -.5 -1.5 and 1 1 -.5 -1.5 sum to 4.5, and their squares to 5 and 4.5.
     """
     first, second = at_angles([10, 30, 60, 80])
     assert spearman(first, second, [5.0, 5.0, 3.0, 0.0]) == pytest.approx(100.0 * 4.5 / np.sqrt(5.0 * 4.5))
 
 
 def test_pearson_by_hand():
-    """Cosines 1 .5 0 against 0 1 0: deviations .5 0 -.5 and -1 2 -1 (thirds) have no product."""
+    """Cosines 1 .5 0 and scores 0 1 0: the deviations .5 0 -.5 and -1 2 -1 (thirds) have the product 0."""
     first, second = at_angles([0, 60, 90])
     assert pearson(first, second, [0, 1, 0]) == pytest.approx(0.0, abs=1e-9)
     assert pearson(first, second, [2.0, 1.0, 0.0]) == pytest.approx(100.0)

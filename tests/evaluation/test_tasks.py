@@ -1,4 +1,4 @@
-"""Tasks over vectors whose measures are known by hand, and what their readers refuse before anything is encoded."""
+"""Tasks with vectors whose measures are known, and errors of their readers."""
 
 import json
 from pathlib import Path
@@ -72,7 +72,7 @@ def test_clustering_and_classification():
 
 
 def test_isotropy_by_hand():
-    """Four corners of a square: equal variances. Of the pairs 0-2, 1-3, only the first is judged above 4."""
+    """Four corners of a square have equal variances. Of the pairs 0-2 and 1-3, only the first has a score above 4."""
     corners = np.array([[0, 0], [1, 0], [0, 1], [1, 1]], dtype=np.float32)
     texts = IsotropyTask("texts", tuple("abcd")).measure(Encoded(corners, NOTHING), "shared").scores
     assert texts["iso_score"] == pytest.approx(1.0)
@@ -85,7 +85,7 @@ def test_isotropy_by_hand():
 
 
 def test_retrieval_by_hand():
-    """The first question finds its document first, the other its only one second: 1 and 1/log2(3), 1 and 1/2."""
+    """The first query finds its document at rank 1, the second at rank 2: nDCG 1 and 1/log2(3), MRR 1 and 1/2."""
     collection = RetrievalCollection(
         "c", {"d1": "one", "d2": "two"}, {"q1": "?", "q2": "??"}, {"q1": {"d1": 1}, "q2": {"d1": 1}}
     )

@@ -1,4 +1,4 @@
-"""``RagEmbeddings`` as any part of a program may use them: as arrays, cached, copied, by threads, in other stores."""
+"""``RagEmbeddings`` as arrays, cached, copied, in threads and in other stores."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ CORPUS = [
 QUERIES = ["which bird flies", "lock of the writer", "shock wave at a wing", "three colours: red and blue", "zebra"]
 ODD = ["", " \n\t", "🙂🙃", "cat " * 300, "\udc80 half", "Ünïcödé", "x" * 900]
 SAME = 1e-5
-"""Most that a value of a unit vector may differ by that was computed in other company: rounding of float32."""
+"""Tolerance for values of unit vectors from different batches: rounding of float32."""
 
 
 @pytest.fixture(scope="session")
@@ -49,7 +49,7 @@ def saved(tiny: RagEmbeddings, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 
 def unfitted(tiny_model: Path) -> RagEmbeddings:
-    """Embeddings that run no model, to be fitted."""
+    """Unfitted embeddings that need no model."""
     return RagEmbeddings.from_embedder(Embedder(EmbedderConfig(extractor="re:dim=16", model=str(tiny_model))))
 
 
@@ -115,7 +115,7 @@ def test_long_text_is_embedded_completely(tiny: RagEmbeddings) -> None:
     assert np.abs(plain - ended).max() > 1e-3
 
 
-# The same vector whatever the company
+# Vectors do not depend on the batch
 
 
 def test_vector_is_the_same_in_any_batch_and_order(tiny: RagEmbeddings) -> None:
@@ -127,12 +127,14 @@ def test_vector_is_the_same_in_any_batch_and_order(tiny: RagEmbeddings) -> None:
     many = tiny.embed_documents_array(texts * 40).reshape(40, len(texts), -1)
     for found in (alone, shuffled, *many):
         np.testing.assert_allclose(found, together, atol=SAME)
-    assert np.abs(together - np.roll(together, 1, axis=0)).max(axis=1).min() > 0.01  # else all might be alike
+    assert (
+        np.abs(together - np.roll(together, 1, axis=0)).max(axis=1).min() > 0.01
+    )  # otherwise all vectors could be equal
     np.testing.assert_array_equal(tiny.embed_documents_array(texts), together)
 
 
 def test_vector_is_the_same_in_one_or_many_threads(saved: Path, tiny: RagEmbeddings) -> None:
-    embeddings = RagEmbeddings(path=str(saved))  # loaded by whichever thread comes first
+    embeddings = RagEmbeddings(path=str(saved))  # loaded by the first thread
     expected = tiny.embed_documents_array(CORPUS), np.array([tiny.embed_query(text) for text in QUERIES])
     with ThreadPoolExecutor(8) as pool:
         documents = [pool.submit(embeddings.embed_documents_array, CORPUS) for _ in range(8)]
@@ -173,11 +175,11 @@ def test_documents_and_queries_have_unit_length(tiny_model: Path) -> None:
             np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1.0, atol=1e-5)
 
 
-# Caching
+# Cache
 
 
 class Cached(Embeddings):
-    """What ``CacheBackedEmbeddings`` does: vectors under a namespace and the text, only those missing are embedded."""
+    """A model of ``CacheBackedEmbeddings``: vectors by namespace and text; only missing texts are embedded."""
 
     def __init__(self, underlying: RagEmbeddings, cache: dict[tuple[str, str], list[float]]) -> None:
         self._underlying, self._cache = underlying, cache
@@ -213,7 +215,7 @@ def test_cache_namespace_depends_on_the_fit(tiny_model: Path, tmp_path: Path) ->
     same = unfitted(tiny_model).fit(list(CORPUS))
     assert embeddings.cache_namespace == same.cache_namespace == RagEmbeddings.load(tmp_path).cache_namespace
     assert unfitted(tiny_model).fit(CORPUS[1:]).cache_namespace != embeddings.cache_namespace
-    assert embeddings.cache_namespace.replace("-", "").isalnum()  # fits every file system and key-value store
+    assert embeddings.cache_namespace.replace("-", "").isalnum()  # valid in every file system and key-value store
 
 
 def test_cached_embeddings_in_a_store(tiny_model: Path) -> None:
@@ -222,7 +224,7 @@ def test_cached_embeddings_in_a_store(tiny_model: Path) -> None:
         assert store.similarity_search(CORPUS[2], k=1)[0].page_content == CORPUS[2]
 
 
-# Handing over
+# Copy and pickle
 
 
 def copied(embeddings: RagEmbeddings) -> RagEmbeddings:

@@ -1,4 +1,4 @@
-"""What becomes of documents that were found: folded, few of a source, reranked; not unless it is asked for."""
+"""Ranking options: folding near-duplicates, results per source, reranking; all off by default."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TYPES: tuple[Any, ...] = ("hybrid", "dense", "lexical")
 
 
 class FirstAngle(Angles):
-    """The first of the numbers in a text is its angle; all of them are words."""
+    """The first number in a text is its angle; all numbers are words."""
 
     def embed_query(self, text: str) -> list[float]:
         return super().embed_query(text.split()[0])
@@ -35,7 +35,7 @@ class Last:
 
 @pytest.fixture(scope="module")
 def store() -> Iterator[RagVectorStore]:
-    """At 0, 10, … 50 degrees two documents each, of two sources in turn; the second is a copy of the first."""
+    """Two documents each at 0, 10, … 50 degrees, from alternating sources; the second is a copy of the first."""
     with RagVectorStore(FirstAngle()) as store:
         store.add_documents(
             [
@@ -70,7 +70,7 @@ def test_every_search_accepts_ranking(store: RagVectorStore) -> None:
         assert ids(found)[-1] == "d0"  # "0 degrees" is the shortest
         assert [document for document, _ in with_score("0 degrees", 3, ranking=ranking)] == found
         scores = dict(zip(ids(found), [score for _, score in with_score("0 degrees", 3, ranking=ranking)], strict=True))
-        assert max(scores, key=lambda name: scores[name]) == "d0"  # scores stay those of the search
+        assert max(scores, key=lambda name: scores[name]) == "d0"  # scores are those of the search
     assert ids(store.search("0 degrees", "hybrid", k=2, ranking=DEDUPE)) == ["d0", "d2"]
     near = store.similarity_search_with_relevance_scores("0 degrees", k=2, score_threshold=0.9, ranking=DEDUPE)
     assert ids([document for document, _ in near]) == ["d0", "d2"]

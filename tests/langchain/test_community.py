@@ -1,4 +1,4 @@
-"""Folders of langchain-community's FAISS store are read as data."""
+"""Reading folders of langchain-community's FAISS store as data."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ def written(folder: Path, data: bytes) -> Path:
 
 
 def metadata_of(folder: Path, value: Any) -> Any:
-    """Return the metadata ``m`` that a document has after it is read."""
+    """Return the metadata ``m`` of a document after it is read."""
     return read_docstore(written(folder, with_metadata(opcodes(value))))[0]["x"].metadata["m"]
 
 
-# What langchain-community wrote
+# Folders written by langchain-community
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def metadata_of(folder: Path, value: Any) -> Any:
         ("hnsw", EXPECTED, UNIT, 0),
         ("deleted", [EXPECTED[0], EXPECTED[2]], UNIT[[0, 2]], 0),
         ("refused", EXPECTED, UNIT, 1),
-        ("shifted", [*EXPECTED, LATER], [*UNIT, [-1.0, 0.0]], 1),  # "45" has the vector of the refused "180"
+        ("shifted", [*EXPECTED, LATER], [*UNIT, [-1.0, 0.0]], 1),  # "45" has the vector of "180", whose addition failed
     ],
 )
 def test_golden_folders_are_read(
@@ -94,7 +94,7 @@ def test_golden_folders_are_up_to_date(golden: Path, tmp_path: Path) -> None:
 
 
 class OldDocument:
-    """Pickled as documents of pydantic 1 are."""
+    """An object that is pickled like documents of pydantic 1."""
 
     def __init__(self, fields: dict[str, Any], state: str) -> None:
         self.fields, self.state = fields, state
@@ -110,7 +110,7 @@ class OldDocstore:
 
 
 def renamed(monkeypatch: pytest.MonkeyPatch, kind: type, module: str, name: str) -> type:
-    """Return a class like ``kind`` that pickle takes for the one of this name."""
+    """Return a class like ``kind`` that pickle writes under this name."""
     parts = module.split(".")
     for end in range(1, len(parts) + 1):
         path = ".".join(parts[:end])

@@ -1,4 +1,4 @@
-"""Hostile ``index.pkl`` files: each is refused or read as data, and nothing in it is executed."""
+"""Hostile ``index.pkl`` files are errors or read as data; nothing in them is executed."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def marker(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def _extension(case: str) -> Iterator[None]:
-    """An extension code that pickle has resolved before; it does not ask ``find_class`` again."""
+    """An extension code that pickle has already resolved does not call ``find_class`` again."""
     if not case.startswith("EXT"):
         yield
         return
@@ -186,7 +186,7 @@ def test_invalid_pickles_are_errors(tmp_path: Path, data: bytes) -> None:
 
 
 LAUGHS = b"N" + 40 * b"q\xc8h\xc8\x86"
-"""A pair of twice the same pair, which is a pair of twice the same pair, and so on."""
+"""Nested pairs, each with the same pair twice."""
 ITSELF = b"]q\xc8h\xc8ah\xc8a"
 REPEATED = b"](" + text("x" * 10**6) + b"q\xc8" + 200 * b"h\xc8" + b"e"
 SCALAR = name("numpy._core.multiarray.scalar")
@@ -298,6 +298,6 @@ def test_changed_bytes_are_an_error_or_other_data(tmp_path: Path, data: Any) -> 
 
 
 def test_key_with_slow_hash_is_an_error(tmp_path: Path) -> None:
-    doubled = b"N" + b"".join(b"q%c0h%c\x86" % (i, i) for i in range(40))  # each a tuple of the one before, twice
+    doubled = b"N" + b"".join(b"q%c0h%c\x86" % (i, i) for i in range(40))  # each is a tuple with the previous one twice
     with pytest.raises(StoreError, match="contain each other repeatedly"):
         read_docstore(write(tmp_path, b"\x80\x04}" + doubled.replace(b"0h", b"h") + b"Ns."))

@@ -29,7 +29,7 @@ from ragembed.langchain.external import ExternalEncoder
 from .fakes import FAKE, Angles
 
 PATIENCE = 300.0
-"""Seconds after which something that should happen at once is taken not to happen."""
+"""Time limit, in seconds, for things that should happen immediately."""
 
 
 def texts(documents: list[Document]) -> list[str]:
@@ -218,7 +218,7 @@ def test_stuck_writer_is_named_and_nothing_changes(tmp_path: Path, monkeypatch: 
 # Async
 
 NEED_NO_TWIN = {
-    RagVectorStore: {"as_retriever", "record_manager", "close"},  # they read and write no document
+    RagVectorStore: {"as_retriever", "record_manager", "close"},  # they do not read or write documents
     RagRecordManager: {"expected"},
 }
 SYNCHRONOUS = [
@@ -307,7 +307,7 @@ async def test_asynchronous_write_methods(angles: RagVectorStore, tmp_path: Path
 
 
 class Held(Angles):
-    """Embeddings that, once :attr:`hold` is set, wait until somebody lets them go on."""
+    """Embeddings that block while :attr:`hold` is set."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -379,7 +379,7 @@ async def test_cancelled_addition_is_complete_or_absent(held: Held, tmp_path: Pa
             await adding
         assert store.ids() == ["0", "90"]
         held.go_on.set()
-        await store.aadd_texts(["50"], ids=["50"])  # waits for the thread that was left
+        await store.aadd_texts(["50"], ids=["50"])  # waits for the abandoned thread
         found = {document.id: document.page_content for document in store}
         before, after = {"0": "0", "90": "90"}, {"0": "40", "90": "90", "20": "20", "30": "30"}
         assert found in ({**before, "50": "50"}, {**after, "50": "50"})
@@ -398,7 +398,7 @@ async def test_many_tasks_at_once(tmp_path: Path) -> None:
         assert Counter(store.ids()) == Counter(names[1::2])
 
 
-# Handing over
+# Pickling and forking
 
 WORKERS = """
 import sys
@@ -520,7 +520,7 @@ def test_closed_store_has_no_open_vector_files(tmp_path: Path) -> None:
 
 
 def mapped_or_open(folder: Path) -> list[str]:
-    """The files of vectors and indexes below ``folder`` that this process has mapped or open, where that is told."""
+    """Return the files of vectors and indexes in ``folder`` that this process has open or mapped, if known."""
     gc.collect()
     if not Path("/proc/self/maps").exists():
         return []

@@ -1,4 +1,4 @@
-"""The examples in the docstrings run."""
+"""The examples in the docstrings run, and the docstrings are complete."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def run(documented: type) -> dict[str, Any]:
 
 @pytest.fixture(autouse=True)
 def _elsewhere(saved_embeddings: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert saved_embeddings.is_dir()  # the model is there
+    assert saved_embeddings.is_dir()  # the model exists
     monkeypatch.chdir(tmp_path)
 
 
@@ -55,7 +55,7 @@ def test_vector_store(capsys: pytest.CaptureFixture[str]) -> None:
     assert [document.id for document in names["results"]] == ["2"]
     assert [document.id for document in names["retriever"].invoke("thud")] == ["2"]
     assert len(names["other_store"]) == 2
-    assert len(names["vector_store"]) == 4  # two were added once more, under the ids that index() gives
+    assert len(names["vector_store"]) == 4  # index() added two of them again with its own ids
     printed = capsys.readouterr().out.splitlines()
     assert printed[:2] == ["2: thud", "* thud [{'bar': 'baz'}]"]
     assert printed[2].startswith("* [SIM=")

@@ -71,4 +71,4 @@ def test_stores_are_shared_with_the_command_line(fitted: RagEmbeddings, tmp_path
     with RagVectorStore(path=tmp_path) as store:
         store.delete()
     with Store.open(tmp_path) as opened:
-        assert opened.status()["files"] == 0  # else the next indexing would think that the file is still in the store
+        assert opened.status()["files"] == 0  # otherwise the next indexing run would skip the file

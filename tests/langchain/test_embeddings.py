@@ -60,7 +60,7 @@ def test_vector_depends_only_on_the_text(fitted: RagEmbeddings) -> None:
     assert cosines(together, alone).min() > 1 - 1e-4
     assert cosines(together, backwards).min() > 1 - 1e-4
     different = cosines(together, together[1:] + together[:1])
-    assert different.max() < 0.99  # the above would hold of constant vectors too
+    assert different.max() < 0.99  # constant vectors would pass the assertion above
 
 
 def test_unusual_texts_have_finite_vectors(fitted: RagEmbeddings) -> None:
@@ -97,7 +97,7 @@ def test_save_and_load(fitted: RagEmbeddings, saved_embeddings: Path, tmp_path: 
         assert loaded.embed_query("a question") == fitted.embed_query("a question")
     with pytest.raises(ModelError, match="holds no saved embedder"):
         RagEmbeddings.load(tmp_path)
-    assert RagEmbeddings(path=str(tmp_path)).path == str(tmp_path)  # loaded at first use only
+    assert RagEmbeddings(path=str(tmp_path)).path == str(tmp_path)  # loaded when first used
 
 
 def test_refit_changes_the_fingerprint(fitted: RagEmbeddings) -> None:
@@ -107,7 +107,7 @@ def test_refit_changes_the_fingerprint(fitted: RagEmbeddings) -> None:
     assert embeddings.cache_namespace != before
     assert embeddings.fingerprint in embeddings.cache_namespace
     assert embeddings.path is None
-    assert former.fingerprint in before  # what was made with it can go on
+    assert former.fingerprint in before  # objects made with the earlier fit keep it
 
 
 def test_from_embedder(fitted: RagEmbeddings) -> None:

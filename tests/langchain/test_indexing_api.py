@@ -1,4 +1,4 @@
-"""LangChain's ``index`` and ``aindex`` into a vector store: after every run it holds what it should, and finds it."""
+"""LangChain's ``index`` and ``aindex``: every run leaves the expected documents, and searches find them."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ def page(source: str, text: int) -> Document:
 
 
 def pages(**texts: Sequence[int]) -> list[Document]:
-    """Documents whose texts are angles, by the source that they are of."""
+    """Return documents whose texts are angles; the keywords are sources."""
     return [page(source, text) for source, its in texts.items() for text in its]
 
 
 class Run:
-    """``index`` or ``aindex`` into one store, with one record manager; looks after each run at what is in the store."""
+    """Run ``index`` or ``aindex`` with one record manager, and check the store after each run."""
 
     def __init__(self, store: RagVectorStore, records: RecordManager, asynchronous: bool) -> None:
         self.store, self.records, self.asynchronous = store, records, asynchronous
 
     async def __call__(self, documents: Sequence[Document], **options: Any) -> tuple[int, int, int, int]:
-        """Return how many were added, updated, skipped and deleted."""
+        """Return the numbers of added, updated, skipped and deleted documents."""
         settings = {"source_id_key": "source", "key_encoder": "sha256", **options}
         if self.asynchronous:
             counts = await aindex(list(documents), self.records, self.store, **settings)
@@ -52,7 +52,7 @@ class Run:
         return counts["num_added"], counts["num_updated"], counts["num_skipped"], counts["num_deleted"]
 
     def look(self) -> None:
-        """Search for all that is there, by each of its texts."""
+        """Search for every document in the store by its text."""
         there = list(self.store)
         for document in there:
             found = self.store.similarity_search_with_score(document.page_content, k=len(there) + 1)
@@ -86,11 +86,11 @@ def run(request: pytest.FixtureRequest, store: RagVectorStore, records: Callable
 
 @pytest.fixture(params=["index", "aindex"])
 def own_run(request: pytest.FixtureRequest, store: RagVectorStore) -> Run:
-    """With records in the store."""
+    """A run with records in the store."""
     return Run(store, store.record_manager(), request.param == "aindex")
 
 
-# Each mode, with records in the store and in memory
+# Every mode, with records in the store and in memory
 
 FIRST = pages(a=[1, 2], b=[50], c=[100])
 
@@ -106,7 +106,7 @@ async def test_first_runs_and_reruns(run: Run, store: RagVectorStore, cleanup: A
     before = list(store)
     assert await run(FIRST, **settings, force_update=True) == (0, 4, 0, 0)
     assert sorted(map(repr, store)) == sorted(map(repr, before))
-    assert await run([*FIRST, *FIRST[:1]], **settings) == (0, 0, 5, 0)  # the same twice
+    assert await run([*FIRST, *FIRST[:1]], **settings) == (0, 0, 5, 0)  # one document twice
     assert held(store) == of(FIRST)
 
 
@@ -158,11 +158,13 @@ async def test_cleanup_of_already_deleted_documents(run: Run, store: RagVectorSt
     after = pages(a=[3], b=[50], c=[100])
     added, updated, skipped, deleted = await run(after, cleanup=cleanup)
     assert (added, updated, skipped) == (1, 0, 2)
-    assert deleted == (0 if isinstance(run.records, RagRecordManager) else 2)  # what is gone has no record any more
+    assert deleted == (
+        0 if isinstance(run.records, RagRecordManager) else 2
+    )  # records are deleted with their documents
     assert held(store) == of(after)
 
 
-# What only records in the store give
+# Guarantees of records in the store
 
 
 @pytest.mark.parametrize("cleanup", [None, *CLEANUPS])
@@ -200,7 +202,7 @@ async def test_copy_of_store_has_its_records(own_run: Run, store: RagVectorStore
 
 
 class CutOffError(Exception):
-    """Stands for the end of a process."""
+    """Simulates the end of a process."""
 
 
 def cut_off(*_: Any, **__: Any) -> None:
@@ -208,12 +210,12 @@ def cut_off(*_: Any, **__: Any) -> None:
 
 
 async def break_off(run: Run, documents: Sequence[Document], batches: int = 0, **options: Any) -> None:
-    """Start a run that ends after a batch was added, before that is recorded; ``batches`` before it are recorded."""
+    """Run until a batch is added but not recorded; ``batches`` earlier batches are recorded."""
     manager = run.records
     update, left = manager.update, [batches]
 
     def fail(keys: Sequence[str], *, group_ids: Any = None, time_at_least: float | None = None) -> None:
-        if group_ids is not None:  # else it is of documents that are skipped
+        if group_ids is not None:  # otherwise the update is for skipped documents
             left[0] -= 1
             if left[0] < 0:
                 raise CutOffError
@@ -224,7 +226,7 @@ async def break_off(run: Run, documents: Sequence[Document], batches: int = 0, *
         with pytest.raises(CutOffError):
             await run(documents, **options)
     run.look()
-    run.records = run.store.record_manager(manager.namespace)  # that of the next process
+    run.records = run.store.record_manager(manager.namespace)  # the record manager of the next process
 
 
 @pytest.mark.parametrize("cleanup", CLEANUPS)
@@ -322,7 +324,7 @@ async def test_failed_cleanup_is_repeated_by_the_next_run(
     assert held(store) == of(after)
 
 
-# Namespaces, and documents that no run wrote
+# Namespaces, and documents added without a run
 
 
 @pytest.mark.parametrize("cleanup", CLEANUPS)
@@ -337,7 +339,7 @@ async def test_namespaces_are_independent(own_run: Run, store: RagVectorStore, c
     assert held(store) == of([page("a", 2), *theirs])
     await break_off(own_run, pages(a=[9]), cleanup=cleanup)
     assert await other(theirs, cleanup=cleanup) == (0, 0, 2, 0)
-    assert ("a", 9) in held(store)  # it is for its own namespace to put right
+    assert ("a", 9) in held(store)  # its own namespace has to repair it
 
 
 async def test_document_deleted_by_one_namespace_is_added_again_by_another(own_run: Run, store: RagVectorStore) -> None:
@@ -363,7 +365,7 @@ async def test_document_added_again_without_a_run_is_kept(own_run: Run, store: R
     await own_run(FIRST, cleanup="full")
     kept = store.get_by_ids(store.ids()[:1])
     store.delete([str(kept[0].id)])
-    store.add_documents(kept)  # under its id, but by no run
+    store.add_documents(kept)  # with its id, but without a run
     await own_run([], cleanup="full")
     assert list(store) == kept
 
@@ -373,7 +375,7 @@ async def test_document_added_again_without_a_run_is_kept(own_run: Run, store: R
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The time; tests set it."""
+    """The current time, which tests can set."""
     now = [1_800_000_000.0]
     monkeypatch.setattr(time, "time", lambda: now[0])
     return now
@@ -410,7 +412,7 @@ async def test_clock_goes_back_within_a_run(
         assert held(store) == of(changed)
     clock[0] += 1000.0
     all_new = pages(a=[4], b=[52], c=[102])
-    with pytest.raises(ValueError, match="expected a time in the past"):  # else what is new would count as old
+    with pytest.raises(ValueError, match="expected a time in the past"):  # otherwise new documents would count as old
         await own_run(all_new, cleanup=cleanup)
     assert set(of(all_new)) < set(held(store))
     await own_run(all_new, cleanup=cleanup)
@@ -436,7 +438,7 @@ async def test_times_increase_if_the_clock_does_not(store: RagVectorStore, clock
 
 @pytest.fixture(params=["called", "awaited"])
 def call(request: pytest.FixtureRequest) -> Callable[..., Any]:
-    """Calls a method of a record manager, or awaits its twin."""
+    """Call a method of a record manager, or await its asynchronous version."""
 
     async def calls(records: RecordManager, name: str, *given: Any, **named: Any) -> Any:
         if request.param == "called":
@@ -468,17 +470,17 @@ async def test_keys_are_listed_by_time_and_group(call: Callable[..., Any], store
     assert await call(records, "exists", ["4", "5", "1"]) == [True, False, True]
     assert await call(records, "list_keys") == ["1", "2", "3", "4"]
     assert await call(records, "list_keys", before=middle) == ["1", "2"]
-    assert await call(records, "list_keys", after=middle) == []  # these were updated at that moment
+    assert await call(records, "list_keys", after=middle) == []  # they were updated at this time
     assert await call(records, "list_keys", group_ids=["a"]) == ["1", "3"]
     assert await call(records, "list_keys", group_ids=["a"], limit=1) == ["1"]
     assert await call(records, "list_keys", group_ids=[]) == []
-    await call(records, "update", ["1"])  # the group stays
+    await call(records, "update", ["1"])  # the group does not change
     assert await call(records, "list_keys", group_ids=["a"]) == ["3", "1"]
     await call(records, "update", ["1"], group_ids=["b"])
     assert await call(records, "list_keys", group_ids=["b"]) == ["2", "1"]
     await call(records, "delete_keys", ["1", "unknown"])
     assert await call(records, "list_keys") == ["2", "3", "4"]
-    assert "1" in store  # a record goes without its document
+    assert "1" in store  # deleting a record keeps the document
 
 
 async def test_only_documents_in_the_store_have_records(call: Callable[..., Any], store: RagVectorStore) -> None:

@@ -1,4 +1,4 @@
-"""Looking into a vector store, and deleting from it: by id, by filter, everything."""
+"""Inspecting a vector store, and deleting by id, by filter or everything."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FAKE = DeterministicFakeEmbedding(size=16)
 
 @pytest.fixture
 def store() -> Iterator[RagVectorStore]:
-    """Documents at 0, 10, … 90 degrees, of which the even ones are ``even``."""
+    """Documents at 0, 10, … 90 degrees; every second one has the metadata ``even``."""
     with RagVectorStore(Angles()) as store:
         store.add_documents(
             [Document(id=f"d{n}", page_content=str(10 * n), metadata={"n": n, "even": n % 2 == 0}) for n in range(10)]
@@ -37,7 +37,7 @@ def store() -> Iterator[RagVectorStore]:
         yield store
 
 
-# Looking in
+# Inspect
 
 
 def test_ids_and_documents_come_in_order_of_insertion(store: RagVectorStore) -> None:
@@ -45,7 +45,7 @@ def test_ids_and_documents_come_in_order_of_insertion(store: RagVectorStore) -> 
     assert store.ids() == names
     assert [document.id for document in store] == [document.id for document in store.iter_documents()] == names
     assert list(store)[3] == Document(id="d3", page_content="30", metadata={"n": 3, "even": False})
-    store.add_texts(["5"], ids=["d0"])  # what is replaced counts as new
+    store.add_texts(["5"], ids=["d0"])  # a replaced document counts as new
     store.delete(["d1"])
     assert store.ids() == [document.id for document in store] == [*names[2:], "d0"]
 
@@ -105,7 +105,7 @@ def test_get_by_ids_returns_each_document_once(store: RagVectorStore) -> None:
     assert [document.id for document in store.get_by_ids([*reversed(store.ids())])] == store.ids()[::-1]
 
 
-# Deleting
+# Delete
 
 
 def test_delete_of_unknown_id_returns_true(store: RagVectorStore) -> None:
@@ -125,13 +125,13 @@ def test_delete_by_ids_and_filter(store: RagVectorStore) -> None:
     assert store.ids() == ["d0", "d3", "d4", "d5", "d6", "d8"]
     assert store.delete([], filter={"even": True}) is True
     assert store.ids() == ["d3", "d5"]
-    assert store.delete(None, filter={"n": 3}) is True  # a filter alone is not everything
+    assert store.delete(None, filter={"n": 3}) is True  # a filter alone does not delete everything
     assert store.ids() == ["d5"]
 
 
 def test_deletion_cost_does_not_grow_with_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def written_by_one_deletion(documents: int) -> tuple[int, int]:
-        """Return how many vectors one deletion writes, and how many rows it marks as deleted."""
+        """Return the number of vectors that a deletion writes, and of rows that it marks as deleted."""
         written: list[int] = []
         with RagVectorStore(FAKE, tmp_path / str(documents)) as store:
             store.add_texts(map(str, range(documents)), ids=map(str, range(documents)))
@@ -163,7 +163,7 @@ def test_optimize_reclaims_space(tmp_path: Path) -> None:
         ]
         store.delete([str(n) for n in range(40)])
         assert store._lazy.get_or_create().status()["unused_vectors"] == 40
-        store.delete([str(n) for n in range(40, 60)])  # more than half of the vectors are unused now
+        store.delete([str(n) for n in range(40, 60)])  # more than half of the vectors are now unused
         status = store._lazy.get_or_create().status()
         assert (status["vectors"], status["unused_vectors"]) == (40, 0)
         found = store.similarity_search_with_score("7", k=100)
@@ -171,7 +171,7 @@ def test_optimize_reclaims_space(tmp_path: Path) -> None:
         assert [score for _, score in found] == pytest.approx([score for _, score in expected], abs=1e-6)
 
 
-# Random changes and searches beside a dictionary
+# Random changes and searches, compared with a dictionary
 
 OPERATION = st.one_of(
     st.tuples(st.just("add"), st.lists(st.tuples(st.integers(0, 11), st.integers(0, 359)), max_size=6)),
@@ -210,7 +210,7 @@ def test_random_changes_match_a_dictionary(operations: list[tuple[str, Any]]) ->
 
 @pytest.mark.parametrize("kind", [*NAMES, "IVF4,SQ8"])
 def test_no_index_returns_deleted_documents(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is found has the text and the score that it should have, after changes too; limits are low for that."""
+    """Results have the expected text and score, even after changes; low limits trigger merges early."""
     for module, name, value in (
         (segments, "LEAST_APPROXIMATE", 256),
         (picking, "LEAST_ASKED", 256),
@@ -219,7 +219,7 @@ def test_no_index_returns_deleted_documents(kind: str, monkeypatch: pytest.Monke
         (segment_search, "_EXACT_SHARE", 0.0),
     ):
         monkeypatch.setattr(module, name, value)
-    monkeypatch.setattr(index_selection, "degradation", lambda *_: None)  # how much is found is measured elsewhere
+    monkeypatch.setattr(index_selection, "degradation", lambda *_: None)  # other tests measure recall
     draw = np.random.default_rng(1)
     known: dict[str, str] = {}
     with RagVectorStore(FAKE, index=kind) as store:

@@ -1,4 +1,4 @@
-"""Folders of langchain-community's FAISS store become vector stores."""
+"""Converting folders of langchain-community's FAISS store to vector stores."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DOCUMENTS = [
     for name, text, metadata in zip(IDS, TEXTS, METADATA, strict=True)
 ]
 HOSTILE = b"\x80\x03cos\nmkdir\nX\x08\0\0\0executed\x85R."
-"""A pickle that makes a folder when it is loaded."""
+"""A pickle that creates a folder when it is loaded."""
 
 
 @pytest.mark.parametrize(("name", "index_name"), [("l2", "index"), ("inner", "other")])
@@ -77,7 +77,7 @@ def test_community_folder_fits_rag_embeddings(golden: Path, tmp_path: Path, unfi
 
 def test_community_folder_with_index_and_budget(golden: Path, tmp_path: Path) -> None:
     budget = Budget(min_recall=0.9)
-    for name in ("l2", "deleted"):  # the second adds to what the first made
+    for name in ("l2", "deleted"):  # the second adds to the store of the first
         with RagVectorStore.from_community_faiss(
             golden / name, Angles(), path=tmp_path / "s", index="hnsw", budget=budget
         ) as store:
@@ -98,7 +98,7 @@ def test_folder_with_two_vectors_for_a_text_needs_rag_embeddings(tmp_path: Path,
         assert store.ids() == ["a", "b"]
 
 
-# By load_local
+# load_local
 
 
 @pytest.mark.parametrize("allowed", [True, False])
@@ -107,7 +107,7 @@ def test_load_local_of_community_folder_is_temporary(golden: Path, allowed: bool
     with RagVectorStore.load_local(folder, Angles(), allow_dangerous_deserialization=allowed) as store:
         assert list(store) == DOCUMENTS
         assert store.path.name.startswith("ragembed-")
-        store.save_local(folder)  # from now on there is a store of ours
+        store.save_local(folder)  # from now on the folder contains a ragembed store
         store.add_texts(["180"], ids=["new"])
         store.save_local(folder)
     with RagVectorStore.load_local(folder, Angles()) as again:

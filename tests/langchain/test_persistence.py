@@ -1,4 +1,4 @@
-"""Stores that are saved, copied, opened again, rebuilt and merged, and what their files can do to who opens them."""
+"""Saving, copying, reopening, rebuilding and merging stores, and hostile files."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from .fakes import FAKE, Angles, Given, ids
 TEXTS = ["the cat sleeps", "the writer holds the lock", "supersonic flow of air", "one two three four"]
 DOCUMENTS = [Document(id=f"id{n}", page_content=text, metadata={"n": n}) for n, text in enumerate(TEXTS)]
 PICKLE = b"cos\nmkdir\n(S'executed'\ntR."
-"""A pickle, of protocol 0, that makes a folder when it is loaded."""
+"""A pickle of protocol 0 that creates a folder when it is loaded."""
 
 
 @pytest.fixture
@@ -44,18 +44,18 @@ def store() -> Iterator[RagVectorStore]:
 
 @pytest.fixture
 def light(unfitted: RagEmbeddings) -> RagEmbeddings:
-    """Fitted embeddings that run no model."""
+    """Fitted embeddings that need no model."""
     return unfitted.fit(TEXTS)
 
 
 def seen(store: RagVectorStore) -> Any:
-    """What can be seen of a store."""
+    """Return everything that is visible of a store."""
     answers = [store.similarity_search_with_score(text, k=9) for text in (*TEXTS, "something else")]
     words = store.lexical_search_with_score("the lock", k=9)
     return store.ids(), list(store), answers, words
 
 
-# Saving and loading
+# Save and load
 
 
 def test_saved_store_is_loaded_unchanged(store: RagVectorStore, tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_saving_again_replaces_the_copy(store: RagVectorStore, tmp_path: Path) -
     assert [entry.name for entry in tmp_path.iterdir()] == ["index"]
     with RagVectorStore.from_texts(["90"], Angles(), ids=["x"]) as other:
         other.save_local(tmp_path)
-    with RagVectorStore.load_local(tmp_path, Angles()) as loaded:  # made with other embeddings than the former
+    with RagVectorStore.load_local(tmp_path, Angles()) as loaded:  # made with other embeddings than before
         assert loaded.ids() == ["x"]
 
 
@@ -173,7 +173,7 @@ def test_records_of_indexing_are_saved_with_the_store(store: RagVectorStore, tmp
         assert loaded.record_manager("pages").list_keys(group_ids=["y"]) == ["id1"]
 
 
-# Opening again
+# Reopen
 
 METADATA = {
     "integer": 7,
@@ -280,7 +280,7 @@ def test_approximate_index_survives_copy_and_reopening(tmp_path: Path) -> None:
 
 
 def test_vector_files_are_immutable(tmp_path: Path) -> None:
-    """What is mapped into memory stays as it is; changes are in files of their own."""
+    """Memory-mapped files do not change; changes are written to new files."""
 
     def files() -> dict[str, tuple[int, bytes]]:
         found = (file for file in (tmp_path / "segments").rglob("*") if file.is_file())
@@ -298,7 +298,7 @@ def test_vector_files_are_immutable(tmp_path: Path) -> None:
         assert len(written) > 4
 
 
-# Another embedding
+# Other embeddings
 
 
 def test_rebuild_with_other_embeddings(tmp_path: Path) -> None:
@@ -342,7 +342,7 @@ def test_rebuild_fits_embeddings(store: RagVectorStore, unfitted: RagEmbeddings,
 
 @pytest.mark.parametrize("weighting", ["idf", "uniform"])
 def test_refitted_embeddings_need_a_rebuild(tiny_model: Path, tmp_path: Path, weighting: str) -> None:
-    """With uniform weights only the post-processors differ, and vectors from before them are the same."""
+    """With uniform weights only the post-processors differ, and raw vectors are the same."""
     config = EmbedderConfig(
         extractor="re:dim=16", model=str(tiny_model), weighting=weighting, postprocess=("center", "normalize")
     )
@@ -430,7 +430,7 @@ def test_rebuild_of_an_empty_store(tmp_path: Path) -> None:
     assert not embeddings.is_fitted
 
 
-# Merging
+# Merge
 
 
 def test_merge_does_not_change_the_other_store() -> None:
@@ -443,7 +443,7 @@ def test_merge_does_not_change_the_other_store() -> None:
         before = list(theirs)
         assert store.merge_from(theirs) == ["b", "c"]
         assert list(theirs) == before
-        assert one.batches == []  # the vectors are taken over
+        assert one.batches == []  # the vectors are copied
         assert [(found.id, found.page_content, found.metadata["of"]) for found in store] == [
             ("a", "0", "one"),
             ("b", "45", "other"),
@@ -494,7 +494,7 @@ def test_merge_with_different_vector_for_a_text_is_an_error() -> None:
         assert store.similarity_search_with_score_by_vector([1.0, 0.0])[0][1] == pytest.approx(1.0)
 
 
-# What files can do
+# Hostile files
 
 LOADING = """
 import sys, json
@@ -516,7 +516,7 @@ EXECUTING = {"pickle", "_pickle", "cPickle", "dill", "cloudpickle", "joblib", "s
 
 
 def imported(file: Path) -> set[str]:
-    """The top-level names of what a module imports, anywhere in it."""
+    """Return the top-level names of all imports of a module."""
     names: set[str] = set()
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -527,7 +527,7 @@ def imported(file: Path) -> set[str]:
 
 
 def called(file: Path) -> set[str]:
-    """The names of the functions that a module calls by their bare names."""
+    """Return the functions that a module calls by their bare names."""
     calls = [node.func for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))) if isinstance(node, ast.Call)]
     return {call.id for call in calls if isinstance(call, ast.Name)}
 
@@ -547,7 +547,7 @@ def test_modules_used_by_load_do_not_unpickle(light: RagEmbeddings, tmp_path: Pa
 
 
 def test_audit_hook_detects_unpickling(tmp_path: Path) -> None:
-    """The test above can fail: a pickle that names a function is told."""
+    """The test above can fail: it detects a pickle that names a function."""
     (tmp_path / "hostile").write_bytes(PICKLE)
     script = LOADING.partition("from ragembed")[0] + (
         "import pickle, os\nos.chdir(sys.argv[1])\npickle.load(open('hostile', 'rb'))\nprint(events)"
@@ -559,7 +559,7 @@ def test_audit_hook_detects_unpickling(tmp_path: Path) -> None:
 
 @pytest.fixture
 def saved(light: RagEmbeddings, tmp_path: Path) -> Path:
-    """A folder with a saved store of vectors that are post-processed."""
+    """A folder with a saved store of post-processed vectors."""
     with RagVectorStore.from_documents(DOCUMENTS, light) as store:
         store.save_local(tmp_path)
     return tmp_path / "index"
@@ -608,7 +608,7 @@ def test_hostile_values_in_the_database_are_harmless(saved: Path, in_folder: Pat
     assert list(in_folder.iterdir()) == []
 
 
-# Where stores are
+# Paths
 
 PLACES = {
     "other scripts": ["Überzug", "журнал", "資料室", "🙂"],

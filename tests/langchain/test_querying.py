@@ -1,4 +1,4 @@
-"""Searching a vector store: by meaning, by words, by both; what scores mean; filters, a function among them."""
+"""Searching a vector store: dense, lexical and hybrid search, scores and filters."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .fakes import Angles, Given
 
 
 class Worded(Embeddings):
-    """The first number in a text is its angle in degrees, 0 where it has none; its vector has length 2."""
+    """The first number in a text is its angle in degrees, 0 if there is none; vectors have length 2."""
 
     def embed_documents(self, texts: list[str]) -> list[list[float]]:
         return [self.embed_query(text) for text in texts]
@@ -36,7 +36,7 @@ class Worded(Embeddings):
 
 @pytest.fixture(scope="module")
 def store() -> Iterator[RagVectorStore]:
-    """Five documents that no test changes; a word each of them has, a word that two have, and one that one has."""
+    """Five documents, which tests do not change, with words in all, two or one of them."""
     with RagVectorStore(Worded()) as store:
         store.add_texts(
             ["lock 0", "lock 30 wing", "lock 60", "lock 90 wing air", "lock 180"],
@@ -146,7 +146,7 @@ def test_ties_are_in_order_of_insertion(name: str) -> None:
     with RagVectorStore(Worded()) as store:
         store.add_texts(["lock wing"] * 40, ids=names)
         assert ids(SCORED[name](store, k=7)) == names[:7]
-        store.add_texts(["lock wing"], ids=["40"])  # what is replaced counts as new
+        store.add_texts(["lock wing"], ids=["40"])  # a replaced document counts as new
         assert ids(SCORED[name](store, k=40)) == [*names[1:], "40"]
 
 
@@ -158,7 +158,7 @@ def test_search_is_deterministic(store: RagVectorStore, name: str) -> None:
     assert answers == answers[:1] * 4
 
 
-# What scores mean
+# Scores
 
 
 @pytest.mark.parametrize("name", ["similarity", "similarity by vector", "mmr", "mmr by vector"])
@@ -215,7 +215,7 @@ def test_threshold_can_be_an_integer(store: RagVectorStore) -> None:
         assert ids(retriever.invoke("lock")) == expected
 
 
-# By words, and by both
+# Lexical and hybrid search
 
 
 def test_lexical_search_finds_only_words(store: RagVectorStore) -> None:
@@ -223,7 +223,7 @@ def test_lexical_search_finds_only_words(store: RagVectorStore) -> None:
     assert ids(found) == ["at 90", "at 30"]
     assert all(score > 0.0 for _, score in found)
     assert store.lexical_search("zebra") == []
-    assert len(store.lexical_search("lock", k=9)) == 5  # a word that all have is a word
+    assert len(store.lexical_search("lock", k=9)) == 5  # a word in all documents still matches
     assert all(score > 0.0 for _, score in store.lexical_search_with_score("lock", k=9))
     assert ids(store.lexical_search("WINGS")) == ids(store.lexical_search("wing"))
 
@@ -240,7 +240,7 @@ def test_hybrid_search_combines_dense_and_lexical(store: RagVectorStore) -> None
     assert ids(store.lexical_search("air", k=1)) == ["at 90"]
     once = Fusion(feedback=0.0)
     assert set(ids(store.hybrid_search("air", k=2, fusion=once))) == {"at 0", "at 90"}
-    assert ids(store.hybrid_search("wing", k=1, fusion=once)) == ["at 30"]  # though another is nearer
+    assert ids(store.hybrid_search("wing", k=1, fusion=once)) == ["at 30"]  # although another document is closer
     assert ids(store.hybrid_search("air", k=9, filter={"n": {"$lt": 3}}, fusion=once)) == ["at 0", "at 30", "at 60"]
 
 
@@ -250,7 +250,7 @@ def test_hybrid_scores_are_standardised_over_the_candidates(store: RagVectorStor
     assert min(scores) < 0.0 < max(scores)
 
 
-# By vector, many at once, by type
+# Search by vector, batches of queries, types of search
 
 
 @pytest.mark.parametrize("question", ["0", "17", "100", "180"])
@@ -360,9 +360,9 @@ def test_errors_in_filter_functions_are_raised(store: RagVectorStore) -> None:
         ({"$and": [{"n": {"$gt": 0}}, {"wing": None}]}, [2, 4]),
         ({"$or": [{"n": 0}, {"wing": "wing"}]}, [0, 1, 3]),
         ({"$not": {"n": {"$lt": 3}}}, [3, 4]),
-        ({"$or": [{"n": 0}, {"n": 1}, {"n": 2}], "wing": None}, [0, 2]),  # keys beside $or count
+        ({"$or": [{"n": 0}, {"n": 1}, {"n": 2}], "wing": None}, [0, 2]),  # keys next to $or apply
         ({"n": {"$gte": 1, "$lt": 4}, "wing": None}, [2]),
-        ({"no such": {"$gt": 1}}, []),  # a field that is missing is no error
+        ({"no such": {"$gt": 1}}, []),  # a missing field is not an error
         ({"wing": {"$gt": 1}}, []),
         ({"no such": {"$ne": 1}}, [0, 1, 2, 3, 4]),
     ],

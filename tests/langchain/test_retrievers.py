@@ -1,4 +1,4 @@
-"""Retrievers over a vector store: LangChain's with more types of search, and one with fields, scores, a reranker."""
+"""Retrievers over a vector store: ``as_retriever`` and ``RagRetriever``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OWN_TYPES = ("hybrid", "dense", "lexical", "mmr")
 
 
 class FirstAngle(Angles):
-    """The first of the numbers in a text is its angle; all of them are words."""
+    """The first number in a text is its angle; all numbers are words."""
 
     def embed_query(self, text: str) -> list[float]:
         return super().embed_query(text.split()[0])
@@ -31,7 +31,7 @@ class FirstAngle(Angles):
 
 @pytest.fixture(scope="module")
 def store() -> Iterator[RagVectorStore]:
-    """Documents at 0, 10, … 90 degrees, which no test changes."""
+    """Documents at 0, 10, … 90 degrees, which tests do not change."""
     with RagVectorStore(FirstAngle()) as store:
         store.add_documents(
             [Document(id=f"d{n}", page_content=str(10 * n), metadata={"n": n, "even": n % 2 == 0}) for n in range(10)]
@@ -118,7 +118,7 @@ async def test_fields_can_be_given_per_call(store: RagVectorStore, search_type: 
         called = {"k": 2, "filter": {"even": True}, "search_type": search_type}
         assert other.invoke(query, **called) == await other.ainvoke(query, **called) == expected
         assert retriever.invoke(query, filter=None) == plain(query, k=2)
-    assert (other.k, other.filter) == (4, None)  # a call changes nothing
+    assert (other.k, other.filter) == (4, None)  # a call does not change the retriever
     assert len(other.invoke("60")) == 4
 
 
@@ -216,11 +216,11 @@ def test_fitted_embeddings(fitted: RagEmbeddings) -> None:
         assert ids(RagRetriever(vectorstore=store, k=1).invoke("sofa")) == ["cat"]
 
 
-# Reranking
+# Reranker
 
 
 class Seen(BaseCallbackHandler):
-    """Notes the starts and ends of runs, with the run inside of which each is."""
+    """Record starts and ends of runs with their parent run."""
 
     def __init__(self) -> None:
         self.retrievers: list[UUID] = []
@@ -246,7 +246,7 @@ class Seen(BaseCallbackHandler):
 
 
 class FewestFirst(BaseDocumentCompressor):
-    """Puts low numbers first, by a chain that tells the callbacks it is given; leaves odd ones out if asked to."""
+    """Sort by number with a chain that calls the given callbacks; optionally drop odd numbers."""
 
     only_even: bool = False
     got: list[list[str | None]] = []  # noqa: RUF012  pydantic copies it for each object
@@ -261,7 +261,7 @@ class FewestFirst(BaseDocumentCompressor):
 
 
 class FewestFirstAwaited(FewestFirst):
-    """The same for asynchronous calls alone."""
+    """The same for asynchronous calls only."""
 
     def compress_documents(
         self, documents: Sequence[Document], query: str, callbacks: Callbacks | None = None

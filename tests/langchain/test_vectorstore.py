@@ -33,7 +33,7 @@ def store() -> Iterator[RagVectorStore]:
 
 @pytest.fixture
 def angles() -> Iterator[RagVectorStore]:
-    """Documents at 0, 30, 90 and 180 degrees, whose ids are their texts, added in another order."""
+    """Documents at 0, 30, 90 and 180 degrees with their texts as ids, added in another order."""
     with RagVectorStore(Angles()) as store:
         store.add_texts(["90", "0", "180", "30"], ids=["90", "0", "180", "30"])
         yield store
@@ -43,7 +43,7 @@ def texts(documents: list[Document]) -> list[str]:
     return [document.page_content for document in documents]
 
 
-# Adding
+# Add
 
 
 def test_order_of_id_sources(store: RagVectorStore) -> None:
@@ -131,7 +131,7 @@ def test_batch_size_limits_texts_per_call() -> None:
         store.add_texts(map(str, range(7)), batch_size=3)
         assert embedding.batches == [3, 3, 1]
         store.add_documents([Document(page_content=str(n)) for n in range(5, 9)], batch_size=100)
-        assert embedding.batches[3:] == [2]  # 5 and 6 have their vectors
+        assert embedding.batches[3:] == [2]  # 5 and 6 already have vectors
         assert len(store) == 11
         with pytest.raises(ConfigError, match="batch_size is 0"):
             store.add_texts(["1"], batch_size=0)
@@ -142,7 +142,7 @@ def test_batch_size_limits_texts_per_call() -> None:
 
 @pytest.fixture
 def dated() -> Iterator[RagVectorStore]:
-    """Documents at 0, 10, … 350 degrees with their ``angle``, and properties of some files that are not there."""
+    """Documents at 0, 10, … 350 degrees with metadata: their ``angle``, and properties of fictional files."""
     with RagVectorStore(Angles()) as store:
         store.add_documents(
             [
@@ -233,7 +233,7 @@ def test_filter_in_an_empty_store(tmp_path: Path) -> None:
     assert not (tmp_path / "store").exists()
 
 
-# Deleting and looking in
+# Delete and inspect
 
 
 def test_delete_without_arguments_deletes_all(store: RagVectorStore) -> None:
@@ -245,7 +245,7 @@ def test_delete_without_arguments_deletes_all(store: RagVectorStore) -> None:
     assert texts(store.similarity_search("a")) == ["a"]
 
 
-# Searching
+# Search
 
 
 def test_rounding_takes_no_score_above_1() -> None:
@@ -269,7 +269,7 @@ def test_relevance_of_equal_and_opposite_vectors(angles: RagVectorStore) -> None
 
 
 def reference_mmr(query: float, angles: list[float], lambda_mult: float, k: int) -> list[float]:
-    """Carbonell and Goldstein 1998, on angles in degrees."""
+    """Maximal marginal relevance of Carbonell and Goldstein 1998, for angles in degrees."""
 
     def cosine(a: float, b: float) -> float:
         return math.cos(math.radians(a - b))
@@ -310,7 +310,7 @@ def test_mmr_of_zero_vectors_is_defined() -> None:
 # Retrievers
 
 
-# Opening
+# Open
 
 
 def test_reopening_with_another_embedding(tmp_path: Path) -> None:
@@ -408,7 +408,7 @@ def test_adding_does_not_fit_embeddings(tmp_path: Path) -> None:
 
 
 def test_creation_fits_and_reopening_needs_no_embedding(saved_embeddings: Path, tmp_path: Path) -> None:
-    assert saved_embeddings.is_dir()  # the model is there
+    assert saved_embeddings.is_dir()  # the model exists
     embeddings = RagEmbeddings(device="cpu")
     documents = [Document(id=t, page_content=t) for t in ("a cat on the sofa", "the bank raised interest rates")]
     with RagVectorStore.from_documents(documents, embeddings, path=tmp_path) as store:

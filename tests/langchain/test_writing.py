@@ -1,4 +1,4 @@
-"""Writing to a vector store: whole or not at all, in batches, whatever it is given."""
+"""Writing to a vector store: atomic writes, batches and invalid input."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def angle(degrees: float) -> list[float]:
 
 
 def state(store: RagVectorStore) -> Any:
-    """Everything that a store answers."""
+    """Return all contents and search results of a store."""
     return list(store), store.similarity_search_with_score("10", k=99), store.lexical_search_with_score("10 20 30", k=9)
 
 
@@ -70,10 +70,10 @@ def test_upsert_can_change_only_metadata() -> None:
         store.add_texts(["1"], [{"v": 2}], ids=["a"])
         assert [document.metadata for document in store.get_by_ids(["a", "b"])] == [{"v": 2}, {"v": 1}]
         assert len(store.similarity_search("1", k=9)) == len(store) == 2
-        assert embedding.batches == [2]  # a text that has its vector is not embedded again
+        assert embedding.batches == [2]  # texts with a vector are not embedded again
 
 
-# Whole or not at all
+# Atomic writes
 
 
 class Interrupted(BaseException):
@@ -85,7 +85,7 @@ def interrupt(*_: Any, **__: Any) -> None:
 
 
 class StumblesOn30(Angles):
-    """The same embeddings to a store as :class:`Angles`, which fail at one text."""
+    """Embeddings that a store identifies as :class:`Angles`, but that fail for one text."""
 
     def embed_documents(self, texts: list[str]) -> list[list[float]]:
         if "30" in texts:
@@ -157,7 +157,7 @@ def assert_same_and_sound(store: RagVectorStore, before: Any) -> None:
         assert opened.verify().problems == []
 
 
-# Nothing, too much, too little
+# Empty and invalid input
 
 
 async def test_adding_nothing_creates_no_folder(tmp_path: Path) -> None:
@@ -242,7 +242,7 @@ def test_text_has_one_vector(store: RagVectorStore) -> None:
         store.add_embeddings([("2", angle(2)), ("1", angle(90))], ids=["c", "d"])
     assert store.ids() == ["a", "b"]
     store.clear()
-    store.add_embeddings([("1", angle(90))], ids=["a"])  # which no document has any more
+    store.add_embeddings([("1", angle(90))], ids=["a"])  # no document has this text any more
     assert store.similarity_search_with_score("90")[0][1] == pytest.approx(1.0, abs=1e-3)
 
 
@@ -272,7 +272,7 @@ def test_store_with_rag_embeddings_accepts_no_vectors(fitted: RagEmbeddings) -> 
 
 
 class Watched(Embeddings):
-    """Gives arrays, and notes how many of those that it gave are still there when it is called."""
+    """Return arrays, and count how many earlier arrays are still in memory."""
 
     def __init__(self) -> None:
         self.given: list[weakref.ref[Any]] = []
@@ -316,7 +316,7 @@ def test_progress_is_called_after_each_batch(tmp_path: Path) -> None:
         assert told == [(3, 7), (6, 7), (7, 7)]
         told.clear()
         store.add_documents([Document(text) for text in texts], batch_size=4, progress=progress)
-        assert told == [(4, 7), (7, 7)]  # though all of them have their vectors
+        assert told == [(4, 7), (7, 7)]  # although all texts have vectors
         told.clear()
         store.add_texts(["8", "9"], progress=progress)
         assert told == [(2, 2)]
@@ -357,7 +357,7 @@ def test_repeated_call_after_kill_embeds_only_missing_texts(tmp_path: Path) -> N
     assert run("live") == (0, ["before 0", "6 7 8", "9", "after 10 9 8"])
 
 
-# Documents that come and go
+# Replaced and deleted documents
 
 
 def test_documents_are_copied() -> None:
@@ -385,11 +385,11 @@ def test_documents_are_copied() -> None:
         assert [found.page_content for found in store] == ["1", "2"]
 
 
-# Arrays in place of lists
+# Arrays instead of lists
 
 
 class WithArrays(Embeddings):
-    """The vectors of another, as arrays and as lists."""
+    """Wrap embeddings and return arrays or lists."""
 
     def __init__(self, inner: Embeddings) -> None:
         self.inner = inner
@@ -428,7 +428,7 @@ def test_rag_embeddings_as_external_embeddings(fitted: RagEmbeddings) -> None:
             assert [score for _, score in one] == pytest.approx([score for _, score in other], abs=2e-3)
 
 
-# Arguments that there are not
+# Unknown arguments
 
 
 @pytest.mark.parametrize(
@@ -485,4 +485,4 @@ async def test_asynchronous_methods_reject_unknown_arguments(store: RagVectorSto
     assert len(store) == 0
 
 
-# From one store to another
+# Merge stores
