@@ -59,10 +59,10 @@ def test_results_show_boilerplate(cli):
 
 @pytest.mark.usefixtures("indexed")
 def test_lexical_search_ignores_boilerplate(cli):
-    asked = ("query", "reader writer", "--mode", "lexical", "--json", "--no-dedupe")
-    assert json.loads(cli(*asked, exit_code=1).stdout)["results"] == []
+    query = ("query", "reader writer", "--mode", "lexical", "--json", "--no-dedupe")
+    assert json.loads(cli(*query, exit_code=1).stdout)["results"] == []
     cli("index", "--boilerplate", "keep")
-    assert any("reader" in result["text"] for result in json.loads(cli(*asked).stdout)["results"])
+    assert any("reader" in result["text"] for result in json.loads(cli(*query).stdout)["results"])
 
 
 @pytest.mark.usefixtures("indexed")

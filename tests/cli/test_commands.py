@@ -276,11 +276,11 @@ def test_query_with_invalid_unicode_or_nul(cli):
 def test_closed_pipe_is_not_an_error(tmp_path):
     code = "from ragembed.cli import main; main()"
     command = [sys.executable, "-c", code, "query", "writer"]
-    asked = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    asked.stdout.close()
-    assert asked.wait(60) == 0
-    assert asked.stderr.read() == b""
-    asked.stderr.close()
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process.stdout.close()
+    assert process.wait(60) == 0
+    assert process.stderr.read() == b""
+    process.stderr.close()
 
 
 def test_query_fusion_options(indexed, cli):

@@ -139,16 +139,16 @@ def test_retrieval_as_json(in_folder, evaluate):
 def test_several_results_as_json_and_jsonl(pairs, in_folder, evaluate):
     other = write_pairs(in_folder / "more.tsv", 12)
     grid = ("sts", pairs, other, "--weighting", "idf", "--weighting", "uniform", "--preset", "bert")
-    told = json.loads(evaluate(*grid, "--json").stdout)
-    assert (told["schema_version"], told["task"], len(told["results"])) == (1, "sts", 4)
-    assert [(one["collection"], one["config"]["weighting"], one["pairs"]) for one in told["results"]] == [
+    output = json.loads(evaluate(*grid, "--json").stdout)
+    assert (output["schema_version"], output["task"], len(output["results"])) == (1, "sts", 4)
+    assert [(one["collection"], one["config"]["weighting"], one["pairs"]) for one in output["results"]] == [
         ("pairs", "idf", 24),
         ("pairs", "uniform", 24),
         ("more", "idf", 12),
         ("more", "uniform", 12),
     ]
     lines = [json.loads(line) for line in evaluate(*grid, "--format", "jsonl").stdout.splitlines()]
-    assert [{"schema_version": 1, **one} for one in told["results"]] == lines
+    assert [{"schema_version": 1, **one} for one in output["results"]] == lines
 
 
 def test_configurations_are_compared_with_the_first(in_folder, evaluate):
@@ -363,8 +363,8 @@ def test_interrupted_process_prints_no_traceback(in_folder, tiny_model):
     assert process.stdout.readline() == "started\n"
     time.sleep(0.1)
     process.send_signal(signal.SIGINT)
-    printed, told = process.communicate(timeout=600)
-    assert process.returncode == 130, told
+    printed, output = process.communicate(timeout=600)
+    assert process.returncode == 130, output
     assert printed == ""
-    assert told.splitlines()[-1] == "interrupted"
-    assert "Traceback" not in told
+    assert output.splitlines()[-1] == "interrupted"
+    assert "Traceback" not in output

@@ -103,7 +103,7 @@ def test_invalid_sizes_times_and_shares_are_errors(read, values):
 
 @pytest.mark.parametrize("command", ["index", "optimize"])
 @pytest.mark.parametrize(
-    ("option", "value", "said"),
+    ("option", "value", "message"),
     [
         ("--max-memory", "lots", "expected a number above 0 with K, M or G, such as 20M"),
         ("--max-latency", "5", "expected a number above 0 with us, ms or s, such as 5ms"),
@@ -111,9 +111,9 @@ def test_invalid_sizes_times_and_shares_are_errors(read, values):
         ("--index", "pq", "expected auto, flat, fp16, hnsw, hnsw-sq8, ivf, ivf-sq8, ivf-pq, or a factory string"),
     ],
 )
-def test_invalid_index_options_exit_with_2(corpus, cli, command, option, value, said):
+def test_invalid_index_options_exit_with_2(corpus, cli, command, option, value, message):
     result = cli(command, *([corpus] if command == "index" else []), option, value, exit_code=2)
-    assert said in result.stderr
+    assert message in result.stderr
     assert option in result.stderr or f"{value!r}" in result.stderr
     assert "Traceback" not in result.output
     assert not (corpus.parent / ".ragembed").exists()

@@ -28,8 +28,8 @@ def test_random_embeddings_have_the_published_correlation(year, row, collections
     steps = [part for name in ("none", "zscore", "quantile-u", "whiten") for part in ("--postprocess", name)]
     grid = {"avg.": ["uniform", *steps], "idf": ["idf", *steps], "-biases": ["-biases", *steps[:2]]}[row]
     file = collections / "sts" / f"{year}.tsv"
-    told = cli("eval", "sts", file, "--preset", "re", "--weighting", *grid, "--format", "jsonl").stdout
-    found = [json.loads(line)["spearman"] for line in told.splitlines()]
+    output = cli("eval", "sts", file, "--preset", "re", "--weighting", *grid, "--format", "jsonl").stdout
+    found = [json.loads(line)["spearman"] for line in output.splitlines()]
     assert found == pytest.approx(PUBLISHED[year][row], abs=2.0 if row == "avg." else 1.0)
 
 

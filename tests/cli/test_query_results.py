@@ -125,19 +125,19 @@ def test_rerank_with_cross_encoder(cli, cross_encoder):
 
 @pytest.mark.usefixtures("indexed")
 def test_rerank_errors_print_one_line(cli, monkeypatch, tiny_model):
-    def told(*args):
+    def error_of(*args):
         result = cli("query", "lock", "--rerank", *args, exit_code=2)
         assert result.stdout == ""
         assert result.stderr.count("\n") == 1
         return result.stderr
 
-    assert "the model 'no/model' is not on this machine" in told("no/model")
-    assert "no cross-encoder" in told(tiny_model)
+    assert "the model 'no/model' is not on this machine" in error_of("no/model")
+    assert "no cross-encoder" in error_of(tiny_model)
     find_spec = importlib.util.find_spec
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name: None if name == "sentence_transformers" else find_spec(name)
     )
-    assert "pip install 'ragembed[rerank]'" in told("no/model")
+    assert "pip install 'ragembed[rerank]'" in error_of("no/model")
 
 
 @pytest.mark.usefixtures("copies")

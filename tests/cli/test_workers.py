@@ -28,7 +28,7 @@ def test_dry_run_needs_no_workers(five, cli):
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         (("--address", "auto"), "--address and --num-gpus need Ray: add --engine ray"),
         (("--num-gpus", "1", "--workers", "2"), "--address and --num-gpus need Ray"),
@@ -37,6 +37,6 @@ def test_dry_run_needs_no_workers(five, cli):
         (("--workers", "0"), "0 is not in the range x>=1"),
     ],
 )
-def test_conflicting_worker_options_are_errors(five, cli, options, told):
-    assert told in cli("index", "docs", *options, exit_code=2).stderr
+def test_conflicting_worker_options_are_errors(five, cli, options, message):
+    assert message in cli("index", "docs", *options, exit_code=2).stderr
     assert not (five / ".ragembed").exists()

@@ -147,12 +147,12 @@ def test_unknown_split_lists_existing_splits(beir):
 
 def test_documents_beside_judged_queries(beir, tmp_path):
     file = tmp_path / "judged.jsonl"
-    file.write_text('{"_id": "a", "question": "first?", "relevant": {"d1": 2, "d3": 0}}\n')
+    file.write_text('{"_id": "a", "query": "first?", "relevant": {"d1": 2, "d3": 0}}\n')
     collection = read_jsonl_collection(file, beir() / "corpus.jsonl")
     assert (collection.name, collection.queries) == ("judged", {"a": "first?"})
     assert collection.relevance == {"a": {"d1": 2, "d3": 0}}
     assert collection.titles == {"d1": "A title"}
-    file.write_text('{"question": "first?", "relevant": ["d1", "d7"]}\n')
+    file.write_text('{"query": "first?", "relevant": ["d1", "d7"]}\n')
     with pytest.raises(ConfigError, match=r"judged\.jsonl: 1 of 2 document ids are not in .*corpus\.jsonl: 'd7'"):
         read_jsonl_collection(file, beir() / "corpus.jsonl")
 

@@ -56,8 +56,8 @@ def test_scores_of_files_equal_trec_eval(tmp_path_factory, run, qrels):
     (folder / "run").write_text(trec_lines(run), encoding="utf-8")
     judged = "".join(f"{q} 0 {d} {gain}\n" for q, gains in qrels.items() for d, gain in gains.items())
     (folder / "qrels").write_text(judged, encoding="utf-8")
-    asked = {"ndcg_cut.3,10", "recall.5", "P.5", "success.2", "map_cut.4", "map", "recip_rank"}
-    expected = pytrec_eval.RelevanceEvaluator(qrels, asked).evaluate(run)
+    measures = {"ndcg_cut.3,10", "recall.5", "P.5", "success.2", "map_cut.4", "map", "recip_rank"}
+    expected = pytrec_eval.RelevanceEvaluator(qrels, measures).evaluate(run)
     score = score_rankings(
         read_run(folder / "run"), read_qrels(folder / "qrels").relevance, parse_measures(",".join(MEASURES))
     )

@@ -110,17 +110,17 @@ def test_measure_error_names_collection_and_configuration(tiny_config):
 
 
 def test_queries_are_encoded_only_if_measured(tiny_config, monkeypatch):
-    asked = []
+    encoded = []
 
     def encode(configs, documents, queries, device):
-        asked.append(list(queries))
+        encoded.append(list(queries))
         return [Encoded(at_angles([0, 0, 0, 10, 40, 80]), at_angles([10, 40, 80])) for _ in configs]
 
     monkeypatch.setattr("ragembed.evaluation.tasks.encode_each", encode)
     one, two = tiny_config.replace(query_fit="shared"), tiny_config.replace(query_fit="separate")
     list(evaluate(StsTask("years", PAIRS), [one]))
     list(evaluate(StsTask("years", PAIRS), [one, two]))
-    assert asked == [[], ["d", "e", "f"]]
+    assert encoded == [[], ["d", "e", "f"]]
 
 
 def beir(folder: Path, judged: str | None = "q1\td1\t1") -> Path:

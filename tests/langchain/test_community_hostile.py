@@ -100,9 +100,9 @@ HARMFUL: dict[str, tuple[Callable[[Path], bytes], str]] = {
 @pytest.mark.usefixtures("_extension")
 @pytest.mark.parametrize("case", HARMFUL)
 def test_calls_are_errors_and_not_executed(tmp_path: Path, marker: Path, case: str) -> None:
-    make, asked = HARMFUL[case]
+    make, message = HARMFUL[case]
     file = write(tmp_path, make(marker))
-    with pytest.raises(StoreError, match=asked) as raised:
+    with pytest.raises(StoreError, match=message) as raised:
         read_docstore(file)
     assert str(file) in str(raised.value)
     assert "nothing in the file was executed" in str(raised.value)
@@ -117,7 +117,7 @@ def test_pickle_itself_executes_them(marker: Path, case: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "asked"),
+    ("data", "message"),
     [
         (whole(b"NQ"), "the opcode BINPERSID at byte 3"),
         (b"Pid\n.", "the opcode PERSID at byte 0"),
@@ -129,11 +129,11 @@ def test_pickle_itself_executes_them(marker: Path, case: str) -> None:
         (whole(name("x\n" * 1000 + "." + "y" * 10**6)), "uses 'x\\nx\\n"),
     ],
 )
-def test_other_names_and_opcodes_are_errors(tmp_path: Path, data: bytes, asked: str) -> None:
+def test_other_names_and_opcodes_are_errors(tmp_path: Path, data: bytes, message: str) -> None:
     file = write(tmp_path, data)
     with pytest.raises(StoreError) as raised:
         read_docstore(file)
-    assert asked in str(raised.value)
+    assert message in str(raised.value)
     assert len(str(raised.value)) < 600
 
 

@@ -251,10 +251,10 @@ def assert_right(store: RagVectorStore, query: str, condition: Any, known: dict[
     possible = {name: text for name, text in known.items() if condition is None or not text.endswith("v0")}
     found = store.similarity_search_with_score(query, k=10, filter=condition)
     assert len({document.id for document, _ in found}) == len(found) == min(10, len(possible))
-    asked = unit(FAKE.embed_query(query))
+    target = unit(FAKE.embed_query(query))
     for document, score in found:
         assert possible[str(document.id)] == document.page_content
-        assert score == pytest.approx(unit(FAKE.embed_query(document.page_content)) @ asked, abs=2e-3)
+        assert score == pytest.approx(unit(FAKE.embed_query(document.page_content)) @ target, abs=2e-3)
     if query in possible.values():
         assert found[0][0].page_content == query
 

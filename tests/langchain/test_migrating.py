@@ -64,12 +64,12 @@ def test_mismatched_vectors_and_documents_warn_and_embed_again(golden: Path, nam
 
 
 def test_community_folder_fits_rag_embeddings(golden: Path, tmp_path: Path, unfitted: RagEmbeddings) -> None:
-    told: list[int] = []
+    calls: list[int] = []
     with RagVectorStore.from_community_faiss(
-        golden / "l2", unfitted, path=tmp_path / "s", batch_size=2, progress=lambda done, _: told.append(done)
+        golden / "l2", unfitted, path=tmp_path / "s", batch_size=2, progress=lambda done, _: calls.append(done)
     ) as store:
         assert unfitted.is_fitted
-        assert told == [2, 3]
+        assert calls == [2, 3]
         assert list(store) == DOCUMENTS
     with RagVectorStore(path=tmp_path / "s") as again:
         assert ids(again.similarity_search("30", k=1)) == ["ü"]

@@ -377,16 +377,16 @@ def test_rebuilt_store_keeps_files(in_folder: Path, tiny_model: Path, light: Rag
 
 
 def test_rebuilt_store_keeps_index_budget_and_records(tmp_path: Path) -> None:
-    told: list[tuple[int, int]] = []
+    calls: list[tuple[int, int]] = []
     with RagVectorStore.from_documents(DOCUMENTS, FAKE, index="hnsw", budget=BUDGET) as store:
         store.record_manager("pages").update(["id0", "id2"], group_ids=["x", "y"])
         with store.rebuild(
             DeterministicFakeEmbedding(size=9),
             tmp_path / "t",
             batch_size=3,
-            progress=lambda done, total: told.append((done, total)),
+            progress=lambda done, total: calls.append((done, total)),
         ) as rebuilt:
-            assert told == [(3, 4), (4, 4)]
+            assert calls == [(3, 4), (4, 4)]
             assert rebuilt.record_manager("pages").list_keys(group_ids=["y"]) == ["id2"]
             assert rebuilt.record_manager("pages").exists(["id0", "id1"]) == [True, False]
         with pytest.raises(ConfigError, match="batch_size is 0"):

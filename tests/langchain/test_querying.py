@@ -111,8 +111,8 @@ async def test_search_variants_return_the_same(store: RagVectorStore, name: str)
 def test_every_score_is_a_python_float_and_results_are_json(store: RagVectorStore, name: str) -> None:
     found = SCORED[name](store, k=5)
     assert {type(score) for _, score in found} == {float}
-    told = json.loads(json.dumps([[document.model_dump(), score] for document, score in found], allow_nan=False))
-    assert [(document["id"], score) for document, score in told] == [(d.id, score) for d, score in found]
+    decoded = json.loads(json.dumps([[document.model_dump(), score] for document, score in found], allow_nan=False))
+    assert [(document["id"], score) for document, score in decoded] == [(d.id, score) for d, score in found]
 
 
 @pytest.mark.parametrize("name", SCORED)
@@ -324,15 +324,15 @@ def test_every_search_accepts_a_filter_function(store: RagVectorStore, name: str
 
 
 def test_filter_function_gets_a_copy_of_all_metadata(store: RagVectorStore) -> None:
-    asked: list[int] = []
+    called: list[int] = []
 
     def spoils(metadata: dict[str, Any]) -> bool:
-        asked.append(metadata.pop("n"))
+        called.append(metadata.pop("n"))
         return True
 
     assert len(store.similarity_search("lock", k=1, filter=spoils)) == 1
-    assert asked == [0, 1, 2, 3, 4]
-    assert [document.metadata["n"] for document in store] == asked
+    assert called == [0, 1, 2, 3, 4]
+    assert [document.metadata["n"] for document in store] == called
 
 
 def test_errors_in_filter_functions_are_raised(store: RagVectorStore) -> None:

@@ -306,22 +306,22 @@ def test_only_one_batch_of_vectors_is_in_memory(count: int, batch_size: int | No
 
 
 def test_progress_is_called_after_each_batch(tmp_path: Path) -> None:
-    told: list[tuple[int, int]] = []
+    calls: list[tuple[int, int]] = []
 
     def progress(done: int, total: int) -> None:
-        told.append((done, total))
+        calls.append((done, total))
 
     texts = [str(n) for n in range(7)]
     with RagVectorStore.from_texts(texts, Angles(), path=tmp_path, batch_size=3, progress=progress) as store:
-        assert told == [(3, 7), (6, 7), (7, 7)]
-        told.clear()
+        assert calls == [(3, 7), (6, 7), (7, 7)]
+        calls.clear()
         store.add_documents([Document(text) for text in texts], batch_size=4, progress=progress)
-        assert told == [(4, 7), (7, 7)]  # although all texts have vectors
-        told.clear()
+        assert calls == [(4, 7), (7, 7)]  # although all texts have vectors
+        calls.clear()
         store.add_texts(["8", "9"], progress=progress)
-        assert told == [(2, 2)]
+        assert calls == [(2, 2)]
         store.add_texts([], progress=progress)
-        assert told == [(2, 2)]
+        assert calls == [(2, 2)]
 
 
 ADD_AND_MAYBE_DIE = """
