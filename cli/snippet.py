@@ -38,7 +38,7 @@ class QueryWords:
         """Return ``(start, end)`` of each word of the query in ``text``, in order and without overlaps."""
         places: list[tuple[int, int]] = []
         for start, end, word in _words(text):
-            if not self._found(word):
+            if not self._query_terms_of(word):
                 continue
             if places and start < places[-1][1]:
                 start = places.pop()[0]
@@ -52,7 +52,7 @@ class QueryWords:
         boundaries around the words of the query.
         """
         lines = text.split("\n")
-        found = [Terms().union(*(self._found(word) for _, _, word in _words(line))) for line in lines]
+        found = [Terms().union(*(self._query_terms_of(word) for _, _, word in _words(line))) for line in lines]
         starts = range(max(len(lines) - MAX_LINES, 0) + 1)
         start = max(starts, key=lambda i: (len(Terms().union(*found[i : i + MAX_LINES])), -i))
         stop = min(start + MAX_LINES, len(lines))
@@ -64,7 +64,7 @@ class QueryWords:
         block = "\n".join(lines[start:stop]).strip("\n")
         return block if len(block) <= MAX_CHARACTERS else self._cut(block)
 
-    def _found(self, word: str) -> Terms:
+    def _query_terms_of(self, word: str) -> Terms:
         return self._terms.get(word, Terms()) & self._wanted
 
     def _cut(self, line: str) -> str:

@@ -115,8 +115,8 @@ def command(
 
     New and changed files are read, split into chunks and embedded. Deleted files are removed from the store. Unchanged
     files are skipped. Without PATH, all paths indexed so far are updated. A PATH that no longer exists is removed from
-    the store. PATH can be a URL that fsspec reads, such as s3://bucket/docs; this needs the extra "remote" and the
-    fsspec driver for the URL.
+    the store. PATH can be a URL that fsspec reads, such as s3://bucket/docs; this needs ragembed[remote] and the fsspec
+    driver for the URL.
 
     The store saves the options for files, chunks and the index, and later runs use them until you give new ones. The
     embedding options and --language are fixed when the store is created. If a run is

@@ -62,7 +62,7 @@ def _print(found: WhyNot, shown: str, count: int) -> None:
     inside = f", among the first {count}" if rank is not None and rank <= count else ""
     say(f"{shown}: {place}{inside} ({found.mode}; {found.chunks:,} chunk{'' if found.chunks == 1 else 's'})")
     for standing in found.ranks:
-        say(f"  {standing.mode:<8} {_standing(standing, count)}")
+        say(f"  {standing.mode:<8} {_rank_line(standing, count)}")
     say(f"Best chunk of the file{_lines(found.chunk)} and the {found.results} results from other files:")
     phrases = [each for each in found.phrases if each.results - each.here >= LEAST]
     words = [each for each in found.words if each.results - each.here >= LEAST and is_word(each.word)]
@@ -80,7 +80,7 @@ def _print(found: WhyNot, shown: str, count: int) -> None:
         say(f"note: {found.note}", err=True)
 
 
-def _standing(standing: FileRank, count: int) -> str:
+def _rank_line(standing: FileRank, count: int) -> str:
     noun = _NOUNS[standing.mode]
     needed = "" if standing.needed is None else f"; result {min(count, standing.of)} has {standing.needed:.3f}"
     among = " candidates" if standing.mode == "hybrid" else " chunks"

@@ -206,7 +206,7 @@ class Judged:
 
 def has_documents(path: Path, corpus: Path | None) -> bool:
     """Return whether documents come with the judged queries: always in a folder, optionally beside a file."""
-    return path.is_dir() or corpus is not None or _beside(path).is_file()
+    return path.is_dir() or corpus is not None or _corpus_beside(path).is_file()
 
 
 def read_with_documents(path: Path, split: str, corpus: Path | None) -> Judged:
@@ -217,7 +217,7 @@ def read_with_documents(path: Path, split: str, corpus: Path | None) -> Judged:
     if path.is_dir():
         origin, collection = beir_qrels(path, split), read_beir(path, split=split)
     else:
-        origin, collection = path, read_jsonl_collection(path, corpus or _beside(path))
+        origin, collection = path, read_jsonl_collection(path, corpus or _corpus_beside(path))
     name = _name(path)
     collection = replace(collection, name=name)
     queries = JudgedQueries(name, collection.queries, collection.relevance, collection.unanswered)
@@ -232,7 +232,7 @@ def read_with_ids(path: Path, split: str, corpus: Path | None) -> Judged:
     judged = read_alone(path, split)
     if not has_documents(path, corpus):
         return judged
-    documents = corpus or (path / _CORPUS if path.is_dir() else _beside(path))
+    documents = corpus or (path / _CORPUS if path.is_dir() else _corpus_beside(path))
     known = read_document_ids(documents)
     require_known(judged.origin, judged.queries.documents, known, documents)
     return replace(judged, known=known)
@@ -255,7 +255,7 @@ def _name(path: Path) -> str:
     return path.absolute().name if path.is_dir() else path.stem
 
 
-def _beside(path: Path) -> Path:
+def _corpus_beside(path: Path) -> Path:
     return path.parent / _CORPUS
 
 

@@ -93,7 +93,7 @@ def read_qrels(path: Path) -> JudgedQueries:
     relevance: dict[str, dict[str, int]] = {}
     for _, query, document, gain in (beir_judgements if _is_beir(path) else trec_judgements)(path):
         relevance.setdefault(query, {})[document] = gain
-    return _answered(path, JudgedQueries.of(path.stem, {}, relevance))
+    return _require_relevant(path, JudgedQueries.of(path.stem, {}, relevance))
 
 
 def read_judged_queries(path: Path) -> JudgedQueries:
@@ -139,7 +139,7 @@ def read_judged_queries(path: Path) -> JudgedQueries:
             raise ConfigError(f"{place}: has {found} of {', '.join(map(repr, _QUERY_KEYS))}: expected one of them")
         queries[key] = _string(row[named[0]], f"{place}: {named[0]!r}")
         relevance[key] = _gains(row.get("relevant"), place)
-    return _answered(path, JudgedQueries.of(path.stem, queries, relevance))
+    return _require_relevant(path, JudgedQueries.of(path.stem, queries, relevance))
 
 
 def beir_judgements(path: Path) -> Iterator[Judgement]:
@@ -219,7 +219,7 @@ def _string(value: object, name: str) -> str:
     return value
 
 
-def _answered(path: Path, judged: JudgedQueries) -> JudgedQueries:
+def _require_relevant(path: Path, judged: JudgedQueries) -> JudgedQueries:
     if not judged.relevance:
         raise ConfigError(
             f"{path} has no relevant document for any of its {judged.unanswered:,} queries: "

@@ -123,7 +123,7 @@ class StsTask:
         """Return the Spearman and Pearson correlations, in per cent."""
         from ragembed.evaluation.sts import pearson, spearman
 
-        first, second = _both(self.pairs, encoded, query_fit)
+        first, second = _first_and_second(self.pairs, encoded, query_fit)
         scores = {
             "spearman": spearman(first, second, self.pairs.scores),
             "pearson": pearson(first, second, self.pairs.scores),
@@ -148,7 +148,7 @@ class SimilarityTask:
         """Return the correlations of predicted and judged similarity, in per cent."""
         from ragembed.evaluation.classification import similarity_classification
 
-        first, second = _both(self.pairs, encoded, query_fit)
+        first, second = _first_and_second(self.pairs, encoded, query_fit)
         score = similarity_classification(first, second, self.pairs.scores, self.folds)
         counts = {"pairs": len(self.pairs.scores), "runs": self.folds}
         return Measured({"spearman": score.spearman, "pearson": score.pearson, **counts}, "spearman")
@@ -359,7 +359,7 @@ def read_sts(path: Path) -> Task:
     ('b', 'd')
     """
     pairs = read_sentence_pairs(path)
-    _different(path, pairs.scores, "scores")
+    _require_different(path, pairs.scores, "scores")
     return StsTask(path.stem, pairs)
 
 
@@ -392,7 +392,7 @@ def read_clustering(path: Path, runs: int = 10) -> Task:
     ('hot tea', 'air over a wing')
     """
     labelled = read_labelled_texts(path)
-    _different(path, labelled.labels, "labels")
+    _require_different(path, labelled.labels, "labels")
     return ClusteringTask(path.stem, labelled, runs)
 
 
@@ -430,12 +430,12 @@ def read_classification(path: Path, folds: int = 10) -> Task:
     at_least(folds, 2, "the number of folds")
     if _header(path) == "score":
         pairs = read_sentence_pairs(path)
-        _different(path, pairs.scores, "scores")
+        _require_different(path, pairs.scores, "scores")
         if len(pairs.scores) < folds:
             raise ConfigError(f"{path} has {len(pairs.scores)} pairs, fewer than the {folds} folds: use fewer folds")
         return SimilarityTask(path.stem, pairs, folds)
     labelled = read_labelled_texts(path)
-    _different(path, labelled.labels, "labels")
+    _require_different(path, labelled.labels, "labels")
     rare, count = min(Counter(labelled.labels).items(), key=lambda item: item[1])
     if count < folds:
         raise ConfigError(
@@ -517,7 +517,7 @@ def read_isotropy(path: Path) -> Task:
             )
         return IsotropyTask(path.stem, (*pairs.sentences1, *pairs.sentences2), pairs)
     texts = read_labelled_texts(path).texts if header == "label" else tuple(Corpus(path))
-    _different(path, texts, "texts")
+    _require_different(path, texts, "texts")
     return IsotropyTask(path.stem, texts)
 
 
@@ -531,12 +531,14 @@ READERS: Mapping[str, Callable[[Path], Task]] = {
 """The reader of each task, by the name of the task."""
 
 
-def _both(pairs: SentencePairs, encoded: Encoded, query_fit: str) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+def _first_and_second(
+    pairs: SentencePairs, encoded: Encoded, query_fit: str
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     half = len(pairs.scores)
     return encoded.documents[:half], encoded.queries if query_fit == "separate" else encoded.documents[half:]
 
 
-def _different(path: Path, values: Sequence[Any], name: str) -> None:
+def _require_different(path: Path, values: Sequence[Any], name: str) -> None:
     """Raise unless ``values`` has at least two different values."""
     if len(set(values)) < 2:
         found = f"all {len(values)} {name} are {str(values[0])[:80]!r}" if values else f"it has no {name}"

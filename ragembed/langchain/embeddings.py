@@ -249,7 +249,7 @@ class RagEmbeddings(BaseModel, Embeddings):
         Returns
         -------
         list of list of float
-            One vector per text, of unit length, or zero for a text without known tokens.
+            One vector per text, of unit length or all zeros.
 
         Raises
         ------
@@ -270,7 +270,7 @@ class RagEmbeddings(BaseModel, Embeddings):
         Returns
         -------
         list of float
-            Vector of unit length, or zero for a text without known tokens.
+            Vector of unit length, or all zeros.
 
         Raises
         ------

@@ -107,7 +107,7 @@ class _Unpickler(pickle.Unpickler):
         """Return the stand-in for an allowed class; raise :class:`StoreError` for any other name."""
         path = f"{module}.{name}"
         if path not in self._names:
-            raise _refused(self._file, repr(path[:_SHOWN]))
+            raise _not_allowed(self._file, repr(path[:_SHOWN]))
         if path not in self._classes:
             self._classes[path] = type("StandIn", (StandIn,), {"__slots__": (), "name": path})
         return self._classes[path]
@@ -128,7 +128,7 @@ def _check_opcodes(data: bytes, file: Path) -> None:
     for opcode, argument, position in pickletools.genops(data):
         name, end = opcode.name, position or 0
         if name not in allowed:
-            raise _refused(file, f"the opcode {name} at byte {end:,}")
+            raise _not_allowed(file, f"the opcode {name} at byte {end:,}")
         if name == "MARK":
             marks.append(len(depths))
         elif name in ("BINGET", "LONG_BINGET"):
@@ -156,7 +156,7 @@ def _check_opcodes(data: bytes, file: Path) -> None:
         raise ValueError(f"data follow after its end at byte {end:,}")
 
 
-def _refused(file: Path, name: str) -> StoreError:
+def _not_allowed(file: Path, name: str) -> StoreError:
     return StoreError(
         f"{file} uses {name}, which documents with plain metadata do not need; nothing in the file was executed: if "
         "you trust it, convert the metadata to plain values with langchain-community and save it again"

@@ -192,7 +192,7 @@ class RagRetriever(BaseRetriever):
     def _get_relevant_documents(
         self, query: str, *, run_manager: CallbackManagerForRetrieverRun, **kwargs: Any
     ) -> list[Document]:
-        settings = self._with(kwargs)
+        settings = self._with_settings(kwargs)
         documents = settings._candidates(query)
         if settings.reranker is None:
             return documents
@@ -202,14 +202,14 @@ class RagRetriever(BaseRetriever):
     async def _aget_relevant_documents(
         self, query: str, *, run_manager: AsyncCallbackManagerForRetrieverRun, **kwargs: Any
     ) -> list[Document]:
-        settings = self._with(kwargs)
+        settings = self._with_settings(kwargs)
         documents = await run_in_executor(None, settings._candidates, query)
         if settings.reranker is None:
             return documents
         ranked = await settings.reranker.acompress_documents(documents, query, callbacks=run_manager.get_child())
         return list(ranked)[: settings.k]
 
-    def _with(self, kwargs: Mapping[str, Any]) -> RagRetriever:
+    def _with_settings(self, kwargs: Mapping[str, Any]) -> RagRetriever:
         """Return a retriever with the settings of one call, validated like the fields."""
         for name in kwargs:
             if name not in self._CALL_TIME:

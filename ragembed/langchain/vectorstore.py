@@ -779,7 +779,7 @@ class RagVectorStore(VectorStore):
             The documents with their cosines, from -1 to 1, highest first.
         """
         _reject_unknown("similarity_search_with_score", kwargs)
-        return _cosines(self._found(query, k, "dense", filter, ranking=ranking))
+        return _cosines(self._hits(query, k, "dense", filter, ranking=ranking))
 
     def hybrid_search(
         self,
@@ -851,7 +851,7 @@ class RagVectorStore(VectorStore):
             The documents with their scores, highest first.
         """
         _reject_unknown("hybrid_search_with_score", kwargs)
-        return _scored(self._found(query, k, "hybrid", filter, fusion, ranking))
+        return _scored(self._hits(query, k, "hybrid", filter, fusion, ranking))
 
     def lexical_search(
         self,
@@ -915,7 +915,7 @@ class RagVectorStore(VectorStore):
             The documents with their scores, above 0, highest first.
         """
         _reject_unknown("lexical_search_with_score", kwargs)
-        return _scored(self._found(query, k, "lexical", filter, ranking=ranking))
+        return _scored(self._hits(query, k, "lexical", filter, ranking=ranking))
 
     def max_marginal_relevance_search(
         self,
@@ -1102,7 +1102,7 @@ class RagVectorStore(VectorStore):
     def _select_relevance_score_fn(self) -> Callable[[float], float]:
         return _relevance
 
-    def _found(
+    def _hits(
         self,
         query: str,
         k: int,

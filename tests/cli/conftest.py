@@ -17,6 +17,6 @@ def docs(in_folder):
 
 @pytest.fixture
 def indexed(docs, cli, tiny_model):
-    """A folder ``docs`` and a store of it beside it, made with the tiny model."""
+    """A folder ``docs`` and its store beside it, made with the tiny model."""
     cli("index", docs, "--model", tiny_model)
     return docs

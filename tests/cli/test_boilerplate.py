@@ -1,4 +1,4 @@
-"""Boilerplate from the command line: what status says of it, and the switch."""
+"""Boilerplate in the command line: ``status --boilerplate`` and ``index --boilerplate``."""
 
 import json
 
@@ -31,7 +31,7 @@ def test_status_counts_and_lists_boilerplate(cli):
 
 
 @pytest.mark.usefixtures("indexed")
-def test_status_gives_boilerplate_as_json(cli):
+def test_boilerplate_status_as_json(cli):
     status = json.loads(cli("status", "--json").stdout)
     assert status["boilerplate"] == {"lines": 2, "chunks": 5, "chunks_of_nothing_else": 0}
     found = json.loads(cli("status", "--boilerplate", "--json").stdout)["boilerplate"]
@@ -41,7 +41,7 @@ def test_status_gives_boilerplate_as_json(cli):
 
 
 @pytest.mark.usefixtures("indexed")
-def test_the_switch_is_kept_in_the_store(cli):
+def test_boilerplate_option_is_saved(cli):
     assert json.loads(cli("index", "--boilerplate", "keep", "--json").stdout)["encoded"] == 5
     assert json.loads(cli("index", "--json").stdout)["encoded"] == 0
     shown = cli("status").stdout
@@ -52,27 +52,27 @@ def test_the_switch_is_kept_in_the_store(cli):
 
 
 @pytest.mark.usefixtures("indexed")
-def test_results_show_whole_texts(cli):
+def test_results_show_boilerplate(cli):
     found = json.loads(cli("query", "the zebra sleeps", "--json", "-k", "6").stdout)["results"]
     assert sum(LICENCE.strip() in hit["text"] for hit in found) == 5
 
 
 @pytest.mark.usefixtures("indexed")
-def test_words_of_boilerplate_find_nothing_by_words(cli):
-    asked = ("query", "reader writer", "--mode", "lexical", "--json", "--no-dedupe")
-    assert json.loads(cli(*asked, exit_code=1).stdout)["results"] == []
+def test_lexical_search_ignores_boilerplate(cli):
+    query = ("query", "reader writer", "--mode", "lexical", "--json", "--no-dedupe")
+    assert json.loads(cli(*query, exit_code=1).stdout)["results"] == []
     cli("index", "--boilerplate", "keep")
-    assert any("reader" in result["text"] for result in json.loads(cli(*asked).stdout)["results"])
+    assert any("reader" in result["text"] for result in json.loads(cli(*query).stdout)["results"])
 
 
 @pytest.mark.usefixtures("indexed")
-def test_another_word_is_an_error(cli):
+def test_unknown_boilerplate_mode_is_an_error(cli):
     result = cli("index", "--boilerplate", "drop", exit_code=2)
     assert "'drop' is not one of 'strip', 'keep'" in result.stderr
 
 
 @pytest.mark.usefixtures("indexed")
-def test_a_store_without_boilerplate_says_nothing_of_it(cli, in_folder, tiny_model):
+def test_status_without_boilerplate(cli, in_folder, tiny_model):
     (in_folder / "one.txt").write_text("the zebra sleeps\n")
     cli("index", in_folder / "one.txt", "--store", in_folder / "other", "--model", tiny_model)
     assert "boilerplate" not in cli("status", "--store", in_folder / "other").stdout

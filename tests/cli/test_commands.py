@@ -1,4 +1,4 @@
-"""The commands as a user meets them: streams, formats, exit statuses, messages."""
+"""The commands: streams, formats, exit statuses and messages."""
 
 import json
 import re
@@ -23,7 +23,7 @@ def summary(result):
     return [int(number) for number in match.groups()]
 
 
-def test_index_ends_with_one_summary_line_on_stderr(docs, cli, tiny_model):
+def test_index_prints_summary_on_stderr(docs, cli, tiny_model):
     first = cli("index", docs, "--model", tiny_model)
     assert first.stdout == ""
     assert summary(first)[:5] == [2, 0, 0, 0, 0]
@@ -33,7 +33,7 @@ def test_index_ends_with_one_summary_line_on_stderr(docs, cli, tiny_model):
     assert cli("index", docs, "-q").output == ""
 
 
-def test_index_lists_each_skipped_file_with_its_reason(docs, cli, tiny_model):
+def test_index_lists_skipped_files_with_reasons(docs, cli, tiny_model):
     (docs / "a.bin").write_bytes(b"\0\1\2")
     (docs / "b.pdf").write_bytes(b"%PDF-1.4 broken")
     result = cli("index", docs, "--model", tiny_model)
@@ -77,7 +77,7 @@ def test_index_dry_run(docs, cli, tiny_model, in_folder):
     ],
 )
 @pytest.mark.usefixtures("docs")
-def test_errors_are_one_clear_sentence_and_exit_status_2(args, message, cli, tiny_model):
+def test_errors_print_one_message_and_exit_with_2(args, message, cli, tiny_model):
     result = cli(*[str(tiny_model) if arg == "MODEL" else arg for arg in args], exit_code=2)
     assert message in result.stderr
     assert result.stdout == ""
@@ -92,7 +92,7 @@ def test_query_prints_place_heading_score_and_snippet(cli):
     assert "\033" not in "".join(lines)
 
 
-def test_the_named_lines_show_the_snippet(indexed, cli):
+def test_line_numbers_match_the_file(indexed, cli):
     for query in ("writer lock", "reader generation", "supersonic flow"):
         for hit in json.loads(cli("query", query, "--json").stdout)["results"]:
             command = ["sed", "-n", f"{hit['start_line']},{hit['end_line']}p", hit["path"]]
@@ -102,7 +102,7 @@ def test_the_named_lines_show_the_snippet(indexed, cli):
 
 
 @pytest.mark.usefixtures("indexed")
-def test_query_for_programs(cli):
+def test_query_as_json(cli):
     whole = json.loads(cli("query", "writer", "-k", "2", "--format", "json").stdout)
     assert (whole["schema_version"], whole["query"], whole["mode"]) == (1, "writer", "hybrid")
     lines = [json.loads(line) for line in cli("query", "writer", "-k", "2", "--format", "jsonl").stdout.splitlines()]
@@ -125,19 +125,19 @@ def test_query_for_programs(cli):
 
 
 @pytest.mark.usefixtures("indexed")
-def test_query_without_a_hit_exits_with_1(cli):
+def test_query_without_results_exits_with_1(cli):
     result = cli("query", "xylophone", "--mode", "lexical", exit_code=1)
     assert result.stdout == ""
     assert result.stderr == "no results\n"
     assert json.loads(cli("query", "xylophone", "--mode", "lexical", "--json", exit_code=1).stdout)["results"] == []
 
 
-def test_query_from_a_folder_below(indexed, cli, monkeypatch):
+def test_query_from_a_subfolder(indexed, cli, monkeypatch):
     monkeypatch.chdir(indexed)
     assert json.loads(cli("query", "wing", "--json").stdout)["results"][0]["path"] == "wings.txt"
 
 
-def test_query_on_a_terminal_highlights_and_links(indexed, cli, monkeypatch):
+def test_query_in_a_terminal_highlights_and_links(indexed, cli, monkeypatch):
     monkeypatch.setattr("ragembed.cli.commands.query.for_terminal", lambda: True)
     shown = cli("query", "writer locks", "-k", "1", "--mode", "lexical").stdout
     plain = click.unstyle(shown)
@@ -147,7 +147,7 @@ def test_query_on_a_terminal_highlights_and_links(indexed, cli, monkeypatch):
     assert "The writer holds the lock" in plain
 
 
-def test_control_characters_of_a_document_do_not_reach_the_terminal(docs, cli, tiny_model):
+def test_control_characters_in_documents_are_not_printed(docs, cli, tiny_model):
     (docs / "evil.txt").write_text("zebra \033]0;owned\007 zebra\n")
     cli("index", docs, "--model", tiny_model)
     assert "\033" not in cli("query", "zebra", "-k", "1").stdout
@@ -155,7 +155,7 @@ def test_control_characters_of_a_document_do_not_reach_the_terminal(docs, cli, t
 
 
 @pytest.mark.usefixtures("indexed")
-def test_status_says_what_is_in_the_store_and_what_made_it(cli, tiny_model):
+def test_status_shows_contents_and_settings(cli, tiny_model):
     shown = cli("status").stdout
     for part in (
         str(tiny_model),
@@ -171,7 +171,7 @@ def test_status_says_what_is_in_the_store_and_what_made_it(cli, tiny_model):
     assert (index["wanted"]["kind"], index["choice"], index["check"]) == ("auto", None, None)
 
 
-def test_files_lists_what_would_be_read_and_why_not(docs, cli):
+def test_files_lists_files_and_reasons(docs, cli):
     (docs / ".gitignore").write_text("*.tmp\n")
     (docs / "scratch.tmp").write_text("x")
     assert cli("files", "docs").stdout.splitlines() == ["docs/locks.md", "docs/wings.txt"]
@@ -193,7 +193,7 @@ def test_chunks_shows_boundaries(indexed, cli):
     assert all(entry["tokens"] <= 62 for entry in entries)
 
 
-def test_options_are_kept_for_the_next_run(docs, cli, tiny_model):
+def test_options_are_saved_for_the_next_run(docs, cli, tiny_model):
     cli("index", docs, "--model", tiny_model, "--exclude", "wings.txt", "--chunk-tokens", "16")
     status = json.loads(cli("status", "--json").stdout)
     assert status["indexing"]["options"]["exclude"] == ["wings.txt"]
@@ -201,7 +201,7 @@ def test_options_are_kept_for_the_next_run(docs, cli, tiny_model):
     assert "exclude=wings.txt, chunk_tokens=16" in cli("status").stdout
 
 
-def test_a_csv_column_is_chosen(docs, cli, tiny_model):
+def test_text_column_of_a_csv_file(docs, cli, tiny_model):
     (docs / "t.csv").write_text("name,body,note\nalpha,the cat sleeps,n1\nbeta,the dog runs,n2\n")
     cli("index", docs / "t.csv", "--model", tiny_model, "--text-column", "body", "--title-column", "name")
     hit = json.loads(cli("query", "dog runs", "--mode", "lexical", "--json").stdout)["results"][0]
@@ -213,7 +213,7 @@ def test_a_csv_column_is_chosen(docs, cli, tiny_model):
     )
 
 
-def test_every_command_has_a_module_help_and_the_line_shown_in_the_list(cli):
+def test_every_command_and_option_has_help(cli):
     shown = cli("--help").stdout
     for name, line in COMMANDS.items():
         assert re.search(rf"^  {name}\s+{re.escape(line)}$", shown, re.MULTILINE)
@@ -226,7 +226,7 @@ def test_every_command_has_a_module_help_and_the_line_shown_in_the_list(cli):
                     assert parameter.help, f"{name} {one.name} {parameter.name}"
 
 
-def test_interrupting_says_what_is_kept(docs, cli, tiny_model, monkeypatch):
+def test_interrupt_message_without_store(docs, cli, tiny_model, monkeypatch):
     def interrupted(*args, **kwargs):
         raise KeyboardInterrupt
 
@@ -235,30 +235,30 @@ def test_interrupting_says_what_is_kept(docs, cli, tiny_model, monkeypatch):
     assert result.stderr == "interrupted: nothing was saved\n"
 
 
-def test_options_can_be_forgotten(docs, cli, tiny_model):
+def test_reset_options(docs, cli, tiny_model):
     cli("index", docs, "--model", tiny_model, "--exclude", "wings.txt")
     assert summary(cli("index", "--reset-options"))[:5] == [1, 0, 0, 1, 0]
 
 
-def test_chunks_of_what_cannot_be_read_is_an_error(docs, cli, tiny_model):
+def test_chunks_of_unreadable_file_is_an_error(docs, cli, tiny_model):
     (docs / "a.pdf").write_bytes(b"%PDF-1.4 broken")
     for path, message in ((docs / "a.pdf", "PDF"), ("/dev/null", "not a file")):
         assert message in cli("chunks", path, "--model", tiny_model, exit_code=2).stderr
 
 
-def test_chunks_of_what_no_reader_foresaw_is_an_error(docs, cli, tiny_model, monkeypatch):
+def test_chunks_with_failing_reader_is_an_error(docs, cli, tiny_model, monkeypatch):
     monkeypatch.setattr(Chunker, "split", lambda chunker, document: 1 / 0)
     error = cli("chunks", docs / "locks.md", "--model", tiny_model, exit_code=2).stderr
     assert error == f"Error: {docs / 'locks.md'}: its reader failed with ZeroDivisionError: division by zero\n"
 
 
-def test_why_for_programs(docs, cli):
+def test_why_as_json(docs, cli):
     assert (
         json.loads(cli("files", "docs", "--why", "docs/wings.txt", "--json").stdout)["why"] == "docs/wings.txt is read"
     )
 
 
-def test_names_do_not_command_the_terminal(docs, cli, tiny_model):
+def test_control_characters_in_file_names_are_not_printed(docs, cli, tiny_model):
     (docs / "e\x1b]0;owned\x07\u202e.bin").write_bytes(b"\0")
     for args in (("index", docs, "--model", tiny_model), ("files", docs, "--skipped"), ("status", "--skipped")):
         output = cli(*args).output
@@ -267,23 +267,23 @@ def test_names_do_not_command_the_terminal(docs, cli, tiny_model):
 
 
 @pytest.mark.usefixtures("indexed")
-def test_a_query_that_is_not_unicode_or_holds_nul(cli):
+def test_query_with_invalid_unicode_or_nul(cli):
     for query in ("caf\udce9 writer", "writer\0lock", '"unbalanced', "AND OR NOT (*) : ^"):
         assert cli("query", query).stdout
 
 
 @pytest.mark.usefixtures("indexed")
-def test_a_reader_that_has_seen_enough_is_no_error(tmp_path):
+def test_closed_pipe_is_not_an_error(tmp_path):
     code = "from ragembed.cli import main; main()"
     command = [sys.executable, "-c", code, "query", "writer"]
-    asked = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    asked.stdout.close()
-    assert asked.wait(60) == 0
-    assert asked.stderr.read() == b""
-    asked.stderr.close()
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process.stdout.close()
+    assert process.wait(60) == 0
+    assert process.stderr.read() == b""
+    process.stderr.close()
 
 
-def test_query_takes_how_the_scores_are_fused(indexed, cli):
+def test_query_fusion_options(indexed, cli):
     def scores(*options):
         found = json.loads(cli("query", "the lock of the store", "--json", *options).stdout)["results"]
         return [(result["score"], result["dense"], result["lexical"]) for result in found]

@@ -1,4 +1,4 @@
-"""``ragembed status --drift``: what it prints, and the exit status that says what is to be done."""
+"""``ragembed status --drift``: output and exit status."""
 
 import json
 from dataclasses import replace
@@ -35,7 +35,7 @@ def reported(monkeypatch):
     return give
 
 
-def test_what_is_printed(indexed, cli, reported):
+def test_drift_report_as_text(indexed, cli, reported):
     reported(REPORT)
     lines = cli("status", "--drift").stdout.splitlines()
     assert [line[:15].strip() for line in lines] == [
@@ -64,7 +64,7 @@ def test_what_is_printed(indexed, cli, reported):
 @pytest.mark.parametrize(
     ("verdict", "exit_code", "todo"), [("refit", 3, "ragembed refit"), ("rebuild", 4, "index again")]
 )
-def test_the_exit_status_says_what_is_to_be_done(indexed, cli, reported, verdict, exit_code, todo):
+def test_drift_exit_status(indexed, cli, reported, verdict, exit_code, todo):
     reported(replace(REPORT, verdict=verdict, reasons=("it has moved",)))
     first = cli("status", "--drift", exit_code=exit_code).stdout.splitlines()[0]
     assert f"{verdict}: it has moved; " in first
@@ -75,18 +75,18 @@ def test_the_exit_status_says_what_is_to_be_done(indexed, cli, reported, verdict
         assert found["movers"][0] == {"token": "wing", "fitted": 6.2, "now": 2.1}
 
 
-def test_a_small_store_is_kept_and_says_why(indexed, cli):
+def test_small_store_is_kept_with_a_note(indexed, cli):
     result = cli("status", "--drift")
     assert result.stdout.startswith("verdict        keep")
     assert "note: " in result.stderr
 
 
-def test_two_reports_at_once_are_refused(indexed, cli):
+def test_two_reports_are_an_error(indexed, cli):
     assert (
         "got more than one of --drift, --boilerplate and --skipped"
         in cli("status", "--drift", "--skipped", exit_code=2).output
     )
 
 
-def test_without_a_store_it_is_an_error(in_folder, cli):
+def test_drift_without_store_is_an_error(in_folder, cli):
     assert "no store at" in cli("status", "--drift", exit_code=2).output

@@ -1,4 +1,4 @@
-"""``ragembed eval`` as a user meets it."""
+"""The command ``ragembed eval``."""
 
 import csv
 import io
@@ -89,7 +89,7 @@ def nothing_is_encoded(monkeypatch):
     monkeypatch.setattr("ragembed.embedder.fit_together", encode)
 
 
-# What is printed
+# Output
 
 
 def test_sts_as_json(pairs, evaluate):
@@ -139,19 +139,19 @@ def test_retrieval_as_json(in_folder, evaluate):
 def test_several_results_as_json_and_jsonl(pairs, in_folder, evaluate):
     other = write_pairs(in_folder / "more.tsv", 12)
     grid = ("sts", pairs, other, "--weighting", "idf", "--weighting", "uniform", "--preset", "bert")
-    told = json.loads(evaluate(*grid, "--json").stdout)
-    assert (told["schema_version"], told["task"], len(told["results"])) == (1, "sts", 4)
-    assert [(one["collection"], one["config"]["weighting"], one["pairs"]) for one in told["results"]] == [
+    output = json.loads(evaluate(*grid, "--json").stdout)
+    assert (output["schema_version"], output["task"], len(output["results"])) == (1, "sts", 4)
+    assert [(one["collection"], one["config"]["weighting"], one["pairs"]) for one in output["results"]] == [
         ("pairs", "idf", 24),
         ("pairs", "uniform", 24),
         ("more", "idf", 12),
         ("more", "uniform", 12),
     ]
     lines = [json.loads(line) for line in evaluate(*grid, "--format", "jsonl").stdout.splitlines()]
-    assert [{"schema_version": 1, **one} for one in told["results"]] == lines
+    assert [{"schema_version": 1, **one} for one in output["results"]] == lines
 
 
-def test_systems_over_the_same_queries_are_compared(in_folder, evaluate):
+def test_configurations_are_compared_with_the_first(in_folder, evaluate):
     folder = write_beir(in_folder / "beir")
     grid = ("retrieval", folder, "--weighting", "idf", "--weighting", "uniform")
     first, second = json.loads(evaluate(*grid, "--json").stdout)["results"]
@@ -165,13 +165,13 @@ def test_systems_over_the_same_queries_are_compared(in_folder, evaluate):
     assert " from the first, 95 % interval " in text[-1]
 
 
-def test_a_single_query_has_no_interval(in_folder, evaluate):
+def test_single_query_has_no_interval(in_folder, evaluate):
     folder = write_beir(in_folder / "beir", queries=1)
     found = json.loads(evaluate("retrieval", folder, "--weighting", "idf", "--weighting", "uniform", "--json").stdout)
     assert not any("difference_to_first" in one for one in found["results"])
 
 
-def test_a_table_has_the_rows_and_columns_of_the_paper(pairs, evaluate):
+def test_table_has_rows_and_columns_of_the_paper(pairs, evaluate):
     options = ["--preset", "bert", "--preset", "re", "--weighting", "uniform", "--weighting", "idf"]
     lines = evaluate("sts", pairs, *options, "--postprocess", "none", "--postprocess", "abtt:2,normalize").stdout
     rows = [line.split("  ") for line in lines.splitlines()[2:]]
@@ -186,13 +186,13 @@ def test_each_layer(pairs, evaluate):
     assert evaluate("sts", pairs, "--layers", "each").stdout.splitlines()[2].split("  ")[-1] == "minilm 2"
 
 
-def test_each_layer_of_the_model_that_a_file_names(pairs, in_folder, cli, tiny_model):
+def test_each_layer_of_model_in_config_file(pairs, in_folder, cli, tiny_model):
     (in_folder / "mine.toml").write_text(f'model = "{tiny_model}"\n')
     found = json.loads(cli("eval", "sts", pairs, "--config", "mine.toml", "--layers", "each", "--json").stdout)
     assert [one["config"]["layers"] for one in found["results"]] == ["-1", "0", "1", "2"]
 
 
-def test_collections_of_one_name_are_told_apart(in_folder, evaluate):
+def test_collections_with_equal_names_show_paths(in_folder, evaluate):
     files = []
     for folder in ("a", "b"):
         (in_folder / folder).mkdir()
@@ -204,7 +204,7 @@ def test_collections_of_one_name_are_told_apart(in_folder, evaluate):
 # Options
 
 
-def test_settings_of_a_file_and_changes_to_them(pairs, in_folder, cli, tiny_model):
+def test_config_file_with_changes(pairs, in_folder, cli, tiny_model):
     (in_folder / "mine.toml").write_text(
         f'model = "{tiny_model}"\nweighting = "uniform"\npostprocess = ["abtt:1", "normalize"]\n'
     )
@@ -216,7 +216,7 @@ def test_settings_of_a_file_and_changes_to_them(pairs, in_folder, cli, tiny_mode
     assert again["spearman"] == found["spearman"]
 
 
-def test_corpora_and_lists_of_steps(pairs, in_folder, evaluate):
+def test_corpus_options_and_lists_of_steps(pairs, in_folder, evaluate):
     corpus = in_folder / "corpus.txt"
     corpus.write_text("\n".join(sentences(30, 7)))
     options = ["--postprocess", "zscore, normalize", "--preset", "avg", "--json"]
@@ -254,7 +254,7 @@ def test_corpora_and_lists_of_steps(pairs, in_folder, evaluate):
     ],
 )
 @pytest.mark.usefixtures("nothing_is_encoded")
-def test_options_of_no_use_are_refused_before_anything_is_encoded(options, message, pairs, in_folder, evaluate):
+def test_invalid_options_are_errors_before_encoding(options, message, pairs, in_folder, evaluate):
     if "--plot" in options:
         pytest.importorskip("matplotlib")
     (in_folder / "mine.toml").write_text('weighting = "idf"\n')
@@ -281,9 +281,7 @@ def test_options_of_no_use_are_refused_before_anything_is_encoded(options, messa
     ],
 )
 @pytest.mark.usefixtures("nothing_is_encoded")
-def test_collections_of_no_use_are_refused_before_anything_is_encoded(
-    task, name, content, message, pairs, in_folder, evaluate
-):
+def test_invalid_collections_are_errors_before_encoding(task, name, content, message, pairs, in_folder, evaluate):
     if content is not None:
         (in_folder / name).write_text(content)
     good = {"sts": [pairs], "isotropy": [pairs]}.get(task, [])
@@ -294,7 +292,7 @@ def test_collections_of_no_use_are_refused_before_anything_is_encoded(
 
 
 @pytest.mark.usefixtures("nothing_is_encoded")
-def test_a_beir_folder_that_lacks_judgements(in_folder, evaluate):
+def test_beir_folder_without_judgements(in_folder, evaluate):
     folder = write_beir(in_folder / "beir")
     (folder / "qrels" / "test.tsv").unlink()
     assert "beir/qrels/test.tsv cannot be read: No such file" in evaluate("retrieval", folder, exit_code=2).stderr
@@ -312,21 +310,21 @@ def test_a_beir_folder_that_lacks_judgements(in_folder, evaluate):
         ["--query-fit", "shared", "--query-fit", "separate"],
     ],
 )
-def test_a_plot(options, pairs, in_folder, evaluate):
+def test_plot_is_written(options, pairs, in_folder, evaluate):
     pytest.importorskip("matplotlib")
     assert evaluate("sts", pairs, *options, "--plot", "plot.png").stdout.startswith("spearman, pairs")
     assert (in_folder / "plot.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
 
 
 @pytest.mark.usefixtures("nothing_is_encoded")
-def test_a_plot_without_matplotlib(pairs, evaluate, monkeypatch):
+def test_plot_without_matplotlib_is_an_error(pairs, evaluate, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     result = evaluate("sts", pairs, "--layers", "each", "--plot", "plot.png", exit_code=2)
     assert "pip install 'ragembed[plot]'" in result.stderr
     assert "Traceback" not in result.output
 
 
-def test_results_are_printed_though_their_plot_fails(pairs, evaluate, monkeypatch):
+def test_results_are_printed_if_the_plot_fails(pairs, evaluate, monkeypatch):
     pytest.importorskip("matplotlib")
 
     def full(*given, **named):
@@ -341,7 +339,7 @@ def test_results_are_printed_though_their_plot_fails(pairs, evaluate, monkeypatc
 # Interruption
 
 
-def test_interrupting_exits_with_130(pairs, evaluate, monkeypatch):
+def test_interrupt_exits_with_130(pairs, evaluate, monkeypatch):
     def interrupt(*given):
         raise KeyboardInterrupt
 
@@ -352,7 +350,7 @@ def test_interrupting_exits_with_130(pairs, evaluate, monkeypatch):
 
 
 @pytest.mark.skipif(os.name == "nt", reason="no SIGINT to send")
-def test_a_process_that_is_interrupted_says_so_without_a_traceback(in_folder, tiny_model):
+def test_interrupted_process_prints_no_traceback(in_folder, tiny_model):
     write_pairs(in_folder / "pairs.tsv", 40_000)
     start = (
         "import signal; signal.signal(signal.SIGINT, signal.default_int_handler);"
@@ -365,8 +363,8 @@ def test_a_process_that_is_interrupted_says_so_without_a_traceback(in_folder, ti
     assert process.stdout.readline() == "started\n"
     time.sleep(0.1)
     process.send_signal(signal.SIGINT)
-    printed, told = process.communicate(timeout=600)
-    assert process.returncode == 130, told
+    printed, output = process.communicate(timeout=600)
+    assert process.returncode == 130, output
     assert printed == ""
-    assert told.splitlines()[-1] == "interrupted"
-    assert "Traceback" not in told
+    assert output.splitlines()[-1] == "interrupted"
+    assert "Traceback" not in output

@@ -1,4 +1,4 @@
-"""``ragembed eval retrieval`` as a user meets it: collections, his own store, runs, and comparisons."""
+"""``ragembed eval retrieval``: collections, stores, runs and comparisons."""
 
 import csv
 import io
@@ -67,11 +67,11 @@ def bad(in_folder):
 
 @pytest.fixture
 def queries(indexed, in_folder):
-    """Judged questions about the files of a store."""
-    file = in_folder / "questions.jsonl"
+    """Judged queries for the files of a store."""
+    file = in_folder / "judged.jsonl"
     rows = [
-        {"question": "who holds the lock?", "relevant": ["docs/locks.md"]},
-        {"_id": "wing", "question": "supersonic air flow", "relevant": {"docs/wings.txt": 2}},
+        {"query": "who holds the lock?", "relevant": ["docs/locks.md"]},
+        {"_id": "wing", "query": "supersonic air flow", "relevant": {"docs/wings.txt": 2}},
     ]
     file.write_text(json_lines(rows))
     return file
@@ -87,7 +87,7 @@ def retrieval(cli):
 
 @pytest.fixture
 def found(retrieval):
-    """Call it and return the JSON object that it prints."""
+    """Call the command and return its JSON output."""
 
     def call(*args):
         return json.loads(retrieval(*args, "--json").stdout)
@@ -107,19 +107,24 @@ def nothing_is_encoded(monkeypatch):
 
 
 @pytest.mark.usefixtures("nothing_is_encoded")
-def test_a_run_is_scored_as_by_trec_eval(found, qrels, bad):
-    told = found("--qrels", qrels, "--run", bad)
+def test_run_scores_equal_trec_eval(found, qrels, bad):
+    output = found("--qrels", qrels, "--run", bad)
     run = {q: {d: float(10 - rank) for rank, d in enumerate(ranking)} for q, ranking in BAD.items()}
-    asked = {"ndcg_cut.10", "recall.100", "recip_rank", "map"}
-    expected = pytrec_eval.RelevanceEvaluator(JUDGED, asked).evaluate(run).values()
+    measures = {"ndcg_cut.10", "recall.100", "recip_rank", "map"}
+    expected = pytrec_eval.RelevanceEvaluator(JUDGED, measures).evaluate(run).values()
     for ours, theirs in zip(MEASURES, ("ndcg_cut_10", "recall_100", "recip_rank", "map"), strict=True):
-        assert told[ours] == pytest.approx(100 * sum(each[theirs] for each in expected) / 4), ours
-    assert (told["task"], told["collection"], told["name"], told["queries"]) == ("retrieval", "qrels", "bad.run", 4)
-    assert (told["schema_version"], told["run"]) == (1, str(bad))
+        assert output[ours] == pytest.approx(100 * sum(each[theirs] for each in expected) / 4), ours
+    assert (output["task"], output["collection"], output["name"], output["queries"]) == (
+        "retrieval",
+        "qrels",
+        "bad.run",
+        4,
+    )
+    assert (output["schema_version"], output["run"]) == (1, str(bad))
 
 
 @pytest.mark.usefixtures("nothing_is_encoded")
-def test_several_runs_make_a_table_with_differences_to_the_first(retrieval, beir, good, bad):
+def test_several_runs_as_table_with_differences(retrieval, beir, good, bad):
     text = retrieval(beir, "--run", good, "--run", bad).stdout.splitlines()
     assert text[0] == "small, 4 queries"
     assert text[2].split() == MEASURES
@@ -137,12 +142,12 @@ def test_several_runs_make_a_table_with_differences_to_the_first(retrieval, beir
     assert [json.loads(line)["name"] for line in lines] == ["good.run", "bad.run"]
 
 
-def test_measures_are_chosen(found, qrels, bad):
-    told = found("--qrels", qrels, "--run", bad, "--measures", "p@1,success@2")
-    assert {name: value for name, value in told.items() if "@" in name} == {"p@1": 0.0, "success@2": 75.0}
+def test_measures_option(found, qrels, bad):
+    output = found("--qrels", qrels, "--run", bad, "--measures", "p@1,success@2")
+    assert {name: value for name, value in output.items() if "@" in name} == {"p@1": 0.0, "success@2": 75.0}
 
 
-def test_queries_that_a_run_lacks_count_as_0_and_are_told(retrieval, qrels, in_folder):
+def test_missing_queries_of_a_run_count_as_0_with_a_note(retrieval, qrels, in_folder):
     run = write_run(in_folder / "part.run", {"q1": ["d1"], "q9": ["d1"]})
     result = retrieval("--qrels", qrels, "--run", run, "--json")
     assert json.loads(result.stdout)["mrr@10"] == 25.0
@@ -150,20 +155,20 @@ def test_queries_that_a_run_lacks_count_as_0_and_are_told(retrieval, qrels, in_f
     assert retrieval("--qrels", qrels, "--run", run, "--quiet").stderr == ""
 
 
-def test_queries_without_a_relevant_document_are_told(retrieval, in_folder, good):
+def test_queries_without_relevant_document_print_a_note(retrieval, in_folder, good):
     (in_folder / "some.txt").write_text("q1 0 d1 1\nq2 0 d9 0\nq3 0 d9 0\n")
     result = retrieval("--qrels", "some.txt", "--run", good)
     assert result.stderr == "note: some: skipped 2 judged queries without a relevant document\n"
     assert result.stdout.startswith("some, 1 queries\n")
 
 
-def test_unknown_documents_in_a_run_are_listed_where_the_documents_are_known(retrieval, beir, qrels, in_folder):
+def test_unknown_documents_in_a_run_are_listed(retrieval, beir, qrels, in_folder):
     run = write_run(in_folder / "odd.run", {"q1": ["d1", "x1"], "q2": ["x2", "d3", "x1"]})
-    told = retrieval(beir, "--run", run, exit_code=2)
-    assert "odd.run: 2 of 4 document ids are not in the documents of small: 'x1', 'x2'" in told.stderr
-    assert told.stdout == ""
-    told = retrieval("--qrels", qrels, "--corpus", beir / "corpus.jsonl", "--run", run, exit_code=2)
-    assert "'x1', 'x2'" in told.stderr
+    output = retrieval(beir, "--run", run, exit_code=2)
+    assert "odd.run: 2 of 4 document ids are not in the documents of small: 'x1', 'x2'" in output.stderr
+    assert output.stdout == ""
+    output = retrieval("--qrels", qrels, "--corpus", beir / "corpus.jsonl", "--run", run, exit_code=2)
+    assert "'x1', 'x2'" in output.stderr
     assert retrieval("--qrels", qrels, "--run", run).stdout
 
 
@@ -172,36 +177,36 @@ def test_unknown_documents_in_judgements_are_listed(retrieval, beir):
     with (beir / "qrels" / "test.tsv").open("a") as file:
         file.writelines(f"q1\tgone{i}\t0\n" for i in range(7))
     message = "test.tsv: 7 of 13 document ids are not in"
-    told = retrieval(beir, exit_code=2).stderr
-    assert message in told
-    assert "'gone0', 'gone1', 'gone2', 'gone3', 'gone4' and 2 more" in told
-    assert "Traceback" not in told
+    output = retrieval(beir, exit_code=2).stderr
+    assert message in output
+    assert "'gone0', 'gone1', 'gone2', 'gone3', 'gone4' and 2 more" in output
+    assert "Traceback" not in output
 
 
 # Collections
 
 
 @pytest.mark.parametrize("mode", ["lexical", "hybrid"])
-def test_a_collection_is_searched_by_the_products_search(found, beir, tiny_model, mode):
+def test_collection_is_searched_like_a_store(found, beir, tiny_model, mode):
     model = [] if mode == "lexical" else ["--model", tiny_model, "--alpha", "0", "--feedback", 0]
-    told = found(beir, "--mode", mode, *model)
-    assert (told["mode"], told["queries"], told["mrr@10"]) == (mode, 4, 100.0)
+    output = found(beir, "--mode", mode, *model)
+    assert (output["mode"], output["queries"], output["mrr@10"]) == (mode, 4, 100.0)
     if mode == "hybrid":
-        assert told["fusion"] == {"method": "zscore", "alpha": 0.0, "feedback": 0.0}
-        assert (told["name"], told["config"]["model"]) == ("minilm, hybrid", str(tiny_model))
+        assert output["fusion"] == {"method": "zscore", "alpha": 0.0, "feedback": 0.0}
+        assert (output["name"], output["config"]["model"]) == ("minilm, hybrid", str(tiny_model))
 
 
-def test_dense_is_the_default_of_a_collection(found, beir, tiny_model):
-    told = found(beir, "--model", tiny_model)
-    assert (told["mode"], told["name"], told["recall@100"]) == ("dense", "minilm", 100.0)
-    assert list(told)[3:] == ["name", *MEASURES, "queries", "mode", "config"]
+def test_dense_search_is_the_default_for_a_collection(found, beir, tiny_model):
+    output = found(beir, "--model", tiny_model)
+    assert (output["mode"], output["name"], output["recall@100"]) == ("dense", "minilm", 100.0)
+    assert list(output)[3:] == ["name", *MEASURES, "queries", "mode", "config"]
 
 
 def test_another_split(found, beir):
     assert found(beir, "--split", "dev", "--mode", "lexical")["queries"] == 1
 
 
-def test_what_was_found_is_written_as_a_run(retrieval, found, beir, in_folder, tiny_model):
+def test_run_out(retrieval, found, beir, in_folder, tiny_model):
     options = {"lexical": [], "hybrid": ["--model", tiny_model], "dense": ["--model", tiny_model]}
     for mode, more in options.items():
         searched = found(beir, "--mode", mode, *more, "--run-out", f"{mode}.run")
@@ -213,61 +218,61 @@ def test_what_was_found_is_written_as_a_run(retrieval, found, beir, in_folder, t
 
 
 def test_judged_queries_beside_a_corpus(found, beir):
-    (beir / "mine.jsonl").write_text(json_lines([{"question": "zebra", "relevant": ["d6"]}]))
-    told = found(beir / "mine.jsonl", "--mode", "lexical")
-    assert (told["collection"], told["queries"], told["mrr@10"]) == ("mine", 1, 100.0)
+    (beir / "mine.jsonl").write_text(json_lines([{"query": "zebra", "relevant": ["d6"]}]))
+    output = found(beir / "mine.jsonl", "--mode", "lexical")
+    assert (output["collection"], output["queries"], output["mrr@10"]) == ("mine", 1, 100.0)
     (beir / "corpus.jsonl").rename(beir / "documents.jsonl")
-    told = found(beir / "mine.jsonl", "--corpus", beir / "documents.jsonl", "--mode", "lexical")
-    assert told["mrr@10"] == 100.0
+    output = found(beir / "mine.jsonl", "--corpus", beir / "documents.jsonl", "--mode", "lexical")
+    assert output["mrr@10"] == 100.0
 
 
-# The user's own store
+# Stores
 
 
-def test_judged_queries_about_the_files_of_the_nearest_store(found, queries):
-    told = found(queries)
-    assert (told["collection"], told["name"], told["queries"]) == ("questions", ".ragembed", 2)
-    assert (told["mode"], told["fusion"]["alpha"]) == ("hybrid", 0.6)
-    told = found(queries, "--store", ".ragembed", "--mode", "lexical")
-    assert [told[name] for name in MEASURES] == [100.0] * 4
+def test_judged_queries_search_the_nearest_store(found, queries):
+    output = found(queries)
+    assert (output["collection"], output["name"], output["queries"]) == ("judged", ".ragembed", 2)
+    assert (output["mode"], output["fusion"]["alpha"]) == ("hybrid", 0.6)
+    output = found(queries, "--store", ".ragembed", "--mode", "lexical")
+    assert [output[name] for name in MEASURES] == [100.0] * 4
 
 
 def test_judged_chunks(retrieval, found, indexed, cli, in_folder):
     hit = json.loads(cli("query", "supersonic", "--mode", "lexical", "--json").stdout)["results"][0]
-    (in_folder / "chunks.jsonl").write_text(json_lines([{"question": "supersonic", "relevant": [hit["id"]]}]))
+    (in_folder / "chunks.jsonl").write_text(json_lines([{"query": "supersonic", "relevant": [hit["id"]]}]))
     assert found("chunks.jsonl", "--mode", "lexical")["mrr@10"] == 100.0
-    (in_folder / "gone.jsonl").write_text(json_lines([{"question": "supersonic", "relevant": ["docs/gone.md"]}]))
-    told = retrieval("gone.jsonl", exit_code=2)
-    assert "gone.jsonl: 1 of 1 document ids are not in the store" in told.stderr
-    assert "'docs/gone.md'" in told.stderr
+    (in_folder / "gone.jsonl").write_text(json_lines([{"query": "supersonic", "relevant": ["docs/gone.md"]}]))
+    output = retrieval("gone.jsonl", exit_code=2)
+    assert "gone.jsonl: 1 of 1 document ids are not in the store" in output.stderr
+    assert "'docs/gone.md'" in output.stderr
 
 
-def test_a_run_of_files_with_blanks_is_json_lines(found, queries, in_folder, cli):
+def test_run_of_file_names_with_spaces_is_json_lines(found, queries, in_folder, cli):
     (in_folder / "docs" / "locks.md").rename(in_folder / "docs" / "my locks.md")
     cli("index")
     queries.write_text(queries.read_text().replace("locks.md", "my locks.md"))
-    told = found(queries, "--run-out", "out.jsonl")
-    assert found(queries, "--run", "out.jsonl")["map"] == told["map"]
+    output = found(queries, "--run-out", "out.jsonl")
+    assert found(queries, "--run", "out.jsonl")["map"] == output["map"]
 
 
-def test_two_stores_are_compared(found, queries, cli, docs, tiny_model):
+def test_compare_stores(found, queries, cli, docs, tiny_model):
     cli("index", docs, "--store", "other", "--model", tiny_model, "--postprocess", "none")
-    told = found(queries, "--compare", ".ragembed", "other", "--mode", "lexical")
-    assert [told[side]["store"] for side in "ab"] == [".ragembed", "other"]
-    assert told["differences"]["map"]["difference"] == 0.0
+    output = found(queries, "--compare", ".ragembed", "other", "--mode", "lexical")
+    assert [output[side]["store"] for side in "ab"] == [".ragembed", "other"]
+    assert output["differences"]["map"]["difference"] == 0.0
 
 
 # Comparisons
 
 
 @pytest.mark.usefixtures("nothing_is_encoded")
-def test_two_runs_are_compared(retrieval, found, beir, good, bad):
-    told = found(beir, "--compare", bad, good)
-    assert (told["collection"], told["queries"]) == ("small", 4)
-    assert [told[side]["name"] for side in "ab"] == [str(bad), str(good)]
-    assert list(told["differences"]) == MEASURES
-    mrr = told["differences"]["mrr@10"]
-    assert mrr["difference"] == pytest.approx(told["b"]["mrr@10"] - told["a"]["mrr@10"])
+def test_compare_runs(retrieval, found, beir, good, bad):
+    output = found(beir, "--compare", bad, good)
+    assert (output["collection"], output["queries"]) == ("small", 4)
+    assert [output[side]["name"] for side in "ab"] == [str(bad), str(good)]
+    assert list(output["differences"]) == MEASURES
+    mrr = output["differences"]["mrr@10"]
+    assert mrr["difference"] == pytest.approx(output["b"]["mrr@10"] - output["a"]["mrr@10"])
     assert mrr["difference"] > 0
     assert mrr["low"] <= mrr["difference"] <= mrr["high"]
     assert (mrr["p_value"], mrr["significant"]) == (2 / 16, False)
@@ -279,7 +284,7 @@ def test_two_runs_are_compared(retrieval, found, beir, good, bad):
     assert float(rows[2]["p_value"]) == 2 / 16
 
 
-def test_a_significant_difference_is_told_with_its_winner(retrieval, in_folder):
+def test_significant_difference_names_the_better_system(retrieval, in_folder):
     names = [f"q{i}" for i in range(10)]
     (in_folder / "qrels.txt").write_text("".join(f"{name} 0 d1 1\n" for name in names))
     good = write_run(in_folder / "good.run", {name: ["d1"] for name in names})
@@ -293,32 +298,32 @@ def test_a_significant_difference_is_told_with_its_winner(retrieval, in_folder):
     assert text[-1] == "B is significantly better in mrr (p < 0.05)"
 
 
-def test_modes_settings_and_presets_are_compared(found, beir, tiny_model):
+def test_compare_modes_settings_and_presets(found, beir, tiny_model):
     options = [beir, "--model", tiny_model]
-    told = found(*options, "--compare", "lexical", "hybrid:alpha=0,feedback=0,fusion=minmax")
-    assert "config" not in told["a"]
-    assert told["b"]["fusion"] == {"method": "minmax", "alpha": 0.0, "feedback": 0.0}
-    assert told["differences"]["mrr@10"]["difference"] == 0.0
-    told = found(beir, "--compare", "re", "dense:preset=re")
-    assert told["a"]["config"] == told["b"]["config"]
-    assert all(each["p_value"] == 1.0 for each in told["differences"].values())
+    output = found(*options, "--compare", "lexical", "hybrid:alpha=0,feedback=0,fusion=minmax")
+    assert "config" not in output["a"]
+    assert output["b"]["fusion"] == {"method": "minmax", "alpha": 0.0, "feedback": 0.0}
+    assert output["differences"]["mrr@10"]["difference"] == 0.0
+    output = found(beir, "--compare", "re", "dense:preset=re")
+    assert output["a"]["config"] == output["b"]["config"]
+    assert all(each["p_value"] == 1.0 for each in output["differences"].values())
 
 
-def test_two_configuration_files_are_compared(found, beir, in_folder, tiny_model):
+def test_compare_configuration_files(found, beir, in_folder, tiny_model):
     for name, weighting in (("one", "idf"), ("two", "uniform")):
         (in_folder / f"{name}.toml").write_text(f'model = "{tiny_model}"\nweighting = "{weighting}"\n')
-    told = found(beir, "--compare", "one.toml", "two.toml", "--mode", "hybrid")
-    assert [told[side]["config"]["weighting"] for side in "ab"] == ["idf", "uniform"]
-    assert [told[side]["mode"] for side in "ab"] == ["hybrid", "hybrid"]
+    output = found(beir, "--compare", "one.toml", "two.toml", "--mode", "hybrid")
+    assert [output[side]["config"]["weighting"] for side in "ab"] == ["idf", "uniform"]
+    assert [output[side]["mode"] for side in "ab"] == ["hybrid", "hybrid"]
 
 
-def test_a_search_is_compared_with_a_run(found, beir, good):
-    told = found(beir, "--compare", good, "lexical")
-    assert (told["a"]["run"], told["b"]["mode"]) == (str(good), "lexical")
-    assert told["a"]["map"] == 100.0
+def test_compare_search_with_run(found, beir, good):
+    output = found(beir, "--compare", good, "lexical")
+    assert (output["a"]["run"], output["b"]["mode"]) == (str(good), "lexical")
+    assert output["a"]["map"] == 100.0
 
 
-# What is refused
+# Errors
 
 
 @pytest.mark.usefixtures("nothing_is_encoded")
@@ -369,24 +374,22 @@ def test_a_search_is_compared_with_a_run(found, beir, good):
             ["small", "--compare", "dense", "hybrid", "--plot", "x.png"],
             "--plot applies only to a table of embedding settings",
         ),
-        (["small", "questions.jsonl"], "questions.jsonl has no documents, but other paths do"),
-        (["questions.jsonl", "--preset", "re"], "--preset does not apply"),
-        (["questions.jsonl"], "no store at "),
+        (["small", "judged.jsonl"], "judged.jsonl has no documents, but other paths do"),
+        (["judged.jsonl", "--preset", "re"], "--preset does not apply"),
+        (["judged.jsonl"], "no store at "),
         (["qrels.txt"], "qrels.txt has judgements but no queries: to search a store"),
         (["c.toml"], "c.toml, line 1: 3 fields: expected 4 of TREC qrels"),
         (["small/queries.jsonl"], "queries.jsonl, line 1: 'relevant' is None: expected a list of ids"),
-        (["questions.jsonl", "--compare", "re", "dense"], "'re': a store has its own settings: compare modes"),
+        (["judged.jsonl", "--compare", "re", "dense"], "'re': a store has its own settings: compare modes"),
         (
             ["--qrels", "qrels.txt", "--run", "other.run"],
             "has none of the queries in qrels.txt: expected 'q1', 'q2', 'q3' and 1 more, found 'x'",
         ),
     ],
 )
-def test_what_makes_no_sense_is_refused_before_anything_is_encoded(
-    args, message, retrieval, beir, qrels, good, in_folder
-):
+def test_invalid_combinations_are_errors_before_encoding(args, message, retrieval, beir, qrels, good, in_folder):
     (in_folder / "c.toml").write_text('weighting = "idf"\n')
-    (in_folder / "questions.jsonl").write_text(json_lines([{"question": "a?", "relevant": ["d1"]}]))
+    (in_folder / "judged.jsonl").write_text(json_lines([{"query": "a?", "relevant": ["d1"]}]))
     write_run(in_folder / "other.run", {"x": ["d1"]})
     result = retrieval(*args, exit_code=2)
     assert message in result.stderr

@@ -1,4 +1,4 @@
-"""``query --explain`` and ``why-not`` as a user meets them."""
+"""``query --explain`` and ``why-not``."""
 
 import json
 import re
@@ -17,7 +17,7 @@ LETTERS = "abcdefghijklmnop"
 
 @pytest.fixture
 def indexed(docs, cli, tiny_model):
-    """Enough chunks for a word of two of them to be a rare one."""
+    """Enough chunks for a word in two of them to be rare."""
     for i, word in enumerate(("cat", "dog", "bird", "fish", "zebra", "heat", "query", "answer")):
         (docs / f"{i}.txt").write_text(f"The {word} and the {word}.\n")
     cli("index", docs, "--model", tiny_model)
@@ -26,7 +26,7 @@ def indexed(docs, cli, tiny_model):
 
 @pytest.mark.usefixtures("indexed")
 @pytest.mark.parametrize("mode", ["hybrid", "dense", "lexical"])
-def test_the_terms_sum_to_the_printed_score(cli, mode):
+def test_terms_sum_to_the_score(cli, mode):
     plain = json.loads(cli("query", QUERY, "--mode", mode, "--json").stdout)["results"]
     results = json.loads(cli("query", QUERY, "--mode", mode, "--explain", "--json").stdout)["results"]
     explanations = [result.pop("explanation") for result in results]
@@ -42,7 +42,7 @@ def test_the_terms_sum_to_the_printed_score(cli, mode):
 
 
 @pytest.mark.usefixtures("indexed")
-def test_a_hybrid_score_in_words(cli):
+def test_explain_hybrid_score_as_text(cli):
     shown = cli("query", QUERY, "-k", "1", "--explain", "--alpha", "0.4").stdout
     assert shown.startswith("docs/locks.md")
     assert "\033" not in shown
@@ -55,7 +55,7 @@ def test_a_hybrid_score_in_words(cli):
 
 
 @pytest.mark.usefixtures("indexed")
-def test_other_modes_and_fusions_in_words(cli):
+def test_explain_other_modes_and_fusions_as_text(cli):
     assert re.search(
         r"^    cosine +[+-]0\.\d+, by words: ", cli("query", QUERY, "--mode", "dense", "--explain").stdout, re.M
     )
@@ -66,7 +66,7 @@ def test_other_modes_and_fusions_in_words(cli):
     assert ", the same for all candidates" in alone
 
 
-def test_a_residual_and_a_vector_of_one_token_are_told(docs, cli, tiny_model):
+def test_explain_vector_of_a_single_token(docs, cli, tiny_model):
     cli("index", docs, "--model", tiny_model, "--pooling", "cls", "--postprocess", "none")
     assert (
         "the chunk's vector comes from [CLS] alone: no values for single words"
@@ -74,7 +74,7 @@ def test_a_residual_and_a_vector_of_one_token_are_told(docs, cli, tiny_model):
     )
 
 
-def test_residuals_of_quantiles_are_printed(in_folder, cli, tiny_model):
+def test_explain_prints_residual_of_quantiles(in_folder, cli, tiny_model):
     texts = in_folder / "many.csv"
     rows = [f"{first} {second}" for first in ("cat", "dog", "bird", "fish") for second in LETTERS]
     texts.write_text("body\n" + "\n".join(rows) + "\n")
@@ -84,7 +84,7 @@ def test_residuals_of_quantiles_are_printed(in_folder, cli, tiny_model):
 
 
 @pytest.mark.usefixtures("indexed")
-def test_a_terminal_shows_shaded_words(cli, monkeypatch):
+def test_explain_shades_words_in_a_terminal(cli, monkeypatch):
     monkeypatch.setattr("ragembed.cli.commands.query.for_terminal", lambda: True)
     shown = cli("query", QUERY, "-k", "1", "--mode", "dense", "--explain").stdout
     assert re.search(r"\033\[38;5;16m\033\[48;5;214m\w+\033\[0m", shown)
@@ -94,7 +94,7 @@ def test_a_terminal_shows_shaded_words(cli, monkeypatch):
 
 
 @pytest.mark.usefixtures("indexed")
-def test_shades_follow_what_words_contribute(in_folder):
+def test_shades_follow_contributions(in_folder):
     with Store.open(in_folder / ".ragembed") as store:
         [explanation] = store.explain(QUERY, 1, "dense")
     body = explanation.hit.chunk.text
@@ -110,7 +110,7 @@ def test_shades_follow_what_words_contribute(in_folder):
     assert click.unstyle(shaded(body[10:], explanation)) == body[10:]
 
 
-def test_shades_pass_over_boilerplate(tmp_path, make_record, tiny_model):
+def test_boilerplate_is_not_shaded(tmp_path, make_record, tiny_model):
     body = "Copyright of the lock\nalpha lock\nAll rights reserved\nbeta\nCopyright of the lock"
     config = EmbedderConfig(model=str(tiny_model), dtype="float32", postprocess=("normalize",))
     encoder = Embedder(config).fit([body])
@@ -127,7 +127,7 @@ def test_shades_pass_over_boilerplate(tmp_path, make_record, tiny_model):
     assert re.search(r"mlock\033", shaded(body[start:], explanation))
 
 
-def test_why_not_tells_that_a_file_is_boilerplate(in_folder, cli, tiny_model):
+def test_why_not_of_boilerplate_file(in_folder, cli, tiny_model):
     (in_folder / "src").mkdir()
     header = "# Licensed under the Wing License.\n# You may obtain a copy of it from the authors.\n"
     for name in ("lift", "drag", "stall", "flutter", "sweep"):
@@ -138,7 +138,7 @@ def test_why_not_tells_that_a_file_is_boilerplate(in_folder, cli, tiny_model):
     assert "src/__init__.py is not searched: it holds only boilerplate" in result.stderr
 
 
-def test_why_not_tells_ranks_and_lost_words(indexed, cli):
+def test_why_not_prints_ranks_and_words(indexed, cli):
     shown = cli("why-not", "writer lock", indexed / "wings.txt").stdout
     assert re.match(r"docs/wings\.txt: rank \d+.* \(hybrid; 1 chunk\)", shown)
     assert re.search(r"^  hybrid   rank \d+ of \d+ candidates, score -?\d\.\d+; result \d+ has -?\d\.\d+$", shown, re.M)
@@ -148,7 +148,7 @@ def test_why_not_tells_ranks_and_lost_words(indexed, cli):
     assert "\033" not in shown
 
 
-def test_why_not_for_programs(indexed, cli):
+def test_why_not_as_json(indexed, cli):
     whole = json.loads(cli("why-not", "writer lock", indexed / "locks.md", "-k", "1", "--json").stdout)
     assert (whole["schema_version"], whole["query"], whole["path"]) == (1, "writer lock", "docs/locks.md")
     assert [standing["mode"] for standing in whole["standings"]] == ["hybrid", "dense", "lexical"]
@@ -160,7 +160,7 @@ def test_why_not_for_programs(indexed, cli):
     assert [phrase["phrase"] for phrase in lexical["phrases"]] == ["wing"]
 
 
-def test_why_not_of_a_file_that_is_not_in_the_store(docs, cli, tiny_model):
+def test_why_not_of_unknown_file_is_an_error(docs, cli, tiny_model):
     (docs / "empty.md").write_text("")
     (docs / "broken.pdf").write_bytes(b"%PDF-1.4 broken")
     cli("index", docs, "--model", tiny_model)

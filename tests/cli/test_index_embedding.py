@@ -1,4 +1,4 @@
-"""The embedding options of ``ragembed index``: what a store is made with, and what contradicts it."""
+"""The embedding options of ``ragembed index``, for new and for existing stores."""
 
 import json
 import shutil
@@ -25,7 +25,7 @@ import pytest
         ["--config", "mine.toml"],
     ],
 )
-def test_a_store_made_with_embedding_options_answers(options, docs, cli, tiny_model, in_folder):
+def test_index_with_embedding_options(options, docs, cli, tiny_model, in_folder):
     (in_folder / "mine.toml").write_text('extractor = "re:dim=64"\nweighting = "sif"\npostprocess = ["normalize"]\n')
     cli("index", docs, "--model", tiny_model, *options)
     found = json.loads(cli("query", "the lock of the store", "--json", "--mode", "dense").stdout)["results"]
@@ -34,7 +34,7 @@ def test_a_store_made_with_embedding_options_answers(options, docs, cli, tiny_mo
     assert "0 embedded" in cli("index", docs).stderr
 
 
-def test_a_store_made_with_a_template(docs, cli, tiny_model, in_folder):
+def test_index_with_template(docs, cli, tiny_model, in_folder):
     from tokenizers import Tokenizer
 
     model = in_folder / "model"
@@ -48,7 +48,7 @@ def test_a_store_made_with_a_template(docs, cli, tiny_model, in_folder):
     assert "0 embedded" in cli("index", docs).stderr
 
 
-def test_options_that_contradict_a_store_are_refused(docs, cli, tiny_model):
+def test_options_that_conflict_with_the_store_are_errors(docs, cli, tiny_model):
     cli("index", docs, "--model", tiny_model, "--preset", "re")
     result = cli("index", docs, "--model", tiny_model, "--preset", "bert", exit_code=2)
     assert len(result.stderr.strip().splitlines()) == 1
@@ -57,13 +57,13 @@ def test_options_that_contradict_a_store_are_refused(docs, cli, tiny_model):
     assert "2 unchanged" in cli("index", docs).stderr
 
 
-def test_what_an_extractor_does_not_use_is_refused(docs, cli, tiny_model, in_folder):
+def test_setting_that_extractor_does_not_use_is_an_error(docs, cli, tiny_model, in_folder):
     result = cli("index", docs, "--model", tiny_model, "--preset", "re", "--template", "t0", exit_code=2)
     assert "preset 're': template is 't0', but extractor 're' does not use it: leave it out" in result.stderr
     assert not (in_folder / ".ragembed").exists()
 
 
-def test_single_options_change_the_settings_of_a_store_not_those_of_the_default(docs, cli, tiny_model):
+def test_options_change_settings_of_the_store(docs, cli, tiny_model):
     cli("index", docs, "--model", tiny_model, "--preset", "re")
     assert "2 unchanged" in cli("index", docs, "--postprocess", "normalize").stderr
     result = cli("index", docs, "--postprocess", "zscore", exit_code=2)

@@ -1,4 +1,4 @@
-"""The kind of index from the command line: what is asked for, what is said of the choice, and what is kept of it."""
+"""The index options: parsing, the report of the choice, and the settings saved in the store."""
 
 import json
 
@@ -18,7 +18,7 @@ CHUNKS = 60
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch):
-    """Let a few chunks have an approximate index, on a machine whose speed is known."""
+    """Allow an approximate index for few chunks, and simulate a machine of known speed."""
     for module in (picking, index_selection):
         monkeypatch.setattr(module, "LEAST_ASKED", CHUNKS, raising=False)
     monkeypatch.setattr(index_selection, "QUERIES", 20)
@@ -41,7 +41,7 @@ def corpus(in_folder):
 
 @pytest.fixture
 def index(corpus, cli, tiny_model):
-    """Runs ``ragembed index`` over the documents; with the tiny model the first time."""
+    """Run ``ragembed index`` on the documents; the first run uses the tiny model."""
 
     def run(*args, exit_code=0):
         made = () if (corpus.parent / ".ragembed").exists() else ("--model", tiny_model)
@@ -83,7 +83,7 @@ def as_json(result):
         (share, "100%", 1.0),
     ],
 )
-def test_a_value_in_the_forms_that_people_write(read, value, expected):
+def test_sizes_times_and_shares_are_parsed(read, value, expected):
     assert read(value) == pytest.approx(expected)
 
 
@@ -95,7 +95,7 @@ def test_a_value_in_the_forms_that_people_write(read, value, expected):
         (share, ["", "0", "0%", "1.01", "101%", "98", "-0.5", ".98", "0.98x", "nan", "%", "one"]),
     ],
 )
-def test_what_is_no_value_is_refused_with_an_example(read, values):
+def test_invalid_sizes_times_and_shares_are_errors(read, values):
     for value in values:
         with pytest.raises(BadParameter, match=r"such as (20M|5ms|0\.98)"):
             read(value)
@@ -103,7 +103,7 @@ def test_what_is_no_value_is_refused_with_an_example(read, values):
 
 @pytest.mark.parametrize("command", ["index", "optimize"])
 @pytest.mark.parametrize(
-    ("option", "value", "said"),
+    ("option", "value", "message"),
     [
         ("--max-memory", "lots", "expected a number above 0 with K, M or G, such as 20M"),
         ("--max-latency", "5", "expected a number above 0 with us, ms or s, such as 5ms"),
@@ -111,18 +111,18 @@ def test_what_is_no_value_is_refused_with_an_example(read, values):
         ("--index", "pq", "expected auto, flat, fp16, hnsw, hnsw-sq8, ivf, ivf-sq8, ivf-pq, or a FAISS factory string"),
     ],
 )
-def test_nonsense_is_one_line_and_exit_status_2(corpus, cli, command, option, value, said):
+def test_invalid_index_options_exit_with_2(corpus, cli, command, option, value, message):
     result = cli(command, *([corpus] if command == "index" else []), option, value, exit_code=2)
-    assert said in result.stderr
+    assert message in result.stderr
     assert option in result.stderr or f"{value!r}" in result.stderr
     assert "Traceback" not in result.output
     assert not (corpus.parent / ".ragembed").exists()
 
 
-# What is said
+# Output
 
 
-def test_the_choice_its_reasons_and_the_runner_up_are_printed_and_stored(index, cli, store):
+def test_choice_of_index_is_printed_and_saved(index, cli, store):
     result = index("--max-memory", "500M", "--max-latency", "5ms", "--min-recall", "98%")
     lines = result.stderr.splitlines()
     assert result.stdout == ""
@@ -143,7 +143,7 @@ def test_the_choice_its_reasons_and_the_runner_up_are_printed_and_stored(index, 
     assert choice.runner_up in status
 
 
-def test_the_choice_for_programs(index, cli):
+def test_choice_of_index_as_json(index, cli):
     result = as_json(index("--index", "ivf", "--json"))
     assert (result["index"]["kind"], result["index"]["reasons"]) == ("ivf", ["ivf was requested"])
     assert result["check"]["measurement"]["recall"]["queries"] == 20
@@ -153,15 +153,15 @@ def test_the_choice_for_programs(index, cli):
     assert status["index"]["wanted"] == {"kind": "ivf", **limits, "shards": 1}
     assert [segment["kind"] for segment in status["segments"]] == ["ivf"]
     again = as_json(index("--json"))
-    assert (again["index"], again["check"]) == (None, None)  # nothing was picked
+    assert (again["index"], again["check"]) == (None, None)  # no new choice
 
 
-def test_a_small_corpus_has_an_exact_index_of_which_nothing_is_said(index, store):
+def test_small_corpus_has_exact_index_without_report(index, store):
     assert "index:" not in index().stderr
     assert store().index_choice() is None
 
 
-def test_an_index_that_finds_too_little_is_said_and_shown_and_mended(index, corpus, cli, store):
+def test_index_with_low_recall_is_tuned_again(index, corpus, cli, store):
     index("--index", "ivf", "--quiet")
     with store() as opened, opened.writer() as writer:
         check = writer.meta("index_check")
@@ -175,10 +175,10 @@ def test_an_index_that_finds_too_little_is_said_and_shown_and_mended(index, corp
     assert f"recall@10 {found.measurement.recall.mean:.4f} (" in cli("status").stdout
 
 
-# What is kept
+# Saved settings
 
 
-def test_a_budget_that_nothing_keeps_to_is_exit_status_2_with_the_closest(index, cli, store):
+def test_impossible_budget_exits_with_2_and_names_closest_index(index, cli, store):
     result = index("--max-memory", "1K", exit_code=2)
     last = result.stderr.splitlines()[-1]
     assert last.startswith("Error: no index of 60 vectors of dimension 32 meets the budget of ")
@@ -193,7 +193,7 @@ def test_a_budget_that_nothing_keeps_to_is_exit_status_2_with_the_closest(index,
     cli("verify")
 
 
-def test_a_corpus_that_outgrows_its_budget_is_told_so_and_not_of_a_choice(index, corpus, cli):
+def test_corpus_that_outgrows_its_budget_prints_a_note(index, corpus, cli):
     index("--index", "flat", "--max-memory", f"{CHUNKS * (4 * 32 + 8) + 300}")
     for i in range(CHUNKS, 2 * CHUNKS):
         (corpus / f"{i:03}.txt").write_text(text(i))
@@ -203,7 +203,7 @@ def test_a_corpus_that_outgrows_its_budget_is_told_so_and_not_of_a_choice(index,
     assert as_json(cli("status", "--json"))["chunks"] == 2 * CHUNKS
 
 
-def test_optimize_refuses_a_budget_too_and_the_index_stays(index, cli):
+def test_optimize_with_impossible_budget_keeps_the_index(index, cli):
     index("--index", "hnsw")
     before = as_json(cli("status", "--json"))
     result = cli("optimize", "--max-memory", "1K", exit_code=2)
@@ -212,7 +212,7 @@ def test_optimize_refuses_a_budget_too_and_the_index_stays(index, cli):
     assert (after["index"], after["segments"]) == (before["index"], before["segments"])
 
 
-def test_what_was_asked_for_holds_for_the_next_run_and_can_be_lifted(index, cli, store):
+def test_limits_are_saved_and_can_be_removed(index, cli, store):
     index("--max-memory", "500M", "--min-recall", "0.9")
     assert store().wanted_index == IndexConfig(budget=Budget(500 * 1024**2, None, 0.9))
     index()
@@ -225,7 +225,7 @@ def test_what_was_asked_for_holds_for_the_next_run_and_can_be_lifted(index, cli,
     assert store().wanted_index == IndexConfig()
 
 
-def test_a_kind_that_is_asked_for_drops_the_limits_of_another(index, store):
+def test_new_kind_of_index_removes_old_limits(index, store):
     index("--max-memory", "500M")
     index("--index", "hnsw")
     assert store().wanted_index == IndexConfig("hnsw")
@@ -237,7 +237,7 @@ def test_a_kind_that_is_asked_for_drops_the_limits_of_another(index, store):
     assert store().wanted_index == IndexConfig(budget=Budget(max_memory=1024**3))
 
 
-def test_optimize_asks_for_another_index(index, cli, store):
+def test_optimize_changes_the_index(index, cli, store):
     index()
     result = cli("optimize", "--index", "HNSW8,SQ8")
     assert "index: HNSW8,SQ8, recall@10 " in result.stderr
@@ -249,9 +249,9 @@ def test_optimize_asks_for_another_index(index, cli, store):
     cli("verify")
 
 
-def test_a_factory_string_that_faiss_does_not_know_is_refused_at_once(index, cli, store, monkeypatch):
+def test_unknown_factory_string_is_an_error(index, cli, store, monkeypatch):
     index()
-    for module in (picking, index_selection):  # so few that the index is flat in any case
+    for module in (picking, index_selection):  # few vectors, so the index stays flat
         monkeypatch.setattr(module, "LEAST_ASKED", CHUNKS + 1, raising=False)
     for command in (index, lambda *args, **more: cli("optimize", *args, **more)):
         result = command("--index", "Nonsense", exit_code=2)
@@ -261,7 +261,7 @@ def test_a_factory_string_that_faiss_does_not_know_is_refused_at_once(index, cli
 
 
 @pytest.mark.parametrize("command", ["index", "optimize"])
-def test_a_gpu_that_is_not_there_is_exit_status_2(index, cli, command):
+def test_missing_gpu_exits_with_2(index, cli, command):
     index()
     run = index if command == "index" else lambda *args, **more: cli("optimize", *args, **more)
     result = run("--device", "gpu:7", exit_code=2)

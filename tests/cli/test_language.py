@@ -21,7 +21,7 @@ def sources(cli, query):
     return [result["path"] for result in found["results"]]
 
 
-def test_a_store_keeps_its_language(german, cli, tiny_model):
+def test_store_keeps_its_language(german, cli, tiny_model):
     pytest.importorskip("snowballstemmer")
     cli("index", german, "--model", tiny_model, "--language", "german")
     assert sources(cli, "Haus") == ["docs/a.txt"]
@@ -35,21 +35,21 @@ def test_a_store_keeps_its_language(german, cli, tiny_model):
     assert sorted(sources(cli, "Haus")) == ["docs/a.txt", "docs/c.txt"]
 
 
-def test_english_is_the_language_that_is_not_asked_for(german, cli, tiny_model):
+def test_english_is_the_default_language(german, cli, tiny_model):
     cli("index", german, "--model", tiny_model)
     assert json.loads(cli("status", "--json").stdout)["language"] == "english"
     assert sources(cli, "地図") == ["docs/b.txt"]
     cli("query", "Haus", "--mode", "lexical", exit_code=1)
 
 
-def test_an_unknown_language_is_one_clear_sentence(german, cli, tiny_model):
+def test_unknown_language_is_an_error(german, cli, tiny_model):
     pytest.importorskip("snowballstemmer")
     result = cli("index", german, "--model", tiny_model, "--language", "klingon", exit_code=2)
     assert "unknown language 'klingon': expected english, arabic," in result.stderr
     assert not (german.parent / ".ragembed").exists()
 
 
-def test_the_shown_lines_are_those_with_letters_of_the_query(german, cli, tiny_model):
+def test_snippet_of_script_without_spaces(german, cli, tiny_model):
     (german / "long.txt").write_text("線\n" * 40 + "機械学習の入門\n" + "線\n" * 40, encoding="utf-8")
     cli("index", german, "--model", tiny_model)
     with Store.open(german.parent / ".ragembed") as store:

@@ -1,4 +1,4 @@
-"""Keeping a store in order from the command line: verify, optimize, delete, refit, filters, waiting for a writer."""
+"""The commands verify, optimize, delete and refit, filters, and waiting for a writer."""
 
 import json
 import os
@@ -30,7 +30,7 @@ def store(indexed, in_folder):
 
 @pytest.fixture
 def held(store):
-    """The process that holds the store's lock."""
+    """A process that holds the lock of the store."""
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLD, str(store)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
@@ -56,7 +56,7 @@ def as_json(result):
 # verify
 
 
-def test_verify_says_what_it_read(store, cli):
+def test_verify_prints_summary(store, cli):
     result = cli("verify")
     assert result.stdout.endswith(
         f"{len(Store.open(store))} chunks, {len(Store.open(store))} vectors in 1 segment, "
@@ -65,7 +65,7 @@ def test_verify_says_what_it_read(store, cli):
     assert result.stdout.count("\n") == 1
 
 
-def test_verify_for_programs(store, cli):
+def test_verify_as_json(store, cli):
     report = as_json(cli("verify", "--json"))
     assert report == as_json(cli("verify", "--format", "jsonl"))
     assert report["ok"] is True
@@ -76,7 +76,7 @@ def test_verify_for_programs(store, cli):
     }
 
 
-def test_verify_names_the_damaged_file_and_the_remedy(store, cli):
+def test_verify_names_damaged_file_and_repair_command(store, cli):
     name = flip(next(store.glob("segments/*/index.faiss"))).relative_to(store).as_posix()
     result = cli("verify", exit_code=2)
     assert result.stdout.startswith(f"{name}: the file does not match its committed hash (sha256 ")
@@ -105,7 +105,7 @@ def test_verify_repairs(store, cli):
     assert (report["ok"], [problem["part"] for problem in report["repaired"]]) == (True, ["raw"])
 
 
-def test_verify_says_that_a_database_cannot_be_rebuilt(store, cli):
+def test_verify_reports_that_database_cannot_be_rebuilt(store, cli):
     with Store.open(store) as opened:
         text = next(opened.chunks()).chunk.text.encode()
     stored = (store / "store.db").read_bytes()
@@ -119,7 +119,7 @@ def test_verify_says_that_a_database_cannot_be_rebuilt(store, cli):
     assert "Traceback" not in cli("verify", exit_code=2).output
 
 
-def test_verify_takes_altered_rows_where_it_is_told_to(store, cli):
+def test_verify_trust_database_accepts_changed_rows(store, cli):
     database = store / "store.db"
     with closing(sqlite3.connect(database)) as connection:
         digests.register(connection)
@@ -144,7 +144,7 @@ def test_verify_without_a_store(in_folder, cli):
 # optimize
 
 
-def test_optimize_says_what_it_did(store, indexed, cli):
+def test_optimize_reports_its_changes(store, indexed, cli):
     for name in ("cat", "dog"):
         (indexed / f"{name}.txt").write_text(f"The {name} sleeps.\n")
     cli("index", "-q")
@@ -165,7 +165,7 @@ def test_optimize_says_what_it_did(store, indexed, cli):
 # delete
 
 
-def test_delete_a_file(store, indexed, cli):
+def test_delete_file(store, indexed, cli):
     result = cli("delete", indexed / "locks.md")
     assert result.stdout.startswith("deleted 2 chunks and 1 files\n")
     assert result.stderr == (
@@ -177,7 +177,7 @@ def test_delete_a_file(store, indexed, cli):
     assert as_json(cli("index", "--json"))["added"] == ["docs/locks.md"]
 
 
-def test_delete_a_folder_from_below_it(store, indexed, cli, monkeypatch):
+def test_delete_folder_from_inside_it(store, indexed, cli, monkeypatch):
     monkeypatch.chdir(indexed)
     result = as_json(cli("delete", ".", "--json"))
     assert (sorted(result["files"]), result["dry_run"]) == (["docs/locks.md", "docs/wings.txt"], False)
@@ -185,7 +185,7 @@ def test_delete_a_folder_from_below_it(store, indexed, cli, monkeypatch):
     assert as_json(cli("status", "--json"))["chunks"] == 0
 
 
-def test_delete_of_a_file_that_is_gone_needs_no_note(store, indexed, cli):
+def test_delete_missing_file_prints_no_note(store, indexed, cli):
     (indexed / "wings.txt").unlink()
     assert cli("delete", indexed / "wings.txt").stderr == ""
 
@@ -195,7 +195,7 @@ def test_delete_by_id_and_by_filter(store, indexed, cli):
     assert cli("delete", "--id", ids[0], "--id", "unknown").stdout == "deleted 1 chunks and 0 files\n"
     assert as_json(cli("delete", "--where", "ext = 'md'", "--format", "jsonl"))["chunks"] == len(ids) - 1
     assert cli("delete", "--path", "**/*.md", exit_code=1).stdout == "deleted 0 chunks and 0 files\n"
-    assert as_json(cli("index", "--json"))["unchanged"] == 2  # the file is known, and did not change
+    assert as_json(cli("index", "--json"))["unchanged"] == 2  # the file did not change
     assert cli("delete", "--path", "*.txt").stdout.startswith("deleted ")
     assert as_json(cli("status", "--json"))["chunks"] == 0
 
@@ -240,7 +240,7 @@ def test_refit(store, cli, monkeypatch):
         (["--query-fit", "three"], "'three' is not one of"),
     ],
 )
-def test_refit_says_what_it_cannot_do(store, cli, args, message):
+def test_refit_errors(store, cli, args, message):
     result = cli("refit", *args, exit_code=2)
     assert message in result.stderr
     assert "Traceback" not in result.output
@@ -267,7 +267,7 @@ def test_query_where_and_path(store, indexed, cli):
 
 @pytest.mark.parametrize("command", [["query", "lock"], ["delete"], ["delete", "--dry-run"]])
 @pytest.mark.parametrize("where", ["", "ext =", "ext = 'md' AND", "ext = md'", "size = 'big'", "ext LIKE 5", "(" * 500])
-def test_a_bad_condition_is_one_line_and_exit_status_2(store, cli, command, where):
+def test_invalid_filter_prints_one_line_and_exits_with_2(store, cli, command, where):
     result = cli(*command, "--where", where, exit_code=2)
     assert result.stdout == ""
     assert result.stderr.startswith("Error: ")
@@ -292,15 +292,15 @@ def test_a_bad_condition_is_one_line_and_exit_status_2(store, cli, command, wher
         ([], []),
     ],
 )
-def test_wait_takes_a_number_or_none(args, joined):
+def test_wait_with_and_without_number(args, joined):
     assert with_number(args, "--wait", -1) == joined
 
 
 @pytest.mark.parametrize("command", [["index"], ["verify"], ["optimize"], ["delete", "--id", "x"], ["refit"]])
-def test_a_second_writer_fails_at_once_and_names_the_first(store, held, cli, command):
+def test_second_writer_fails_at_once_and_names_the_first(store, held, cli, command):
     started = time.monotonic()
     result = cli(*command, exit_code=2)
-    assert time.monotonic() - started < 60  # it did not wait for the other, which goes on
+    assert time.monotonic() - started < 60  # it did not wait for the other writer
     assert "another process is writing to the store" in result.stderr
     assert f"(PID {held.pid})" in result.stderr
     assert result.stderr.strip().count("\n") == 0
@@ -308,12 +308,12 @@ def test_a_second_writer_fails_at_once_and_names_the_first(store, held, cli, com
 
 
 @pytest.mark.parametrize("wait", [["--wait", "0.1"], ["--wait=0.1"]])
-def test_a_second_writer_gives_up_when_its_time_is_over(store, held, cli, wait):
+def test_second_writer_stops_waiting_after_its_time_limit(store, held, cli, wait):
     assert f"PID {held.pid}" in cli("optimize", *wait, exit_code=2).stderr
 
 
 @pytest.mark.parametrize("command", [["optimize", "--wait"], ["verify", "--wait", "60"], ["index", "--wait", "docs"]])
-def test_a_second_writer_waits_for_the_first(store, held, cli, command):
+def test_second_writer_waits_for_the_first(store, held, cli, command):
     begun = threading.Timer(0.3, held.stdin.close)
     begun.start()
     cli(*command)
@@ -321,19 +321,19 @@ def test_a_second_writer_waits_for_the_first(store, held, cli, command):
     assert held.wait() == 0
 
 
-def test_who_reads_waits_for_nobody(store, held, cli):
+def test_readers_do_not_wait_for_writers(store, held, cli):
     assert cli("query", "lock", "-k", "1").stdout
     assert as_json(cli("status", "--json"))["files"] == 2
     assert cli("delete", "--id", "x", "--dry-run", exit_code=1).stdout == "would delete 0 chunks and 0 files\n"
 
 
-def test_the_lock_names_this_process_while_it_writes(store):
+def test_lock_file_contains_process_id(store):
     with writer_lock(store):
         assert (store / "writer.pid").read_text() == str(os.getpid())
     assert not (store / "writer.pid").exists()
 
 
 @pytest.mark.parametrize("wait", ["--wait=soon", "--wait=nan", "--wait=inf", "--wait="])
-def test_what_is_no_time_is_refused(store, cli, wait):
+def test_invalid_wait_is_an_error(store, cli, wait):
     result = cli("optimize", wait, exit_code=2)
     assert "--wait" in result.stderr

@@ -1,4 +1,4 @@
-"""A command opens the store once, and reads one snapshot for one query."""
+"""A command opens the store once, and a query reads one snapshot."""
 
 import sqlite3
 import threading
@@ -11,7 +11,7 @@ from ragembed.indexes.search.reader import SnapshotReader
 
 @pytest.fixture
 def counts(monkeypatch):
-    """Counts of connections to the store's database and of snapshots."""
+    """Count connections to the database of the store, and snapshots."""
     found = {"connections": 0, "snapshots": 0}
     connect, snapshot = sqlite3.connect, SnapshotReader.snapshot
 
@@ -34,14 +34,14 @@ def test_query_reads_one_snapshot_from_one_connection(cli, indexed, counts, opti
     assert counts == {"connections": 1, "snapshots": 1}
 
 
-def test_index_of_an_unchanged_store_makes_a_reading_and_a_writing_connection(cli, indexed, tiny_model, counts):
+def test_index_of_unchanged_store_opens_two_connections(cli, indexed, tiny_model, counts):
     cli("index", indexed, "--json")
     assert counts["connections"] == 2
     cli("index", "--model", tiny_model, "--index", "flat", "--dry-run", "--json")
     assert counts["connections"] == 3
 
 
-def test_reads_within_read_are_of_one_generation(tmp_path, encoder):
+def test_reads_inside_read_see_one_generation(tmp_path, encoder):
     with Store.create(tmp_path / "store", encoder) as opened:
         opened.add(["one"])
 

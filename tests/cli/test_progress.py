@@ -40,7 +40,7 @@ def run(clock, seconds, steps):
     shown.finish()
 
 
-def test_elsewhere_a_line_every_ten_seconds(clock, capsys):
+def test_without_terminal_prints_a_line_every_ten_seconds(clock, capsys):
     run(clock, 35, 350)
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 3
@@ -49,7 +49,7 @@ def test_elsewhere_a_line_every_ten_seconds(clock, capsys):
     assert capsys.readouterr().err == ""
 
 
-def test_on_a_terminal_one_line_is_redrawn_and_goes(clock, capsys, monkeypatch):
+def test_in_a_terminal_one_line_is_redrawn_and_erased(clock, capsys, monkeypatch):
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     run(clock, 5, 100)
     shown = capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""What ``ragembed query`` does with what was found: near-duplicates, few of a file, reranking, difference."""
+"""Ranking options of ``ragembed query``: near-duplicates, results per file, reranking, MMR."""
 
 import importlib.util
 import json
@@ -21,7 +21,7 @@ def cross_encoder(tmp_path_factory):
 
 @pytest.fixture
 def copies(docs, cli, tiny_model):
-    """Beside the two files of ``docs`` a guide and two copies of it, one of them with a change of a word."""
+    """The files of ``docs``, and a guide with two copies: one in upper case, one with another sentence."""
     for name, text in (("a", GUIDE), ("b", GUIDE.upper()), ("c", GUIDE + "\nThat is the writer.\n")):
         (docs / f"guide-{name}.md").write_text(text)
     (docs / "errors.csv").write_text(
@@ -43,7 +43,7 @@ LEXICAL = ("--mode", "lexical")
 
 
 @pytest.mark.usefixtures("copies")
-def test_near_duplicates_are_folded_and_told(cli):
+def test_near_duplicates_are_folded_in_json(cli):
     every = results(cli, "writer generation", "-k", "50", "--no-dedupe")
     folded = results(cli, "writer generation", "-k", "50")
     assert all(each["duplicates"] == [] for each in every)
@@ -57,13 +57,13 @@ def test_near_duplicates_are_folded_and_told(cli):
 
 
 @pytest.mark.usefixtures("copies")
-def test_near_duplicates_are_told_in_text(cli):
+def test_near_duplicates_are_shown_in_text(cli):
     shown = cli("query", "generation current", "-k", "1", *LEXICAL).stdout
     assert "    and 1 near-duplicate: docs/guide-" in shown
     assert "near-duplicate" not in cli("query", "generation current", "-k", "1", *LEXICAL, "--no-dedupe").stdout
 
 
-def test_of_many_near_duplicates_some_are_told(docs, cli, tiny_model):
+def test_long_list_of_near_duplicates_is_shortened(docs, cli, tiny_model):
     for i in range(30):
         (docs / f"copy-{i:02}.md").write_text(GUIDE)
     cli("index", docs, "--model", tiny_model)
@@ -76,7 +76,7 @@ def test_of_many_near_duplicates_some_are_told(docs, cli, tiny_model):
 
 
 @pytest.mark.usefixtures("copies")
-def test_rows_that_differ_by_a_number_are_all_results(cli):
+def test_rows_that_differ_by_a_number_are_not_folded(cli):
     found = results(cli, "the lock is held by another writer", *LEXICAL)
     rows = [each for each in found if each["path"] == "docs/errors.csv"]
     assert len(rows) == 3
@@ -84,7 +84,7 @@ def test_rows_that_differ_by_a_number_are_all_results(cli):
 
 
 @pytest.mark.usefixtures("copies")
-def test_at_most_so_many_of_a_file(cli):
+def test_per_file_limits_results_of_a_file(cli):
     for options in ((), LEXICAL, ("--mode", "dense")):
         for most in (1, 2):
             found = results(cli, "the writer of the store", *options, "--per-file", most)
@@ -96,7 +96,7 @@ def test_at_most_so_many_of_a_file(cli):
 
 
 @pytest.mark.usefixtures("copies")
-def test_mmr_takes_its_number_or_stands_alone(cli):
+def test_mmr_with_and_without_number(cli):
     query = "the writer of the store"
     plain = results(cli, query, "-k", "4")
     assert places(results(cli, query, "-k", "4", "--mmr", "1")) == places(plain)
@@ -108,7 +108,7 @@ def test_mmr_takes_its_number_or_stands_alone(cli):
 
 
 @pytest.mark.usefixtures("copies")
-def test_reranked_by_a_cross_encoder(cli, cross_encoder):
+def test_rerank_with_cross_encoder(cli, cross_encoder):
     found = results(cli, "which lock", "--rerank", cross_encoder, "-k", "20", "--no-dedupe")
     scores = [each["rerank"] for each in found]
     assert scores == sorted(scores, reverse=True)
@@ -124,24 +124,24 @@ def test_reranked_by_a_cross_encoder(cli, cross_encoder):
 
 
 @pytest.mark.usefixtures("indexed")
-def test_reranking_that_cannot_be_is_told_in_one_line(cli, monkeypatch, tiny_model):
-    def told(*args):
+def test_rerank_errors_print_one_line(cli, monkeypatch, tiny_model):
+    def error_of(*args):
         result = cli("query", "lock", "--rerank", *args, exit_code=2)
         assert result.stdout == ""
         assert result.stderr.count("\n") == 1
         return result.stderr
 
-    assert "the model 'no/model' is not on this machine" in told("no/model")
-    assert "expected a cross-encoder" in told(tiny_model)
+    assert "the model 'no/model' is not on this machine" in error_of("no/model")
+    assert "expected a cross-encoder" in error_of(tiny_model)
     find_spec = importlib.util.find_spec
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name: None if name == "sentence_transformers" else find_spec(name)
     )
-    assert "pip install 'ragembed[rerank]'" in told("no/model")
+    assert "pip install 'ragembed[rerank]'" in error_of("no/model")
 
 
 @pytest.mark.usefixtures("copies")
-def test_all_of_it_together(cli, cross_encoder):
+def test_all_ranking_options_together(cli, cross_encoder):
     options = ("--rerank", cross_encoder, "--mmr", "0.6", "--per-file", "1", "--path", "docs/*.md", "-k", "50")
     for mode in ("hybrid", "dense", "lexical"):
         found = results(cli, "the lock of the writer", *options, "--mode", mode)
@@ -163,5 +163,5 @@ def test_all_of_it_together(cli, cross_encoder):
     ],
 )
 @pytest.mark.usefixtures("indexed")
-def test_values_that_there_cannot_be(cli, options, message):
+def test_invalid_option_values(cli, options, message):
     assert message in cli("query", "lock", *options, exit_code=2).stderr

@@ -18,13 +18,13 @@ def marked_words(text, query, language="english"):
     return [text[start:end] for start, end in QueryWords(query, [text], language).places(text)]
 
 
-def test_the_lines_with_most_words_of_the_query():
+def test_snippet_has_lines_with_most_query_words():
     text = "\n".join(["filler line"] * 10 + ["the writer locks", "a store"] + ["more filler"] * 10)
     assert "the writer locks\na store" in snippet(text, "how is a store locked by a writer?")
     assert snippet(text, "nothing in common").split("\n") == ["filler line"] * MAX_LINES
 
 
-def test_a_long_line_is_cut_around_the_words():
+def test_long_line_is_cut_around_query_words():
     line = "word " * 300 + "the needle here" + " tail" * 300
     cut = snippet(line, "needle")
     assert "needle" in cut
@@ -36,7 +36,7 @@ def test_a_long_line_is_cut_around_the_words():
     st.text(st.sampled_from("ab \nneedle.é猫本ยิ"), max_size=1500),
     st.sampled_from(["needle", "a b", "", "é", "猫本", "ยิน"]),
 )
-def test_a_snippet_is_verbatim_and_short(text, query):
+def test_snippet_is_verbatim_and_short(text, query):
     cut = snippet(text, query)
     assert cut in text
     assert len(cut) <= MAX_CHARACTERS
@@ -44,14 +44,19 @@ def test_a_snippet_is_verbatim_and_short(text, query):
 
 
 @pytest.mark.parametrize(("word", "found"), [("locks", True), ("locking", True), ("Locked", True), ("clock", False)])
-def test_words_match_over_their_endings(word, found):
+def test_words_match_with_other_endings(word, found):
     assert bool(marked_words(word, "lock")) is found
 
 
 @pytest.mark.parametrize(
     ("text", "query", "language", "marked"),
     [
-        ("University of the universe", "universal", "english", ["University", "universe"]),  # as the search has it
+        (
+            "University of the universe",
+            "universal",
+            "english",
+            ["University", "universe"],
+        ),  # the same stem as in search
         ("Häuser und Haus", "Hauses", "german", ["Häuser", "Haus"]),
         ("locks lock", "lock", "none", ["lock"]),
         ("a writer_lock", "locks", "english", ["lock"]),
@@ -61,11 +66,11 @@ def test_words_match_over_their_endings(word, found):
         ("a store of it", "a store", "english", ["store"]),
     ],
 )
-def test_words_are_marked_by_the_terms_of_the_store(text, query, language, marked):
+def test_marked_words_follow_lexical_search(text, query, language, marked):
     assert marked_words(text, query, language) == marked
 
 
-def test_a_language_whose_stemmer_is_missing_is_compared_without_stems(monkeypatch):
+def test_missing_stemmer_compares_words_without_stemming(monkeypatch):
     monkeypatch.setitem(sys.modules, "snowballstemmer", None)
     of_language.cache_clear()
     stemmer.cache_clear()
@@ -87,13 +92,13 @@ def test_a_language_whose_stemmer_is_missing_is_compared_without_stems(monkeypat
         ("tower", ["tower"]),
     ],
 )
-def test_letters_without_spaces_are_marked_where_two_of_the_query_follow_one_another(query, marked):
+def test_scripts_without_spaces_are_marked_by_pairs_of_letters(query, marked):
     text = "黒猫が機械学習の本を読む。tower の写真と猫。"
     assert marked_words(text, query) == marked
     assert query in snippet("行\n" * 20 + text, query) or not marked or " " in query
 
 
-def test_printable_keeps_text_and_drops_commands():
+def test_printable_removes_control_characters():
     assert printable("a\tb\nc é 🎉\x1b[31m\x07\x9b") == "a\tb\nc é 🎉[31m"
 
 

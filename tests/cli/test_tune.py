@@ -1,4 +1,4 @@
-"""``ragembed tune``: a table, nothing changed without --apply, and searches that follow what was applied."""
+"""``ragembed tune``: reports, and searches with the applied settings."""
 
 import csv
 import io
@@ -32,7 +32,7 @@ def report(folder):
 
 
 @pytest.mark.parametrize("output", ["text", "json", "csv"])
-def test_each_format_tells_what_was_found(cli, folder, report, output, monkeypatch):
+def test_report_in_each_format(cli, folder, report, output, monkeypatch):
     def tune_store(path, *, encode, apply, **_settings):
         assert (path, encode, apply) == (folder / "store", False, False)
         return report
@@ -60,7 +60,7 @@ def test_each_format_tells_what_was_found(cli, folder, report, output, monkeypat
         assert chosen["needs"] == "refit"
 
 
-def test_too_few_chunks_are_no_error_and_change_nothing(cli, few):
+def test_too_few_chunks_change_nothing(cli, few):
     with Store.open(few) as store:
         before = store.status()
     done = cli("tune", "--store", few, "--apply")
@@ -70,12 +70,12 @@ def test_too_few_chunks_are_no_error_and_change_nothing(cli, few):
         assert store.status() == before
 
 
-def test_a_log_that_cannot_be_read_is_an_error(cli, few, in_folder):
+def test_unreadable_query_file_is_an_error(cli, few, in_folder):
     (in_folder / "log").write_text('{"query": \n')
     assert "log:1" in cli("tune", "--store", few, "--queries", "log", exit_code=2).stderr
 
 
-def test_query_and_status_follow_the_stores_fusion(cli, few):
+def test_query_and_status_use_the_fusion_of_the_store(cli, few):
     query = "wbbb wbbc wbbf"
 
     def scores(*options):

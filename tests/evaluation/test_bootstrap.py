@@ -16,7 +16,7 @@ def test_equal_systems_do_not_differ():
     assert (result.difference, result.low, result.high, result.p_value) == (0.0, 0.0, 0.0, 1.0)
 
 
-def test_the_same_gain_on_every_query_is_certain():
+def test_constant_gain_has_minimal_p_value():
     result = paired_bootstrap([0.3, 0.6, 0.9], [0.2, 0.5, 0.8], resamples=999)
     assert result.difference == pytest.approx(0.1)
     assert result.low == pytest.approx(0.1)
@@ -25,9 +25,9 @@ def test_the_same_gain_on_every_query_is_certain():
 
 
 def test_two_queries_by_hand():
-    """Differences 0 and 1: a resampled mean is 0, ½ or 1 with the chances ¼, ½, ¼, and ½ was observed.
+    """For the differences 0 and 1, a resampled mean is 0, ½ or 1 with probability ¼, ½, ¼; ½ is observed.
 
-    Moved by the ½ observed, the means are -½, 0 and ½: half of them are as far from 0 as what was observed.
+    Shifted by ½, the means are -½, 0 and ½: half of them are as far from 0 as the observed mean.
     """
     result = paired_bootstrap([1.0, 3.0], [1.0, 2.0])
     assert result.difference == 0.5
@@ -35,7 +35,7 @@ def test_two_queries_by_hand():
     assert result.p_value == pytest.approx(0.5, abs=0.02)
 
 
-def test_it_agrees_with_normal_theory_for_many_queries():
+def test_bootstrap_agrees_with_normal_theory():
     generator = np.random.default_rng(0)
     a, b = generator.normal([[0.05], [0.02]], 0.2, size=(2, 400))
     result = paired_bootstrap(a, b)
@@ -48,7 +48,7 @@ def test_it_agrees_with_normal_theory_for_many_queries():
 
 
 @given(a=VALUES, b=VALUES)
-def test_the_other_way_round_has_the_other_sign(a, b):
+def test_swapped_systems_have_opposite_difference(a, b):
     ours, theirs = paired_bootstrap(a, b, resamples=50), paired_bootstrap(b, a, resamples=50)
     assert ours.difference == -theirs.difference
     assert ours.low == pytest.approx(-theirs.high)
@@ -57,7 +57,7 @@ def test_the_other_way_round_has_the_other_sign(a, b):
     assert 0.0 < ours.p_value <= 1.0
 
 
-def test_a_seed_gives_the_same_result_and_blocks_the_same_draws(monkeypatch):
+def test_seed_makes_results_reproducible_in_blocks(monkeypatch):
     generator = np.random.default_rng(1)
     a, b = generator.uniform(size=(2, 30))
     whole = paired_bootstrap(a, b, resamples=100, seed=4)
@@ -77,6 +77,6 @@ def test_a_seed_gives_the_same_result_and_blocks_the_same_draws(monkeypatch):
         ([1.0, 2.0], [1.0, 1.0], 0, "resamples is 0"),
     ],
 )
-def test_what_cannot_be_compared_is_refused(a, b, resamples, message):
+def test_bootstrap_errors(a, b, resamples, message):
     with pytest.raises(ConfigError, match=message):
         paired_bootstrap(a, b, resamples)

@@ -17,7 +17,7 @@ def noisy(rows=120, dimensions=4, classes=3):
 
 
 def pairs(rows=80, dimensions=5, low=1, high=5):
-    """Pairs whose second vector moves away from the first as their score falls, with some noise in the score."""
+    """Pairs whose distance grows as their score falls, with noise in the score."""
     generator = np.random.default_rng(4)
     first, away = generator.normal(size=(2, rows, dimensions))
     scores = generator.uniform(low, high, size=rows)
@@ -25,19 +25,19 @@ def pairs(rows=80, dimensions=5, low=1, high=5):
     return first, second, np.clip(scores + 0.3 * generator.normal(size=rows), low, high)
 
 
-def test_labels_that_a_plane_separates_are_all_found():
+def test_linearly_separable_labels_have_accuracy_100():
     points = np.concatenate([np.full((20, 2), -5.0), np.full((20, 2), 5.0)])
     score = classification_accuracy(points, ["no"] * 20 + ["yes"] * 20)
     assert score.accuracy == 100.0
     assert score.folds == (100.0,) * 10
 
 
-def test_vectors_that_say_nothing_give_the_share_of_the_greater_class():
+def test_constant_vectors_predict_the_largest_class():
     score = classification_accuracy(np.ones((40, 2)), [0] * 30 + [1] * 10)
     assert score.accuracy == pytest.approx(75.0)
 
 
-def test_it_is_scikit_learns_cross_validation():
+def test_accuracy_equals_scikit_learn_cross_validation():
     points, labels = noisy()
     folds = StratifiedKFold(10, shuffle=True, random_state=7)
     expected = 100.0 * cross_val_score(LogisticRegression(max_iter=1000), points, labels, cv=folds)
@@ -47,7 +47,7 @@ def test_it_is_scikit_learns_cross_validation():
     assert 50.0 < score.accuracy < 100.0
 
 
-def test_names_of_labels_do_not_matter():
+def test_label_names_do_not_matter():
     points, labels = noisy()
     named = np.array(["b", "c", "d"])[labels]
     assert classification_accuracy(points, named) == classification_accuracy(points, labels)
@@ -64,12 +64,12 @@ def test_names_of_labels_do_not_matter():
         ([[1.0], [np.nan], [2.0], [3.0]], [0, 0, 1, 1], 2, "row 1 of vectors has NaN"),
     ],
 )
-def test_what_cannot_be_classified_is_refused(vectors, labels, folds, message):
+def test_classification_errors(vectors, labels, folds, message):
     with pytest.raises(ConfigError, match=message):
         classification_accuracy(vectors, labels, folds)
 
 
-def test_a_regression_that_does_not_converge_is_an_error_and_no_warning(monkeypatch):
+def test_regression_without_convergence_is_an_error(monkeypatch):
     monkeypatch.setattr("ragembed.evaluation.classification._ITERATIONS", 1)
     points, labels = noisy()
     with pytest.raises(ConfigError, match="does not converge in 1 iterations"):
@@ -81,7 +81,7 @@ def test_dimensions_of_different_scale_converge():
     assert classification_accuracy(points * [1.0, 30.0, 0.1, 300.0], labels, folds=2).accuracy > 50.0
 
 
-def test_split_target_is_the_papers_example():
+def test_split_target_equals_example_in_paper():
     np.testing.assert_allclose(split_target([3.6], 0, 5), [[0, 0, 0, 0.4, 0.6, 0]])
 
 
@@ -91,7 +91,7 @@ def test_whole_scores_are_one_class():
 
 
 @given(st.lists(st.floats(-2.0, 3.0), max_size=20))
-def test_the_mean_of_the_classes_is_the_score(scores):
+def test_mean_of_classes_equals_score(scores):
     weights = split_target(scores, -2, 3)
     assert weights.shape == (len(scores), 6)
     assert (weights >= 0.0).all()
@@ -108,7 +108,7 @@ def test_the_mean_of_the_classes_is_the_score(scores):
         ([np.nan], 0, 5, "scores has nan at position 0"),
     ],
 )
-def test_scores_that_cannot_be_split_are_refused(scores, low, high, message):
+def test_invalid_scores_cannot_be_split(scores, low, high, message):
     with pytest.raises(ConfigError, match=message):
         split_target(scores, low, high)
 
@@ -133,7 +133,7 @@ def test_similarity_by_a_plain_loop():
     assert score.spearman > 60.0
 
 
-def test_sides_may_be_exchanged():
+def test_sentences_of_pairs_can_be_swapped():
     first, second, scores = pairs()
     once, swapped = ((a, b, scores, 3) for a, b in ((first, second), (second, first)))
     assert similarity_classification(*once) == similarity_classification(*swapped)
@@ -148,7 +148,7 @@ def test_sides_may_be_exchanged():
         (9, list(range(9)), "9 rows: expected at least 10"),
     ],
 )
-def test_similarities_that_cannot_be_predicted_are_refused(rows, scores, message):
+def test_invalid_similarities_are_errors(rows, scores, message):
     vectors = np.random.default_rng(0).normal(size=(rows, 2))
     with pytest.raises(ConfigError, match=message):
         similarity_classification(vectors, vectors, scores)

@@ -22,7 +22,7 @@ def table(tmp_path):
 
 @pytest.fixture
 def beir(tmp_path):
-    """A folder whose files a test may replace."""
+    """A function that writes a BEIR folder, with files that a test can replace."""
     files = {
         "corpus.jsonl": [
             {"_id": "d1", "title": "A title", "text": "a text"},
@@ -56,13 +56,13 @@ def test_labelled_texts(table):
     assert (read.labels, read.texts) == (("1", "sport"), ("a, b", "c"))
 
 
-def test_line_ends_and_byte_order_mark_of_windows(table):
+def test_windows_line_endings_and_byte_order_mark(table):
     read = read_labelled_texts(table(b"\xef\xbb\xbflabel\ttext\r\n1\ta\r\n2\tb\x0bc\r\n"))
     assert (read.labels, read.texts) == (("1", "2"), ("a", "b\x0bc"))
 
 
 @given(st.lists(st.tuples(CELLS.filter(bool), CELLS), min_size=1))
-def test_any_text_comes_back(tmp_path_factory, rows):
+def test_any_text_is_read_back(tmp_path_factory, rows):
     path = tmp_path_factory.mktemp("table") / "t.tsv"
     path.write_text("label\ttext\n" + "".join(f"{a}\t{b}\n" for a, b in rows), encoding="utf-8", newline="")
     read = read_labelled_texts(path)
@@ -83,26 +83,26 @@ def test_any_text_comes_back(tmp_path_factory, rows):
         (b"score\tsentence1\tsentence2\n1\ta\tb\n1\t\xff\tb\n", "line 3: not UTF-8"),
     ],
 )
-def test_a_broken_table_names_its_line(table, content, message):
+def test_table_error_names_line(table, content, message):
     path = table(content)
     with pytest.raises(ConfigError, match=message) as raised:
         read_sentence_pairs(path)
     assert str(path) in str(raised.value)
 
 
-def test_a_label_is_not_empty(table):
+def test_empty_label_is_an_error(table):
     with pytest.raises(ConfigError, match="line 2: the label is empty"):
         read_labelled_texts(table("label\ttext\n\ta\n"))
 
 
-def test_a_file_that_is_not_there(tmp_path):
+def test_missing_file(tmp_path):
     with pytest.raises(ConfigError, match=r"none\.tsv cannot be read: No such file"):
         read_sentence_pairs(tmp_path / "none.tsv")
     with pytest.raises(ConfigError, match=r"corpus\.jsonl cannot be read"):
         read_beir(tmp_path)
 
 
-def test_a_collection(beir):
+def test_read_beir(beir):
     collection = read_beir(beir())
     assert collection.name == "beir"
     assert collection.documents == {"d1": "A title\n\na text", "d2": "no title", "d3": "no title at all"}
@@ -110,19 +110,19 @@ def test_a_collection(beir):
     assert collection.relevance == {"q2": {"d2": 1}, "q1": {"d1": 2, "d3": 0}}
 
 
-def test_the_first_documents_and_the_queries_that_they_answer(beir):
+def test_read_beir_with_limit(beir):
     collection = read_beir(beir(), limit=1)
     assert list(collection.documents) == ["d1"]
     assert collection.queries == {"q1": "first?"}
     assert collection.relevance == {"q1": {"d1": 2}}
 
 
-def test_queries_without_a_relevant_document_are_left_out(beir):
+def test_queries_without_relevant_document_are_skipped(beir):
     qrels = "query-id\tcorpus-id\tscore\nq1\td1\t0\nq1\td2\t-1\nq2\td2\t1\n"
     assert list(read_beir(beir(qrels=qrels)).queries) == ["q2"]
 
 
-def test_titles_are_kept_apart_and_above_their_texts(beir):
+def test_titles_are_part_of_documents(beir):
     rows = [
         {"_id": "d1", "title": "A title", "text": "A title\n\nand a text"},
         {"_id": "d2", "title": "A title alone", "text": ""},
@@ -138,7 +138,7 @@ def test_titles_are_kept_apart_and_above_their_texts(beir):
     ]
 
 
-def test_a_split_that_is_not_there_names_those_that_are(beir):
+def test_unknown_split_lists_existing_splits(beir):
     folder = beir()
     (folder / "qrels" / "dev.tsv").write_text("query-id\tcorpus-id\tscore\nq1\td3\t1\n")
     with pytest.raises(ConfigError, match="has no split 'train': expected one of dev, test"):
@@ -147,12 +147,12 @@ def test_a_split_that_is_not_there_names_those_that_are(beir):
 
 def test_documents_beside_judged_queries(beir, tmp_path):
     file = tmp_path / "judged.jsonl"
-    file.write_text('{"_id": "a", "question": "first?", "relevant": {"d1": 2, "d3": 0}}\n')
+    file.write_text('{"_id": "a", "query": "first?", "relevant": {"d1": 2, "d3": 0}}\n')
     collection = read_jsonl_collection(file, beir() / "corpus.jsonl")
     assert (collection.name, collection.queries) == ("judged", {"a": "first?"})
     assert collection.relevance == {"a": {"d1": 2, "d3": 0}}
     assert collection.titles == {"d1": "A title"}
-    file.write_text('{"question": "first?", "relevant": ["d1", "d7"]}\n')
+    file.write_text('{"query": "first?", "relevant": ["d1", "d7"]}\n')
     with pytest.raises(ConfigError, match=r"judged\.jsonl: 1 of 2 document ids are not in .*corpus\.jsonl: 'd7'"):
         read_jsonl_collection(file, beir() / "corpus.jsonl")
 
@@ -188,12 +188,12 @@ def test_another_split(beir):
         ),
     ],
 )
-def test_a_broken_collection_names_file_and_line(beir, changes, message):
+def test_collection_error_names_file_and_line(beir, changes, message):
     with pytest.raises(ConfigError, match=message):
         read_beir(beir(**changes))
 
 
-def test_a_limit_below_1_is_refused(beir):
+def test_limit_below_1_is_an_error(beir):
     with pytest.raises(ConfigError, match="limit is 0"):
         read_beir(beir(), limit=0)
 

@@ -1,4 +1,4 @@
-"""Several configurations at once make what each of them makes alone, with the model's passes of one."""
+"""Encoding with several configurations equals encoding with each of them, with shared passes of the model."""
 
 import shutil
 
@@ -29,7 +29,7 @@ CORPUS = ["the zebra runs", "", "red green blue", "the lock of a zebra", "alpha 
 
 @pytest.fixture(scope="module")
 def four_blocks(tiny_model, tmp_path_factory):
-    """A BERT of 4 blocks whose mask token is one, with room for the longest template."""
+    """A BERT of 4 blocks with a mask token and room for the longest template."""
     import torch
     from tokenizers import Tokenizer
     from transformers import BertConfig, BertModel
@@ -71,7 +71,7 @@ def corpus(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def presets(four_blocks, word_vectors):
-    """Every preset, on the models of these tests."""
+    """Every preset, with the models of these tests."""
     changes = {
         "sbert-wk": {"extractor": "sbert-wk:window=1,start_layer=0"},
         "b2s-100": {"model": str(word_vectors)},
@@ -83,7 +83,7 @@ def presets(four_blocks, word_vectors):
 
 @pytest.fixture
 def batches(monkeypatch):
-    """The number of batches that went through a model."""
+    """Count the batches that a model encodes."""
     counted = []
     for backbone in (TransformersModel, PackedBert, NumpyBert):
 
@@ -106,13 +106,13 @@ def assert_each_equals_an_embedder(configs, documents=DOCUMENTS, queries=QUERIES
 
 
 @pytest.mark.parametrize("query_fit", ["shared", "separate"])
-def test_every_preset_makes_what_its_embedder_makes(presets, query_fit):
+def test_every_preset_equals_its_embedder(presets, query_fit):
     assert_each_equals_an_embedder([config.replace(query_fit=query_fit) for config in presets.values()])
 
 
 @pytest.mark.parametrize("query_fit", ["shared", "separate"])
 @pytest.mark.parametrize("named", ["postprocess_corpus", "weighting_corpus", "avg_corpus"])
-def test_what_is_fitted_on_another_corpus(presets, corpus, named, query_fit):
+def test_corpus_settings_are_used(presets, corpus, named, query_fit):
     names = ["bert+avg", "avg"] if named == "avg_corpus" else ["t4", "bert+avg", "avg", "re", "b2s-100"]
     plain = [presets[name].replace(query_fit=query_fit, weighting="idf", postprocess=("center",)) for name in names]
     other = [config.replace(**{named: corpus}) for config in plain]
@@ -121,13 +121,13 @@ def test_what_is_fitted_on_another_corpus(presets, corpus, named, query_fit):
         assert np.abs(one.documents - two.documents).max() > 1e-3
 
 
-def test_seeds_and_numbers_of_pseudo_queries_stay_apart(presets, corpus):
+def test_pseudo_queries_depend_on_seed_and_number(presets, corpus):
     config = presets["re"].replace(postprocess=("center", "normalize"), query_fit="separate")
     changes = [{}, {"seed": 3}, {"pseudo_queries": 3}, {"pseudo_queries": 3, "postprocess_corpus": corpus}]
     assert_each_equals_an_embedder([config.replace(**change) for change in changes])
 
 
-def test_more_texts_than_post_processors_are_fitted_on(presets, monkeypatch):
+def test_post_processors_are_fitted_on_a_sample(presets, monkeypatch):
     for module in ("ragembed.embedder", "ragembed.evaluation.encoding"):
         monkeypatch.setattr(f"{module}.FIT_LIMIT", 5)
     assert_each_equals_an_embedder([presets["re"].replace(postprocess=("zscore",), seed=seed) for seed in (0, 1)])
@@ -139,7 +139,7 @@ def test_no_queries_and_one_document(presets):
 
 
 @pytest.mark.parametrize("query_fit", ["shared", "separate"])
-def test_configurations_of_one_model_share_its_passes(presets, batches, query_fit):
+def test_configurations_with_same_model_share_passes(presets, batches, query_fit):
     config = presets["bert+avg"].replace(query_fit=query_fit)
     list(encode_each([config], DOCUMENTS, QUERIES))
     alone = len(batches)
@@ -157,7 +157,7 @@ def test_configurations_of_one_model_share_its_passes(presets, batches, query_fi
     assert len(batches) == alone
 
 
-def test_post_processors_alone_cost_no_pass(presets, corpus, batches):
+def test_more_post_processors_need_no_more_passes(presets, corpus, batches):
     config = presets["bert"].replace(postprocess_corpus=corpus, query_fit="separate")
     list(encode_each([config], DOCUMENTS, QUERIES))
     alone = len(batches)
@@ -167,7 +167,7 @@ def test_post_processors_alone_cost_no_pass(presets, corpus, batches):
     assert len(batches) == alone
 
 
-def test_no_configuration():
+def test_no_configuration_is_an_error():
     with pytest.raises(ConfigError, match="expected at least one"):
         next(encode_each([], DOCUMENTS, []))
 
@@ -177,7 +177,7 @@ def test_no_configuration():
     ("content", "message"),
     [(b"\n \n", "is empty"), (b"a line\n\xff\n", "not UTF-8"), (None, "cannot be read: No such file")],
 )
-def test_a_corpus_of_no_use_is_refused_before_anything_is_encoded(presets, batches, tmp_path, named, content, message):
+def test_invalid_corpus_is_an_error_before_encoding(presets, batches, tmp_path, named, content, message):
     file = tmp_path / "corpus.txt"
     if content is not None:
         file.write_bytes(content)
@@ -186,13 +186,13 @@ def test_a_corpus_of_no_use_is_refused_before_anything_is_encoded(presets, batch
     assert not batches
 
 
-def test_layers_that_one_model_does_not_have_are_refused_before_anything_is_encoded(presets, batches):
+def test_missing_layers_are_an_error_before_encoding(presets, batches):
     with pytest.raises(ConfigError, match="layer 9 does not exist, the model has layers -1 to 4"):
         next(encode_each([presets["bert"], presets["bert"].replace(layers="9")], DOCUMENTS, []))
     assert not batches
 
 
-def test_models_named_from_elsewhere(presets, four_blocks, tmp_path, monkeypatch):
+def test_relative_model_path(presets, four_blocks, tmp_path, monkeypatch):
     shutil.copytree(four_blocks, tmp_path / "model")
     monkeypatch.chdir(tmp_path)
     there = next(encode_each([EmbedderConfig(model="model", dtype="float32")], DOCUMENTS, QUERIES))

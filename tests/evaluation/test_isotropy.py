@@ -14,13 +14,13 @@ POINTS = npst.arrays(np.float32, st.tuples(st.integers(2, 20), st.integers(2, 5)
 
 
 def with_variances(*variances):
-    """Centred points whose covariance is diagonal with these variances, up to one factor: ± √λ along each axis."""
+    """Return centred points with a diagonal covariance proportional to these variances: ± √λ along each axis."""
     axes = np.diag(np.sqrt(variances))
     return np.concatenate([axes, -axes])
 
 
 def as_published(vectors):
-    """Rudman et al. 2022, algorithm 1, step by step from the principal components' variances."""
+    """Compute algorithm 1 of Rudman et al. 2022 from the variances of the principal components."""
     variances = np.linalg.eigvalsh(np.cov(vectors.astype(np.float64), rowvar=False))
     d = len(variances)
     normed = np.sqrt(d) * variances / np.linalg.norm(variances)
@@ -30,19 +30,19 @@ def as_published(vectors):
 
 
 @pytest.mark.parametrize("d", [2, 3, 7])
-def test_isotropic_is_1_and_one_direction_is_0(d):
+def test_iso_score_of_isotropic_and_one_dimensional_vectors(d):
     assert iso_score(with_variances(*[4.0] * d)) == pytest.approx(1.0)
     assert iso_score(with_variances(4.0, *[0.0] * (d - 1))) == pytest.approx(0.0, abs=1e-12)
 
 
 def test_iso_score_by_hand():
-    """Variances 3 and 1: (4² / 10 - 1) / 1; k equal ones of d: (k - 1) / (d - 1)."""
+    """Variances 3 and 1 give (4² / 10 - 1) / 1; k equal variances of d give (k - 1) / (d - 1)."""
     assert iso_score(with_variances(3.0, 1.0)) == pytest.approx(0.6)
     assert iso_score(with_variances(1.0, 1.0, 1.0, 0.0, 0.0)) == pytest.approx(0.5)
 
 
 @given(POINTS)
-def test_iso_score_is_the_published_algorithm(points):
+def test_iso_score_equals_published_algorithm(points):
     if np.ptp(points, axis=0).max() < 1e-3:
         return
     assert iso_score(points) == pytest.approx(as_published(points), abs=1e-6)
@@ -50,7 +50,7 @@ def test_iso_score_is_the_published_algorithm(points):
 
 
 @given(points=POINTS, seed=st.integers(0, 99), scale=st.floats(1e-3, 1e3), shift=st.floats(-9, 9))
-def test_iso_score_knows_neither_rotation_nor_scale_nor_place(points, seed, scale, shift):
+def test_iso_score_is_invariant_to_rotation_scale_and_shift(points, seed, scale, shift):
     if np.ptp(points, axis=0).max() < 1e-3:
         return
     rotation = ortho_group.rvs(points.shape[1], random_state=seed)
@@ -106,7 +106,7 @@ def test_alignment_needs_pairs():
 
 
 def test_uniformity_by_hand():
-    """0, 1 and 3 on a line: squared distances 1, 9 and 4."""
+    """The points 0, 1 and 3 on a line have the squared distances 1, 9 and 4."""
     expected = np.log((np.exp(-2.0) + np.exp(-18.0) + np.exp(-8.0)) / 3.0)
     assert uniformity([[0.0], [1.0], [3.0]]) == pytest.approx(expected)
     assert uniformity([[0.0], [1.0], [3.0]], t=0.5) == pytest.approx(np.log(np.exp([-0.5, -4.5, -2.0]).mean()))
@@ -116,14 +116,14 @@ def test_uniformity_of_equal_vectors_is_0():
     assert uniformity(np.full((4, 3), 0.3, dtype=np.float32)) == 0.0
 
 
-def test_uniformity_of_vectors_far_apart_does_not_underflow():
+def test_uniformity_of_distant_vectors_does_not_underflow():
     assert uniformity([[0.0], [1000.0]]) == pytest.approx(-2e6)
     assert uniformity([[0.0], [1000.0], [3000.0]]) == pytest.approx(-2e6 - np.log(3.0))
 
 
 @pytest.mark.parametrize("cells", [1, 40, 1 << 21])
 @given(points=POINTS, t=st.floats(0.1, 4.0))
-def test_uniformity_in_blocks_is_that_over_all_pairs(cells, points, t):
+def test_uniformity_in_blocks_equals_all_pairs(cells, points, t):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(isotropy, "_BLOCK_CELLS", cells)
         reached = uniformity(points, t)

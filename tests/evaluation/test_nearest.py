@@ -11,7 +11,7 @@ SMALL = st.integers(-2, 2).map(float)
 
 
 def by_loop(queries, documents, k):
-    """The rows and scores of a plain loop; Python's sort keeps the order of equals."""
+    """Return rows and scores from a plain loop with a stable sort."""
     scores = [[sum(float(a) * float(b) for a, b in zip(q, x, strict=True)) for x in documents] for q in queries]
     rows = [sorted(range(len(documents)), key=lambda row: -line[row])[:k] for line in scores]
     return [[line[row] for row in found] for line, found in zip(scores, rows, strict=True)], rows
@@ -30,7 +30,7 @@ def test_by_hand():
     k=st.integers(1, 30),
     cells=st.sampled_from([1, 30, 1 << 24]),
 )
-def test_it_is_a_plain_loop_ties_included(queries, documents, k, cells):
+def test_search_equals_plain_loop_with_ties(queries, documents, k, cells):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(nearest, "_BLOCK_CELLS", cells)
         scores, rows = search(queries, documents, k)
@@ -50,8 +50,8 @@ def test_numbers_of_any_size(documents):
         np.testing.assert_array_equal(reached, np.sort(line)[::-1][:3])
 
 
-def test_equal_documents_tie_wherever_they_stand():
-    """The rounding of a matrix product differs between its inner part and its margins."""
+def test_equal_documents_tie_in_any_position():
+    """A matrix product rounds differently in its inner part and at its margins."""
     generator = np.random.default_rng(5)
     documents = generator.normal(size=(203, 384)).astype(np.float32)
     documents[[3, 50, 117, 201, 202]] = documents[0]
@@ -61,15 +61,15 @@ def test_equal_documents_tie_wherever_they_stand():
 
 
 @pytest.mark.parametrize("order", [[0, 1, 2], [1, 2, 0], [1, 0, 2]])
-def test_the_order_is_that_of_the_true_products(order):
-    """2²⁴ + 0.6 + 0.6 is more than 2²⁴ + 1.1, but added one by one in float32, whose steps are 2 there, it is less."""
+def test_order_follows_exact_products(order):
+    """2²⁴ + 0.6 + 0.6 is more than 2²⁴ + 1.1, but less if added term by term in float32, where steps are 2."""
     documents = np.array([[2.0**24, 1.1, 0.0], [2.0**24, 0.6, 0.6]], dtype=np.float32)[:, order]
     scores, rows = search(np.ones((1, 3)), documents, 1)
     assert rows.tolist() == [[1]]
     assert scores[0, 0] == pytest.approx(2.0**24 + 1.2, abs=1e-6)
 
 
-def test_all_documents_where_there_are_fewer():
+def test_k_above_number_of_documents_returns_all():
     scores, rows = search(np.ones((2, 2)), np.ones((3, 2)), 10)
     assert scores.shape == rows.shape == (2, 3)
     assert rows.tolist() == [[0, 1, 2]] * 2
@@ -89,6 +89,6 @@ def test_all_documents_where_there_are_fewer():
         (np.ones((1, 0)), np.ones((1, 0)), 1, "expected \\(n, d\\)"),
     ],
 )
-def test_what_cannot_be_searched_is_refused(queries, documents, k, message):
+def test_search_errors(queries, documents, k, message):
     with pytest.raises(ConfigError, match=message):
         search(queries, documents, k)

@@ -1,4 +1,4 @@
-"""What is drawn, read off the figure: lines by layer and by w, a map of both, bars by row of the table."""
+"""The contents of plots: lines by layer and by w, heat maps of both, bars."""
 
 import sys
 from types import SimpleNamespace
@@ -20,7 +20,7 @@ def result(value, name="minilm", collection="years", **changes):
 
 @pytest.fixture
 def draw(monkeypatch, tmp_path):
-    """Draw results to a file, and return the figure."""
+    """Draw results to a file and return the figure."""
     pytest.importorskip("matplotlib")
     figures, make = [], plots._figure
 
@@ -57,14 +57,14 @@ def test_by_layer(draw):
     assert figure.get_suptitle() == "years"
 
 
-def test_means_of_layers_have_a_place_after_the_single_ones(draw):
+def test_combined_layers_come_after_single_layers(draw):
     layers = ("first+last", "10", "last", "2")
     figure = draw([result(i, layers=one, postprocess=()) for i, one in enumerate(layers)])
     assert [tick.get_text() for tick in figure.axes[0].get_xticklabels()] == ["2", "10", "first+last", "last"]
     assert lines(figure) == {"minilm: idf:0.25": [[0, 1, 2, 3], [3, 1, 0, 2]]}
 
 
-def test_lines_do_not_mix_sides_templates_or_extractors(draw):
+def test_lines_separate_query_fits_templates_and_extractors(draw):
     results = [
         result(value, layers=layers, postprocess=(), **changes)
         for value, changes in enumerate([{}, {"query_fit": "separate"}, {"template": "t0"}, {"extractor": "avg"}])
@@ -86,13 +86,13 @@ def test_scores_are_means_over_collections(draw):
     assert figure.get_suptitle() == "a, b"
 
 
-def test_by_w_where_the_contextual_vector_is_0_and_avg_is_1(draw):
+def test_plot_by_w_includes_transformer_and_avg(draw):
     extractors = ("bert+avg:w=0.5", "avg", "bert+avg:w=-1", "transformer")
     figure = draw([result(i, extractor=extractor, postprocess=()) for i, extractor in enumerate(extractors)])
     assert lines(figure) == {"minilm: idf:0.25": [[-1, 0, 0.5, 1], [2, 3, 0, 1]]}
 
 
-def test_by_w_mixes_that_differ_otherwise_stay_apart(draw):
+def test_plot_by_w_separates_other_settings(draw):
     results = [
         result(w, extractor=f"bert+avg:w={w},unseen={unseen}", postprocess=())
         for unseen in ("mapped", "skip")
@@ -105,7 +105,7 @@ def test_by_w_mixes_that_differ_otherwise_stay_apart(draw):
 
 
 def test_by_w_and_layer(draw):
-    """As in figure 5 of the paper: layers across, single ones first, w upwards, a cross at the best."""
+    """As in figure 5 of the paper: layers on the x axis, single layers first, w on the y axis, a cross at the best."""
     grid = {("0", "1"): 1, ("0", "first+last"): 2, ("0", "2"): 9, ("1", "1"): 4, ("1", "first+last"): 5, ("1", "2"): 6}
     figure = draw([result(v, extractor=f"bert+avg:w={w}", layers=at, postprocess=()) for (w, at), v in grid.items()])
     axes, colours = figure.axes
@@ -118,7 +118,7 @@ def test_by_w_and_layer(draw):
     assert colours.get_ylabel() == "spearman"
 
 
-def test_one_map_for_each_row(draw):
+def test_one_heat_map_per_row(draw):
     results = [
         result(1, extractor=f"bert+avg:w={w}", layers=layers, weighting=weighting, postprocess=())
         for w in (0, 1)
@@ -128,7 +128,7 @@ def test_one_map_for_each_row(draw):
     assert [axes.get_title() for axes in draw(results).axes[:-1]] == ["minilm: avg.", "minilm: idf"]
 
 
-def test_bars_by_row_and_way_of_embedding(draw):
+def test_bars_by_row_and_column_of_the_table(draw):
     results = [
         result(1, "bert", postprocess=()),
         result(2, "bert", postprocess=("zscore",)),
@@ -140,7 +140,7 @@ def test_bars_by_row_and_way_of_embedding(draw):
     assert found == {"bert": [1, 2], "avg": [3]}
 
 
-def test_bars_do_not_mix_sides(draw):
+def test_bars_separate_query_fits(draw):
     (axes,) = draw([result(10), result(20, query_fit="separate")]).axes
     assert [tick.get_text().split()[-2:] for tick in axes.get_yticklabels()] == [
         ["(shared", "fit)"],
@@ -149,12 +149,12 @@ def test_bars_do_not_mix_sides(draw):
     assert [bar.get_width() for bar in axes.containers[0]] == [10, 20]
 
 
-def test_presets_that_differ_in_layers_are_bars(draw):
+def test_presets_with_different_layers_are_bars(draw):
     figure = draw([result(1, "bert"), result(2, "t4"), result(3, "bert+avg"), result(4, "re")])
     assert {bars.get_label() for bars in figure.axes[0].containers} == {"bert", "t4", "bert+avg", "re"}
 
 
-def test_names_are_no_formulas(draw):
+def test_dollar_signs_are_not_formulas(draw):
     results = [result(value, collection="a$b$^", template=f"[X] costs ${value}$_ [M]") for value in (1, 2)]
     assert draw(results).get_suptitle() == r"a\$b\$^"
 
@@ -170,7 +170,7 @@ def test_names_are_no_formulas(draw):
         ),
     ],
 )
-def test_what_cannot_be_drawn_is_known_from_the_configurations(results, message, tmp_path):
+def test_plot_errors_are_known_from_configurations(results, message, tmp_path):
     pytest.importorskip("matplotlib")
     candidates = [SimpleNamespace(name=one.name, config=one.config) for one in results]
     with pytest.raises(ConfigError, match=message):
@@ -179,7 +179,7 @@ def test_what_cannot_be_drawn_is_known_from_the_configurations(results, message,
         plot(results, tmp_path / "plot.png")
 
 
-def test_a_file_that_cannot_be_written_is_known_before(tmp_path):
+def test_unwritable_file_is_detected_before_evaluation(tmp_path):
     pytest.importorskip("matplotlib")
     results = [result(1), result(2, weighting="idf")]
     for file, reason in ((tmp_path / "no" / "plot.png", "No such file"), (tmp_path, "Is a directory")):
@@ -188,7 +188,7 @@ def test_a_file_that_cannot_be_written_is_known_before(tmp_path):
                 call(results, file)
 
 
-def test_the_check_leaves_no_file_and_changes_none(tmp_path):
+def test_check_plot_changes_no_file(tmp_path):
     pytest.importorskip("matplotlib")
     results, file = [result(1), result(2, weighting="idf")], tmp_path / "plot.png"
     check_plot(results, file)

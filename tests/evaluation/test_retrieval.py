@@ -20,12 +20,12 @@ from ragembed.evaluation import (
 
 DOCUMENTS = [f"d{i}" for i in range(15)]
 RANKINGS = st.permutations(DOCUMENTS).flatmap(lambda order: st.integers(0, 15).map(lambda length: order[:length]))
-# trec_eval takes -1 for a document outside of the pool; lower ones have made it read memory that is not its own.
+# In trec_eval, -1 is a document outside of the pool; smaller values cause invalid memory accesses.
 JUDGED = st.dictionaries(st.sampled_from([*DOCUMENTS, "missing1", "missing2"]), st.integers(-1, 4), min_size=1)
 
 
 def by_trec_eval(ranking, relevance, cutoff):
-    """trec_eval's values; it knows no cut-off for recip_rank, so that is taken from the ranking cut off."""
+    """Return the values of trec_eval; its recip_rank has no cut-off, so it gets a shortened ranking."""
     judged = {"q": relevance}
     names = {f"ndcg_cut.{cutoff}", f"recall.{cutoff}", "map"}
     run = {name: float(len(ranking) - rank) for rank, name in enumerate(ranking)}
@@ -35,7 +35,7 @@ def by_trec_eval(ranking, relevance, cutoff):
 
 
 @given(ranking=RANKINGS, relevance=JUDGED, k=st.integers(1, 20))
-def test_measures_are_trec_evals(ranking, relevance, k):
+def test_measures_equal_trec_eval(ranking, relevance, k):
     expected = by_trec_eval(ranking, relevance, k)
     assert ndcg(ranking, relevance, k) == pytest.approx(expected[f"ndcg_cut_{k}"])
     assert recall(ranking, relevance, k) == pytest.approx(expected[f"recall_{k}"])
@@ -45,7 +45,7 @@ def test_measures_are_trec_evals(ranking, relevance, k):
 
 def test_ndcg_by_hand():
     assert doctest.testmod(retrieval).failed == 0
-    # One of two relevant documents found, at rank 1: 1 / (1 + 1 / log2(3)).
+    # One of two relevant documents, at rank 1: 1 / (1 + 1 / log2(3)).
     assert ndcg(["a", "x"], {"a": 1, "b": 1}) == pytest.approx(1 / (1 + 1 / math.log2(3)))
     assert ndcg(["x", "a"], {"a": 1}, k=1) == 0.0
 
@@ -62,7 +62,7 @@ def test_reciprocal_rank_by_hand():
 
 
 def test_average_precision_by_hand():
-    """Found at ranks 1 and 3, a third not at all: (1/1 + 2/3) / 3."""
+    """Relevant at ranks 1 and 3, and one outside of the ranking: (1/1 + 2/3) / 3."""
     assert average_precision(["a", "x", "b"], {"a": 1, "b": 1, "c": 1}) == pytest.approx(5 / 9)
 
 
@@ -75,18 +75,18 @@ def test_nothing_relevant_or_nothing_found_is_0(measure):
 
 
 @pytest.mark.parametrize("measure", [ndcg, recall, reciprocal_rank, average_precision])
-def test_a_ranking_that_repeats_is_refused(measure):
+def test_ranking_with_repeated_document_is_an_error(measure):
     with pytest.raises(ConfigError, match="a ranking of 2 documents repeats some"):
         measure(["a", "a"], {"a": 1})
 
 
 @pytest.mark.parametrize("measure", [ndcg, recall, reciprocal_rank])
-def test_a_cut_off_below_1_is_refused(measure):
+def test_cut_off_below_1_is_an_error(measure):
     with pytest.raises(ConfigError, match="k is 0"):
         measure(["a"], {"a": 1}, k=0)
 
 
-def test_queries_are_those_that_are_judged():
+def test_score_covers_all_judged_queries():
     relevance = {"q1": {"a": 1}, "q2": {"b": 1}, "q3": {"c": 1}, "q4": {"d": 1}}
     score = score_rankings({"q1": ["a"], "q2": ["x"], "q9": ["a"]}, relevance)
     assert score.queries == ("q1", "q2", "q3", "q4")
@@ -101,21 +101,21 @@ def test_other_measures_by_name():
     assert score.means() == {"found": 200.0}
 
 
-def test_depths_of_what_is_reported():
-    """Relevant at rank 11 and at rank 101 only: just below the cut-offs."""
+def test_default_cut_offs():
+    """Relevant documents at ranks 11 and 101, just outside of the cut-offs."""
     ranking = [f"x{i}" for i in range(200)]
     values = {name: measure(ranking, {"x10": 1}) for name, measure in MEASURES.items()}
     assert values == {"ndcg@10": 0.0, "recall@100": 1.0, "mrr@10": 0.0, "map": pytest.approx(1 / 11)}
     assert MEASURES["recall@100"](ranking, {"x100": 1}) == 0.0
 
 
-def test_no_judgement_is_refused():
+def test_no_judgement_is_an_error():
     with pytest.raises(ConfigError, match="relevance has no query"):
         score_rankings({"q": ["a"]}, {})
 
 
 @given(st.dictionaries(st.sampled_from("pqrs"), st.tuples(RANKINGS, JUDGED), min_size=1))
-def test_means_are_the_mean_of_trec_evals_queries(queries):
+def test_means_equal_trec_eval(queries):
     rankings = {name: ranking for name, (ranking, _) in queries.items()}
     relevance = {name: judged for name, (_, judged) in queries.items()}
     means = score_rankings(rankings, relevance).means()

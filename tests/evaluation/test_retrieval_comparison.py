@@ -1,4 +1,4 @@
-"""The randomisation test against all exchanges made by hand, and comparisons of systems."""
+"""The randomisation test equals explicit enumeration, and comparisons of systems."""
 
 from itertools import product
 
@@ -15,7 +15,7 @@ VALUES = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)), min_size=1,
 
 
 @given(VALUES)
-def test_few_queries_are_exchanged_in_every_way(values):
+def test_few_queries_use_all_exchanges(values):
     a, b = np.array(values, dtype=float).T
     differences = [int(x - y) for x, y in values]
     sums = [
@@ -26,7 +26,7 @@ def test_few_queries_are_exchanged_in_every_way(values):
     assert paired_randomisation(a / 20, b / 20) == pytest.approx(expected)
 
 
-def test_many_queries_are_drawn_and_agree_with_scipys_test():
+def test_random_exchanges_agree_with_scipy():
     generator = np.random.default_rng(3)
     a = generator.random(40)
     b = a + generator.normal(0.03, 0.1, 40)
@@ -36,7 +36,7 @@ def test_many_queries_are_drawn_and_agree_with_scipys_test():
     assert paired_randomisation(a, b, draws=20_000) == pytest.approx(theirs, abs=0.01)
 
 
-def test_the_same_seed_gives_the_same_p_value():
+def test_p_value_is_reproducible():
     generator = np.random.default_rng(0)
     a, b = generator.random((2, 60))
     found = {paired_randomisation(a, b, seed=seed) for seed in (0, 0, 1)}
@@ -44,24 +44,24 @@ def test_the_same_seed_gives_the_same_p_value():
     assert paired_randomisation(a, b) == paired_randomisation(b, a) > 0.05
 
 
-def test_no_difference_has_the_p_value_1_and_the_clearest_is_not_0():
+def test_p_value_of_equal_and_very_different_systems():
     assert paired_randomisation([0.3] * 50, [0.3] * 50) == 1.0
     assert paired_randomisation([1.0] * 50, [0.0] * 50, draws=999) == 1 / 1000
     assert paired_randomisation([1.0] * 4, [0.0] * 4) == 2 / 16
 
 
 def test_rounding_makes_no_difference():
-    """Sums that differ by rounding alone are equal: 0.1 + 0.2 and 0.3."""
+    """Sums that differ only by rounding count as equal: 0.1 + 0.2 and 0.3."""
     assert paired_randomisation([0.1, 0.2, 0.0], [0.0, 0.0, 0.3]) == 1.0
 
 
 @pytest.mark.parametrize(("a", "b", "message"), [([1.0], [1.0, 2.0], "for 1 rows"), ([], [], "0: expected at least 1")])
-def test_values_of_no_use_are_refused(a, b, message):
+def test_invalid_values_are_errors(a, b, message):
     with pytest.raises(ConfigError, match=message):
         paired_randomisation(a, b)
 
 
-def test_systems_are_compared_by_each_measure():
+def test_compare_each_measure():
     relevance = {f"q{i}": {"a": 1} for i in range(12)}
     worse = score_rankings({query: ["x", "a"] for query in relevance}, relevance)
     better = score_rankings({query: ["a"] for query in relevance}, relevance)
@@ -76,7 +76,7 @@ def test_systems_are_compared_by_each_measure():
     assert compare(better, worse)["mrr@10"].difference == -50.0
 
 
-def test_systems_scored_on_different_queries_are_not_compared():
+def test_compare_different_queries_is_an_error():
     one, other = (score_rankings({}, {name: {"a": 1}, "c": {"a": 1}}) for name in "pq")
     with pytest.raises(ConfigError, match="scored on different queries"):
         compare(one, other)

@@ -1,4 +1,4 @@
-"""Readers of judgements, and what they refuse."""
+"""Readers of judgements and their errors."""
 
 import json
 import os
@@ -32,23 +32,23 @@ def test_trec_qrels(write):
     assert (judged.name, judged.queries, judged.unanswered) == ("judged", {}, 0)
 
 
-def test_a_beir_table_is_known_by_its_header(write):
+def test_beir_table_is_detected_by_its_header(write):
     judged = read_qrels(write("query-id\tcorpus-id\tscore\nq1\td 1\t2\n"))
     assert judged.relevance == {"q1": {"d 1": 2}}
 
 
-def test_line_ends_and_byte_order_mark_of_windows(write):
+def test_windows_line_endings_and_byte_order_mark(write):
     assert read_qrels(write(b"\xef\xbb\xbfq1 0 d1 1\r\nq1 0 d2 0\r\n")).relevance == {"q1": {"d1": 1, "d2": 0}}
     lines = b'\xef\xbb\xbf{"question": "a?", "relevant": ["d1"]}\r\n'
     assert read_qrels(write(lines)).queries == {"1": "a?"}
 
 
-def test_queries_without_a_relevant_document_are_left_out_and_counted(write):
+def test_queries_without_relevant_document_are_skipped_and_counted(write):
     judged = read_qrels(write("q1 0 d1 0\nq2 0 d1 1\nq3 0 d1 -2\n"))
     assert (list(judged.relevance), judged.unanswered) == (["q2"], 2)
 
 
-def test_documents_that_are_judged_for_queries_left_out_are_named_too(write):
+def test_documents_include_those_of_skipped_queries(write):
     judged = read_qrels(write("q1 0 d2 0\nq2 0 d1 1\nq3 0 d2 -2\nq3 0 d3 0\n"))
     assert judged.documents == ("d2", "d1", "d3")
 
@@ -66,7 +66,7 @@ def test_judged_queries(write):
 
 
 @given(st.dictionaries(st.tuples(IDS, IDS), st.integers(1, 4), min_size=1))
-def test_qrels_come_back(tmp_path_factory, judged):
+def test_qrels_are_read_back(tmp_path_factory, judged):
     path = tmp_path_factory.mktemp("qrels") / "qrels"
     lines = [f"q{query} 0 {document} {gain}\n" for (query, document), gain in judged.items()]
     path.write_text("".join(lines), encoding="utf-8", newline="")
@@ -103,7 +103,7 @@ def test_qrels_come_back(tmp_path_factory, judged):
         ('{"question": "a?", "relevant": []}', "has no relevant document for any of its 1 queries"),
     ],
 )
-def test_broken_judgements_name_file_and_line(write, content, message):
+def test_judgement_error_names_file_and_line(write, content, message):
     path = write(content)
     with pytest.raises(ConfigError, match=message) as raised:
         read_qrels(path)
@@ -111,14 +111,14 @@ def test_broken_judgements_name_file_and_line(write, content, message):
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes")
-def test_a_pipe_is_refused_before_anything_of_it_is_lost(tmp_path):
+def test_pipe_is_an_error_before_it_is_read(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     for read in (read_qrels, read_run):
         with pytest.raises(ConfigError, match="pipe is a pipe or a device: expected a file"):
             read(tmp_path / "pipe")
 
 
-def test_unknown_documents_are_counted_and_the_first_listed(tmp_path):
+def test_unknown_documents_are_counted_and_listed(tmp_path):
     named = ["a", "x", *(f"y{i}" for i in range(7))]
     require_known(tmp_path, named, set(named), "the corpus")
     with pytest.raises(ConfigError, match=r"8 of 9 document ids are not in the corpus: 'x', 'y0', .* 'y3' and 3 more"):

@@ -1,4 +1,4 @@
-"""Runs as trec_eval reads them, and what is measured of them."""
+"""Runs are read and scored as by trec_eval."""
 
 import json
 
@@ -12,7 +12,7 @@ from ragembed.errors import ConfigError
 from ragembed.evaluation import by_score, parse_measures, read_qrels, read_run, score_rankings, write_run
 
 DOCUMENTS = st.sampled_from([*(f"d{i}" for i in range(12)), "é", "Ω1", "\U0001f600"])
-# Few values, so that many tie, and some that only float64 tells apart, as trec_eval does not.
+# Few values, so many tie; some differ only in float64, which trec_eval does not use.
 SCORES = st.one_of(
     st.sampled_from([0.0, -0.0, 1.0, 1.00000001, 0.99999999, -3.5, 1e-50, 7e37]), st.floats(-1e3, 1e3, width=32)
 )
@@ -51,23 +51,23 @@ def write(tmp_path):
 
 
 @given(run=RUNS, qrels=QRELS)
-def test_what_is_measured_of_files_is_trec_evals(tmp_path_factory, run, qrels):
+def test_scores_of_files_equal_trec_eval(tmp_path_factory, run, qrels):
     folder = tmp_path_factory.mktemp("run")
     (folder / "run").write_text(trec_lines(run), encoding="utf-8")
     judged = "".join(f"{q} 0 {d} {gain}\n" for q, gains in qrels.items() for d, gain in gains.items())
     (folder / "qrels").write_text(judged, encoding="utf-8")
-    asked = {"ndcg_cut.3,10", "recall.5", "P.5", "success.2", "map_cut.4", "map", "recip_rank"}
-    expected = pytrec_eval.RelevanceEvaluator(qrels, asked).evaluate(run)
+    measures = {"ndcg_cut.3,10", "recall.5", "P.5", "success.2", "map_cut.4", "map", "recip_rank"}
+    expected = pytrec_eval.RelevanceEvaluator(qrels, measures).evaluate(run)
     score = score_rankings(
         read_run(folder / "run"), read_qrels(folder / "qrels").relevance, parse_measures(",".join(MEASURES))
     )
     for name, theirs in MEASURES.items():
         for query, value in zip(score.queries, score.values[name], strict=True):
-            # A question that the run lacks counts as 0, as with trec_eval's option -c.
+            # A query without a ranking counts as 0, as with the option -c of trec_eval.
             assert value == pytest.approx(expected[query][theirs] if query in run else 0.0, abs=1e-6), name
 
 
-def test_ties_come_by_descending_id_and_ranks_count_nothing(write):
+def test_ties_are_ordered_by_descending_id(write):
     run = read_run(write("q Q0 a 1 0.5 x\nq Q0 c 2 0.5 x\nq Q0 b 3 0.5 x\nq Q0 d 4 0.9 x\n"))
     assert run == {"q": ["d", "c", "b", "a"]}
 
@@ -91,8 +91,8 @@ def test_runs_as_json_lines(write):
         min_size=1,
     )
 )
-def test_the_order_that_is_written_is_the_one_that_is_read(tmp_path_factory, name, rankings):
-    """Whatever ties, for us and for trec_eval: it is asked where the last document is, as if it alone were relevant."""
+def test_written_order_is_read_back(tmp_path_factory, name, rankings):
+    """The order with ties is that of trec_eval; its recip_rank shows the rank of the only relevant document."""
     ranked = {query: sorted(found, key=lambda each: -each[1]) for query, found in rankings.items()}
     path = tmp_path_factory.mktemp("run") / name
     write_run(path, ranked, "my run")
@@ -108,7 +108,7 @@ def test_the_order_that_is_written_is_the_one_that_is_read(tmp_path_factory, nam
             assert found == pytest.approx(1 / len(documents))
 
 
-def test_a_trec_run_cannot_hold_ids_with_blanks(tmp_path):
+def test_trec_run_cannot_hold_ids_with_spaces(tmp_path):
     ranking = {"q1": [("docs/my file.md", np.float32(0.5)), ("b", 0.25)]}
     with pytest.raises(ConfigError, match=r"such as 'docs/my file\.md': give the file a name that ends in \.jsonl"):
         write_run(tmp_path / "out.run", ranking, "x")
@@ -117,7 +117,7 @@ def test_a_trec_run_cannot_hold_ids_with_blanks(tmp_path):
     assert read_run(tmp_path / "out.jsonl") == {"q1": ["docs/my file.md", "b"]}
 
 
-def test_a_run_that_cannot_be_written_says_so(tmp_path):
+def test_unwritable_run_is_an_error(tmp_path):
     with pytest.raises(ConfigError, match=r"no/out\.run cannot be written: No such file"):
         write_run(tmp_path / "no" / "out.run", {"q": [("a", 1.0)]}, "x")
 
@@ -142,7 +142,7 @@ def test_a_run_that_cannot_be_written_says_so(tmp_path):
         ('{"_id": "q", "ranking": []}\n{"_id": "q", "ranking": []}', "line 2: a second line has the _id 'q'"),
     ],
 )
-def test_a_broken_run_names_file_and_line(write, content, message):
+def test_run_error_names_file_and_line(write, content, message):
     path = write(content)
     with pytest.raises(ConfigError, match=message) as raised:
         read_run(path)
@@ -150,7 +150,7 @@ def test_a_broken_run_names_file_and_line(write, content, message):
 
 
 @pytest.mark.parametrize("text", ["ndcg", "recall", "p", "ndcg@0", "map@x", "bpref", "", "map,", "ndcg@-1", "ndcg@1.5"])
-def test_unknown_measures_are_refused(text):
+def test_unknown_measures_are_errors(text):
     with pytest.raises(ConfigError, match=r"unknown measure '.*': expected ndcg@k, recall@k, p@k, success@k, mrr@k"):
         parse_measures(text)
 

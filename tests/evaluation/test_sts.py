@@ -13,7 +13,7 @@ SCORES = npst.arrays(np.float64, 12, elements=st.integers(0, 5).map(float))
 
 
 def at_angles(degrees):
-    """Pairs of unit vectors with the given angles between them."""
+    """Return pairs of unit vectors with these angles between them, in degrees."""
     radians = np.radians(degrees)
     return np.tile([1.0, 0.0], (len(radians), 1)), np.stack([np.cos(radians), np.sin(radians)], axis=1)
 
@@ -24,7 +24,7 @@ def test_cosines_by_hand():
     np.testing.assert_allclose(cosines(first, second), [0.96, 0.0, -1.0, 0.5], atol=1e-12)
 
 
-def test_the_cosine_of_a_zero_vector_is_0():
+def test_cosine_of_zero_vector_is_0():
     assert cosines([[0.0, 0.0], [1.0, 0.0]], [[1.0, 2.0], [0.0, 0.0]]).tolist() == [0.0, 0.0]
 
 
@@ -35,30 +35,30 @@ def test_float16_and_tiny_vectors_keep_their_cosines():
     )
 
 
-def test_a_perfect_order_is_100_and_its_reverse_minus_100():
+def test_perfect_order_is_100_and_reverse_order_is_minus_100():
     first, second = at_angles([10, 30, 60, 80])
     assert spearman(first, second, [5.0, 4.0, 1.0, 0.5]) == pytest.approx(100.0)
     assert spearman(first, second, [0, 1, 2, 3]) == pytest.approx(-100.0)
 
 
 def test_spearman_with_ties_by_hand():
-    """Ranks of the cosines 4 3 2 1, of the scores 3.5 3.5 2 1.
+    """The ranks of the cosines are 4 3 2 1, and those of the scores 3.5 3.5 2 1.
 
-    The deviations 1.5 .5 -.5 -1.5 and 1 1 -.5 -1.5 have the products 4.5 and squares 5 and 4.5.
+    The products of the deviations 1.5 .5 -.5 -1.5 and 1 1 -.5 -1.5 sum to 4.5, and their squares to 5 and 4.5.
     """
     first, second = at_angles([10, 30, 60, 80])
     assert spearman(first, second, [5.0, 5.0, 3.0, 0.0]) == pytest.approx(100.0 * 4.5 / np.sqrt(5.0 * 4.5))
 
 
 def test_pearson_by_hand():
-    """Cosines 1 .5 0 against 0 1 0: deviations .5 0 -.5 and -1 2 -1 (thirds) have no product."""
+    """Cosines 1 .5 0 and scores 0 1 0: the deviations .5 0 -.5 and -1 2 -1 (thirds) have the product 0."""
     first, second = at_angles([0, 60, 90])
     assert pearson(first, second, [0, 1, 0]) == pytest.approx(0.0, abs=1e-9)
     assert pearson(first, second, [2.0, 1.0, 0.0]) == pytest.approx(100.0)
 
 
 @given(first=VECTORS, second=VECTORS, scores=SCORES)
-def test_correlations_are_scipys(first, second, scores):
+def test_correlations_equal_scipy(first, second, scores):
     similarities = cosines(first, second)
     if np.ptp(similarities) == 0.0 or np.ptp(scores) == 0.0:
         with pytest.raises(ConfigError, match="are equal"):
@@ -69,7 +69,7 @@ def test_correlations_are_scipys(first, second, scores):
 
 
 @given(first=VECTORS, second=VECTORS, scores=SCORES, scale=st.floats(0.01, 100.0))
-def test_spearman_knows_neither_length_nor_scale_of_the_scores(first, second, scores, scale):
+def test_spearman_is_invariant_to_length_and_scale(first, second, scores, scale):
     try:
         reached = spearman(first, second, scores)
     except ConfigError:
@@ -78,12 +78,12 @@ def test_spearman_knows_neither_length_nor_scale_of_the_scores(first, second, sc
     assert spearman(second, first, np.exp(scores)) == pytest.approx(reached, abs=1e-9)
 
 
-def test_equal_pairs_tie_whatever_the_rounding():
+def test_equal_pairs_tie_despite_rounding():
     vectors = np.random.default_rng(0).normal(size=(50, 384)).astype(np.float32)
     assert (cosines(vectors, vectors) == 1.0).all()
 
 
-def test_scores_of_any_size_are_told_apart():
+def test_very_small_and_large_scores_are_distinguished():
     first, second = at_angles([0, 60, 90])
     assert pearson(first, second, [2e-200, 1e-200, 0.0]) == pytest.approx(100.0)
     assert pearson(first, second, [2e200, 1e200, 0.0]) == pytest.approx(100.0)
@@ -109,6 +109,6 @@ def test_scores_of_any_size_are_told_apart():
         ([["a"], ["b"]], [["a"], ["b"]], [1, 2], "expected numbers"),
     ],
 )
-def test_what_has_no_correlation_is_refused(measure, first, second, scores, message):
+def test_correlation_errors(measure, first, second, scores, message):
     with pytest.raises(ConfigError, match=message):
         measure(first, second, scores)

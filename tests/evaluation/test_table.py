@@ -12,7 +12,7 @@ def result(value, name="minilm", collection="years", headline="spearman", scores
     return Result(name, config, collection, {headline: value, **(scores or {})}, headline)
 
 
-def test_rows_are_called_as_the_paper_calls_them():
+def test_row_labels_follow_the_paper():
     config = EmbedderConfig(weighting="uniform", postprocess=())
     assert row_label(config) == "avg."
     assert row_label(config.replace(weighting="-biases", postprocess=("abtt:2", "normalize"))) == (
@@ -20,7 +20,7 @@ def test_rows_are_called_as_the_paper_calls_them():
     )
 
 
-def test_rows_aggregate_and_columns_embed():
+def test_rows_and_columns_of_the_table():
     results = [
         result(value, name, weighting=weighting, postprocess=steps)
         for name, values in (("bert", (61.31, 65.05, 68.7, 70)), ("re", (50.3, 55.6, 64.9, 5)))
@@ -41,12 +41,12 @@ def test_rows_aggregate_and_columns_embed():
     ]
 
 
-def test_a_cell_that_was_not_asked_for_is_empty():
+def test_missing_combination_is_an_empty_cell():
     table = text_table([result(1, "bert", postprocess=()), result(2, "re", postprocess=())])
     assert table.split("\n")[2:] == ["      bert   re", "avg.   1.0", "idf         2.0"]
 
 
-def test_one_way_of_embedding_has_a_column_a_collection_and_their_mean():
+def test_single_embedding_has_one_column_per_collection_and_mean():
     results = [result(value, collection=name) for name, value in (("sts12", 50.0), ("sts13", 60.0))]
     assert text_table(results).split("\n") == [
         "spearman, sts12, sts13",
@@ -56,7 +56,7 @@ def test_one_way_of_embedding_has_a_column_a_collection_and_their_mean():
     ]
 
 
-def test_several_ways_over_several_collections_are_means():
+def test_several_embeddings_show_means_over_collections():
     results = [
         result(value, name, collection)
         for collection, name, value in (("a", "bert", 1), ("a", "re", 2), ("b", "bert", 3), ("b", "re", 8))
@@ -67,11 +67,11 @@ def test_several_ways_over_several_collections_are_means():
     assert [line.split()[-1] for line in lines[3:]] == ["2.0", "5.0"]
 
 
-def test_isotropy_is_no_percentage():
+def test_isotropy_is_a_fraction():
     assert text_table([result(0.01234, headline="iso_score")]).endswith("0.012")
 
 
-def test_sides_are_told_only_where_they_differ():
+def test_labels_show_query_fit_only_if_it_differs():
     one, two = result(1), result(2, query_fit="separate")
     assert labels([one, one]) == [row_label(one.config)] * 2
     assert labels([one, two]) == [f"{row_label(one.config)} (shared fit)", f"{row_label(one.config)} (separate fit)"]
@@ -98,7 +98,7 @@ def test_sides_are_told_only_where_they_differ():
         ),
     ],
 )
-def test_columns_name_what_differs(results, expected):
+def test_columns_show_settings_that_differ(results, expected):
     assert columns(results) == expected
 
 
@@ -109,7 +109,7 @@ def test_columns_without_an_axis():
     assert columns(mixes, ("extractor",)) == ["minilm"] * 2
 
 
-def test_csv_holds_settings_scores_and_the_parts_of_the_difference():
+def test_csv_has_settings_scores_and_differences():
     difference = {"difference": -1.5, "low": -2.0, "high": -1.0, "p_value": 0.25}
     results = [
         result(50, scores={"pairs": 3, "run_accuracies": [1.0, 2.0]}, postprocess=("abtt:2", "normalize")),

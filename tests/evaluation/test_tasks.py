@@ -1,4 +1,4 @@
-"""Tasks over vectors whose measures are known by hand, and what their readers refuse before anything is encoded."""
+"""Tasks with vectors whose measures are known, and errors of their readers."""
 
 import json
 from pathlib import Path
@@ -30,7 +30,7 @@ def at_angles(degrees):
     return np.stack([np.cos(radians), np.sin(radians)], axis=1).astype(np.float32)
 
 
-def test_sts_fits_on_both_sentences_and_pairs_the_halves():
+def test_sts_is_fitted_on_both_sentences():
     task = StsTask("years", PAIRS)
     assert task.documents == ["a", "b", "c", "d", "e", "f"]
     assert task.queries == ("d", "e", "f")
@@ -42,14 +42,14 @@ def test_sts_fits_on_both_sentences_and_pairs_the_halves():
     assert list(measured.scores) == ["spearman", "pearson", "pairs"]
 
 
-def test_with_two_sides_the_second_sentences_are_the_queries():
+def test_separate_fit_encodes_second_sentences_as_queries():
     task = StsTask("years", PAIRS)
     encoded = Encoded(at_angles([0, 0, 0, 10, 40, 80]), at_angles([80, 40, 10]))
     assert task.measure(encoded, "separate").scores["spearman"] == pytest.approx(-100.0)
     assert task.measure(encoded, "shared").scores["spearman"] == pytest.approx(100.0)
 
 
-def test_similarity_as_classification_takes_as_many_folds_as_asked():
+def test_similarity_task_uses_its_number_of_folds():
     generator = np.random.default_rng(0)
     scores = tuple(generator.integers(0, 3, size=40).astype(float))
     first = generator.normal(size=(40, 2))
@@ -72,7 +72,7 @@ def test_clustering_and_classification():
 
 
 def test_isotropy_by_hand():
-    """Four corners of a square: equal variances. Of the pairs 0-2, 1-3, only the first is judged above 4."""
+    """Four corners of a square have equal variances. Of the pairs 0-2 and 1-3, only the first has a score above 4."""
     corners = np.array([[0, 0], [1, 0], [0, 1], [1, 1]], dtype=np.float32)
     texts = IsotropyTask("texts", tuple("abcd")).measure(Encoded(corners, NOTHING), "shared").scores
     assert texts["iso_score"] == pytest.approx(1.0)
@@ -85,7 +85,7 @@ def test_isotropy_by_hand():
 
 
 def test_retrieval_by_hand():
-    """The first question finds its document first, the other its only one second: 1 and 1/log2(3), 1 and 1/2."""
+    """The first query finds its document at rank 1, the second at rank 2: nDCG 1 and 1/log2(3), MRR 1 and 1/2."""
     collection = RetrievalCollection(
         "c", {"d1": "one", "d2": "two"}, {"q1": "?", "q2": "??"}, {"q1": {"d1": 1}, "q2": {"d1": 1}}
     )
@@ -102,25 +102,25 @@ def test_retrieval_by_hand():
     np.testing.assert_allclose(measured.by_query, [100.0, 100 / np.log2(3)])
 
 
-def test_what_cannot_be_measured_names_the_collection_and_the_configuration(tiny_config):
+def test_measure_error_names_collection_and_configuration(tiny_config):
     task = StsTask("years", SentencePairs(("cat", "cat"), ("dog", "dog"), (1.0, 2.0)))
     config = tiny_config.replace(weighting="idf", postprocess=("normalize",), query_fit="shared")
     with pytest.raises(ConfigError, match=r"^years, transformer, idf \+ normalize: all 2 predictions are equal"):
         list(evaluate(task, [config]))
 
 
-def test_queries_are_encoded_only_where_they_are_measured(tiny_config, monkeypatch):
-    asked = []
+def test_queries_are_encoded_only_if_measured(tiny_config, monkeypatch):
+    encoded = []
 
     def encode(configs, documents, queries, device):
-        asked.append(list(queries))
+        encoded.append(list(queries))
         return [Encoded(at_angles([0, 0, 0, 10, 40, 80]), at_angles([10, 40, 80])) for _ in configs]
 
     monkeypatch.setattr("ragembed.evaluation.tasks.encode_each", encode)
     one, two = tiny_config.replace(query_fit="shared"), tiny_config.replace(query_fit="separate")
     list(evaluate(StsTask("years", PAIRS), [one]))
     list(evaluate(StsTask("years", PAIRS), [one, two]))
-    assert asked == [[], ["d", "e", "f"]]
+    assert encoded == [[], ["d", "e", "f"]]
 
 
 def beir(folder: Path, judged: str | None = "q1\td1\t1") -> Path:
@@ -165,7 +165,7 @@ TEXTS_HEADER = "label\ttext\n"
         ("isotropy", b"caf\xe9\n", "not UTF-8"),
     ],
 )
-def test_readers_refuse_what_no_measure_could_take(task, content, message, tmp_path):
+def test_readers_check_collections(task, content, message, tmp_path):
     file = tmp_path / "data.tsv"
     file.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(ConfigError) as error:
@@ -174,7 +174,7 @@ def test_readers_refuse_what_no_measure_could_take(task, content, message, tmp_p
     assert str(file) in str(error.value)
 
 
-def test_a_single_fold_is_refused(tmp_path):
+def test_single_fold_is_an_error(tmp_path):
     file = tmp_path / "data.tsv"
     file.write_text(TEXTS_HEADER + "x\ta\ny\tb\n")
     with pytest.raises(ConfigError, match="number of folds is 1: expected at least 2"):
@@ -182,7 +182,7 @@ def test_a_single_fold_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("task", ["sts", "clustering", "classification", "isotropy"])
-def test_a_folder_and_a_missing_file_are_refused(task, tmp_path):
+def test_folder_or_missing_file_is_an_error(task, tmp_path):
     with pytest.raises(ConfigError, match="cannot be read: No such file"):
         READERS[task](tmp_path / "missing.tsv")
     with pytest.raises(ConfigError, match="cannot be read"):
@@ -190,12 +190,12 @@ def test_a_folder_and_a_missing_file_are_refused(task, tmp_path):
 
 
 @pytest.mark.parametrize("task", ["retrieval", "isotropy"])
-def test_a_beir_folder_without_judgements_is_refused(task, tmp_path):
+def test_beir_folder_without_judgements(task, tmp_path):
     with pytest.raises(ConfigError, match=r"qrels/test\.tsv cannot be read"):
         READERS[task](beir(tmp_path / "lacking", judged=None))
 
 
-def test_collections_are_called_as_their_file_or_folder(tmp_path, monkeypatch):
+def test_collections_are_named_after_file_or_folder(tmp_path, monkeypatch):
     folder = beir(tmp_path / "wings")
     assert READERS["retrieval"](folder).name == "wings"
     monkeypatch.chdir(folder)
@@ -217,7 +217,7 @@ def test_isotropy_reads_every_kind_of_collection(tmp_path):
     assert READERS["isotropy"](file).documents == ("first text", "second text")
 
 
-def test_configurations_come_back_in_order(tiny_config):
+def test_configurations_keep_their_order(tiny_config):
     task = StsTask("years", SentencePairs(("cat", "lock", "wing"), ("dog", "store", "air"), (1.0, 2.0, 3.0)))
     configs = [tiny_config.replace(query_fit="shared", postprocess=steps) for steps in ((), ("center",), ("zscore",))]
     assert [config for config, _ in evaluate(task, configs)] == configs

@@ -84,7 +84,7 @@ def opcodes(value: Any, protocol: int = 3) -> bytes:
 
 
 def text(value: object) -> bytes:
-    """Return the opcode of a text."""
+    """Return the opcodes of a text."""
     data = str(value).encode()
     return b"X" + struct.pack("<I", len(data)) + data
 
@@ -101,7 +101,7 @@ def whole(*parts: bytes) -> bytes:
 
 
 def docstore(documents: Any, ids: Any = None) -> bytes:
-    """Return an ``index.pkl``; ``documents`` are those by id, or the opcodes that make them."""
+    """Return an ``index.pkl``; ``documents`` maps ids to documents, or is the opcodes of such a mapping."""
     positions = dict(enumerate(documents)) if ids is None else ids
     state = b"}" + text("_dict") + (documents if isinstance(documents, bytes) else opcodes(documents)) + b"s"
     kept = name("langchain_community.docstore.in_memory.InMemoryDocstore") + b")\x81" + state + b"b"
@@ -109,13 +109,13 @@ def docstore(documents: Any, ids: Any = None) -> bytes:
 
 
 def with_metadata(value: bytes) -> bytes:
-    """Return an ``index.pkl`` of one document, ``x``, whose metadata ``m`` is what the opcodes ``value`` make."""
+    """Return an ``index.pkl`` with one document ``x``, whose metadata ``m`` is given by the opcodes ``value``."""
     before, after = opcodes({"x": Document("text", metadata={"m": "VALUE"})}).split(text("VALUE"))
     return docstore(before + value + after, {0: "x"})
 
 
 def community() -> Any:
-    """The module of langchain-community's FAISS store, whose import warns that it is no longer kept up."""
+    """Import the FAISS module of langchain-community, which warns that it is no longer maintained."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return pytest.importorskip(
@@ -124,7 +124,7 @@ def community() -> Any:
 
 
 def save_all(folder: Path) -> None:
-    """Save one store of each sort below ``folder``."""
+    """Save one store of each kind in ``folder``."""
     module = community()
     store, documents = module.FAISS, {"metadatas": METADATA, "ids": IDS}
     store.from_texts(TEXTS, Angles(), **documents).save_local(str(folder / "l2"))

@@ -41,13 +41,13 @@ def saved_embeddings(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def fitted(saved_embeddings: Path) -> RagEmbeddings:
-    """One loaded object for all tests; copy it before fitting it again."""
+    """One loaded object for all tests; copy it before you fit it again."""
     return RagEmbeddings.load(saved_embeddings)
 
 
 @pytest.fixture
 def unfitted(tiny_model: Path) -> RagEmbeddings:
-    """Embeddings that run no model, to be fitted."""
+    """Unfitted embeddings that need no model."""
     config = EmbedderConfig(extractor="re:dim=16", model=str(tiny_model), postprocess=("center", "normalize"))
     return RagEmbeddings.from_embedder(Embedder(config))
 

@@ -1,4 +1,4 @@
-"""Embeddings whose vectors are known by hand."""
+"""Embeddings with known vectors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FAKE = DeterministicFakeEmbedding(size=6)
 
 
 class Angles(Embeddings):
-    """A text is an angle in degrees, its vector the point of the unit circle there, times ``length``."""
+    """Embed texts that are angles in degrees as points on a circle with radius ``length``."""
 
     def __init__(self, length: float = 1.0) -> None:
         self.length = length
@@ -28,7 +28,7 @@ class Angles(Embeddings):
 
 
 class Given(Embeddings):
-    """Returns the vectors it was made with, whatever the texts."""
+    """Return fixed vectors for any texts."""
 
     def __init__(self, vectors: Sequence[Sequence[float]], model: str | None = None) -> None:
         self.vectors = vectors

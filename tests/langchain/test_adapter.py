@@ -1,4 +1,4 @@
-"""``RagEmbeddings`` as any part of a program may use them: as arrays, cached, copied, by threads, in other stores."""
+"""``RagEmbeddings`` as arrays, cached, copied, in threads and in other stores."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ CORPUS = [
 QUERIES = ["which bird flies", "lock of the writer", "shock wave at a wing", "three colours: red and blue", "zebra"]
 ODD = ["", " \n\t", "🙂🙃", "cat " * 300, "\udc80 half", "Ünïcödé", "x" * 900]
 SAME = 1e-5
-"""Most that a value of a unit vector may differ by that was computed in other company: rounding of float32."""
+"""Tolerance for values of unit vectors from different batches: rounding of float32."""
 
 
 @pytest.fixture(scope="session")
@@ -49,14 +49,14 @@ def saved(tiny: RagEmbeddings, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 
 def unfitted(tiny_model: Path) -> RagEmbeddings:
-    """Embeddings that run no model, to be fitted."""
+    """Unfitted embeddings that need no model."""
     return RagEmbeddings.from_embedder(Embedder(EmbedderConfig(extractor="re:dim=16", model=str(tiny_model))))
 
 
 # Arrays
 
 
-def test_arrays_are_the_lists(tiny: RagEmbeddings) -> None:
+def test_arrays_equal_lists(tiny: RagEmbeddings) -> None:
     texts = [*CORPUS, *ODD]
     array = tiny.embed_documents_array(texts)
     assert (array.dtype, array.shape) == (np.float32, (len(texts), tiny.dimension))
@@ -66,12 +66,12 @@ def test_arrays_are_the_lists(tiny: RagEmbeddings) -> None:
     assert query.tolist() == tiny.embed_query(QUERIES[0])
 
 
-def test_no_texts_are_an_array_without_rows(tiny: RagEmbeddings) -> None:
+def test_no_texts_give_an_empty_array(tiny: RagEmbeddings) -> None:
     assert tiny.embed_documents_array([]).shape == (0, tiny.dimension)
     assert tiny.embed_documents([]) == []
 
 
-def test_odd_texts_have_finite_vectors_of_unit_length_or_zero(tiny: RagEmbeddings) -> None:
+def test_unusual_texts_have_unit_or_zero_vectors(tiny: RagEmbeddings) -> None:
     for vectors in (tiny.embed_documents_array(ODD), np.array([tiny.embed_query(text) for text in ODD])):
         assert np.isfinite(vectors).all()
         lengths = np.linalg.norm(vectors, axis=1)
@@ -79,7 +79,7 @@ def test_odd_texts_have_finite_vectors_of_unit_length_or_zero(tiny: RagEmbedding
         assert lengths[3] == pytest.approx(1.0, abs=1e-5)
 
 
-def test_arrays_need_a_fit_and_a_list(tiny: RagEmbeddings) -> None:
+def test_arrays_need_a_fit_and_a_list_of_texts(tiny: RagEmbeddings) -> None:
     for use in (lambda e: e.embed_documents_array(["a"]), lambda e: e.embed_query_array("a")):
         with pytest.raises(NotFittedError, match=r"embeddings\.fit\(texts\)"):
             use(RagEmbeddings())
@@ -87,7 +87,7 @@ def test_arrays_need_a_fit_and_a_list(tiny: RagEmbeddings) -> None:
         tiny.embed_documents_array("abc")
 
 
-def test_texts_reach_the_embedder_as_they_are(tiny: RagEmbeddings) -> None:
+def test_texts_reach_the_embedder_unchanged(tiny: RagEmbeddings) -> None:
     seen: list[str] = []
 
     class Watched(Embedder):
@@ -109,16 +109,16 @@ def test_texts_reach_the_embedder_as_they_are(tiny: RagEmbeddings) -> None:
     assert seen == [*texts, *texts]
 
 
-def test_no_part_of_a_long_text_is_dropped(tiny: RagEmbeddings) -> None:
+def test_long_text_is_embedded_completely(tiny: RagEmbeddings) -> None:
     filler = "the cat sleeps " * 200
     plain, ended = tiny.embed_documents_array([filler, filler + "supersonic shock wave " * 20])
     assert np.abs(plain - ended).max() > 1e-3
 
 
-# The same vector whatever the company
+# Vectors do not depend on the batch
 
 
-def test_a_vector_is_the_same_in_any_batch_and_order(tiny: RagEmbeddings) -> None:
+def test_vector_is_the_same_in_any_batch_and_order(tiny: RagEmbeddings) -> None:
     texts = [*CORPUS, *QUERIES, "cat " * 200]
     together = tiny.embed_documents_array(texts)
     alone = np.concatenate([tiny.embed_documents_array([text]) for text in texts])
@@ -127,12 +127,14 @@ def test_a_vector_is_the_same_in_any_batch_and_order(tiny: RagEmbeddings) -> Non
     many = tiny.embed_documents_array(texts * 40).reshape(40, len(texts), -1)
     for found in (alone, shuffled, *many):
         np.testing.assert_allclose(found, together, atol=SAME)
-    assert np.abs(together - np.roll(together, 1, axis=0)).max(axis=1).min() > 0.01  # else all might be alike
+    assert (
+        np.abs(together - np.roll(together, 1, axis=0)).max(axis=1).min() > 0.01
+    )  # otherwise all vectors could be equal
     np.testing.assert_array_equal(tiny.embed_documents_array(texts), together)
 
 
-def test_a_vector_is_the_same_in_one_thread_and_in_many(saved: Path, tiny: RagEmbeddings) -> None:
-    embeddings = RagEmbeddings(path=str(saved))  # loaded by whichever thread comes first
+def test_vector_is_the_same_in_one_or_many_threads(saved: Path, tiny: RagEmbeddings) -> None:
+    embeddings = RagEmbeddings(path=str(saved))  # loaded by the first thread
     expected = tiny.embed_documents_array(CORPUS), np.array([tiny.embed_query(text) for text in QUERIES])
     with ThreadPoolExecutor(8) as pool:
         documents = [pool.submit(embeddings.embed_documents_array, CORPUS) for _ in range(8)]
@@ -154,7 +156,7 @@ print(embeddings.fingerprint)
 """
 
 
-def test_a_vector_is_the_same_in_another_process(saved: Path, tiny: RagEmbeddings, tmp_path: Path) -> None:
+def test_vector_is_the_same_in_another_process(saved: Path, tiny: RagEmbeddings, tmp_path: Path) -> None:
     file = tmp_path / "vectors.npz"
     command = [sys.executable, "-c", OTHER_PROCESS, str(saved), str(file), *CORPUS]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -164,7 +166,7 @@ def test_a_vector_is_the_same_in_another_process(saved: Path, tiny: RagEmbedding
         np.testing.assert_allclose(found["query"], tiny.embed_query(CORPUS[0]), atol=SAME)
 
 
-def test_both_sides_have_unit_length_whatever_the_post_processors(tiny_model: Path) -> None:
+def test_documents_and_queries_have_unit_length(tiny_model: Path) -> None:
     for steps in ((), ("center",), ("zscore",), ("quantile-u",), ("normalize",)):
         config = EmbedderConfig(extractor="re:dim=16", model=str(tiny_model), postprocess=steps)
         embeddings = RagEmbeddings.from_embedder(Embedder(config)).fit(CORPUS)
@@ -173,11 +175,11 @@ def test_both_sides_have_unit_length_whatever_the_post_processors(tiny_model: Pa
             np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1.0, atol=1e-5)
 
 
-# Caching
+# Cache
 
 
 class Cached(Embeddings):
-    """What ``CacheBackedEmbeddings`` does: vectors under a namespace and the text, only those missing are embedded."""
+    """A model of ``CacheBackedEmbeddings``: vectors by namespace and text; only missing texts are embedded."""
 
     def __init__(self, underlying: RagEmbeddings, cache: dict[tuple[str, str], list[float]]) -> None:
         self._underlying, self._cache = underlying, cache
@@ -193,7 +195,7 @@ class Cached(Embeddings):
         return self._underlying.embed_query(text)
 
 
-def test_a_cache_is_never_stale(tiny_model: Path) -> None:
+def test_cache_is_never_stale(tiny_model: Path) -> None:
     cache: dict[tuple[str, str], list[float]] = {}
     embeddings = unfitted(tiny_model).fit(CORPUS)
     former = embeddings.embed_documents(CORPUS)
@@ -207,22 +209,22 @@ def test_a_cache_is_never_stale(tiny_model: Path) -> None:
     assert len(cache) == 2 * len(CORPUS)
 
 
-def test_the_namespace_is_that_of_the_fit_and_not_of_the_object(tiny_model: Path, tmp_path: Path) -> None:
+def test_cache_namespace_depends_on_the_fit(tiny_model: Path, tmp_path: Path) -> None:
     embeddings = unfitted(tiny_model).fit(CORPUS)
     embeddings.save(tmp_path)
     same = unfitted(tiny_model).fit(list(CORPUS))
     assert embeddings.cache_namespace == same.cache_namespace == RagEmbeddings.load(tmp_path).cache_namespace
     assert unfitted(tiny_model).fit(CORPUS[1:]).cache_namespace != embeddings.cache_namespace
-    assert embeddings.cache_namespace.replace("-", "").isalnum()  # fits every file system and key-value store
+    assert embeddings.cache_namespace.replace("-", "").isalnum()  # valid in every file system and key-value store
 
 
-def test_a_cache_may_stand_between_embeddings_and_a_store(tiny_model: Path) -> None:
+def test_cached_embeddings_in_a_store(tiny_model: Path) -> None:
     embeddings = unfitted(tiny_model).fit(CORPUS)
     with RagVectorStore.from_texts(CORPUS, Cached(embeddings, {})) as store:
         assert store.similarity_search(CORPUS[2], k=1)[0].page_content == CORPUS[2]
 
 
-# Handing over
+# Copy and pickle
 
 
 def copied(embeddings: RagEmbeddings) -> RagEmbeddings:
@@ -230,7 +232,7 @@ def copied(embeddings: RagEmbeddings) -> RagEmbeddings:
     return twin
 
 
-def test_embeddings_are_handed_to_other_processes_with_their_fit(tiny: RagEmbeddings) -> None:
+def test_pickled_embeddings_keep_their_fit(tiny: RagEmbeddings) -> None:
     tiny.embed_documents(CORPUS)  # the model is loaded
     twin = copied(tiny)
     assert twin.fingerprint == tiny.fingerprint
@@ -238,9 +240,7 @@ def test_embeddings_are_handed_to_other_processes_with_their_fit(tiny: RagEmbedd
     np.testing.assert_allclose(twin.embed_query(QUERIES[0]), tiny.embed_query(QUERIES[0]), atol=SAME)
 
 
-def test_embeddings_that_are_not_fitted_or_not_loaded_are_handed_over_as_they_are(
-    saved: Path, tiny: RagEmbeddings, tiny_model: Path
-) -> None:
+def test_pickled_embeddings_stay_unfitted_or_unloaded(saved: Path, tiny: RagEmbeddings, tiny_model: Path) -> None:
     assert not copied(RagEmbeddings(model=str(tiny_model))).is_fitted
     twin = copied(RagEmbeddings(path=str(saved)))
     assert twin.path == str(saved)
@@ -267,7 +267,7 @@ if __name__ == "__main__":
 """
 
 
-def test_workers_embed_with_what_they_are_handed(saved: Path, tmp_path: Path) -> None:
+def test_worker_processes_use_pickled_embeddings(saved: Path, tmp_path: Path) -> None:
     (tmp_path / "pool.py").write_text(POOL)
     command = [sys.executable, str(tmp_path / "pool.py"), str(saved), *CORPUS]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
@@ -286,7 +286,7 @@ def in_memory(tiny_model: Path) -> tuple[Any, Any]:
     return AutoModel.from_pretrained(str(tiny_model)), tokenizer
 
 
-def test_a_model_in_memory_gives_the_vectors_of_its_folder(
+def test_model_in_memory_has_vectors_of_its_folder(
     in_memory: tuple[Any, Any], tiny_model: Path, tmp_path: Path
 ) -> None:
     embeddings = RagEmbeddings.from_model(*in_memory, tmp_path / "model", device="cpu").fit(CORPUS)
@@ -301,9 +301,7 @@ def test_a_model_in_memory_gives_the_vectors_of_its_folder(
         assert again.similarity_search_with_score(QUERIES[0]) == before
 
 
-def test_a_model_in_memory_takes_a_preset_and_is_written_where_a_relative_path_says(
-    in_memory: tuple[Any, Any], in_folder: Path
-) -> None:
+def test_model_in_memory_with_preset_and_relative_path(in_memory: tuple[Any, Any], in_folder: Path) -> None:
     embeddings = RagEmbeddings.from_model(*in_memory, "model", preset="re")
     assert embeddings.model == str(in_folder / "model")
     assert embeddings.embedder.config.extractor == "re"
@@ -313,7 +311,7 @@ def test_a_model_in_memory_takes_a_preset_and_is_written_where_a_relative_path_s
     }
 
 
-def test_what_is_no_model_in_memory_is_refused_and_writes_nothing(in_memory: tuple[Any, Any], tmp_path: Path) -> None:
+def test_invalid_model_in_memory_writes_nothing(in_memory: tuple[Any, Any], tmp_path: Path) -> None:
     model, tokenizer = in_memory
     for parts, named in (((object(), tokenizer), "model is a object"), ((model, "a name"), "tokenizer is a str")):
         with pytest.raises(ConfigError, match=named):
@@ -330,7 +328,7 @@ def test_what_is_no_model_in_memory_is_refused_and_writes_nothing(in_memory: tup
         RagEmbeddings.from_model(model, tokenizer, tmp_path / "new", preset="nope")
 
 
-def test_nothing_is_read_before_something_is_asked_for(tmp_path: Path) -> None:
+def test_nothing_is_read_before_first_use(tmp_path: Path) -> None:
     for embeddings in (RagEmbeddings(model=str(tmp_path / "gone")), RagEmbeddings(path=str(tmp_path / "gone"))):
         with pytest.raises(ModelError):
             embeddings.fit(CORPUS)
@@ -339,7 +337,7 @@ def test_nothing_is_read_before_something_is_asked_for(tmp_path: Path) -> None:
 # In other stores
 
 
-def test_a_store_that_is_not_ours_ranks_alike(tiny: RagEmbeddings) -> None:
+def test_other_vector_store_ranks_alike(tiny: RagEmbeddings) -> None:
     memory = InMemoryVectorStore.from_texts(CORPUS, tiny)
     with RagVectorStore.from_texts(CORPUS, tiny) as store:
         for question in (*QUERIES, *CORPUS):
@@ -349,7 +347,7 @@ def test_a_store_that_is_not_ours_ranks_alike(tiny: RagEmbeddings) -> None:
             assert next(iter(ours)) == theirs[0][0].page_content
 
 
-def test_a_store_that_is_not_ours_is_added_to_in_batches(tiny: RagEmbeddings) -> None:
+def test_other_vector_store_adds_in_batches(tiny: RagEmbeddings) -> None:
     whole, parts = InMemoryVectorStore.from_texts(CORPUS, tiny), InMemoryVectorStore(tiny)
     for text in CORPUS:
         parts.add_texts([text])

@@ -1,4 +1,4 @@
-"""What becomes of documents that were found: folded, few of a source, reranked; not unless it is asked for."""
+"""Ranking options: folding near-duplicates, results per source, reranking; all off by default."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TYPES: tuple[Any, ...] = ("hybrid", "dense", "lexical")
 
 
 class FirstAngle(Angles):
-    """The first of the numbers in a text is its angle; all of them are words."""
+    """The first number in a text is its angle; all numbers are words."""
 
     def embed_query(self, text: str) -> list[float]:
         return super().embed_query(text.split()[0])
@@ -35,7 +35,7 @@ class Last:
 
 @pytest.fixture(scope="module")
 def store() -> Iterator[RagVectorStore]:
-    """At 0, 10, … 50 degrees two documents each, of two sources in turn; the second is a copy of the first."""
+    """Two documents each at 0, 10, … 50 degrees, from alternating sources; the second is a copy of the first."""
     with RagVectorStore(FirstAngle()) as store:
         store.add_documents(
             [
@@ -49,7 +49,7 @@ def store() -> Iterator[RagVectorStore]:
 
 
 @pytest.mark.parametrize("search_type", TYPES)
-async def test_what_is_asked_for_is_done_and_nothing_else(store: RagVectorStore, search_type: Any) -> None:
+async def test_ranking_options(store: RagVectorStore, search_type: Any) -> None:
     retriever = RagRetriever(vectorstore=store, k=4, search_type=search_type)
     assert ids(retriever.invoke("0 degrees"))[:2] == ["d0", "d1"]
     folded = RagRetriever(vectorstore=store, k=4, search_type=search_type, ranking=DEDUPE)
@@ -62,7 +62,7 @@ async def test_what_is_asked_for_is_done_and_nothing_else(store: RagVectorStore,
     assert sorted(document.metadata["n"] for document in odd) == [1, 3, 5, 7, 9, 11]
 
 
-def test_every_search_of_the_store_takes_it(store: RagVectorStore) -> None:
+def test_every_search_accepts_ranking(store: RagVectorStore) -> None:
     ranking = RankingOptions(dedupe=True, reranker=Last(), rerank_depth=3)
     for name in ("hybrid", "similarity", "lexical"):
         search, with_score = (getattr(store, f"{name}_search{end}") for end in ("", "_with_score"))
@@ -70,26 +70,26 @@ def test_every_search_of_the_store_takes_it(store: RagVectorStore) -> None:
         assert ids(found)[-1] == "d0"  # "0 degrees" is the shortest
         assert [document for document, _ in with_score("0 degrees", 3, ranking=ranking)] == found
         scores = dict(zip(ids(found), [score for _, score in with_score("0 degrees", 3, ranking=ranking)], strict=True))
-        assert max(scores, key=lambda name: scores[name]) == "d0"  # scores stay those of the search
+        assert max(scores, key=lambda name: scores[name]) == "d0"  # scores are those of the search
     assert ids(store.search("0 degrees", "hybrid", k=2, ranking=DEDUPE)) == ["d0", "d2"]
     near = store.similarity_search_with_relevance_scores("0 degrees", k=2, score_threshold=0.9, ranking=DEDUPE)
     assert ids([document for document, _ in near]) == ["d0", "d2"]
 
 
-async def test_retrievers_of_langchain_take_it(store: RagVectorStore) -> None:
+async def test_langchain_retrievers_accept_it(store: RagVectorStore) -> None:
     for search_type, expected in (("similarity", ["d0", "d2"]), ("hybrid", ["d0", "d2"])):
         retriever = store.as_retriever(search_type=search_type, search_kwargs={"k": 2, "ranking": DEDUPE})
         assert ids(retriever.invoke("0 degrees")) == ids(await retriever.ainvoke("0 degrees")) == expected
     assert ids(await store.ahybrid_search("0 degrees", 2, ranking=DEDUPE)) == ["d0", "d2"]
 
 
-def test_difference_from_any_search(store: RagVectorStore) -> None:
+def test_mmr_ranking_in_any_search(store: RagVectorStore) -> None:
     retriever = RagRetriever(vectorstore=store, k=2, search_type="dense", ranking=RankingOptions(mmr=0.0))
     assert ids(retriever.invoke("0")) == ["d0", "d10"]
     assert ids(retriever.invoke("0")) == ids(store.max_marginal_relevance_search("0", 2, 12, 0.0))
 
 
-def test_what_cannot_be_together_is_refused(store: RagVectorStore) -> None:
+def test_mmr_and_ranking_are_an_error(store: RagVectorStore) -> None:
     with pytest.raises(ValidationError, match="search_type 'mmr' and ranking cannot be combined"):
         RagRetriever(vectorstore=store, search_type="mmr", ranking=DEDUPE)
     with pytest.raises(ValidationError, match="search_type 'mmr' and ranking cannot be combined"):
@@ -100,7 +100,7 @@ def test_what_cannot_be_together_is_refused(store: RagVectorStore) -> None:
         store.max_marginal_relevance_search("0", ranking=DEDUPE)
 
 
-def test_nothing_to_arrange(tmp_path: Path) -> None:
+def test_ranking_in_an_empty_store(tmp_path: Path) -> None:
     for search_type in TYPES:
         empty = RagVectorStore(Angles(), tmp_path / "s")
         assert RagRetriever(vectorstore=empty, search_type=search_type, ranking=DEDUPE).invoke("1") == []

@@ -1,4 +1,4 @@
-"""Folders of langchain-community's FAISS store are read as data."""
+"""Reading folders of langchain-community's FAISS store as data."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ def written(folder: Path, data: bytes) -> Path:
 
 
 def metadata_of(folder: Path, value: Any) -> Any:
-    """Return the metadata ``m`` that a document has after it is read."""
+    """Return the metadata ``m`` of a document after it is read."""
     return read_docstore(written(folder, with_metadata(opcodes(value))))[0]["x"].metadata["m"]
 
 
-# What langchain-community wrote
+# Folders written by langchain-community
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def metadata_of(folder: Path, value: Any) -> Any:
         ("hnsw", EXPECTED, UNIT, 0),
         ("deleted", [EXPECTED[0], EXPECTED[2]], UNIT[[0, 2]], 0),
         ("refused", EXPECTED, UNIT, 1),
-        ("shifted", [*EXPECTED, LATER], [*UNIT, [-1.0, 0.0]], 1),  # "45" has the vector of the refused "180"
+        ("shifted", [*EXPECTED, LATER], [*UNIT, [-1.0, 0.0]], 1),  # "45" has the vector of "180", whose addition failed
     ],
 )
 def test_golden_folders_are_read(
@@ -68,13 +68,13 @@ def test_golden_folders_are_read(
     assert found.dropped == dropped
 
 
-def test_metadata_become_json_values(golden: Path) -> None:
+def test_metadata_are_converted_to_json_values(golden: Path) -> None:
     (document,) = read_folder(golden / "rich").documents
     assert document.metadata == PLAIN
     assert [type(value) for value in document.metadata.values()] == [type(value) for value in PLAIN.values()]
 
 
-def test_ids_become_text(golden: Path, tmp_path: Path) -> None:
+def test_ids_are_converted_to_text(golden: Path, tmp_path: Path) -> None:
     assert [document.id for document in read_folder(golden / "odd-ids").documents] == ["7", "-8"]
     key = uuid.UUID(int=9)
     documents, ids = read_docstore(written(tmp_path, docstore({key: Document("text")})))
@@ -82,7 +82,7 @@ def test_ids_become_text(golden: Path, tmp_path: Path) -> None:
     assert ids == {0: str(key)}
 
 
-def test_langchain_community_writes_the_golden_folders_today(golden: Path, tmp_path: Path) -> None:
+def test_golden_folders_are_up_to_date(golden: Path, tmp_path: Path) -> None:
     save_all(tmp_path / "now")
     names = sorted(folder.name for folder in golden.iterdir())
     assert names == sorted(folder.name for folder in (tmp_path / "now").iterdir())
@@ -94,7 +94,7 @@ def test_langchain_community_writes_the_golden_folders_today(golden: Path, tmp_p
 
 
 class OldDocument:
-    """Pickled as documents of pydantic 1 are."""
+    """An object that is pickled like documents of pydantic 1."""
 
     def __init__(self, fields: dict[str, Any], state: str) -> None:
         self.fields, self.state = fields, state
@@ -110,7 +110,7 @@ class OldDocstore:
 
 
 def renamed(monkeypatch: pytest.MonkeyPatch, kind: type, module: str, name: str) -> type:
-    """Return a class like ``kind`` that pickle takes for the one of this name."""
+    """Return a class like ``kind`` that pickle writes under this name."""
     parts = module.split(".")
     for end in range(1, len(parts) + 1):
         path = ".".join(parts[:end])
@@ -173,12 +173,12 @@ def test_other_dictionaries_and_sets_become_plain_ones(tmp_path: Path) -> None:
         (np.complex64(1), "is not a valid numpy.*scalar: its type is 'c8'"),
     ],
 )
-def test_metadata_that_json_cannot_hold_are_named(tmp_path: Path, value: Any, message: str) -> None:
+def test_error_names_invalid_metadata(tmp_path: Path, value: Any, message: str) -> None:
     with pytest.raises(StoreError, match=f"index.pkl: the metadata 'm' of document 'x' {message}"):
         metadata_of(tmp_path, value)
 
 
-def test_metadata_may_be_nested_a_hundred_deep(tmp_path: Path) -> None:
+def test_metadata_can_be_nested_a_hundred_deep(tmp_path: Path) -> None:
     value: list[Any] = []
     for _ in range(100):
         value = [value]
@@ -213,7 +213,7 @@ GOOD = Document("text")
         (docstore({"x": GOOD}, {0: 1.5}), "a document's id that is of type float"),
     ],
 )
-def test_files_of_another_shape_are_damaged(tmp_path: Path, data: bytes, found: str) -> None:
+def test_files_of_another_structure_are_errors(tmp_path: Path, data: bytes, found: str) -> None:
     file = written(tmp_path, data)
     with pytest.raises(StoreDamagedError) as raised:
         read_docstore(file)
@@ -225,21 +225,21 @@ def test_files_of_another_shape_are_damaged(tmp_path: Path, data: bytes, found: 
 
 
 @pytest.mark.parametrize("missing", ["index.faiss", "index.pkl"])
-def test_a_missing_file_is_named(golden: Path, missing: str) -> None:
+def test_missing_file_is_named(golden: Path, missing: str) -> None:
     (golden / "l2" / missing).unlink()
     assert is_folder(golden / "l2")
     with pytest.raises(StoreNotFoundError, match=f"no {missing} in .*expected both files"):
         read_folder(golden / "l2")
 
 
-def test_another_name_is_reported_with_those_there(golden: Path) -> None:
+def test_unknown_index_name_lists_existing_names(golden: Path) -> None:
     assert not is_folder(golden / "inner")
     assert not is_folder(golden / "none")
     with pytest.raises(StoreNotFoundError, match=r"no index.faiss in .*found 'other'"):
         read_folder(golden / "inner")
 
 
-def test_files_of_two_saves_are_refused(golden: Path) -> None:
+def test_files_of_two_saves_are_an_error(golden: Path) -> None:
     folder = golden / "l2"
     faiss.write_index(faiss.IndexFlatL2(2), str(folder / "index.faiss"))
     with pytest.raises(

@@ -1,4 +1,4 @@
-"""Hostile ``index.pkl`` files: each is refused or read as data, and nothing in it is executed."""
+"""Hostile ``index.pkl`` files are errors or read as data; nothing in them is executed."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def marker(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def _extension(case: str) -> Iterator[None]:
-    """An extension code that pickle has resolved before; it does not ask ``find_class`` again."""
+    """An extension code that pickle has already resolved does not call ``find_class`` again."""
     if not case.startswith("EXT"):
         yield
         return
@@ -99,10 +99,10 @@ HARMFUL: dict[str, tuple[Callable[[Path], bytes], str]] = {
 
 @pytest.mark.usefixtures("_extension")
 @pytest.mark.parametrize("case", HARMFUL)
-def test_calls_are_refused_and_not_executed(tmp_path: Path, marker: Path, case: str) -> None:
-    make, asked = HARMFUL[case]
+def test_calls_are_errors_and_not_executed(tmp_path: Path, marker: Path, case: str) -> None:
+    make, message = HARMFUL[case]
     file = write(tmp_path, make(marker))
-    with pytest.raises(StoreError, match=asked) as raised:
+    with pytest.raises(StoreError, match=message) as raised:
         read_docstore(file)
     assert str(file) in str(raised.value)
     assert "nothing in the file was executed" in str(raised.value)
@@ -117,7 +117,7 @@ def test_pickle_itself_executes_them(marker: Path, case: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "asked"),
+    ("data", "message"),
     [
         (whole(b"NQ"), "the opcode BINPERSID at byte 3"),
         (b"Pid\n.", "the opcode PERSID at byte 0"),
@@ -129,15 +129,15 @@ def test_pickle_itself_executes_them(marker: Path, case: str) -> None:
         (whole(name("x\n" * 1000 + "." + "y" * 10**6)), "uses 'x\\nx\\n"),
     ],
 )
-def test_other_names_and_opcodes_are_refused(tmp_path: Path, data: bytes, asked: str) -> None:
+def test_other_names_and_opcodes_are_errors(tmp_path: Path, data: bytes, message: str) -> None:
     file = write(tmp_path, data)
     with pytest.raises(StoreError) as raised:
         read_docstore(file)
-    assert asked in str(raised.value)
+    assert message in str(raised.value)
     assert len(str(raised.value)) < 600
 
 
-def test_stand_ins_keep_what_they_get_and_do_nothing(tmp_path: Path) -> None:
+def test_stand_ins_are_inert(tmp_path: Path) -> None:
     state = opcodes({"__class__": 1, "__reduce__": 2, "__init__": 3})
     file = write(tmp_path, whole(call(DOCUMENT, text("a"), b"K\x01"), state, b"b", text("key"), b"Ns"))
     made = restricted_pickle.load(file, {"langchain_core.documents.base.Document"})
@@ -178,7 +178,7 @@ def test_stand_ins_keep_what_they_get_and_do_nothing(tmp_path: Path) -> None:
         b"version https://git-lfs.github.com/spec/v1\n",
     ],
 )
-def test_nonsense_is_damaged(tmp_path: Path, data: bytes) -> None:
+def test_invalid_pickles_are_errors(tmp_path: Path, data: bytes) -> None:
     file = write(tmp_path, data)
     with pytest.raises(StoreDamagedError, match=r"expected an index\.pkl of langchain-community") as raised:
         read_docstore(file)
@@ -186,7 +186,7 @@ def test_nonsense_is_damaged(tmp_path: Path, data: bytes) -> None:
 
 
 LAUGHS = b"N" + 40 * b"q\xc8h\xc8\x86"
-"""A pair of twice the same pair, which is a pair of twice the same pair, and so on."""
+"""Nested pairs, each with the same pair twice."""
 ITSELF = b"]q\xc8h\xc8ah\xc8a"
 REPEATED = b"](" + text("x" * 10**6) + b"q\xc8" + 200 * b"h\xc8" + b"e"
 SCALAR = name("numpy._core.multiarray.scalar")
@@ -227,7 +227,7 @@ def dtype(code: str) -> bytes:
         (EMPTY_DOCUMENT, "is of type langchain_core.documents.base.Document"),
     ],
 )
-def test_false_values_and_values_that_fill_the_memory_are_named(tmp_path: Path, value: bytes, message: str) -> None:
+def test_invalid_and_huge_values_are_errors(tmp_path: Path, value: bytes, message: str) -> None:
     file = write(tmp_path, with_metadata(value))
     expected = f"the metadata 'm' of document 'x' .*{message}|contain each other repeatedly"
     with pytest.raises(StoreError, match=expected) as raised:
@@ -248,7 +248,7 @@ def test_false_values_and_values_that_fill_the_memory_are_named(tmp_path: Path, 
         b"Nr" + struct.pack("<I", 2**32 - 1),
     ],
 )
-def test_false_lengths_take_no_memory(tmp_path: Path, bomb: bytes) -> None:
+def test_wrong_lengths_take_no_memory(tmp_path: Path, bomb: bytes) -> None:
     file = write(tmp_path, whole(bomb))
     tracemalloc.start()
     try:
@@ -260,12 +260,12 @@ def test_false_lengths_take_no_memory(tmp_path: Path, bomb: bytes) -> None:
 
 
 @pytest.mark.parametrize("deep", [1_000_000 * b"\x85", 100 * (10_000 * b"\x85" + b"q\x01h\x01")])
-def test_deep_tuples_are_refused_before_their_hash_ends_the_process(tmp_path: Path, deep: bytes) -> None:
+def test_deep_tuples_are_an_error(tmp_path: Path, deep: bytes) -> None:
     with pytest.raises(StoreError, match="tuples that are nested more than 100 deep"):
         read_docstore(write(tmp_path, with_metadata(b"}N" + deep + b"Ns")))
 
 
-def test_a_file_above_the_limit_is_refused_unread(tmp_path: Path) -> None:
+def test_too_large_file_is_an_error_before_reading(tmp_path: Path) -> None:
     file = tmp_path / "index.pkl"
     with file.open("wb") as stream:
         stream.truncate(2**32 + 1)  # a sparse file
@@ -278,7 +278,7 @@ GOOD = docstore(
 )
 
 
-def test_a_truncated_file_is_damaged(tmp_path: Path) -> None:
+def test_truncated_file_is_an_error(tmp_path: Path) -> None:
     assert len(read_docstore(write(tmp_path, GOOD))[0]) == 2
     for size in range(len(GOOD)):
         with pytest.raises(StoreDamagedError, match="is truncated or damaged"):
@@ -297,7 +297,7 @@ def test_changed_bytes_are_an_error_or_other_data(tmp_path: Path, data: Any) -> 
     assert all(type(document.page_content) is str for document in documents.values())
 
 
-def test_a_key_that_takes_too_long_to_hash_is_refused(tmp_path: Path) -> None:
-    doubled = b"N" + b"".join(b"q%c0h%c\x86" % (i, i) for i in range(40))  # each a tuple of the one before, twice
+def test_key_with_slow_hash_is_an_error(tmp_path: Path) -> None:
+    doubled = b"N" + b"".join(b"q%c0h%c\x86" % (i, i) for i in range(40))  # each is a tuple with the previous one twice
     with pytest.raises(StoreError, match="contain each other repeatedly"):
         read_docstore(write(tmp_path, b"\x80\x04}" + doubled.replace(b"0h", b"h") + b"Ns."))

@@ -29,7 +29,7 @@ from ragembed.langchain.external import ExternalEncoder
 from .fakes import FAKE, Angles
 
 PATIENCE = 300.0
-"""Seconds after which something that should happen at once is taken not to happen."""
+"""Time limit, in seconds, for things that should happen immediately."""
 
 
 def texts(documents: list[Document]) -> list[str]:
@@ -43,7 +43,7 @@ def assert_sound(path: Path) -> None:
 # Threads
 
 
-def test_threads_that_add_search_and_delete_lose_nothing_and_find_nothing_wrong(tmp_path: Path) -> None:
+def test_threads_add_search_and_delete(tmp_path: Path) -> None:
     start = threading.Barrier(8)
 
     def work(store: RagVectorStore, thread: int) -> set[str]:
@@ -73,7 +73,7 @@ def test_threads_that_add_search_and_delete_lose_nothing_and_find_nothing_wrong(
     assert_sound(tmp_path / "s")
 
 
-def test_threads_that_write_one_document_leave_one_of_their_versions(tmp_path: Path) -> None:
+def test_threads_write_the_same_document(tmp_path: Path) -> None:
     def write(store: RagVectorStore, thread: int) -> None:
         for turn in range(4):
             version = f"{thread}-{turn}"
@@ -90,7 +90,7 @@ def test_threads_that_write_one_document_leave_one_of_their_versions(tmp_path: P
     assert_sound(tmp_path / "s")
 
 
-def test_threads_make_one_store_where_there_is_none(tmp_path: Path) -> None:
+def test_threads_create_one_store(tmp_path: Path) -> None:
     start = threading.Barrier(6)
 
     def add(thread: int, store: RagVectorStore) -> None:
@@ -148,7 +148,7 @@ def finish(process: subprocess.Popen[str]) -> str:
     return out
 
 
-def test_two_processes_write_and_a_reader_sees_whole_versions(tmp_path: Path) -> None:
+def test_reader_sees_complete_versions_of_two_writers(tmp_path: Path) -> None:
     with RagVectorStore.from_texts(["a", "b"], FAKE, [{"of": ["", 0]}] * 2, ids=["a", "b"], path=tmp_path) as reader:
         writers = [started(WRITER, tmp_path, name) for name in ("one", "two")]
         for writer in writers:
@@ -181,7 +181,7 @@ with RagVectorStore(DeterministicFakeEmbedding(size=6), sys.argv[1]) as store:
 """
 
 
-def test_a_second_process_waits_for_the_first(tmp_path: Path) -> None:
+def test_second_process_waits_for_the_first(tmp_path: Path) -> None:
     with RagVectorStore.from_texts(["a"], FAKE, ids=["a"], path=tmp_path) as store:
         with writer_lock(tmp_path):
             late = started(LATE, tmp_path)
@@ -192,9 +192,7 @@ def test_a_second_process_waits_for_the_first(tmp_path: Path) -> None:
         assert store.ids() == ["a", "late"]
 
 
-def test_a_writer_that_does_not_end_is_named_and_nothing_is_changed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stuck_writer_is_named_and_nothing_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lazy_store, "_WAIT_SECONDS", 0.05)
     with RagVectorStore.from_texts(["a"], FAKE, ids=["a"], path=tmp_path / "s") as store:
         manager = store.record_manager()
@@ -222,7 +220,7 @@ def test_a_writer_that_does_not_end_is_named_and_nothing_is_changed(
 # Async
 
 NEED_NO_TWIN = {
-    RagVectorStore: {"as_retriever", "record_manager", "close"},  # they read and write no document
+    RagVectorStore: {"as_retriever", "record_manager", "close"},  # they do not read or write documents
     RagRecordManager: {"expected"},
 }
 SYNCHRONOUS = [
@@ -234,7 +232,7 @@ SYNCHRONOUS = [
 
 
 @pytest.mark.parametrize(("kind", "name"), SYNCHRONOUS, ids=lambda part: getattr(part, "__name__", part))
-def test_every_method_has_an_asynchronous_twin(kind: type, name: str) -> None:
+def test_every_method_has_an_asynchronous_version(kind: type, name: str) -> None:
     if name in NEED_NO_TWIN[kind]:
         return
     twin = getattr(kind, f"a{name}", None)
@@ -273,7 +271,7 @@ def angles() -> Iterator[RagVectorStore]:
 
 
 @pytest.mark.parametrize(("name", "arguments", "settings"), TWINS, ids=[name for name, _, _ in TWINS])
-async def test_a_twin_answers_alike(
+async def test_asynchronous_method_returns_the_same(
     angles: RagVectorStore, name: str, arguments: tuple[Any, ...], settings: dict[str, Any]
 ) -> None:
     expected = getattr(angles, name)(*arguments, **settings)
@@ -281,7 +279,7 @@ async def test_a_twin_answers_alike(
     assert await getattr(angles, f"a{name}")(*arguments, **settings) == expected
 
 
-async def test_twins_of_what_writes(angles: RagVectorStore, tmp_path: Path) -> None:
+async def test_asynchronous_write_methods(angles: RagVectorStore, tmp_path: Path) -> None:
     assert await angles.aadd_texts(["60"], [{"n": 4}], ids=["60"], batch_size=1) == ["60"]
     assert await angles.aadd_documents([Document(id="70", page_content="70")]) == ["70"]
     assert await angles.aadd_embeddings([("80", VECTOR)], ids=["80"]) == ["80"]
@@ -311,7 +309,7 @@ async def test_twins_of_what_writes(angles: RagVectorStore, tmp_path: Path) -> N
 
 
 class Held(Angles):
-    """Embeddings that, once :attr:`hold` is set, wait until somebody lets them go on."""
+    """Embeddings that block while :attr:`hold` is set."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -351,7 +349,7 @@ def held() -> Iterator[Held]:
         lambda store: RagVectorStore.afrom_documents([Document(page_content="20")], store.embeddings),
     ],
 )
-async def test_the_event_loop_goes_on_while_texts_are_embedded(held: Held, use: Any) -> None:
+async def test_event_loop_runs_during_embedding(held: Held, use: Any) -> None:
     with RagVectorStore.from_texts(["0", "90"], held) as store:
         held.hold.set()
         waiting = asyncio.create_task(use(store))
@@ -361,7 +359,7 @@ async def test_the_event_loop_goes_on_while_texts_are_embedded(held: Held, use: 
         assert await asyncio.wait_for(waiting, PATIENCE)
 
 
-async def test_searches_are_answered_while_documents_are_added(held: Held) -> None:
+async def test_searches_run_during_additions(held: Held) -> None:
     with RagVectorStore.from_texts(["0", "90"], held, ids=["0", "90"]) as store:
         held.hold.set()
         adding = asyncio.create_task(store.aadd_texts(["20", "30"], ids=["20", "30"]))
@@ -373,7 +371,7 @@ async def test_searches_are_answered_while_documents_are_added(held: Held) -> No
         assert len(store) == 4
 
 
-async def test_an_addition_that_is_cancelled_is_whole_or_not_there(held: Held, tmp_path: Path) -> None:
+async def test_cancelled_addition_is_complete_or_absent(held: Held, tmp_path: Path) -> None:
     with RagVectorStore.from_texts(["0", "90"], held, ids=["0", "90"], path=tmp_path) as store:
         held.hold.set()
         adding = asyncio.create_task(store.aadd_texts(["20", "30", "40"], ids=["20", "30", "0"]))
@@ -383,7 +381,7 @@ async def test_an_addition_that_is_cancelled_is_whole_or_not_there(held: Held, t
             await adding
         assert store.ids() == ["0", "90"]
         held.go_on.set()
-        await store.aadd_texts(["50"], ids=["50"])  # waits for the thread that was left
+        await store.aadd_texts(["50"], ids=["50"])  # waits for the abandoned thread
         found = {document.id: document.page_content for document in store}
         before, after = {"0": "0", "90": "90"}, {"0": "40", "90": "90", "20": "20", "30": "30"}
         assert found in ({**before, "50": "50"}, {**after, "50": "50"})
@@ -402,7 +400,7 @@ async def test_many_tasks_at_once(tmp_path: Path) -> None:
         assert Counter(store.ids()) == Counter(names[1::2])
 
 
-# Handing over
+# Pickling and forking
 
 WORKERS = """
 import sys
@@ -435,7 +433,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize("how", ["spawn", "forkserver", "fork"])
-def test_workers_open_the_folder_that_they_are_handed(tmp_path: Path, how: str) -> None:
+def test_worker_processes_open_the_folder(tmp_path: Path, how: str) -> None:
     if how != "spawn" and not hasattr(os, "fork"):
         pytest.skip("needs fork")
     (tmp_path / "workers.py").write_text(WORKERS)
@@ -447,7 +445,7 @@ def test_workers_open_the_folder_that_they_are_handed(tmp_path: Path, how: str) 
     assert_sound(tmp_path / "s")
 
 
-def test_a_vector_store_is_handed_over_by_its_path_and_not_itself(angles: RagVectorStore) -> None:
+def test_vector_store_cannot_be_pickled_but_its_path_can(angles: RagVectorStore) -> None:
     for part in (angles, angles.record_manager()):
         with pytest.raises(TypeError, match="cannot pickle"):
             ForkingPickler.dumps(part)
@@ -486,7 +484,7 @@ print("done")
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_parent_and_child_go_on_with_a_store_that_was_open_when_they_parted(tmp_path: Path) -> None:
+def test_store_works_in_parent_and_child_after_fork(tmp_path: Path) -> None:
     command = [sys.executable, "-c", FORKED, str(tmp_path / "s")]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=2 * PATIENCE)
     assert done.stdout == "done\n", done.stderr
@@ -495,7 +493,7 @@ def test_parent_and_child_go_on_with_a_store_that_was_open_when_they_parted(tmp_
     assert_sound(tmp_path / "s")
 
 
-def test_a_closed_store_opens_again_at_its_newest_state(tmp_path: Path) -> None:
+def test_closed_store_reopens_at_newest_state(tmp_path: Path) -> None:
     with RagVectorStore.from_texts(["a"], FAKE, ids=["a"], path=tmp_path) as store:
         assert store.similarity_search("a")[0].id == "a"
     with RagVectorStore(FAKE, tmp_path) as other:
@@ -506,7 +504,7 @@ def test_a_closed_store_opens_again_at_its_newest_state(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_with_block_closes_after_an_error_too(tmp_path: Path) -> None:
+def test_with_block_closes_after_an_error(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError), RagVectorStore.from_texts(["a"], FAKE, path=tmp_path / "s") as store:
         _ = 1 / (len(store) - 1)
     assert not mapped_or_open(tmp_path / "s")
@@ -515,7 +513,7 @@ def test_a_with_block_closes_after_an_error_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs /proc")
-def test_a_closed_store_holds_no_file_of_vectors(tmp_path: Path) -> None:
+def test_closed_store_has_no_open_vector_files(tmp_path: Path) -> None:
     store = RagVectorStore.from_texts([f"text {n}" for n in range(5000)], FAKE, path=tmp_path / "s")
     assert store.similarity_search("text 7", k=1)
     assert mapped_or_open(tmp_path / "s")
@@ -524,7 +522,7 @@ def test_a_closed_store_holds_no_file_of_vectors(tmp_path: Path) -> None:
 
 
 def mapped_or_open(folder: Path) -> list[str]:
-    """The files of vectors and indexes below ``folder`` that this process has mapped or open, where that is told."""
+    """Return the files of vectors and indexes in ``folder`` that this process has open or mapped, if known."""
     gc.collect()
     if not Path("/proc/self/maps").exists():
         return []

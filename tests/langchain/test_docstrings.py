@@ -1,4 +1,4 @@
-"""The examples in the docstrings run."""
+"""The examples in the docstrings run, and the docstrings are complete."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def run(documented: type) -> dict[str, Any]:
 
 @pytest.fixture(autouse=True)
 def _elsewhere(saved_embeddings: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert saved_embeddings.is_dir()  # the model is there
+    assert saved_embeddings.is_dir()  # the model exists
     monkeypatch.chdir(tmp_path)
 
 
@@ -55,7 +55,7 @@ def test_vector_store(capsys: pytest.CaptureFixture[str]) -> None:
     assert [document.id for document in names["results"]] == ["2"]
     assert [document.id for document in names["retriever"].invoke("thud")] == ["2"]
     assert len(names["other_store"]) == 2
-    assert len(names["vector_store"]) == 4  # two were added once more, under the ids that index() gives
+    assert len(names["vector_store"]) == 4  # index() added two of them again with its own ids
     printed = capsys.readouterr().out.splitlines()
     assert printed[:2] == ["2: thud", "* thud [{'bar': 'baz'}]"]
     assert printed[2].startswith("* [SIM=")
@@ -79,7 +79,7 @@ SECTIONS = {
 
 
 @pytest.mark.parametrize("documented", SECTIONS, ids=lambda documented: documented.__name__)
-def test_docstrings_have_the_sections_that_readers_of_langchain_know(documented: type) -> None:
+def test_docstrings_have_the_usual_sections(documented: type) -> None:
     found = re.findall(r"^([A-Z][\w ]+)(?::|\n-+)$", inspect.getdoc(documented) or "", re.MULTILINE)
     wanted = SECTIONS[documented].split(", ")
     assert [name.lower() for name in found if name.lower() in map(str.lower, wanted)] == [*map(str.lower, wanted)]
@@ -114,6 +114,6 @@ OUTLINE = [
 ]
 
 
-def test_the_page_has_the_outline_that_readers_of_langchain_know() -> None:
+def test_page_has_the_usual_outline() -> None:
     headings = re.findall(r"^##+ (.*)$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
     assert [heading for heading in headings if heading in OUTLINE] == OUTLINE

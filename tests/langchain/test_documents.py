@@ -10,7 +10,7 @@ from ragembed.langchain import RagEmbeddings, RagVectorStore
 from ragembed.langchain.documents import to_document, to_record
 
 
-def test_a_document_comes_back_as_it_was() -> None:
+def test_document_is_returned_unchanged() -> None:
     document = Document(id="own", page_content="text", metadata={"source": "s", "page": "iv", "headings": "none"})
     record = to_record(document, "1")
     assert (record.source, record.chunk.page, record.chunk.headings) == (None, None, ())
@@ -19,7 +19,7 @@ def test_a_document_comes_back_as_it_was() -> None:
     assert record.chunk.metadata is not document.metadata
 
 
-def test_a_chunk_of_a_file_tells_where_it_stands() -> None:
+def test_chunk_of_file_has_its_place_in_metadata() -> None:
     chunk = Chunk("text", ("A", "B"), "Title", 3, 5, 2, metadata={"author": "x", "source": "theirs"})
     assert to_document(ChunkRecord("1", chunk, "docs/a.md")).metadata == {
         "author": "x",
@@ -32,7 +32,7 @@ def test_a_chunk_of_a_file_tells_where_it_stands() -> None:
     }
 
 
-def test_what_a_chunk_does_not_have_is_left_out() -> None:
+def test_missing_places_are_left_out() -> None:
     assert to_document(ChunkRecord("1", Chunk("text", start_line=1, end_line=1), "a.py")).metadata == {
         "source": "a.py",
         "start_line": 1,
@@ -41,7 +41,7 @@ def test_what_a_chunk_does_not_have_is_left_out() -> None:
     assert to_document(ChunkRecord("1", Chunk("text"))).metadata == {}
 
 
-def test_a_store_of_files_opens_here_and_the_reverse(fitted: RagEmbeddings, tmp_path: Path) -> None:
+def test_stores_are_shared_with_the_command_line(fitted: RagEmbeddings, tmp_path: Path) -> None:
     source = SourceRecord("notes/cats.md", 10, 0, "0" * 64, "pipeline_hash")
     chunk = Chunk("Cats sleep.", ("Cats",), "Animals", 4, 4, metadata={"lang": "en"})
     with Store.create(tmp_path, fitted.embedder) as made, made.writer() as writer:
@@ -71,4 +71,4 @@ def test_a_store_of_files_opens_here_and_the_reverse(fitted: RagEmbeddings, tmp_
     with RagVectorStore(path=tmp_path) as store:
         store.delete()
     with Store.open(tmp_path) as opened:
-        assert opened.status()["files"] == 0  # else the next indexing would think that the file is still in the store
+        assert opened.status()["files"] == 0  # otherwise the next indexing run would skip the file

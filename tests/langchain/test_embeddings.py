@@ -34,7 +34,7 @@ def test_vectors_are_unit_lists_of_python_floats(fitted: RagEmbeddings) -> None:
     assert json.loads(json.dumps([documents, query])) == [documents, query]
 
 
-def test_vectors_have_unit_length_whatever_the_chain_ends_in(tiny_model: Path) -> None:
+def test_vectors_have_unit_length_after_any_chain(tiny_model: Path) -> None:
     config = EmbedderConfig(extractor="re:dim=16", model=str(tiny_model), postprocess=("zscore",))
     embeddings = RagEmbeddings.from_embedder(Embedder(config)).fit(CORPUS)
     lengths = np.linalg.norm([*embeddings.embed_documents(CORPUS), embeddings.embed_query(CORPUS[0])], axis=1)
@@ -45,14 +45,14 @@ def test_no_texts(fitted: RagEmbeddings) -> None:
     assert fitted.embed_documents([]) == []
 
 
-def test_one_str_is_not_taken_apart(fitted: RagEmbeddings) -> None:
+def test_single_str_is_an_error(fitted: RagEmbeddings) -> None:
     with pytest.raises(ConfigError, match="put it in a list"):
         fitted.embed_documents("abc")
     with pytest.raises(ConfigError, match="put it in a list"):
         copy.copy(fitted).fit("abc")
 
 
-def test_a_vector_depends_on_nothing_but_the_text(fitted: RagEmbeddings) -> None:
+def test_vector_depends_only_on_the_text(fitted: RagEmbeddings) -> None:
     texts = [*CORPUS, *(text for text in ODD if text.strip())]
     together = fitted.embed_documents(texts)
     alone = [fitted.embed_documents([text])[0] for text in texts]
@@ -60,10 +60,10 @@ def test_a_vector_depends_on_nothing_but_the_text(fitted: RagEmbeddings) -> None
     assert cosines(together, alone).min() > 1 - 1e-4
     assert cosines(together, backwards).min() > 1 - 1e-4
     different = cosines(together, together[1:] + together[:1])
-    assert different.max() < 0.99  # the above would hold of constant vectors too
+    assert different.max() < 0.99  # constant vectors would pass the assertion above
 
 
-def test_odd_texts_have_finite_vectors(fitted: RagEmbeddings) -> None:
+def test_unusual_texts_have_finite_vectors(fitted: RagEmbeddings) -> None:
     documents = np.array(fitted.embed_documents(ODD))
     queries = np.array([fitted.embed_query(text) for text in ODD])
     assert documents.shape == queries.shape == (len(ODD), 384)
@@ -72,7 +72,7 @@ def test_odd_texts_have_finite_vectors(fitted: RagEmbeddings) -> None:
     assert np.linalg.norm(documents, axis=1) == pytest.approx(1.0, abs=1e-4)
 
 
-def test_unfitted_use_names_the_call_to_make(tmp_path: Path) -> None:
+def test_unfitted_use_is_an_error_with_advice(tmp_path: Path) -> None:
     embeddings = RagEmbeddings()
     uses = [
         lambda: embeddings.embed_documents(["a"]),
@@ -97,17 +97,17 @@ def test_save_and_load(fitted: RagEmbeddings, saved_embeddings: Path, tmp_path: 
         assert loaded.embed_query("a question") == fitted.embed_query("a question")
     with pytest.raises(ModelError, match="holds no saved embedder"):
         RagEmbeddings.load(tmp_path)
-    assert RagEmbeddings(path=str(tmp_path)).path == str(tmp_path)  # loaded at first use only
+    assert RagEmbeddings(path=str(tmp_path)).path == str(tmp_path)  # loaded when first used
 
 
-def test_fitting_again_changes_the_identity(fitted: RagEmbeddings) -> None:
+def test_refit_changes_the_fingerprint(fitted: RagEmbeddings) -> None:
     embeddings = copy.copy(fitted)
     former, before = embeddings.embedder, embeddings.cache_namespace
     assert embeddings.fit(["other texts", "than those of the corpus"]) is embeddings
     assert embeddings.cache_namespace != before
     assert embeddings.fingerprint in embeddings.cache_namespace
     assert embeddings.path is None
-    assert former.fingerprint in before  # what was made with it can go on
+    assert former.fingerprint in before  # objects made with the earlier fit keep it
 
 
 def test_from_embedder(fitted: RagEmbeddings) -> None:
@@ -127,13 +127,13 @@ def test_fields(tmp_path: Path) -> None:
     assert RagEmbeddings(model="some/model").embedder.config.model == "some/model"
 
 
-def test_a_deep_copy_is_the_same(fitted: RagEmbeddings) -> None:
+def test_deep_copy_is_equal(fitted: RagEmbeddings) -> None:
     twin = copy.deepcopy(fitted)
     assert twin.embedder is not fitted.embedder
     assert twin.embed_query("a") == fitted.embed_query("a")
 
 
-def test_threads_may_share_a_fresh_object(saved_embeddings: Path, fitted: RagEmbeddings) -> None:
+def test_threads_share_a_new_object(saved_embeddings: Path, fitted: RagEmbeddings) -> None:
     embeddings = RagEmbeddings(path=str(saved_embeddings))
     expected = fitted.embed_query("a question")
     start, embedders, answers = threading.Barrier(8), [], []
@@ -152,7 +152,7 @@ def test_threads_may_share_a_fresh_object(saved_embeddings: Path, fitted: RagEmb
     np.testing.assert_allclose(answers, [expected] * 8, atol=1e-6)  # the last digits depend on the number of threads
 
 
-def test_in_a_store_that_is_not_ours(fitted: RagEmbeddings) -> None:
+def test_embeddings_in_other_vector_stores(fitted: RagEmbeddings) -> None:
     store = InMemoryVectorStore.from_texts(CORPUS, fitted)
     assert store.similarity_search("How do I bake?", k=1)[0].page_content == CORPUS[2]
     assert store.similarity_search("Who scored the goals?", k=1)[0].page_content == CORPUS[5]

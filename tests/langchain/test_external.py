@@ -14,7 +14,7 @@ from ragembed.langchain.external import ExternalEncoder, model_name
 from .fakes import Angles, Given
 
 
-def test_identity_is_the_class_and_the_name_of_its_model() -> None:
+def test_fingerprint_depends_on_class_and_model_name() -> None:
     path = f"{Given.__module__}.Given"
     assert model_name(Given([])) == path
     assert model_name(Given([], "m")) == f"{path}(m)"
@@ -51,7 +51,7 @@ def test_vectors_are_unit_float32_and_zero_stays_zero() -> None:
         ([[math.inf, 2.0], [3.0, 4.0]], "returned inf as value 0 of vector 0"),
     ],
 )
-def test_vectors_that_cannot_be_stored(vectors: Any, message: str) -> None:
+def test_invalid_vectors_are_errors(vectors: Any, message: str) -> None:
     with RagVectorStore(Given(vectors, "broken")) as store:
         with pytest.raises(ConfigError, match=message) as raised:
             store.add_texts(["a", "b"])

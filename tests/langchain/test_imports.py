@@ -42,11 +42,11 @@ print(len(store.as_retriever(search_type="hybrid").invoke("bar")))
 """
 
 
-def test_nothing_of_langchain_but_its_core_is_needed_and_nothing_warns() -> None:
+def test_only_langchain_core_is_needed() -> None:
     assert run(WITHOUT_THE_REST).split() == ["2", "1", "4"]
 
 
-def test_missing_langchain_is_told_with_the_remedy() -> None:
+def test_missing_langchain_error_names_the_extra() -> None:
     script = (
         "import sys; sys.modules['langchain_core'] = None\n"
         "from ragembed.errors import MissingExtraError\n"

@@ -1,4 +1,4 @@
-"""LangChain's ``index`` and ``aindex`` into a vector store: after every run it holds what it should, and finds it."""
+"""LangChain's ``index`` and ``aindex``: every run leaves the expected documents, and searches find them."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ def page(source: str, text: int) -> Document:
 
 
 def pages(**texts: Sequence[int]) -> list[Document]:
-    """Documents whose texts are angles, by the source that they are of."""
+    """Return documents whose texts are angles; the keywords are sources."""
     return [page(source, text) for source, its in texts.items() for text in its]
 
 
 class Run:
-    """``index`` or ``aindex`` into one store, with one record manager; looks after each run at what is in the store."""
+    """Run ``index`` or ``aindex`` with one record manager, and check the store after each run."""
 
     def __init__(self, store: RagVectorStore, records: RecordManager, asynchronous: bool) -> None:
         self.store, self.records, self.asynchronous = store, records, asynchronous
 
     async def __call__(self, documents: Sequence[Document], **options: Any) -> tuple[int, int, int, int]:
-        """Return how many were added, updated, skipped and deleted."""
+        """Return the numbers of added, updated, skipped and deleted documents."""
         settings = {"source_id_key": "source", "key_encoder": "sha256", **options}
         if self.asynchronous:
             counts = await aindex(list(documents), self.records, self.store, **settings)
@@ -52,7 +52,7 @@ class Run:
         return counts["num_added"], counts["num_updated"], counts["num_skipped"], counts["num_deleted"]
 
     def look(self) -> None:
-        """Search for all that is there, by each of its texts."""
+        """Search for every document in the store by its text."""
         there = list(self.store)
         for document in there:
             found = self.store.similarity_search_with_score(document.page_content, k=len(there) + 1)
@@ -86,11 +86,11 @@ def run(request: pytest.FixtureRequest, store: RagVectorStore, records: Callable
 
 @pytest.fixture(params=["index", "aindex"])
 def own_run(request: pytest.FixtureRequest, store: RagVectorStore) -> Run:
-    """With records in the store."""
+    """A run with records in the store."""
     return Run(store, store.record_manager(), request.param == "aindex")
 
 
-# Each mode, with records in the store and in memory
+# Every mode, with records in the store and in memory
 
 FIRST = pages(a=[1, 2], b=[50], c=[100])
 
@@ -106,18 +106,18 @@ async def test_first_runs_and_reruns(run: Run, store: RagVectorStore, cleanup: A
     before = list(store)
     assert await run(FIRST, **settings, force_update=True) == (0, 4, 0, 0)
     assert sorted(map(repr, store)) == sorted(map(repr, before))
-    assert await run([*FIRST, *FIRST[:1]], **settings) == (0, 0, 5, 0)  # the same twice
+    assert await run([*FIRST, *FIRST[:1]], **settings) == (0, 0, 5, 0)  # one document twice
     assert held(store) == of(FIRST)
 
 
-async def test_without_cleanup_nothing_goes(run: Run, store: RagVectorStore) -> None:
+async def test_without_cleanup_nothing_is_deleted(run: Run, store: RagVectorStore) -> None:
     await run(FIRST, cleanup=None)
     assert await run(pages(a=[3]), cleanup=None) == (1, 0, 0, 0)
     assert held(store) == of([*FIRST, page("a", 3)])
 
 
 @pytest.mark.parametrize("cleanup", ["incremental", "scoped_full"])
-async def test_other_contents_of_some_sources(run: Run, store: RagVectorStore, cleanup: Any) -> None:
+async def test_changed_contents_of_some_sources(run: Run, store: RagVectorStore, cleanup: Any) -> None:
     await run(FIRST, cleanup=cleanup)
     assert await run(pages(a=[2, 3]), cleanup=cleanup) == (1, 0, 1, 1)
     assert held(store) == of(pages(a=[2, 3], b=[50], c=[100]))
@@ -127,7 +127,7 @@ async def test_other_contents_of_some_sources(run: Run, store: RagVectorStore, c
     assert len(store) == 5
 
 
-async def test_other_contents_of_all(run: Run, store: RagVectorStore) -> None:
+async def test_changed_contents_of_all_sources(run: Run, store: RagVectorStore) -> None:
     await run(FIRST, cleanup="full")
     assert await run(pages(a=[2, 3], b=[50]), cleanup="full") == (1, 0, 2, 2)
     assert held(store) == of(pages(a=[2, 3], b=[50]))
@@ -138,7 +138,7 @@ async def test_other_contents_of_all(run: Run, store: RagVectorStore) -> None:
 
 
 @pytest.mark.parametrize("cleanup", CLEANUPS)
-async def test_records_that_are_lost(
+async def test_lost_records(
     run: Run, store: RagVectorStore, records: Callable[[str], RecordManager], cleanup: Any
 ) -> None:
     await run(FIRST, cleanup=cleanup)
@@ -152,23 +152,23 @@ async def test_records_that_are_lost(
 
 
 @pytest.mark.parametrize("cleanup", CLEANUPS)
-async def test_documents_that_are_gone_already_may_be_cleaned_up(run: Run, store: RagVectorStore, cleanup: Any) -> None:
+async def test_cleanup_of_already_deleted_documents(run: Run, store: RagVectorStore, cleanup: Any) -> None:
     await run(FIRST, cleanup=cleanup)
     store.delete(filter={"source": "a"})
     after = pages(a=[3], b=[50], c=[100])
     added, updated, skipped, deleted = await run(after, cleanup=cleanup)
     assert (added, updated, skipped) == (1, 0, 2)
-    assert deleted == (0 if isinstance(run.records, RagRecordManager) else 2)  # what is gone has no record any more
+    assert deleted == (
+        0 if isinstance(run.records, RagRecordManager) else 2
+    )  # records are deleted with their documents
     assert held(store) == of(after)
 
 
-# What only records in the store give
+# Guarantees of records in the store
 
 
 @pytest.mark.parametrize("cleanup", [None, *CLEANUPS])
-async def test_a_document_that_was_deleted_by_other_means_is_added_again(
-    own_run: Run, store: RagVectorStore, cleanup: Any
-) -> None:
+async def test_deleted_document_is_added_again(own_run: Run, store: RagVectorStore, cleanup: Any) -> None:
     await own_run(FIRST, cleanup=cleanup)
     for delete in (
         lambda: store.delete(store.ids()[:1]),
@@ -183,7 +183,7 @@ async def test_a_document_that_was_deleted_by_other_means_is_added_again(
         assert held(store) == of(FIRST)
 
 
-async def test_records_are_in_the_store_and_not_in_the_object(own_run: Run, store: RagVectorStore) -> None:
+async def test_records_are_in_the_store(own_run: Run, store: RagVectorStore) -> None:
     await own_run(FIRST, cleanup="full")
     with RagVectorStore(Angles(), store.path) as opened:
         again = Run(opened, opened.record_manager(), own_run.asynchronous)
@@ -191,7 +191,7 @@ async def test_records_are_in_the_store_and_not_in_the_object(own_run: Run, stor
     assert await own_run(FIRST[1:], cleanup="full") == (0, 0, 3, 0)
 
 
-async def test_a_copy_of_the_store_has_its_records(own_run: Run, store: RagVectorStore, tmp_path: Path) -> None:
+async def test_copy_of_store_has_its_records(own_run: Run, store: RagVectorStore, tmp_path: Path) -> None:
     await own_run(FIRST, cleanup="full")
     store.save_local(tmp_path / "backup")
     await own_run([], cleanup="full")
@@ -202,7 +202,7 @@ async def test_a_copy_of_the_store_has_its_records(own_run: Run, store: RagVecto
 
 
 class CutOffError(Exception):
-    """Stands for the end of a process."""
+    """Simulates the end of a process."""
 
 
 def cut_off(*_: Any, **__: Any) -> None:
@@ -210,12 +210,12 @@ def cut_off(*_: Any, **__: Any) -> None:
 
 
 async def break_off(run: Run, documents: Sequence[Document], batches: int = 0, **options: Any) -> None:
-    """Start a run that ends after a batch was added, before that is recorded; ``batches`` before it are recorded."""
+    """Run until a batch is added but not recorded; ``batches`` earlier batches are recorded."""
     manager = run.records
     update, left = manager.update, [batches]
 
     def fail(keys: Sequence[str], *, group_ids: Any = None, time_at_least: float | None = None) -> None:
-        if group_ids is not None:  # else it is of documents that are skipped
+        if group_ids is not None:  # otherwise the update is for skipped documents
             left[0] -= 1
             if left[0] < 0:
                 raise CutOffError
@@ -226,7 +226,7 @@ async def break_off(run: Run, documents: Sequence[Document], batches: int = 0, *
         with pytest.raises(CutOffError):
             await run(documents, **options)
     run.look()
-    run.records = run.store.record_manager(manager.namespace)  # that of the next process
+    run.records = run.store.record_manager(manager.namespace)  # the record manager of the next process
 
 
 @pytest.mark.parametrize("cleanup", CLEANUPS)
@@ -239,7 +239,7 @@ async def break_off(run: Run, documents: Sequence[Document], batches: int = 0, *
     ],
     ids=["the same", "others", "as before"],
 )
-async def test_a_run_that_broke_off_is_put_right_by_the_next(
+async def test_interrupted_run_is_repaired_by_the_next(
     own_run: Run, store: RagVectorStore, cleanup: Any, after: Any
 ) -> None:
     await own_run(FIRST, cleanup=cleanup)
@@ -252,7 +252,7 @@ async def test_a_run_that_broke_off_is_put_right_by_the_next(
 
 
 @pytest.mark.parametrize("cleanup", CLEANUPS)
-async def test_the_first_run_may_break_off_too(own_run: Run, store: RagVectorStore, cleanup: Any) -> None:
+async def test_first_run_is_interrupted(own_run: Run, store: RagVectorStore, cleanup: Any) -> None:
     await break_off(own_run, pages(a=[7, 8], b=[50]), cleanup=cleanup)
     assert len(store) == 3
     await own_run(FIRST, cleanup=cleanup)
@@ -261,9 +261,7 @@ async def test_the_first_run_may_break_off_too(own_run: Run, store: RagVectorSto
 
 @pytest.mark.parametrize("cleanup", CLEANUPS)
 @pytest.mark.parametrize("batches", [0, 1, 2])
-async def test_a_run_of_several_batches_may_break_off_in_any(
-    own_run: Run, store: RagVectorStore, cleanup: Any, batches: int
-) -> None:
+async def test_run_interrupted_in_any_batch(own_run: Run, store: RagVectorStore, cleanup: Any, batches: int) -> None:
     await own_run(FIRST, cleanup=cleanup)
     await break_off(own_run, pages(a=[7, 8], b=[51, 52], c=[101, 102]), batches, cleanup=cleanup, batch_size=2)
     after = pages(a=[7, 9], b=[52, 53], c=[103])
@@ -272,7 +270,7 @@ async def test_a_run_of_several_batches_may_break_off_in_any(
 
 
 @pytest.mark.parametrize("cleanup", ["incremental", "scoped_full"])
-async def test_what_a_broken_run_added_goes_with_the_next_run_of_any_source(
+async def test_next_run_removes_leftovers_of_an_interrupted_run(
     own_run: Run, store: RagVectorStore, cleanup: Any
 ) -> None:
     await own_run(FIRST, cleanup=cleanup)
@@ -282,7 +280,7 @@ async def test_what_a_broken_run_added_goes_with_the_next_run_of_any_source(
 
 
 @pytest.mark.parametrize("cleanup", [None, *CLEANUPS])
-async def test_a_forced_run_that_broke_off_loses_nothing(own_run: Run, store: RagVectorStore, cleanup: Any) -> None:
+async def test_interrupted_forced_run_loses_nothing(own_run: Run, store: RagVectorStore, cleanup: Any) -> None:
     await own_run(FIRST, cleanup=cleanup)
     await break_off(own_run, FIRST, cleanup=cleanup, force_update=True)
     assert held(store) == of(FIRST)
@@ -290,14 +288,14 @@ async def test_a_forced_run_that_broke_off_loses_nothing(own_run: Run, store: Ra
     assert held(store) == of(FIRST)
 
 
-async def test_a_run_without_cleanup_that_broke_off_is_carried_on(own_run: Run, store: RagVectorStore) -> None:
+async def test_interrupted_run_without_cleanup_continues(own_run: Run, store: RagVectorStore) -> None:
     await break_off(own_run, FIRST, 1, cleanup=None, batch_size=2)
     assert await own_run(FIRST, cleanup=None) == (2, 0, 2, 0)
     assert held(store) == of(FIRST)
 
 
 @pytest.mark.parametrize("cleanup", CLEANUPS)
-async def test_an_addition_that_fails_is_put_right_by_the_next_run(
+async def test_failed_addition_is_repaired_by_the_next_run(
     own_run: Run, store: RagVectorStore, cleanup: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await own_run(FIRST, cleanup=cleanup)
@@ -312,7 +310,7 @@ async def test_an_addition_that_fails_is_put_right_by_the_next_run(
 
 
 @pytest.mark.parametrize("cleanup", CLEANUPS)
-async def test_a_cleanup_that_fails_is_made_up_for_by_the_next(
+async def test_failed_cleanup_is_repeated_by_the_next_run(
     own_run: Run, store: RagVectorStore, cleanup: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await own_run(FIRST, cleanup=cleanup)
@@ -326,11 +324,11 @@ async def test_a_cleanup_that_fails_is_made_up_for_by_the_next(
     assert held(store) == of(after)
 
 
-# Namespaces, and documents that no run wrote
+# Namespaces, and documents added without a run
 
 
 @pytest.mark.parametrize("cleanup", CLEANUPS)
-async def test_namespaces_know_nothing_of_one_another(own_run: Run, store: RagVectorStore, cleanup: Any) -> None:
+async def test_namespaces_are_independent(own_run: Run, store: RagVectorStore, cleanup: Any) -> None:
     other = Run(store, store.record_manager("other"), own_run.asynchronous)
     mine, theirs = pages(a=[1, 2]), pages(a=[3], b=[4])
     await own_run(mine, cleanup=cleanup)
@@ -341,12 +339,10 @@ async def test_namespaces_know_nothing_of_one_another(own_run: Run, store: RagVe
     assert held(store) == of([page("a", 2), *theirs])
     await break_off(own_run, pages(a=[9]), cleanup=cleanup)
     assert await other(theirs, cleanup=cleanup) == (0, 0, 2, 0)
-    assert ("a", 9) in held(store)  # it is for its own namespace to put right
+    assert ("a", 9) in held(store)  # its own namespace has to repair it
 
 
-async def test_a_document_of_two_namespaces_that_one_deletes_is_added_again_by_the_other(
-    own_run: Run, store: RagVectorStore
-) -> None:
+async def test_document_deleted_by_one_namespace_is_added_again_by_another(own_run: Run, store: RagVectorStore) -> None:
     other = Run(store, store.record_manager("other"), own_run.asynchronous)
     await own_run(pages(a=[1], b=[2]), cleanup="full")
     await other(pages(b=[2], c=[3]), cleanup="full")
@@ -357,7 +353,7 @@ async def test_a_document_of_two_namespaces_that_one_deletes_is_added_again_by_t
 
 
 @pytest.mark.parametrize("cleanup", CLEANUPS)
-async def test_documents_that_were_added_without_index_stay(own_run: Run, store: RagVectorStore, cleanup: Any) -> None:
+async def test_documents_added_without_index_stay(own_run: Run, store: RagVectorStore, cleanup: Any) -> None:
     store.add_documents([Document("20", id="mine", metadata={"source": "a"})])
     await own_run(pages(a=[1]), cleanup=cleanup)
     store.add_documents([Document("30", id="mine too", metadata={"source": "a"})])
@@ -365,11 +361,11 @@ async def test_documents_that_were_added_without_index_stay(own_run: Run, store:
     assert held(store) == [("a", 2), ("a", 20), ("a", 30)]
 
 
-async def test_a_document_that_a_run_wrote_once_may_be_kept_without_it(own_run: Run, store: RagVectorStore) -> None:
+async def test_document_added_again_without_a_run_is_kept(own_run: Run, store: RagVectorStore) -> None:
     await own_run(FIRST, cleanup="full")
     kept = store.get_by_ids(store.ids()[:1])
     store.delete([str(kept[0].id)])
-    store.add_documents(kept)  # under its id, but by no run
+    store.add_documents(kept)  # with its id, but without a run
     await own_run([], cleanup="full")
     assert list(store) == kept
 
@@ -379,7 +375,7 @@ async def test_a_document_that_a_run_wrote_once_may_be_kept_without_it(own_run: 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The time; tests set it."""
+    """The current time, which tests can set."""
     now = [1_800_000_000.0]
     monkeypatch.setattr(time, "time", lambda: now[0])
     return now
@@ -387,7 +383,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 @pytest.mark.parametrize("cleanup", CLEANUPS)
 @pytest.mark.parametrize("step", [0.0, -3600.0, 3600.0])
-async def test_the_clock_may_stand_still_or_go_back(
+async def test_clock_stands_still_or_goes_back(
     own_run: Run, store: RagVectorStore, clock: list[float], cleanup: Any, step: float
 ) -> None:
     contents = [FIRST, pages(a=[2, 3], b=[50], c=[101]), pages(a=[3], b=[51], c=[101]), FIRST]
@@ -399,7 +395,7 @@ async def test_the_clock_may_stand_still_or_go_back(
 
 
 @pytest.mark.parametrize("cleanup", CLEANUPS)
-async def test_the_clock_may_go_back_within_a_run(
+async def test_clock_goes_back_within_a_run(
     own_run: Run, store: RagVectorStore, clock: list[float], cleanup: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await own_run(FIRST, cleanup=cleanup)
@@ -416,14 +412,14 @@ async def test_the_clock_may_go_back_within_a_run(
         assert held(store) == of(changed)
     clock[0] += 1000.0
     all_new = pages(a=[4], b=[52], c=[102])
-    with pytest.raises(ValueError, match="expected a time in the past"):  # else what is new would count as old
+    with pytest.raises(ValueError, match="expected a time in the past"):  # otherwise new documents would count as old
         await own_run(all_new, cleanup=cleanup)
     assert set(of(all_new)) < set(held(store))
     await own_run(all_new, cleanup=cleanup)
     assert held(store) == of(all_new)
 
 
-async def test_times_go_on_where_the_clock_does_not(store: RagVectorStore, clock: list[float]) -> None:
+async def test_times_increase_if_the_clock_does_not(store: RagVectorStore, clock: list[float]) -> None:
     records = store.record_manager()
     assert records.get_time() == clock[0]
     store.add_texts(["1", "2", "3"], ids=["1", "2", "3"])
@@ -442,7 +438,7 @@ async def test_times_go_on_where_the_clock_does_not(store: RagVectorStore, clock
 
 @pytest.fixture(params=["called", "awaited"])
 def call(request: pytest.FixtureRequest) -> Callable[..., Any]:
-    """Calls a method of a record manager, or awaits its twin."""
+    """Call a method of a record manager, or await its asynchronous version."""
 
     async def calls(records: RecordManager, name: str, *given: Any, **named: Any) -> Any:
         if request.param == "called":
@@ -452,7 +448,7 @@ def call(request: pytest.FixtureRequest) -> Callable[..., Any]:
     return calls
 
 
-async def test_records_before_there_is_a_store(call: Callable[..., Any], store: RagVectorStore) -> None:
+async def test_records_before_the_store_exists(call: Callable[..., Any], store: RagVectorStore) -> None:
     records = store.record_manager()
     await call(records, "create_schema")
     assert await call(records, "exists", ["1"]) == [False]
@@ -474,20 +470,20 @@ async def test_keys_are_listed_by_time_and_group(call: Callable[..., Any], store
     assert await call(records, "exists", ["4", "5", "1"]) == [True, False, True]
     assert await call(records, "list_keys") == ["1", "2", "3", "4"]
     assert await call(records, "list_keys", before=middle) == ["1", "2"]
-    assert await call(records, "list_keys", after=middle) == []  # these were updated at that moment
+    assert await call(records, "list_keys", after=middle) == []  # they were updated at this time
     assert await call(records, "list_keys", group_ids=["a"]) == ["1", "3"]
     assert await call(records, "list_keys", group_ids=["a"], limit=1) == ["1"]
     assert await call(records, "list_keys", group_ids=[]) == []
-    await call(records, "update", ["1"])  # the group stays
+    await call(records, "update", ["1"])  # the group does not change
     assert await call(records, "list_keys", group_ids=["a"]) == ["3", "1"]
     await call(records, "update", ["1"], group_ids=["b"])
     assert await call(records, "list_keys", group_ids=["b"]) == ["2", "1"]
     await call(records, "delete_keys", ["1", "unknown"])
     assert await call(records, "list_keys") == ["2", "3", "4"]
-    assert "1" in store  # a record goes without its document
+    assert "1" in store  # deleting a record keeps the document
 
 
-async def test_what_is_not_in_the_store_has_no_record(call: Callable[..., Any], store: RagVectorStore) -> None:
+async def test_only_documents_in_the_store_have_records(call: Callable[..., Any], store: RagVectorStore) -> None:
     records = store.record_manager()
     store.add_texts(["1"], ids=["1"])
     await call(records, "update", ["1", "2"], group_ids=["a", "a"])
@@ -499,7 +495,7 @@ async def test_what_is_not_in_the_store_has_no_record(call: Callable[..., Any], 
     assert await call(records, "exists", ["1"]) == [False]
 
 
-async def test_a_document_that_is_replaced_keeps_its_record(call: Callable[..., Any], store: RagVectorStore) -> None:
+async def test_replaced_document_keeps_its_record(call: Callable[..., Any], store: RagVectorStore) -> None:
     records = store.record_manager()
     store.add_texts(["1"], ids=["1"])
     await call(records, "update", ["1"], group_ids=["a"])
@@ -508,7 +504,7 @@ async def test_a_document_that_is_replaced_keeps_its_record(call: Callable[..., 
     assert await call(records, "list_keys", group_ids=["a"]) == ["1"]
 
 
-async def test_what_records_refuse(call: Callable[..., Any], store: RagVectorStore) -> None:
+async def test_record_manager_errors(call: Callable[..., Any], store: RagVectorStore) -> None:
     records = store.record_manager()
     store.add_texts(["1", "2"], ids=["1", "2"])
     with pytest.raises(ValueError, match="1 group_ids for 2 keys"):
@@ -518,7 +514,7 @@ async def test_what_records_refuse(call: Callable[..., Any], store: RagVectorSto
     assert await call(records, "list_keys") == []
 
 
-async def test_a_store_with_records_is_sound(own_run: Run, store: RagVectorStore) -> None:
+async def test_store_with_records_is_undamaged(own_run: Run, store: RagVectorStore) -> None:
     await own_run(FIRST, cleanup="full")
     await break_off(own_run, pages(a=[7]), cleanup="full")
     with Store.open(store.path, ExternalEncoder(Angles())) as opened:

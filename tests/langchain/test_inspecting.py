@@ -1,4 +1,4 @@
-"""Looking into a vector store, and deleting from it: by id, by filter, everything."""
+"""Inspecting a vector store, and deleting by id, by filter or everything."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FAKE = DeterministicFakeEmbedding(size=16)
 
 @pytest.fixture
 def store() -> Iterator[RagVectorStore]:
-    """Documents at 0, 10, … 90 degrees, of which the even ones are ``even``."""
+    """Documents at 0, 10, … 90 degrees; every second one has the metadata ``even``."""
     with RagVectorStore(Angles()) as store:
         store.add_documents(
             [Document(id=f"d{n}", page_content=str(10 * n), metadata={"n": n, "even": n % 2 == 0}) for n in range(10)]
@@ -37,7 +37,7 @@ def store() -> Iterator[RagVectorStore]:
         yield store
 
 
-# Looking in
+# Inspect
 
 
 def test_ids_and_documents_come_in_order_of_insertion(store: RagVectorStore) -> None:
@@ -45,20 +45,20 @@ def test_ids_and_documents_come_in_order_of_insertion(store: RagVectorStore) -> 
     assert store.ids() == names
     assert [document.id for document in store] == [document.id for document in store.iter_documents()] == names
     assert list(store)[3] == Document(id="d3", page_content="30", metadata={"n": 3, "even": False})
-    store.add_texts(["5"], ids=["d0"])  # what is replaced counts as new
+    store.add_texts(["5"], ids=["d0"])  # a replaced document counts as new
     store.delete(["d1"])
     assert store.ids() == [document.id for document in store] == [*names[2:], "d0"]
 
 
 @pytest.mark.parametrize("condition", [{"n": {"$gte": 8}}, "n >= 8", lambda metadata: metadata["n"] >= 8])
-def test_documents_that_a_filter_selects(store: RagVectorStore, condition: Any) -> None:
+def test_iterate_documents_by_filter(store: RagVectorStore, condition: Any) -> None:
     assert [document.id for document in store.iter_documents(filter=condition)] == ["d8", "d9"]
     assert store.delete(filter=condition) is True
     assert list(store.iter_documents(filter=condition)) == []
     assert len(store) == 8
 
 
-def test_how_many_there_are_and_whether_one_is_there(store: RagVectorStore) -> None:
+def test_length_and_contains(store: RagVectorStore) -> None:
     assert len(store) == 10
     assert "d3" in store
     assert "30" not in store
@@ -68,7 +68,7 @@ def test_how_many_there_are_and_whether_one_is_there(store: RagVectorStore) -> N
     assert len(store) == 9
 
 
-async def test_everything_goes_and_the_store_stays(store: RagVectorStore) -> None:
+async def test_delete_everything_keeps_the_store(store: RagVectorStore) -> None:
     store.clear()
     assert (len(store), store.ids(), list(store), store.similarity_search("0")) == (0, [], [], [])
     assert bool(store) is True
@@ -79,7 +79,7 @@ async def test_everything_goes_and_the_store_stays(store: RagVectorStore) -> Non
     assert store.ids() == []
 
 
-def test_looking_into_a_store_before_anything_is_added(tmp_path: Path) -> None:
+def test_inspect_an_empty_store(tmp_path: Path) -> None:
     store = RagVectorStore(FAKE, tmp_path / "store")
     assert (len(store), store.ids(), list(store), store.get_by_ids(["1"])) == (0, [], [], [])
     assert list(store.iter_documents(filter={"n": 1})) == []
@@ -89,7 +89,7 @@ def test_looking_into_a_store_before_anything_is_added(tmp_path: Path) -> None:
     assert not (tmp_path / "store").exists()
 
 
-def test_documents_are_those_of_the_moment_when_iteration_began(store: RagVectorStore) -> None:
+def test_iteration_sees_a_snapshot(store: RagVectorStore) -> None:
     begun = iter(store)
     assert next(begun).id == "d0"
     store.delete(["d1", "d2"])
@@ -100,15 +100,15 @@ def test_documents_are_those_of_the_moment_when_iteration_began(store: RagVector
     assert len(list(store)) == 9
 
 
-def test_what_is_asked_for_twice_comes_once(store: RagVectorStore) -> None:
+def test_get_by_ids_returns_each_document_once(store: RagVectorStore) -> None:
     assert [document.id for document in store.get_by_ids(["d9", "d1", "d9", "x", "d1", "d0"])] == ["d9", "d1", "d0"]
     assert [document.id for document in store.get_by_ids([*reversed(store.ids())])] == store.ids()[::-1]
 
 
-# Deleting
+# Delete
 
 
-def test_deleting_what_is_not_there_is_true_and_no_error(store: RagVectorStore) -> None:
+def test_delete_of_unknown_id_returns_true(store: RagVectorStore) -> None:
     for ids in (["x"], ["x", "x"], [], (), iter(["x"])):
         assert store.delete(ids) is True
     assert len(store) == 10
@@ -120,18 +120,18 @@ def test_deleting_what_is_not_there_is_true_and_no_error(store: RagVectorStore) 
     assert len(store) == 0
 
 
-def test_ids_and_a_filter_are_joined(store: RagVectorStore) -> None:
+def test_delete_by_ids_and_filter(store: RagVectorStore) -> None:
     assert store.delete(["d1", "d2"], filter={"n": {"$gt": 6}, "even": False}) is True
     assert store.ids() == ["d0", "d3", "d4", "d5", "d6", "d8"]
     assert store.delete([], filter={"even": True}) is True
     assert store.ids() == ["d3", "d5"]
-    assert store.delete(None, filter={"n": 3}) is True  # a filter alone is not everything
+    assert store.delete(None, filter={"n": 3}) is True  # a filter alone does not delete everything
     assert store.ids() == ["d5"]
 
 
-def test_what_a_deletion_writes_does_not_grow_with_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deletion_cost_does_not_grow_with_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def written_by_one_deletion(documents: int) -> tuple[int, int]:
-        """Return how many vectors one deletion writes, and how many rows it marks as deleted."""
+        """Return the number of vectors that a deletion writes, and of rows that it marks as deleted."""
         written: list[int] = []
         with RagVectorStore(FAKE, tmp_path / str(documents)) as store:
             store.add_texts(map(str, range(documents)), ids=map(str, range(documents)))
@@ -153,7 +153,7 @@ def test_what_a_deletion_writes_does_not_grow_with_the_store(tmp_path: Path, mon
     assert written_by_one_deletion(20) == written_by_one_deletion(2000) == (0, 1)
 
 
-def test_space_is_reclaimed_and_answers_stay(tmp_path: Path) -> None:
+def test_optimize_reclaims_space(tmp_path: Path) -> None:
     with RagVectorStore(FAKE, tmp_path) as store:
         store.add_texts(map(str, range(100)), ids=map(str, range(100)))
         expected = [
@@ -163,7 +163,7 @@ def test_space_is_reclaimed_and_answers_stay(tmp_path: Path) -> None:
         ]
         store.delete([str(n) for n in range(40)])
         assert store._lazy.get_or_create().status()["unused_vectors"] == 40
-        store.delete([str(n) for n in range(40, 60)])  # more than half of the vectors are unused now
+        store.delete([str(n) for n in range(40, 60)])  # more than half of the vectors are now unused
         status = store._lazy.get_or_create().status()
         assert (status["vectors"], status["unused_vectors"]) == (40, 0)
         found = store.similarity_search_with_score("7", k=100)
@@ -171,7 +171,7 @@ def test_space_is_reclaimed_and_answers_stay(tmp_path: Path) -> None:
         assert [score for _, score in found] == pytest.approx([score for _, score in expected], abs=1e-6)
 
 
-# Random changes and searches beside a dictionary
+# Random changes and searches, compared with a dictionary
 
 OPERATION = st.one_of(
     st.tuples(st.just("add"), st.lists(st.tuples(st.integers(0, 11), st.integers(0, 359)), max_size=6)),
@@ -182,7 +182,7 @@ OPERATION = st.one_of(
 
 
 @given(st.lists(OPERATION, max_size=8))
-def test_any_changes_leave_what_a_dictionary_has(operations: list[tuple[str, Any]]) -> None:
+def test_random_changes_match_a_dictionary(operations: list[tuple[str, Any]]) -> None:
     known: dict[str, int] = {}
     with RagVectorStore(Angles()) as store:
         for name, value in [*operations, ("search", 123)]:
@@ -209,8 +209,8 @@ def test_any_changes_leave_what_a_dictionary_has(operations: list[tuple[str, Any
 
 
 @pytest.mark.parametrize("kind", [*NAMES, "IVF4,SQ8"])
-def test_no_index_gives_a_document_that_is_not_there(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is found has the text and the score that it should have, after changes too; limits are low for that."""
+def test_no_index_returns_deleted_documents(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Results have the expected text and score, even after changes; low limits trigger merges early."""
     for module, name, value in (
         (segments, "LEAST_APPROXIMATE", 256),
         (picking, "LEAST_ASKED", 256),
@@ -219,7 +219,7 @@ def test_no_index_gives_a_document_that_is_not_there(kind: str, monkeypatch: pyt
         (segment_search, "_EXACT_SHARE", 0.0),
     ):
         monkeypatch.setattr(module, name, value)
-    monkeypatch.setattr(index_selection, "degradation", lambda *_: None)  # how much is found is measured elsewhere
+    monkeypatch.setattr(index_selection, "degradation", lambda *_: None)  # other tests measure recall
     draw = np.random.default_rng(1)
     known: dict[str, str] = {}
     with RagVectorStore(FAKE, index=kind) as store:
@@ -251,10 +251,10 @@ def assert_right(store: RagVectorStore, query: str, condition: Any, known: dict[
     possible = {name: text for name, text in known.items() if condition is None or not text.endswith("v0")}
     found = store.similarity_search_with_score(query, k=10, filter=condition)
     assert len({document.id for document, _ in found}) == len(found) == min(10, len(possible))
-    asked = unit(FAKE.embed_query(query))
+    target = unit(FAKE.embed_query(query))
     for document, score in found:
         assert possible[str(document.id)] == document.page_content
-        assert score == pytest.approx(unit(FAKE.embed_query(document.page_content)) @ asked, abs=2e-3)
+        assert score == pytest.approx(unit(FAKE.embed_query(document.page_content)) @ target, abs=2e-3)
     if query in possible.values():
         assert found[0][0].page_content == query
 
@@ -263,7 +263,7 @@ def unit(vector: list[float]) -> Any:
     return np.array(vector) / np.linalg.norm(vector)
 
 
-def test_a_store_is_sound_after_all_that(store: RagVectorStore) -> None:
+def test_store_is_undamaged_after_the_operations(store: RagVectorStore) -> None:
     removals: list[Callable[[], object]] = [
         lambda: store.delete(["d1"]),
         lambda: store.delete(filter={"even": True}),

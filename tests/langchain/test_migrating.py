@@ -1,4 +1,4 @@
-"""Folders of langchain-community's FAISS store become vector stores."""
+"""Converting folders of langchain-community's FAISS store to vector stores."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ DOCUMENTS = [
     for name, text, metadata in zip(IDS, TEXTS, METADATA, strict=True)
 ]
 HOSTILE = b"\x80\x03cos\nmkdir\nX\x08\0\0\0executed\x85R."
-"""A pickle that makes a folder when it is loaded."""
+"""A pickle that creates a folder when it is loaded."""
 
 
 @pytest.mark.parametrize(("name", "index_name"), [("l2", "index"), ("inner", "other")])
-def test_a_folder_becomes_a_store_and_nothing_is_embedded(
+def test_community_folder_is_converted_without_embedding(
     golden: Path, tmp_path: Path, name: str, index_name: str
 ) -> None:
     embedding, place = Angles(), tmp_path / "store"
@@ -44,15 +44,13 @@ def test_a_folder_becomes_a_store_and_nothing_is_embedded(
     assert {file.name: file.read_bytes() for file in (golden / name).iterdir()} == before
 
 
-def test_metadata_are_json_afterwards(golden: Path) -> None:
+def test_converted_metadata_are_json(golden: Path) -> None:
     with RagVectorStore.from_community_faiss(golden / "rich", Angles()) as store:
         assert [found.metadata for found in store] == [PLAIN]
 
 
 @pytest.mark.parametrize(("name", "more"), [("refused", []), ("shifted", ["d"])])
-def test_texts_are_embedded_again_with_a_warning_if_vectors_lost_their_documents(
-    golden: Path, name: str, more: list[str]
-) -> None:
+def test_mismatched_vectors_and_documents_warn_and_embed_again(golden: Path, name: str, more: list[str]) -> None:
     embedding = Angles()
     with pytest.warns(UserWarning, match="1 vectors without a document or documents without a vector"):
         store = RagVectorStore.from_community_faiss(golden / name, embedding)
@@ -65,23 +63,21 @@ def test_texts_are_embedded_again_with_a_warning_if_vectors_lost_their_documents
             assert score == pytest.approx(1.0, abs=1e-3)
 
 
-def test_a_folder_becomes_a_store_with_rag_embeddings_fitted_on_it(
-    golden: Path, tmp_path: Path, unfitted: RagEmbeddings
-) -> None:
-    told: list[int] = []
+def test_community_folder_fits_rag_embeddings(golden: Path, tmp_path: Path, unfitted: RagEmbeddings) -> None:
+    calls: list[int] = []
     with RagVectorStore.from_community_faiss(
-        golden / "l2", unfitted, path=tmp_path / "s", batch_size=2, progress=lambda done, _: told.append(done)
+        golden / "l2", unfitted, path=tmp_path / "s", batch_size=2, progress=lambda done, _: calls.append(done)
     ) as store:
         assert unfitted.is_fitted
-        assert told == [2, 3]
+        assert calls == [2, 3]
         assert list(store) == DOCUMENTS
     with RagVectorStore(path=tmp_path / "s") as again:
         assert ids(again.similarity_search("30", k=1)) == ["ü"]
 
 
-def test_a_folder_is_taken_with_an_index_and_a_budget(golden: Path, tmp_path: Path) -> None:
+def test_community_folder_with_index_and_budget(golden: Path, tmp_path: Path) -> None:
     budget = Budget(min_recall=0.9)
-    for name in ("l2", "deleted"):  # the second adds to what the first made
+    for name in ("l2", "deleted"):  # the second adds to the store of the first
         with RagVectorStore.from_community_faiss(
             golden / name, Angles(), path=tmp_path / "s", index="hnsw", budget=budget
         ) as store:
@@ -91,7 +87,7 @@ def test_a_folder_is_taken_with_an_index_and_a_budget(golden: Path, tmp_path: Pa
         assert sorted(opened.ids()) == sorted(IDS)
 
 
-def test_two_vectors_for_one_text_need_rag_embeddings(tmp_path: Path, unfitted: RagEmbeddings) -> None:
+def test_folder_with_two_vectors_for_a_text_needs_rag_embeddings(tmp_path: Path, unfitted: RagEmbeddings) -> None:
     (tmp_path / "index.pkl").write_bytes(docstore({"a": Document("same"), "b": Document("same")}))
     index = faiss.IndexFlatL2(2)
     index.add(np.eye(2, dtype=np.float32))
@@ -102,16 +98,16 @@ def test_two_vectors_for_one_text_need_rag_embeddings(tmp_path: Path, unfitted: 
         assert store.ids() == ["a", "b"]
 
 
-# By load_local
+# load_local
 
 
 @pytest.mark.parametrize("allowed", [True, False])
-def test_load_local_takes_an_old_folder_into_a_temporary_store(golden: Path, allowed: bool) -> None:
+def test_load_local_of_community_folder_is_temporary(golden: Path, allowed: bool) -> None:
     folder = str(golden / "l2")
     with RagVectorStore.load_local(folder, Angles(), allow_dangerous_deserialization=allowed) as store:
         assert list(store) == DOCUMENTS
         assert store.path.name.startswith("ragembed-")
-        store.save_local(folder)  # from now on there is a store of ours
+        store.save_local(folder)  # from now on the folder contains a ragembed store
         store.add_texts(["180"], ids=["new"])
         store.save_local(folder)
     with RagVectorStore.load_local(folder, Angles()) as again:
@@ -120,7 +116,7 @@ def test_load_local_takes_an_old_folder_into_a_temporary_store(golden: Path, all
     assert {"index.faiss", "index.pkl"} <= {file.name for file in (golden / "l2").iterdir()}
 
 
-def test_load_local_says_what_an_old_folder_needs(golden: Path) -> None:
+def test_load_local_of_community_folder_needs_embeddings(golden: Path) -> None:
     with pytest.raises(ConfigError, match="give the embeddings"):
         RagVectorStore.load_local(golden / "l2")
     with pytest.raises(StoreNotFoundError, match="no store 'nothing'"):
@@ -130,7 +126,7 @@ def test_load_local_says_what_an_old_folder_needs(golden: Path) -> None:
         RagVectorStore.load_local(golden / "l2", Angles())
 
 
-def test_a_hostile_folder_is_refused_and_executes_nothing(golden: Path, in_folder: Path) -> None:
+def test_hostile_folder_is_an_error_and_executes_nothing(golden: Path, in_folder: Path) -> None:
     (golden / "l2" / "index.pkl").write_bytes(HOSTILE)
     uses: list[Any] = [
         lambda: RagVectorStore.from_community_faiss(golden / "l2", Angles()),
@@ -142,7 +138,7 @@ def test_a_hostile_folder_is_refused_and_executes_nothing(golden: Path, in_folde
     assert list(in_folder.iterdir()) == []
 
 
-async def test_asynchronously(golden: Path) -> None:
+async def test_asynchronous_embedding(golden: Path) -> None:
     with await RagVectorStore.afrom_community_faiss(golden / "inner", Angles(), index_name="other") as made:
         assert list(made) == DOCUMENTS
     with await RagVectorStore.aload_local(golden / "l2", Angles()) as loaded:

@@ -1,4 +1,4 @@
-"""Stores that are saved, copied, opened again, rebuilt and merged, and what their files can do to who opens them."""
+"""Saving, copying, reopening, rebuilding and merging stores, and hostile files."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from .fakes import FAKE, Angles, Given, ids
 TEXTS = ["the cat sleeps", "the writer holds the lock", "supersonic flow of air", "one two three four"]
 DOCUMENTS = [Document(id=f"id{n}", page_content=text, metadata={"n": n}) for n, text in enumerate(TEXTS)]
 PICKLE = b"cos\nmkdir\n(S'executed'\ntR."
-"""A pickle, of protocol 0, that makes a folder when it is loaded."""
+"""A pickle of protocol 0 that creates a folder when it is loaded."""
 
 
 @pytest.fixture
@@ -44,21 +44,21 @@ def store() -> Iterator[RagVectorStore]:
 
 @pytest.fixture
 def light(unfitted: RagEmbeddings) -> RagEmbeddings:
-    """Fitted embeddings that run no model."""
+    """Fitted embeddings that need no model."""
     return unfitted.fit(TEXTS)
 
 
 def seen(store: RagVectorStore) -> Any:
-    """What can be seen of a store."""
+    """Return everything that is visible of a store."""
     answers = [store.similarity_search_with_score(text, k=9) for text in (*TEXTS, "something else")]
     words = store.lexical_search_with_score("the lock", k=9)
     return store.ids(), list(store), answers, words
 
 
-# Saving and loading
+# Save and load
 
 
-def test_a_saved_store_is_loaded_as_it_was(store: RagVectorStore, tmp_path: Path) -> None:
+def test_saved_store_is_loaded_unchanged(store: RagVectorStore, tmp_path: Path) -> None:
     before = seen(store)
     assert before[1] == DOCUMENTS
     store.save_local(str(tmp_path / "folder"))
@@ -69,7 +69,7 @@ def test_a_saved_store_is_loaded_as_it_was(store: RagVectorStore, tmp_path: Path
         assert loaded.path == tmp_path / "folder" / "index"
 
 
-def test_what_is_added_after_saving_or_loading_goes_its_own_way(store: RagVectorStore, tmp_path: Path) -> None:
+def test_copies_are_independent(store: RagVectorStore, tmp_path: Path) -> None:
     store.save_local(tmp_path)
     store.add_texts(["late"], ids=["late"])
     with RagVectorStore.load_local(tmp_path, FAKE) as loaded:
@@ -82,7 +82,7 @@ def test_what_is_added_after_saving_or_loading_goes_its_own_way(store: RagVector
     assert store.ids() == ["id0", "id1", "id2", "id3", "late"]
 
 
-def test_saving_again_takes_the_place_of_the_former_copy(store: RagVectorStore, tmp_path: Path) -> None:
+def test_saving_again_replaces_the_copy(store: RagVectorStore, tmp_path: Path) -> None:
     store.save_local(tmp_path)
     store.delete(["id0", "id1"])
     store.add_texts(["late"], ids=["late"])
@@ -92,11 +92,11 @@ def test_saving_again_takes_the_place_of_the_former_copy(store: RagVectorStore, 
     assert [entry.name for entry in tmp_path.iterdir()] == ["index"]
     with RagVectorStore.from_texts(["90"], Angles(), ids=["x"]) as other:
         other.save_local(tmp_path)
-    with RagVectorStore.load_local(tmp_path, Angles()) as loaded:  # made with other embeddings than the former
+    with RagVectorStore.load_local(tmp_path, Angles()) as loaded:  # made with other embeddings than before
         assert loaded.ids() == ["x"]
 
 
-def test_stores_of_several_names_stand_side_by_side(store: RagVectorStore, tmp_path: Path) -> None:
+def test_several_saved_stores_in_one_folder(store: RagVectorStore, tmp_path: Path) -> None:
     store.save_local(tmp_path)
     store.save_local(tmp_path, "größere Ablage")
     store.delete(["id0"])
@@ -109,9 +109,7 @@ def test_stores_of_several_names_stand_side_by_side(store: RagVectorStore, tmp_p
 
 
 @pytest.mark.parametrize("allowed", [True, False])
-def test_dangerous_deserialization_may_be_allowed_and_changes_nothing(
-    store: RagVectorStore, tmp_path: Path, allowed: bool
-) -> None:
+def test_allow_dangerous_deserialization_is_ignored(store: RagVectorStore, tmp_path: Path, allowed: bool) -> None:
     store.save_local(tmp_path)
     with RagVectorStore.load_local(tmp_path, FAKE, allow_dangerous_deserialization=allowed) as loaded:
         assert seen(loaded) == seen(store)
@@ -119,7 +117,7 @@ def test_dangerous_deserialization_may_be_allowed_and_changes_nothing(
         RagVectorStore.load_local(tmp_path, FAKE, io_flags=2)
 
 
-def test_an_empty_store_is_saved_and_loaded(tmp_path: Path) -> None:
+def test_empty_store_is_saved_and_loaded(tmp_path: Path) -> None:
     with RagVectorStore(FAKE) as empty:
         empty.save_local(tmp_path)
     with RagVectorStore.load_local(tmp_path, FAKE) as loaded:
@@ -128,7 +126,7 @@ def test_an_empty_store_is_saved_and_loaded(tmp_path: Path) -> None:
         assert ids(loaded.similarity_search("a")) == ["1"]
 
 
-def test_a_store_with_rag_embeddings_is_loaded_without_them(light: RagEmbeddings, tmp_path: Path) -> None:
+def test_store_with_rag_embeddings_loads_without_them(light: RagEmbeddings, tmp_path: Path) -> None:
     with RagVectorStore.from_documents(DOCUMENTS, light) as store:
         store.save_local(tmp_path)
         before = seen(store)
@@ -142,7 +140,7 @@ def test_a_store_with_rag_embeddings_is_loaded_without_them(light: RagEmbeddings
         RagVectorStore.load_local(tmp_path, index_name="fake")
 
 
-def test_nothing_to_load(store: RagVectorStore, tmp_path: Path) -> None:
+def test_load_of_missing_store_is_an_error(store: RagVectorStore, tmp_path: Path) -> None:
     for folder in (tmp_path, tmp_path / "nowhere"):
         with pytest.raises(StoreNotFoundError, match=r"no store 'index' in .* written with save_local"):
             RagVectorStore.load_local(folder, FAKE)
@@ -152,7 +150,7 @@ def test_nothing_to_load(store: RagVectorStore, tmp_path: Path) -> None:
     assert [entry.name for entry in tmp_path.iterdir()] == ["here"]
 
 
-def test_saving_replaces_nothing_but_stores(store: RagVectorStore, tmp_path: Path) -> None:
+def test_saving_replaces_only_stores(store: RagVectorStore, tmp_path: Path) -> None:
     (tmp_path / "index").mkdir()
     (tmp_path / "index" / "thesis.txt").write_text("years of work")
     with pytest.raises(StoreError, match="not part of a ragembed store"):
@@ -161,7 +159,7 @@ def test_saving_replaces_nothing_but_stores(store: RagVectorStore, tmp_path: Pat
     assert [entry.name for entry in tmp_path.iterdir()] == ["index"]
 
 
-def test_saving_a_store_to_where_it_is_changes_nothing(tmp_path: Path) -> None:
+def test_saving_a_store_to_its_own_path_changes_nothing(tmp_path: Path) -> None:
     with RagVectorStore.from_documents(DOCUMENTS, FAKE, path=tmp_path / "index") as store:
         before = seen(store)
         store.save_local(tmp_path)
@@ -175,7 +173,7 @@ def test_records_of_indexing_are_saved_with_the_store(store: RagVectorStore, tmp
         assert loaded.record_manager("pages").list_keys(group_ids=["y"]) == ["id1"]
 
 
-# Opening again
+# Reopen
 
 METADATA = {
     "integer": 7,
@@ -202,7 +200,7 @@ def types(value: Any) -> Any:
     return [types(inner) for inner in value] if isinstance(value, list) else type(value)
 
 
-def test_opening_again_restores_metadata_with_their_types(tmp_path: Path) -> None:
+def test_reopening_restores_metadata_types(tmp_path: Path) -> None:
     with RagVectorStore.from_texts(["a"], FAKE, [METADATA], ids=["1"], path=tmp_path):
         pass
     with RagVectorStore(FAKE, tmp_path) as again:
@@ -211,7 +209,7 @@ def test_opening_again_restores_metadata_with_their_types(tmp_path: Path) -> Non
             assert types(found.metadata) == types(METADATA)
 
 
-def test_opening_again_restores_ids_order_scores_and_embeddings(light: RagEmbeddings, tmp_path: Path) -> None:
+def test_reopening_restores_ids_order_scores_and_embeddings(light: RagEmbeddings, tmp_path: Path) -> None:
     names = ["z", "", " ", "ключ/✓", "a" * 3000, "7"]
     with RagVectorStore.from_texts([*TEXTS, "same", "same"], light, ids=names, path=tmp_path) as first:
         before = seen(first)
@@ -240,7 +238,7 @@ BUDGET = Budget(max_memory=10**9, min_recall=0.9)
         ("ivf", BUDGET, IndexConfig("ivf", BUDGET)),
     ],
 )
-def test_opening_again_keeps_index_and_budget_and_refuses_others(
+def test_reopening_keeps_index_and_budget(
     tmp_path: Path, index: str | None, budget: Budget | None, wanted: IndexConfig
 ) -> None:
     with RagVectorStore.from_texts(TEXTS, FAKE, path=tmp_path / "index", index=index, budget=budget) as store:
@@ -258,7 +256,7 @@ def test_opening_again_keeps_index_and_budget_and_refuses_others(
             assert opened.wanted_index == wanted
 
 
-def test_an_index_that_there_is_not_is_refused_before_anything_is_made(tmp_path: Path) -> None:
+def test_unknown_index_is_an_error_before_creation(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="nonsense"):
         RagVectorStore(FAKE, tmp_path / "store", index="nonsense")
     with pytest.raises(ConfigError, match="nonsense"):
@@ -266,7 +264,7 @@ def test_an_index_that_there_is_not_is_refused_before_anything_is_made(tmp_path:
     assert not (tmp_path / "store").exists()
 
 
-def test_an_approximate_index_is_kept_by_copies_and_by_opening_again(tmp_path: Path) -> None:
+def test_approximate_index_survives_copy_and_reopening(tmp_path: Path) -> None:
     angles = [str(n * 0.36) for n in range(1000)]
     with RagVectorStore.from_texts(angles, Angles(), ids=angles, path=tmp_path / "one", index="hnsw") as store:
         store.save_local(tmp_path, "two")
@@ -281,8 +279,8 @@ def test_an_approximate_index_is_kept_by_copies_and_by_opening_again(tmp_path: P
             assert again.similarity_search_with_score("90", k=9) == before
 
 
-def test_files_of_vectors_are_never_changed_once_they_are_written(tmp_path: Path) -> None:
-    """What is mapped into memory stays as it is; changes are in files of their own."""
+def test_vector_files_are_immutable(tmp_path: Path) -> None:
+    """Memory-mapped files do not change; changes are written to new files."""
 
     def files() -> dict[str, tuple[int, bytes]]:
         found = (file for file in (tmp_path / "segments").rglob("*") if file.is_file())
@@ -300,10 +298,10 @@ def test_files_of_vectors_are_never_changed_once_they_are_written(tmp_path: Path
         assert len(written) > 4
 
 
-# Another embedding
+# Other embeddings
 
 
-def test_a_store_is_rebuilt_with_other_embeddings(tmp_path: Path) -> None:
+def test_rebuild_with_other_embeddings(tmp_path: Path) -> None:
     metadatas = [{"n": n} for n in range(3)]
     with RagVectorStore.from_texts(["0", "90", "180"], Angles(), metadatas, ids=["a", "b", "c"]) as store:
         store.delete(["b"])
@@ -320,7 +318,7 @@ def test_a_store_is_rebuilt_with_other_embeddings(tmp_path: Path) -> None:
     assert verify_store(tmp_path / "rebuilt", ExternalEncoder(FAKE)).problems == []
 
 
-def test_a_store_is_rebuilt_in_a_temporary_folder_and_never_over_another(store: RagVectorStore, tmp_path: Path) -> None:
+def test_rebuild_into_temporary_folder_but_not_over_a_store(store: RagVectorStore, tmp_path: Path) -> None:
     with store.rebuild(DeterministicFakeEmbedding(size=9)) as rebuilt:
         assert rebuilt.path.name.startswith("ragembed-")
         assert list(rebuilt) == DOCUMENTS
@@ -331,9 +329,7 @@ def test_a_store_is_rebuilt_in_a_temporary_folder_and_never_over_another(store: 
     assert list(store) == DOCUMENTS
 
 
-def test_rebuilding_fits_embeddings_that_are_not_fitted(
-    store: RagVectorStore, unfitted: RagEmbeddings, tmp_path: Path
-) -> None:
+def test_rebuild_fits_embeddings(store: RagVectorStore, unfitted: RagEmbeddings, tmp_path: Path) -> None:
     embeddings, other = unfitted, deepcopy(unfitted)
     with store.rebuild(embeddings, tmp_path / "s") as rebuilt:
         assert embeddings.is_fitted
@@ -345,10 +341,8 @@ def test_rebuilding_fits_embeddings_that_are_not_fitted(
 
 
 @pytest.mark.parametrize("weighting", ["idf", "uniform"])
-def test_embeddings_that_are_fitted_again_are_refused_and_rebuild_takes_them(
-    tiny_model: Path, tmp_path: Path, weighting: str
-) -> None:
-    """With uniform weights only the post-processors differ, and vectors from before them are the same."""
+def test_refitted_embeddings_need_a_rebuild(tiny_model: Path, tmp_path: Path, weighting: str) -> None:
+    """With uniform weights only the post-processors differ, and raw vectors are the same."""
     config = EmbedderConfig(
         extractor="re:dim=16", model=str(tiny_model), weighting=weighting, postprocess=("center", "normalize")
     )
@@ -371,7 +365,7 @@ def test_embeddings_that_are_fitted_again_are_refused_and_rebuild_takes_them(
         assert ids(again.similarity_search(TEXTS[1], k=1)) == ["id1"]
 
 
-def test_a_rebuilt_store_knows_the_files_of_the_former(in_folder: Path, tiny_model: Path, light: RagEmbeddings) -> None:
+def test_rebuilt_store_keeps_files(in_folder: Path, tiny_model: Path, light: RagEmbeddings) -> None:
     config = EmbedderConfig(extractor="re:dim=16", model=str(tiny_model), postprocess=())
     (in_folder / "a.md").write_text("# Locks\n\nthe writer holds the lock\n")
     (in_folder / "b.txt").write_text("the cat sleeps\n")
@@ -382,17 +376,17 @@ def test_a_rebuilt_store_knows_the_files_of_the_former(in_folder: Path, tiny_mod
         assert [document.metadata["source"] for document in rebuilt.iter_documents(filter="ext = 'md'")] == ["a.md"]
 
 
-def test_a_rebuilt_store_has_the_index_the_budget_and_the_records_of_the_former(tmp_path: Path) -> None:
-    told: list[tuple[int, int]] = []
+def test_rebuilt_store_keeps_index_budget_and_records(tmp_path: Path) -> None:
+    calls: list[tuple[int, int]] = []
     with RagVectorStore.from_documents(DOCUMENTS, FAKE, index="hnsw", budget=BUDGET) as store:
         store.record_manager("pages").update(["id0", "id2"], group_ids=["x", "y"])
         with store.rebuild(
             DeterministicFakeEmbedding(size=9),
             tmp_path / "t",
             batch_size=3,
-            progress=lambda done, total: told.append((done, total)),
+            progress=lambda done, total: calls.append((done, total)),
         ) as rebuilt:
-            assert told == [(3, 4), (4, 4)]
+            assert calls == [(3, 4), (4, 4)]
             assert rebuilt.record_manager("pages").list_keys(group_ids=["y"]) == ["id2"]
             assert rebuilt.record_manager("pages").exists(["id0", "id1"]) == [True, False]
         with pytest.raises(ConfigError, match="batch_size is 0"):
@@ -402,7 +396,7 @@ def test_a_rebuilt_store_has_the_index_the_budget_and_the_records_of_the_former(
     assert not (tmp_path / "u").exists()
 
 
-def test_a_rebuilt_store_has_the_language_and_the_fusion_of_the_former(tmp_path: Path) -> None:
+def test_rebuilt_store_keeps_language_and_fusion(tmp_path: Path) -> None:
     fusion = Fusion("rrf", alpha=0.3)
     with RagVectorStore(FAKE, tmp_path / "s", language="german") as store:
         store.add_texts(["die Häuser der Stadt", "der Hund schläft"], ids=["a", "b"])
@@ -414,7 +408,7 @@ def test_a_rebuilt_store_has_the_language_and_the_fusion_of_the_former(tmp_path:
         assert (opened.language, opened.fusion) == ("german", fusion)
 
 
-def test_a_language_is_that_of_the_store_there(tmp_path: Path) -> None:
+def test_language_of_existing_store(tmp_path: Path) -> None:
     with RagVectorStore(FAKE, tmp_path / "s", language="german") as store:
         store.add_texts(["die Häuser der Stadt"])
     with RagVectorStore(FAKE, tmp_path / "s", language="german") as again:
@@ -429,17 +423,17 @@ def test_a_language_is_that_of_the_store_there(tmp_path: Path) -> None:
             late.add_texts(["die Häuser der Stadt"])
 
 
-def test_rebuilding_nothing(tmp_path: Path) -> None:
+def test_rebuild_of_an_empty_store(tmp_path: Path) -> None:
     embeddings = RagEmbeddings()
     with RagVectorStore(FAKE, tmp_path / "s") as empty, empty.rebuild(embeddings, tmp_path / "t") as rebuilt:
         assert len(rebuilt) == 0
     assert not embeddings.is_fitted
 
 
-# Merging
+# Merge
 
 
-def test_merging_adds_what_another_store_has_and_leaves_that_as_it_is() -> None:
+def test_merge_does_not_change_the_other_store() -> None:
     one, other = Angles(), Angles()
     with (
         RagVectorStore.from_texts(["0", "90"], one, [{"of": "one"}] * 2, ids=["a", "b"]) as store,
@@ -449,7 +443,7 @@ def test_merging_adds_what_another_store_has_and_leaves_that_as_it_is() -> None:
         before = list(theirs)
         assert store.merge_from(theirs) == ["b", "c"]
         assert list(theirs) == before
-        assert one.batches == []  # the vectors are taken over
+        assert one.batches == []  # the vectors are copied
         assert [(found.id, found.page_content, found.metadata["of"]) for found in store] == [
             ("a", "0", "one"),
             ("b", "45", "other"),
@@ -460,7 +454,7 @@ def test_merging_adds_what_another_store_has_and_leaves_that_as_it_is() -> None:
         assert len(store) == 3
 
 
-def test_merging_stores_of_other_embeddings_embeds_the_texts(light: RagEmbeddings, store: RagVectorStore) -> None:
+def test_merge_with_other_embeddings_embeds_texts(light: RagEmbeddings, store: RagVectorStore) -> None:
     with RagVectorStore.from_texts(["zebra wing"], light, ids=["z"]) as theirs:
         assert store.merge_from(theirs) == ["z"]
         assert ids(store.similarity_search("zebra wing", k=1)) == ["z"]
@@ -469,7 +463,7 @@ def test_merging_stores_of_other_embeddings_embeds_the_texts(light: RagEmbedding
         assert len(store) == len(theirs) == 5
 
 
-def test_merging_with_nothing_or_into_nothing(store: RagVectorStore, tmp_path: Path) -> None:
+def test_merge_with_empty_stores(store: RagVectorStore, tmp_path: Path) -> None:
     with RagVectorStore(FAKE, tmp_path / "s") as empty:
         assert store.merge_from(empty) == []
         assert not (tmp_path / "s").exists()
@@ -479,7 +473,7 @@ def test_merging_with_nothing_or_into_nothing(store: RagVectorStore, tmp_path: P
         assert list(store) == DOCUMENTS
 
 
-def test_merging_chunks_of_files_keeps_where_they_stand(in_folder: Path, tiny_model: Path) -> None:
+def test_merge_keeps_places_of_chunks(in_folder: Path, tiny_model: Path) -> None:
     config = EmbedderConfig(extractor="re:dim=16", model=str(tiny_model), postprocess=())
     (in_folder / "a.md").write_text("# Locks\n\nthe writer holds the lock\n")
     index_files(IndexingRequest(in_folder / ".ragembed", (in_folder / "a.md",), embedder=config))
@@ -489,7 +483,7 @@ def test_merging_chunks_of_files_keeps_where_they_stand(in_folder: Path, tiny_mo
         assert next(iter(store)).metadata["source"] == "a.md"
 
 
-def test_merging_another_vector_for_a_text_is_refused_and_changes_nothing() -> None:
+def test_merge_with_different_vector_for_a_text_is_an_error() -> None:
     with (
         RagVectorStore.from_texts(["same"], Given([[1.0, 0.0]], "m"), ids=["a"]) as store,
         RagVectorStore.from_texts(["same"], Given([[0.0, 1.0]], "m"), ids=["b"]) as theirs,
@@ -500,7 +494,7 @@ def test_merging_another_vector_for_a_text_is_refused_and_changes_nothing() -> N
         assert store.similarity_search_with_score_by_vector([1.0, 0.0])[0][1] == pytest.approx(1.0)
 
 
-# What files can do
+# Hostile files
 
 LOADING = """
 import sys, json
@@ -522,7 +516,7 @@ EXECUTING = {"pickle", "_pickle", "cPickle", "dill", "cloudpickle", "joblib", "s
 
 
 def imported(file: Path) -> set[str]:
-    """The top-level names of what a module imports, anywhere in it."""
+    """Return the top-level names of all imports of a module."""
     names: set[str] = set()
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -533,12 +527,12 @@ def imported(file: Path) -> set[str]:
 
 
 def called(file: Path) -> set[str]:
-    """The names of the functions that a module calls by their bare names."""
+    """Return the functions that a module calls by their bare names."""
     calls = [node.func for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))) if isinstance(node, ast.Call)]
     return {call.id for call in calls if isinstance(call, ast.Name)}
 
 
-def test_no_module_that_a_load_goes_through_unpickles(light: RagEmbeddings, tmp_path: Path) -> None:
+def test_modules_used_by_load_do_not_unpickle(light: RagEmbeddings, tmp_path: Path) -> None:
     with RagVectorStore.from_documents(DOCUMENTS, light) as store:
         store.save_local(tmp_path)
     done = subprocess.run([sys.executable, "-c", LOADING, str(tmp_path)], capture_output=True, text=True, check=False)
@@ -552,8 +546,8 @@ def test_no_module_that_a_load_goes_through_unpickles(light: RagEmbeddings, tmp_
         assert "allow_pickle=True" not in Path(file).read_text(encoding="utf-8"), name
 
 
-def test_the_audit_of_a_load_sees_what_is_unpickled(tmp_path: Path) -> None:
-    """The test above can fail: a pickle that names a function is told."""
+def test_audit_hook_detects_unpickling(tmp_path: Path) -> None:
+    """The test above can fail: it detects a pickle that names a function."""
     (tmp_path / "hostile").write_bytes(PICKLE)
     script = LOADING.partition("from ragembed")[0] + (
         "import pickle, os\nos.chdir(sys.argv[1])\npickle.load(open('hostile', 'rb'))\nprint(events)"
@@ -565,7 +559,7 @@ def test_the_audit_of_a_load_sees_what_is_unpickled(tmp_path: Path) -> None:
 
 @pytest.fixture
 def saved(light: RagEmbeddings, tmp_path: Path) -> Path:
-    """A folder with a saved store of vectors that are post-processed."""
+    """A folder with a saved store of post-processed vectors."""
     with RagVectorStore.from_documents(DOCUMENTS, light) as store:
         store.save_local(tmp_path)
     return tmp_path / "index"
@@ -591,7 +585,7 @@ def use(folder: Path) -> None:
         "embedders/*/state.safetensors",
     ],
 )
-def test_hostile_bytes_are_a_clear_error_and_execute_nothing(
+def test_hostile_bytes_are_an_error_and_execute_nothing(
     saved: Path, in_folder: Path, pattern: str, data: bytes
 ) -> None:
     use(saved.parent)
@@ -604,7 +598,7 @@ def test_hostile_bytes_are_a_clear_error_and_execute_nothing(
 
 @pytest.mark.parametrize("key", ["embedder", "index", "dim", "generation"])
 @pytest.mark.parametrize("value", ["[1]", "{", '{"kind": "__import__(\\"os\\").mkdir(\\"executed\\")"}', "1e999"])
-def test_hostile_values_in_the_database_are_no_danger(saved: Path, in_folder: Path, key: str, value: str) -> None:
+def test_hostile_values_in_the_database_are_harmless(saved: Path, in_folder: Path, key: str, value: str) -> None:
     with closing(sqlite3.connect(saved / "store.db")) as connection:
         digests.register(connection)
         connection.execute("UPDATE meta SET value = ? WHERE key = ?", (value, key))
@@ -614,7 +608,7 @@ def test_hostile_values_in_the_database_are_no_danger(saved: Path, in_folder: Pa
     assert list(in_folder.iterdir()) == []
 
 
-# Where stores are
+# Paths
 
 PLACES = {
     "other scripts": ["Überzug", "журнал", "資料室", "🙂"],
@@ -627,7 +621,7 @@ PLACES = {
 
 
 @pytest.mark.parametrize("steps", PLACES.values(), ids=PLACES.keys())
-def test_a_store_is_where_its_path_says(light: RagEmbeddings, tmp_path: Path, steps: list[str]) -> None:
+def test_store_is_at_its_path(light: RagEmbeddings, tmp_path: Path, steps: list[str]) -> None:
     place = tmp_path.joinpath(*steps)
     with RagVectorStore.from_documents(DOCUMENTS, light, path=place) as store:
         store.add_texts(["one more"], ids=["more"])
@@ -641,7 +635,7 @@ def test_a_store_is_where_its_path_says(light: RagEmbeddings, tmp_path: Path, st
     assert {entry.name for entry in place.iterdir()} >= {"store.db", "segments", "embedders"}
 
 
-def test_a_path_that_is_too_long_is_a_clear_error(tmp_path: Path) -> None:
+def test_too_long_path_is_an_error(tmp_path: Path) -> None:
     place = tmp_path.joinpath(*["longer" * 20] * 6)
     with pytest.raises(StoreError, match="cannot create a store at"):
         RagVectorStore.from_texts(["a"], FAKE, path=place)
@@ -649,7 +643,7 @@ def test_a_path_that_is_too_long_is_a_clear_error(tmp_path: Path) -> None:
         store.save_local(place)
 
 
-def test_a_store_is_found_by_a_relative_path_and_after_it_was_moved(light: RagEmbeddings, in_folder: Path) -> None:
+def test_store_opens_by_relative_path_and_after_move(light: RagEmbeddings, in_folder: Path) -> None:
     with RagVectorStore.from_documents(DOCUMENTS, light, path="here/store") as store:
         before = seen(store)
     (in_folder / "here").rename(in_folder / "dort")
@@ -657,7 +651,7 @@ def test_a_store_is_found_by_a_relative_path_and_after_it_was_moved(light: RagEm
         assert seen(again) == before
 
 
-def test_a_rebuild_that_failed_may_be_repeated(tmp_path: Path) -> None:
+def test_failed_rebuild_can_be_repeated(tmp_path: Path) -> None:
     class Stumbling(Angles):
         fails = True
 
@@ -678,7 +672,7 @@ def test_a_rebuild_that_failed_may_be_repeated(tmp_path: Path) -> None:
             store.rebuild(stumbling, tmp_path / "again")
 
 
-def test_a_store_that_is_open_while_another_takes_its_place_goes_on_with_that(tmp_path: Path) -> None:
+def test_open_store_continues_with_replaced_store(tmp_path: Path) -> None:
     with RagVectorStore(Angles()) as store:
         store.add_texts(["0"], ids=["0"])
         store.save_local(tmp_path)

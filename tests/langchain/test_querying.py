@@ -1,4 +1,4 @@
-"""Searching a vector store: by meaning, by words, by both; what scores mean; filters, a function among them."""
+"""Searching a vector store: dense, lexical and hybrid search, scores and filters."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .fakes import Angles, Given
 
 
 class Worded(Embeddings):
-    """The first number in a text is its angle in degrees, 0 where it has none; its vector has length 2."""
+    """The first number in a text is its angle in degrees, 0 if there is none; vectors have length 2."""
 
     def embed_documents(self, texts: list[str]) -> list[list[float]]:
         return [self.embed_query(text) for text in texts]
@@ -36,7 +36,7 @@ class Worded(Embeddings):
 
 @pytest.fixture(scope="module")
 def store() -> Iterator[RagVectorStore]:
-    """Five documents that no test changes; a word each of them has, a word that two have, and one that one has."""
+    """Five documents, which tests do not change, with words in all, two or one of them."""
     with RagVectorStore(Worded()) as store:
         store.add_texts(
             ["lock 0", "lock 30 wing", "lock 60", "lock 90 wing air", "lock 180"],
@@ -98,7 +98,7 @@ def ids(found: list[Any]) -> list[str]:
 
 
 @pytest.mark.parametrize("name", SCORED)
-async def test_searches_with_and_without_scores_and_their_twins_find_the_same(store: RagVectorStore, name: str) -> None:
+async def test_search_variants_return_the_same(store: RagVectorStore, name: str) -> None:
     for how in ({}, {"k": 2}, {"filter": {"n": {"$gte": 1}}}):
         scored = SCORED[name](store, **how)
         assert len(scored) == how.get("k", 4)
@@ -111,12 +111,12 @@ async def test_searches_with_and_without_scores_and_their_twins_find_the_same(st
 def test_every_score_is_a_python_float_and_results_are_json(store: RagVectorStore, name: str) -> None:
     found = SCORED[name](store, k=5)
     assert {type(score) for _, score in found} == {float}
-    told = json.loads(json.dumps([[document.model_dump(), score] for document, score in found], allow_nan=False))
-    assert [(document["id"], score) for document, score in told] == [(d.id, score) for d, score in found]
+    decoded = json.loads(json.dumps([[document.model_dump(), score] for document, score in found], allow_nan=False))
+    assert [(document["id"], score) for document, score in decoded] == [(d.id, score) for d, score in found]
 
 
 @pytest.mark.parametrize("name", SCORED)
-def test_how_many_may_be_asked_for(store: RagVectorStore, name: str, tmp_path: Path) -> None:
+def test_values_of_k(store: RagVectorStore, name: str, tmp_path: Path) -> None:
     search = SCORED[name]
     assert search(store, k=0) == []
     assert len(search(store, k=3)) == 3
@@ -132,7 +132,7 @@ def test_how_many_may_be_asked_for(store: RagVectorStore, name: str, tmp_path: P
 
 
 @pytest.mark.parametrize("query", ["", " \n", "?!", '"', "AND", "\x00", "\udc80"])
-def test_queries_without_a_word_are_answered(store: RagVectorStore, query: str) -> None:
+def test_queries_without_words(store: RagVectorStore, query: str) -> None:
     by_meaning = store.similarity_search(query)
     assert ids(by_meaning) == ["at 0", "at 30", "at 60", "at 90"]
     assert store.hybrid_search(query) == by_meaning
@@ -141,28 +141,28 @@ def test_queries_without_a_word_are_answered(store: RagVectorStore, query: str) 
 
 
 @pytest.mark.parametrize("name", SCORED)
-def test_what_ties_comes_in_order_of_insertion(name: str) -> None:
+def test_ties_are_in_order_of_insertion(name: str) -> None:
     names = [str(n) for n in range(40, 0, -1)]
     with RagVectorStore(Worded()) as store:
         store.add_texts(["lock wing"] * 40, ids=names)
         assert ids(SCORED[name](store, k=7)) == names[:7]
-        store.add_texts(["lock wing"], ids=["40"])  # what is replaced counts as new
+        store.add_texts(["lock wing"], ids=["40"])  # a replaced document counts as new
         assert ids(SCORED[name](store, k=40)) == [*names[1:], "40"]
 
 
 @pytest.mark.parametrize("name", SCORED)
-def test_the_same_query_has_the_same_answer(store: RagVectorStore, name: str) -> None:
+def test_search_is_deterministic(store: RagVectorStore, name: str) -> None:
     answers = [SCORED[name](store, k=5) for _ in range(3)]
     with RagVectorStore(Worded(), store.path) as again:
         answers.append(SCORED[name](again, k=5))
     assert answers == answers[:1] * 4
 
 
-# What scores mean
+# Scores
 
 
 @pytest.mark.parametrize("name", ["similarity", "similarity by vector", "mmr", "mmr by vector"])
-def test_a_score_is_the_cosine(store: RagVectorStore, name: str) -> None:
+def test_score_is_the_cosine(store: RagVectorStore, name: str) -> None:
     for how in ({}, {"filter": {"n": {"$lt": 9}}}):
         scores = {document.id: score for document, score in SCORED[name](store, k=5, **how)}
         assert scores == {
@@ -172,14 +172,14 @@ def test_a_score_is_the_cosine(store: RagVectorStore, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in SCORED if not name.startswith("mmr")])
-def test_higher_is_better(store: RagVectorStore, name: str) -> None:
+def test_higher_scores_are_better(store: RagVectorStore, name: str) -> None:
     scores = [score for _, score in SCORED[name](store, k=5)]
     assert len(set(scores)) > 1
     assert scores == sorted(scores, reverse=True)
 
 
 @pytest.mark.parametrize("length", [1e-20, 0.5, 1.0, 40.0])
-def test_relevance_is_half_of_1_plus_the_cosine_whatever_the_length(length: float) -> None:
+def test_relevance_formula(length: float) -> None:
     with RagVectorStore(Angles(length)) as store:
         store.add_texts(["180", "90", "30", "0"], ids=["180", "90", "30", "0"])
         found = store.similarity_search_with_relevance_scores("0", k=4)
@@ -191,7 +191,7 @@ def test_relevance_is_half_of_1_plus_the_cosine_whatever_the_length(length: floa
         assert best == pytest.approx([1.0] * 4, abs=1e-6)
 
 
-def test_a_threshold_of_a_half_keeps_the_near_and_drops_the_far() -> None:
+def test_threshold_selects_by_relevance() -> None:
     with RagVectorStore(Angles()) as store:
         store.add_texts(["0", "30", "89", "91", "180"])
         found = store.similarity_search_with_relevance_scores("0", k=5, score_threshold=0.5)
@@ -199,7 +199,7 @@ def test_a_threshold_of_a_half_keeps_the_near_and_drops_the_far() -> None:
 
 
 @pytest.mark.parametrize("number", [float, np.float32, np.float64])
-def test_a_threshold_may_be_any_number(store: RagVectorStore, number: Any) -> None:
+def test_threshold_can_be_any_number_type(store: RagVectorStore, number: Any) -> None:
     found = store.similarity_search_with_relevance_scores("lock", k=5, score_threshold=number(0.875))
     assert ids(found) == ["at 0", "at 30"]
     retriever = store.as_retriever(
@@ -208,39 +208,39 @@ def test_a_threshold_may_be_any_number(store: RagVectorStore, number: Any) -> No
     assert ids(retriever.invoke("lock")) == ["at 0", "at 30"]
 
 
-def test_a_threshold_may_be_a_whole_number(store: RagVectorStore) -> None:
+def test_threshold_can_be_an_integer(store: RagVectorStore) -> None:
     for threshold, expected in ((1, ["at 0"]), (0, ["at 0", "at 30", "at 60", "at 90", "at 180"])):
         search_kwargs = {"score_threshold": threshold, "k": 5}
         retriever = store.as_retriever(search_type="similarity_score_threshold", search_kwargs=search_kwargs)
         assert ids(retriever.invoke("lock")) == expected
 
 
-# By words, and by both
+# Lexical and hybrid search
 
 
-def test_lexical_search_finds_words_alone(store: RagVectorStore) -> None:
+def test_lexical_search_finds_only_words(store: RagVectorStore) -> None:
     found = store.lexical_search_with_score("wing air", k=5)
     assert ids(found) == ["at 90", "at 30"]
     assert all(score > 0.0 for _, score in found)
     assert store.lexical_search("zebra") == []
-    assert len(store.lexical_search("lock", k=9)) == 5  # a word that all have is a word
+    assert len(store.lexical_search("lock", k=9)) == 5  # a word in all documents still matches
     assert all(score > 0.0 for _, score in store.lexical_search_with_score("lock", k=9))
     assert ids(store.lexical_search("WINGS")) == ids(store.lexical_search("wing"))
 
 
-def test_lexical_scores_are_the_stores(store: RagVectorStore) -> None:
+def test_lexical_scores_equal_those_of_the_store(store: RagVectorStore) -> None:
     with Store.open(store.path, ExternalEncoder(Worded())) as opened:
         for mode, search in (("lexical", store.lexical_search_with_score), ("hybrid", store.hybrid_search_with_score)):
             hits = opened.search("wing 60", 5, mode)  # type: ignore[arg-type]
             assert [(hit.id, hit.score) for hit in hits] == [(d.id, score) for d, score in search("wing 60", 5)]
 
 
-def test_hybrid_search_weighs_meaning_and_words(store: RagVectorStore) -> None:
+def test_hybrid_search_combines_dense_and_lexical(store: RagVectorStore) -> None:
     assert ids(store.similarity_search("air", k=1)) == ["at 0"]
     assert ids(store.lexical_search("air", k=1)) == ["at 90"]
     once = Fusion(feedback=0.0)
     assert set(ids(store.hybrid_search("air", k=2, fusion=once))) == {"at 0", "at 90"}
-    assert ids(store.hybrid_search("wing", k=1, fusion=once)) == ["at 30"]  # though another is nearer
+    assert ids(store.hybrid_search("wing", k=1, fusion=once)) == ["at 30"]  # although another document is closer
     assert ids(store.hybrid_search("air", k=9, filter={"n": {"$lt": 3}}, fusion=once)) == ["at 0", "at 30", "at 60"]
 
 
@@ -250,11 +250,11 @@ def test_hybrid_scores_are_standardised_over_the_candidates(store: RagVectorStor
     assert min(scores) < 0.0 < max(scores)
 
 
-# By vector, many at once, by type
+# Search by vector, batches of queries, types of search
 
 
 @pytest.mark.parametrize("question", ["0", "17", "100", "180"])
-def test_a_search_by_vector_is_the_search_by_text(store: RagVectorStore, question: str) -> None:
+def test_search_by_vector_equals_search_by_text(store: RagVectorStore, question: str) -> None:
     vector = Worded().embed_query(question)
     by_text = store.similarity_search_with_score(question, k=5)
     assert store.similarity_search_with_score_by_vector(vector, k=5) == by_text
@@ -275,7 +275,7 @@ def test_many_queries_at_once(store: RagVectorStore) -> None:
 
 
 @pytest.mark.parametrize("vector", [[1.0], [1.0, 0.0, 0.0], [math.nan, 1.0], [math.inf, 1.0], [], [[1.0, 0.0]]])
-def test_a_query_vector_that_does_not_fit_is_an_error(store: RagVectorStore, vector: Any) -> None:
+def test_query_vector_of_wrong_dimension_is_an_error(store: RagVectorStore, vector: Any) -> None:
     for search in (
         store.similarity_search_by_vector,
         store.similarity_search_with_score_by_vector,
@@ -286,11 +286,11 @@ def test_a_query_vector_that_does_not_fit_is_an_error(store: RagVectorStore, vec
             search(vector)
 
 
-def test_a_query_vector_of_zeros_is_near_to_nothing(store: RagVectorStore) -> None:
+def test_zero_query_vector_has_cosine_0(store: RagVectorStore) -> None:
     assert [score for _, score in store.similarity_search_with_score_by_vector([0.0, 0.0], k=5)] == [0.0] * 5
 
 
-async def test_search_takes_every_type(store: RagVectorStore) -> None:
+async def test_search_accepts_every_type(store: RagVectorStore) -> None:
     for search_type, expected in (
         ("similarity", store.similarity_search("wing", k=3)),
         ("mmr", store.max_marginal_relevance_search("wing", k=3)),
@@ -312,7 +312,7 @@ async def test_search_takes_every_type(store: RagVectorStore) -> None:
 
 
 @pytest.mark.parametrize("name", SCORED)
-def test_a_function_of_the_metadata_is_a_filter_of_every_search(store: RagVectorStore, name: str) -> None:
+def test_every_search_accepts_a_filter_function(store: RagVectorStore, name: str) -> None:
     assert set(ids(SCORED[name](store, k=5, filter=lambda metadata: metadata["n"] in (1, 2, 4)))) == {
         "at 30",
         "at 60",
@@ -323,19 +323,19 @@ def test_a_function_of_the_metadata_is_a_filter_of_every_search(store: RagVector
     assert SCORED[name](store, filter=lambda metadata: metadata["n"] > 0) == SCORED[name](store, filter="n > 0")
 
 
-def test_a_function_is_asked_of_every_document_and_gets_a_copy(store: RagVectorStore) -> None:
-    asked: list[int] = []
+def test_filter_function_gets_a_copy_of_all_metadata(store: RagVectorStore) -> None:
+    called: list[int] = []
 
     def spoils(metadata: dict[str, Any]) -> bool:
-        asked.append(metadata.pop("n"))
+        called.append(metadata.pop("n"))
         return True
 
     assert len(store.similarity_search("lock", k=1, filter=spoils)) == 1
-    assert asked == [0, 1, 2, 3, 4]
-    assert [document.metadata["n"] for document in store] == asked
+    assert called == [0, 1, 2, 3, 4]
+    assert [document.metadata["n"] for document in store] == called
 
 
-def test_what_a_function_raises_is_told(store: RagVectorStore) -> None:
+def test_errors_in_filter_functions_are_raised(store: RagVectorStore) -> None:
     with pytest.raises(KeyError, match="no such"):
         store.similarity_search("lock", filter=lambda metadata: metadata["no such"])
 
@@ -360,9 +360,9 @@ def test_what_a_function_raises_is_told(store: RagVectorStore) -> None:
         ({"$and": [{"n": {"$gt": 0}}, {"wing": None}]}, [2, 4]),
         ({"$or": [{"n": 0}, {"wing": "wing"}]}, [0, 1, 3]),
         ({"$not": {"n": {"$lt": 3}}}, [3, 4]),
-        ({"$or": [{"n": 0}, {"n": 1}, {"n": 2}], "wing": None}, [0, 2]),  # keys beside $or count
+        ({"$or": [{"n": 0}, {"n": 1}, {"n": 2}], "wing": None}, [0, 2]),  # keys next to $or apply
         ({"n": {"$gte": 1, "$lt": 4}, "wing": None}, [2]),
-        ({"no such": {"$gt": 1}}, []),  # a field that is missing is no error
+        ({"no such": {"$gt": 1}}, []),  # a missing field is not an error
         ({"wing": {"$gt": 1}}, []),
         ({"no such": {"$ne": 1}}, [0, 1, 2, 3, 4]),
     ],
@@ -373,13 +373,13 @@ def test_each_operator_of_a_filter(store: RagVectorStore, condition: Any, expect
 
 
 @pytest.mark.parametrize("condition", [{"n": {"$regex": 1}}, {"$nor": []}, {"n": [1]}, "n >", 5, [{"n": 1}]])
-def test_what_is_no_filter_is_an_error_of_every_search(store: RagVectorStore, condition: Any) -> None:
+def test_invalid_filter_is_an_error_in_every_search(store: RagVectorStore, condition: Any) -> None:
     for search in SCORED.values():
         with pytest.raises(ConfigError):
             search(store, filter=condition)
 
 
-def test_as_many_are_found_as_match_however_few_these_are() -> None:
+def test_filter_returns_all_matches_if_few() -> None:
     count = 3000
     draw = np.random.default_rng(0)
     rank = draw.permutation(count)
@@ -414,7 +414,7 @@ def test_scores_of_mmr_are_those_of_its_documents_under_a_filter(store: RagVecto
             )
 
 
-def test_the_limits_of_mmr(store: RagVectorStore) -> None:
+def test_mmr_limits(store: RagVectorStore) -> None:
     nearest = store.similarity_search("lock", k=5)
     assert store.max_marginal_relevance_search("lock", 5, lambda_mult=1.0) == nearest
     assert ids(store.max_marginal_relevance_search("lock", 2, lambda_mult=0.0)) == ["at 0", "at 180"]
@@ -435,7 +435,7 @@ def test_mmr_does_not_depend_on_the_length_of_vectors() -> None:
     assert chosen == chosen[:1] * 3
 
 
-def test_vectors_of_zeros_have_the_cosine_0() -> None:
+def test_zero_vectors_have_cosine_0() -> None:
     with RagVectorStore(Given([[0.0, 0.0]])) as store:
         store.add_texts(["a"])
         assert [score for _, score in store.similarity_search_with_score("a")] == [0.0]

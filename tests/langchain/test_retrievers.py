@@ -1,4 +1,4 @@
-"""Retrievers over a vector store: LangChain's with more types of search, and one with fields, scores, a reranker."""
+"""Retrievers over a vector store: ``as_retriever`` and ``RagRetriever``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OWN_TYPES = ("hybrid", "dense", "lexical", "mmr")
 
 
 class FirstAngle(Angles):
-    """The first of the numbers in a text is its angle; all of them are words."""
+    """The first number in a text is its angle; all numbers are words."""
 
     def embed_query(self, text: str) -> list[float]:
         return super().embed_query(text.split()[0])
@@ -31,7 +31,7 @@ class FirstAngle(Angles):
 
 @pytest.fixture(scope="module")
 def store() -> Iterator[RagVectorStore]:
-    """Documents at 0, 10, … 90 degrees, which no test changes."""
+    """Documents at 0, 10, … 90 degrees, which tests do not change."""
     with RagVectorStore(FirstAngle()) as store:
         store.add_documents(
             [Document(id=f"d{n}", page_content=str(10 * n), metadata={"n": n, "even": n % 2 == 0}) for n in range(10)]
@@ -60,7 +60,7 @@ async def test_every_type_of_search_as_a_retriever(store: RagVectorStore, search
     assert retriever.search_kwargs == search_kwargs
 
 
-def test_arguments_of_one_call_are_those_of_the_search(store: RagVectorStore) -> None:
+def test_call_arguments_override_search_kwargs(store: RagVectorStore) -> None:
     mmr = store.as_retriever(search_type="mmr", search_kwargs={"k": 2})
     assert ids(mmr.invoke("0", lambda_mult=0.0, fetch_k=10)) == ["d0", "d9"]
     assert ids(mmr.invoke("0", lambda_mult=0.0, fetch_k=3)) == ["d0", "d2"]
@@ -68,7 +68,7 @@ def test_arguments_of_one_call_are_those_of_the_search(store: RagVectorStore) ->
     assert ids(near.invoke("0", score_threshold=0.99)) == ["d0", "d1"]
 
 
-def test_what_is_no_retriever_is_refused(store: RagVectorStore) -> None:
+def test_invalid_retriever_settings_are_errors(store: RagVectorStore) -> None:
     for unknown in ("dense", "", "HYBRID"):
         with pytest.raises(ValueError, match=f"search_type is {unknown!r}: expected one of similarity"):
             store.as_retriever(search_type=unknown)
@@ -78,19 +78,19 @@ def test_what_is_no_retriever_is_refused(store: RagVectorStore) -> None:
 
 
 @pytest.mark.parametrize("threshold", [None, "0.5", True, float("nan"), -0.1, 1.1])
-def test_what_is_no_threshold_is_refused(store: RagVectorStore, threshold: Any) -> None:
+def test_invalid_thresholds_are_errors(store: RagVectorStore, threshold: Any) -> None:
     given = {} if threshold is None else {"score_threshold": threshold}
     with pytest.raises(ValueError, match=r"score_threshold is .*: expected a number from 0 to 1"):
         store.as_retriever(search_type="similarity_score_threshold", search_kwargs=given)
 
 
-def test_a_retriever_has_the_tags_of_its_classes_and_its_own(store: RagVectorStore) -> None:
+def test_retriever_has_class_tags_and_own_tags(store: RagVectorStore) -> None:
     assert store.as_retriever().tags == ["RagVectorStore", "FirstAngle"]
     assert store.as_retriever(tags=["mine"]).tags == ["mine", "RagVectorStore", "FirstAngle"]
     assert store.as_retriever(name="finder", metadata={"a": 1}).metadata == {"a": 1}
 
 
-async def test_a_retriever_adds_documents(tmp_path: Path) -> None:
+async def test_retriever_adds_documents(tmp_path: Path) -> None:
     with RagVectorStore(Angles(), tmp_path) as store:
         retriever = store.as_retriever(search_type="hybrid")
         assert retriever.add_documents([Document("1", id="1")]) == ["1"]
@@ -102,7 +102,7 @@ async def test_a_retriever_adds_documents(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("search_type", OWN_TYPES)
-async def test_fields_and_the_same_at_call_time(store: RagVectorStore, search_type: Any) -> None:
+async def test_fields_can_be_given_per_call(store: RagVectorStore, search_type: Any) -> None:
     plain = {
         "hybrid": store.hybrid_search,
         "dense": store.similarity_search,
@@ -118,11 +118,11 @@ async def test_fields_and_the_same_at_call_time(store: RagVectorStore, search_ty
         called = {"k": 2, "filter": {"even": True}, "search_type": search_type}
         assert other.invoke(query, **called) == await other.ainvoke(query, **called) == expected
         assert retriever.invoke(query, filter=None) == plain(query, k=2)
-    assert (other.k, other.filter) == (4, None)  # a call changes nothing
+    assert (other.k, other.filter) == (4, None)  # a call does not change the retriever
     assert len(other.invoke("60")) == 4
 
 
-def test_mmr_has_its_two_settings(store: RagVectorStore) -> None:
+def test_mmr_settings(store: RagVectorStore) -> None:
     retriever = RagRetriever(vectorstore=store, k=2, search_type="mmr", fetch_k=3, lambda_mult=0.0)
     assert ids(retriever.invoke("0")) == ["d0", "d2"]
     assert ids(retriever.invoke("0", fetch_k=10)) == ["d0", "d9"]
@@ -130,7 +130,7 @@ def test_mmr_has_its_two_settings(store: RagVectorStore) -> None:
 
 
 @pytest.mark.parametrize("search_type", OWN_TYPES)
-async def test_the_score_goes_into_the_metadata_where_it_is_wanted(store: RagVectorStore, search_type: Any) -> None:
+async def test_score_key_adds_the_score(store: RagVectorStore, search_type: Any) -> None:
     with_score = {
         "hybrid": store.hybrid_search_with_score,
         "dense": store.similarity_search_with_score,
@@ -147,7 +147,7 @@ async def test_the_score_goes_into_the_metadata_where_it_is_wanted(store: RagVec
     assert all("score" not in document.metadata for document in store)
 
 
-async def test_arguments_that_there_are_not_are_refused(store: RagVectorStore) -> None:
+async def test_unknown_arguments_are_errors(store: RagVectorStore) -> None:
     retriever = RagRetriever(vectorstore=store)
     for name in ("n", "score_threshold", "reranker", "vectorstore", "rrf_k", "tags"):
         with pytest.raises(TypeError, match=f"unexpected keyword argument '{name}': expected one of k, search_type"):
@@ -170,7 +170,7 @@ async def test_arguments_that_there_are_not_are_refused(store: RagVectorStore) -
         {"score_key": 1},
     ],
 )
-def test_values_are_checked_as_fields_and_at_call_time(store: RagVectorStore, settings: dict[str, Any]) -> None:
+def test_values_are_checked_in_fields_and_calls(store: RagVectorStore, settings: dict[str, Any]) -> None:
     [name] = settings
     with pytest.raises(ValidationError, match=f"1 validation error for RagRetriever\n{name}\n"):
         RagRetriever(vectorstore=store, **settings)
@@ -178,18 +178,18 @@ def test_values_are_checked_as_fields_and_at_call_time(store: RagVectorStore, se
         RagRetriever(vectorstore=store).invoke("60", **settings)
 
 
-def test_another_store_is_refused() -> None:
+def test_retriever_needs_a_rag_vector_store() -> None:
     with pytest.raises(ValueError, match="a InMemoryVectorStore: expected a RagVectorStore"):
         RagRetriever(vectorstore=InMemoryVectorStore(Angles()))
 
 
-def test_a_filter_that_is_none_is_told(store: RagVectorStore) -> None:
+def test_invalid_filter_is_an_error(store: RagVectorStore) -> None:
     with pytest.raises(ValueError, match=r"unknown operator '\$near'"):
         RagRetriever(vectorstore=store, filter={"n": {"$near": 1}}).invoke("60")
     assert ids(RagRetriever(vectorstore=store, filter=lambda metadata: metadata["n"] == 3).invoke("60")) == ["d3"]
 
 
-def test_nothing_to_retrieve(tmp_path: Path, store: RagVectorStore) -> None:
+def test_retriever_over_an_empty_store(tmp_path: Path, store: RagVectorStore) -> None:
     for search_type in OWN_TYPES:
         assert RagRetriever(vectorstore=store, k=0, search_type=search_type).invoke("60") == []
         assert (
@@ -198,7 +198,7 @@ def test_nothing_to_retrieve(tmp_path: Path, store: RagVectorStore) -> None:
         )
 
 
-async def test_a_retriever_in_a_chain(store: RagVectorStore) -> None:
+async def test_retriever_in_a_chain(store: RagVectorStore) -> None:
     retriever = RagRetriever(vectorstore=store, k=2, search_type="dense")
     chain = retriever | RunnableLambda(ids)
     assert chain.invoke("0") == await chain.ainvoke("0") == ["d0", "d1"]
@@ -206,7 +206,7 @@ async def test_a_retriever_in_a_chain(store: RagVectorStore) -> None:
     assert ids(retriever.bind(k=1).invoke("90")) == ["d9"]
 
 
-def test_with_embeddings_that_are_fitted(fitted: RagEmbeddings) -> None:
+def test_fitted_embeddings(fitted: RagEmbeddings) -> None:
     texts = ["a cat on the sofa", "the bank raised interest rates", "bread needs flour"]
     with RagVectorStore(fitted) as store:
         store.add_texts(texts, ids=["cat", "bank", "bread"])
@@ -216,11 +216,11 @@ def test_with_embeddings_that_are_fitted(fitted: RagEmbeddings) -> None:
         assert ids(RagRetriever(vectorstore=store, k=1).invoke("sofa")) == ["cat"]
 
 
-# Reranking
+# Reranker
 
 
 class Seen(BaseCallbackHandler):
-    """Notes the starts and ends of runs, with the run inside of which each is."""
+    """Record starts and ends of runs with their parent run."""
 
     def __init__(self) -> None:
         self.retrievers: list[UUID] = []
@@ -246,7 +246,7 @@ class Seen(BaseCallbackHandler):
 
 
 class FewestFirst(BaseDocumentCompressor):
-    """Puts low numbers first, by a chain that tells the callbacks it is given; leaves odd ones out if asked to."""
+    """Sort by number with a chain that calls the given callbacks; optionally drop odd numbers."""
 
     only_even: bool = False
     got: list[list[str | None]] = []  # noqa: RUF012  pydantic copies it for each object
@@ -261,7 +261,7 @@ class FewestFirst(BaseDocumentCompressor):
 
 
 class FewestFirstAwaited(FewestFirst):
-    """The same for asynchronous calls alone."""
+    """The same for asynchronous calls only."""
 
     def compress_documents(
         self, documents: Sequence[Document], query: str, callbacks: Callbacks | None = None
@@ -275,7 +275,7 @@ class FewestFirstAwaited(FewestFirst):
         return await chain.ainvoke(query, {"callbacks": callbacks})
 
 
-async def test_a_reranker_gets_fetch_k_candidates_and_k_of_its_answer_are_returned(store: RagVectorStore) -> None:
+async def test_reranker_gets_fetch_k_candidates_and_returns_k(store: RagVectorStore) -> None:
     reranker = FewestFirst()
     retriever = RagRetriever(vectorstore=store, k=2, fetch_k=4, search_type="dense", reranker=reranker)
     assert ids(retriever.invoke("90")) == ids(await retriever.ainvoke("90")) == ["d6", "d7"]
@@ -288,7 +288,7 @@ async def test_a_reranker_gets_fetch_k_candidates_and_k_of_its_answer_are_return
 
 
 @pytest.mark.parametrize("search_type", OWN_TYPES)
-def test_a_reranker_sees_the_scores_of_every_search(store: RagVectorStore, search_type: Any) -> None:
+def test_reranker_sees_scores_of_every_search(store: RagVectorStore, search_type: Any) -> None:
     settings: dict[str, Any] = {"vectorstore": store, "search_type": search_type, "score_key": "score"}
     plain = RagRetriever(k=3, fetch_k=3, **settings).invoke("90 80 70")
     reranked = RagRetriever(k=3, fetch_k=3, reranker=FewestFirst(), **settings).invoke("90 80 70")
@@ -298,7 +298,7 @@ def test_a_reranker_sees_the_scores_of_every_search(store: RagVectorStore, searc
     }
 
 
-def test_what_a_reranker_does_is_inside_of_the_retrievers_run(store: RagVectorStore) -> None:
+def test_reranker_runs_inside_the_retriever_run(store: RagVectorStore) -> None:
     seen = Seen()
     retriever = RagRetriever(vectorstore=store, k=1, search_type="dense", reranker=FewestFirst())
     retriever.invoke("90", {"callbacks": [seen]})
@@ -307,14 +307,14 @@ def test_what_a_reranker_does_is_inside_of_the_retrievers_run(store: RagVectorSt
     assert seen.ended == [["d0"]]
 
 
-async def test_a_reranker_that_can_be_awaited_is(store: RagVectorStore) -> None:
+async def test_asynchronous_reranker_is_awaited(store: RagVectorStore) -> None:
     seen = Seen()
     retriever = RagRetriever(vectorstore=store, k=1, search_type="dense", reranker=FewestFirstAwaited())
     assert ids(await retriever.ainvoke("90", {"callbacks": [seen]}, k=2)) == ["d0", "d1"]
     assert seen.children == [("90", seen.retrievers[0])]
 
 
-def test_callbacks_hear_of_results_and_of_errors(store: RagVectorStore) -> None:
+def test_callbacks_get_results_and_errors(store: RagVectorStore) -> None:
     seen = Seen()
     for retriever in (RagRetriever(vectorstore=store, k=1, search_type="dense"), store.as_retriever()):
         assert ids(retriever.invoke("90", {"callbacks": [seen]}, k=1)) == ["d9"]

@@ -1,4 +1,4 @@
-"""LangChain's own suites, none of their tests left out."""
+"""LangChain's standard test suites, without exceptions."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class TestReloadedEmbeddings(EmbeddingsIntegrationTests):
 
 
 class TestReopenedStore(VectorStoreIntegrationTests):
-    """A store in a folder that another object has filled and emptied."""
+    """A store in a folder that another object has filled and cleared."""
 
     @pytest.fixture
     def vectorstore(self, tmp_path: Path) -> Iterator[RagVectorStore]:
@@ -81,7 +81,7 @@ class TestStoreWithRagEmbeddings(VectorStoreIntegrationTests):
 
 
 class TestReopenedStoreWithItsOwnEmbeddings(VectorStoreIntegrationTests):
-    """Opened without embeddings: those that it was made with are saved in it."""
+    """A store opened without embeddings, which are saved in it."""
 
     @pytest.fixture
     def vectorstore(self, unfitted: RagEmbeddings, tmp_path: Path) -> Iterator[RagVectorStore]:
@@ -92,7 +92,7 @@ class TestReopenedStoreWithItsOwnEmbeddings(VectorStoreIntegrationTests):
 
 
 class TestStoreBelowItsIndex(VectorStoreIntegrationTests):
-    """A store with too few vectors for the index that it asks for."""
+    """A store with too few vectors for the requested index."""
 
     @pytest.fixture
     def vectorstore(self, tmp_path: Path) -> Iterator[RagVectorStore]:
@@ -101,7 +101,7 @@ class TestStoreBelowItsIndex(VectorStoreIntegrationTests):
 
 
 class TestStoreThatIsApproximateAtOnce(VectorStoreIntegrationTests):
-    """Each kind of index that can be made of one vector, made of one; a product quantiser learns from 256."""
+    """Every kind of index that can be built from a single vector; product quantisers need 256."""
 
     @pytest.fixture(params=[*(kind for kind in NAMES if kind != "ivf-pq"), FACTORY])
     def vectorstore(
@@ -122,7 +122,7 @@ class TestStoreThatIsApproximateAtOnce(VectorStoreIntegrationTests):
 
 
 class Reversed(BaseDocumentCompressor):
-    """A reranker that puts the last first."""
+    """A reranker that reverses the order."""
 
     def compress_documents(
         self, documents: Sequence[Document], query: str, callbacks: Any = None
@@ -131,7 +131,7 @@ class Reversed(BaseDocumentCompressor):
 
 
 class OverRagRetriever(RetrieversIntegrationTests):
-    """What the suites of all retrievers share; it is no test itself."""
+    """Common parts of the suites of all retrievers."""
 
     store: RagVectorStore
 

@@ -33,7 +33,7 @@ def store() -> Iterator[RagVectorStore]:
 
 @pytest.fixture
 def angles() -> Iterator[RagVectorStore]:
-    """Documents at 0, 30, 90 and 180 degrees, whose ids are their texts, added in another order."""
+    """Documents at 0, 30, 90 and 180 degrees with their texts as ids, added in another order."""
     with RagVectorStore(Angles()) as store:
         store.add_texts(["90", "0", "180", "30"], ids=["90", "0", "180", "30"])
         yield store
@@ -43,10 +43,10 @@ def texts(documents: list[Document]) -> list[str]:
     return [document.page_content for document in documents]
 
 
-# Adding
+# Add
 
 
-def test_id_is_the_arguments_then_the_documents_then_new(store: RagVectorStore) -> None:
+def test_order_of_id_sources(store: RagVectorStore) -> None:
     documents = [Document(id="own", page_content=text) for text in ("a", "b")] + [Document(page_content="c")]
     assert store.add_documents(documents[:1], ids=["given"]) == ["given"]
     ids = store.add_documents(documents, ids=["first", None, None])
@@ -55,7 +55,7 @@ def test_id_is_the_arguments_then_the_documents_then_new(store: RagVectorStore) 
     assert texts(store.get_by_ids(ids)) == ["a", "b", "c"]
 
 
-def test_documents_without_ids_get_different_ones(store: RagVectorStore) -> None:
+def test_documents_without_ids_get_new_ids(store: RagVectorStore) -> None:
     assert len(set(store.add_texts(["same", "same", "same"]))) == len(store) == 3
     assert texts(store.similarity_search("same", k=3)) == ["same"] * 3
 
@@ -66,7 +66,7 @@ def test_same_id_in_one_call_last_wins(store: RagVectorStore) -> None:
     assert store.get_by_ids(["x"]) == [Document(id="x", page_content="c", metadata={"n": 2})]
 
 
-def test_same_id_again_replaces_text_metadata_and_vector(angles: RagVectorStore) -> None:
+def test_same_id_replaces_the_document(angles: RagVectorStore) -> None:
     angles.add_texts(["178"], [{"new": True}], ids=["0"])
     assert len(angles) == 4
     (found, score), *rest = angles.similarity_search_with_score("178", k=4)
@@ -75,7 +75,7 @@ def test_same_id_again_replaces_text_metadata_and_vector(angles: RagVectorStore)
     assert [document.id for document, _ in rest] == ["180", "90", "30"]
 
 
-def test_metadata_that_are_not_json_add_nothing(store: RagVectorStore) -> None:
+def test_invalid_metadata_add_nothing(store: RagVectorStore) -> None:
     with pytest.raises(ConfigError, match="metadata of 'b' cannot be stored"):
         store.add_texts(["a", "b"], [{}, {"object": object()}], ids=["a", "b"])
     assert len(store) == 0
@@ -91,7 +91,7 @@ def test_metadata_that_are_not_json_add_nothing(store: RagVectorStore) -> None:
         (None, [], "0 ids for 2 documents"),
     ],
 )
-def test_lengths_that_differ(store: RagVectorStore, metadatas: Any, ids: Any, message: str) -> None:
+def test_different_lengths_are_errors(store: RagVectorStore, metadatas: Any, ids: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         store.add_texts(["a", "b"], metadatas, ids=ids)
     with pytest.raises(ValueError, match=message):
@@ -99,14 +99,14 @@ def test_lengths_that_differ(store: RagVectorStore, metadatas: Any, ids: Any, me
     assert len(store) == 0
 
 
-def test_generators_are_taken(store: RagVectorStore) -> None:
+def test_generators_are_accepted(store: RagVectorStore) -> None:
     names = ["a", "b"]
     assert store.add_texts((t for t in names), ({"n": t} for t in names), ids=(t for t in names)) == names
     assert store.add_documents(Document(id=t, page_content=t) for t in ["c", "d"]) == ["c", "d"]
     assert [(d.id, d.metadata) for d in store.get_by_ids(["a", "d"])] == [("a", {"n": "a"}), ("d", {})]
 
 
-def test_nothing_to_add(store: RagVectorStore) -> None:
+def test_add_nothing(store: RagVectorStore) -> None:
     assert store.add_documents([]) == store.add_texts([]) == store.add_texts([], [], ids=[]) == []
     empty = RagVectorStore.from_texts([], FAKE)
     assert empty.similarity_search("a") == []
@@ -114,7 +114,7 @@ def test_nothing_to_add(store: RagVectorStore) -> None:
     assert texts(empty.similarity_search("a")) == ["a"]
 
 
-def test_one_str_is_not_taken_apart(store: RagVectorStore) -> None:
+def test_single_str_is_an_error(store: RagVectorStore) -> None:
     store.add_texts(["a", "b"], ids=["a", "b"])
     with pytest.raises(ConfigError, match="texts is a str"):
         store.add_texts("ab")
@@ -125,13 +125,13 @@ def test_one_str_is_not_taken_apart(store: RagVectorStore) -> None:
     assert len(store) == 2
 
 
-def test_batch_size_is_the_most_that_is_embedded_at_once() -> None:
+def test_batch_size_limits_texts_per_call() -> None:
     embedding = Angles()
     with RagVectorStore(embedding) as store:
         store.add_texts(map(str, range(7)), batch_size=3)
         assert embedding.batches == [3, 3, 1]
         store.add_documents([Document(page_content=str(n)) for n in range(5, 9)], batch_size=100)
-        assert embedding.batches[3:] == [2]  # 5 and 6 have their vectors
+        assert embedding.batches[3:] == [2]  # 5 and 6 already have vectors
         assert len(store) == 11
         with pytest.raises(ConfigError, match="batch_size is 0"):
             store.add_texts(["1"], batch_size=0)
@@ -142,7 +142,7 @@ def test_batch_size_is_the_most_that_is_embedded_at_once() -> None:
 
 @pytest.fixture
 def dated() -> Iterator[RagVectorStore]:
-    """Documents at 0, 10, … 350 degrees with their ``angle``, and properties of some files that are not there."""
+    """Documents at 0, 10, … 350 degrees with metadata: their ``angle``, and properties of fictional files."""
     with RagVectorStore(Angles()) as store:
         store.add_documents(
             [
@@ -182,7 +182,7 @@ FILTERS: list[tuple[Any, Any]] = [
 
 
 @pytest.mark.parametrize(("condition", "holds"), FILTERS)
-def test_every_search_finds_what_the_filter_selects(dated: RagVectorStore, condition: Any, holds: Any) -> None:
+def test_every_search_applies_the_filter(dated: RagVectorStore, condition: Any, holds: Any) -> None:
     wanted = {str(n) for n in range(36) if holds(n)}
     vector = Angles().embed_query("95")
     for found in (
@@ -207,7 +207,7 @@ def _apart(one: float, other: float) -> float:
     return min(between, 360 - between)
 
 
-async def test_asynchronous_searches_take_a_filter(dated: RagVectorStore) -> None:
+async def test_asynchronous_searches_accept_a_filter(dated: RagVectorStore) -> None:
     assert texts(await dated.asimilarity_search("0", k=1, filter={"angle": {"$gte": 50, "$lt": 99}})) == ["50"]
     found = await dated.amax_marginal_relevance_search("0", k=1, filter="angle BETWEEN 50 AND 99")
     assert texts(found) == ["50"]
@@ -215,7 +215,7 @@ async def test_asynchronous_searches_take_a_filter(dated: RagVectorStore) -> Non
     assert len(dated) == 18
 
 
-def test_deleting_by_filter(dated: RagVectorStore) -> None:
+def test_delete_by_filter(dated: RagVectorStore) -> None:
     assert dated.delete(["0", "20"], filter={"angle": {"$gte": 330}}) is True
     assert {d.id for d in dated.similarity_search("0", k=99)} == {str(n) for n in range(1, 33) if n != 20}
     assert dated.delete([], filter={"title": "Third"}) is True
@@ -226,17 +226,17 @@ def test_deleting_by_filter(dated: RagVectorStore) -> None:
     assert len(dated) == 0
 
 
-def test_a_filter_before_there_is_anything(tmp_path: Path) -> None:
+def test_filter_in_an_empty_store(tmp_path: Path) -> None:
     store = RagVectorStore(FAKE, tmp_path / "store")
     assert store.similarity_search("a", filter={"x": 1}) == []
     assert store.delete(filter={"x": 1}) is True
     assert not (tmp_path / "store").exists()
 
 
-# Deleting and looking in
+# Delete and inspect
 
 
-def test_delete_none_deletes_all(store: RagVectorStore) -> None:
+def test_delete_without_arguments_deletes_all(store: RagVectorStore) -> None:
     store.add_texts(["a", "b", "c"])
     assert store.delete(None) is True
     assert len(store) == 0
@@ -245,7 +245,7 @@ def test_delete_none_deletes_all(store: RagVectorStore) -> None:
     assert texts(store.similarity_search("a")) == ["a"]
 
 
-# Searching
+# Search
 
 
 def test_rounding_takes_no_score_above_1() -> None:
@@ -255,7 +255,7 @@ def test_rounding_takes_no_score_above_1() -> None:
     assert max(best) == 1.0  # FAISS gives 1.0000001 for some of these angles
 
 
-def test_relevance_is_1_for_the_same_0_for_the_opposite(angles: RagVectorStore) -> None:
+def test_relevance_of_equal_and_opposite_vectors(angles: RagVectorStore) -> None:
     found = angles.similarity_search_with_relevance_scores("0", k=4)
     assert [document.id for document, _ in found] == ["0", "30", "90", "180"]
     expected = [1.0, (1 + math.cos(math.radians(30))) / 2, 0.5, 0.0]
@@ -269,7 +269,7 @@ def test_relevance_is_1_for_the_same_0_for_the_opposite(angles: RagVectorStore) 
 
 
 def reference_mmr(query: float, angles: list[float], lambda_mult: float, k: int) -> list[float]:
-    """Carbonell and Goldstein 1998, on angles in degrees."""
+    """Maximal marginal relevance of Carbonell and Goldstein 1998, for angles in degrees."""
 
     def cosine(a: float, b: float) -> float:
         return math.cos(math.radians(a - b))
@@ -293,7 +293,7 @@ def reference_mmr(query: float, angles: list[float], lambda_mult: float, k: int)
 
 @pytest.mark.parametrize("lambda_mult", [0.0, 0.3, 0.5, 0.8, 1.0])
 @pytest.mark.parametrize("k", [1, 3, 6])
-def test_mmr_is_that_of_the_reference(lambda_mult: float, k: int) -> None:
+def test_mmr_equals_reference(lambda_mult: float, k: int) -> None:
     places = [0.0, 3.0, 11.0, 40.0, 95.0, 171.0, 228.0]
     with RagVectorStore(Angles()) as store:
         store.add_texts(map(str, places))
@@ -310,7 +310,7 @@ def test_mmr_of_zero_vectors_is_defined() -> None:
 # Retrievers
 
 
-# Opening
+# Open
 
 
 def test_reopening_with_another_embedding(tmp_path: Path) -> None:
@@ -322,7 +322,7 @@ def test_reopening_with_another_embedding(tmp_path: Path) -> None:
         RagVectorStore(path=tmp_path)
 
 
-def test_same_class_with_another_dimension(tmp_path: Path) -> None:
+def test_embeddings_of_another_dimension(tmp_path: Path) -> None:
     with RagVectorStore(FAKE, tmp_path) as store:
         store.add_texts(["foo"])
     with RagVectorStore(DeterministicFakeEmbedding(size=8), tmp_path) as store:
@@ -332,7 +332,7 @@ def test_same_class_with_another_dimension(tmp_path: Path) -> None:
         assert len(store) == 1
 
 
-def test_nothing_to_open(tmp_path: Path) -> None:
+def test_open_of_missing_store_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(StoreNotFoundError, match="nowhere"):
         RagVectorStore(path=tmp_path / "nowhere")
     with pytest.raises(ConfigError, match="give an embedding"):
@@ -342,14 +342,14 @@ def test_nothing_to_open(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_nothing_is_written_before_something_is_added(tmp_path: Path) -> None:
+def test_nothing_is_written_before_first_addition(tmp_path: Path) -> None:
     store = RagVectorStore(FAKE, tmp_path / "store")
     assert store.similarity_search("a") == []
     assert store.delete() is True
     assert not (tmp_path / "store").exists()
 
 
-def test_a_store_made_meanwhile_is_seen(tmp_path: Path) -> None:
+def test_store_created_by_another_object_is_seen(tmp_path: Path) -> None:
     with RagVectorStore(FAKE, tmp_path) as early, RagVectorStore(FAKE, tmp_path) as late:
         assert early.similarity_search("a") == []
         late.add_texts(["a"])
@@ -358,7 +358,7 @@ def test_a_store_made_meanwhile_is_seen(tmp_path: Path) -> None:
         assert texts(late.similarity_search("b", k=1)) == ["b"]
 
 
-def test_temporary_store_goes_with_the_object() -> None:
+def test_temporary_store_is_removed_with_the_object() -> None:
     store = RagVectorStore.from_texts(["a"], FAKE)
     folder = store.path
     store.close()
@@ -384,7 +384,7 @@ print(store.path)
 """
 
 
-def test_a_temporary_store_is_removed_at_exit_and_not_by_a_forked_process() -> None:
+def test_temporary_store_is_removed_at_exit_but_not_by_a_fork() -> None:
     done = subprocess.run([sys.executable, "-c", TEMPORARY], capture_output=True, text=True, check=True)
     assert Path(done.stdout.strip()).name.startswith("ragembed-")
     assert not Path(done.stdout.strip()).exists()
@@ -394,7 +394,7 @@ def test_a_temporary_store_is_removed_at_exit_and_not_by_a_forked_process() -> N
 # With RagEmbeddings
 
 
-def test_unfitted_embeddings_are_not_fitted_by_adding(tmp_path: Path) -> None:
+def test_adding_does_not_fit_embeddings(tmp_path: Path) -> None:
     embeddings = RagEmbeddings()
     store = RagVectorStore(embeddings, tmp_path / "store")
     assert store.similarity_search("a") == []
@@ -407,8 +407,8 @@ def test_unfitted_embeddings_are_not_fitted_by_adding(tmp_path: Path) -> None:
     assert not embeddings.is_fitted
 
 
-def test_making_a_store_fits_and_reopening_needs_no_embedding(saved_embeddings: Path, tmp_path: Path) -> None:
-    assert saved_embeddings.is_dir()  # the model is there
+def test_creation_fits_and_reopening_needs_no_embedding(saved_embeddings: Path, tmp_path: Path) -> None:
+    assert saved_embeddings.is_dir()  # the model exists
     embeddings = RagEmbeddings(device="cpu")
     documents = [Document(id=t, page_content=t) for t in ("a cat on the sofa", "the bank raised interest rates")]
     with RagVectorStore.from_documents(documents, embeddings, path=tmp_path) as store:
@@ -425,7 +425,7 @@ def test_making_a_store_fits_and_reopening_needs_no_embedding(saved_embeddings: 
         RagVectorStore.from_texts(["more"], RagEmbeddings(), path=tmp_path)
 
 
-def test_other_embeddings_than_the_stores(fitted: RagEmbeddings, tmp_path: Path) -> None:
+def test_embeddings_of_another_store_are_an_error(fitted: RagEmbeddings, tmp_path: Path) -> None:
     with RagVectorStore(fitted, tmp_path) as store:
         store.add_texts(["a"])
     other = RagEmbeddings(device="cpu").fit(["another corpus", "of two texts"])
@@ -437,7 +437,7 @@ def test_other_embeddings_than_the_stores(fitted: RagEmbeddings, tmp_path: Path)
         RagVectorStore(Angles(), tmp_path)
 
 
-def test_fitting_again_does_not_mix_vectors(fitted: RagEmbeddings, tmp_path: Path) -> None:
+def test_refit_does_not_mix_vectors(fitted: RagEmbeddings, tmp_path: Path) -> None:
     embeddings = RagEmbeddings.from_embedder(fitted.embedder)
     store = RagVectorStore(embeddings, tmp_path)
     store.add_texts(["a cat", "a bank"])

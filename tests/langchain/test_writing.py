@@ -1,4 +1,4 @@
-"""Writing to a vector store: whole or not at all, in batches, whatever it is given."""
+"""Writing to a vector store: atomic writes, batches and invalid input."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def angle(degrees: float) -> list[float]:
 
 
 def state(store: RagVectorStore) -> Any:
-    """Everything that a store answers."""
+    """Return all contents and search results of a store."""
     return list(store), store.similarity_search_with_score("10", k=99), store.lexical_search_with_score("10 20 30", k=9)
 
 
 # Ids
 
 
-def test_ids_that_are_left_open_are_filled_one_by_one(store: RagVectorStore) -> None:
+def test_missing_ids_are_filled_individually(store: RagVectorStore) -> None:
     ids = store.add_texts(["1", "2", "3"], ids=["foo", None, None])
     assert ids[0] == "foo"
     assert {type(chunk_id) for chunk_id in ids} == {str}
@@ -54,7 +54,7 @@ def test_ids_that_are_left_open_are_filled_one_by_one(store: RagVectorStore) -> 
     assert store.add_documents(own, ids=["a", "b", None]) == ["a", "b", "other"]
 
 
-def test_the_last_of_several_given_vectors_with_one_id_wins(store: RagVectorStore) -> None:
+def test_last_given_vector_of_an_id_wins(store: RagVectorStore) -> None:
     assert store.add_embeddings([("1", angle(1)), ("90", angle(90))], [{"n": 0}, {"n": 1}], ids=["x", "x"]) == ["x"] * 2
     assert list(store) == [Document(id="x", page_content="90", metadata={"n": 1})]
     assert store.similarity_search_with_score("90")[0][1] == pytest.approx(1.0, abs=1e-3)
@@ -63,17 +63,17 @@ def test_the_last_of_several_given_vectors_with_one_id_wins(store: RagVectorStor
     assert store.similarity_search_with_score("45")[0][1] == pytest.approx(1.0, abs=1e-3)
 
 
-def test_an_upsert_may_change_nothing_but_the_metadata() -> None:
+def test_upsert_can_change_only_metadata() -> None:
     embedding = Angles()
     with RagVectorStore(embedding) as store:
         store.add_texts(["1", "2"], [{"v": 1}, {"v": 1}], ids=["a", "b"])
         store.add_texts(["1"], [{"v": 2}], ids=["a"])
         assert [document.metadata for document in store.get_by_ids(["a", "b"])] == [{"v": 2}, {"v": 1}]
         assert len(store.similarity_search("1", k=9)) == len(store) == 2
-        assert embedding.batches == [2]  # a text that has its vector is not embedded again
+        assert embedding.batches == [2]  # texts with a vector are not embedded again
 
 
-# Whole or not at all
+# Atomic writes
 
 
 class Interrupted(BaseException):
@@ -85,7 +85,7 @@ def interrupt(*_: Any, **__: Any) -> None:
 
 
 class StumblesOn30(Angles):
-    """The same embeddings to a store as :class:`Angles`, which fail at one text."""
+    """Embeddings that a store identifies as :class:`Angles`, but that fail for one text."""
 
     def embed_documents(self, texts: list[str]) -> list[list[float]]:
         if "30" in texts:
@@ -105,9 +105,7 @@ MOMENTS: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_a_write_that_fails_leaves_the_store_as_it_was(
-    tmp_path: Path, moment: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_write_changes_nothing(tmp_path: Path, moment: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with RagVectorStore(Angles(), tmp_path) as store:
         store.add_texts(["10", "20"], [{"n": 1}, {"n": 2}], ids=["1", "2"])
         before = state(store)
@@ -120,7 +118,7 @@ def test_a_write_that_fails_leaves_the_store_as_it_was(
         assert {document.id: document.page_content for document in store} == {"1": "11", "2": "20", "3": "30"}
 
 
-def test_embeddings_that_fail_at_a_later_batch_leave_the_store_as_it_was(tmp_path: Path) -> None:
+def test_failure_in_a_later_batch_changes_nothing(tmp_path: Path) -> None:
     with RagVectorStore(StumblesOn30(), tmp_path) as store:
         store.add_texts(["10", "20"], ids=["1", "2"])
         before = state(store)
@@ -129,7 +127,7 @@ def test_embeddings_that_fail_at_a_later_batch_leave_the_store_as_it_was(tmp_pat
         assert_same_and_sound(store, before)
 
 
-def test_a_progress_callback_that_fails_leaves_the_store_as_it_was(tmp_path: Path) -> None:
+def test_failed_progress_callback_changes_nothing(tmp_path: Path) -> None:
     with RagVectorStore(Angles(), tmp_path) as store:
         store.add_texts(["10", "20"], ids=["1", "2"])
         before = state(store)
@@ -139,9 +137,7 @@ def test_a_progress_callback_that_fails_leaves_the_store_as_it_was(tmp_path: Pat
 
 
 @pytest.mark.parametrize("function", ["mark_unused", "delete_keys"])
-def test_a_deletion_that_fails_leaves_the_store_as_it_was(
-    tmp_path: Path, function: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_deletion_changes_nothing(tmp_path: Path, function: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with RagVectorStore(Angles(), tmp_path) as store:
         store.add_texts(["10", "20"], [{"n": 1}, {"n": 2}], ids=["1", "2"])
         before = state(store)
@@ -161,10 +157,10 @@ def assert_same_and_sound(store: RagVectorStore, before: Any) -> None:
         assert opened.verify().problems == []
 
 
-# Nothing, too much, too little
+# Empty and invalid input
 
 
-async def test_nothing_to_add_is_no_error_and_makes_no_folder(tmp_path: Path) -> None:
+async def test_adding_nothing_creates_no_folder(tmp_path: Path) -> None:
     path = tmp_path / "store"
     with RagVectorStore(Angles(), path) as store:
         assert store.add_documents([]) == store.add_texts([], []) == store.add_embeddings([]) == []
@@ -192,13 +188,13 @@ async def test_nothing_to_add_is_no_error_and_makes_no_folder(tmp_path: Path) ->
         (None, iter(["1", "2", "3"]), "3 ids for 2 documents"),
     ],
 )
-def test_lengths_that_differ_are_both_named(store: RagVectorStore, metadatas: Any, ids: Any, message: str) -> None:
+def test_error_names_both_lengths(store: RagVectorStore, metadatas: Any, ids: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         store.add_embeddings([("1", angle(1)), ("2", angle(2))], metadatas, ids=ids)
     assert len(store) == 0
 
 
-def test_every_argument_may_be_a_generator(tmp_path: Path) -> None:
+def test_every_argument_can_be_a_generator(tmp_path: Path) -> None:
     numbers = ["1", "2", "3"]
 
     def each(make: Callable[[str], Any]) -> Iterator[Any]:
@@ -221,9 +217,7 @@ def test_every_argument_may_be_a_generator(tmp_path: Path) -> None:
         ([], "vectors of 0 and 2 values"),
     ],
 )
-def test_given_vectors_that_cannot_be_stored_add_nothing(
-    store: RagVectorStore, vector: list[float], message: str
-) -> None:
+def test_invalid_given_vectors_add_nothing(store: RagVectorStore, vector: list[float], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         store.add_embeddings([("1", angle(1)), ("2", vector)])
     with pytest.raises(ValueError, match=message):
@@ -231,14 +225,14 @@ def test_given_vectors_that_cannot_be_stored_add_nothing(
     assert len(store) == 0
 
 
-def test_vectors_of_another_dimension_than_the_stores_add_nothing(store: RagVectorStore) -> None:
+def test_vectors_of_wrong_dimension_add_nothing(store: RagVectorStore) -> None:
     store.add_texts(["1"], ids=["1"])
     with pytest.raises(ValueError, match=r"dimension 3: expected 2"):
         store.add_embeddings([("2", [1.0, 0.0, 0.0])], ids=["2"])
     assert store.ids() == ["1"]
 
 
-def test_a_text_has_one_vector(store: RagVectorStore) -> None:
+def test_text_has_one_vector(store: RagVectorStore) -> None:
     with pytest.raises(ConfigError, match="two different vectors were given for the text '1'"):
         store.add_embeddings([("1", angle(1)), ("1", angle(90))], ids=["a", "b"])
     assert len(store) == 0
@@ -248,11 +242,11 @@ def test_a_text_has_one_vector(store: RagVectorStore) -> None:
         store.add_embeddings([("2", angle(2)), ("1", angle(90))], ids=["c", "d"])
     assert store.ids() == ["a", "b"]
     store.clear()
-    store.add_embeddings([("1", angle(90))], ids=["a"])  # which no document has any more
+    store.add_embeddings([("1", angle(90))], ids=["a"])  # no document has this text any more
     assert store.similarity_search_with_score("90")[0][1] == pytest.approx(1.0, abs=1e-3)
 
 
-def test_given_vectors_are_not_embedded_and_found_as_the_embeddings_would() -> None:
+def test_given_vectors_are_used_without_embedding() -> None:
     embedding = Angles(length=3.0)
     with RagVectorStore.from_embeddings([("90", angle(90)), ("0", angle(0))], embedding, ids=["90", "0"]) as store:
         store.add_embeddings([("45", [7.0, 7.0])], ids=["45"])
@@ -261,13 +255,13 @@ def test_given_vectors_are_not_embedded_and_found_as_the_embeddings_would() -> N
         assert store.lexical_search("90")[0].id == "90"
 
 
-async def test_vectors_are_given_asynchronously() -> None:
+async def test_asynchronous_given_vectors() -> None:
     made = await RagVectorStore.afrom_embeddings([("1", angle(1))], Angles(), ids=["1"])
     assert await made.aadd_embeddings([("2", angle(2))], [{"n": 2}], ids=["2"]) == ["2"]
     assert [document.metadata for document in made] == [{}, {"n": 2}]
 
 
-def test_a_store_with_rag_embeddings_takes_no_finished_vectors(fitted: RagEmbeddings) -> None:
+def test_store_with_rag_embeddings_accepts_no_vectors(fitted: RagEmbeddings) -> None:
     with RagVectorStore(fitted) as store:
         with pytest.raises(ConfigError, match="add the texts with add_texts"):
             store.add_embeddings([("a", fitted.embed_query("a"))])
@@ -278,7 +272,7 @@ def test_a_store_with_rag_embeddings_takes_no_finished_vectors(fitted: RagEmbedd
 
 
 class Watched(Embeddings):
-    """Gives arrays, and notes how many of those that it gave are still there when it is called."""
+    """Return arrays, and count how many earlier arrays are still in memory."""
 
     def __init__(self) -> None:
         self.given: list[weakref.ref[Any]] = []
@@ -303,7 +297,7 @@ class Watched(Embeddings):
     ("count", "batch_size", "sizes"),
     [(100, 7, [7] * 14 + [2]), (2500, None, [1024, 1024, 452]), (2500, 2000, [2000, 500])],
 )
-def test_no_more_vectors_are_in_memory_than_one_batch(count: int, batch_size: int | None, sizes: list[int]) -> None:
+def test_only_one_batch_of_vectors_is_in_memory(count: int, batch_size: int | None, sizes: list[int]) -> None:
     embedding = Watched()
     with RagVectorStore(embedding) as store:
         store.add_texts((str(n / 100) for n in range(count)), batch_size=batch_size)
@@ -311,23 +305,23 @@ def test_no_more_vectors_are_in_memory_than_one_batch(count: int, batch_size: in
     assert set(embedding.alive) == {0}
 
 
-def test_progress_is_told_after_each_batch(tmp_path: Path) -> None:
-    told: list[tuple[int, int]] = []
+def test_progress_is_called_after_each_batch(tmp_path: Path) -> None:
+    calls: list[tuple[int, int]] = []
 
     def progress(done: int, total: int) -> None:
-        told.append((done, total))
+        calls.append((done, total))
 
     texts = [str(n) for n in range(7)]
     with RagVectorStore.from_texts(texts, Angles(), path=tmp_path, batch_size=3, progress=progress) as store:
-        assert told == [(3, 7), (6, 7), (7, 7)]
-        told.clear()
+        assert calls == [(3, 7), (6, 7), (7, 7)]
+        calls.clear()
         store.add_documents([Document(text) for text in texts], batch_size=4, progress=progress)
-        assert told == [(4, 7), (7, 7)]  # though all of them have their vectors
-        told.clear()
+        assert calls == [(4, 7), (7, 7)]  # although all texts have vectors
+        calls.clear()
         store.add_texts(["8", "9"], progress=progress)
-        assert told == [(2, 2)]
+        assert calls == [(2, 2)]
         store.add_texts([], progress=progress)
-        assert told == [(2, 2)]
+        assert calls == [(2, 2)]
 
 
 ADD_AND_MAYBE_DIE = """
@@ -352,7 +346,7 @@ with RagVectorStore(Mortal(), sys.argv[1]) as store:
 """
 
 
-def test_a_call_that_was_killed_embeds_only_what_is_missing_when_it_is_repeated(tmp_path: Path) -> None:
+def test_repeated_call_after_kill_embeds_only_missing_texts(tmp_path: Path) -> None:
     def run(fate: str) -> tuple[int, list[str]]:
         command = [sys.executable, "-c", ADD_AND_MAYBE_DIE, str(tmp_path / "store"), fate]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -363,10 +357,10 @@ def test_a_call_that_was_killed_embeds_only_what_is_missing_when_it_is_repeated(
     assert run("live") == (0, ["before 0", "6 7 8", "9", "after 10 9 8"])
 
 
-# Documents that come and go
+# Replaced and deleted documents
 
 
-def test_neither_what_is_added_nor_what_is_found_is_shared_with_the_store() -> None:
+def test_documents_are_copied() -> None:
     metadata = {"list": [1], "nested": {"a": 1}}
     document = Document(id="1", page_content="1", metadata=metadata)
     with RagVectorStore(Angles()) as store:
@@ -391,11 +385,11 @@ def test_neither_what_is_added_nor_what_is_found_is_shared_with_the_store() -> N
         assert [found.page_content for found in store] == ["1", "2"]
 
 
-# Arrays in place of lists
+# Arrays instead of lists
 
 
 class WithArrays(Embeddings):
-    """The vectors of another, as arrays and as lists."""
+    """Wrap embeddings and return arrays or lists."""
 
     def __init__(self, inner: Embeddings) -> None:
         self.inner = inner
@@ -413,7 +407,7 @@ class WithArrays(Embeddings):
         return self.inner.embed_query(text)
 
 
-def test_arrays_are_taken_where_embeddings_give_them_and_the_answers_are_the_same() -> None:
+def test_embeddings_with_arrays_give_the_same_results() -> None:
     texts = ["foo", "bar", "baz", "qux"]
     both = WithArrays(FAKE)
     with RagVectorStore.from_texts(texts, both, ids=texts) as fast, RagVectorStore(FAKE) as slow:
@@ -423,7 +417,7 @@ def test_arrays_are_taken_where_embeddings_give_them_and_the_answers_are_the_sam
             assert fast.similarity_search_with_score(query) == slow.similarity_search_with_score(query)
 
 
-def test_rag_embeddings_as_any_embeddings_give_the_same_answers(fitted: RagEmbeddings) -> None:
+def test_rag_embeddings_as_external_embeddings(fitted: RagEmbeddings) -> None:
     texts = ["a cat on the sofa", "the bank raised interest rates", "bread needs flour"]
     with RagVectorStore(fitted) as own, RagVectorStore(WithArrays(fitted)) as any_other:
         for store in (own, any_other):
@@ -434,7 +428,7 @@ def test_rag_embeddings_as_any_embeddings_give_the_same_answers(fitted: RagEmbed
             assert [score for _, score in one] == pytest.approx([score for _, score in other], abs=2e-3)
 
 
-# Arguments that there are not
+# Unknown arguments
 
 
 @pytest.mark.parametrize(
@@ -466,13 +460,13 @@ def test_rag_embeddings_as_any_embeddings_give_the_same_answers(fitted: RagEmbed
         lambda store: RagVectorStore.from_community_faiss(store.path, Angles(), name="x"),
     ],
 )
-def test_an_argument_that_there_is_not_is_a_type_error(store: RagVectorStore, call: Any) -> None:
+def test_unknown_argument_is_a_type_error(store: RagVectorStore, call: Any) -> None:
     with pytest.raises(TypeError, match="unexpected keyword argument"):
         call(store)
     assert len(store) == 0
 
 
-async def test_asynchronous_methods_refuse_them_too(store: RagVectorStore) -> None:
+async def test_asynchronous_methods_reject_unknown_arguments(store: RagVectorStore) -> None:
     for awaited in (
         store.aadd_texts(["1"], metadata=[{}]),
         store.aadd_documents([Document("1")], id=["1"]),
@@ -491,4 +485,4 @@ async def test_asynchronous_methods_refuse_them_too(store: RagVectorStore) -> No
     assert len(store) == 0
 
 
-# From one store to another
+# Merge stores
