@@ -33,6 +33,10 @@ EMBEDDING_OPTIONS = (
 INDEX_OPTIONS = ("index_kind", "max_memory", "max_latency_ms", "min_recall", "shards")
 """Options that configure the vector index."""
 _EXTRACTORS = "transformer, avg, bert+avg:w=0.5, re:dim=768, words:drop=0 or sbert-wk:window=2"
+_LAYERS = "last, first+last, or numbers such as 0+1+6"
+_TEMPLATES = "t0 to t4, or one with [X] for the document and [M] for a mask token"
+_WEIGHTINGS = "uniform, idf, idf:0.5, -biases, sif or usif"
+_STEPS = "such as abtt:2,normalize; or none"
 _QUERY_FITS = "that of documents (shared), or their own on pseudo-queries (separate)"
 _MILLISECONDS = {"us": 1e-3, "ms": 1.0, "s": 1e3}
 _UNITS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
@@ -248,16 +252,18 @@ def reading_options(command: Command) -> Command:
 def embedding_options(command: Command, *, several: bool = False) -> Command:
     """Add the options of :data:`EMBEDDING_OPTIONS`; with ``several``, those that can be compared can be repeated."""
     more = ". Can be repeated." if several else "."
+    default = f"{more}  [default: the preset's]"
+    query_fits = f"Fit of post-processors for queries: {_QUERY_FITS}{more if several else default}"
     presets = f"{', '.join(PRESETS)}. The options below replace single settings of it"
     texts = (
         ("--preset", "NAME", f"Group of embedder settings: {presets}{more}  [default: {DEFAULT_PRESET}]"),
-        ("--extractor", "SPEC", f"Method that turns a text into a raw vector: {_EXTRACTORS}{more}"),
-        ("--layers", "SPEC", f"Hidden layers of the model to average: last, first+last, or numbers like 0+1+6{more}"),
-        ("--template", "TEXT", f"Text around each document: t0 to t4, or one with [X] (document) and [M] (mask){more}"),
-        ("--pooling", "NAME", f"Tokens whose vectors are averaged: {', '.join(POOLINGS)}{more}"),
-        ("--weighting", "SPEC", f"Weights of tokens in the average: uniform, idf, idf:0.5, -biases, sif or usif{more}"),
-        ("--postprocess", "STEPS", f"Post-processors, separated by commas, such as abtt:2,normalize; or none{more}"),
-        ("--query-fit", "shared|separate", f"Fit of post-processors for queries: {_QUERY_FITS}{more}"),
+        ("--extractor", "SPEC", f"Method that turns a text into a raw vector: {_EXTRACTORS}{default}"),
+        ("--layers", "SPEC", f"Hidden layers of the model to average: {_LAYERS}{default}"),
+        ("--template", "TEXT", f"Text around each document: {_TEMPLATES}{default}"),
+        ("--pooling", "NAME", f"Tokens whose vectors are averaged: {', '.join(POOLINGS)}{default}"),
+        ("--weighting", "SPEC", f"Weights of tokens in the average: {_WEIGHTINGS}{default}"),
+        ("--postprocess", "STEPS", f"Post-processors, separated by commas, {_STEPS}{default}"),
+        ("--query-fit", "shared|separate", query_fits),
     )
     return with_options(
         command,

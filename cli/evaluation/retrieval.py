@@ -41,7 +41,6 @@ from ragembed.cli.options import (
     embedding_options,
     format_option,
     quiet_option,
-    store_option,
 )
 from ragembed.cli.output import say, shown_path
 from ragembed.cli.progress import StderrProgress
@@ -76,7 +75,11 @@ _SPLIT = "test"
     multiple=True,
     help="Score this run file instead of searching. Can be repeated.",
 )
-@store_option
+@click.option(
+    "--store",
+    type=LocalPath(file_okay=False),
+    help="Folder of a store to search.  [default: the nearest store, if the queries come without documents]",
+)
 @click.option(
     "--mode",
     type=click.Choice(MODES),
