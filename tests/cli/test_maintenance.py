@@ -79,7 +79,7 @@ def test_verify_as_json(store, cli):
 def test_verify_names_damaged_file_and_repair_command(store, cli):
     name = flip(next(store.glob("segments/*/index.faiss"))).relative_to(store).as_posix()
     result = cli("verify", exit_code=2)
-    assert result.stdout.startswith(f"{name}: the file does not match its committed hash (sha256 ")
+    assert result.stdout.startswith(f"{name}: it does not match its committed hash (sha256 ")
     assert result.stdout.count("\n") == 1
     [line] = result.stderr.strip().split("\n")[-1:]
     assert line.startswith("1 problem in ")
@@ -97,7 +97,7 @@ def test_verify_repairs(store, cli):
     assert "ragembed verify --repair" in refused.stderr
     result = cli("verify", "--repair")
     first, second = result.stdout.splitlines()
-    assert first.startswith(f"rebuilt {name}: the file does not match its committed hash")
+    assert first.startswith(f"rebuilt {name}: it does not match its committed hash")
     assert second.endswith("no damage found")
     assert as_json(cli("query", "the lock of the store", "--mode", "dense", "--json")) == before
     flip(next(store.glob("segments/*/raw.f16")))
