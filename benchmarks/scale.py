@@ -29,12 +29,12 @@ from ragembed.evaluation import read_beir
 RUNS = Path(__file__).resolve().parent / "scale_runs.json"
 PAGE = ROOT / "docs" / "explanation" / "scale.md"
 ASSUMED = {
-    "cores of a machine, each as fast as a core of the measured machine": 32,
-    "memory of a machine, GiB": 128,
-    "disk of a machine, GB": 8_000,
-    "tokens per second of a GPU with a model of MiniLM's size, in half precision": 500_000,
+    "cores per machine, each as fast as a core of the measured machine": 32,
+    "memory per machine, GiB": 128,
+    "disk per machine, GB": 8_000,
+    "tokens per second of a GPU, for a model of MiniLM's size in half precision": 500_000,
     "float32 operations per second of a core in matrix products": 3e10,
-    "chunks of each store if there are several": 20_000_000,
+    "chunks per store, if there are several stores": 20_000_000,
 }
 CORES, MEMORY, DISK, GPU, OPERATIONS, STORE_CHUNKS = ASSUMED.values()
 PLANNED = {10_000_000: 1, 1_000_000_000: 16, 10_000_000_000: 128}
@@ -230,24 +230,28 @@ def planned(rows: Part, model: Part) -> str:
     """Return the tables for docs/explanation/scale.md."""
     costs, with_model = _Costs(rows), _Costs(model)
     each = with_model.stages["embed"] * costs.tokens / with_model.tokens
-    measured = [[f"`{name}`", significant(1e6 * seconds, 3)] for name, seconds in costs.stages.items()]
+    shown = {"embed": "`embed`, random vectors"}
+    measured = [[shown.get(name, f"`{name}`"), significant(1e6 * busy, 3)] for name, busy in costs.stages.items()]
     measured.append(["`embed`, MiniLM", significant(1e6 * each, 3)])
     largest = costs.largest["chunks"]
-    measured.append([f"driver alone, {largest:,} chunks", significant(1e6 * costs.alone(largest) / largest, 3)])
-    sizes = ", ".join(f"{name} {value:,.0f}" for name, value in costs.bytes.items())
+    measured.append([f"driver, with {largest:,} chunks", significant(1e6 * costs.alone(largest) / largest, 3)])
+    parts = {"source": "documents", "work": "work folder", "raw": "raw vectors"}
+    sizes = ", ".join(f"{parts.get(name, name)} {value:,.0f}" for name, value in costs.bytes.items())
     about = (
-        f"For a chunk of {costs.tokens:.0f} tokens, on {rows['machine']}, all cores busy, {rows['date']}. Bytes per "
-        f"chunk: {sizes}. The driver uses {costs.driver[0]:.0f} MiB plus {2**20 * costs.driver[1]:,.0f} bytes per "
-        f"chunk. A worker uses at most {costs.worker} MiB at every size."
+        f"A chunk has {costs.tokens:.0f} tokens on average. The machine ({rows['machine']}) was measured on "
+        f"{rows['date']} with all cores busy. Bytes per chunk: {sizes}. The driver needs "
+        f"{costs.driver[0]:.0f} MiB of memory, plus {2**20 * costs.driver[1]:,.0f} bytes per chunk. "
+        f"A worker needs at most {costs.worker} MiB, at every size."
     )
     assumed = [[what, f"{value:,.10g}"] for what, value in ASSUMED.items()]
     heads = ["", *(f"{size:,} chunks" for size in PLANNED)]
+    limit_heads = ["limit", "reached at chunks", "time of the driver until then"]
     return "\n\n".join(
         [
-            f"### Measured\n\n{about}\n\n{table(['stage', 'µs of a core per chunk'], measured)}",
-            f"### Assumed\n\n{table(['', 'value'], assumed)}",
-            f"### Extrapolated\n\n{table(heads, _plan(costs, each))}",
-            f"### Limits\n\n{table(['limit', 'reached at chunks', 'hours of the driver alone'], _limits(costs))}",
+            f"### Measured\n\n{about}\n\n{table(['stage', 'µs of one core per chunk'], measured)}",
+            f"### Assumed\n\n{table(['assumption', 'value'], assumed)}",
+            f"### Planned\n\n{table(heads, _plan(costs, each))}",
+            f"### Limits, the first one first\n\n{table(limit_heads, _limits(costs))}",
         ]
     )
 
@@ -283,20 +287,25 @@ def _plan(costs: _Costs, model_seconds: float) -> list[list[str]]:
         row("work folder", lambda size: _bytes(costs.bytes["work"] * size)),
         row("store", lambda size: _bytes(costs.store * size)),
         row("**one store**: memory of the driver", lambda size: _mib(costs.memory(size))),
-        row("driver alone", lambda size: _hours(costs.alone(size))),
-        *(row(f"total, {kind}", lambda size, k=kind: _hours(workers(size, k) + costs.alone(size))) for kind in kinds),
+        row("time of the driver", lambda size: _hours(costs.alone(size))),
+        *(
+            row(f"total time, {kind}", lambda size, k=kind: _hours(workers(size, k) + costs.alone(size)))
+            for kind in kinds
+        ),
         row("**several stores** (not built): stores", lambda size: f"{stores[size]:,}"),
         row("memory of each driver", lambda size: _mib(costs.memory(size / stores[size]))),
-        row("drivers alone, in parallel", lambda size: _hours(several(size))),
-        *(row(f"total, {kind}", lambda size, k=kind: _hours(workers(size, k) + several(size))) for kind in kinds),
-        row("**searching**: memory of a store's index and postings", lambda size: _mib(shard(size))),
+        row("time of the drivers, side by side", lambda size: _hours(several(size))),
+        *(row(f"total time, {kind}", lambda size, k=kind: _hours(workers(size, k) + several(size))) for kind in kinds),
+        row("**searching**: memory for index and postings of one store", lambda size: _mib(shard(size))),
         row(
-            "machines to hold all of them in memory",
+            "machines to hold all stores in memory",
             lambda size: f"{math.ceil(stores[size] * shard(size) / (MEMORY * 1024)):,}",
         ),
     ]
     for mode, (fixed, slope) in costs.answers.items():
-        rows.append(row(f"a {mode} query, ms", lambda n, f=fixed, s=slope: significant(f + s * n / stores[n], 3)))
+        rows.append(
+            row(f"time of a {mode} query, ms", lambda n, f=fixed, s=slope: significant(f + s * n / stores[n], 3))
+        )
     return rows
 
 
@@ -308,12 +317,12 @@ def _limits(costs: _Costs) -> list[list[str]]:
         low, high = (middle, high) if costs.alone(middle) < 24 * 3600 else (low, middle)
     disk = DISK * 1e9 / (costs.store + costs.bytes["work"])
     found = {
-        "one process writes the store within a day": low,
+        "time: one process writes the store within a day": low,
         f"memory of the driver, {MEMORY} GiB": (MEMORY * 1024 - costs.driver[0]) / costs.driver[1],
-        f"disk of the writing machine, {DISK / 1000:.0f} TB: store and work folder": disk,
+        f"disk of the driver, {DISK / 1000:.0f} TB, with store and work folder": disk,
         "32-bit positions in a graph (`hnsw`); lists have 64 bits": 2**31,
-        f"memory of one searching machine, {MEMORY} GiB: the index": MEMORY * 2**30 / costs.bytes["index"],
-        "one SQLite file with pages of 4 KiB": 4096 * (2**32 - 2) / costs.bytes["database"],
+        f"memory of one machine that searches, {MEMORY} GiB, with the index": MEMORY * 2**30 / costs.bytes["index"],
+        "size of one SQLite file with pages of 4 KiB": 4096 * (2**32 - 2) / costs.bytes["database"],
     }
     ordered = sorted(found.items(), key=lambda one: one[1])
     return [[what, _count(chunks), _hours(costs.alone(chunks))] for what, chunks in ordered]
