@@ -96,8 +96,8 @@ class LocalSegments:
         submitted = self._in_threads(large[1:])
         found = [job() for job in (large[0], *small)]
         # This thread takes over jobs that no other thread has started yet.
-        for job, future in zip(reversed(large), reversed(submitted), strict=False):
-            found.append(job() if future.cancel() else future.result())
+        for search, future in zip(reversed(large), reversed(submitted), strict=False):
+            found.append(search() if future.cancel() else future.result())
         return found
 
     def _in_threads(self, jobs: Sequence[Callable[[], SegmentHits]]) -> list[Future[SegmentHits]]:
