@@ -22,6 +22,9 @@ from ragembed.indexes.storage.layout import NamesInStore, is_below, source_path
 from ragembed.indexes.types import Progress, SourceRecord, storable_time
 from ragembed.indexes.writing.boilerplate_store import MODES, STRIP
 
+DEFAULT_CHUNK = 512
+"""Maximum tokens of a chunk if none is requested. A longer window would make one chunk of most files."""
+
 
 @dataclass(frozen=True, slots=True)
 class IndexingOptions:
@@ -43,7 +46,8 @@ class IndexingOptions:
     title_column : str, optional
         The column or key with the title. By default none for a table, and ``title`` for JSON lines.
     chunk_tokens : int, optional
-        Maximum length of a chunk in tokens of the model; by default the longest input of the model.
+        Maximum length of a chunk in tokens of the model; by default 512, or the longest input of the model if that
+        is less.
     overlap : int
         Number of tokens that neighbouring chunks share.
     boilerplate : {"strip", "keep"}
@@ -92,7 +96,7 @@ class IndexingOptions:
             raise ConfigError(
                 f"chunks of {self.chunk_tokens} tokens do not fit the model, which takes {room}: choose {room} or less"
             )
-        return ChunkingConfig(max_tokens=self.chunk_tokens or room, overlap=self.overlap)
+        return ChunkingConfig(max_tokens=self.chunk_tokens or min(room, DEFAULT_CHUNK), overlap=self.overlap)
 
     def to_dict(self) -> dict[str, object]:
         """Return the fields as JSON values.

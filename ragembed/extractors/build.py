@@ -24,6 +24,7 @@ from ragembed.extractors.transformer import LayerCombination, LayerMean, Pooling
 from ragembed.extractors.weighting import make_weighting
 from ragembed.extractors.words import WordTable
 from ragembed.models.files import ModelFiles, find_model, find_tokenizer
+from ragembed.models.packaging import check_supported
 from ragembed.models.tokenizer import TextTokenizer, TokenKind
 from ragembed.models.word_tokenizer import WordTokenizer
 
@@ -138,6 +139,7 @@ class _Contextual:
 
     def __init__(self, config: EmbedderConfig, files: ModelFiles, device: str | None) -> None:
         self._config = config
+        check_supported(files.folder)
         self._files = files
         self._device = device
         self._tokenizer = TextTokenizer(files.folder)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ragembed.errors import ModelError
 from ragembed.tensor_map import map_tensors, release
 from ragembed.types import Floats
 
@@ -19,6 +20,18 @@ TYPES = "embeddings.token_type_embeddings.weight"
 
 _WEIGHTS = "model.safetensors"
 _PREFIX = "bert."
+_POSITION_IDS = "embeddings.position_ids"
+_LAYERS = (
+    "attention.self.query",
+    "attention.self.key",
+    "attention.self.value",
+    "attention.output.dense",
+    "attention.output.LayerNorm",
+    "intermediate.dense",
+    "output.dense",
+    "output.LayerNorm",
+)
+"""The layers of a block."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +42,15 @@ class BertShape:
     n_layers: int
     heads: int
     epsilon: float
+
+
+def _parts(layer: str) -> tuple[str, str]:
+    return f"{layer}.weight", f"{layer}.bias"
+
+
+def _current_name(name: str) -> str:
+    """Return the current name of a tensor; checkpoints converted from TensorFlow call the parts of a norm otherwise."""
+    return name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
 
 
 class BertTensors:
@@ -42,8 +64,27 @@ class BertTensors:
             int(config["num_attention_heads"]),
             float(config.get("layer_norm_eps", 1e-12)),
         )
-        self._tensors = map_tensors(folder / _WEIGHTS)
+        self._tensors = {_current_name(name): tensor for name, tensor in map_tensors(folder / _WEIGHTS).items()}
         self._prefix = _PREFIX if any(name.startswith(_PREFIX) for name in self._tensors) else ""
+        self._check(folder)
+
+    def _check(self, folder: Path) -> None:
+        """Raise :class:`ModelError` for missing tensors, and for unknown ones in the embeddings and the blocks."""
+        expected = {WORDS, POSITIONS, TYPES, *_parts("embeddings.LayerNorm")}
+        for block in range(self.shape.n_layers):
+            expected |= {name for layer in _LAYERS for name in _parts(f"encoder.layer.{block}.{layer}")}
+        found = {
+            name.removeprefix(self._prefix)
+            for name in self._tensors
+            if name.startswith((self._prefix + "embeddings.", self._prefix + "encoder."))
+        }
+        missing, unknown = sorted(expected - found), sorted(found - expected - {_POSITION_IDS})
+        if missing or unknown:
+            name, what = (missing[0], "is missing") if missing else (unknown[0], "is unknown")
+            raise ModelError(
+                f"the weights in {folder} are not those of a BERT: {name} {what} ({len(missing)} missing, "
+                f"{len(unknown)} unknown); get the model again, or choose one that transformers supports"
+            )
 
     def tensor(self, name: str) -> Floats:
         """Return a tensor as float32; a tensor that is float32 in the file is a read-only view."""

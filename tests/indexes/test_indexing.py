@@ -167,6 +167,12 @@ def test_other_chunk_size_chunks_again(docs, run, in_folder):
     assert len(content(in_folder)) > before
 
 
+@pytest.mark.parametrize(("window", "longest"), [(254, 254), (512, 512), (32_768, 512)])
+def test_default_chunks_have_at_most_512_tokens(window, longest):
+    assert IndexingOptions().chunking(window).max_tokens == longest
+    assert IndexingOptions(chunk_tokens=200).chunking(window).max_tokens == 200
+
+
 def test_options_and_paths_of_the_last_run_are_kept(docs, run, in_folder):
     run(docs, options=IndexingOptions(exclude=("deep/",)))
     (docs / "deep" / "two.txt").write_text("two")
