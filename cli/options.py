@@ -241,7 +241,7 @@ def reading_options(command: Command) -> Command:
         click.option(
             "--chunk-tokens",
             type=click.IntRange(16),
-            help="Largest number of tokens in a chunk.  [default: 512, or as many as the model reads at once if that is less]",
+            help="Largest number of tokens in a chunk.  [default: 512, or what the model reads if that is less]",
         ),
         click.option(
             "--overlap", type=click.IntRange(0), help="Number of tokens that neighbouring chunks share.  [default: 0]"
