@@ -22,8 +22,8 @@ from rich.terminal_theme import DIMMED_MONOKAI
 from rich.text import Text
 
 DOCS = Path(__file__).resolve().parent
-COLUMNS = 130
-PAGES = ("explanation/reliability.md", "explanation/how-search-works.md", "reference/filters.md")
+COLUMNS = 138
+PAGES = ("explanation/reliability.md", "explanation/how-search-works.md", "how-to/search.md")
 COMMANDS = (
     ("index", "notes"),
     ("query", "what survives when the process is killed", "-k", "2"),
