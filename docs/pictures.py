@@ -73,6 +73,7 @@ def main() -> None:
 
 def take_screenshots(site: Path, chromium: str) -> None:
     """Photograph the first screen of some pages of the built site."""
+    from PIL import Image
     from playwright.sync_api import sync_playwright
 
     folder = DOCS / "screenshots"
@@ -85,7 +86,9 @@ def take_screenshots(site: Path, chromium: str) -> None:
                 page = browser.new_page(viewport=viewport, color_scheme=scheme)
                 for name in SCREENSHOTS:
                     page.goto((site / f"{name}.html").as_uri())
-                    page.screenshot(path=folder / f"{name.replace('/', '-')}-{scheme}-{width}.png")
+                    file = folder / f"{name.replace('/', '-')}-{scheme}-{width}.png"
+                    page.screenshot(path=file)
+                    Image.open(file).quantize(64).save(file, optimize=True)  # a third of the size
                     overflow = page.evaluate(
                         "document.documentElement.scrollWidth - document.documentElement.clientWidth"
                     )
