@@ -1,4 +1,4 @@
-# make quickstart   environment, index of docs/, one question
+# make quickstart   environment, index of docs/, one query
 # make test         environment, lint, types and tests
 # make docs         the documentation as a site
 # make test-slow    kills, full disks, concurrency: minutes
