@@ -72,7 +72,8 @@ class Embedder:
     Attributes
     ----------
     config : EmbedderConfig
-        The settings. After a fit, ``max_tokens`` and ``dtype`` hold the values in use.
+        The settings. After a fit, ``max_tokens``, ``dtype``, ``pooling`` and the templates hold the
+        values in use.
     fitted_on : FittedOn or None
         The numbers of documents and pseudo-queries that the post-processors were fitted on; None before a fit.
     fitted_queries : PseudoQueries or None
@@ -814,9 +815,9 @@ class Embedder:
         return build_extractor(self.config, device=self._device, download=self._download)
 
     def resolved_config(self) -> EmbedderConfig:
-        """Return the configuration with ``max_tokens`` and ``dtype`` set to the values in use.
+        """Return the configuration with the values in use of the settings that it leaves open.
 
-        Both depend on the model and on this machine if the configuration leaves them open.
+        ``max_tokens``, ``pooling`` and the templates depend on the model, ``dtype`` on this machine.
 
         Returns
         -------
@@ -836,7 +837,13 @@ class Embedder:
         >>> Embedder.from_preset("re", max_tokens=128).resolved_config().max_tokens
         128
         """
-        config = self.config.replace(max_tokens=self.max_tokens)
+        built = self._built.config
+        config = self.config.replace(
+            pooling=built.pooling,
+            template=built.template,
+            query_template=built.query_template,
+            max_tokens=self.max_tokens,
+        )
         devices = self.device_names()  # a missing device raises here, before any text is read
         if config.dtype != "auto" or not self._built.needs_model:
             return config

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ragembed.config.settings import EmbedderConfig, QueryFit
-from ragembed.config.specs import RandomEmbeddings, parse_postprocessor, parse_weighting
-from ragembed.config.templates import Template
+from ragembed.config.specs import AUTO, RandomEmbeddings, parse_postprocessor, parse_weighting
+from ragembed.config.templates import PLAIN, Template
 from ragembed.documents.places import Place
 from ragembed.embedder import Embedder
 from ragembed.errors import IncompatibleStoreError
@@ -78,9 +78,12 @@ def require_same(stored: Embedder, requested: Embedder, chain: tuple[Sequence[st
     """Raise :class:`IncompatibleStoreError` if the requested settings differ from the settings of the store."""
     postprocess, query_fit = chain
     config = stored.config.replace(postprocess=tuple(postprocess), query_fit=query_fit)
+    plain = requested.config.template == PLAIN and requested.config.query_template is None
+    left_open = ("pooling", "template", "query_template") if plain else ("pooling",)
     for name, value in requested.config.to_dict().items():
         stored_value = config.to_dict()[name]
         irrelevant = (name, value) in (("dtype", "auto"), ("max_tokens", None)) or name == "pseudo_queries"
+        irrelevant |= requested.config.pooling == AUTO and name in left_open
         irrelevant |= name == "seed" and not isinstance(config.extraction, RandomEmbeddings)
         if irrelevant or value == stored_value or _meaning(config, name) == _meaning(requested.config, name):
             continue

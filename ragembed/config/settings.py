@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from ragembed.checks import one_of
 from ragembed.config.specs import (
+    AUTO,
     POOLINGS,
     Avg,
     BertAvg,
@@ -62,9 +63,10 @@ class EmbedderConfig:
         ``t4`` stand for predefined templates.
     query_template : str, optional
         The template for queries. The default is ``template``.
-    pooling : str, default "mean"
+    pooling : str, default "auto"
         The tokens to average: ``mean`` (all), ``masks``, ``no-mask``, ``text`` (the tokens of ``[X]``), ``cls`` (the
-        first token) or ``last`` (the last token).
+        first token) or ``last`` (the last token). ``auto`` uses the pooling of the model's sentence-transformers
+        package, and its prompts if no template is set; without a package it is ``mean``.
     special_tokens : bool, optional
         Whether to average ``[CLS]``, ``[SEP]`` and other special tokens too. By default they are included in the
         vectors of a model and excluded from static vectors. The setting has no effect with ``masks``, ``text`` and
@@ -113,7 +115,7 @@ class EmbedderConfig:
     >>> EmbedderConfig(pooling="max")
     Traceback (most recent call last):
         ...
-    ragembed.errors.ConfigError: pooling is 'max': expected one of mean, masks, no-mask, text, cls, last
+    ragembed.errors.ConfigError: pooling is 'max': expected one of auto, mean, masks, no-mask, text, cls, last
     """
 
     extractor: str = "transformer"
@@ -121,7 +123,7 @@ class EmbedderConfig:
     layers: str = "last"
     template: str = PLAIN
     query_template: str | None = None
-    pooling: str = "mean"
+    pooling: str = AUTO
     special_tokens: bool | None = None
     weighting: str = "idf:0.25"
     template_tokens: Literal["common", "counted"] = "common"
@@ -422,7 +424,8 @@ class EmbedderConfig:
         if parse_weighting(self.weighting)[0] != "idf":
             by["template_tokens"] = f"weighting {self.weighting!r}"
         for field in dataclasses.fields(self):
-            if field.name in by and getattr(self, field.name) != field.default:
+            unset = (field.default, "mean") if field.name == "pooling" else (field.default,)
+            if field.name in by and getattr(self, field.name) not in unset:
                 raise ConfigError(
                     f"{field.name} is {getattr(self, field.name)!r}, but {by[field.name]} does not use it: leave it out"
                 )
@@ -468,13 +471,15 @@ def _check_names(fields: Mapping[str, Any]) -> None:
 
 PRESETS: Mapping[str, EmbedderConfig] = {
     "minilm": EmbedderConfig(),
-    "t4": EmbedderConfig(template="t4", weighting="idf", postprocess=("quantile-u",)),
+    "t4": EmbedderConfig(template="t4", pooling="mean", weighting="idf", postprocess=("quantile-u",)),
     "t0-mask": EmbedderConfig(template="t0", pooling="masks", weighting="uniform", postprocess=("normalize",)),
-    "bert": EmbedderConfig(layers="first+last", weighting="uniform", postprocess=("normalize",)),
-    "bert+avg": EmbedderConfig(extractor="bert+avg", layers="first+last", weighting="idf", postprocess=("quantile-u",)),
+    "bert": EmbedderConfig(layers="first+last", pooling="mean", weighting="uniform", postprocess=("normalize",)),
+    "bert+avg": EmbedderConfig(
+        extractor="bert+avg", layers="first+last", pooling="mean", weighting="idf", postprocess=("quantile-u",)
+    ),
     "avg": EmbedderConfig(extractor="avg", layers="first+last", weighting="idf", postprocess=("zscore",)),
     "re": EmbedderConfig(extractor="re", weighting="idf", postprocess=("normalize",)),
-    "sbert-wk": EmbedderConfig(extractor="sbert-wk", weighting="uniform", postprocess=("normalize",)),
+    "sbert-wk": EmbedderConfig(extractor="sbert-wk", pooling="mean", weighting="uniform", postprocess=("normalize",)),
     "b2s-100": EmbedderConfig(extractor="words:drop=100", weighting="uniform", postprocess=("normalize",)),
 }
 """Named configurations.

@@ -18,7 +18,10 @@ from ragembed.errors import ConfigError
 
 POSTPROCESSORS = ("center", "zscore", "quantile-u", "quantile-n", "robust", "whiten", "abtt", "normalize")
 WEIGHTINGS = ("uniform", "idf", "-biases", "sif", "usif")
-POOLINGS = ("mean", "masks", "no-mask", "text", "cls", "last")
+AUTO = "auto"
+"""The pooling and the prompts that the model's package states."""
+
+POOLINGS = (AUTO, "mean", "masks", "no-mask", "text", "cls", "last")
 
 WORD_EMBEDDINGS = -1
 """The number of the layer that is the word-embedding table alone, without position and type embeddings."""

@@ -8,8 +8,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ragembed.config.settings import DEFAULT_MODEL, EmbedderConfig
-from ragembed.config.specs import Avg, BertAvg, RandomEmbeddings, SbertWk, Words, parse_layers, parse_postprocessor
-from ragembed.config.templates import PLAIN, Template
+from ragembed.config.specs import (
+    AUTO,
+    Avg,
+    BertAvg,
+    RandomEmbeddings,
+    SbertWk,
+    Transformer,
+    Words,
+    parse_layers,
+    parse_postprocessor,
+)
+from ragembed.config.templates import PLAIN, TEXT, Template
 from ragembed.corpus import Corpus
 from ragembed.errors import ConfigError
 from ragembed.extractors.avg import AvgExtractor, AvgTable
@@ -24,7 +34,7 @@ from ragembed.extractors.transformer import LayerCombination, LayerMean, Pooling
 from ragembed.extractors.weighting import make_weighting
 from ragembed.extractors.words import WordTable
 from ragembed.models.files import ModelFiles, find_model, find_tokenizer
-from ragembed.models.packaging import check_supported
+from ragembed.models.packaging import check_supported, read_package
 from ragembed.models.tokenizer import TextTokenizer, TokenKind
 from ragembed.models.word_tokenizer import WordTokenizer
 
@@ -44,6 +54,8 @@ class Built:
         The tokenizer that it uses.
     source_sha256
         The hash of the files that ``config.model`` names, as far as the extractor uses them.
+    config
+        The configuration, with the pooling and the prompts of the model's package if it leaves them open.
     max_tokens
         The number of tokens in a window.
     text_tokens
@@ -57,6 +69,7 @@ class Built:
     extractor: Extractor
     tokenizer: Tokenizer
     source_sha256: str
+    config: EmbedderConfig
     max_tokens: int
     text_tokens: int
     needs_model: bool
@@ -126,7 +139,8 @@ def _words(config: EmbedderConfig, extraction: Words) -> Built:
 def _without_model(static: StaticExtractor, tokenizer: Tokenizer, sha256: str, config: EmbedderConfig) -> Built:
     """Return a static extractor with its properties."""
     limit = _window(config, tokenizer)
-    return Built(static, tokenizer, sha256, limit, limit - tokenizer.special_tokens, needs_model=False)
+    config = config.replace(pooling="mean")
+    return Built(static, tokenizer, sha256, config, limit, limit - tokenizer.special_tokens, needs_model=False)
 
 
 def _window(config: EmbedderConfig, tokenizer: Tokenizer) -> int:
@@ -134,12 +148,26 @@ def _window(config: EmbedderConfig, tokenizer: Tokenizer) -> int:
     return min(config.max_tokens or tokenizer.max_tokens, tokenizer.max_tokens)
 
 
+def _as_packaged(config: EmbedderConfig, folder: Path) -> EmbedderConfig:
+    """Return ``config`` with the pooling of the model's package and, if no template is set, its prompts."""
+    if config.pooling != AUTO:
+        return config
+    if not isinstance(config.extraction, Transformer):
+        return config.replace(pooling="mean")
+    package = read_package(folder)
+    config = config.replace(pooling=package.pooling)
+    if config.template != PLAIN or config.query_template is not None:
+        return config
+    documents, queries = (prompt + TEXT for prompt in (package.document_prompt, package.query_prompt))
+    return config.replace(template=documents, query_template=None if queries == documents else queries)
+
+
 class _Contextual:
     """Builder of the extractors that need the hidden states of a model."""
 
     def __init__(self, config: EmbedderConfig, files: ModelFiles, device: str | None) -> None:
-        self._config = config
         check_supported(files.folder)
+        self._config = config = _as_packaged(config, files.folder)
         self._files = files
         self._device = device
         self._tokenizer = TextTokenizer(files.folder)
@@ -165,6 +193,7 @@ class _Contextual:
             extractor,
             self._tokenizer,
             self._files.sha256,
+            self._config,
             self._max_tokens,
             room,
             needs_model=True,

@@ -1,4 +1,7 @@
-"""What the files beside the weights say about a model: which models are refused, and the size of the window.
+"""What the files beside the weights say about a model: pooling, prompts, the window, and which models are refused.
+
+The format is that of sentence-transformers: ``modules.json``, a folder for each module, and
+``config_sentence_transformers.json``.
 
 A model that ragembed would compute in another way than its authors is refused, with the reason and the remedy.
 """
@@ -6,6 +9,7 @@ A model that ragembed would compute in another way than its authors is refused, 
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +33,65 @@ _UNLIMITED = 1_000_000
 """A larger ``model_max_length`` in ``tokenizer_config.json`` means that the tokenizer has no limit."""
 
 
+_POOLINGS = {"cls": "cls", "mean": "mean", "lasttoken": "last"}
+"""Pooling modes of sentence-transformers, and the names of the same pooling here."""
+_OLD_POOLINGS = {"cls_token": "cls", "mean_tokens": "mean", "lasttoken": "lasttoken"}
+_COMPUTED = ("Transformer", "Pooling", "Normalize")
+_PLAIN_REMEDY = "set the pooling, such as --pooling mean, to use the transformer alone"
+
+
+@dataclass(frozen=True, slots=True)
+class Package:
+    """How the authors of a model use it: the pooling, and the texts before each document and query."""
+
+    pooling: str = "mean"
+    document_prompt: str = ""
+    query_prompt: str = ""
+
+
+def read_package(folder: Path) -> Package:
+    """Return how the model in ``folder`` is used; mean pooling without prompts if nothing is stated.
+
+    Raises :class:`ModelError` for a module or a pooling that ragembed does not compute.
+    """
+    pooling = "mean"
+    for module in _modules(folder):
+        name = _class_name(module)
+        if name not in _COMPUTED:
+            raise ModelError(
+                f"the model in {folder} has the module {name!r}, which ragembed does not compute: {_PLAIN_REMEDY}"
+            )
+        if name == "Pooling":
+            pooling = _pooling(folder, read_json(folder / str(module.get("path", "")) / "config.json"))
+    if read_json(folder / "sentence_bert_config.json").get("do_lower_case"):
+        raise ModelError(f"the model in {folder} needs texts in lower case: lower-case them, and {_PLAIN_REMEDY}")
+    settings = read_json(folder / "config_sentence_transformers.json")
+    prompts = settings.get("prompts") or {}
+    default = prompts.get(settings.get("default_prompt_name")) or ""
+    documents = next((prompts[name] for name in ("document", "passage", "corpus") if name in prompts), default)
+    return Package(pooling, str(documents or ""), str(prompts.get("query", default) or ""))
+
+
+def _pooling(folder: Path, config: dict[str, Any]) -> str:
+    """Return the name of the pooling in the configuration of the module ``Pooling``."""
+    stated = config.get("pooling_mode")
+    modes = [stated] if isinstance(stated, str) else list(stated or [])
+    modes += [
+        _OLD_POOLINGS.get(mode := key.removeprefix("pooling_mode_"), mode)
+        for key, value in config.items()
+        if key.startswith("pooling_mode_") and value is True
+    ]
+    known = [_POOLINGS[mode] for mode in modes if mode in _POOLINGS]
+    if len(modes) != 1 or not known or config.get("include_prompt") is False:
+        shown = " and ".join(map(repr, modes)) or "no mode"
+        excluded = " without the prompt" if config.get("include_prompt") is False else ""
+        raise ModelError(
+            f"the model in {folder} has the pooling {shown}{excluded}: expected one of {', '.join(_POOLINGS)}; "
+            f"{_PLAIN_REMEDY}"
+        )
+    return known[0]
+
+
 def check_supported(folder: Path) -> None:
     """Raise :class:`ModelError` if the model in ``folder`` is not a dense embedding model that needs no own code.
 
@@ -47,8 +110,8 @@ def check_supported(folder: Path) -> None:
         reasons.append(_KINDS["ColBERT"])
     packaged = str(read_json(folder / "config_sentence_transformers.json").get("model_type", ""))
     reasons += [_KINDS[packaged]] if packaged in _KINDS else []
-    modules = _module_types(folder)
-    reasons += [_KINDS["SparseEncoder"]] if any(name in _SPARSE_MODULES for name in modules) else []
+    if any(_class_name(module) in _SPARSE_MODULES for module in _modules(folder)):
+        reasons.append(_KINDS["SparseEncoder"])
     if reasons:
         raise ModelError(f"the model in {folder} is {reasons[0]}")
 
@@ -72,12 +135,16 @@ def read_json(file: Path) -> dict[str, Any]:
     return fields
 
 
-def _module_types(folder: Path) -> list[str]:
-    """Return the class names of the modules in ``modules.json``."""
+def _class_name(module: dict[str, Any]) -> str:
+    return str(module.get("type", "")).rpartition(".")[2]
+
+
+def _modules(folder: Path) -> list[dict[str, Any]]:
+    """Return the modules in ``modules.json``."""
     modules = _parsed(folder / "modules.json", [])
     if not isinstance(modules, list) or not all(isinstance(module, dict) for module in modules):
         raise ModelError(f"{folder / 'modules.json'} is not a list of modules: get the model again")
-    return [str(module.get("type", "")).rpartition(".")[2] for module in modules]
+    return modules
 
 
 def _parsed(file: Path, absent: Any) -> Any:

@@ -91,7 +91,7 @@ def test_labels_show_query_fit_only_if_it_differs():
             ["bert avg", "bert transformer", "avg avg", "avg transformer"],
         ),
         ([result(1, template="t4"), result(2)], ["minilm t4", "minilm plain"]),
-        ([result(1, pooling="cls"), result(2)], ["minilm cls", "minilm mean"]),
+        ([result(1, pooling="cls"), result(2)], ["minilm cls", "minilm auto"]),
         (
             [result(1, special_tokens=True), result(1, special_tokens=False), result(2)],
             ["minilm with specials", "minilm without specials", "minilm specials by default"],
