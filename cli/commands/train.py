@@ -160,7 +160,7 @@ def command() -> None:
     """  # noqa: D301  click reads the backspace character as "do not wrap"
 
 
-@command.command(name="defsent-plus")
+@command.command(name="defsent-plus", short_help="Train with DefSent+, for dictionaries with any entries.")
 @_material_options
 @click.option(
     "--recipe",
@@ -232,7 +232,7 @@ def defsent_plus(
     _train(settings, given, quiet, output)
 
 
-@command.command(name="defsent")
+@command.command(name="defsent", short_help="Train with DefSent, for entries that are single tokens.")
 @_material_options
 @click.option(
     "--pooling",
