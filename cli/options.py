@@ -260,7 +260,8 @@ def embedding_options(command: Command, *, several: bool = False) -> Command:
     """Add the options of :data:`EMBEDDING_OPTIONS`; with ``several``, those that can be compared can be repeated."""
     more = ". Can be repeated." if several else "."
     default = f"{more}  [default: the preset's]"
-    query_fits = f"Post-processors for queries: {_QUERY_FITS}{more if several else default}"
+    compared = f"{more}  [default: shared; for eval retrieval the preset's]"
+    query_fits = f"Post-processors for queries: {_QUERY_FITS}{compared if several else default}"
     presets = f"{', '.join(PRESETS)}. The options below change single settings of it"
     texts = (
         ("--preset", "NAME", f"Named group of embedder settings: {presets}{more}  [default: {DEFAULT_PRESET}]"),

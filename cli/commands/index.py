@@ -90,7 +90,9 @@ _ENGINES = ("processes", "ray")
     "--reset-options", is_flag=True, help="Forget the options saved in the store and use only those given now."
 )
 @click.option(
-    "--dry-run", is_flag=True, help="Show which files would be added, changed and removed, without changing the store."
+    "--dry-run",
+    is_flag=True,
+    help="Count the files that would be added, changed and removed, without changing the store; --json lists them.",
 )
 @click.option("-q", "--quiet", is_flag=True, help="Print only errors, no progress, notes or summary.")
 @format_option

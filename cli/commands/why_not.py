@@ -72,13 +72,15 @@ def _print(found: WhyNot, shown: str, count: int) -> None:
         say(f"  {standing.mode:<8} {_rank_line(standing, count)}")
     phrases = [each for each in found.phrases if each.results - each.here >= LEAST]
     words = [each for each in found.words if each.results - each.here >= LEAST and is_word(each.word)]
-    compared = f"score lower in the file{_lines(found.chunk)} than in {_results(found.results)} from other files"
+    compared = (
+        f"score lower in the file{_lines(found.chunk)} than in the {counted(found.results, 'result')} from other files"
+    )
     say(f"Words of the query that {compared}:" if phrases or words else f"No words of the query {compared}.")
     for phrase in phrases[:_WORDS]:
         elsewhere = "" if phrase.here else ", elsewhere in the file" if phrase.in_file else ", not in the file"
         say(
             f"  {bare(phrase.phrase):<16} BM25 {phrase.here:.3f}, results {phrase.results:.3f} on average; in "
-            f"{phrase.found_in} of {_results(found.results)}{elsewhere}"
+            f"{phrase.found_in} of {counted(found.results, 'result')}{elsewhere}"
         )
     for word in words[:_WORDS]:
         say(f"  {word.word:<16} cosine {word.here:+.3f}, results {word.results:+.3f} on average")
@@ -103,7 +105,3 @@ def _lines(record: ChunkRecord) -> str:
     if chunk.start_line is not None and chunk.end_line is not None:
         return f" (best chunk: {lines_of(chunk.start_line, chunk.end_line)})"
     return "" if chunk.page is None else f" (best chunk: page {printable(str(chunk.page))})"
-
-
-def _results(count: int) -> str:
-    return "the only result" if count == 1 else f"the {count} results"

@@ -348,5 +348,5 @@ def _nothing_to_read(paths: Sequence[Place], scan: Scan) -> str:
         return f"nothing to index: no file to read in {where}; to see skipped files, run '{command}'"
     name, reason = next(iter(scan.skipped.items()))
     if len(scan.skipped) == 1:
-        return f"nothing to index: the only file in {where} cannot be read ({name}: {reason})"
+        return f"nothing to index: {name} is the only file found, and it was skipped: {reason}"
     return f"nothing to index: none of the {len(scan.skipped)} files in {where} can be read (first: {name}: {reason})"

@@ -217,8 +217,8 @@ def parse_layers(spec: str, n_layers: int | None) -> tuple[int, ...]:
         ) from None
     for number in numbers:
         if number < WORD_EMBEDDINGS or (n_layers is not None and number > n_layers):
-            available = "" if n_layers is None else f", expected layers {WORD_EMBEDDINGS} to {n_layers} of the model"
-            raise ConfigError(f"layers {spec!r}: layer {number} does not exist{available}")
+            available = "" if n_layers is None else f": expected a number from {WORD_EMBEDDINGS} to {n_layers}"
+            raise ConfigError(f"layers {spec!r}: the model has no layer {number}{available}")
     return tuple(numbers)
 
 
