@@ -30,8 +30,8 @@ _WIDEST_LABEL = 60
 @click.option(
     "--queries",
     type=EXISTING_FILE,
-    help="File with your own queries. Each line has a query, a tab, and the file or chunk id that answers it, or is a "
-    "JSON object.",
+    help="File with your own queries. Each line has a query, a tab, and the file or chunk id that answers it; or is a "
+    "JSON object with the keys query and path, or query and id.",
 )
 @click.option(
     "--refit-only",

@@ -60,7 +60,7 @@ def command(repair: bool, trust_database: bool, store: Path | None, wait_seconds
 
 def _print(report: Report, *, repair: bool) -> None:
     for problem in report.repaired:
-        say(f"rebuilt {problem.file}: {problem.message}")
+        say(f"rebuilt {problem.file}, because {problem.message}")
     for problem in report.problems:
         say(f"{problem.file}: {problem.message}")
     for note in report.notes:

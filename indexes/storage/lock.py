@@ -29,7 +29,8 @@ def writer_lock(store: Path, wait_seconds: float = 0.0, *, work: bool = False) -
     """
     file = store / LOCK
     folder = f"the work folder {store}" if work else f"the store {store}"
-    remedy = "choose another folder with --work" if work else "wait for it with --wait"
+    wait = "wait for it with --wait" if not wait_seconds else "wait longer with --wait"
+    remedy = "choose another folder with --work" if work else wait
     try:
         if not file.exists():
             write_file(file, b"")

@@ -123,7 +123,7 @@ def tune_store(
         current = _current(store)
         report = _tune(store, current, _named(logged, store), seed, encode, device, progress)
     if without:
-        skipped = f"skipped {without:,} {'query' if without == 1 else 'queries'} without an answer in {queries}"
+        skipped = f"skipped {without:,} {'query' if without == 1 else 'queries'} of {queries}: no answer given"
         report = replace(report, reason=f"{report.reason}; {skipped}")
     if apply and report.outcome == "better" and report.chosen is not None:
         apply_settings(path, report.chosen.config, report.chosen.fusion, device, progress, wait_seconds)

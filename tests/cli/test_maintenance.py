@@ -97,7 +97,7 @@ def test_verify_repairs(store, cli):
     assert "ragembed verify --repair" in refused.stderr
     result = cli("verify", "--repair")
     first, second = result.stdout.splitlines()
-    assert first.startswith(f"rebuilt {name}: it does not match its committed hash")
+    assert first.startswith(f"rebuilt {name}, because it does not match its committed hash")
     assert second.endswith("no damage found")
     assert as_json(cli("query", "the lock of the store", "--mode", "dense", "--json")) == before
     flip(next(store.glob("segments/*/raw.f16")))
@@ -129,7 +129,7 @@ def test_verify_trust_database_accepts_changed_rows(store, cli):
     left = cli("verify", "--repair", exit_code=2)
     assert "ragembed verify --repair --trust-database" in left.stderr
     assert cli("verify", "--repair", "--trust-database").stdout.startswith(
-        "rebuilt store.db: the rows of skipped do not match"
+        "rebuilt store.db, because the rows of skipped do not match"
     )
     cli("verify")
     alone = cli("verify", "--trust-database", exit_code=2)

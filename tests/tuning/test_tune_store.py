@@ -204,7 +204,8 @@ def test_a_query_log_is_one_of_the_sources(hidden, tmp_path):
     report = tune_store(hidden, queries=tmp_path / "log.tsv")
     assert "query log" in report.used
     assert sum(report.queries["query log"]) == TOPICS // 4
-    assert "skipped 1 query without an answer in " in report.reason
+    assert "skipped 1 query of " in report.reason
+    assert report.reason.endswith(": no answer given")
 
 
 # Fusion
