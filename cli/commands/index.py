@@ -126,9 +126,9 @@ def command(
     and the fsspec driver for the URL.
 
     The first run creates the store. The store saves the options for files, chunks and the index, and later runs use
-    them until you give new ones. The embedding options and --language are fixed when the store is created. If a run is
-    interrupted, the next run continues it. --workers and --engine ray only change where the work is done: the store is
-    the same.
+    them until you give new ones. The embedding options and --language are fixed when the store is created; only
+    --postprocess and --query-fit can be changed later, with ragembed refit. If a run is interrupted, the next run
+    continues it. --workers and --engine ray only change where the work is done: the store is the same.
     """  # noqa: D301  click reads the backspace character as "do not wrap"
     where = choose_store(store)
     pool = _worker_pool(workers, engine, address, num_gpus, work)

@@ -71,7 +71,7 @@ def warn_if_outgrown(store: Store) -> list[str]:
     if len(store) < _REWEIGH_GROWTH * fitted:
         return []
     warning = (
-        f"token weights and static vectors were fitted on {fitted:,} chunks and the store has grown to "
+        f"token weights and static vectors were fitted on {_chunks(fitted)} and the store has grown to "
         f"{len(store):,}: to fit them again, delete {store.path} and index again"
     )
     return [warning]

@@ -30,7 +30,7 @@ def writer_lock(store: Path, wait_seconds: float = 0.0, *, work: bool = False) -
     file = store / LOCK
     folder = f"the work folder {store}" if work else f"the store {store}"
     wait = "wait for it with --wait" if not wait_seconds else "wait longer with --wait"
-    remedy = "choose another folder with --work" if work else wait
+    remedy = "choose another folder with --work for another store" if work else wait
     try:
         if not file.exists():
             write_file(file, b"")

@@ -169,7 +169,8 @@ def test_delete_file(store, indexed, cli):
     result = cli("delete", indexed / "locks.md")
     assert result.stdout.startswith("deleted 2 chunks and 1 file\n")
     assert result.stderr == (
-        "note: files that still exist are added again by the next run of ragembed index, unless you exclude them\n"
+        "note: if a file still exists, the next run of ragembed index adds it again, unless you exclude it with "
+        "--exclude\n"
     )
     assert cli("query", "reader", "--mode", "lexical", exit_code=1).stderr == "no results\n"
     gone = cli("delete", indexed / "locks.md", exit_code=1)

@@ -178,7 +178,7 @@ def test_fewer_than_fifty_chunks_are_too_few(tmp_path, topics):
     before = state(path)
     report = tune_store(path, apply=True)
     assert report.outcome == "too little"
-    assert f"{topics} chunks are too few" in report.reason
+    assert f"the store has {topics} chunks: expected 50 or more" in report.reason
     assert report.candidates == ()
     assert state(path) == before
 
