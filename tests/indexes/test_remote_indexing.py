@@ -249,7 +249,7 @@ def test_command_line(memory, cli, in_folder, tiny_model, monkeypatch):
     assert "memory://docs/cat.txt" in cli("why-not", "lock", "memory://docs/cat.txt").stdout
     done = cli("delete", "memory://docs/deep")
     assert "1 file\n" in done.stdout
-    assert "added again by the next run" in done.stderr
+    assert "the next run of ragembed index adds it again" in done.stderr
     assert "would be saved in the store" in cli("index", "s3://me:hunter2@bucket", exit_code=2).output
     assert "hunter2" not in cli("index", "s3://me:hunter2@bucket", exit_code=2).output
 
