@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import click
 
 from ragembed.config.settings import DEFAULT_PRESET, PRESETS
-from ragembed.config.specs import POOLINGS
+from ragembed.config.specs import AUTO, POOLINGS
 from ragembed.documents.places import RemotePath, is_url
 from ragembed.errors import ConfigError
 from ragembed.indexes.ann.choosing import LATENCY_MS, RECALL
@@ -33,11 +33,12 @@ EMBEDDING_OPTIONS = (
 INDEX_OPTIONS = ("index_kind", "max_memory", "max_latency_ms", "min_recall", "shards")
 """Options that configure the vector index."""
 _EXTRACTORS = "transformer, avg, bert+avg:w=0.5, re:dim=768, words:drop=0 or sbert-wk:window=2"
-_LAYERS = "last, first+last, or numbers such as 0+1+6"
+_LAYERS = "first, last, first+last, or numbers such as 0+1+6"
 _TEMPLATES = "t0 to t4, or one with [X] for the document and [M] for a mask token"
+_POOLINGS = f"{AUTO} (as the model's files say), {', '.join(name for name in POOLINGS if name != AUTO)}"
 _WEIGHTINGS = "uniform, idf, idf:0.5, -biases, sif or usif"
 _STEPS = "such as abtt:2,normalize; or none"
-_QUERY_FITS = "that of documents (shared), or their own on pseudo-queries (separate)"
+_QUERY_FITS = "the same as for documents (shared), or fitted on pseudo-queries (separate)"
 _MILLISECONDS = {"us": 1e-3, "ms": 1.0, "s": 1e3}
 _UNITS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
 
@@ -199,13 +200,16 @@ def discovery_options(command: Command) -> Command:
     return with_options(
         command,
         click.option(
-            "--exclude", multiple=True, metavar="GLOB", help="Skip matching files, such as 'tmp*'. Can be repeated."
+            "--exclude",
+            multiple=True,
+            metavar="GLOB",
+            help="Skip matching files, such as 'tmp*'. Can be repeated.  [default: none]",
         ),
         click.option(
             "--include",
             multiple=True,
             metavar="GLOB",
-            help="Read only matching files, such as 'README*'. Can be repeated.",
+            help="Read only matching files, such as 'README*'. Can be repeated.  [default: all files]",
         ),
         click.option(
             "--max-size",
@@ -241,10 +245,14 @@ def reading_options(command: Command) -> Command:
         click.option(
             "--chunk-tokens",
             type=click.IntRange(16),
+            metavar="N",
             help="Largest number of tokens in a chunk.  [default: 512, or what the model reads if that is less]",
         ),
         click.option(
-            "--overlap", type=click.IntRange(0), help="Number of tokens that neighbouring chunks share.  [default: 0]"
+            "--overlap",
+            type=click.IntRange(0),
+            metavar="N",
+            help="Number of tokens that neighbouring chunks share, less than half of --chunk-tokens.  [default: 0]",
         ),
     )
 
@@ -253,14 +261,15 @@ def embedding_options(command: Command, *, several: bool = False) -> Command:
     """Add the options of :data:`EMBEDDING_OPTIONS`; with ``several``, those that can be compared can be repeated."""
     more = ". Can be repeated." if several else "."
     default = f"{more}  [default: the preset's]"
-    query_fits = f"Fit of post-processors for queries: {_QUERY_FITS}{more if several else default}"
-    presets = f"{', '.join(PRESETS)}. The options below replace single settings of it"
+    compared = f"{more}  [default: shared; for eval retrieval the preset's]"
+    query_fits = f"Post-processors for queries: {_QUERY_FITS}{compared if several else default}"
+    presets = f"{', '.join(PRESETS)}. The options below change single settings of it"
     texts = (
-        ("--preset", "NAME", f"Group of embedder settings: {presets}{more}  [default: {DEFAULT_PRESET}]"),
+        ("--preset", "NAME", f"Named group of embedder settings: {presets}{more}  [default: {DEFAULT_PRESET}]"),
         ("--extractor", "SPEC", f"Method that turns a text into a raw vector: {_EXTRACTORS}{default}"),
         ("--layers", "SPEC", f"Hidden layers of the model to average: {_LAYERS}{default}"),
         ("--template", "TEXT", f"Text around each document: {_TEMPLATES}{default}"),
-        ("--pooling", "NAME", f"Tokens whose vectors are averaged: {', '.join(POOLINGS)}{default}"),
+        ("--pooling", "NAME", f"Tokens whose vectors are averaged: {_POOLINGS}{default}"),
         ("--weighting", "SPEC", f"Weights of tokens in the average: {_WEIGHTINGS}{default}"),
         ("--postprocess", "STEPS", f"Post-processors, separated by commas, {_STEPS}{default}"),
         ("--query-fit", "shared|separate", query_fits),
@@ -354,8 +363,8 @@ class WritingCommand(click.Command):
                 default=0.0,
                 callback=_finite,
                 metavar="[SECONDS]",
-                help="Wait until no other process writes to the store, for at most SECONDS; without a number, wait "
-                "without a limit.  [default: do not wait]",
+                help="If another process writes to the store, wait until it is done, for at most SECONDS; without a "
+                "number, wait without a limit.  [default: fail at once]",
             )
         )
 
@@ -375,14 +384,17 @@ def filter_options(command: Command) -> Command:
     return with_options(
         command,
         click.option(
-            "--where", metavar="EXPR", help="Select only chunks for which EXPR is true, such as \"ext = 'md'\"."
+            "--where",
+            metavar="EXPR",
+            help="Select only chunks that match EXPR, such as \"ext = 'md' AND mtime >= '2026-01-01'\".",
         ),
         click.option(
             "--path",
             "globs",
             multiple=True,
             metavar="GLOB",
-            help="Select only files that match GLOB, such as 'docs/guide*'. Can be repeated: a file has to match one.",
+            help="Select only files that match GLOB, such as 'docs/guide*'. Can be repeated; a file is selected "
+            "if it matches any of them.",
         ),
     )
 

@@ -81,6 +81,16 @@ def readable_bytes(size: float) -> str:
     return f"{size:,.1f} GB"
 
 
+def counted(count: int, noun: str) -> str:
+    """Return a number with its noun in the singular or plural, such as ``1 file`` or ``2,048 chunks``."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def lines_of(start: int, end: int) -> str:
+    """Return ``line 3`` or ``lines 3-7``."""
+    return f"line {start}" if start == end else f"lines {start}-{end}"
+
+
 def printable(text: str) -> str:
     """Remove control characters and bidirectional overrides; keep tabs and newlines."""
     kept = "".join(character for character in text if character in "\n\t" or not _is_control(character))

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from ragembed.cli.options import PlacePath, format_option, reading_options, store_option
-from ragembed.cli.output import print_records, printable, say, shown_path
+from ragembed.cli.output import counted, lines_of, print_records, printable, say, shown_path
 from ragembed.cli.requests import embedder_config, indexing_options
 from ragembed.documents.chunking import Chunker
 from ragembed.documents.discovery import discover
@@ -26,7 +26,9 @@ from ragembed.indexes.storage.layout import choose_store
 @click.command(name="chunks")
 @click.argument("file", type=PlacePath(exists=True, dir_okay=False))
 @click.option(
-    "--model", metavar="ID|FOLDER", help="Model whose tokens are counted.  [default: the store's, else MiniLM]"
+    "--model",
+    metavar="ID|PATH",
+    help="Model whose tokens are counted: Hugging Face id or folder.  [default: the store's, else all-MiniLM-L6-v2]",
 )
 @store_option
 @reading_options
@@ -38,7 +40,7 @@ def command(file: Place, model: str | None, store: Path | None, output: str, **g
     ragembed chunks docs/manual.md --chunk-tokens 128
 
     Prints the lines, the number of tokens, the headings and the text of each chunk. The options default to those saved
-    in the store, so you can try new values here before you index with them. Nothing is written.
+    in the store, so you can try new values here before you index with them. The store is not changed.
     """  # noqa: D301  click reads the backspace character as "do not wrap"
     where = choose_store(store)
     with open_existing(where) as opened:
@@ -84,9 +86,7 @@ def _as_dict(number: int, chunk: Chunk) -> dict[str, Any]:
 
 
 def _print_chunk(entry: dict[str, Any]) -> None:
-    place = (
-        f"page {entry['page']}" if entry["start_line"] is None else f"lines {entry['start_line']}-{entry['end_line']}"
-    )
+    place = f"page {entry['page']}" if entry["start_line"] is None else lines_of(entry["start_line"], entry["end_line"])
     above = " > ".join(entry["headings"]) or entry["title"] or "no heading"
-    click.echo(f"--- {entry['chunk']}: {place}, {entry['tokens']} tokens, {printable(above)}")
+    click.echo(f"--- {entry['chunk']}: {place}, {counted(entry['tokens'], 'token')}, {printable(above)}")
     click.echo(printable(entry["text"]))

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from ragembed.cli.options import PlacePath, WritingCommand, filter_options, format_option, search_filter, store_option
-from ragembed.cli.output import print_record, say, warnings_as_notes
+from ragembed.cli.output import counted, print_record, say, warnings_as_notes
 from ragembed.documents.places import Place, exists, is_url
 from ragembed.errors import ConfigError
 from ragembed.indexes import Store
@@ -38,16 +38,17 @@ def command(
     \b
     ragembed delete docs/old/
     ragembed delete --where "ext = 'pdf'" --dry-run
+    ragembed delete --path 'docs/draft*'
 
-    PATH is a file, or a folder for all files in it. A file that still exists is added again by the next run of ragembed
-    index, unless you exclude it (--exclude). Chunks deleted by --id, --where or --path are added again when their file
-    changes.
+    PATH is a file, or a folder for all files in it. If a file still exists, the next run of ragembed index adds it
+    again, unless you exclude it (--exclude). Chunks that you delete with --id, --where or --path come back only when
+    their file changes.
 
     Exit status: 0 if something was deleted, 1 if nothing matched, 2 for an error.
     """  # noqa: D301  click reads the backspace character as "do not wrap"
     condition = search_filter(where, globs)
     if not files and not ids and condition is None:
-        raise ConfigError("nothing to delete: give files or folders, --id, --path or --where")
+        raise ConfigError("nothing to delete: give a file or folder, or --id, --path or --where")
     chosen = choose_store(store)
     names = [source_path(file, chosen) for file in files]
     with Store.open(chosen) as opened:
@@ -58,10 +59,11 @@ def command(
             with warnings_as_notes():
                 deleted = opened.delete(ids, paths=names, where=condition, wait_seconds=wait_seconds)
     if not print_record({"chunks": deleted, "files": gone, "dry_run": dry_run}, output):
-        say(f"{'would delete' if dry_run else 'deleted'} {deleted:,} chunks and {len(gone):,} files")
+        say(f"{'would delete' if dry_run else 'deleted'} {counted(deleted, 'chunk')} and {counted(len(gone), 'file')}")
     if not dry_run and any(is_url(name) or exists(file_path(name, chosen)) for name in gone):
         say(
-            "note: files that still exist are added again by the next run of ragembed index, unless you exclude them",
+            "note: if a file still exists, the next run of ragembed index adds it again, unless you exclude it with "
+            "--exclude",
             err=True,
         )
     if not deleted and not gone:

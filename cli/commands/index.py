@@ -21,7 +21,7 @@ from ragembed.cli.options import (
     reading_options,
     store_option,
 )
-from ragembed.cli.output import print_record, say, say_choice, shown_path
+from ragembed.cli.output import counted, print_record, say, say_choice, shown_path
 from ragembed.cli.progress import StderrProgress
 from ragembed.cli.requests import indexing_request
 from ragembed.documents.places import Place
@@ -62,7 +62,8 @@ _ENGINES = ("processes", "ray")
 @click.option(
     "--workers",
     type=click.IntRange(1),
-    help="Number of worker processes that read and encode files.  [default: none, only this process]",
+    metavar="N",
+    help="Number of worker processes that read and encode files.  [default: no workers, only this process]",
 )
 @click.option(
     "--engine",
@@ -77,6 +78,7 @@ _ENGINES = ("processes", "ray")
 @click.option(
     "--num-gpus",
     type=click.FloatRange(0),
+    metavar="N",
     help="Number of GPUs per Ray worker; with 0.5, two workers share one.  [default: 0]",
 )
 @click.option(
@@ -87,8 +89,12 @@ _ENGINES = ("processes", "ray")
 @click.option(
     "--reset-options", is_flag=True, help="Forget the options saved in the store and use only those given now."
 )
-@click.option("--dry-run", is_flag=True, help="Show what would be done, without doing it.")
-@click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Count the files that would be added, changed and removed, without changing the store; --json lists them.",
+)
+@click.option("-q", "--quiet", is_flag=True, help="Print only errors, no progress, notes or summary.")
 @format_option
 def command(
     paths: tuple[Place, ...],
@@ -111,17 +117,18 @@ def command(
 
     \b
     ragembed index docs/ notes.md
+    ragembed index docs/ --exclude 'tmp*' --chunk-tokens 128
     ragembed index
 
-    New and changed files are read, split into chunks and embedded. Deleted files are removed from the store. Unchanged
-    files are skipped. Without PATH, all paths indexed so far are updated. A PATH that no longer exists is removed from
-    the store. PATH can be a URL that fsspec reads, such as s3://bucket/docs; this needs ragembed[remote] and the fsspec
-    driver for the URL.
+    Reads new and changed files, splits them into chunks and embeds the chunks. Removes deleted files from the store and
+    leaves unchanged files as they are. Without PATH, updates all paths indexed so far. A PATH that no longer exists is
+    removed from the store. PATH can be a URL that fsspec reads, such as s3://bucket/docs; this needs ragembed[remote]
+    and the fsspec driver for the URL.
 
-    The store saves the options for files, chunks and the index, and later runs use them until you give new ones. The
-    embedding options and --language are fixed when the store is created. If a run is
-    interrupted, the next run continues it. --workers and --engine ray only change where the work is done: the store
-    is the same.
+    The first run creates the store. The store saves the options for files, chunks and the index, and later runs use
+    them until you give new ones. The embedding options and --language are fixed when the store is created; only
+    --postprocess and --query-fit can be changed later, with ragembed refit. If a run is interrupted, the next run
+    continues it. --workers and --engine ray only change where the work is done: the store is the same.
     """  # noqa: D301  click reads the backspace character as "do not wrap"
     where = choose_store(store)
     pool = _worker_pool(workers, engine, address, num_gpus, work)
@@ -158,14 +165,14 @@ def _worker_pool(
 ) -> WorkerPool | None:
     """Return the pool of workers, or None to use only this process; raise a usage error for conflicting options."""
     if engine != "ray" and (address is not None or num_gpus is not None):
-        raise click.UsageError("--address and --num-gpus need Ray: add --engine ray")
+        raise click.UsageError("--address and --num-gpus apply only to Ray: add --engine ray")
     if engine == "ray":
         from ragembed.distributed.ray_workers import RayWorkers
 
         return RayWorkers(address, workers=workers, gpus=num_gpus or 0.0)
     if workers is None:
         if engine is not None or work is not None:
-            raise click.UsageError("--engine processes and --work need several workers: add --workers")
+            raise click.UsageError("--engine processes and --work apply only to worker processes: add --workers N")
         return None
     from ragembed.distributed.workers import ProcessWorkers
 
@@ -180,8 +187,8 @@ def _summary(report: IndexingReport, *, dry_run: bool) -> str:
         f"{scan.unchanged} unchanged, {len(scan.skipped)} skipped"
     )
     where = f" on {', '.join(report.devices)}" if report.devices else ""
-    embedded = f"{report.chunks:,} chunks, {report.encoded:,} embedded{where}"
-    chunks = f"{report.chunks:,} chunks to process" if dry_run else embedded
+    total = counted(report.chunks, "chunk")
+    chunks = f"{total} to process" if dry_run else f"{total}, {report.encoded:,} embedded{where}"
     return f"{'dry run: ' if dry_run else ''}files: {files}; {chunks}; {report.seconds:.1f} s"
 
 
@@ -191,7 +198,7 @@ def _print_skipped(report: IndexingReport, store: Path) -> None:
     for name, reason in list(report.scan.skipped.items())[:_LISTED]:
         say(f"skipped {shown_path(file_path(name, store))}: {reason}", err=True)
     if (more := len(report.scan.skipped) - _LISTED) > 0:
-        click.echo(f"skipped {more:,} more files: list them with ragembed status --skipped", err=True)
+        click.echo(f"skipped {counted(more, 'more file')}: list them with ragembed status --skipped", err=True)
 
 
 def _as_dict(report: IndexingReport) -> dict[str, Any]:

@@ -28,8 +28,9 @@ def command(store: Path | None, device: str | None, wait_seconds: float, output:
     ragembed optimize
     ragembed optimize --index hnsw --min-recall 0.99
 
-    Also removes vectors that no chunk uses. The options for the index replace the index; no document is read or encoded
-    for that. Without them, an approximate index is rebuilt and tuned if the vectors have changed. If a run is
+    Also removes vectors that no chunk uses. With an index option, such as --index or --min-recall, replaces the index
+    without reading or encoding documents. Without one, rebuilds and tunes an approximate index if the vectors have
+    changed. If a run is
     interrupted, the next run continues it.
     """  # noqa: D301  click reads the backspace character as "do not wrap"
     where = choose_store(store)

@@ -38,7 +38,9 @@ class RankingCommand(click.Command):
 
 @click.command(name="query", cls=RankingCommand)
 @click.argument("query")
-@click.option("-k", "count", type=click.IntRange(1), default=10, show_default=True, help="Number of results.")
+@click.option(
+    "-k", "count", type=click.IntRange(1), metavar="N", default=10, show_default=True, help="Number of results."
+)
 @click.option(
     "--mode",
     type=click.Choice(MODES),
@@ -49,6 +51,7 @@ class RankingCommand(click.Command):
 @click.option(
     "--alpha",
     type=click.FloatRange(0.0, 1.0),
+    metavar="WEIGHT",
     help="Weight of dense search in hybrid search, from 0 (words only) to 1 (meaning only).  [default: the "
     f"store's, else {Fusion().alpha:g}]",
 )
@@ -62,14 +65,15 @@ class RankingCommand(click.Command):
 @click.option(
     "--feedback",
     type=click.FloatRange(0.0),
-    help="Weight of the three best chunks of a first hybrid search, which expand the query; the query itself has "
-    f"weight 1, and 0 turns feedback off.  [default: the store's, else {Fusion().feedback:g}]",
+    metavar="WEIGHT",
+    help="Weight of the three best chunks of a first hybrid search, which expand the query. The query itself has "
+    f"weight 1; 0 turns feedback off.  [default: the store's, else {Fusion().feedback:g}]",
 )
 @click.option(
     "--dedupe/--no-dedupe",
     default=True,
     show_default=True,
-    help="Combine near-duplicates into one result, the best of them.",
+    help="Combine near-duplicates into one result, the one with the best score.",
 )
 @click.option(
     "--per-file", type=click.IntRange(1), metavar="N", help="Return at most N chunks per file.  [default: no limit]"
@@ -78,21 +82,22 @@ class RankingCommand(click.Command):
     _MMR,
     type=click.FloatRange(0.0, 1.0),
     metavar="[LAMBDA]",
-    help="Diversify the results (maximal marginal relevance), from 0 (most diverse) to 1 (order by score); without a "
-    f"number {_MMR_LAMBDA:g}.  [default: off]",
+    help="Diversify the results (maximal marginal relevance), from 0 (most diverse) to 1 (order by score). LAMBDA is "
+    f"{_MMR_LAMBDA:g} if you leave it out.  [default: off]",
 )
 @click.option(
     "--rerank",
     metavar="ID|PATH",
-    help="Cross-encoder model that reads the query with each of the best results and reorders them; needs the extra "
-    "rerank.  [default: off]",
+    help="Cross-encoder model that reads the query with each of the best results and reorders them; needs "
+    "ragembed[rerank].  [default: off]",
 )
 @click.option(
     "--rerank-depth",
     type=click.IntRange(1),
+    metavar="N",
     default=RankingOptions().rerank_depth,
     show_default=True,
-    help="Number of results that --rerank reads.",
+    help="Number of results that --rerank reorders.",
 )
 @click.option("--explain", is_flag=True, help="Show how each score is made up, down to single words.")
 @filter_options
@@ -118,9 +123,10 @@ def command(
     \b
     ragembed query "how are stores locked?"
     ragembed query '"index factory" string' --mode lexical --path 'docs/guide*'
+    ragembed query "release notes" -k 3 --where "ext = 'md'" --json
 
-    Prints each result with its file, its lines and a snippet. Double quotes inside QUERY search for a phrase: words in
-    this order.
+    Prints each result with its file, lines, score and a snippet, best first. Double quotes inside QUERY search for a
+    phrase: words in this order.
 
     Exit status: 0 with results, 1 without, 2 for an error.
     """  # noqa: D301  click reads the backspace character as "do not wrap"

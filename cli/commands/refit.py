@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, get_args
 
 import click
 
 from ragembed.cli.options import WritingCommand, format_option, store_option
-from ragembed.cli.output import print_record, say, warnings_as_notes
+from ragembed.cli.output import counted, print_record, say, warnings_as_notes
 from ragembed.cli.progress import StderrProgress
 from ragembed.cli.requests import postprocess_steps
 from ragembed.config.settings import QueryFit
@@ -25,8 +26,8 @@ from ragembed.indexes.storage.layout import choose_store
 @click.option(
     "--query-fit",
     type=click.Choice(get_args(QueryFit)),
-    help="Fit of post-processors for queries: that of documents (shared), or their own on pseudo-queries (separate).  "
-    "[default: as before]",
+    help="Post-processors for queries: the same as for documents (shared), or fitted on pseudo-queries (separate).  "
+    "[default: the present one]",
 )
 @store_option
 @format_option
@@ -39,8 +40,8 @@ def command(
     ragembed refit
     ragembed refit --postprocess center,normalize
 
-    Without options, the present post-processors are fitted on the documents that the store contains now. Use it when
-    ragembed status --drift recommends it. If a run is interrupted, the store keeps its old fit, and the next run
+    Without options, fits the present post-processors on the documents that the store contains now. Run it when ragembed
+    status --drift recommends it. If a run is interrupted, the store keeps its old fit, and the next run
     continues.
     """  # noqa: D301  click reads the backspace character as "do not wrap"
     steps = None if postprocess is None else postprocess_steps(postprocess)
@@ -53,8 +54,15 @@ def command(
         "fingerprint": fitted.fingerprint,
     }
     if not print_record(about, output):
-        counts = about["fitted_on"]
         say(
-            f"postprocess: {', '.join(about['postprocess']) or 'none'}, query fit: {about['query_fit']}, fitted on "
-            f"{counts['documents']:,} chunks and {counts['pseudo_queries']:,} pseudo-queries"
+            f"postprocess: {', '.join(about['postprocess']) or 'none'}, query fit: {about['query_fit']}, "
+            f"{_fitted_on(about['fitted_on'])}"
         )
+
+
+def _fitted_on(counts: Mapping[str, int]) -> str:
+    if not counts["documents"]:
+        return "nothing to fit"
+    queries = counts["pseudo_queries"]
+    pseudo_queries = f"{queries:,} pseudo-{'query' if queries == 1 else 'queries'}"
+    return f"fitted on {counted(counts['documents'], 'chunk')} and {pseudo_queries}"

@@ -13,7 +13,9 @@ from ragembed.cli.output import print_record, print_records, say
 @click.command(name="reverse-dictionary")
 @click.argument("model", type=LocalPath(exists=True, file_okay=False))
 @click.argument("text", required=False)
-@click.option("-k", "k", type=click.IntRange(1), default=10, show_default=True, help="Number of entries to print.")
+@click.option(
+    "-k", "k", type=click.IntRange(1), metavar="N", default=10, show_default=True, help="Number of entries to print."
+)
 @click.option(
     "--evaluate",
     type=EXISTING_PATH,

@@ -9,11 +9,12 @@ from typing import Any
 import click
 
 from ragembed.cli.options import format_option, store_option
-from ragembed.cli.output import print_record, print_records, readable_bytes, say, shown_path
+from ragembed.cli.output import counted, print_record, print_records, readable_bytes, say, shown_path
 from ragembed.config.settings import EmbedderConfig
 from ragembed.indexes import Fusion, Store
 from ragembed.indexes.ann.records import IndexConfig, IndexEvaluation, IndexSelection
 from ragembed.indexes.indexing.drift import DriftReport, IdfShift, Verdict, Vocabulary, measure_drift
+from ragembed.indexes.indexing.fitting import pending_fit
 from ragembed.indexes.indexing.scan import IndexingOptions
 from ragembed.indexes.storage.layout import choose_store, file_path
 from ragembed.indexes.writing.boilerplate_store import BoilerplateLine
@@ -27,7 +28,7 @@ _PRECISIONS = {"auto": "float32", "mixed": "bfloat16 for large runs, float32 for
 @click.option(
     "--boilerplate",
     is_flag=True,
-    help="List the lines treated as boilerplate, with the number of files that repeat each.",
+    help="List the lines that are treated as boilerplate, with the number of files that contain each.",
 )
 @click.option(
     "--drift", is_flag=True, help="Measure how much the documents have changed since the fit, and recommend what to do."
@@ -44,9 +45,10 @@ def command(
     ragembed status --drift
 
     Prints the numbers of files, chunks and vectors, the model, the embedder settings and the index. --skipped,
-    --boilerplate and --drift each print a different report instead.
+    --boilerplate and --drift each print another report instead.
 
-    Exit status of --drift: 0 to keep the store, 3 to run ragembed refit, 4 to delete the store and index again.
+    Exit status of --drift: 0 if the fit is up to date, 3 if you should run ragembed refit, 4 if you should delete the
+    store and index again, 2 for an error.
     """  # noqa: D301  click reads the backspace character as "do not wrap"
     if sum((drift, skipped, boilerplate)) > 1:
         raise click.UsageError("got more than one of --drift, --boilerplate and --skipped: give one of them")
@@ -60,16 +62,17 @@ def command(
             print_drift(report, output)
             context.exit(EXIT[report.verdict])
         status = opened.status()
+        pending = pending_fit(opened)
     if print_record(status, output):
         return
     if skipped:
         for name, reason in status["skipped"].items():
             say(f"{shown_path(file_path(name, where))}: {reason}")
     else:
-        for name, value in _lines(status):
+        for name, value in _lines(status, pending):
             say(f"{name:<15}{value}")
         if status["unfinished"]:
-            say("the last indexing run was interrupted: run ragembed index to continue it", err=True)
+            say("note: the last indexing run was interrupted: run ragembed index to continue it", err=True)
 
 
 def _print_boilerplate(lines: list[BoilerplateLine], output: str) -> None:
@@ -78,7 +81,8 @@ def _print_boilerplate(lines: list[BoilerplateLine], output: str) -> None:
             say(f"{line.files:>7,} {line.kind:<9} {line.line}")
 
 
-def _lines(status: dict[str, Any]) -> list[tuple[str, str]]:
+def _lines(status: dict[str, Any], pending: str | None = None) -> list[tuple[str, str]]:
+    """Return the names and values to print; ``pending`` says which post-processors are not fitted yet."""
     embedder = status["embedder"]
     lines = [
         ("store", f"{shown_path(Path(status['path']))} (format {status['format']}, generation {status['generation']})"),
@@ -94,11 +98,15 @@ def _lines(status: dict[str, Any]) -> list[tuple[str, str]]:
     ]
     if embedder["kind"] == "ragembed":
         config, fitted = embedder["config"], embedder["fitted_on"]
+        weights = config["weighting_corpus"] or counted(fitted["texts"], "chunk")
         precision = _PRECISIONS.get(config["dtype"], f"{config['dtype']} for documents, float32 for queries")
         lines += [
             ("extractor", _extractor(config)),
-            ("weighting", f"{config['weighting']}, fitted on {config['weighting_corpus'] or _chunks(fitted['texts'])}"),
-            ("postprocess", f"{', '.join(config['postprocess'])}; {_fit(config, fitted)}"),
+            (
+                "weighting",
+                f"{config['weighting']}, fitted on {weights}",
+            ),
+            ("postprocess", f"{', '.join(config['postprocess']) or 'none'}; {pending or _fit(config, fitted)}"),
             ("precision", f"{precision}; {config['max_tokens']} tokens"),
         ]
     lines.append(("fusion", _fusion(status["fusion"])))
@@ -114,10 +122,10 @@ def _boilerplate(found: dict[str, int]) -> list[tuple[str, str]]:
     """Return the line about boilerplate, or nothing if the store has none."""
     if not found["lines"]:
         return []
-    lines = f"{found['lines']:,} {'line' if found['lines'] == 1 else 'lines'}"
+    lines, chunks = counted(found["lines"], "line"), counted(found["chunks"], "chunk")
     count = found["chunks_of_nothing_else"]
-    only = f"; {count:,} chunks contain only boilerplate" if count else ""
-    return [("boilerplate", f"{lines}, not searched in {found['chunks']:,} chunks{only}")]
+    only = f"; {counted(count, 'chunk')} with nothing else" if count else ""
+    return [("boilerplate", f"{lines}, not searched in {chunks}{only}")]
 
 
 def _changed_options(options: dict[str, Any]) -> dict[str, Any]:
@@ -142,10 +150,9 @@ def _fusion(fusion: dict[str, Any]) -> str:
 
 def _index(status: dict[str, Any]) -> str:
     kinds = sorted({segment["kind"] for segment in status["segments"]})
-    count = len(status["segments"])
     wanted = IndexConfig.from_dict(status["index"]["wanted"])
     requested = "" if wanted == IndexConfig() else f"; requested: {wanted.describe()}"
-    return f"{', '.join(kinds) or 'none'} in {count} {'segment' if count == 1 else 'segments'}{requested}"
+    return f"{', '.join(kinds) or 'none'} in {counted(len(status['segments']), 'segment')}{requested}"
 
 
 def _choice(index: dict[str, Any]) -> list[tuple[str, str]]:
@@ -160,14 +167,10 @@ def _choice(index: dict[str, Any]) -> list[tuple[str, str]]:
 def _fit(config: dict[str, Any], fitted: dict[str, int]) -> str:
     if not set(config["postprocess"]) - {"normalize"}:
         return "nothing to fit"
-    documents = config["postprocess_corpus"] or _chunks(fitted["documents"])
+    documents = config["postprocess_corpus"] or counted(fitted["documents"], "chunk")
     if config["query_fit"] == "separate":
         return f"fitted on {documents} and {fitted['pseudo_queries']:,} pseudo-queries"
     return f"fitted on {documents}, the same for documents and queries"
-
-
-def _chunks(count: int) -> str:
-    return f"{count:,} chunks"
 
 
 EXIT: Mapping[Verdict, int] = {"keep": 0, "refit": 3, "rebuild": 4}
@@ -191,7 +194,7 @@ def print_drift(report: DriftReport, output: str) -> None:
 
 def _drift_lines(report: DriftReport) -> list[tuple[str, str]]:
     lines = [("verdict", f"{report.verdict}: {'; '.join([*report.reasons, _ADVICE[report.verdict]])}")]
-    changes = "" if report.added is None else f", {report.added:,} added and {report.removed:,} removed since the fit"
+    changes = "" if report.added is None else f"; {report.added:,} added and {report.removed:,} removed since the fit"
     lines.append(("vectors", f"{report.vectors:,}{changes}"))
     if report.vocabulary is not None:
         lines += _vocabulary(report.vocabulary, report)
@@ -199,7 +202,7 @@ def _drift_lines(report: DriftReport) -> list[tuple[str, str]]:
         lines.append(("idf movers", ", ".join(_mover(mover) for mover in report.movers)))
     if report.weight_shift is not None:
         lines.append(
-            ("token weights", f"{report.weight_shift:.1%} of a text's weight would move to other tokens in a new fit")
+            ("token weights", f"a new fit would move {report.weight_shift:.1%} of a text's weight to other tokens")
         )
     if report.unfitted is not None:
         lines.append(("static vectors", f"{report.unfitted:.1%} of the tokens have no fitted vector"))
@@ -213,10 +216,10 @@ def _drift_lines(report: DriftReport) -> list[tuple[str, str]]:
 
 
 def _vocabulary(found: Vocabulary, report: DriftReport) -> list[tuple[str, str]]:
-    where = "of the added texts" if report.added else "of all texts"
+    where = "of the tokens in the added texts" if report.added else "of the tokens in all texts"
     expected = f"{found.expected:.1%} expected from more texts of the same kind"
     lines = [
-        ("counted", f"tokens of {report.texts:,} texts"),
+        ("counted", f"tokens of {counted(report.texts, 'text')}"),
         ("unseen tokens", f"{found.unseen:.1%} {where} ({expected})"),
     ]
     for name, now, fitted in (

@@ -60,7 +60,7 @@ def _material_options(command: Command) -> Command:
             "--out",
             required=True,
             type=LocalPath(),
-            help="Folder for the trained model; if it contains an interrupted training, that one continues.",
+            help="Folder for the trained model: new, empty, or with an interrupted training, which then continues.",
         ),
     )
 
@@ -72,14 +72,18 @@ def _training_options(command: Command) -> Command:
         click.option(
             "--runs",
             type=click.IntRange(1),
+            metavar="N",
             default=1,
             show_default=True,
             help="Number of seeds to try in each step; the best run is kept.",
         ),
-        click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="First random seed."),
+        click.option(
+            "--seed", type=click.IntRange(0), metavar="N", default=0, show_default=True, help="First random seed."
+        ),
         click.option(
             "--epochs",
             type=click.IntRange(1),
+            metavar="N",
             default=1,
             show_default=True,
             help="Number of passes over the definitions.",
@@ -87,16 +91,19 @@ def _training_options(command: Command) -> Command:
         click.option(
             "--batch-size",
             type=click.IntRange(1),
-            help="Definitions per batch.  [default: 16; 32 for 200,000 definitions or more]",
+            metavar="N",
+            help="Number of definitions in a batch.  [default: 16; 32 for 200,000 definitions or more]",
         ),
         click.option(
             "--max-tokens",
             type=click.IntRange(8),
+            metavar="N",
             help="Largest number of tokens of a definition; longer ones are cut.  [default: the model's limit]",
         ),
         click.option(
             "--held-out",
             type=click.IntRange(0),
+            metavar="N",
             help="Number of definitions to hold out and measure on.  [default: 5 %, at most 1,000]",
         ),
         click.option(
@@ -122,17 +129,26 @@ def _training_options(command: Command) -> Command:
         click.option(
             "--weight-decay",
             type=float,
+            metavar="NUMBER",
             default=_DEFAULTS.weight_decay,
             show_default=True,
             help="Weight decay of AdamW.",
         ),
-        click.option("--eps", type=float, default=_DEFAULTS.eps, show_default=True, help="Epsilon of AdamW."),
         click.option(
-            "--betas", type=(float, float), default=_DEFAULTS.betas, show_default=True, help="Two betas of AdamW."
+            "--eps", type=float, metavar="NUMBER", default=_DEFAULTS.eps, show_default=True, help="Epsilon of AdamW."
+        ),
+        click.option(
+            "--betas",
+            type=(float, float),
+            metavar="NUMBER NUMBER",
+            default=_DEFAULTS.betas,
+            show_default=True,
+            help="The two betas of AdamW.",
         ),
         click.option(
             "--warmup",
             type=float,
+            metavar="NUMBER",
             default=_DEFAULTS.warmup,
             show_default=True,
             help="Share of the batches over which the learning rate rises, from 0 to 1.",
@@ -140,6 +156,7 @@ def _training_options(command: Command) -> Command:
         click.option(
             "--max-grad-norm",
             type=float,
+            metavar="NUMBER",
             default=_DEFAULTS.max_grad_norm,
             show_default=True,
             help="Gradients with a larger norm are scaled down to it.",
@@ -160,7 +177,7 @@ def command() -> None:
     """  # noqa: D301  click reads the backspace character as "do not wrap"
 
 
-@command.command(name="defsent-plus")
+@command.command(name="defsent-plus", short_help="Train with DefSent+, for dictionaries with any entries.")
 @_material_options
 @click.option(
     "--recipe",
@@ -169,21 +186,25 @@ def command() -> None:
     help=f"Number of steps, combinations and learning rates of the paper: {', '.join(RECIPES)}.  [default: chosen by "
     "the model's family and size]",
 )
-@click.option("--steps", type=click.IntRange(1, MAX_STEPS), help="Number of training steps.  [default: the recipe's]")
+@click.option(
+    "--steps", type=click.IntRange(1, MAX_STEPS), metavar="N", help="Number of training steps.  [default: the recipe's]"
+)
 @click.option(
     "--combination",
     "combinations",
     multiple=True,
     metavar="POOLING,ENTRIES",
-    help="Pooling while training (cls or mean) and kind of entry vectors (ac or amp). Can be repeated, once for each "
-    "step.  [default: the recipe's]",
+    help="Pooling while training (cls or mean), and kind of entry vectors: from the [CLS] vectors of the definitions "
+    "(ac) or from their means over all tokens (amp). Can be repeated, once for each step.  [default: the recipe's]",
 )
 @click.option(
     "--learning-rate",
     "learning_rates",
     type=float,
+    metavar="NUMBER",
     multiple=True,
-    help="First learning rate. Can be repeated, once for each step.  [default: the recipe's]",
+    help="Learning rate of the first batch, such as 5e-5. Can be repeated, once for each step.  [default: the "
+    "recipe's]",
 )
 @click.option(
     "--ica",
@@ -195,8 +216,8 @@ def command() -> None:
     type=click.Choice(get_args(Head)),
     default="auto",
     show_default=True,
-    help="Layer on top of the pooled vector: the model's own pooler (tanh), or the dense layer of its masked-language "
-    "head (GELU).",
+    help="Layer on top of the pooled vector: the model's own pooler with tanh (own), or the dense layer of its "
+    "masked-language head with GELU (mlm-head). auto is mlm-head for RoBERTa, else own.",
 )
 @_training_options
 @quiet_option
@@ -232,7 +253,7 @@ def defsent_plus(
     _train(settings, given, quiet, output)
 
 
-@command.command(name="defsent")
+@command.command(name="defsent", short_help="Train with DefSent, for entries that are single tokens.")
 @_material_options
 @click.option(
     "--pooling",
@@ -244,6 +265,7 @@ def defsent_plus(
 @click.option(
     "--learning-rate",
     type=float,
+    metavar="NUMBER",
     default=_WORDS_LEARNING_RATE,
     show_default=True,
     help="Learning rate of the first batch.",
@@ -271,7 +293,9 @@ def _combination(value: str) -> tuple[Pooling, EntryKind]:
         entries = next((each for each in ("ac", "amp") if each == parts[1]), None)
         if pooling is not None and entries is not None:
             return pooling, entries
-    raise click.BadParameter(f"{value!r}: expected cls or mean, a comma, and ac or amp, such as cls,amp")
+    raise click.BadParameter(
+        f"{value!r}: expected cls or mean, a comma, and ac or amp, such as cls,amp", param_hint="'--combination'"
+    )
 
 
 def _settings_of(steps: tuple[StepSettings, ...], given: Mapping[str, Any], **more: Any) -> TrainingSettings:

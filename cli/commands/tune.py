@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ragembed.cli.options import EXISTING_FILE, WritingCommand, device_option, format_option, quiet_option, store_option
-from ragembed.cli.output import print_record, printable, say, warnings_as_notes
+from ragembed.cli.output import counted, print_record, printable, say, warnings_as_notes
 from ragembed.cli.progress import StderrProgress
 from ragembed.indexes.storage.layout import choose_store
 from ragembed.indexes.types import Progress, SilentProgress
@@ -30,14 +30,17 @@ _WIDEST_LABEL = 60
 @click.option(
     "--queries",
     type=EXISTING_FILE,
-    help="File with your own queries: one per line, a tab, and the file or chunk id that answers it; or JSON Lines.",
+    help="File with your own queries. Each line has a query, a tab, and the file or chunk id that answers it; or is a "
+    "JSON object with the keys query and path, or query and id.",
 )
 @click.option(
     "--refit-only",
     is_flag=True,
     help="Compare only settings that do not need documents to be encoded again; much faster.",
 )
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the random samples.")
+@click.option(
+    "--seed", type=click.IntRange(0), metavar="N", default=0, show_default=True, help="Seed of the random samples."
+)
 @click.option(
     "--apply", "apply_best", is_flag=True, help="Apply the best settings to the store if they are significantly better."
 )
@@ -100,7 +103,10 @@ def _text(report: TuningReport) -> Iterator[str]:
         for name, counts in report.queries.items()
         if sum(counts)
     )
-    yield f"{report.pool:,} of {report.chunks:,} chunks, {report.documents:,} documents; queries: {sampled or 'none'}"
+    yield (
+        f"{report.pool:,} of {counted(report.chunks, 'chunk')}, {counted(report.documents, 'document')}; "
+        f"queries: {sampled or 'none'}"
+    )
     if report.candidates:
         names = [*report.used, MEAN]
         yield ""

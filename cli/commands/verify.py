@@ -10,7 +10,7 @@ import click
 
 from ragembed.cli import ERROR_EXIT
 from ragembed.cli.options import WritingCommand, format_option, store_option
-from ragembed.cli.output import print_record, readable_bytes, say
+from ragembed.cli.output import counted, print_record, readable_bytes, say
 from ragembed.cli.progress import StderrProgress
 from ragembed.indexes.storage.layout import choose_store
 from ragembed.indexes.verify import Part, Problem, Report, verify_store
@@ -44,7 +44,7 @@ def command(repair: bool, trust_database: bool, store: Path | None, wait_seconds
     Exit status: 0 if the store is undamaged, 2 if it is damaged.
     """  # noqa: D301  click reads the backspace character as "do not wrap"
     if trust_database and not repair:
-        raise click.UsageError("--trust-database is an option of a repair: add --repair")
+        raise click.UsageError("--trust-database applies only with --repair: add --repair")
     report = verify_store(
         choose_store(store),
         progress=StderrProgress(),
@@ -60,27 +60,22 @@ def command(repair: bool, trust_database: bool, store: Path | None, wait_seconds
 
 def _print(report: Report, *, repair: bool) -> None:
     for problem in report.repaired:
-        say(f"rebuilt {problem.file}: {problem.message}")
+        say(f"rebuilt {problem.file}, because {problem.message}")
     for problem in report.problems:
         say(f"{problem.file}: {problem.message}")
     for note in report.notes:
         say(f"note: {note}", err=True)
-    read = f"{report.files:,} files ({readable_bytes(report.bytes)})"
+    read = f"{counted(report.files, 'file')} ({readable_bytes(report.bytes)})"
     if not report.problems:
         say(
-            f"{read}, {report.chunks:,} chunks, {report.vectors:,} vectors in {_segments(report.segments)}, "
-            f"{report.canaries} texts encoded again: no damage found"
+            f"{read}, {counted(report.chunks, 'chunk')}, {counted(report.vectors, 'vector')} in "
+            f"{counted(report.segments, 'segment')}, {counted(report.canaries, 'text')} encoded again: no damage found"
         )
         return
-    count = len(report.problems)
     remedy = (
         "" if repair or report.parts() <= _LASTING else "; run ragembed verify --repair to rebuild the damaged parts"
     )
-    say(f"{count:,} {'problem' if count == 1 else 'problems'} in {read}{remedy}", err=True)
-
-
-def _segments(count: int) -> str:
-    return f"{count:,} {'segment' if count == 1 else 'segments'}"
+    say(f"{counted(len(report.problems), 'problem')} in {read}{remedy}", err=True)
 
 
 def _as_dict(report: Report) -> dict[str, Any]:

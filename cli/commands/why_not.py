@@ -8,7 +8,7 @@ import click
 
 from ragembed.cli.explanation import LEAST, bare, is_word
 from ragembed.cli.options import PlacePath, format_option, store_option
-from ragembed.cli.output import print_record, printable, say, shown_path
+from ragembed.cli.output import counted, lines_of, print_record, printable, say, shown_path
 from ragembed.documents.places import Place
 from ragembed.indexes import Store
 from ragembed.indexes.search.search import MODES, Mode
@@ -24,7 +24,13 @@ _WORDS = 8
 @click.argument("query")
 @click.argument("file", type=PlacePath())
 @click.option(
-    "-k", "count", type=click.IntRange(1), default=10, show_default=True, help="Number of results to compare with."
+    "-k",
+    "count",
+    type=click.IntRange(1),
+    metavar="N",
+    default=10,
+    show_default=True,
+    help="Number of results to compare with.",
 )
 @click.option(
     "--mode",
@@ -40,9 +46,10 @@ def command(query: str, file: Place, count: int, mode: Mode, store: Path | None,
 
     \b
     ragembed why-not "how are stores locked?" docs/reliability.md
+    ragembed why-not "lock timeout" docs/locks.md -k 3 --mode lexical
 
-    Prints the rank of FILE in each kind of search, and the words of QUERY that score lower in the best chunk of FILE
-    than in the results.
+    Prints the rank of FILE in each search mode, and the words of QUERY that score lower in the best chunk of FILE than
+    in the results from other files.
 
     Exit status: 0, even if FILE is among the results; 2 for an error, such as a file that is not in the store.
     """  # noqa: D301  click reads the backspace character as "do not wrap"
@@ -59,23 +66,24 @@ def command(query: str, file: Place, count: int, mode: Mode, store: Path | None,
 def _print(found: WhyNot, shown: str, count: int) -> None:
     rank = found.rank_in_mode.rank
     place = f"rank {rank}" if rank is not None else "not found"
-    inside = f", among the first {count}" if rank is not None and rank <= count else ""
-    say(f"{shown}: {place}{inside} ({found.mode}; {found.chunks:,} chunk{'' if found.chunks == 1 else 's'})")
+    inside = "" if rank is None else f", {'among' if rank <= count else 'not among'} the first {count}"
+    say(f"{shown}: {place}{inside} ({found.mode}; {counted(found.chunks, 'chunk')})")
     for standing in found.ranks:
         say(f"  {standing.mode:<8} {_rank_line(standing, count)}")
-    say(f"Best chunk of the file{_lines(found.chunk)} and the {found.results} results from other files:")
     phrases = [each for each in found.phrases if each.results - each.here >= LEAST]
     words = [each for each in found.words if each.results - each.here >= LEAST and is_word(each.word)]
+    compared = (
+        f"score lower in the file{_lines(found.chunk)} than in the {counted(found.results, 'result')} from other files"
+    )
+    say(f"Words of the query that {compared}:" if phrases or words else f"No words of the query {compared}.")
     for phrase in phrases[:_WORDS]:
-        elsewhere = "" if phrase.here else "; elsewhere in the file" if phrase.in_file else "; not in the file"
+        elsewhere = "" if phrase.here else ", elsewhere in the file" if phrase.in_file else ", not in the file"
         say(
-            f"  {bare(phrase.phrase):<16} BM25 {phrase.here:.3f}, results {phrase.results:.3f} on average, in "
-            f"{phrase.found_in} of {found.results}{elsewhere}"
+            f"  {bare(phrase.phrase):<16} BM25 {phrase.here:.3f}, results {phrase.results:.3f} on average; in "
+            f"{phrase.found_in} of {counted(found.results, 'result')}{elsewhere}"
         )
     for word in words[:_WORDS]:
         say(f"  {word.word:<16} cosine {word.here:+.3f}, results {word.results:+.3f} on average")
-    if not phrases and not words:
-        say("  no word of the query scores lower in the file than in the results")
     if found.note is not None:
         say(f"note: {found.note}", err=True)
 
@@ -87,13 +95,13 @@ def _rank_line(standing: FileRank, count: int) -> str:
     if standing.rank is not None:
         return f"rank {standing.rank:,} of {standing.of:,}{among}, {noun} {standing.score:.3f}{needed}"
     if standing.mode == "lexical":
-        return f"no word of the query is in the file{needed}"
-    would = "" if standing.score is None else f"; its score on their scale would be {standing.score:.3f}"
+        return f"the file contains no word of the query{needed}"
+    would = "" if standing.score is None else f"; on their scale, its score would be {standing.score:.3f}"
     return f"not among the {standing.of:,} candidates{would}{needed}"
 
 
 def _lines(record: ChunkRecord) -> str:
     chunk = record.chunk
-    if chunk.start_line is not None:
-        return f" (lines {chunk.start_line}-{chunk.end_line})"
-    return "" if chunk.page is None else f" (page {printable(str(chunk.page))})"
+    if chunk.start_line is not None and chunk.end_line is not None:
+        return f" (best chunk: {lines_of(chunk.start_line, chunk.end_line)})"
+    return "" if chunk.page is None else f" (best chunk: page {printable(str(chunk.page))})"

@@ -32,7 +32,9 @@ plot_option = click.option(
 )
 
 
-def _task(name: str, counted: str | None, summary: str, example: str, details: str) -> click.Command:
+def _task(
+    name: str, counted: str | None, summary: str, example: str, details: str, short: str | None = None
+) -> click.Command:
     """Return the command of a task; ``counted`` says what ``--runs`` counts, or is None if there is no such option."""
 
     def command(
@@ -54,7 +56,9 @@ def _task(name: str, counted: str | None, summary: str, example: str, details: s
 
             plot(found, plot_file)
 
-    counts = click.option("--runs", type=click.IntRange(1), default=10, show_default=True, help=f"Number of {counted}.")
+    counts = click.option(
+        "--runs", type=click.IntRange(1), metavar="N", default=10, show_default=True, help=f"Number of {counted}."
+    )
     with_options(
         command,
         click.argument("paths", nargs=-1, required=True, type=EXISTING_PATH, metavar="PATH..."),
@@ -65,7 +69,7 @@ def _task(name: str, counted: str | None, summary: str, example: str, details: s
         partial(format_option, more=CSV),
     )
     text = f"{summary}\n\n\b\n{example}\n\n{details} {_COMBINED}"
-    return click.command(name=name, help=text)(command)
+    return click.command(name=name, help=text, short_help=short)(command)
 
 
 def _read(task: str, path: Path, runs: int | None) -> Task:
@@ -109,6 +113,7 @@ COMMANDS = (
         "ragembed eval classification topics.tsv --runs 5",
         "PATH is a TSV with the columns label and text, or score, sentence1 and sentence2. For sentence pairs, the "
         "similarity is predicted and its correlation with the scores is measured.",
+        "Measure the accuracy of logistic regression.",
     ),
     _task(
         "isotropy",
@@ -117,5 +122,6 @@ COMMANDS = (
         "ragembed eval isotropy pairs.tsv",
         "PATH is a TSV file of another task, a BEIR folder, or a file with one text per line. Alignment needs sentence "
         "pairs.",
+        "Measure how evenly vectors are spread.",
     ),
 )

@@ -89,7 +89,9 @@ _SPLIT = "test"
 @click.option(
     "--alpha",
     type=click.FloatRange(0.0, 1.0),
-    help=f"Weight of dense search in hybrid search, from 0 to 1.  [default: {Fusion().alpha:g}]",
+    metavar="WEIGHT",
+    help="Weight of dense search in hybrid search, from 0 (words only) to 1 (meaning only).  [default: "
+    f"{Fusion().alpha:g}]",
 )
 @click.option(
     "--fusion",
@@ -100,6 +102,7 @@ _SPLIT = "test"
 @click.option(
     "--feedback",
     type=click.FloatRange(0.0),
+    metavar="WEIGHT",
     help=f"Weight of feedback in hybrid search; see ragembed query.  [default: {Fusion().feedback:g}]",
 )
 @click.option(
@@ -120,6 +123,7 @@ _SPLIT = "test"
 @click.option(
     "--depth",
     type=click.IntRange(1),
+    metavar="N",
     help="Length of a ranking in documents, or in chunks of a store.  [default: 1000 for dense search of documents, "
     "else 100]",
 )

@@ -261,7 +261,7 @@ def _refusal(wanted: IndexConfig, attempts: Sequence[_Attempt], best: _Attempt, 
     return (
         f"no index of {rows:,} vectors of dimension {dim} meets the budget of "
         f"{wanted.budget.describe(defaults=False)} (built: {tried}): the closest is {best.spec.name} with "
-        f"{best.measured.describe()}; widen the budget{hint}"
+        f"{best.measured.describe()}; raise or remove a limit{hint}"
     )
 
 

@@ -234,9 +234,11 @@ def _measured(store: Path, snapshot: Snapshot) -> DriftReport:
     kept = len(rows) - len(new)
     notes: list[str] = []
     if baseline is None:
+        refit = "; to measure them from now on, run 'ragembed refit'"
+        remedy = "" if len(rows) < fitting.least_fit(_wanted(connection, embedder)) else refit
         notes.append(
-            "the store has no record of the vectors of its fit: run 'ragembed refit' to measure the mean shift and the "
-            "added vectors from then on"
+            "the store has no record of the vectors of its fit: the mean shift and the added vectors are not measured"
+            f"{remedy}"
         )
     tokens = _tokens(connection, embedder, rows, new, notes)
     blocks = compaction.live_raw(store, connection, catalog.segments(connection))
@@ -342,14 +344,16 @@ def _refitted(
     notes: list[str],
 ) -> Embedder | None:
     """Return the embedder after a refit, or None with a note if a refit is not possible."""
-    config = embedder.config
-    wanted = (catalog.meta(connection, "wanted") or {}).get("postprocess", config.postprocess)
-    if tuple(wanted) != config.postprocess:
+    config, wanted = embedder.config, _wanted(connection, embedder)
+    if not fitting.fits_on_store(embedder, wanted):
+        notes.append("no post-processor is fitted on the store, so a refit would change nothing")
+    elif vectors < (least := fitting.least_fit(wanted)):
+        notes.append(
+            f"fitting {', '.join(wanted)} needs {least:,} chunks or more, and the store has {vectors:,}: the effect of "
+            "a refit is not measured"
+        )
+    elif wanted != config.postprocess:
         notes.append(f"the post-processors {', '.join(wanted)} are not fitted yet: run 'ragembed index'")
-    elif not fitting.fits_on_store(embedder, config.postprocess):
-        notes.append("no post-processor is fitted on the store")
-    elif vectors < (least := fitting.least_fit(config.postprocess)):
-        notes.append(f"the store has {vectors:,} chunks: fitting the post-processors needs {least:,} or more")
     else:
         try:
             unfitted = embedder.with_postprocess(config.postprocess, config.query_fit)
@@ -357,6 +361,11 @@ def _refitted(
         except RankError as error:
             notes.append(f"the post-processors cannot be fitted: {error}")
     return None
+
+
+def _wanted(connection: sqlite3.Connection, embedder: Embedder) -> tuple[str, ...]:
+    """Return the post-processors chosen for the store, which may not be fitted yet."""
+    return tuple((catalog.meta(connection, "wanted") or {}).get("postprocess", embedder.config.postprocess))
 
 
 def _fitted_on_part(raw: Floats, refitted: Embedder, share: float, rng: np.random.Generator) -> TwoSidedChain:

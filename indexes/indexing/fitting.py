@@ -41,10 +41,10 @@ def fit_if_needed(store: Store, writer: StoreWriter, progress: Progress) -> list
     if not needs_baseline and not _needs_fit(current, postprocess, query_fit, vectors):
         return []
     if fits_on_store(current, postprocess) and vectors < (least := least_fit(postprocess)):
-        if least == MIN_FIT:
+        if not vectors:
             return []
         steps = ", ".join(postprocess)
-        return [f"{steps} cannot be fitted on {vectors:,} chunks yet: fitting needs {least:,} chunks or more"]
+        return [f"{steps} cannot be fitted on {_chunks(vectors)} yet: fitting needs {least:,} chunks or more"]
     try:
         fit_store(store, writer, current.with_postprocess(postprocess, query_fit), progress)
     except RankError as error:
@@ -71,7 +71,7 @@ def warn_if_outgrown(store: Store) -> list[str]:
     if len(store) < _REWEIGH_GROWTH * fitted:
         return []
     warning = (
-        f"token weights and static vectors were fitted on {fitted:,} chunks and the store has grown to "
+        f"token weights and static vectors were fitted on {_chunks(fitted)} and the store has grown to "
         f"{len(store):,}: to fit them again, delete {store.path} and index again"
     )
     return [warning]
@@ -103,9 +103,24 @@ def fit_store(
     writer.adopt(unfitted, progress, meta, baseline)
 
 
+def pending_fit(store: Store) -> str | None:
+    """Return which post-processors of the store are not fitted yet, and when they will be; None if all are fitted."""
+    current = store.embedder
+    steps, _ = store._wanted_chain()
+    if not isinstance(current, Embedder) or current.config.postprocess == tuple(steps):
+        return None
+    least = least_fit(steps)
+    when = f"index {least:,} chunks or more" if len(store) < least else "run 'ragembed index'"
+    return f"{', '.join(steps)} not fitted yet: {when}"
+
+
 def fits_on_store(embedder: Embedder, postprocess: Sequence[str]) -> bool:
     """Return whether the steps are fitted on the store's own vectors."""
     return embedder.config.postprocess_corpus is None and Chain(postprocess).learns
+
+
+def _chunks(count: int) -> str:
+    return f"{count:,} chunk" if count == 1 else f"{count:,} chunks"
 
 
 def least_fit(postprocess: Sequence[str]) -> int:

@@ -94,10 +94,17 @@ def require_same(stored: Embedder, requested: Embedder, chain: tuple[Sequence[st
 
 def mismatch(store: Path, name: str, stored: object, requested: object) -> str:
     """Return the error message for a requested setting that differs from the setting of the store."""
+    option = {"postprocess": "--postprocess", "query_fit": "--query-fit"}.get(name)
+    change = "" if option is None else f"change it with 'ragembed refit {option} {_shown(requested)}', "
     return (
-        f"the store {store} was made with the {name} {stored}, not {requested}: leave the setting out, or choose "
-        "another store with --store"
+        f"the store {store} was made with the {name} {_shown(stored)}, not {_shown(requested)}: leave the setting out, "
+        f"{change}or choose another store with --store"
     )
+
+
+def _shown(value: object) -> str:
+    """Return a setting as it is written on the command line."""
+    return (",".join(map(str, value)) or "none") if isinstance(value, list | tuple) else str(value)
 
 
 def _meaning(config: EmbedderConfig, name: str) -> object:

@@ -9,6 +9,7 @@ the store after an interrupted run.
 from __future__ import annotations
 
 import json
+import shlex
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, suppress
@@ -335,7 +336,7 @@ def _sweep_work(store: Path) -> None:
     work = WorkFolder(store / WORK)
     if work.is_ours():
         with suppress(StoreLockedError):
-            with writer_lock(work.path):
+            with writer_lock(work.path, work=True):
                 work.clear()
             work.leave(remove=True)
 
@@ -343,6 +344,9 @@ def _sweep_work(store: Path) -> None:
 def _nothing_to_read(paths: Sequence[Place], scan: Scan) -> str:
     where = ", ".join(str(path) for path in paths)
     if not scan.skipped:
-        return f"nothing to index: no file to read in {where}; run 'ragembed files --skipped' to see skipped files"
+        command = f"ragembed files --skipped {shlex.join(str(path) for path in paths)}"
+        return f"nothing to index: no file to read in {where}; to see skipped files, run '{command}'"
     name, reason = next(iter(scan.skipped.items()))
+    if len(scan.skipped) == 1:
+        return f"nothing to index: {name} is the only file found, and it was skipped: {reason}"
     return f"nothing to index: none of the {len(scan.skipped)} files in {where} can be read (first: {name}: {reason})"

@@ -303,7 +303,7 @@ class Scanner:
         options = replace(self._options.reading(), on_warning=warn)
         chunks = list(self._chunker.split_all(read(Path(file_name), options, data)))
         if not chunks:
-            raise DocumentError("no text in it")
+            raise DocumentError("contains no text")
         return chunks
 
 

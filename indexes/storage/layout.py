@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 
 from ragembed.documents.places import Place, RemotePath, is_url
@@ -76,7 +77,8 @@ def require_store(folder: Path) -> Path:
     if not is_store(folder):
         if _is_denied(folder):
             raise StoreError(f"cannot open the store {folder}: you have no permission to enter the folder")
-        raise StoreNotFoundError(f"no store at {folder}: create one with 'ragembed index PATH'")
+        option = "" if folder.name == STORE_FOLDER else f" --store {shlex.quote(str(folder))}"
+        raise StoreNotFoundError(f"no store at {folder}: create one with 'ragembed index PATH{option}'")
     return folder
 
 

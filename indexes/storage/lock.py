@@ -20,14 +20,17 @@ _HOLDER_TRIES, _HOLDER_PAUSE = 10, 0.05
 
 
 @contextmanager
-def writer_lock(store: Path, wait_seconds: float = 0.0) -> Iterator[None]:
-    """Hold the store's writer lock.
+def writer_lock(store: Path, wait_seconds: float = 0.0, *, work: bool = False) -> Iterator[None]:
+    """Hold the writer lock of a store or, with ``work``, of a work folder.
 
     The operating system releases the lock when its holder dies, so a dead holder needs no recovery. Raises
     :class:`StoreLockedError` with the holder's process id if the lock is not free within ``wait_seconds`` (a negative
     number waits for ever), and :class:`StoreError` if the folder cannot be written.
     """
     file = store / LOCK
+    folder = f"the work folder {store}" if work else f"the store {store}"
+    wait = "wait for it with --wait" if not wait_seconds else "wait longer with --wait"
+    remedy = "choose another folder with --work for another store" if work else wait
     try:
         if not file.exists():
             write_file(file, b"")
@@ -36,11 +39,10 @@ def writer_lock(store: Path, wait_seconds: float = 0.0) -> Iterator[None]:
         lock.acquire(timeout=wait_seconds)
     except Timeout:
         raise StoreLockedError(
-            f"another process is writing to the store {store} (PID {_holder(store)}): try again when it is done, or "
-            "wait for it with --wait"
+            f"another process is writing to {folder} (PID {_holder(store)}): try again when it is done, or {remedy}"
         ) from None
     except OSError as error:
-        raise StoreError(f"cannot write to the store {store}: {error.strerror or error}") from error
+        raise StoreError(f"cannot write to {folder}: {error.strerror or error}") from error
     try:
         with suppress(OSError):  # On a full disk, the lock works without its holder's id.
             write_file(store / HOLDER, str(os.getpid()).encode())

@@ -123,7 +123,7 @@ def tune_store(
         current = _current(store)
         report = _tune(store, current, _named(logged, store), seed, encode, device, progress)
     if without:
-        skipped = f"{without:,} queries of the log have no answer and were skipped"
+        skipped = f"skipped {without:,} {'query' if without == 1 else 'queries'} of {queries}: no answer given"
         report = replace(report, reason=f"{report.reason}; {skipped}")
     if apply and report.outcome == "better" and report.chosen is not None:
         apply_settings(path, report.chosen.config, report.chosen.fusion, device, progress, wait_seconds)
@@ -168,12 +168,12 @@ def _tune(
     drawn, counts = _collected(pool, sources, seed)
     base = _ReportBase(pool, counts, drawn, seed)
     if pool.total < LEAST_CHUNKS:
-        return base.report("too little", f"{pool.total:,} chunks are too few: expected {LEAST_CHUNKS} or more")
+        return base.report("too little", f"the store has {pool.total:,} chunks: expected {LEAST_CHUNKS} or more")
     if not drawn.queries:
         found = ", ".join(f"{name} {sum(each)}" for name, each in counts.items() if sum(each)) or "none"
         return base.report(
             "too little",
-            f"these documents give too few queries ({found}): expected {LEAST_QUERIES} of one source in each half",
+            f"the documents give too few queries ({found}): expected {LEAST_QUERIES} of one source in each half",
         )
     # Pseudo-queries of a single source cannot rank raw vectors well: they favour literal matches.
     one_source = len(drawn.sources) == 1 and LOG not in drawn.sources

@@ -288,7 +288,7 @@ class Upkeep:
                 raise
             rows = self.live_vectors()
             self.set_meta({"index_choice": replace(choice, rows=rows).to_dict()})  # Try again once the store doubles.
-            return [f"the store has outgrown the budget of its index: {error}"]
+            return [f"the index no longer meets its limits: {error}"]
         return []
 
     def _check(self, rows: int, progress: Progress) -> list[str]:

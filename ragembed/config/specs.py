@@ -216,12 +216,12 @@ def parse_layers(spec: str, n_layers: int | None) -> tuple[int, ...]:
         numbers = sorted(names[part] if part in names else _LAYER[part] for part in spec.split("+"))
     except KeyError:
         raise ConfigError(
-            f"layers {spec!r}: expected 'last', 'first+last' or numbers joined by +, as in '1+6'"
+            f"layers {spec!r}: expected 'first', 'last', 'first+last' or numbers joined by +, as in '1+6'"
         ) from None
     for number in numbers:
         if number < WORD_EMBEDDINGS or (n_layers is not None and number > n_layers):
-            available = "" if n_layers is None else f", the model has layers {WORD_EMBEDDINGS} to {n_layers}"
-            raise ConfigError(f"layers {spec!r}: layer {number} does not exist{available}")
+            available = "" if n_layers is None else f": expected a number from {WORD_EMBEDDINGS} to {n_layers}"
+            raise ConfigError(f"layers {spec!r}: the model has no layer {number}{available}")
     return tuple(numbers)
 
 

@@ -208,7 +208,7 @@ class DistributedBackend:
     def __enter__(self) -> DistributedBackend:
         self._work.files.require_ours()
         make_folder(self._work.folder)
-        self._open.enter_context(writer_lock(self._work.folder))
+        self._open.enter_context(writer_lock(self._work.folder, work=True))
         self._open.enter_context(self._pool)
         return self
 

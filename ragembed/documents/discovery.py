@@ -292,7 +292,7 @@ class _Walk:
         except OSError as error:
             return replace(candidate, skipped=f"cannot be opened: {error.strerror}", unseen=True)
         readable = candidate.path.suffix.lower() in self._options.binary_suffixes or not is_binary(sample or b"")
-        return candidate if readable else replace(candidate, skipped="binary")
+        return candidate if readable else replace(candidate, skipped="binary file")
 
 
 def size_reason(size: int, limit: int) -> str | None:

@@ -138,6 +138,6 @@ def _require_no_secret(scheme: str, rest: str) -> None:
     else:
         return
     raise ConfigError(
-        f"a {scheme}:// URL contains {what}, which would be saved in the store and displayed: remove it from the URL "
+        f"the {scheme}:// URL contains {what}, which would be saved in the store and displayed: remove it from the URL "
         "and set it in the driver's environment variables or in ~/.config/fsspec/"
     )

@@ -197,6 +197,11 @@ def read_beir(folder: Path, limit: int | None = None, split: str = "test") -> Re
     if limit is not None:
         at_least(limit, 1, "limit")
     corpus = folder / "corpus.jsonl"
+    if folder.is_dir() and not corpus.exists():
+        raise ConfigError(
+            f"{folder} has no corpus.jsonl: expected a BEIR folder with corpus.jsonl, queries.jsonl and "
+            f"qrels/{split}.tsv"
+        )
     documents, titles = _documents(corpus, limit)
     judged = read_beir_queries(folder, split)
     relevance = judged.relevance

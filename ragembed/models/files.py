@@ -123,6 +123,8 @@ def _folder(name: str, download: bool, *, weights: bool = True, option: str = "-
     """Return the folder of a model: given, installed, cached or downloaded."""
     if Path(name).is_dir():
         return Path(name)
+    if Path(name).is_file():
+        raise ModelError(f"the model {name!r} is a file: expected a folder or a Hugging Face model id")
     if name == DEFAULT_MODEL:
         spec = importlib.util.find_spec(_EMBEDDED_PACKAGE)
         if spec is not None and spec.origin is not None:

@@ -37,10 +37,10 @@ def test_index_lists_skipped_files_with_reasons(docs, cli, tiny_model):
     (docs / "a.bin").write_bytes(b"\0\1\2")
     (docs / "b.pdf").write_bytes(b"%PDF-1.4 broken")
     result = cli("index", docs, "--model", tiny_model)
-    assert "skipped docs/a.bin: binary\n" in result.stderr
+    assert "skipped docs/a.bin: binary file\n" in result.stderr
     assert re.search(r"skipped docs/b\.pdf: .*PDF", result.stderr)
     assert summary(result)[4] == 2
-    assert "docs/a.bin: binary" in cli("status", "--skipped").stdout
+    assert "docs/a.bin: binary file" in cli("status", "--skipped").stdout
 
 
 def test_index_as_json(docs, cli, tiny_model):

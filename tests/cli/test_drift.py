@@ -52,9 +52,9 @@ def test_drift_report_as_text(indexed, cli, reported):
     ]
     text = "\n".join(lines)
     assert "keep: nothing to do" in text
-    assert "1,200, 200 added and 3 removed since the fit" in text
-    assert "12.5% of the added texts (2.0% expected from more texts of the same kind)" in text
-    assert "30.0% of the added texts (25.0% at the fit)" in text
+    assert "1,200; 200 added and 3 removed since the fit" in text
+    assert "12.5% of the tokens in the added texts (2.0% expected from more texts of the same kind)" in text
+    assert "30.0% of the tokens in the added texts (25.0% at the fit)" in text
     assert "wing 6.2 → 2.1, lock 1.0 → 1.5" in text
     assert (
         "0.912 with the results after a refit (0.970 expected by chance), 256 pseudo-queries in 1,200 vectors" in text

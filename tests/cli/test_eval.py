@@ -236,7 +236,7 @@ def test_corpus_options_and_lists_of_steps(pairs, in_folder, evaluate):
         (["--postprocess", "normalise"], "unknown post-processor 'normalise'"),
         (["--postprocess", ""], "unknown post-processor ''"),
         (["--query-fit", "three"], "query_fit is 'three': expected one of separate, shared"),
-        (["--layers", "first+7"], "layer 7 does not exist"),
+        (["--layers", "first+7"], "the model has no layer 7"),
         (["--template", "no place"], "[X]"),
         (["--pooling", "masks"], "needs a template with mask tokens"),
         (["--preset", "re", "--preset", "bert", "--layers", "1"], "preset 're': layers is '1', but extractor 're'"),

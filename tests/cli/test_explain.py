@@ -143,8 +143,10 @@ def test_why_not_prints_ranks_and_words(indexed, cli):
     assert re.match(r"docs/wings\.txt: rank \d+.* \(hybrid; 1 chunk\)", shown)
     assert re.search(r"^  hybrid   rank \d+ of \d+ candidates, score -?\d\.\d+; result \d+ has -?\d\.\d+$", shown, re.M)
     assert re.search(r"^  dense    rank \d+ of \d+ chunks, cosine -?\d\.\d+", shown, re.M)
-    assert re.search(r"^  lexical  no word of the query is in the file; result 2 has \d\.\d+$", shown, re.M)
-    assert re.search(r"^  writer +BM25 0\.000, results \d\.\d+ on average, in \d of \d+; not in the file$", shown, re.M)
+    assert re.search(r"^  lexical  the file contains no word of the query; result 2 has \d\.\d+$", shown, re.M)
+    assert re.search(
+        r"^  writer +BM25 0\.000, results \d\.\d+ on average; in \d of \d+ results, not in the file$", shown, re.M
+    )
     assert "\033" not in shown
 
 
@@ -166,7 +168,7 @@ def test_why_not_of_unknown_file_is_an_error(docs, cli, tiny_model):
     cli("index", docs, "--model", tiny_model)
     for name, message in (
         ("broken.pdf", "docs/broken.pdf is not in the store: the last run skipped it: "),
-        ("empty.md", "the last run skipped it: no text in it"),
+        ("empty.md", "the last run skipped it: contains no text"),
         ("missing.md", "never indexed"),
         (".", "docs is a folder in the store: expected a file"),
     ):

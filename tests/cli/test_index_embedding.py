@@ -67,4 +67,5 @@ def test_options_change_settings_of_the_store(docs, cli, tiny_model):
     cli("index", docs, "--model", tiny_model, "--preset", "re")
     assert "2 unchanged" in cli("index", docs, "--postprocess", "normalize").stderr
     result = cli("index", docs, "--postprocess", "zscore", exit_code=2)
-    assert "was made with the postprocess ['normalize'], not ['zscore']" in result.stderr
+    assert "was made with the postprocess normalize, not zscore" in result.stderr
+    assert "change it with 'ragembed refit --postprocess zscore'" in result.stderr

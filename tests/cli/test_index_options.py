@@ -198,7 +198,7 @@ def test_corpus_that_outgrows_its_budget_prints_a_note(index, corpus, cli):
     for i in range(CHUNKS, 2 * CHUNKS):
         (corpus / f"{i:03}.txt").write_text(text(i))
     result = index()
-    assert "note: the store has outgrown the budget of its index: no index of 120 vectors" in result.stderr
+    assert "note: the index no longer meets its limits: no index of 120 vectors" in result.stderr
     assert not any(line.startswith("index: ") for line in result.stderr.splitlines())
     assert as_json(cli("status", "--json"))["chunks"] == 2 * CHUNKS
 

@@ -97,7 +97,7 @@ def test_verify_repairs(store, cli):
     assert "ragembed verify --repair" in refused.stderr
     result = cli("verify", "--repair")
     first, second = result.stdout.splitlines()
-    assert first.startswith(f"rebuilt {name}: it does not match its committed hash")
+    assert first.startswith(f"rebuilt {name}, because it does not match its committed hash")
     assert second.endswith("no damage found")
     assert as_json(cli("query", "the lock of the store", "--mode", "dense", "--json")) == before
     flip(next(store.glob("segments/*/raw.f16")))
@@ -129,7 +129,7 @@ def test_verify_trust_database_accepts_changed_rows(store, cli):
     left = cli("verify", "--repair", exit_code=2)
     assert "ragembed verify --repair --trust-database" in left.stderr
     assert cli("verify", "--repair", "--trust-database").stdout.startswith(
-        "rebuilt store.db: the rows of skipped do not match"
+        "rebuilt store.db, because the rows of skipped do not match"
     )
     cli("verify")
     alone = cli("verify", "--trust-database", exit_code=2)
@@ -167,9 +167,10 @@ def test_optimize_reports_its_changes(store, indexed, cli):
 
 def test_delete_file(store, indexed, cli):
     result = cli("delete", indexed / "locks.md")
-    assert result.stdout.startswith("deleted 2 chunks and 1 files\n")
+    assert result.stdout.startswith("deleted 2 chunks and 1 file\n")
     assert result.stderr == (
-        "note: files that still exist are added again by the next run of ragembed index, unless you exclude them\n"
+        "note: if a file still exists, the next run of ragembed index adds it again, unless you exclude it with "
+        "--exclude\n"
     )
     assert cli("query", "reader", "--mode", "lexical", exit_code=1).stderr == "no results\n"
     gone = cli("delete", indexed / "locks.md", exit_code=1)
@@ -192,7 +193,7 @@ def test_delete_missing_file_prints_no_note(store, indexed, cli):
 
 def test_delete_by_id_and_by_filter(store, indexed, cli):
     ids = [hit["id"] for hit in as_json(cli("query", "lock", "--json"))["results"] if hit["path"] == "docs/locks.md"]
-    assert cli("delete", "--id", ids[0], "--id", "unknown").stdout == "deleted 1 chunks and 0 files\n"
+    assert cli("delete", "--id", ids[0], "--id", "unknown").stdout == "deleted 1 chunk and 0 files\n"
     assert as_json(cli("delete", "--where", "ext = 'md'", "--format", "jsonl"))["chunks"] == len(ids) - 1
     assert cli("delete", "--path", "**/*.md", exit_code=1).stdout == "deleted 0 chunks and 0 files\n"
     assert as_json(cli("index", "--json"))["unchanged"] == 2  # the file did not change
@@ -213,7 +214,7 @@ def test_delete_dry_run_deletes_nothing(store, indexed, cli):
 
 def test_delete_nothing_is_an_error(store, cli):
     result = cli("delete", exit_code=2)
-    assert result.stderr == "Error: nothing to delete: give files or folders, --id, --path or --where\n"
+    assert result.stderr == "Error: nothing to delete: give a file or folder, or --id, --path or --where\n"
 
 
 # refit
@@ -226,7 +227,7 @@ def test_refit(store, cli, monkeypatch):
     about = as_json(cli("refit", "--postprocess", "none", "--query-fit", "separate", "--json"))
     assert (about["postprocess"], about["query_fit"]) == ([], "separate")
     assert about["fingerprint"] == as_json(cli("status", "--json"))["embedder"]["fingerprint"]
-    assert cli("refit").stdout.startswith("postprocess: none, query fit: separate, fitted on ")
+    assert cli("refit").stdout.startswith("postprocess: none, query fit: separate, nothing to fit")
     assert as_json(cli("refit", "--postprocess", "normalize", "--format", "jsonl"))["fitted_on"]["texts"] > 0
     cli("verify")
 

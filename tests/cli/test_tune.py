@@ -64,7 +64,7 @@ def test_too_few_chunks_change_nothing(cli, few):
     with Store.open(few) as store:
         before = store.status()
     done = cli("tune", "--store", few, "--apply")
-    assert "too little: 20 chunks are too few" in done.stdout
+    assert "too little: the store has 20 chunks: expected 50" in done.stdout
     assert "to apply these settings" not in done.stderr
     with Store.open(few) as store:
         assert store.status() == before

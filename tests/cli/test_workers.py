@@ -30,10 +30,10 @@ def test_dry_run_needs_no_workers(five, cli):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--address", "auto"), "--address and --num-gpus need Ray: add --engine ray"),
-        (("--num-gpus", "1", "--workers", "2"), "--address and --num-gpus need Ray"),
-        (("--work", "w"), "--engine processes and --work need several workers: add --workers"),
-        (("--engine", "processes"), "need several workers: add --workers"),
+        (("--address", "auto"), "--address and --num-gpus apply only to Ray: add --engine ray"),
+        (("--num-gpus", "1", "--workers", "2"), "--address and --num-gpus apply only to Ray"),
+        (("--work", "w"), "--engine processes and --work apply only to worker processes: add --workers N"),
+        (("--engine", "processes"), "apply only to worker processes: add --workers N"),
         (("--workers", "0"), "0 is not in the range x>=1"),
     ],
 )

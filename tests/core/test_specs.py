@@ -74,7 +74,7 @@ def test_layers(spec, expected):
 
 
 def test_missing_layer():
-    with pytest.raises(ConfigError, match="layer 7 does not exist, the model has layers -1 to 6"):
+    with pytest.raises(ConfigError, match="the model has no layer 7: expected a number from -1 to 6"):
         parse_layers("1+7", 6)
 
 

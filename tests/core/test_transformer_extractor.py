@@ -72,7 +72,7 @@ def test_layers_0_and_minus_1(bert_model, reference):
 
 
 def test_missing_layer(bert_model):
-    with pytest.raises(ConfigError, match="layer 7 does not exist, the model has layers -1 to 6"):
+    with pytest.raises(ConfigError, match="the model has no layer 7: expected a number from -1 to 6"):
         Embedder(config(bert_model, layers="7")).fit(TEXTS)
 
 

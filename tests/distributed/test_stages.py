@@ -237,7 +237,10 @@ def test_run_without_workers_removes_the_work_folder(docs, stop_after):
 def test_concurrent_runs_are_rejected(docs):
     work = docs.parent / "staged" / "work"
     work.mkdir(parents=True)
-    with writer_lock(work), pytest.raises(StoreLockedError, match="another process is writing to the store"):
+    with (
+        writer_lock(work),
+        pytest.raises(StoreLockedError, match=r"another process is writing to the work folder .*work"),
+    ):
         index_with_workers(request("staged", docs), Here())
 
 

@@ -90,7 +90,7 @@ def test_pdf_with_an_empty_password_opens() -> None:
         (b"", "corrupt PDF"),
         (b"not a pdf at all", "corrupt PDF"),
         (make_pdf([["x"]])[:200], "corrupt PDF|no text"),
-        (make_pdf([[]]), "no text in it: its pages may be scanned images"),
+        (make_pdf([[]]), "contains no text: its pages may be scanned images"),
     ],
 )
 def test_broken_pdfs_are_rejected_without_logging(data: bytes, reason: str, caplog: pytest.LogCaptureFixture) -> None:

@@ -78,10 +78,10 @@ def test_unknown_columns_are_rejected(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "reason"),
     [
-        ("a.csv", "a,b\n", "no text in it"),
+        ("a.csv", "a,b\n", "contains no text"),
         ("a.csv", ",\n1,2\n", "no header"),
         ("a.jsonl", "nope\n[1]\n", "no line is a JSON object"),
-        ("a.jsonl", '{"a": 1}\n', "no text in it"),
+        ("a.jsonl", '{"a": 1}\n', "contains no text"),
     ],
 )
 def test_files_without_records_are_rejected(name: str, text: str, reason: str) -> None:
@@ -185,8 +185,8 @@ def test_notebook_of_format_three() -> None:
     ("text", "reason"),
     [("{", "invalid notebook JSON"), ("[]", "no list of cells"), ('{"cells": [1]}', "no list of cells"),
      ('{"worksheets": [5]}', "no list of cells"),
-     ('{"cells": []}', "no text in it"), ("[" * 100_000, "invalid notebook JSON"),
-     ('{"cells": [{"cell_type": "code", "source": 5}]}', "no text in it")],
+     ('{"cells": []}', "contains no text"), ("[" * 100_000, "invalid notebook JSON"),
+     ('{"cells": [{"cell_type": "code", "source": 5}]}', "contains no text")],
 )  # fmt: skip
 def test_broken_notebooks_are_rejected(text: str, reason: str) -> None:
     with pytest.raises(DocumentError, match=reason):

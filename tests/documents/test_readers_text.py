@@ -191,8 +191,8 @@ def test_no_suffix_belongs_to_two_readers() -> None:
     [
         ("a.weird", b"\x00\x01" * 90, "neither text"),
         ("a.md", b"\x00\x01" * 90, "binary"),
-        ("a.md", b"", "no text in it"),
-        ("a.txt", b" \n\t\n", "no text in it"),
+        ("a.md", b"", "contains no text"),
+        ("a.txt", b" \n\t\n", "contains no text"),
     ],
 )
 def test_files_without_text_are_rejected(name: str, data: bytes, reason: str) -> None:

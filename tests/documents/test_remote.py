@@ -194,7 +194,7 @@ def test_only_files_of_unknown_format_are_sampled() -> None:
         write(f"failing://docs/{name}", content)
     root = RemotePath("failing://docs")
     assert read_below(root) == ["README", "a.md", "notes"]
-    assert reasons(root) == {"image.png": "binary"}
+    assert reasons(root) == {"image.png": "binary file"}
     read = {path for method, path in FailingFileSystem.calls if method == "cat_file"}
     assert read == {"/docs/image.png", "/docs/notes"}
 

@@ -98,7 +98,7 @@ def test_empty_label_is_an_error(table):
 def test_missing_file(tmp_path):
     with pytest.raises(ConfigError, match=r"none\.tsv cannot be read: No such file"):
         read_sentence_pairs(tmp_path / "none.tsv")
-    with pytest.raises(ConfigError, match=r"corpus\.jsonl cannot be read"):
+    with pytest.raises(ConfigError, match=r"has no corpus\.jsonl: expected a BEIR folder"):
         read_beir(tmp_path)
 
 

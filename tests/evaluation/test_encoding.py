@@ -187,7 +187,7 @@ def test_invalid_corpus_is_an_error_before_encoding(presets, batches, tmp_path, 
 
 
 def test_missing_layers_are_an_error_before_encoding(presets, batches):
-    with pytest.raises(ConfigError, match="layer 9 does not exist, the model has layers -1 to 4"):
+    with pytest.raises(ConfigError, match="the model has no layer 9: expected a number from -1 to 4"):
         next(encode_each([presets["bert"], presets["bert"].replace(layers="9")], DOCUMENTS, []))
     assert not batches
 

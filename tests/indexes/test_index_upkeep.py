@@ -188,7 +188,7 @@ def test_a_pick_that_fails_leaves_the_store_as_it_was(wanted, tmp_path):
 def test_a_store_that_outgrows_its_budget_says_so_once_and_keeps_its_index(tmp_path):
     store = new_store(tmp_path, LEAST, index="flat", budget=Budget(max_memory=LEAST * (4 * DIM + 8) + 200))
     with pytest.warns(
-        IndexWarning, match=r"outgrown the budget of its index: no index of 210 vectors .* closest is flat"
+        IndexWarning, match=r"index no longer meets its limits: no index of 210 vectors .* closest is flat"
     ):
         store.add(records(LEAST, 210))
     assert store.index_choice().kind == "flat"
@@ -199,11 +199,11 @@ def test_a_store_that_outgrows_its_budget_says_so_once_and_keeps_its_index(tmp_p
 
 def test_a_store_that_has_outgrown_its_budget_can_still_be_optimized(tmp_path):
     store = new_store(tmp_path, SIZE, index="hnsw", budget=Budget(max_memory=SIZE * 400))
-    with pytest.warns(IndexWarning, match="outgrown"):
+    with pytest.warns(IndexWarning, match="no longer meets its limits"):
         store.add(records(SIZE, 2 * SIZE))
     with pytest.warns(IndexWarning, match="the index misses its target"):
         store.delete([f"i{i}" for i in range(0, 2 * SIZE, 9)])
-    with pytest.warns(IndexWarning, match="outgrown"):
+    with pytest.warns(IndexWarning, match="no longer meets its limits"):
         store.optimize()
     assert store.status()["unused_vectors"] == 0
     assert_sound(store)

@@ -217,8 +217,8 @@ def test_broken_files_are_skipped_and_listed(docs, run, in_folder):
     assert counts(report) == (3, 0, 0, 0, 4)
     reasons = report.scan.skipped
     assert "PDF" in reasons["docs/broken.pdf"]
-    assert reasons["docs/binary.dat"] == "binary"
-    assert reasons["docs/empty.txt"] == "no text in it"
+    assert reasons["docs/binary.dat"] == "binary file"
+    assert reasons["docs/empty.txt"] == "contains no text"
     assert "over the limit of 2,000 bytes" in reasons["docs/big.log"]
     with Store.open(in_folder / ".ragembed") as store:
         assert store.status()["skipped"] == reasons
@@ -336,7 +336,7 @@ def test_nothing_to_index_raises_and_writes_nothing(in_folder, run):
     with pytest.raises(ConfigError, match=r"no file to read in .*empty"):
         run(in_folder / "empty")
     (in_folder / "empty" / "a.bin").write_bytes(b"\0\1\2")
-    with pytest.raises(ConfigError, match=r"none of the 1 files .*a\.bin: binary"):
+    with pytest.raises(ConfigError, match=r"a\.bin is the only file found, and it was skipped: binary file"):
         run(in_folder / "empty")
     with pytest.raises(ConfigError, match="give a file or folder"):
         run()
@@ -578,11 +578,11 @@ def test_interrupted_run_is_reported_until_it_is_complete(docs, run, in_folder, 
 
 
 def test_token_weights_of_a_much_smaller_corpus_give_a_warning(in_folder, docs, run):
-    first = run(docs / "cat.txt")
-    assert first.scan.warnings == []
+    (unfitted,) = run(docs / "cat.txt").scan.warnings
+    assert unfitted == "center, normalize cannot be fitted on 1 chunk yet: fitting needs 2 chunks or more"
     (docs / "many.csv").write_text("text\n" + "\n".join(f"zebra {i} runs" for i in range(10)))
     (note,) = run(docs / "many.csv").scan.warnings
-    assert note.startswith("token weights and static vectors were fitted on 1 chunks and the store has grown to 11")
+    assert note.startswith("token weights and static vectors were fitted on 1 chunk and the store has grown to 11")
 
 
 def test_a_new_version_of_a_reader_reads_its_files_again(docs, run, monkeypatch):

@@ -229,7 +229,7 @@ def test_dry_run(memory, run, in_folder):
 def test_command_line(memory, cli, in_folder, tiny_model, monkeypatch):
     memory.pipe("memory://docs/image.png", b"\x89\0\0\0")
     done = cli("index", "memory://docs/", "--model", tiny_model)
-    assert "skipped memory://docs/image.png: binary" in done.stderr
+    assert "skipped memory://docs/image.png: binary file" in done.stderr
     found = json.loads(cli("query", "lock of the store", "-k", 1, "--mode", "lexical", "--json").stdout)["results"][0]
     assert found["path"] == "memory://docs/locks.md"
     assert "memory://docs/locks.md:1-3" in cli("query", "lock", "-k", 1, "--mode", "lexical").stdout
@@ -238,16 +238,18 @@ def test_command_line(memory, cli, in_folder, tiny_model, monkeypatch):
     assert cli("files").stdout.splitlines() == [
         "memory://docs/cat.txt", "memory://docs/deep/wing.txt", "memory://docs/locks.md",
     ]  # fmt: skip
-    assert cli("files", "--skipped").stdout == "memory://docs/image.png: binary\n"
-    assert cli("files", "--why", "memory://docs/image.png").stdout == "memory://docs/image.png is not read: binary\n"
+    assert cli("files", "--skipped").stdout == "memory://docs/image.png: binary file\n"
+    assert (
+        cli("files", "--why", "memory://docs/image.png").stdout == "memory://docs/image.png is not read: binary file\n"
+    )
     assert "paths          memory://docs\n" in cli("status").stdout
-    assert cli("status", "--skipped").stdout == "memory://docs/image.png: binary\n"
+    assert cli("status", "--skipped").stdout == "memory://docs/image.png: binary file\n"
     assert "the writer holds the lock" in cli("chunks", "memory://docs/locks.md").stdout
     assert "is a folder: expected a file" in cli("chunks", "memory://docs", exit_code=2).output
     assert "memory://docs/cat.txt" in cli("why-not", "lock", "memory://docs/cat.txt").stdout
     done = cli("delete", "memory://docs/deep")
-    assert "1 files" in done.stdout
-    assert "added again by the next run" in done.stderr
+    assert "1 file\n" in done.stdout
+    assert "the next run of ragembed index adds it again" in done.stderr
     assert "would be saved in the store" in cli("index", "s3://me:hunter2@bucket", exit_code=2).output
     assert "hunter2" not in cli("index", "s3://me:hunter2@bucket", exit_code=2).output
 

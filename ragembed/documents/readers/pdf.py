@@ -57,7 +57,7 @@ def parse(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocum
         for paragraph in paragraphs(page, words):
             builder.add_text(paragraph, number)
     if not builder.blocks:
-        raise DocumentError("no text in it: its pages may be scanned images")
+        raise DocumentError("contains no text: its pages may be scanned images")
     yield ParsedDocument(builder.text, builder.blocks, title, page_numbers=builder.places)
 
 

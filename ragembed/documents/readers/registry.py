@@ -109,7 +109,7 @@ def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS, data: bytes | None 
             empty = False
             yield document
     if empty:
-        raise DocumentError("no text in it")
+        raise DocumentError("contains no text")
 
 
 def _head(path: Path) -> bytes:
