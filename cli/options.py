@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import click
 
 from ragembed.config.settings import DEFAULT_PRESET, PRESETS
-from ragembed.config.specs import AUTO, POOLINGS
+from ragembed.config.specs import POOLINGS
 from ragembed.documents.places import RemotePath, is_url
 from ragembed.errors import ConfigError
 from ragembed.indexes.ann.choosing import LATENCY_MS, RECALL
@@ -35,7 +35,7 @@ INDEX_OPTIONS = ("index_kind", "max_memory", "max_latency_ms", "min_recall", "sh
 _EXTRACTORS = "transformer, avg, bert+avg:w=0.5, re:dim=768, words:drop=0 or sbert-wk:window=2"
 _LAYERS = "first, last, first+last, or numbers such as 0+1+6"
 _TEMPLATES = "t0 to t4, or one with [X] for the document and [M] for a mask token"
-_POOLINGS = f"{AUTO} (as the model's files say), {', '.join(name for name in POOLINGS if name != AUTO)}"
+_POOLINGS = f"{POOLINGS[0]} (as the model's files say), {', '.join(POOLINGS[1:])}"
 _WEIGHTINGS = "uniform, idf, idf:0.5, -biases, sif or usif"
 _STEPS = "such as abtt:2,normalize; or none"
 _QUERY_FITS = "the same as for documents (shared), or fitted on pseudo-queries (separate)"
