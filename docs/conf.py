@@ -21,14 +21,34 @@ myst_enable_extensions = ["colon_fence", "dollarmath", "deflist"]
 myst_heading_anchors = 4
 
 autodoc_default_options = {"members": True, "member-order": "bysource"}
-autodoc_typehints = "signature"
+autodoc_typehints = "description"
+autodoc_typehints_description_target = "documented"
+autodoc_typehints_format = "short"
+python_use_unqualified_type_names = True
 autodoc_preserve_defaults = True
 autoclass_content = "class"
 napoleon_google_docstring = False
-napoleon_use_rtype = False
+napoleon_use_rtype = True
 
 html_theme = "furo"
 html_title = f"ragembed {version}"
 html_static_path = ["_static"]
 html_copy_source = False
 copybutton_exclude = ".linenos, .gp, .go"
+
+
+def shorten_signature(app, what, name, obj, options, signature, return_annotation):
+    """Hide the constructor of a protocol, and show an empty container instead of ``<factory>``."""
+    if getattr(obj, "_is_protocol", False):
+        return "", None
+    return signature and signature.replace("<factory>", "..."), return_annotation
+
+
+def skip_pydantic_members(app, what, name, obj, skip, options):
+    """Hide the members that pydantic adds to each model."""
+    return True if name in {"model_config", "model_post_init"} else None
+
+
+def setup(app):
+    app.connect("autodoc-skip-member", skip_pydantic_members)
+    app.connect("autodoc-process-signature", shorten_signature)

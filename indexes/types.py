@@ -28,7 +28,7 @@ class VectorEncoder(Protocol):
 
     @property
     def fingerprint(self) -> str:
-        """Hash of all settings and data that the vectors depend on: 32 lower-case hexadecimal digits."""
+        """Hash of all settings and data that the vectors depend on, as 32 lower-case hexadecimal digits."""
         ...
 
     @property
@@ -41,9 +41,9 @@ class VectorEncoder(Protocol):
 
         Parameters
         ----------
-        texts
+        texts : sequence of str
             Texts to encode.
-        progress
+        progress : callable, optional
             Function that is called from time to time with the number of texts encoded since the last call.
 
         Returns

@@ -90,8 +90,8 @@ def tune_store(
         Whether to apply the chosen settings to the store if they are significantly better.
     device : str, optional
         Device for encoding, as for :meth:`Store.open`.
-    progress : Progress, optional
-        Receives the progress of the run.
+    progress : object, optional
+        Listener with the methods ``start(phase, unit, total)``, ``advance(count)`` and ``finish()``.
     wait_seconds : float
         Seconds to wait if another process writes to the store.
 

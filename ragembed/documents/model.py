@@ -77,7 +77,7 @@ class Chunk:
 
     @property
     def embedded_text(self) -> str:
-        """The text that the model receives: title and headings, then ``searched``, or ``text`` if that is not set."""
+        """Text that the model receives. It is the title and headings, then ``searched``, or ``text`` if that is not set."""
         return embedded_text(self.searched or self.text, self.headings, self.title)
 
 

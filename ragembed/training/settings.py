@@ -183,7 +183,7 @@ class TrainingSettings:
 
     @property
     def uses_words(self) -> bool:
-        """Whether this is DefSent: entries are the model's word embeddings."""
+        """Whether this is DefSent, whose entry vectors are the model's word embeddings."""
         return any(step.entries == "words" for step in self.steps)
 
     def batch_of(self, definitions: int) -> int:
