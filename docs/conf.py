@@ -37,18 +37,21 @@ html_copy_source = False
 copybutton_exclude = ".linenos, .gp, .go"
 
 
-def shorten_signature(app, what, name, obj, options, signature, return_annotation):
-    """Hide the constructor of a protocol, and show an empty container instead of ``<factory>``."""
-    if getattr(obj, "_is_protocol", False):
+def shorten_signature(_app, _what, name, obj, _options, signature, return_annotation):
+    """Hide constructors that users do not call, the arguments that LangChain adds, and ``<factory>``."""
+    if getattr(obj, "_is_protocol", False) or name == "ragembed.Store":
         return "", None
-    return signature and signature.replace("<factory>", "..."), return_annotation
+    for long, short in {"*args, name=None, tags=None, metadata=None, ": "*, ", "<factory>": "..."}.items():
+        signature = signature and signature.replace(long, short)
+    return signature, return_annotation
 
 
-def skip_pydantic_members(app, what, name, obj, skip, options):
+def skip_pydantic_members(_app, _what, name, *_):
     """Hide the members that pydantic adds to each model."""
     return True if name in {"model_config", "model_post_init"} else None
 
 
 def setup(app):
+    """Connect the functions of this file to Sphinx."""
     app.connect("autodoc-skip-member", skip_pydantic_members)
     app.connect("autodoc-process-signature", shorten_signature)

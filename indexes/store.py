@@ -72,9 +72,10 @@ if TYPE_CHECKING:
 class Store:
     """A folder with chunks, their vectors and a full-text index, opened for reading.
 
-    Create a store with :meth:`create` or open one with :meth:`open`. Close it with :meth:`close`, or use it as a
-    context manager. Any number of processes and threads can read while one process writes. Each search reads one
-    snapshot of the store, even if a writer commits a change meanwhile.
+    Create a store with :meth:`create` or open one with :meth:`open`; do not call the class itself. Close it with
+    :meth:`close`, or use it as a context manager. Any number of processes and threads can read while one process
+    writes. Each search reads one snapshot of the store, even if a writer commits a change meanwhile. ``len(store)`` is
+    the number of chunks.
 
     Attributes
     ----------

@@ -76,17 +76,42 @@ class IndexingOptions:
             raise ConfigError(f"boilerplate is {self.boilerplate!r}: expected one of {', '.join(MODES)}")
 
     def discovery(self) -> DiscoveryOptions:
-        """Return the options that decide which files are read."""
+        """Return the options that decide which files are read.
+
+        Returns
+        -------
+        ragembed.documents.discovery.DiscoveryOptions
+            The patterns, the maximum size, and whether hidden files are read.
+        """
         return DiscoveryOptions(self.exclude, self.include, self.max_bytes, self.hidden)
 
     def reading(self) -> ReadOptions:
-        """Return the options for the readers of files."""
+        """Return the options for the readers of files.
+
+        Returns
+        -------
+        ragembed.documents.readers.source.ReadOptions
+            The columns for text and title.
+        """
         return ReadOptions(text_columns=self.text_columns, title_column=self.title_column)
 
     def chunking(self, room: int) -> ChunkingConfig:
-        """Return the options for splitting texts, for a model that takes ``room`` tokens of a text.
+        """Return the options for dividing texts into chunks.
 
-        Raises :class:`ConfigError` if ``chunk_tokens`` is greater than ``room``.
+        Parameters
+        ----------
+        room : int
+            Maximum number of tokens of a text that the model takes.
+
+        Returns
+        -------
+        ragembed.documents.chunking.ChunkingConfig
+            The maximum length and the overlap of chunks, in tokens.
+
+        Raises
+        ------
+        ConfigError
+            If ``chunk_tokens`` is greater than ``room``.
         """
         if self.chunk_tokens is not None and self.chunk_tokens > room:
             raise ConfigError(

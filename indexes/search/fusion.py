@@ -76,6 +76,11 @@ class Fusion:
     def to_dict(self) -> dict[str, Any]:
         """Return the settings as JSON values.
 
+        Returns
+        -------
+        dict
+            The values of all parameters, by name.
+
         Examples
         --------
         >>> from ragembed import Fusion

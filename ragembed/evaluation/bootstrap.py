@@ -28,6 +28,13 @@ class PairedBootstrap:
         Ends of the 95 % confidence interval of the difference, in the same unit.
     p_value : float
         Two-sided p-value of the hypothesis that the systems do not differ, above 0.
+
+    Examples
+    --------
+    >>> from ragembed.evaluation import PairedBootstrap
+    >>> found = PairedBootstrap(difference=0.03, low=0.01, high=0.05, p_value=0.01)
+    >>> found.low > 0  # The interval does not include 0.
+    True
     """
 
     difference: float
@@ -65,6 +72,7 @@ def paired_bootstrap(a: ArrayLike, b: ArrayLike, resamples: int = 10_000, seed: 
 
     Examples
     --------
+    >>> from ragembed.evaluation import paired_bootstrap
     >>> found = paired_bootstrap([0.9, 0.8, 0.7, 0.9], [0.5, 0.4, 0.3, 0.5])
     >>> round(found.difference, 3), found.p_value < 0.05
     (0.4, True)

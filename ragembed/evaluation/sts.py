@@ -38,6 +38,7 @@ def spearman(vectors1: ArrayLike, vectors2: ArrayLike, scores: ArrayLike) -> flo
 
     Examples
     --------
+    >>> from ragembed.evaluation import spearman
     >>> round(spearman([[1, 0], [1, 0], [1, 0]], [[1, 0], [1, 1], [0, 1]], [5, 4, 0]), 1)
     100.0
     """
@@ -67,6 +68,7 @@ def pearson(vectors1: ArrayLike, vectors2: ArrayLike, scores: ArrayLike) -> floa
 
     Examples
     --------
+    >>> from ragembed.evaluation import pearson
     >>> round(pearson([[1, 0], [1, 0], [1, 0]], [[1, 0], [1, 1], [0, 1]], [5, 4, 0]), 1)
     99.5
     """
@@ -94,6 +96,7 @@ def cosines(vectors1: ArrayLike, vectors2: ArrayLike) -> NDArray[np.float64]:
 
     Examples
     --------
+    >>> from ragembed.evaluation import cosines
     >>> cosines([[1, 0], [3, 4]], [[0, 1], [3, 4]]).tolist()
     [0.0, 1.0]
     """
