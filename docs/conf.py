@@ -29,6 +29,7 @@ autodoc_preserve_defaults = True
 autoclass_content = "class"
 napoleon_google_docstring = False
 napoleon_use_rtype = True
+napoleon_custom_sections = [("Attributes", "params_style")]
 
 html_theme = "furo"
 html_title = f"ragembed {version}"

@@ -149,7 +149,7 @@ class DriftReport:
         ``queries`` pseudo-queries; None if nothing can be fitted.
     chance : float
         The overlap that the same amount of change gives by chance in a corpus that stays of the same kind: the overlap
-        of a refit with a fit on a random part of the vectors (see :func:`chance_size`). The lowest value of several
+        of a refit with a fit on a random part of the vectors. The lowest value of several
         parts.
     queries : int
         Number of pseudo-queries for the overlap.

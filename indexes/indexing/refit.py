@@ -113,7 +113,7 @@ def apply_settings(
     fusion : Fusion
         The new defaults for hybrid search.
     device : str, optional
-        Device for encoding, as for :meth:`Store.open`.
+        Device for encoding, as for :meth:`ragembed.Store.open`.
     progress : object, optional
         Listener with the methods ``start(phase, unit, total)``, ``advance(count)`` and ``finish()``.
     wait_seconds : float

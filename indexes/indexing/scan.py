@@ -153,11 +153,28 @@ class IndexingOptions:
 
 @dataclass(slots=True)
 class Scan:
-    """The result of comparing files with the store. All names are names in the store.
+    """The files that an indexing run compared with the store. All names are names in the store.
 
-    ``roots`` are the paths that were compared, and ``gone`` the paths that no longer exist. ``removed`` is computed
-    from the other fields at the end. ``kept`` are the files that the store holds after the run, changed or not.
-    ``unseen`` are places that cannot be accessed now.
+    Attributes
+    ----------
+    added, changed, removed : list of str
+        Names of the files that are new, have another content, or are no longer in the paths.
+    unchanged : int
+        Number of files with the same content as in the store.
+    touched : list of SourceRecord
+        Unchanged files with a new modification time.
+    skipped : dict of str to str
+        The reason for each file that was skipped, by name.
+    roots : list of str
+        The paths that were compared.
+    gone : list of str
+        The paths that no longer exist.
+    warnings : list of str
+        Messages about files that were read, but not completely as expected.
+    kept : set of str
+        The files that the store holds after the run.
+    unseen : list of str
+        Places that cannot be accessed now.
     """
 
     added: list[str] = field(default_factory=list)

@@ -89,7 +89,7 @@ def tune_store(
     apply : bool
         Whether to apply the chosen settings to the store if they are significantly better.
     device : str, optional
-        Device for encoding, as for :meth:`Store.open`.
+        Device for encoding, as for :meth:`ragembed.Store.open`.
     progress : object, optional
         Listener with the methods ``start(phase, unit, total)``, ``advance(count)`` and ``finish()``.
     wait_seconds : float

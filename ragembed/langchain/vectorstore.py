@@ -56,7 +56,7 @@ class RagVectorStore(VectorStore):
     Documents that you add keep their own metadata, which must be JSON values.
 
     Every search takes a ``filter``, which selects the documents to search, and most take a ``ranking``, a
-    :class:`ragembed.indexes.RankingOptions` with steps after the search: folding near-duplicates, limiting the results
+    :class:`ragembed.RankingOptions` with steps after the search: folding near-duplicates, limiting the results
     per file, reranking. By default there are no such steps. Scores are always those of the search.
 
     Several threads can share one object. Several processes can open the same folder; writers wait for each other. The
@@ -764,7 +764,7 @@ class RagVectorStore(VectorStore):
             Number of documents.
         filter : str, dict or callable, optional
             Selects the documents to search.
-        ranking : ragembed.indexes.RankingOptions, optional
+        ranking : ragembed.RankingOptions, optional
             Steps after the search; none by default.
         **kwargs
             Not supported: any other argument raises ``TypeError``.
@@ -796,7 +796,7 @@ class RagVectorStore(VectorStore):
             Number of documents.
         filter : str, dict or callable, optional
             Selects the documents to search.
-        ranking : ragembed.indexes.RankingOptions, optional
+        ranking : ragembed.RankingOptions, optional
             Steps after the search; none by default.
         **kwargs
             Not supported: any other argument raises ``TypeError``.
@@ -829,9 +829,9 @@ class RagVectorStore(VectorStore):
             Number of documents.
         filter : str, dict or callable, optional
             Selects the documents to search.
-        fusion : ragembed.indexes.Fusion, optional
+        fusion : ragembed.Fusion, optional
             How the two scores are combined; by default the fusion of the store.
-        ranking : ragembed.indexes.RankingOptions, optional
+        ranking : ragembed.RankingOptions, optional
             Steps after the search; none by default.
         **kwargs
             Not supported: any other argument raises ``TypeError``.
@@ -866,9 +866,9 @@ class RagVectorStore(VectorStore):
             Number of documents.
         filter : str, dict or callable, optional
             Selects the documents to search.
-        fusion : ragembed.indexes.Fusion, optional
+        fusion : ragembed.Fusion, optional
             How the two scores are combined; by default the fusion of the store.
-        ranking : ragembed.indexes.RankingOptions, optional
+        ranking : ragembed.RankingOptions, optional
             Steps after the search; none by default.
         **kwargs
             Not supported: any other argument raises ``TypeError``.
@@ -900,7 +900,7 @@ class RagVectorStore(VectorStore):
             Number of documents.
         filter : str, dict or callable, optional
             Selects the documents to search.
-        ranking : ragembed.indexes.RankingOptions, optional
+        ranking : ragembed.RankingOptions, optional
             Steps after the search; none by default.
         **kwargs
             Not supported: any other argument raises ``TypeError``.
@@ -932,7 +932,7 @@ class RagVectorStore(VectorStore):
             Number of documents.
         filter : str, dict or callable, optional
             Selects the documents to search.
-        ranking : ragembed.indexes.RankingOptions, optional
+        ranking : ragembed.RankingOptions, optional
             Steps after the search; none by default.
         **kwargs
             Not supported: any other argument raises ``TypeError``.
