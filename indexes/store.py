@@ -1390,7 +1390,7 @@ def _one_vector(vector: Floats) -> Floats:
 
 
 class RunRecords:
-    """Records of one namespace in a store. :meth:`ragembed.indexes.Store.run_records` returns them.
+    """Records of one namespace in a store. :meth:`ragembed.Store.run_records` returns them.
 
     A record says that a program wrote a chunk, when, and for which group. LangChain's indexing API uses such records.
 
@@ -1428,8 +1428,10 @@ class RunRecords:
 
         Parameters
         ----------
-        before, after : float, optional
-            Only records whose time, in seconds since 1970, is earlier or later than this.
+        before : float, optional
+            Only records whose time, in seconds since 1970, is earlier than this.
+        after : float, optional
+            Only records whose time is later than this.
         group_ids : sequence of str, optional
             Only records of these groups.
         limit : int, optional

@@ -127,8 +127,10 @@ class DriftReport:
         The measurements that were not possible, and why.
     vectors : int
         Number of vectors that chunks use.
-    added, removed : int or None
-        Number of vectors that were added and removed since the post-processors were fitted; None if unknown.
+    added : int or None
+        Number of vectors that were added since the post-processors were fitted; None if unknown.
+    removed : int or None
+        Number of vectors that were removed since then; None if unknown.
     texts : int
         Number of texts for counting tokens: all texts, or a sample.
     vocabulary : Vocabulary or None

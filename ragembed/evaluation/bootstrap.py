@@ -53,8 +53,10 @@ def paired_bootstrap(a: ArrayLike, b: ArrayLike, resamples: int = 10_000, seed: 
 
     Parameters
     ----------
-    a, b : array_like
-        Values of the two systems for each query, shape ``(n,)`` with ``n >= 2``, in the same order of queries.
+    a : array_like
+        Values of the first system for each query, shape ``(n,)`` with ``n >= 2``.
+    b : array_like
+        Values of the second system for the same queries in the same order, shape ``(n,)``.
     resamples : int
         Number of resamples.
     seed : int

@@ -130,8 +130,10 @@ def similarity_classification(
 
     Parameters
     ----------
-    vectors1, vectors2 : array_like
-        Vectors of the first and of the second sentences, shape ``(n, d)`` with ``n >= folds``.
+    vectors1 : array_like
+        Vectors of the first sentences, shape ``(n, d)`` with ``n >= folds``.
+    vectors2 : array_like
+        Vectors of the second sentences, shape ``(n, d)``.
     scores : array_like
         Judged similarity of each pair, shape ``(n,)``.
     folds : int

@@ -100,8 +100,10 @@ def assignment_accuracy(true_labels: Labels, clusters: Labels) -> float:
 
     Parameters
     ----------
-    true_labels, clusters : sequence of str or int
-        Label and cluster of each row, shape ``(n,)`` with ``n >= 1``.
+    true_labels : sequence of str or int
+        Label of each row, shape ``(n,)`` with ``n >= 1``.
+    clusters : sequence of str or int
+        Cluster of each row, shape ``(n,)``.
 
     Returns
     -------

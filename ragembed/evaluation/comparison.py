@@ -108,8 +108,10 @@ def paired_randomisation(a: ArrayLike, b: ArrayLike, draws: int = 10_000, seed: 
 
     Parameters
     ----------
-    a, b : array_like
-        Values of the two systems for each query, shape ``(n,)`` with ``n >= 1``, in the same order of queries.
+    a : array_like
+        Values of the first system for each query, shape ``(n,)`` with ``n >= 1``.
+    b : array_like
+        Values of the second system for the same queries in the same order, shape ``(n,)``.
     draws : int
         Number of random exchanges.
     seed : int

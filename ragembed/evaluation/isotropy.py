@@ -66,8 +66,10 @@ def alignment(vectors1: ArrayLike, vectors2: ArrayLike) -> float:
 
     Parameters
     ----------
-    vectors1, vectors2 : array_like
-        Vectors of the two texts of each pair, shape ``(n, d)`` with ``n >= 1``. They are not normalised.
+    vectors1 : array_like
+        Vectors of the first text of each pair, shape ``(n, d)`` with ``n >= 1``. They are not normalised.
+    vectors2 : array_like
+        Vectors of the second text of each pair, shape ``(n, d)``. They are not normalised.
 
     Returns
     -------

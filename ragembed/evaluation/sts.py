@@ -21,8 +21,10 @@ def spearman(vectors1: ArrayLike, vectors2: ArrayLike, scores: ArrayLike) -> flo
 
     Parameters
     ----------
-    vectors1, vectors2 : array_like
-        Vectors of the first and of the second sentences, shape ``(n, d)`` with ``n >= 2``.
+    vectors1 : array_like
+        Vectors of the first sentences, shape ``(n, d)`` with ``n >= 2``.
+    vectors2 : array_like
+        Vectors of the second sentences, shape ``(n, d)``.
     scores : array_like
         Judged similarity of each pair, shape ``(n,)``, on any scale.
 
@@ -51,8 +53,10 @@ def pearson(vectors1: ArrayLike, vectors2: ArrayLike, scores: ArrayLike) -> floa
 
     Parameters
     ----------
-    vectors1, vectors2 : array_like
-        Vectors of the first and of the second sentences, shape ``(n, d)`` with ``n >= 2``.
+    vectors1 : array_like
+        Vectors of the first sentences, shape ``(n, d)`` with ``n >= 2``.
+    vectors2 : array_like
+        Vectors of the second sentences, shape ``(n, d)``.
     scores : array_like
         Judged similarity of each pair, shape ``(n,)``, on any scale.
 

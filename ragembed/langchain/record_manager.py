@@ -133,8 +133,10 @@ class RagRecordManager(RecordManager):
 
         Parameters
         ----------
-        before, after : float, optional
-            Return only keys updated before or after these times, in seconds since 1970.
+        before : float, optional
+            Return only keys updated before this time, in seconds since 1970.
+        after : float, optional
+            Return only keys updated after this time.
         group_ids : sequence of str, optional
             Return only keys of these groups.
         limit : int, optional
