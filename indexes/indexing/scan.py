@@ -170,7 +170,7 @@ class Scan:
     gone : list of str
         The paths that no longer exist.
     warnings : list of str
-        Messages about files that were read, but not completely as expected.
+        Messages about files, the fit and the index that need your attention.
     kept : set of str
         The files that the store holds after the run.
     unseen : list of str

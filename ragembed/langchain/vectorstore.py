@@ -1038,7 +1038,7 @@ class RagVectorStore(VectorStore):
         Parameters
         ----------
         embedding : sequence of float
-            Vector of the query, of any length above 0.
+            Vector of the query. It need not have unit length.
         k : int
             Number of documents.
         filter : str, dict or callable, optional
@@ -1067,7 +1067,7 @@ class RagVectorStore(VectorStore):
         Parameters
         ----------
         embedding : sequence of float
-            Vector of the query, of any length above 0.
+            Vector of the query. It need not have unit length.
         k : int
             Number of documents.
         filter : str, dict or callable, optional
@@ -1101,7 +1101,7 @@ class RagVectorStore(VectorStore):
         Parameters
         ----------
         embedding : sequence of float
-            Vector of the query, of any length above 0.
+            Vector of the query. It need not have unit length.
         k : int
             Number of documents.
         fetch_k : int
@@ -1138,7 +1138,7 @@ class RagVectorStore(VectorStore):
         Parameters
         ----------
         embedding : sequence of float
-            Vector of the query, of any length above 0.
+            Vector of the query. It need not have unit length.
         k : int
             Number of documents.
         fetch_k : int
