@@ -21,14 +21,38 @@ myst_enable_extensions = ["colon_fence", "dollarmath", "deflist"]
 myst_heading_anchors = 4
 
 autodoc_default_options = {"members": True, "member-order": "bysource"}
-autodoc_typehints = "signature"
+autodoc_typehints = "description"
+autodoc_typehints_description_target = "documented"
+autodoc_typehints_format = "short"
+python_use_unqualified_type_names = True
 autodoc_preserve_defaults = True
 autoclass_content = "class"
 napoleon_google_docstring = False
-napoleon_use_rtype = False
+napoleon_use_rtype = True
+napoleon_custom_sections = [("Attributes", "params_style")]
 
 html_theme = "furo"
 html_title = f"ragembed {version}"
 html_static_path = ["_static"]
 html_copy_source = False
 copybutton_exclude = ".linenos, .gp, .go"
+
+
+def shorten_signature(_app, _what, name, obj, _options, signature, return_annotation):
+    """Hide constructors that users do not call, the arguments that LangChain adds, and ``<factory>``."""
+    if getattr(obj, "_is_protocol", False) or name == "ragembed.Store":
+        return "", None
+    for long, short in {"*args, name=None, tags=None, metadata=None, ": "*, ", "<factory>": "..."}.items():
+        signature = signature and signature.replace(long, short)
+    return signature, return_annotation
+
+
+def skip_pydantic_members(_app, _what, name, *_):
+    """Hide the members that pydantic adds to each model."""
+    return True if name in {"model_config", "model_post_init"} else None
+
+
+def setup(app):
+    """Connect the functions of this file to Sphinx."""
+    app.connect("autodoc-skip-member", skip_pydantic_members)
+    app.connect("autodoc-process-signature", shorten_signature)

@@ -1,6 +1,12 @@
-"""Stores on disk: indexing, searching, and the types that both use.
+"""Options and reports of indexing, requirements for the index of a store, drift and refitting.
 
-Importing this package is cheap: each name below is loaded on first use.
+- :class:`IndexingOptions` selects files and divides them into chunks, and :class:`IndexingReport` is the result of
+  indexing.
+- :class:`IndexConfig` and :class:`Budget` choose the index of a store.
+- :func:`measure_drift` compares the fit of a store with its present corpus. :func:`refit_store` fits the
+  post-processors again, and :func:`apply_settings` changes the settings of the embedder and of hybrid search.
+- :class:`ChunkRecord` and :class:`SourceRecord` are the chunks and the files in a store.
+- :class:`VectorEncoder` describes the methods of an embedder, for embedders of your own.
 """
 
 from __future__ import annotations

@@ -32,18 +32,18 @@ def index(
 
     Parameters
     ----------
-    paths
+    paths : str, pathlib.Path or sequence of them, optional
         Files, folders or URLs. By default, every path that was indexed into the store before.
-    store
+    store : str or pathlib.Path, optional
         Folder of the store. By default, ``$RAGEMBED_STORE``, else the nearest ``.ragembed`` in the working directory or
         a folder above it, else a new ``.ragembed`` in the working directory.
-    embedder
+    embedder : ragembed.EmbedderConfig, optional
         Settings that turn texts into vectors. By default, those of the default preset. For an existing store they must
         be the settings that the store was made with.
-    options
+    options : ragembed.indexes.IndexingOptions, optional
         Which files to read and how to divide them into chunks. By default, the options of the last run.
-    progress
-        Listener that receives the progress of the run.
+    progress : object, optional
+        Listener with the methods ``start(phase, unit, total)``, ``advance(count)`` and ``finish()``.
 
     Returns
     -------
@@ -88,19 +88,19 @@ def search(
 
     Parameters
     ----------
-    query
+    query : str
         Text of the query.
-    store
+    store : str or pathlib.Path, optional
         Folder of the store. The default is the same as in :func:`index`.
-    k
+    k : int, default 10
         Maximum number of hits, 0 or more.
-    mode
+    mode : {"hybrid", "dense", "lexical"}, default "hybrid"
         ``"dense"`` ranks by cosine, ``"lexical"`` by BM25, and ``"hybrid"`` by both scores, fused.
-    where
+    where : str or mapping, optional
         Filter that selects the chunks to search, such as ``"ext = 'md'"``. None searches every chunk.
-    fusion
+    fusion : ragembed.Fusion, optional
         How hybrid search fuses the scores. None uses the settings of the store.
-    ranking
+    ranking : ragembed.RankingOptions, optional
         Further steps after scoring, such as folding near-duplicates or reranking. None ranks by score only.
 
     Returns

@@ -72,9 +72,10 @@ if TYPE_CHECKING:
 class Store:
     """A folder with chunks, their vectors and a full-text index, opened for reading.
 
-    Create a store with :meth:`create` or open one with :meth:`open`. Close it with :meth:`close`, or use it as a
-    context manager. Any number of processes and threads can read while one process writes. Each search reads one
-    snapshot of the store, even if a writer commits a change meanwhile.
+    Create a store with :meth:`create` or open one with :meth:`open`; do not call the class itself. Close it with
+    :meth:`close`, or use it as a context manager. Any number of processes and threads can read while one process
+    writes. Each search reads one snapshot of the store, even if a writer commits a change meanwhile. ``len(store)`` is
+    the number of chunks.
 
     Attributes
     ----------
@@ -129,23 +130,23 @@ class Store:
 
         Parameters
         ----------
-        path
+        path : str or pathlib.Path
             Folder of the store. It must be missing or empty.
-        embedder
+        embedder : ragembed.indexes.VectorEncoder
             A fitted :class:`ragembed.Embedder`, or another object with the methods of
             :class:`ragembed.indexes.VectorEncoder`. The store saves a copy of it.
-        meta
+        meta : mapping of str to object, optional
             JSON values to keep in the store's database, by key.
-        index
+        index : str, default "auto"
             Kind of FAISS index: a name that the page "Choose an index" lists, or a FAISS factory string. ``"auto"``
             chooses the kind for ``budget``, and stays exact below 50,000 vectors.
-        budget
+        budget : ragembed.indexes.Budget, optional
             Limits for the index. None sets no limits.
-        shards
+        shards : int, default 1
             Number of shards to divide the index into, 1 or more; see the page "Use shards".
-        language
+        language : str, default "english"
             Language of the texts, which selects the stemmer for lexical search; see the page "Search a store".
-        locked
+        locked : bool, default False
             Whether the caller already holds the writer lock of the folder.
 
         Returns
@@ -213,27 +214,27 @@ class Store:
 
         Parameters
         ----------
-        path
+        path : str or pathlib.Path
             Folder of the store.
-        embedder
+        embedder : ragembed.indexes.VectorEncoder, optional
             The embedder that the store was created with. You only need it if that is not a :class:`ragembed.Embedder`.
-        device
+        device : str, optional
             Device that encodes documents and builds indexes: ``"cpu"``, ``"gpu"`` (every GPU) or ``"gpu:0,2"`` (these
             GPUs). None uses the GPUs if there are any, else the CPU.
-        search_device
+        search_device : str, default "cpu"
             Device that searches: ``"cpu"``, ``"gpu"``, ``"gpu:0,2"`` or ``"auto"`` (GPUs if there are any). The GPUs
             hold copies of the indexes in their memory. They cannot search graphs (HNSW) and some other indexes: such a
             search raises a ConfigError. Searches with a filter run on the CPU.
-        threads
+        threads : int, optional
             Maximum number of threads of one search, 1 or more. None uses as many as FAISS does. For a single query,
             each large segment is searched in its own thread.
-        engine
+        engine : {"local", "ray"}, default "local"
             ``"local"`` searches in this process. ``"ray"`` searches on actors of a Ray cluster, which hold the shards
             of the index; see the page "Use shards".
-        address
+        address : str, optional
             Head node of the Ray cluster, ``"HOST:PORT"`` or ``"auto"``. None uses ``$RAY_ADDRESS``, or starts Ray on
             this machine if the variable is not set.
-        replicas
+        replicas : int, default 1
             Number of Ray actors that hold the same vectors, 1 or more. More replicas answer more queries at the same
             time.
 
@@ -279,7 +280,7 @@ class Store:
 
         Parameters
         ----------
-        answer
+        answer : callable
             Function without arguments and without side effects. It is called again if a writer removes files that the
             snapshot needs. Reads in other threads do not share the snapshot.
 
@@ -318,18 +319,18 @@ class Store:
 
         Parameters
         ----------
-        query
+        query : str
             Text of the query.
-        k
+        k : int, default 10
             Maximum number of hits, 0 or more.
-        mode
+        mode : {"hybrid", "dense", "lexical"}, default "hybrid"
             ``"dense"`` ranks by cosine, ``"lexical"`` by BM25, and ``"hybrid"`` by both scores, fused.
-        where
+        where : str or mapping, optional
             Filter that selects the chunks to search: an expression such as ``"ext = 'md'"``, or a dictionary as
             LangChain uses it; see the page "Filters". None searches every chunk.
-        fusion
+        fusion : ragembed.Fusion, optional
             How hybrid search fuses the scores. None uses :attr:`fusion` of the store.
-        ranking
+        ranking : ragembed.RankingOptions, optional
             Further steps after scoring, such as folding near-duplicates or reranking. None ranks by score only.
 
         Returns
@@ -371,9 +372,17 @@ class Store:
 
         Parameters
         ----------
-        queries
+        queries : sequence of str
             Texts of the queries.
-        k, mode, where, fusion, ranking
+        k : int, default 10
+            As in :meth:`search`.
+        mode : {"hybrid", "dense", "lexical"}, default "hybrid"
+            As in :meth:`search`.
+        where : str or mapping, optional
+            As in :meth:`search`.
+        fusion : ragembed.Fusion, optional
+            As in :meth:`search`.
+        ranking : ragembed.RankingOptions, optional
             As in :meth:`search`.
 
         Returns
@@ -405,7 +414,9 @@ class Store:
 
     @property
     def fusion(self) -> Fusion:
-        """Default fusion settings of hybrid search: those that tuning saved, else the defaults of :class:`Fusion`.
+        """Default fusion settings of hybrid search.
+
+        These are the settings that tuning saved, else the defaults of :class:`ragembed.Fusion`.
 
         Examples
         --------
@@ -430,7 +441,17 @@ class Store:
 
         Parameters
         ----------
-        query, k, mode, where, fusion, ranking
+        query : str
+            As in :meth:`search`.
+        k : int, default 10
+            As in :meth:`search`.
+        mode : {"hybrid", "dense", "lexical"}, default "hybrid"
+            As in :meth:`search`.
+        where : str or mapping, optional
+            As in :meth:`search`.
+        fusion : ragembed.Fusion, optional
+            As in :meth:`search`.
+        ranking : ragembed.RankingOptions, optional
             As in :meth:`search`.
 
         Returns
@@ -467,13 +488,15 @@ class Store:
 
         Parameters
         ----------
-        query
+        query : str
             Text of the query.
-        source
+        source : str
             Name of the file in the store, as in :meth:`sources`.
-        k
+        k : int, default 10
             Number of results to compare the file with.
-        mode, fusion
+        mode : {"hybrid", "dense", "lexical"}, default "hybrid"
+            As in :meth:`search`.
+        fusion : ragembed.Fusion, optional
             As in :meth:`search`.
 
         Returns
@@ -512,11 +535,11 @@ class Store:
 
         Parameters
         ----------
-        vector
+        vector : numpy.ndarray
             Query vector, shape ``(d,)``. It need not have unit length.
-        k
+        k : int, default 10
             Maximum number of hits, 0 or more.
-        where
+        where : str or mapping, optional
             Filter, as in :meth:`search`.
 
         Returns
@@ -544,9 +567,11 @@ class Store:
 
         Parameters
         ----------
-        vectors
+        vectors : numpy.ndarray
             Query vectors, shape ``(n, d)``, one per row.
-        k, where
+        k : int, default 10
+            As in :meth:`search_vector`.
+        where : str or mapping, optional
             As in :meth:`search_vector`.
 
         Returns
@@ -593,15 +618,15 @@ class Store:
 
         Parameters
         ----------
-        query
+        query : str
             Text of the query.
-        k
+        k : int, default 10
             Maximum number of hits, 0 or more.
-        fetch_k
+        fetch_k : int, default 50
             Number of nearest chunks, by cosine, to choose the hits from.
-        lambda_mult
+        lambda_mult : float, default 0.5
             Balance from 0 (hits unlike each other) to 1 (hits near the query).
-        where
+        where : str or mapping, optional
             Filter, as in :meth:`search`.
 
         Returns
@@ -640,9 +665,15 @@ class Store:
 
         Parameters
         ----------
-        vector
+        vector : numpy.ndarray
             Query vector, shape ``(d,)``.
-        k, fetch_k, lambda_mult, where
+        k : int, default 10
+            As in :meth:`search_mmr`.
+        fetch_k : int, default 50
+            As in :meth:`search_mmr`.
+        lambda_mult : float, default 0.5
+            As in :meth:`search_mmr`.
+        where : str or mapping, optional
             As in :meth:`search_mmr`.
 
         Returns
@@ -677,7 +708,7 @@ class Store:
 
         Parameters
         ----------
-        ids
+        ids : sequence of str
             Ids of the chunks.
 
         Returns
@@ -721,7 +752,7 @@ class Store:
 
         Parameters
         ----------
-        ids
+        ids : sequence of str
             Ids of the chunks.
 
         Returns
@@ -742,9 +773,9 @@ class Store:
 
         Parameters
         ----------
-        source
+        source : str, optional
             Name of a file in the store. Only the chunks of this file are yielded.
-        where
+        where : str or mapping, optional
             Filter, as in :meth:`search`. Only chunks that match it are yielded.
 
         Yields
@@ -802,7 +833,7 @@ class Store:
 
         Parameters
         ----------
-        namespace
+        namespace : str
             Name that separates the records of one program from those of another.
 
         Returns
@@ -912,7 +943,7 @@ class Store:
 
     @property
     def wanted_index(self) -> IndexConfig:
-        """Index settings of the store: the kind, the budget and the number of shards.
+        """Kind, budget and number of shards of the index, as set for this store.
 
         Examples
         --------
@@ -1044,9 +1075,9 @@ class Store:
 
         Parameters
         ----------
-        wait_seconds
+        wait_seconds : float, default 0.0
             Maximum time in seconds to wait while another process writes. A negative number waits for ever.
-        locked
+        locked : bool, default False
             Whether the caller already holds the writer lock of the store.
 
         Yields
@@ -1087,14 +1118,14 @@ class Store:
 
         Parameters
         ----------
-        chunks
+        chunks : iterable of str or ChunkRecord
             Texts, or :class:`ChunkRecord` objects, which have their own ids and metadata.
-        ids
+        ids : sequence of str, optional
             One id for each text. A chunk with the same id is replaced. By default, the id is a hash of the text and its
             metadata, and adding the same text twice keeps one chunk.
-        metadata
+        metadata : sequence of mappings, optional
             One mapping of JSON values for each text. Filters can select chunks by these values.
-        wait_seconds
+        wait_seconds : float, default 0.0
             Maximum time in seconds to wait while another process writes.
 
         Returns
@@ -1137,14 +1168,14 @@ class Store:
 
         Parameters
         ----------
-        ids
+        ids : iterable of str, optional
             Ids of chunks. Unknown ids are ignored.
-        paths
+        paths : iterable of str, optional
             Names of files in the store, or of folders. A folder stands for all files below it. Unknown names are
             ignored.
-        where
+        where : str or mapping, optional
             Filter, as in :meth:`search`. Every chunk that matches it is deleted.
-        wait_seconds
+        wait_seconds : float, default 0.0
             Maximum time in seconds to wait while another process writes.
 
         Returns
@@ -1183,7 +1214,9 @@ class Store:
 
         Parameters
         ----------
-        ids, paths, where
+        ids, paths : iterable of str, optional
+            As in :meth:`delete`.
+        where : str or mapping, optional
             As in :meth:`delete`.
 
         Returns
@@ -1212,11 +1245,11 @@ class Store:
 
         Parameters
         ----------
-        progress
-            Listener that receives the progress.
-        wait_seconds
+        progress : object, optional
+            Listener with the methods ``start(phase, unit, total)``, ``advance(count)`` and ``finish()``.
+        wait_seconds : float, default 0.0
             Maximum time in seconds to wait while another process writes.
-        index
+        index : ragembed.indexes.IndexConfig, optional
             New settings for the index. None keeps the current ones.
 
         Raises
@@ -1247,9 +1280,9 @@ class Store:
 
         Parameters
         ----------
-        target
+        target : str or pathlib.Path
             Folder of the copy. A store in this folder is replaced.
-        wait_seconds
+        wait_seconds : float, default 0.0
             Maximum time in seconds to wait while another process writes to either store.
 
         Raises
@@ -1281,13 +1314,13 @@ class Store:
 
         Parameters
         ----------
-        progress
-            Listener that receives the progress.
-        repair
+        progress : object, optional
+            Listener with the methods ``start(phase, unit, total)``, ``advance(count)`` and ``finish()``.
+        repair : bool, default False
             Whether to rebuild damaged parts that can be rebuilt.
-        trust_database
+        trust_database : bool, default False
             Whether a repair accepts database rows that do not match their digests, and a database with lost commits.
-        wait_seconds
+        wait_seconds : float, default 0.0
             Maximum time in seconds to wait while another process writes.
 
         Returns
@@ -1357,7 +1390,7 @@ def _one_vector(vector: Floats) -> Floats:
 
 
 class RunRecords:
-    """Records of one namespace in a store. :meth:`ragembed.indexes.Store.run_records` returns them.
+    """Records of one namespace in a store. :meth:`ragembed.Store.run_records` returns them.
 
     A record says that a program wrote a chunk, when, and for which group. LangChain's indexing API uses such records.
 
@@ -1395,11 +1428,13 @@ class RunRecords:
 
         Parameters
         ----------
-        before, after
-            Only records whose time, in seconds since 1970, is earlier or later than this.
-        group_ids
+        before : float, optional
+            Only records whose time, in seconds since 1970, is earlier than this.
+        after : float, optional
+            Only records whose time is later than this.
+        group_ids : sequence of str, optional
             Only records of these groups.
-        limit
+        limit : int, optional
             Maximum number of ids.
 
         Returns
@@ -1417,11 +1452,11 @@ class RunRecords:
 
         Parameters
         ----------
-        keys
+        keys : sequence of str
             Ids of chunks. Ids that are not in the store are ignored.
-        group_ids
+        group_ids : sequence of str, optional
             The group of each chunk. None leaves the groups unchanged.
-        wait_seconds
+        wait_seconds : float, default 0.0
             Maximum time in seconds to wait while another process writes.
 
         Raises

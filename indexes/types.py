@@ -24,11 +24,40 @@ class VectorEncoder(Protocol):
 
     :class:`ragembed.Embedder` has them. Write your own class with these methods to store vectors of another model. All
     arrays are float32, shape ``(n, d)``, with one row per text.
+
+    Examples
+    --------
+    An embedder that counts the letters of each text:
+
+    >>> import numpy as np
+    >>> from ragembed import Store
+    >>> class LetterCounts:
+    ...     fingerprint = raw_fingerprint = "0123456789abcdef0123456789abcdef"
+    ...
+    ...     def raw_documents(self, texts, progress=None):
+    ...         letters = "abcdefghijklmnopqrstuvwxyz"
+    ...         return np.array([[text.count(letter) for letter in letters] for text in texts], np.float32)
+    ...
+    ...     def postprocess_documents(self, raw):
+    ...         return raw
+    ...
+    ...     def encode_queries(self, texts):
+    ...         return self.raw_documents(texts)
+    ...
+    ...     def describe(self):
+    ...         return {"kind": "letters", "model": "a to z"}
+    ...
+    ...     def save(self, folder):
+    ...         pass
+    >>> with Store.create("letters", LetterCounts()) as store:
+    ...     ids = store.add(["tea with milk", "birds fly south"], ids=["tea", "bird"])
+    ...     [hit.id for hit in store.search("bird", k=1, mode="dense")]
+    ['bird']
     """
 
     @property
     def fingerprint(self) -> str:
-        """Hash of all settings and data that the vectors depend on: 32 lower-case hexadecimal digits."""
+        """Hash of all settings and data that the vectors depend on, as 32 lower-case hexadecimal digits."""
         ...
 
     @property
@@ -41,9 +70,9 @@ class VectorEncoder(Protocol):
 
         Parameters
         ----------
-        texts
+        texts : sequence of str
             Texts to encode.
-        progress
+        progress : callable, optional
             Function that is called from time to time with the number of texts encoded since the last call.
 
         Returns
@@ -54,19 +83,55 @@ class VectorEncoder(Protocol):
         ...
 
     def postprocess_documents(self, raw: Floats) -> Floats:
-        """Turn raw document vectors, shape ``(n, d)``, into vectors, float32, shape ``(n, d')``."""
+        """Turn raw document vectors into document vectors.
+
+        Parameters
+        ----------
+        raw : numpy.ndarray
+            Raw vectors, float32, shape ``(n, d)``.
+
+        Returns
+        -------
+        numpy.ndarray
+            Vectors, float32, shape ``(n, d')``.
+        """
         ...
 
     def encode_queries(self, texts: Sequence[str]) -> Floats:
-        """Encode queries, with post-processing, as float32, shape ``(n, d')``."""
+        """Encode queries, with post-processing.
+
+        Parameters
+        ----------
+        texts : sequence of str
+            Queries to encode.
+
+        Returns
+        -------
+        numpy.ndarray
+            Vectors, float32, shape ``(n, d')``.
+        """
         ...
 
     def describe(self) -> Mapping[str, Any]:
-        """Return JSON values that ``ragembed status`` shows; ``kind`` and ``model`` are required."""
+        """Describe the embedder for ``ragembed status``.
+
+        Returns
+        -------
+        mapping of str to object
+            JSON values. The keys ``"kind"`` and ``"model"`` are required.
+        """
         ...
 
     def save(self, folder: str) -> None:
-        """Write the files that another process needs to load the embedder, or none if it cannot be loaded."""
+        """Write the files that another process needs to load the embedder.
+
+        An embedder that cannot be loaded writes nothing.
+
+        Parameters
+        ----------
+        folder : str
+            An existing folder.
+        """
         ...
 
 

@@ -1,4 +1,7 @@
-"""Training-free, corpus-fitted vector search for retrieval-augmented generation.
+"""Corpus-fitted vector search for retrieval-augmented generation, without training.
+
+:func:`index` puts files into a store and :func:`search` searches it. :class:`Store` and :class:`Embedder` give access
+to every step.
 
 >>> import ragembed
 >>> ragembed.index("docs")                                    # doctest: +SKIP

@@ -34,6 +34,16 @@ class RagembedError(Exception):
     """Base class of all errors that ragembed raises on purpose.
 
     Catch it to handle any failure of ragembed in one place. Every message says what to do.
+
+    Examples
+    --------
+    >>> import ragembed
+    >>> from ragembed.errors import RagembedError
+    >>> try:
+    ...     ragembed.search("tea", store="no-such-store")
+    ... except RagembedError as error:
+    ...     print(type(error).__name__)
+    StoreNotFoundError
     """
 
 

@@ -51,6 +51,7 @@ class CrossEncoderReranker:
 
     Examples
     --------
+    >>> from ragembed.reranking import CrossEncoderReranker
     >>> reranker = CrossEncoderReranker("cross-encoder/ms-marco-MiniLM-L6-v2")          # doctest: +SKIP
     >>> reranker.scores("how is tea brewed", ["Tea is brewed with hot water."]).shape    # doctest: +SKIP
     (1,)

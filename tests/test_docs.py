@@ -19,6 +19,8 @@ PAGES = [ROOT / "README.md", *sorted(DOCS.glob("**/*.md"))]
 API = "\n".join(page.read_text(encoding="utf-8") for page in (DOCS / "reference" / "api").glob("*.md"))
 PACKAGES = sorted(set(re.findall(r"automodule:: (\S+)", API)))
 ERRORS = "ragembed.errors"
+CREATED_BY_METHODS = {"Store"}
+"""Classes whose constructor is not public; their class methods create the objects."""
 SOME_PAGES = ("explanation/how-search-works.md", "reference/filters.md", "explanation/reliability.md")
 """The pages in docs/ where the examples run. Few are fast."""
 BEGINNING = 1500
@@ -77,12 +79,56 @@ def test_the_reference_lists_the_public_names(package):
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_public_names_have_docstrings(package):
-    module = import_module(package)
+    """Each class and function has an example, and each parameter of it and of its methods is described."""
     for name in public_names(package):
-        value = getattr(module, name)
-        if inspect.isclass(value) or inspect.isfunction(value):
-            assert value.__doc__, name
-            assert not value.__doc__.startswith(f"{name}("), f"{name} has the docstring that dataclasses make"
+        value = getattr(import_module(package), name)
+        if not (inspect.isclass(value) or inspect.isfunction(value)):
+            continue
+        text = inspect.getdoc(value)
+        assert text, name
+        assert not text.startswith(f"{name}("), f"{name} has the docstring that dataclasses make"
+        assert package == ERRORS or re.search(r"^ *>>> |^ *\.\. code-block:: python$", text, re.MULTILINE), name
+        if name not in CREATED_BY_METHODS:
+            assert not undescribed(value, text), name
+        for method, function in methods(value):
+            text = inspect.getdoc(function)
+            assert text, f"{name}.{method}"
+            if twin := re.match(r"Run :meth:`(\w+)` in a thread", text):
+                assert undescribed(function, inspect.getdoc(getattr(value, twin[1]))) <= {"kwargs"}
+            else:
+                assert not undescribed(function, text), f"{name}.{method}"
+
+
+def methods(value):
+    """Return the public methods and properties that a class defines itself, except those that pydantic adds."""
+    if not inspect.isclass(value):
+        return []
+    names = [name for name in vars(value) if not name.startswith(("_", "model_"))]
+    found = [(name, inspect.getattr_static(value, name)) for name in names]
+    return [
+        (name, getattr(member, "__func__", member))
+        for name, member in found
+        if isinstance(member, (classmethod, staticmethod, property)) or inspect.isfunction(member)
+    ]
+
+
+def undescribed(value, text):
+    """Return the parameters of a function or class without an entry in the sections of its docstring."""
+    if isinstance(value, property) or getattr(value, "_is_protocol", False) or is_exception(value):
+        return set()
+    parts = re.split(r"^(.+)\n-{3,}$", text, flags=re.MULTILINE)
+    sections = dict(zip(parts[1::2], parts[2::2], strict=True))
+    described = sections.get("Parameters", "") + sections.get("Attributes", "")
+    entries = re.findall(r"^(\*{0,2}\w+(?:, \*{0,2}\w+)*)(?: : .*)?$", described, re.MULTILINE)
+    names = {name.lstrip("*") for entry in entries for name in entry.split(", ")}
+    own = set(inspect.signature(value).parameters) - {"self", "cls"}
+    if hasattr(value, "model_fields"):  # The signature of a pydantic model has the fields of its base classes too.
+        own &= set(value.__annotations__)
+    return own - names
+
+
+def is_exception(value):
+    return inspect.isclass(value) and issubclass(value, BaseException)
 
 
 @pytest.mark.usefixtures("needs_minilm")

@@ -108,7 +108,17 @@ class Recall:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """A measurement of an index: recall@10, latency in ms (95th percentile), and size; None if not measured."""
+    """A measurement of an index.
+
+    Attributes
+    ----------
+    recall : Recall or None
+        Recall@10: its ``mean``, and the ends ``low`` and ``high`` of its interval. None if it was not measured.
+    latency_ms : float or None
+        Time for one query in milliseconds, 95th percentile. None if it was not measured.
+    bytes : int
+        Size of the index in bytes.
+    """
 
     recall: Recall | None
     latency_ms: float | None
@@ -139,10 +149,24 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class IndexSelection:
-    """The kind of index that was chosen for ``wanted`` at ``rows`` vectors, and the reasons.
+    """The kind of index that was chosen for a store, and the reasons.
 
-    ``effort`` is the search effort (efSearch or nprobe), None for an exhaustive index or if nothing was measured.
-    ``built_on`` names the processor.
+    Attributes
+    ----------
+    wanted : IndexConfig
+        The requirements.
+    kind : str
+        The chosen kind.
+    effort : int or None
+        Search effort (efSearch or nprobe). None for an exhaustive index, or if nothing was measured.
+    rows : int
+        Number of vectors when the choice was made.
+    reasons : tuple of str
+        The reasons for the choice.
+    runner_up : str or None
+        Description of the second best index, if any.
+    built_on : str
+        Name of the processor.
     """
 
     wanted: IndexConfig
@@ -179,7 +203,19 @@ class IndexSelection:
 
 @dataclass(frozen=True, slots=True)
 class IndexEvaluation:
-    """A measurement of the index of a store, with its date, the number of vectors, and the segments."""
+    """A measurement of the index of a store.
+
+    Attributes
+    ----------
+    measurement : Measurement
+        Recall, latency and size.
+    date : str
+        Date of the measurement.
+    rows : int
+        Number of vectors.
+    segments : tuple of str
+        The segments that were measured.
+    """
 
     measurement: Measurement
     date: str

@@ -127,8 +127,10 @@ class DriftReport:
         The measurements that were not possible, and why.
     vectors : int
         Number of vectors that chunks use.
-    added, removed : int or None
-        Number of vectors that were added and removed since the post-processors were fitted; None if unknown.
+    added : int or None
+        Number of vectors that were added since the post-processors were fitted; None if unknown.
+    removed : int or None
+        Number of vectors that were removed since then; None if unknown.
     texts : int
         Number of texts for counting tokens: all texts, or a sample.
     vocabulary : Vocabulary or None
@@ -149,7 +151,7 @@ class DriftReport:
         ``queries`` pseudo-queries; None if nothing can be fitted.
     chance : float
         The overlap that the same amount of change gives by chance in a corpus that stays of the same kind: the overlap
-        of a refit with a fit on a random part of the vectors (see :func:`chance_size`). The lowest value of several
+        of a refit with a fit on a random part of the vectors. The lowest value of several
         parts.
     queries : int
         Number of pseudo-queries for the overlap.

@@ -47,8 +47,8 @@ def refit_store(
         The post-processors, such as ``["abtt:2", "normalize"]``; the current ones by default.
     query_fit : {"shared", "separate"}, optional
         Whether queries share the fit of the documents or have a fit of their own; the current setting by default.
-    progress : Progress, optional
-        Receives the progress of the run.
+    progress : object, optional
+        Listener with the methods ``start(phase, unit, total)``, ``advance(count)`` and ``finish()``.
     wait_seconds : float
         Seconds to wait if another process writes to the store.
 
@@ -113,9 +113,9 @@ def apply_settings(
     fusion : Fusion
         The new defaults for hybrid search.
     device : str, optional
-        Device for encoding, as for :meth:`Store.open`.
-    progress : Progress, optional
-        Receives the progress of the run.
+        Device for encoding, as for :meth:`ragembed.Store.open`.
+    progress : object, optional
+        Listener with the methods ``start(phase, unit, total)``, ``advance(count)`` and ``finish()``.
     wait_seconds : float
         Seconds to wait if another process writes to the store.
 

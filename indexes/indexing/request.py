@@ -37,7 +37,7 @@ class IndexingRequest:
     index
         Requirements for the index; by default those of the last run.
     device
-        Device for encoding documents and building indexes, as for :meth:`Store.open`.
+        Device for encoding documents and building indexes, as for :meth:`ragembed.Store.open`.
     language
         Language for a new store, as for :meth:`Store.create`. For an existing store, it must match.
     opened

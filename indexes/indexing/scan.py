@@ -80,17 +80,42 @@ class IndexingOptions:
             raise ConfigError(f"boilerplate is {self.boilerplate!r}: expected one of {', '.join(MODES)}")
 
     def discovery(self) -> DiscoveryOptions:
-        """Return the options that decide which files are read."""
+        """Return the options that decide which files are read.
+
+        Returns
+        -------
+        ragembed.documents.discovery.DiscoveryOptions
+            The patterns, the maximum size, and whether hidden files are read.
+        """
         return DiscoveryOptions(self.exclude, self.include, self.max_bytes, self.hidden)
 
     def reading(self) -> ReadOptions:
-        """Return the options for the readers of files."""
+        """Return the options for the readers of files.
+
+        Returns
+        -------
+        ragembed.documents.readers.source.ReadOptions
+            The columns for text and title.
+        """
         return ReadOptions(text_columns=self.text_columns, title_column=self.title_column)
 
     def chunking(self, room: int) -> ChunkingConfig:
-        """Return the options for splitting texts, for a model that takes ``room`` tokens of a text.
+        """Return the options for dividing texts into chunks.
 
-        Raises :class:`ConfigError` if ``chunk_tokens`` is greater than ``room``.
+        Parameters
+        ----------
+        room : int
+            Maximum number of tokens of a text that the model takes.
+
+        Returns
+        -------
+        ragembed.documents.chunking.ChunkingConfig
+            The maximum length and the overlap of chunks, in tokens.
+
+        Raises
+        ------
+        ConfigError
+            If ``chunk_tokens`` is greater than ``room``.
         """
         if self.chunk_tokens is not None and self.chunk_tokens > room:
             raise ConfigError(
@@ -132,11 +157,28 @@ class IndexingOptions:
 
 @dataclass(slots=True)
 class Scan:
-    """The result of comparing files with the store. All names are names in the store.
+    """The files that an indexing run compared with the store. All names are names in the store.
 
-    ``roots`` are the paths that were compared, and ``gone`` the paths that no longer exist. ``removed`` is computed
-    from the other fields at the end. ``kept`` are the files that the store holds after the run, changed or not.
-    ``unseen`` are places that cannot be accessed now.
+    Attributes
+    ----------
+    added, changed, removed : list of str
+        Names of the files that are new, have another content, or are no longer in the paths.
+    unchanged : int
+        Number of files with the same content as in the store.
+    touched : list of SourceRecord
+        Unchanged files with a new modification time.
+    skipped : dict of str to str
+        The reason for each file that was skipped, by name.
+    roots : list of str
+        The paths that were compared.
+    gone : list of str
+        The paths that no longer exist.
+    warnings : list of str
+        Messages about files, the fit and the index that need your attention.
+    kept : set of str
+        The files that the store holds after the run.
+    unseen : list of str
+        Places that cannot be accessed now.
     """
 
     added: list[str] = field(default_factory=list)

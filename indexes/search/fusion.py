@@ -32,17 +32,17 @@ class Fusion:
 
     Parameters
     ----------
-    method
+    method : {"zscore", "minmax", "rrf"}, default "zscore"
         ``"zscore"`` standardises both scores over the candidates and adds them. ``"minmax"`` scales both to the range 0
         to 1 and adds them. ``"rrf"`` adds ``1 / (rrf_k + rank)``: reciprocal rank fusion (Cormack, Clarke & Büttcher
         2009).
-    alpha
+    alpha : float, default 0.6
         Weight of the dense score, from 0 (lexical only) to 1 (dense only). The lexical score has the weight ``1 -
         alpha``.
-    feedback
+    feedback : float, default 0.75
         Weight of the vectors and words of the best chunks of a first search, relative to the query's weight of 1
         (Rocchio 1971). 0 searches only once.
-    rrf_k
+    rrf_k : float, default 60.0
         Constant of ``"rrf"``, more than 0. A higher value reduces the advantage of the first ranks.
 
     Raises
@@ -76,6 +76,11 @@ class Fusion:
     def to_dict(self) -> dict[str, Any]:
         """Return the settings as JSON values.
 
+        Returns
+        -------
+        dict
+            The values of all parameters, by name.
+
         Examples
         --------
         >>> from ragembed import Fusion
@@ -90,7 +95,7 @@ class Fusion:
 
         Parameters
         ----------
-        fields
+        fields : mapping of str to object
             Values for all parameters, by name.
 
         Returns
@@ -122,11 +127,11 @@ class Fusion:
 
         Parameters
         ----------
-        dense
+        dense : numpy.ndarray
             Dense scores, float64, shape ``(n,)``.
-        lexical
+        lexical : numpy.ndarray
             Lexical scores, float64, shape ``(n,)``. A score of 0 means that no word matches. It has no rank.
-        shared
+        shared : numpy.ndarray, optional
             Similarity of each candidate's words to those of the best chunks, float64, shape ``(n,)``. It is added to
             ``lexical`` with the weight ``feedback``. None if there is no such score.
 
@@ -151,7 +156,9 @@ class Fusion:
 
         Parameters
         ----------
-        dense, lexical, shared
+        dense, lexical : numpy.ndarray
+            As in :meth:`scores`.
+        shared : numpy.ndarray, optional
             As in :meth:`scores`.
 
         Returns
@@ -182,7 +189,7 @@ class Fusion:
 
         Parameters
         ----------
-        lexical, shared
+        lexical, shared : numpy.ndarray
             As in :meth:`scores`.
 
         Returns

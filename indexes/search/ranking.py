@@ -29,20 +29,20 @@ class RankingOptions:
 
     Parameters
     ----------
-    dedupe
+    dedupe : bool, default False
         Whether to fold a chunk into a better one if its words nearly repeat those of the better one.
-    reranker
+    reranker : ragembed.reranking.Reranker, optional
         Object that scores the best candidates again by reading each together with the query, such as
         :class:`ragembed.reranking.CrossEncoderReranker`. None keeps the scores of the search.
-    rerank_depth
+    rerank_depth : int, default 50
         Number of candidates that the reranker reads, 1 or more. The others follow after them.
-    per_file
+    per_file : int, optional
         Maximum number of chunks of one file, 1 or more. None sets no limit. If a chunk comes from no file, the
         ``source`` in its metadata counts as its file. Chunks without either are not limited.
-    mmr
+    mmr : float, optional
         Balance of maximal marginal relevance (Carbonell & Goldstein 1998), from 0 (results unlike each other) to 1
         (results by score). None orders by score.
-    mmr_depth
+    mmr_depth : int, default 50
         Number of candidates that maximal marginal relevance chooses from, 1 or more. If it is less than the number of
         results, that number is used instead.
 

@@ -57,7 +57,17 @@ class FileRank:
 
 @dataclass(frozen=True, slots=True)
 class LostWord:
-    """A word of the query: its contribution to the cosine in the file's best chunk, and the mean in the results."""
+    """A word of the query that contributes less in the file than in the results.
+
+    Attributes
+    ----------
+    word : str
+        The word.
+    here : float
+        Its contribution to the cosine in the file's best chunk.
+    results : float
+        The mean of its contributions in the results.
+    """
 
     word: str
     here: float
@@ -66,9 +76,20 @@ class LostWord:
 
 @dataclass(frozen=True, slots=True)
 class LostPhrase:
-    """A phrase of the query: its BM25 in the file's best chunk, and the mean in the results.
+    """A phrase of the query with a lower BM25 in the file than in the results.
 
-    ``in_file`` says whether any chunk of the file contains it. ``found_in`` counts the results that contain it.
+    Attributes
+    ----------
+    phrase : str
+        The phrase.
+    here : float
+        Its BM25 in the file's best chunk.
+    results : float
+        The mean of its BM25 in the results.
+    in_file : bool
+        Whether any chunk of the file contains it.
+    found_in : int
+        Number of results that contain it.
     """
 
     phrase: str

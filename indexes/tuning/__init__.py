@@ -1,16 +1,7 @@
-"""Tune a store on its own documents, without labels, and evaluate a store with judged queries.
+"""Find better settings for a store with queries drawn from its own documents, without labels.
 
-=====================  ==================================================================================
-``pool``               the pool of chunks that tuning searches: a seeded sample of the corpus
-``prose``              splitting text into sentences, and removing a sentence from a chunk
-``queries``            drawing pseudo-queries and splitting them in halves; reading a user's query log
-``sources``            sources of pseudo-queries: sentences, headings, titles, links, code, tables
-``candidates``         the embedder configurations to compare
-``pool_search``        searching the pool with the vectors of each configuration
-``choosing``           the search for the best settings
-``run``, ``report``    tuning a store, and the report
-``store_evaluation``   ranking documents for judged queries with the search of a store
-=====================  ==================================================================================
+:func:`tune_store` compares settings and returns a :class:`TuningReport`, which holds one :class:`Candidate` for each
+setting and a :class:`Compared` for each comparison. On the command line, use ``ragembed tune``.
 """
 
 from __future__ import annotations

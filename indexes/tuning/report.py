@@ -28,8 +28,10 @@ class Compared:
         Mean nDCG@10 of the other settings, from 0 to 100.
     difference : float
         ``tuned - now``.
-    low, high : float
-        The 95 % confidence interval of the difference.
+    low : float
+        Lower end of the 95 % confidence interval of the difference.
+    high : float
+        Upper end of this interval.
     p_value : float
         The p-value of the difference, from 0 to 1.
 
@@ -65,8 +67,10 @@ class Candidate:
     needs : str
         The work to apply the settings: ``"nothing"``, ``"note"`` (save the fusion), ``"refit"`` (fit the
         post-processors) or ``"encode"`` (encode all documents).
-    hybrid, dense : mapping of str to float
-        Mean nDCG@10 in per cent of hybrid and dense search by source, and of all sources under the key ``"mean"``.
+    hybrid : mapping of str to float
+        Mean nDCG@10 of hybrid search in per cent by source, and of all sources under the key ``"mean"``.
+    dense : mapping of str to float
+        The same for dense search.
     difference : mapping of str to Compared
         Comparison of ``hybrid`` with the current settings, with the same keys; empty for the current settings.
 

@@ -89,9 +89,9 @@ def tune_store(
     apply : bool
         Whether to apply the chosen settings to the store if they are significantly better.
     device : str, optional
-        Device for encoding, as for :meth:`Store.open`.
-    progress : Progress, optional
-        Receives the progress of the run.
+        Device for encoding, as for :meth:`ragembed.Store.open`.
+    progress : object, optional
+        Listener with the methods ``start(phase, unit, total)``, ``advance(count)`` and ``finish()``.
     wait_seconds : float
         Seconds to wait if another process writes to the store.
 

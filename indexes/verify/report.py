@@ -25,9 +25,18 @@ class Part(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A difference from the committed state: ``file``, relative to the store's folder, and ``message``.
+    """A difference from the committed state of a store.
 
-    ``segment`` is the key of the segment that the file belongs to, if any.
+    Attributes
+    ----------
+    part : Part
+        The part of the store that is damaged.
+    file : str
+        The file, relative to the store's folder.
+    message : str
+        Description of the damage.
+    segment : int or None
+        Key of the segment that the file belongs to, if any.
     """
 
     part: Part
@@ -40,8 +49,18 @@ class Problem:
 class Report:
     """The result of verifying a store.
 
-    ``problems`` were found, and ``repaired`` were found and repaired. ``notes`` say what could not be checked, and why.
-    ``leftovers`` counts folders of writes that never committed. The other numbers count what was checked.
+    Attributes
+    ----------
+    problems : list of Problem
+        The damage that was found.
+    notes : list of str
+        What could not be checked, and why.
+    repaired : list of Problem
+        The damage that was found and repaired.
+    leftovers : int
+        Number of folders of writes that never committed.
+    files, bytes, segments, vectors, chunks, canaries : int
+        Numbers of checked files, bytes, segments, vectors, chunks, and texts that were encoded again for comparison.
     """
 
     problems: list[Problem] = field(default_factory=list)

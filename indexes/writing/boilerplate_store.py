@@ -36,7 +36,17 @@ _KEY_TYPE = np.dtype("<u8")
 
 
 class BoilerplateLine(NamedTuple):
-    """A boilerplate line, as one file contains it. ``files`` counts the files of this ``kind`` that repeat it."""
+    """A line that many files repeat.
+
+    Attributes
+    ----------
+    kind : str
+        Kind of the files that repeat it.
+    line : str
+        The line as one of the files contains it.
+    files : int
+        Number of files of this kind that repeat it.
+    """
 
     kind: str
     line: str

@@ -80,9 +80,13 @@ class EmbedderConfig:
         document frequency in the texts themselves.
     biases : tuple of str, optional
         The frequent tokens that ``-biases`` excludes. The default is the list of the PromptBERT program.
-    weighting_corpus, avg_corpus, postprocess_corpus : str, optional
-        Paths of UTF-8 files with one text per line. Token weights, the static vectors of ``avg`` and ``bert+avg``, and
-        post-processors are fitted on them. The default is the texts given to :meth:`ragembed.Embedder.fit`.
+    weighting_corpus : str, optional
+        Path of a UTF-8 file with one text per line, on which token weights are fitted.
+        The default is the texts given to :meth:`ragembed.Embedder.fit`.
+    avg_corpus : str, optional
+        Such a file for the static vectors of ``avg`` and ``bert+avg``. The default is the same as above.
+    postprocess_corpus : str, optional
+        Such a file for the post-processors. The default is the same as above.
     postprocess : tuple of str, default ("normalize",)
         The chain of post-processors, in order: ``center``, ``zscore``, ``quantile-u``, ``quantile-n``, ``robust``,
         ``whiten[:k]``, ``abtt[:d]``, ``normalize``.

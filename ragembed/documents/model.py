@@ -52,10 +52,35 @@ class ParsedDocument:
 class Chunk:
     """A part of a document's text that is embedded and found as a unit, with its position in the file.
 
-    ``start_line`` and ``end_line`` (inclusive) and ``page`` are 1-based, and None if the format has none. ``tokens`` is
-    the number of model tokens of :attr:`embedded_text`, without special tokens. ``searched`` is the part of the text
-    that dense and lexical search use. None means the whole text, and ``""`` means that no search finds the chunk. Lone
-    surrogates, which UTF-8 cannot represent, are replaced by question marks.
+    Lone surrogates in the texts, which UTF-8 cannot represent, are replaced by question marks.
+
+    Parameters
+    ----------
+    text : str
+        The text.
+    headings : tuple of str, default ()
+        Headings above the chunk, outermost first.
+    title : str or None, optional
+        Title of the document.
+    start_line, end_line : int or None, optional
+        First and last line of the chunk in the file, from 1; None if the format has no lines.
+    page : int or None, optional
+        Page or slide of the chunk, from 1; None if the format has none.
+    tokens : int, default 0
+        Number of model tokens of :attr:`embedded_text`, without special tokens.
+    metadata : mapping of str to object, optional
+        JSON values, which filters can select by.
+    searched : str or None, optional
+        The part of the text that dense and lexical search use. None means the whole text, and ``""`` means that no
+        search finds the chunk.
+
+    Examples
+    --------
+    >>> from ragembed import Chunk
+    >>> chunk = Chunk("Use hot water.", headings=("Tea",), title="Drinks", start_line=3, end_line=3)
+    >>> print(chunk.embedded_text)
+    Drinks > Tea
+    Use hot water.
     """
 
     text: str
@@ -77,7 +102,10 @@ class Chunk:
 
     @property
     def embedded_text(self) -> str:
-        """The text that the model receives: title and headings, then ``searched``, or ``text`` if that is not set."""
+        """Text that the model receives.
+
+        It is the title and the headings, followed by ``searched``, or by ``text`` if that is not set.
+        """
         return embedded_text(self.searched or self.text, self.headings, self.title)
 
 

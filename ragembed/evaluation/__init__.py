@@ -1,23 +1,22 @@
-"""Evaluate embeddings and search: readers of test collections, measures, and tasks that combine both.
+"""Evaluate embeddings and search: readers of test collections, measures, and significance tests.
 
-==================  ========================================================================================
-module              contents
-==================  ========================================================================================
-``datasets``        readers of sentence pairs, labelled texts and BEIR folders
-``sts``             semantic textual similarity: Spearman and Pearson correlation of cosines with judgements
-``clustering``      accuracy of k-means
-``classification``  accuracy of logistic regression; prediction of similarity
-``isotropy``        IsoScore, alignment, uniformity
-``nearest``         exact nearest-neighbour search
-``retrieval``       nDCG, recall, precision, reciprocal rank and average precision, equal to trec_eval's
-``judgements``      readers of TREC qrels, BEIR tables and judged queries
-``runs``            readers and writers of TREC runs and JSON Lines runs
-``bootstrap``       paired bootstrap: confidence interval of the difference between two systems
-``comparison``      comparison of two systems, with a randomisation test
-``tasks``           evaluation of several configurations on one test collection
-==================  ========================================================================================
+**Whole evaluations.** A reader such as :func:`read_sts`, :func:`read_clustering`, :func:`read_classification`,
+:func:`read_isotropy` or :func:`read_retrieval` returns a :class:`Task`, and :func:`evaluate` measures embedder
+configurations on it.
 
-Importing this package is fast: each module is imported when one of its names is first used.
+**Retrieval.** :func:`score_rankings` scores the rankings of a system with :data:`MEASURES` or those of
+:func:`parse_measures`: :func:`ndcg`, :func:`recall`, :func:`precision`, :func:`success`, :func:`reciprocal_rank` and
+:func:`average_precision`. All of them equal those of trec_eval. :func:`read_beir`, :func:`read_jsonl_collection`,
+:func:`read_judged_queries` and :func:`read_qrels` read judgements. :func:`read_run` and :func:`write_run` read and
+write runs. :func:`search` is an exact nearest-neighbour search.
+
+**Significance.** :func:`compare` compares two systems, with :func:`paired_bootstrap` and :func:`paired_randomisation`.
+
+**Other measures.** :func:`spearman` and :func:`pearson` for semantic textual similarity, :func:`clustering_accuracy`,
+:func:`classification_accuracy`, :func:`similarity_classification`, and :func:`iso_score`, :func:`alignment` and
+:func:`uniformity` for isotropy.
+
+Importing this package is fast, because each name is loaded on first use.
 """
 
 from __future__ import annotations

@@ -28,6 +28,13 @@ class PairedBootstrap:
         Ends of the 95 % confidence interval of the difference, in the same unit.
     p_value : float
         Two-sided p-value of the hypothesis that the systems do not differ, above 0.
+
+    Examples
+    --------
+    >>> from ragembed.evaluation import PairedBootstrap
+    >>> found = PairedBootstrap(difference=0.03, low=0.01, high=0.05, p_value=0.01)
+    >>> found.low > 0  # The interval does not include 0.
+    True
     """
 
     difference: float
@@ -46,8 +53,10 @@ def paired_bootstrap(a: ArrayLike, b: ArrayLike, resamples: int = 10_000, seed: 
 
     Parameters
     ----------
-    a, b : array_like
-        Values of the two systems for each query, shape ``(n,)`` with ``n >= 2``, in the same order of queries.
+    a : array_like
+        Values of the first system for each query, shape ``(n,)`` with ``n >= 2``.
+    b : array_like
+        Values of the second system for the same queries in the same order, shape ``(n,)``.
     resamples : int
         Number of resamples.
     seed : int
@@ -65,6 +74,7 @@ def paired_bootstrap(a: ArrayLike, b: ArrayLike, resamples: int = 10_000, seed: 
 
     Examples
     --------
+    >>> from ragembed.evaluation import paired_bootstrap
     >>> found = paired_bootstrap([0.9, 0.8, 0.7, 0.9], [0.5, 0.4, 0.3, 0.5])
     >>> round(found.difference, 3), found.p_value < 0.05
     (0.4, True)

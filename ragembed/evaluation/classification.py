@@ -36,6 +36,12 @@ class ClassificationScore:
         Mean accuracy of the folds.
     folds : tuple of float
         Accuracy of each fold.
+
+    Examples
+    --------
+    >>> from ragembed.evaluation import ClassificationScore
+    >>> ClassificationScore(accuracy=75.0, folds=(100.0, 50.0)).accuracy
+    75.0
     """
 
     accuracy: float
@@ -50,6 +56,12 @@ class SimilarityScore:
     ----------
     spearman, pearson : float
         Correlations of predicted and judged similarity over all pairs.
+
+    Examples
+    --------
+    >>> from ragembed.evaluation import SimilarityScore
+    >>> SimilarityScore(spearman=81.5, pearson=80.2).spearman
+    81.5
     """
 
     spearman: float
@@ -84,6 +96,7 @@ def classification_accuracy(
 
     Examples
     --------
+    >>> from ragembed.evaluation import classification_accuracy
     >>> vectors = [[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.1, 0.9]]
     >>> classification_accuracy(vectors, ["tea", "tea", "wing", "wing"], folds=2)
     ClassificationScore(accuracy=100.0, folds=(100.0, 100.0))
@@ -117,8 +130,10 @@ def similarity_classification(
 
     Parameters
     ----------
-    vectors1, vectors2 : array_like
-        Vectors of the first and of the second sentences, shape ``(n, d)`` with ``n >= folds``.
+    vectors1 : array_like
+        Vectors of the first sentences, shape ``(n, d)`` with ``n >= folds``.
+    vectors2 : array_like
+        Vectors of the second sentences, shape ``(n, d)``.
     scores : array_like
         Judged similarity of each pair, shape ``(n,)``.
     folds : int
@@ -139,6 +154,7 @@ def similarity_classification(
 
     Examples
     --------
+    >>> from ragembed.evaluation import similarity_classification
     >>> first = [[1.0, 0.0], [0.0, 1.0]] * 4
     >>> second = [[1.0, 0.0], [0.0, 1.0], [0.0, 1.0], [1.0, 0.0]] * 2
     >>> score = similarity_classification(first, second, [5, 5, 0, 0, 5, 5, 0, 0], folds=4)
@@ -190,6 +206,7 @@ def split_target(scores: ArrayLike, low: int, high: int) -> NDArray[np.float64]:
     --------
     The score 3.6 is class 3 with weight 0.4 and class 4 with weight 0.6:
 
+    >>> from ragembed.evaluation import split_target
     >>> split_target([3.6], 3, 5).round(1).tolist()
     [[0.4, 0.6, 0.0]]
     """

@@ -33,6 +33,12 @@ class ClusteringScore:
         Mean accuracy of the runs.
     runs : tuple of float
         Accuracy of each run.
+
+    Examples
+    --------
+    >>> from ragembed.evaluation import ClusteringScore
+    >>> ClusteringScore(accuracy=75.0, runs=(100.0, 50.0)).accuracy
+    75.0
     """
 
     accuracy: float
@@ -66,6 +72,7 @@ def clustering_accuracy(vectors: ArrayLike, true_labels: Labels, runs: int = 10)
 
     Examples
     --------
+    >>> from ragembed.evaluation import clustering_accuracy
     >>> vectors = [[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.1, 0.9]]
     >>> clustering_accuracy(vectors, ["tea", "tea", "wing", "wing"], runs=2)
     ClusteringScore(accuracy=100.0, runs=(100.0, 100.0))
@@ -93,8 +100,10 @@ def assignment_accuracy(true_labels: Labels, clusters: Labels) -> float:
 
     Parameters
     ----------
-    true_labels, clusters : sequence of str or int
-        Label and cluster of each row, shape ``(n,)`` with ``n >= 1``.
+    true_labels : sequence of str or int
+        Label of each row, shape ``(n,)`` with ``n >= 1``.
+    clusters : sequence of str or int
+        Cluster of each row, shape ``(n,)``.
 
     Returns
     -------
@@ -108,6 +117,7 @@ def assignment_accuracy(true_labels: Labels, clusters: Labels) -> float:
 
     Examples
     --------
+    >>> from ragembed.evaluation import assignment_accuracy
     >>> assignment_accuracy(["a", "a", "b", "b"], [1, 1, 0, 1])
     75.0
     """

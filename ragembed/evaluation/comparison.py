@@ -32,6 +32,13 @@ class Difference:
         Ends of the 95 % interval of the difference, in per cent, from :func:`ragembed.evaluation.paired_bootstrap`.
     p_value : float
         Two-sided p-value from :func:`paired_randomisation`.
+
+    Examples
+    --------
+    >>> from ragembed.evaluation import Difference
+    >>> found = Difference(first=40.0, second=43.0, difference=3.0, low=1.0, high=5.0, p_value=0.01)
+    >>> found.significant
+    True
     """
 
     first: float
@@ -72,7 +79,7 @@ def compare(first: RetrievalScore, second: RetrievalScore, draws: int = 10_000, 
 
     Examples
     --------
-    >>> from ragembed.evaluation import score_rankings
+    >>> from ragembed.evaluation import compare, score_rankings
     >>> relevance = {"q1": {"a": 1}, "q2": {"b": 1}}
     >>> first = score_rankings({"q1": ["x", "a"], "q2": ["b"]}, relevance)
     >>> second = score_rankings({"q1": ["a"], "q2": ["b"]}, relevance)
@@ -101,8 +108,10 @@ def paired_randomisation(a: ArrayLike, b: ArrayLike, draws: int = 10_000, seed: 
 
     Parameters
     ----------
-    a, b : array_like
-        Values of the two systems for each query, shape ``(n,)`` with ``n >= 1``, in the same order of queries.
+    a : array_like
+        Values of the first system for each query, shape ``(n,)`` with ``n >= 1``.
+    b : array_like
+        Values of the second system for the same queries in the same order, shape ``(n,)``.
     draws : int
         Number of random exchanges.
     seed : int
@@ -122,6 +131,7 @@ def paired_randomisation(a: ArrayLike, b: ArrayLike, draws: int = 10_000, seed: 
     --------
     Of the 16 possible exchanges of four queries, two have a difference as large as the observed one:
 
+    >>> from ragembed.evaluation import paired_randomisation
     >>> paired_randomisation([0.9, 0.8, 0.7, 0.9], [0.5, 0.4, 0.3, 0.5])
     0.125
     """

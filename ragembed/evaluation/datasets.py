@@ -31,6 +31,13 @@ class SentencePairs:
         First and second sentence of each pair.
     scores : tuple of float
         Judged similarity of each pair, on any scale.
+
+    Examples
+    --------
+    >>> from ragembed.evaluation import SentencePairs
+    >>> pairs = SentencePairs(("a cat sleeps", "a bird"), ("the cat is asleep", "hot tea"), (4.8, 0.0))
+    >>> pairs.scores
+    (4.8, 0.0)
     """
 
     sentences1: tuple[str, ...]
@@ -48,6 +55,12 @@ class LabelledTexts:
         The texts.
     labels : tuple of str
         Label of each text.
+
+    Examples
+    --------
+    >>> from ragembed.evaluation import LabelledTexts
+    >>> LabelledTexts(("hot tea", "air over a wing"), ("drinks", "flight")).labels
+    ('drinks', 'flight')
     """
 
     texts: tuple[str, ...]
@@ -56,7 +69,7 @@ class LabelledTexts:
 
 @dataclass(frozen=True, slots=True)
 class RetrievalCollection:
-    """A test collection for retrieval: documents, queries and relevance judgements.
+    r"""A test collection for retrieval: documents, queries and relevance judgements.
 
     Queries without a relevant document are left out, because the measures are not defined for them.
 
@@ -74,6 +87,16 @@ class RetrievalCollection:
         Non-empty titles by document id.
     unanswered : int
         Number of judged queries that were left out.
+
+    Examples
+    --------
+    >>> from ragembed.evaluation import RetrievalCollection
+    >>> documents = {"d1": "Tea\n\nTea is brewed with hot water."}
+    >>> collection = RetrievalCollection(
+    ...     "drinks", documents, {"q1": "how do I make tea?"}, {"q1": {"d1": 1}}, titles={"d1": "Tea"}
+    ... )
+    >>> collection.parts("d1")
+    ('Tea', 'Tea is brewed with hot water.')
     """
 
     name: str
@@ -84,7 +107,25 @@ class RetrievalCollection:
     unanswered: int = 0
 
     def parts(self, document: str) -> tuple[str | None, str]:
-        """Return the title and the text of a document; the title is None if it has none."""
+        """Return the title and the text of a document.
+
+        Parameters
+        ----------
+        document : str
+            Id of the document.
+
+        Returns
+        -------
+        title : str or None
+            The title, or None if the document has none.
+        text : str
+            The text without the title.
+
+        Raises
+        ------
+        KeyError
+            If the id is not in the collection.
+        """
         title, whole = self.titles.get(document), self.documents[document]
         return title, whole if title is None else whole[len(title) :].removeprefix(_BELOW_TITLE)
 
@@ -110,6 +151,7 @@ def read_sentence_pairs(path: Path) -> SentencePairs:
     Examples
     --------
     >>> from pathlib import Path
+    >>> from ragembed.evaluation import read_sentence_pairs
     >>> file = Path("pairs.tsv")
     >>> _ = file.write_text("score\tsentence1\tsentence2\n4.5\ta cat sleeps\tthe cat is asleep\n")
     >>> read_sentence_pairs(file).scores
@@ -144,6 +186,7 @@ def read_labelled_texts(path: Path) -> LabelledTexts:
     Examples
     --------
     >>> from pathlib import Path
+    >>> from ragembed.evaluation import read_labelled_texts
     >>> file = Path("topics.tsv")
     >>> _ = file.write_text("label\ttext\ntea\thot tea\nwing\tair over a wing\n")
     >>> read_labelled_texts(file).labels
@@ -185,6 +228,7 @@ def read_beir(folder: Path, limit: int | None = None, split: str = "test") -> Re
     --------
     >>> import json
     >>> from pathlib import Path
+    >>> from ragembed.evaluation import read_beir
     >>> folder = Path("drinks")
     >>> (folder / "qrels").mkdir(parents=True)
     >>> document = {"_id": "d1", "title": "Tea", "text": "Tea is brewed with hot water."}
@@ -264,6 +308,7 @@ def read_jsonl_collection(queries: Path, corpus: Path) -> RetrievalCollection:
     Examples
     --------
     >>> from pathlib import Path
+    >>> from ragembed.evaluation import read_jsonl_collection
     >>> queries, corpus = Path("judged.jsonl"), Path("corpus.jsonl")
     >>> _ = corpus.write_text('{"_id": "d1", "text": "Tea is brewed with hot water."}')
     >>> _ = queries.write_text('{"query": "how do I make tea?", "relevant": ["d1"]}')

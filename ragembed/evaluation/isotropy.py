@@ -42,6 +42,7 @@ def iso_score(vectors: ArrayLike) -> float:
 
     Examples
     --------
+    >>> from ragembed.evaluation import iso_score
     >>> round(iso_score([[1, 0], [-1, 0], [0, 1], [0, -1]]), 6)
     1.0
     >>> round(iso_score([[1, 0], [-1, 0]]), 6)
@@ -65,8 +66,10 @@ def alignment(vectors1: ArrayLike, vectors2: ArrayLike) -> float:
 
     Parameters
     ----------
-    vectors1, vectors2 : array_like
-        Vectors of the two texts of each pair, shape ``(n, d)`` with ``n >= 1``. They are not normalised.
+    vectors1 : array_like
+        Vectors of the first text of each pair, shape ``(n, d)`` with ``n >= 1``. They are not normalised.
+    vectors2 : array_like
+        Vectors of the second text of each pair, shape ``(n, d)``. They are not normalised.
 
     Returns
     -------
@@ -80,6 +83,7 @@ def alignment(vectors1: ArrayLike, vectors2: ArrayLike) -> float:
 
     Examples
     --------
+    >>> from ragembed.evaluation import alignment
     >>> alignment([[1.0, 0.0]], [[0.0, 1.0]])
     2.0
     """
@@ -114,6 +118,7 @@ def uniformity(vectors: ArrayLike, t: float = 2.0) -> float:
 
     Examples
     --------
+    >>> from ragembed.evaluation import uniformity
     >>> uniformity([[1.0, 0.0], [0.0, 1.0]])
     -4.0
     """

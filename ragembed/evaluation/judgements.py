@@ -42,6 +42,13 @@ class JudgedQueries:
         Number of judged queries that were left out.
     documents : tuple of str
         Ids of all judged documents, including those of queries that were left out, in the order of the file.
+
+    Examples
+    --------
+    >>> from ragembed.evaluation import JudgedQueries
+    >>> judged = JudgedQueries("drinks", {"q1": "how do I make tea?"}, {"q1": {"d1": 2, "d2": 0}})
+    >>> judged.relevance["q1"]["d1"]
+    2
     """
 
     name: str
@@ -52,7 +59,29 @@ class JudgedQueries:
 
     @classmethod
     def of(cls, name: str, queries: Mapping[str, str], relevance: Mapping[str, dict[str, int]]) -> JudgedQueries:
-        """Build from all judged queries; queries without a relevant document are left out."""
+        """Build from all judged queries, without those that have no relevant document.
+
+        Parameters
+        ----------
+        name : str
+            Name of the collection.
+        queries : mapping of str to str
+            Queries by id; empty if only judgements are known.
+        relevance : mapping of str to dict of str to int
+            For each query id, the gains of the judged documents by their ids.
+
+        Returns
+        -------
+        JudgedQueries
+            The queries with a relevant document.
+
+        Examples
+        --------
+        >>> from ragembed.evaluation import JudgedQueries
+        >>> judged = JudgedQueries.of("drinks", {"q1": "tea", "q2": "lemonade"}, {"q1": {"d1": 1}, "q2": {"d1": 0}})
+        >>> judged.queries, judged.unanswered
+        ({'q1': 'tea'}, 1)
+        """
         kept = {query: gains for query, gains in relevance.items() if max(gains.values(), default=0) > 0}
         texts = {query: queries[query] for query in kept} if queries else {}
         documents = dict.fromkeys(document for gains in relevance.values() for document in gains)
@@ -83,6 +112,7 @@ def read_qrels(path: Path) -> JudgedQueries:
     Examples
     --------
     >>> from pathlib import Path
+    >>> from ragembed.evaluation import read_qrels
     >>> file = Path("qrels.txt")
     >>> _ = file.write_text("q1 0 d1 2\nq1 0 d3 0\n")
     >>> read_qrels(file).relevance
@@ -120,6 +150,7 @@ def read_judged_queries(path: Path) -> JudgedQueries:
     Examples
     --------
     >>> from pathlib import Path
+    >>> from ragembed.evaluation import read_judged_queries
     >>> file = Path("queries.jsonl")
     >>> _ = file.write_text('{"query": "how are stores locked?", "relevant": ["docs/locks.md"]}')
     >>> read_judged_queries(file).relevance

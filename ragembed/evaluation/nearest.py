@@ -40,6 +40,7 @@ def search(queries: ArrayLike, documents: ArrayLike, k: int) -> tuple[NDArray[np
 
     Examples
     --------
+    >>> from ragembed.evaluation import search
     >>> scores, rows = search([[1.0, 0.0]], [[0.0, 1.0], [1.0, 0.0], [0.6, 0.8]], k=2)
     >>> rows.tolist(), scores.round(3).tolist()
     ([[1, 2]], [[1.0, 0.6]])

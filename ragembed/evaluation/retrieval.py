@@ -55,6 +55,7 @@ def ndcg(ranking: Sequence[str], relevance: Relevance, k: int = 10) -> float:
     The ranking has the gains 0, 1, 2, so DCG = 1 / log2(3) + 2 / log2(4) = 1.63093. The ideal ranking has the gains
     2, 1, so its DCG is 2 / log2(2) + 1 / log2(3) = 2.63093.
 
+    >>> from ragembed.evaluation import ndcg
     >>> round(ndcg(["x", "b", "a"], {"a": 2, "b": 1, "c": 0}), 5)
     0.61991
     """
@@ -89,6 +90,7 @@ def recall(ranking: Sequence[str], relevance: Relevance, k: int = 100) -> float:
 
     Examples
     --------
+    >>> from ragembed.evaluation import recall
     >>> recall(["x", "a"], {"a": 1, "b": 1}, k=2)
     0.5
     """
@@ -123,6 +125,7 @@ def reciprocal_rank(ranking: Sequence[str], relevance: Relevance, k: int | None 
 
     Examples
     --------
+    >>> from ragembed.evaluation import reciprocal_rank
     >>> reciprocal_rank(["x", "a"], {"a": 1})
     0.5
     """
@@ -157,6 +160,7 @@ def precision(ranking: Sequence[str], relevance: Relevance, k: int = 10) -> floa
 
     Examples
     --------
+    >>> from ragembed.evaluation import precision
     >>> precision(["x", "a"], {"a": 1}, k=2)
     0.5
     """
@@ -190,6 +194,7 @@ def success(ranking: Sequence[str], relevance: Relevance, k: int = 10) -> float:
 
     Examples
     --------
+    >>> from ragembed.evaluation import success
     >>> success(["x", "a"], {"a": 1}, k=1)
     0.0
     """
@@ -224,6 +229,7 @@ def average_precision(ranking: Sequence[str], relevance: Relevance, k: int | Non
 
     Examples
     --------
+    >>> from ragembed.evaluation import average_precision
     >>> average_precision(["a", "x", "x2", "b"], {"a": 1, "b": 1})
     0.75
     """
@@ -278,6 +284,7 @@ def parse_measures(text: str) -> dict[str, Measure]:
 
     Examples
     --------
+    >>> from ragembed.evaluation import parse_measures
     >>> list(parse_measures("ndcg@10, recall@100, map"))
     ['ndcg@10', 'recall@100', 'map']
     """
@@ -305,13 +312,26 @@ class RetrievalScore:
         Ids of the queries.
     values : mapping of str to numpy.ndarray
         For each measure, its values as fractions, float64, shape ``(q,)``, in the order of ``queries``.
+
+    Examples
+    --------
+    >>> from ragembed.evaluation import score_rankings
+    >>> score = score_rankings({"q1": ["x", "a"], "q2": ["b"]}, {"q1": {"a": 1}, "q2": {"b": 1}})
+    >>> score.queries, score.means()["mrr@10"]
+    (('q1', 'q2'), 75.0)
     """
 
     queries: tuple[str, ...]
     values: Mapping[str, NDArray[np.float64]]
 
     def means(self) -> dict[str, float]:
-        """Return the mean of each measure over the queries, in per cent."""
+        """Return the mean of each measure over the queries, in per cent.
+
+        Returns
+        -------
+        dict of str to float
+            Mean by name of the measure, from 0 to 100.
+        """
         return {name: float(100.0 * values.mean()) for name, values in self.values.items()}
 
 
@@ -346,6 +366,7 @@ def score_rankings(
 
     Examples
     --------
+    >>> from ragembed.evaluation import parse_measures, score_rankings
     >>> score = score_rankings({"q1": ["x", "a"]}, {"q1": {"a": 1}}, parse_measures("mrr@10,recall@100"))
     >>> score.means()
     {'mrr@10': 50.0, 'recall@100': 100.0}

@@ -43,6 +43,7 @@ def read_run(path: Path) -> dict[str, list[str]]:
     Examples
     --------
     >>> from pathlib import Path
+    >>> from ragembed.evaluation import read_run
     >>> file = Path("first.run")
     >>> _ = file.write_text("q1 Q0 d3 1 8.1 first\nq1 Q0 d1 2 8.5 first\n")
     >>> read_run(file)
@@ -74,6 +75,7 @@ def write_run(path: Path, rankings: Mapping[str, Ranking], name: str) -> None:
     Examples
     --------
     >>> from pathlib import Path
+    >>> from ragembed.evaluation import write_run
     >>> file = Path("mine.run")
     >>> write_run(file, {"q1": [("d1", 8.5), ("d3", 8.25)]}, "mine")
     >>> print(file.read_text(), end="")
@@ -113,6 +115,7 @@ def by_score(scores: Mapping[str, float]) -> list[str]:
 
     Examples
     --------
+    >>> from ragembed.evaluation import by_score
     >>> by_score({"a": 1.0, "b": 2.0, "c": 1.0})
     ['b', 'c', 'a']
     """

@@ -21,8 +21,10 @@ def spearman(vectors1: ArrayLike, vectors2: ArrayLike, scores: ArrayLike) -> flo
 
     Parameters
     ----------
-    vectors1, vectors2 : array_like
-        Vectors of the first and of the second sentences, shape ``(n, d)`` with ``n >= 2``.
+    vectors1 : array_like
+        Vectors of the first sentences, shape ``(n, d)`` with ``n >= 2``.
+    vectors2 : array_like
+        Vectors of the second sentences, shape ``(n, d)``.
     scores : array_like
         Judged similarity of each pair, shape ``(n,)``, on any scale.
 
@@ -38,6 +40,7 @@ def spearman(vectors1: ArrayLike, vectors2: ArrayLike, scores: ArrayLike) -> flo
 
     Examples
     --------
+    >>> from ragembed.evaluation import spearman
     >>> round(spearman([[1, 0], [1, 0], [1, 0]], [[1, 0], [1, 1], [0, 1]], [5, 4, 0]), 1)
     100.0
     """
@@ -50,8 +53,10 @@ def pearson(vectors1: ArrayLike, vectors2: ArrayLike, scores: ArrayLike) -> floa
 
     Parameters
     ----------
-    vectors1, vectors2 : array_like
-        Vectors of the first and of the second sentences, shape ``(n, d)`` with ``n >= 2``.
+    vectors1 : array_like
+        Vectors of the first sentences, shape ``(n, d)`` with ``n >= 2``.
+    vectors2 : array_like
+        Vectors of the second sentences, shape ``(n, d)``.
     scores : array_like
         Judged similarity of each pair, shape ``(n,)``, on any scale.
 
@@ -67,6 +72,7 @@ def pearson(vectors1: ArrayLike, vectors2: ArrayLike, scores: ArrayLike) -> floa
 
     Examples
     --------
+    >>> from ragembed.evaluation import pearson
     >>> round(pearson([[1, 0], [1, 0], [1, 0]], [[1, 0], [1, 1], [0, 1]], [5, 4, 0]), 1)
     99.5
     """
@@ -94,6 +100,7 @@ def cosines(vectors1: ArrayLike, vectors2: ArrayLike) -> NDArray[np.float64]:
 
     Examples
     --------
+    >>> from ragembed.evaluation import cosines
     >>> cosines([[1, 0], [3, 4]], [[0, 1], [3, 4]]).tolist()
     [0.0, 1.0]
     """

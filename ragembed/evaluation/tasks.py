@@ -54,6 +54,13 @@ class Measured:
         Ranking of each query, document ids with their scores; only for retrieval.
     score : RetrievalScore or None
         All measures of each query; only for retrieval.
+
+    Examples
+    --------
+    >>> from ragembed.evaluation import Measured
+    >>> measured = Measured({"spearman": 81.5, "pearson": 80.2, "pairs": 1379}, "spearman")
+    >>> measured.scores[measured.headline]
+    81.5
     """
 
     scores: Mapping[str, Any]
@@ -64,11 +71,15 @@ class Measured:
 
 
 class Task(Protocol):
-    r"""A test collection and its measures: the protocol of the tasks that ``read_sts`` and the other readers return.
+    r"""A test collection with its measures.
+
+    This is the protocol of the tasks that :func:`read_sts`, :func:`read_clustering`, :func:`read_classification`,
+    :func:`read_isotropy` and :func:`read_retrieval` return. Pass a task to :func:`evaluate`.
 
     Examples
     --------
     >>> from pathlib import Path
+    >>> from ragembed.evaluation import read_sts
     >>> file = Path("pairs.tsv")
     >>> _ = file.write_text("score\tsentence1\tsentence2\n5\ta\tb\n0\tc\td\n")
     >>> task = read_sts(file)
@@ -97,7 +108,20 @@ class Task(Protocol):
         ...
 
     def measure(self, encoded: Encoded, query_fit: str) -> Measured:
-        """Return the scores of the embeddings; ``query_fit`` is ``"shared"`` or ``"separate"``."""
+        """Return the scores of embeddings.
+
+        Parameters
+        ----------
+        encoded : ragembed.evaluation.encoding.Encoded
+            Embeddings of ``documents`` and ``queries``, each float32, shape ``(n, d)``.
+        query_fit : {"shared", "separate"}
+            The query fit of the embeddings.
+
+        Returns
+        -------
+        Measured
+            The scores.
+        """
         ...
 
 
@@ -280,7 +304,7 @@ def measured_rankings(
 def evaluate(
     task: Task, configs: Sequence[EmbedderConfig], device: str | None = None
 ) -> Iterator[tuple[EmbedderConfig, Measured]]:
-    """Fit and evaluate several configurations on one task.
+    r"""Fit and evaluate several configurations on one task.
 
     Embedders are fitted on the documents of the task. Configurations with the same model share forward passes.
 
@@ -308,16 +332,15 @@ def evaluate(
 
     Examples
     --------
-    .. code-block:: python
-
-        from pathlib import Path
-
-        from ragembed import EmbedderConfig
-        from ragembed.evaluation import evaluate, read_sts
-
-        config = EmbedderConfig.from_preset("re", query_fit="shared")
-        for config, measured in evaluate(read_sts(Path("pairs.tsv")), [config]):
-            print(config.weighting, measured.scores["spearman"])
+    >>> from pathlib import Path
+    >>> from ragembed import EmbedderConfig
+    >>> from ragembed.evaluation import evaluate, read_sts
+    >>> pairs = ["5\thot tea\thot tea with milk", "2\ta bird\tbirds and tea", "0\ta wing\thot tea"]
+    >>> _ = Path("pairs.tsv").write_text("\n".join(["score\tsentence1\tsentence2", *pairs]))
+    >>> config = EmbedderConfig.from_preset("re", query_fit="shared")
+    >>> for config, measured in evaluate(read_sts(Path("pairs.tsv")), [config]):
+    ...     print(config.extractor, measured.headline, measured.scores["pairs"])
+    re spearman 3
     """
     queries = task.queries if not task.symmetric or any(config.query_fit == "separate" for config in configs) else ()
     encoded = encode_each(configs, task.documents, queries, device)
@@ -353,6 +376,7 @@ def read_sts(path: Path) -> Task:
     Examples
     --------
     >>> from pathlib import Path
+    >>> from ragembed.evaluation import read_sts
     >>> file = Path("pairs.tsv")
     >>> _ = file.write_text("score\tsentence1\tsentence2\n5\ta\tb\n0\tc\td\n")
     >>> read_sts(file).queries
@@ -386,6 +410,7 @@ def read_clustering(path: Path, runs: int = 10) -> Task:
     Examples
     --------
     >>> from pathlib import Path
+    >>> from ragembed.evaluation import read_clustering
     >>> file = Path("topics.tsv")
     >>> _ = file.write_text("label\ttext\ntea\thot tea\nwing\tair over a wing\n")
     >>> read_clustering(file, runs=5).documents
@@ -422,6 +447,7 @@ def read_classification(path: Path, folds: int = 10) -> Task:
     Examples
     --------
     >>> from pathlib import Path
+    >>> from ragembed.evaluation import read_classification
     >>> file = Path("topics.tsv")
     >>> _ = file.write_text("label\ttext\ntea\thot tea\nwing\ta wing\ntea\ttea with milk\nwing\tair\n")
     >>> read_classification(file, folds=2).name
@@ -500,6 +526,7 @@ def read_isotropy(path: Path) -> Task:
     Examples
     --------
     >>> from pathlib import Path
+    >>> from ragembed.evaluation import read_isotropy
     >>> file = Path("texts.txt")
     >>> _ = file.write_text("tea with hot water\nair over the wing\n")
     >>> read_isotropy(file).documents

@@ -1,6 +1,11 @@
 """LangChain integration: embeddings, a vector store, a retriever and a record manager.
 
-Importing this package does not import FAISS or PyTorch; each class is imported when it is first used.
+- :class:`RagEmbeddings` are embeddings that are fitted on your corpus.
+- :class:`RagVectorStore` is a vector store in a folder, with dense, lexical and hybrid search.
+- :class:`RagRetriever` is a retriever over the vector store, with one field per setting.
+- :class:`RagRecordManager` keeps the records of LangChain's indexing API in the store.
+
+Importing this package does not import FAISS or PyTorch, because each class is loaded on first use.
 """
 
 from __future__ import annotations

@@ -171,8 +171,10 @@ class RagEmbeddings(BaseModel, Embeddings):
 
         Parameters
         ----------
-        model, tokenizer
-            Objects with a method ``save_pretrained``.
+        model : object
+            The model, with a method ``save_pretrained``.
+        tokenizer : object
+            Its tokenizer, with a method ``save_pretrained``.
         folder : str or pathlib.Path
             Folder for the model; it must be empty or not exist.
         preset : str

@@ -58,7 +58,13 @@ class RagRecordManager(RecordManager):
         """Do nothing: every store already has the tables."""
 
     def get_time(self) -> float:
-        """Return the time in seconds since 1970; it is later than every record, even if the clock was set back."""
+        """Return the present time, which is later than every record even if the clock was set back.
+
+        Returns
+        -------
+        float
+            Time in seconds since 1970.
+        """
         store = self._lazy.get()
         return time.time() if store is None else store.run_records(self.namespace).now()
 
@@ -98,7 +104,18 @@ class RagRecordManager(RecordManager):
             self._announced -= frozenset(keys)  # a later document with one of these ids belongs to another run
 
     def exists(self, keys: Sequence[str]) -> list[bool]:
-        """Return, for each key, whether it is recorded; its document is then in the store."""
+        """Return which documents are recorded. Recorded documents are in the store.
+
+        Parameters
+        ----------
+        keys : sequence of str
+            Ids of the documents.
+
+        Returns
+        -------
+        list of bool
+            One value for each key.
+        """
         store = self._lazy.get()
         noted = set() if store is None else store.run_records(self.namespace).noted(keys)
         self._announced = frozenset(keys) - noted  # a run adds these documents next
@@ -116,8 +133,10 @@ class RagRecordManager(RecordManager):
 
         Parameters
         ----------
-        before, after : float, optional
-            Return only keys updated before or after these times, in seconds since 1970.
+        before : float, optional
+            Return only keys updated before this time, in seconds since 1970.
+        after : float, optional
+            Return only keys updated after this time.
         group_ids : sequence of str, optional
             Return only keys of these groups.
         limit : int, optional
@@ -132,14 +151,31 @@ class RagRecordManager(RecordManager):
         return [] if store is None else store.run_records(self.namespace).keys(before, after, group_ids, limit)
 
     def delete_keys(self, keys: Sequence[str]) -> None:
-        """Delete the records of ``keys``; unknown keys are ignored."""
+        """Delete the records of documents.
+
+        Parameters
+        ----------
+        keys : sequence of str
+            Ids of the documents; unknown ids are ignored.
+        """
         store = self._lazy.get()
         if store is not None:
             with self._lazy.writing() as wait_seconds:
                 store.run_records(self.namespace).forget(keys, wait_seconds)
 
     def expected(self, ids: Sequence[str]) -> Expected:
-        """Return those of ``ids`` that a run of this record manager is about to add."""
+        """Return the documents that a run of this record manager is about to add.
+
+        Parameters
+        ----------
+        ids : sequence of str
+            Ids to choose from.
+
+        Returns
+        -------
+        ragembed.indexes.storage.run_records.Expected
+            The namespace, and the ids that the run will add.
+        """
         return Expected(self.namespace, self._announced.intersection(ids))
 
     # Asynchronous
@@ -158,11 +194,11 @@ class RagRecordManager(RecordManager):
         group_ids: Sequence[str | None] | None = None,
         time_at_least: float | None = None,
     ) -> None:
-        """Run :meth:`update` in a thread."""
+        """Run :meth:`update` in a thread, with the same arguments."""
         await run_in_executor(None, self.update, keys, group_ids=group_ids, time_at_least=time_at_least)
 
     async def aexists(self, keys: Sequence[str]) -> list[bool]:
-        """Run :meth:`exists` in a thread."""
+        """Run :meth:`exists` in a thread, with the same arguments."""
         return await run_in_executor(None, self.exists, keys)
 
     async def alist_keys(
@@ -173,9 +209,9 @@ class RagRecordManager(RecordManager):
         group_ids: Sequence[str] | None = None,
         limit: int | None = None,
     ) -> list[str]:
-        """Run :meth:`list_keys` in a thread."""
+        """Run :meth:`list_keys` in a thread, with the same arguments."""
         return await run_in_executor(None, self.list_keys, before=before, after=after, group_ids=group_ids, limit=limit)
 
     async def adelete_keys(self, keys: Sequence[str]) -> None:
-        """Run :meth:`delete_keys` in a thread."""
+        """Run :meth:`delete_keys` in a thread, with the same arguments."""
         await run_in_executor(None, self.delete_keys, keys)

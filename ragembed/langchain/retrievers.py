@@ -83,9 +83,9 @@ class RagRetriever(BaseRetriever):
         returns documents that are close to the query and different from each other.
     filter : str, dict or callable, optional
         Selects the documents to search, as in the searches of the store.
-    fusion : ragembed.indexes.Fusion, optional
+    fusion : ragembed.Fusion, optional
         How ``"hybrid"`` combines the two scores; by default the fusion of the store.
-    ranking : ragembed.indexes.RankingOptions, optional
+    ranking : ragembed.RankingOptions, optional
         Steps after the search, such as folding near-duplicates or limiting the results per file; none by default. It
         cannot be combined with ``"mmr"``.
     fetch_k : int

@@ -56,7 +56,7 @@ class RagVectorStore(VectorStore):
     Documents that you add keep their own metadata, which must be JSON values.
 
     Every search takes a ``filter``, which selects the documents to search, and most take a ``ranking``, a
-    :class:`ragembed.indexes.RankingOptions` with steps after the search: folding near-duplicates, limiting the results
+    :class:`ragembed.RankingOptions` with steps after the search: folding near-duplicates, limiting the results
     per file, reranking. By default there are no such steps. Scores are always those of the search.
 
     Several threads can share one object. Several processes can open the same folder; writers wait for each other. The
@@ -683,12 +683,29 @@ class RagVectorStore(VectorStore):
     # Read
 
     def get_by_ids(self, ids: Sequence[str], /) -> list[Document]:
-        """Return the documents with these ids, in this order and without repetition; unknown ids are ignored."""
+        """Return documents by id.
+
+        Parameters
+        ----------
+        ids : sequence of str
+            Ids of the documents.
+
+        Returns
+        -------
+        list of Document
+            The documents in the order of ``ids``, each once. Unknown ids are left out.
+        """
         store = self._lazy.get()
         return [] if store is None else [to_document(record) for record in store.get(as_list("ids", ids))]
 
     def ids(self) -> list[str]:
-        """Return the ids of all documents in order of insertion."""
+        """Return the ids of all documents.
+
+        Returns
+        -------
+        list of str
+            The ids, in order of insertion.
+        """
         store = self._lazy.get()
         return [] if store is None else store.ids()
 
@@ -697,7 +714,18 @@ class RagVectorStore(VectorStore):
         *,
         filter: LangChainFilter | None = None,  # noqa: A002  LangChain's name
     ) -> Iterator[Document]:
-        """Yield the documents that ``filter`` selects, in order of insertion, from a snapshot of the store."""
+        """Yield documents in order of insertion.
+
+        Parameters
+        ----------
+        filter : str, dict or callable, optional
+            Selects the documents; by default all.
+
+        Yields
+        ------
+        Document
+            A document. All of them are from the same snapshot of the store.
+        """
         store = self._lazy.get()
         if store is not None:
             yield from (to_document(record) for record in store.chunks(where=_where(store, filter)))
@@ -736,7 +764,7 @@ class RagVectorStore(VectorStore):
             Number of documents.
         filter : str, dict or callable, optional
             Selects the documents to search.
-        ranking : ragembed.indexes.RankingOptions, optional
+        ranking : ragembed.RankingOptions, optional
             Steps after the search; none by default.
         **kwargs
             Not supported: any other argument raises ``TypeError``.
@@ -768,7 +796,7 @@ class RagVectorStore(VectorStore):
             Number of documents.
         filter : str, dict or callable, optional
             Selects the documents to search.
-        ranking : ragembed.indexes.RankingOptions, optional
+        ranking : ragembed.RankingOptions, optional
             Steps after the search; none by default.
         **kwargs
             Not supported: any other argument raises ``TypeError``.
@@ -801,9 +829,9 @@ class RagVectorStore(VectorStore):
             Number of documents.
         filter : str, dict or callable, optional
             Selects the documents to search.
-        fusion : ragembed.indexes.Fusion, optional
+        fusion : ragembed.Fusion, optional
             How the two scores are combined; by default the fusion of the store.
-        ranking : ragembed.indexes.RankingOptions, optional
+        ranking : ragembed.RankingOptions, optional
             Steps after the search; none by default.
         **kwargs
             Not supported: any other argument raises ``TypeError``.
@@ -838,9 +866,9 @@ class RagVectorStore(VectorStore):
             Number of documents.
         filter : str, dict or callable, optional
             Selects the documents to search.
-        fusion : ragembed.indexes.Fusion, optional
+        fusion : ragembed.Fusion, optional
             How the two scores are combined; by default the fusion of the store.
-        ranking : ragembed.indexes.RankingOptions, optional
+        ranking : ragembed.RankingOptions, optional
             Steps after the search; none by default.
         **kwargs
             Not supported: any other argument raises ``TypeError``.
@@ -872,7 +900,7 @@ class RagVectorStore(VectorStore):
             Number of documents.
         filter : str, dict or callable, optional
             Selects the documents to search.
-        ranking : ragembed.indexes.RankingOptions, optional
+        ranking : ragembed.RankingOptions, optional
             Steps after the search; none by default.
         **kwargs
             Not supported: any other argument raises ``TypeError``.
@@ -904,7 +932,7 @@ class RagVectorStore(VectorStore):
             Number of documents.
         filter : str, dict or callable, optional
             Selects the documents to search.
-        ranking : ragembed.indexes.RankingOptions, optional
+        ranking : ragembed.RankingOptions, optional
             Steps after the search; none by default.
         **kwargs
             Not supported: any other argument raises ``TypeError``.
@@ -966,7 +994,28 @@ class RagVectorStore(VectorStore):
         filter: LangChainFilter | None = None,  # noqa: A002  LangChain's name
         **kwargs: Any,
     ) -> Scored:
-        """Do the same as :meth:`max_marginal_relevance_search`, and return the cosines to the query as well."""
+        """Do the same as :meth:`max_marginal_relevance_search`, and return the cosines to the query as well.
+
+        Parameters
+        ----------
+        query : str
+            The query.
+        k : int
+            Number of documents.
+        fetch_k : int
+            Number of candidates, the documents closest to the query; ``k`` if that is more.
+        lambda_mult : float
+            From 0 (most diverse) to 1 (closest to the query).
+        filter : str, dict or callable, optional
+            Selects the documents to search.
+        **kwargs
+            Not supported: any other argument raises ``TypeError``.
+
+        Returns
+        -------
+        list of (Document, float)
+            The documents with their cosines to the query, in the order in which they were chosen.
+        """
         _reject_unknown("max_marginal_relevance_search_with_score", kwargs)
         store = self._lazy.get()
         if store is None:
@@ -984,7 +1033,24 @@ class RagVectorStore(VectorStore):
         filter: LangChainFilter | None = None,  # noqa: A002  LangChain's name
         **kwargs: Any,
     ) -> list[Document]:
-        """Return the ``k`` documents closest to the vector of a query, best first."""
+        """Return the documents closest to the vector of a query by cosine.
+
+        Parameters
+        ----------
+        embedding : sequence of float
+            Vector of the query. It need not have unit length.
+        k : int
+            Number of documents.
+        filter : str, dict or callable, optional
+            Selects the documents to search.
+        **kwargs
+            Not supported: any other argument raises ``TypeError``.
+
+        Returns
+        -------
+        list of Document
+            The documents, best first.
+        """
         _reject_unknown("similarity_search_by_vector", kwargs)
         return _documents(self.similarity_search_with_score_by_vector(embedding, k, filter=filter))
 
@@ -996,7 +1062,24 @@ class RagVectorStore(VectorStore):
         filter: LangChainFilter | None = None,  # noqa: A002  LangChain's name
         **kwargs: Any,
     ) -> Scored:
-        """Return the ``k`` documents closest to the vector of a query with their cosines, highest first."""
+        """Return the documents closest to the vector of a query with their cosines.
+
+        Parameters
+        ----------
+        embedding : sequence of float
+            Vector of the query. It need not have unit length.
+        k : int
+            Number of documents.
+        filter : str, dict or callable, optional
+            Selects the documents to search.
+        **kwargs
+            Not supported: any other argument raises ``TypeError``.
+
+        Returns
+        -------
+        list of (Document, float)
+            The documents with their cosines, from -1 to 1, highest first.
+        """
         _reject_unknown("similarity_search_with_score_by_vector", kwargs)
         store = self._lazy.get()
         if store is None:
@@ -1013,7 +1096,28 @@ class RagVectorStore(VectorStore):
         filter: LangChainFilter | None = None,  # noqa: A002  LangChain's name
         **kwargs: Any,
     ) -> list[Document]:
-        """Do the same as :meth:`max_marginal_relevance_search` for the vector of a query."""
+        """Do the same as :meth:`max_marginal_relevance_search` for the vector of a query.
+
+        Parameters
+        ----------
+        embedding : sequence of float
+            Vector of the query. It need not have unit length.
+        k : int
+            Number of documents.
+        fetch_k : int
+            Number of candidates, the documents closest to the query; ``k`` if that is more.
+        lambda_mult : float
+            From 0 (most diverse) to 1 (closest to the query).
+        filter : str, dict or callable, optional
+            Selects the documents to search.
+        **kwargs
+            Not supported: any other argument raises ``TypeError``.
+
+        Returns
+        -------
+        list of Document
+            The documents, in the order in which they were chosen.
+        """
         _reject_unknown("max_marginal_relevance_search_by_vector", kwargs)
         return _documents(
             self.max_marginal_relevance_search_with_score_by_vector(embedding, k, fetch_k, lambda_mult, filter=filter)
@@ -1029,7 +1133,28 @@ class RagVectorStore(VectorStore):
         filter: LangChainFilter | None = None,  # noqa: A002  LangChain's name
         **kwargs: Any,
     ) -> Scored:
-        """Do the same as :meth:`max_marginal_relevance_search_by_vector`, and return the cosines as well."""
+        """Do the same as :meth:`max_marginal_relevance_search_by_vector`, and return the cosines as well.
+
+        Parameters
+        ----------
+        embedding : sequence of float
+            Vector of the query. It need not have unit length.
+        k : int
+            Number of documents.
+        fetch_k : int
+            Number of candidates, the documents closest to the query; ``k`` if that is more.
+        lambda_mult : float
+            From 0 (most diverse) to 1 (closest to the query).
+        filter : str, dict or callable, optional
+            Selects the documents to search.
+        **kwargs
+            Not supported: any other argument raises ``TypeError``.
+
+        Returns
+        -------
+        list of (Document, float)
+            The documents with their cosines to the query, in the order in which they were chosen.
+        """
         _reject_unknown("max_marginal_relevance_search_with_score_by_vector", kwargs)
         store = self._lazy.get()
         if store is None:
@@ -1268,14 +1393,14 @@ class RagVectorStore(VectorStore):
         metadatas: Iterable[Mapping[str, Any]] | None = None,
         **kwargs: Any,
     ) -> RagVectorStore:
-        """Run :meth:`from_embeddings` in a thread."""
+        """Run :meth:`from_embeddings` in a thread, with the same arguments."""
         return await run_in_executor(None, cls.from_embeddings, text_embeddings, embedding, metadatas, **kwargs)
 
     @classmethod
     async def afrom_community_faiss(
         cls, folder_path: str | Path, embeddings: Embeddings, **kwargs: Any
     ) -> RagVectorStore:
-        """Run :meth:`from_community_faiss` in a thread."""
+        """Run :meth:`from_community_faiss` in a thread, with the same arguments."""
         return await run_in_executor(None, cls.from_community_faiss, folder_path, embeddings, **kwargs)
 
     async def aadd_embeddings(
@@ -1285,7 +1410,7 @@ class RagVectorStore(VectorStore):
         *,
         ids: Iterable[str | None] | None = None,
     ) -> list[str]:
-        """Run :meth:`add_embeddings` in a thread."""
+        """Run :meth:`add_embeddings` in a thread, with the same arguments."""
         return await run_in_executor(None, self.add_embeddings, text_embeddings, metadatas, ids=ids)
 
     async def aclear(self) -> None:
@@ -1308,59 +1433,59 @@ class RagVectorStore(VectorStore):
                 yield document
 
     async def amerge_from(self, other: RagVectorStore) -> list[str]:
-        """Run :meth:`merge_from` in a thread."""
+        """Run :meth:`merge_from` in a thread, with the same arguments."""
         return await run_in_executor(None, self.merge_from, other)
 
     async def asearch(self, query: str, search_type: str, **kwargs: Any) -> list[Document]:
-        """Run :meth:`search` in a thread."""
+        """Run :meth:`search` in a thread, with the same arguments."""
         return await run_in_executor(None, self.search, query, search_type, **kwargs)
 
     async def ahybrid_search(self, query: str, k: int = 4, **kwargs: Any) -> list[Document]:
-        """Run :meth:`hybrid_search` in a thread."""
+        """Run :meth:`hybrid_search` in a thread, with the same arguments."""
         return await run_in_executor(None, self.hybrid_search, query, k, **kwargs)
 
     async def ahybrid_search_with_score(self, query: str, k: int = 4, **kwargs: Any) -> Scored:
-        """Run :meth:`hybrid_search_with_score` in a thread."""
+        """Run :meth:`hybrid_search_with_score` in a thread, with the same arguments."""
         return await run_in_executor(None, self.hybrid_search_with_score, query, k, **kwargs)
 
     async def alexical_search(self, query: str, k: int = 4, **kwargs: Any) -> list[Document]:
-        """Run :meth:`lexical_search` in a thread."""
+        """Run :meth:`lexical_search` in a thread, with the same arguments."""
         return await run_in_executor(None, self.lexical_search, query, k, **kwargs)
 
     async def alexical_search_with_score(self, query: str, k: int = 4, **kwargs: Any) -> Scored:
-        """Run :meth:`lexical_search_with_score` in a thread."""
+        """Run :meth:`lexical_search_with_score` in a thread, with the same arguments."""
         return await run_in_executor(None, self.lexical_search_with_score, query, k, **kwargs)
 
     async def asimilarity_search_with_score_by_vector(
         self, embedding: Sequence[float], k: int = 4, **kwargs: Any
     ) -> Scored:
-        """Run :meth:`similarity_search_with_score_by_vector` in a thread."""
+        """Run :meth:`similarity_search_with_score_by_vector` in a thread, with the same arguments."""
         return await run_in_executor(None, self.similarity_search_with_score_by_vector, embedding, k, **kwargs)
 
     async def amax_marginal_relevance_search_with_score(self, query: str, k: int = 4, **kwargs: Any) -> Scored:
-        """Run :meth:`max_marginal_relevance_search_with_score` in a thread."""
+        """Run :meth:`max_marginal_relevance_search_with_score` in a thread, with the same arguments."""
         return await run_in_executor(None, self.max_marginal_relevance_search_with_score, query, k, **kwargs)
 
     async def amax_marginal_relevance_search_with_score_by_vector(
         self, embedding: Sequence[float], k: int = 4, **kwargs: Any
     ) -> Scored:
-        """Run :meth:`max_marginal_relevance_search_with_score_by_vector` in a thread."""
+        """Run :meth:`max_marginal_relevance_search_with_score_by_vector` in a thread, with the same arguments."""
         search = self.max_marginal_relevance_search_with_score_by_vector
         return await run_in_executor(None, search, embedding, k, **kwargs)
 
     async def asave_local(self, folder_path: str | Path, index_name: str = "index") -> None:
-        """Run :meth:`save_local` in a thread."""
+        """Run :meth:`save_local` in a thread, with the same arguments."""
         await run_in_executor(None, self.save_local, folder_path, index_name)
 
     @classmethod
     async def aload_local(
         cls, folder_path: str | Path, embeddings: Embeddings | None = None, index_name: str = "index", **kwargs: Any
     ) -> RagVectorStore:
-        """Run :meth:`load_local` in a thread."""
+        """Run :meth:`load_local` in a thread, with the same arguments."""
         return await run_in_executor(None, cls.load_local, folder_path, embeddings, index_name, **kwargs)
 
     async def arebuild(self, embedding: Embeddings, path: str | Path | None = None, **kwargs: Any) -> RagVectorStore:
-        """Run :meth:`rebuild` in a thread."""
+        """Run :meth:`rebuild` in a thread, with the same arguments."""
         return await run_in_executor(None, self.rebuild, embedding, path, **kwargs)
 
 

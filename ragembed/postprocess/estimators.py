@@ -104,7 +104,7 @@ class _OneToOneEstimator(OneToOneFeatureMixin, _KernelEstimator):  # type: ignor
 class CenterEstimator(_OneToOneEstimator):
     """Subtract the mean of each dimension; the post-processor ``center`` as a scikit-learn transformer.
 
-    Formula and source: :class:`ragembed.postprocess.center.Center`.
+    The page "Post-processors" has the formula and its source.
 
     Examples
     --------
@@ -120,7 +120,7 @@ class CenterEstimator(_OneToOneEstimator):
 class ZScoreEstimator(_OneToOneEstimator):
     """Standardise each dimension; the post-processor ``zscore`` as a scikit-learn transformer.
 
-    Formula and source: :class:`ragembed.postprocess.zscore.ZScore`.
+    The page "Post-processors" has the formula and its source.
 
     Examples
     --------
@@ -136,7 +136,7 @@ class ZScoreEstimator(_OneToOneEstimator):
 class QuantileEstimator(_OneToOneEstimator):
     """Give each dimension a uniform or normal distribution; ``quantile-u`` and ``quantile-n`` as one transformer.
 
-    Formula and source: :class:`ragembed.postprocess.quantile.Quantile`.
+    The page "Post-processors" has the formula and its source.
 
     Parameters
     ----------
@@ -160,7 +160,7 @@ class QuantileEstimator(_OneToOneEstimator):
 class RobustEstimator(_OneToOneEstimator):
     """Standardise each dimension by median and quartiles; the post-processor ``robust`` as a scikit-learn transformer.
 
-    Formula and source: :class:`ragembed.postprocess.robust.Robust`.
+    The page "Post-processors" has the formula and its source.
 
     Examples
     --------
@@ -176,7 +176,7 @@ class RobustEstimator(_OneToOneEstimator):
 class WhitenEstimator(ClassNamePrefixFeaturesOutMixin, _KernelEstimator):  # type: ignore[misc]  # as above
     """Decorrelate the dimensions; the post-processor ``whiten[:k]`` as a scikit-learn transformer.
 
-    Formula and source: :class:`ragembed.postprocess.whiten.Whiten`.
+    The page "Post-processors" has the formula and its source.
 
     Parameters
     ----------
@@ -205,7 +205,7 @@ class WhitenEstimator(ClassNamePrefixFeaturesOutMixin, _KernelEstimator):  # typ
 class AllButTheTopEstimator(_OneToOneEstimator):
     """Remove the top principal directions; the post-processor ``abtt:d`` as a scikit-learn transformer.
 
-    Formula and source: :class:`ragembed.postprocess.abtt.AllButTheTop`.
+    The page "Post-processors" has the formula and its source.
 
     Parameters
     ----------
@@ -229,7 +229,7 @@ class AllButTheTopEstimator(_OneToOneEstimator):
 class NormalizeEstimator(_OneToOneEstimator):
     """Scale each row to length 1; the post-processor ``normalize`` as a scikit-learn transformer.
 
-    Formula and source: :class:`ragembed.postprocess.normalize.Normalize`.
+    The page "Post-processors" has the formula and its source.
 
     Examples
     --------

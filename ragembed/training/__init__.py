@@ -3,19 +3,13 @@
 The model learns to project each definition onto the vector of the entry that it defines. Source: Liu 2024 (DefSent+);
 for DefSent, Tsukagoshi et al. 2021 as described by Liu 2024.
 
-======================  ======================================================================================
-``dictionaries``        readers for the dictionary formats, and merging of dictionaries
-``settings``            settings of a training; ``recipes`` has the settings of the paper
-``material``            the inputs of a training, read and validated
-``train``               a complete training; ``progressive`` its steps, ``run`` the training of one model copy
-``entry_space``         entry vectors (equation 2); ``ica`` transforms them, ``pictures`` plots them
-``objective``           the loss (equation 1), with the ``encoder``, its ``heads`` and the ``optimizer``
-``held_out``            accuracy on held-out definitions; ``similarity`` measures on sentence pairs
-``checkpoints``         files from which an interrupted training continues; ``outcome`` writes the result
-``reverse_dictionary``  look up entries by a description
-======================  ======================================================================================
+- :func:`train_from_dictionary` trains a model. :class:`TrainingRequest` holds its inputs, and
+  :class:`TrainingSettings`, :class:`StepSettings` and :class:`OptimizerSettings` its settings. :data:`RECIPES` has the
+  settings of the paper.
+- :func:`read_dictionaries` reads dictionary files into a :class:`Dictionary`.
+- :class:`ReverseDictionary` uses a trained model to find the entries that fit a description.
 
-Importing this package is fast, because each name loads its module on first use.
+Importing this package is fast, because each name is loaded on first use.
 """
 
 from __future__ import annotations

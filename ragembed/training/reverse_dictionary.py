@@ -91,7 +91,7 @@ class ReverseDictionary:
         Returns
         -------
         list of FoundEntry
-            The entries with their probabilities, most probable first. Ties keep the order of :attr:`entries`.
+            The entries with their probabilities, most probable first. Ties keep the order of ``entries``.
 
         Raises
         ------

@@ -183,15 +183,32 @@ class TrainingSettings:
 
     @property
     def uses_words(self) -> bool:
-        """Whether this is DefSent: entries are the model's word embeddings."""
+        """Whether this is DefSent, whose entry vectors are the model's word embeddings."""
         return any(step.entries == "words" for step in self.steps)
 
     def batch_of(self, definitions: int) -> int:
-        """Return the batch size for a number of definitions."""
+        """Return the batch size for a number of definitions.
+
+        Parameters
+        ----------
+        definitions : int
+            Number of definitions of the dictionary.
+
+        Returns
+        -------
+        int
+            ``batch_size``, or its default if it is None.
+        """
         return self.batch_size or (32 if definitions >= LARGE_DICTIONARY else 16)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields as JSON values."""
+        """Return the fields as JSON values.
+
+        Returns
+        -------
+        dict
+            The settings by name; tuples become lists.
+        """
         fields = dataclasses.asdict(self)
         fields["steps"] = list(fields["steps"])
         fields["optimizer"]["betas"] = list(fields["optimizer"]["betas"])

@@ -27,8 +27,9 @@ def train_from_dictionary(request: TrainingRequest, progress: TrainingProgress |
     ----------
     request : TrainingRequest
         Dictionaries, model, output folder and settings.
-    progress : TrainingProgress, optional
-        Receives the progress. By default, the function reports nothing.
+    progress : object, optional
+        Listener with the methods ``start(phase, unit, total)``, ``advance(count, detail)``, ``finish()`` and
+        ``note(text)``. By default, the function reports nothing.
 
     Returns
     -------

@@ -1,7 +1,5 @@
 """The settings of the paper's tables 2, 3 and 5, and the default recipe of a model."""
 
-import doctest
-import importlib
 import json
 
 import pytest
@@ -69,10 +67,3 @@ def test_default_recipe_depends_on_family_and_size(tmp_path, family, dimension, 
 def test_folder_without_config_has_no_recipe(tmp_path):
     with pytest.raises(ModelError, match=r"no config\.json with model_type"):
         recipe_for(tmp_path)
-
-
-@pytest.mark.parametrize(
-    "module", ["dictionaries.reading", "dictionaries.senses", "material", "recipes", "settings", "train"]
-)
-def test_docstring_examples(module):
-    assert doctest.testmod(importlib.import_module(f"ragembed.training.{module}")).failed == 0

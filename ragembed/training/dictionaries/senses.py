@@ -63,7 +63,15 @@ class Dictionary:
             raise DictionaryError("the dictionary has no entry: expected at least one with a definition")
 
     def pairs(self) -> Iterator[tuple[int, str]]:
-        """Yield one pair per definition: the number of the entry (from 0) and the definition, in entry order."""
+        """Yield one pair per definition, in the order of the entries.
+
+        Yields
+        ------
+        entry : int
+            Number of the entry, from 0.
+        definition : str
+            One of its definitions.
+        """
         for number, definitions in enumerate(self.definitions):
             for definition in definitions:
                 yield number, definition
