@@ -19,6 +19,7 @@ nitpicky = False
 
 myst_enable_extensions = ["colon_fence", "dollarmath", "deflist"]
 myst_heading_anchors = 4
+smartquotes = False  # quotes and dashes in options are code
 
 autodoc_default_options = {"members": True, "member-order": "bysource"}
 autodoc_typehints = "description"
@@ -52,7 +53,20 @@ def skip_pydantic_members(_app, _what, name, *_):
     return True if name in {"model_config", "model_post_init"} else None
 
 
+def examples_as_code(_app, _context, lines):
+    """Show the examples in the help of a command as code; sphinx-click shows them as lines of text."""
+    inside = False
+    for i, line in enumerate(lines):
+        example = line.startswith("| ")
+        if example:
+            start = "" if inside else ".. code-block:: text\n\n"
+            lines[i] = start + "   " + line.removeprefix("| ")
+        inside = example
+    lines[:] = "\n".join(lines).split("\n")
+
+
 def setup(app):
     """Connect the functions of this file to Sphinx."""
     app.connect("autodoc-skip-member", skip_pydantic_members)
     app.connect("autodoc-process-signature", shorten_signature)
+    app.connect("sphinx-click-process-description", examples_as_code)
