@@ -21,12 +21,13 @@ quickstart: $(VENV)/.installed
 	$(BIN)/ragembed index docs
 	$(BIN)/ragembed query "Which file of a store is the only commit point?" -k 3
 
-# Types are checked while the tests run, which often wait for a disk or another process.
+# Types are checked, and the site is built, while the tests run, which often wait for a disk or another process.
 test: lint $(VENV)/.installed
 	$(MAKE) --no-print-directory --jobs=2 types unit
 
 # What continuous integration runs.
-check: test docs
+check: lint $(VENV)/.installed
+	$(MAKE) --no-print-directory --jobs=3 types unit docs
 
 lint: $(VENV)/.developer
 	$(BIN)/ruff check .
