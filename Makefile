@@ -13,7 +13,8 @@ IN_MEMORY := $(shell test "$$(df -Pk /dev/shm 2> /dev/null | awk 'NR == 2 {print
 PYTEST := $(IN_MEMORY) $(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist worksteal
 # Compiled modules are kept, also where the environment says otherwise: to compile the tests takes each process seconds.
 export PYTHONDONTWRITEBYTECODE :=
-PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+# Python compiles the modules that are used; pip would compile all of them.
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt
 
 .PHONY: quickstart test test-slow fuzz check lint types unit docs pictures format clean
 
