@@ -95,7 +95,7 @@ def test_licence_headers_are_never_found(source, run, in_folder, mode):
 
 
 @pytest.mark.parametrize("mode", ["hybrid", "lexical"])
-def test_with_the_switch_off_licence_headers_are_found(source, run, in_folder, mode):
+def test_keep_finds_licence_headers(source, run, in_folder, mode):
     run(source, options=KEEP)
     with Store.open(in_folder / ".ragembed") as store:
         found = store.search(QUERY, 10, mode)
@@ -104,7 +104,7 @@ def test_with_the_switch_off_licence_headers_are_found(source, run, in_folder, m
     assert lines(in_folder) == {}
 
 
-def test_the_text_that_is_shown_is_whole(source, run, in_folder):
+def test_shown_text_is_complete(source, run, in_folder):
     run(source, options=KEEP)
     before = {chunk: (found[0], found[1].text, found[1].start_line) for chunk, found in chunks(in_folder).items()}
     run(options=STRIP)
@@ -112,13 +112,13 @@ def test_the_text_that_is_shown_is_whole(source, run, in_folder):
     assert after == before
 
 
-def test_status_tells_the_lines_and_the_chunks(source, run, in_folder):
+def test_status_reports_lines_and_chunks(source, run, in_folder):
     run(source)
     assert lines(in_folder) == {f"# {line}": FILES for line in LICENCE}
     assert status(in_folder) == {"lines": 2, "chunks": FILES, "chunks_of_nothing_else": FILES}
 
 
-def test_headers_in_a_chunk_with_other_text_leave_that(source, run, in_folder):
+def test_other_text_beside_a_header_is_searched(source, run, in_folder):
     for number in range(FILES):
         (source / f"file{number}.go").write_text(f"{HEADER}\nfunc {WORDS[number]}() {{}}\n")
     run(source)
@@ -126,7 +126,7 @@ def test_headers_in_a_chunk_with_other_text_leave_that(source, run, in_folder):
     assert status(in_folder) == {"lines": 2, "chunks": FILES, "chunks_of_nothing_else": 0}
 
 
-def test_menus_and_footers_of_a_site_are_out_of_the_way(in_folder, run):
+def test_menus_and_footers_are_not_searched(in_folder, run):
     draw = random.Random(4)
     (in_folder / "site").mkdir()
     menu = "".join(
@@ -146,7 +146,7 @@ def test_menus_and_footers_of_a_site_are_out_of_the_way(in_folder, run):
         assert any("wing and folder" in line.line for line in store.boilerplate())
 
 
-def test_code_that_every_file_has_is_searched(in_folder, run):
+def test_repeated_code_is_searched(in_folder, run):
     (in_folder / "src").mkdir()
     for number in range(8):
         code = "import lock\nimport writer\n\n\ndef run(x):\n    if x:\n        return None\n    else:\n        return "
@@ -155,14 +155,14 @@ def test_code_that_every_file_has_is_searched(in_folder, run):
     assert set(searched(in_folder).values()) == {None}
 
 
-def test_the_file_with_the_licence_keeps_it(source, run, in_folder):
+def test_licence_file_keeps_its_text(source, run, in_folder):
     (source / "LICENSE").write_text("".join(f"{line}\n" for line in LICENCE))
     run(source)
     with Store.open(in_folder / ".ragembed") as store:
         assert store.search(QUERY, 1)[0].source == "src/LICENSE"
 
 
-def test_rows_of_tables_are_searched_whole(in_folder, run):
+def test_table_rows_are_searched_completely(in_folder, run):
     (in_folder / "tables").mkdir()
     for number in range(8):
         (in_folder / "tables" / f"t{number}.csv").write_text(f"folder,body\nthe store of the writer,{WORDS[number]}\n")
@@ -198,7 +198,7 @@ def assert_as_made_at_once(in_folder, folder):
         assert store.verify().problems == []
 
 
-def test_files_that_come_one_after_another_are_as_at_once(source, run, in_folder):
+def test_files_added_one_by_one_give_the_same_result(source, run, in_folder):
     later = sorted(source.iterdir())[3:]
     texts = {file: file.read_text() for file in later}
     for file in later:
@@ -212,7 +212,7 @@ def test_files_that_come_one_after_another_are_as_at_once(source, run, in_folder
     assert_as_made_at_once(in_folder, source)
 
 
-def test_after_random_edits_it_is_as_made_at_once(source, run, in_folder):
+def test_random_edits_give_the_result_of_a_new_store(source, run, in_folder):
     run(source)
     draw = random.Random(2)
     other = "# red zebra and green zebra and blue zebra are one\n"
@@ -229,7 +229,7 @@ def test_after_random_edits_it_is_as_made_at_once(source, run, in_folder):
     assert len(lines(in_folder)) == 3
 
 
-def test_files_that_go_lower_the_counts(source, run, in_folder):
+def test_removed_files_lower_the_counts(source, run, in_folder):
     run(source)
     for number in range(FILES - 5):
         (source / f"file{number}.go").unlink()
@@ -243,7 +243,7 @@ def test_files_that_go_lower_the_counts(source, run, in_folder):
     assert_as_made_at_once(in_folder, source)
 
 
-def test_files_that_were_deleted_from_the_store_count_no_more(source, run, in_folder):
+def test_deleted_files_are_not_counted(source, run, in_folder):
     run(source)
     gone = [f"src/file{number}.go" for number in range(FILES - 4)]
     with Store.open(in_folder / ".ragembed") as store:
@@ -254,7 +254,7 @@ def test_files_that_were_deleted_from_the_store_count_no_more(source, run, in_fo
     assert lines(in_folder) == {}
 
 
-def test_an_unchanged_corpus_is_left_alone(source, run, in_folder, monkeypatch):
+def test_unchanged_corpus_changes_nothing(source, run, in_folder, monkeypatch):
     run(source)
     before = lines(in_folder), searched(in_folder)
     monkeypatch.setattr("ragembed.indexes.writing.boilerplate_store._kept", None)
@@ -262,7 +262,7 @@ def test_an_unchanged_corpus_is_left_alone(source, run, in_folder, monkeypatch):
     assert (lines(in_folder), searched(in_folder)) == before
 
 
-def test_an_edit_looks_at_no_other_chunks(source, run, monkeypatch):
+def test_edit_does_not_read_other_chunks(source, run, monkeypatch):
     run(source)
     file = source / "file3.go"
     file.write_text(file.read_text() + "\n\ndef zebra():\n    zebra zebra zebra\n")
@@ -270,7 +270,7 @@ def test_an_edit_looks_at_no_other_chunks(source, run, monkeypatch):
     assert 1 <= run().encoded <= 2
 
 
-def test_switching_reads_no_file(source, run, in_folder, monkeypatch):
+def test_changing_the_mode_reads_no_file(source, run, in_folder, monkeypatch):
     for number in range(FILES):
         (source / f"file{number}.go").write_text(f"{HEADER}\nfunc {WORDS[number]}() {{}}\n")
     run(source)
@@ -300,7 +300,7 @@ class Killed(BaseException):
 
 
 @pytest.mark.parametrize("at", range(1, 12, 2))
-def test_a_run_that_was_killed_is_carried_on(source, run, in_folder, monkeypatch, at):
+def test_killed_run_is_continued(source, run, in_folder, monkeypatch, at):
     """Files come that make lines boilerplate; the run ends before one of its commits, and some of them go again."""
     monkeypatch.setattr(writer, "BATCH", 4)
     monkeypatch.setattr("ragembed.indexes.indexing.run.BATCH", 4)
@@ -336,7 +336,7 @@ def test_a_run_that_was_killed_is_carried_on(source, run, in_folder, monkeypatch
 # Stores of before, and damaged ones
 
 
-def test_files_of_which_no_lines_are_kept_are_counted(source, run, in_folder):
+def test_files_without_stored_lines_are_counted(source, run, in_folder):
     run(source, options=KEEP)
     with Store.open(in_folder / ".ragembed") as store, store.writer() as opened, opened._database.transaction():
         opened._connection.execute("DELETE FROM source_lines")
@@ -346,7 +346,7 @@ def test_files_of_which_no_lines_are_kept_are_counted(source, run, in_folder):
     assert_as_made_at_once(in_folder, source)
 
 
-def test_lines_of_an_odd_number_of_bytes_are_damage(source, run, in_folder):
+def test_lines_of_a_wrong_size_are_damage(source, run, in_folder):
     run(source)
     with Store.open(in_folder / ".ragembed") as store, store.writer() as opened, opened._database.transaction():
         opened._connection.execute("UPDATE source_lines SET keys = x'010203'")
@@ -355,7 +355,7 @@ def test_lines_of_an_odd_number_of_bytes_are_damage(source, run, in_folder):
         run()
 
 
-def test_another_word_than_strip_and_keep_is_an_error():
+def test_unknown_mode_is_an_error():
     with pytest.raises(ConfigError, match="expected one of strip, keep"):
         IndexingOptions(boilerplate="drop")
 
@@ -364,7 +364,7 @@ def test_another_word_than_strip_and_keep_is_an_error():
 
 
 @pytest.mark.parametrize("mode", ["dense", "hybrid", "lexical"])
-def test_a_text_that_another_chunk_has_too_is_found_there(tmp_path, encoder, make_record, mode):
+def test_text_of_a_second_chunk_is_found_there(tmp_path, encoder, make_record, mode):
     """A chunk of boilerplate alone shares its vector with the file that the text belongs to."""
     text = "the lock of the store"
     with Store.create(tmp_path / "store", encoder) as store:
@@ -378,7 +378,7 @@ def test_a_text_that_another_chunk_has_too_is_found_there(tmp_path, encoder, mak
 @pytest.mark.parametrize(
     "ranking", [None, RankingOptions(dedupe=True), RankingOptions(mmr=0.9), RankingOptions(per_file=1)], ids=str
 )
-def test_many_chunks_of_boilerplate_take_no_place_of_others(tmp_path, encoder, make_record, mode, ranking):
+def test_boilerplate_chunks_do_not_displace_results(tmp_path, encoder, make_record, mode, ranking):
     headers = [make_record(f"h{i}", f"the lock {i} of the store", searched="", title="lock") for i in range(500)]
     others = [make_record("one", "a zebra locks"), make_record("two", "two zebras, one lock")]
     with Store.create(tmp_path / "store", encoder) as store:
@@ -388,7 +388,7 @@ def test_many_chunks_of_boilerplate_take_no_place_of_others(tmp_path, encoder, m
         assert {hit.id for hit in store.search_mmr("the lock 7 of the store", 4)} == {"one", "two"}
 
 
-def test_the_tables_are_those_of_the_schema():
+def test_tables_match_the_schema():
     assert {"source_lines", "boilerplate", "chunks_stripped", "chunks_searched"} <= set(
         schema._expected_schema("english")
     )

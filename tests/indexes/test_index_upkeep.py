@@ -69,7 +69,7 @@ def spoil(store):
 # When it is picked
 
 
-def test_it_is_picked_anew_when_the_store_has_doubled_or_is_a_quarter(tmp_path):
+def test_selection_is_repeated_after_doubling_or_quartering(tmp_path):
     wanted = IndexConfig("flat", Budget(max_memory=10**9))
     store = new_store(tmp_path, LEAST, index=wanted.kind, budget=wanted.budget)
     assert store.index_choice().rows == LEAST
@@ -91,7 +91,7 @@ def test_it_is_picked_anew_when_the_store_has_doubled_or_is_a_quarter(tmp_path):
         assert not needs_pick(connection, IndexConfig("flat"), 100)  # it is
 
 
-def test_a_store_of_which_nothing_is_asked_is_flat_until_there_is_a_choice(tmp_path):
+def test_store_without_a_request_is_flat_until_selection(tmp_path):
     store = new_store(tmp_path, LEAST - 1)
     assert (store.index_choice(), store.index_check()) == (None, None)
     store.add(records(LEAST - 1, LEAST))
@@ -100,7 +100,7 @@ def test_a_store_of_which_nothing_is_asked_is_flat_until_there_is_a_choice(tmp_p
     assert store.index_check().measurement.recall.mean == 1.0
 
 
-def test_growing_and_shrinking_the_store_picks_its_index_anew(tmp_path):
+def test_growing_and_shrinking_repeat_the_selection(tmp_path):
     store = new_store(tmp_path, LEAST, index="ivf")
     assert (store.index_choice().kind, store.index_choice().rows) == ("ivf", LEAST)
     store.add(records(LEAST, 2 * LEAST - 1))
@@ -114,7 +114,7 @@ def test_growing_and_shrinking_the_store_picks_its_index_anew(tmp_path):
     assert_sound(store)
 
 
-def test_another_index_is_picked_where_another_is_wanted(tmp_path):
+def test_new_request_selects_a_new_index(tmp_path):
     store = new_store(tmp_path, LEAST)
     for wanted in (
         IndexConfig("hnsw"),
@@ -130,7 +130,7 @@ def test_another_index_is_picked_where_another_is_wanted(tmp_path):
     assert_sound(store)
 
 
-def test_what_was_picked_for_something_else_is_not_told_any_more(tmp_path):
+def test_selection_for_an_old_request_is_not_reported(tmp_path):
     store = new_store(tmp_path, 50, budget=Budget(max_memory=10**9))
     assert store.index_choice().kind == "flat"
     store.optimize(index=IndexConfig())
@@ -138,7 +138,7 @@ def test_what_was_picked_for_something_else_is_not_told_any_more(tmp_path):
     assert store.index_choice() is None
 
 
-def test_an_index_that_is_asked_for_in_the_middle_of_a_run_is_not_forgotten(tmp_path):
+def test_request_during_a_run_is_kept(tmp_path):
     store = new_store(tmp_path, LEAST)
     with store.writer() as writer:
         writer.set_meta({"unfinished": True})
@@ -156,7 +156,7 @@ def test_a_budget_for_very_few_chunks(count, tmp_path):
     assert (store.index_choice().kind, len(store)) == ("flat", count)
 
 
-def test_lists_that_cannot_be_filled_yet_are_no_error(tmp_path):
+def test_lists_without_enough_vectors_are_no_error(tmp_path):
     store = new_store(tmp_path, index="IVF400,Flat")
     store.add(records(0, 2 * LEAST))
     store.add(records(2 * LEAST, 2 * LEAST + 1))
@@ -174,7 +174,7 @@ def test_lists_that_cannot_be_filled_yet_are_no_error(tmp_path):
         IndexConfig("Nonsense"),
     ],
 )
-def test_a_pick_that_fails_leaves_the_store_as_it_was(wanted, tmp_path):
+def test_failed_selection_changes_nothing(wanted, tmp_path):
     store = new_store(tmp_path, SIZE, index="ivf")
     before, hits = state(store), store.search("n5 word1", 10)
     with pytest.raises(ConfigError):
@@ -185,7 +185,7 @@ def test_a_pick_that_fails_leaves_the_store_as_it_was(wanted, tmp_path):
     assert_sound(store)
 
 
-def test_a_store_that_outgrows_its_budget_says_so_once_and_keeps_its_index(tmp_path):
+def test_outgrown_budget_warns_once_and_keeps_the_index(tmp_path):
     store = new_store(tmp_path, LEAST, index="flat", budget=Budget(max_memory=LEAST * (4 * DIM + 8) + 200))
     with pytest.warns(
         IndexWarning, match=r"index no longer meets its limits: no index of 210 vectors .* closest is flat"
@@ -197,7 +197,7 @@ def test_a_store_that_outgrows_its_budget_says_so_once_and_keeps_its_index(tmp_p
     assert_sound(store)
 
 
-def test_a_store_that_has_outgrown_its_budget_can_still_be_optimized(tmp_path):
+def test_store_over_its_budget_can_be_optimized(tmp_path):
     store = new_store(tmp_path, SIZE, index="hnsw", budget=Budget(max_memory=SIZE * 400))
     with pytest.warns(IndexWarning, match="no longer meets its limits"):
         store.add(records(SIZE, 2 * SIZE))
@@ -210,7 +210,7 @@ def test_a_store_that_has_outgrown_its_budget_can_still_be_optimized(tmp_path):
 
 
 @pytest.mark.parametrize("moment", ["while it is built", "while it is measured", "in the transaction"])
-def test_a_pick_that_is_killed_leaves_the_former_index(moment, tmp_path, monkeypatch):
+def test_killed_selection_keeps_the_former_index(moment, tmp_path, monkeypatch):
     store = new_store(tmp_path, SIZE, index="ivf")
     before, hits = state(store), store.search("n5 word1", 10)
 
@@ -248,7 +248,7 @@ def queries_of(monkeypatch):
     return asked
 
 
-def test_it_is_measured_on_short_queries_and_not_on_the_texts_of_the_store(tmp_path, monkeypatch):
+def test_measurement_uses_short_queries(tmp_path, monkeypatch):
     asked = queries_of(monkeypatch)
     store = new_store(tmp_path, SIZE, index="ivf")
     texts = {chunk.chunk.text for chunk in store.chunks()}
@@ -259,7 +259,7 @@ def test_it_is_measured_on_short_queries_and_not_on_the_texts_of_the_store(tmp_p
     assert store.index_check().measurement.recall.queries == index_selection.QUERIES
 
 
-def test_short_texts_are_not_asked_for_as_they_are(tmp_path, monkeypatch):
+def test_short_texts_are_not_used_as_queries(tmp_path, monkeypatch):
     asked = queries_of(monkeypatch)
     store = new_store(tmp_path, index="ivf")
     store.add([record(f"i{i}", f"text number {i}") for i in range(LEAST)])
@@ -267,7 +267,7 @@ def test_short_texts_are_not_asked_for_as_they_are(tmp_path, monkeypatch):
     assert not {chunk.chunk.text for chunk in store.chunks()} & set(asked)
 
 
-def test_the_queries_are_the_same_for_the_same_texts(tmp_path):
+def test_same_texts_give_the_same_queries(tmp_path):
     choices = []
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
@@ -276,7 +276,7 @@ def test_the_queries_are_the_same_for_the_same_texts(tmp_path):
     assert choices[0] == choices[1]
 
 
-def test_it_is_measured_again_where_a_tenth_of_the_rows_is_new(tmp_path):
+def test_measurement_is_repeated_after_a_tenth_of_new_rows(tmp_path):
     store = new_store(tmp_path, SIZE, index="ivf")
     with closing(connect(store.path / "store.db", writable=False)) as connection:
         assert [needs_check(connection, rows) for rows in (539, 540, 600, 660, 661)] == [
@@ -293,7 +293,7 @@ def test_it_is_measured_again_where_a_tenth_of_the_rows_is_new(tmp_path):
     assert set(store.index_check().segments) == {segment["folder"] for segment in store.status()["segments"]}
 
 
-def test_a_flat_store_is_not_measured_again(tmp_path):
+def test_flat_store_is_not_measured_again(tmp_path):
     store = new_store(tmp_path, LEAST, index="flat", budget=Budget(max_memory=10**9))
     before = store.index_check()
     store.add(records(LEAST, LEAST + 50))
@@ -310,7 +310,7 @@ def assert_mended(store):
     assert_sound(store)
 
 
-def test_chunks_that_degrade_the_index_are_told_and_optimize_mends_it(tmp_path):
+def test_index_degraded_by_chunks_is_reported_and_optimized(tmp_path):
     store = new_store(tmp_path, SIZE, index="ivf")
     assert store.index_check().measurement.recall.mean >= 0.98
     spoil(store)
@@ -324,7 +324,7 @@ def test_chunks_that_degrade_the_index_are_told_and_optimize_mends_it(tmp_path):
     assert_mended(store)
 
 
-def test_a_deletion_that_degrades_the_index_is_told_and_optimize_mends_it(tmp_path, monkeypatch):
+def test_index_degraded_by_deletion_is_reported_and_optimized(tmp_path, monkeypatch):
     monkeypatch.setattr(segment_search, "_EXACT_ROWS", 0)  # else the few rows that are left are all looked at
     store = new_store(tmp_path, SIZE, index="ivf")
     spoil(store)
@@ -336,7 +336,7 @@ def test_a_deletion_that_degrades_the_index_is_told_and_optimize_mends_it(tmp_pa
     assert_mended(store)
 
 
-def test_optimize_mends_segments_that_are_too_large_to_be_joined(tmp_path, monkeypatch):
+def test_optimize_repairs_segments_too_large_to_merge(tmp_path, monkeypatch):
     monkeypatch.setattr(compaction, "_MERGED_ROWS", SIZE // 2)
     store = new_store(tmp_path, SIZE, index="ivf")
     spoil(store)
@@ -347,7 +347,7 @@ def test_optimize_mends_segments_that_are_too_large_to_be_joined(tmp_path, monke
 
 
 @pytest.mark.parametrize("kind", ["fp16", "hnsw-sq8", "ivf-pq", "PCA8,Flat", "PCA8,IVF4,Flat", "PCAR8,IVF4,SQ8"])
-def test_an_index_that_rounds_is_verified_and_rebuilt(kind, tmp_path):
+def test_rounding_index_is_verified_and_rebuilt(kind, tmp_path):
     store = new_store(tmp_path, SIZE, index=kind)
     assert_sound(store)
     hits = store.search("n5 word1", 10)

@@ -153,7 +153,7 @@ def kinds_of(store):
 # In a store
 
 
-def test_a_store_has_the_kind_that_was_asked_for(store):
+def test_store_has_the_requested_kind(store):
     [(kind, rows)] = kinds_of(store)
     assert (store.wanted_index, rows) == (IndexConfig(kind), SIZE)
     assert recall(store, range(SIZE), 10) >= least_recall(store)
@@ -168,7 +168,7 @@ def test_a_store_has_the_kind_that_was_asked_for(store):
     assert check.measurement.bytes == next(store.path.glob("segments/*/index.faiss")).stat().st_size
 
 
-def test_vectors_that_are_added_are_found_too(store):
+def test_added_vectors_are_found(store):
     added = {f"new{i}": vector.tolist() for i, vector in enumerate(queries(40))}
     grown = encoder()
     grown.table.update(added)
@@ -184,7 +184,7 @@ def test_vectors_that_are_added_are_found_too(store):
 
 @pytest.mark.usefixtures("_searched")
 @pytest.mark.parametrize("where", FILTERS)
-def test_a_filter_finds_as_many_as_there_are(store, where):
+def test_filtered_search_finds_every_match(store, where):
     numbers = [i for i in range(SIZE) if FILTERS[where](i)]
     if not numbers:
         assert store.search_vector(queries(1)[0], 10, where=where) == []
@@ -193,12 +193,12 @@ def test_a_filter_finds_as_many_as_there_are(store, where):
 
 
 @pytest.mark.parametrize("where", ["i >= 890", "tenth = 3", "tenth IN (1, 2, 3, 4, 5)", "i = 5"])
-def test_what_little_a_filter_leaves_is_searched_exactly(store, where):
+def test_few_matches_of_a_filter_are_searched_exactly(store, where):
     assert recall(store, [i for i in range(SIZE) if FILTERS[where](i)], 10, where) == 1.0
 
 
 @pytest.mark.usefixtures("_searched")
-def test_chunks_that_were_deleted_are_not_found(store):
+def test_deleted_chunks_are_not_found(store):
     before = kinds_of(store)
     store.delete(where="tenth IN (1, 2, 3, 4)")
     assert kinds_of(store) == before
@@ -207,14 +207,14 @@ def test_chunks_that_were_deleted_are_not_found(store):
     assert recall(store, [i for i in range(SIZE) if i % 10 == 5], 10, "tenth <= 5 AND tenth > 0") >= least_recall(store)
 
 
-def test_as_many_are_found_as_asked_for_however_many_these_are(store):
+def test_search_returns_any_requested_number(store):
     for k in (SIZE // 2, SIZE, 10 * SIZE):
         assert len(store.search_vector(queries(1)[0], k)) == min(k, SIZE)
     few = [hit.id for hit in store.search_vector(queries(1)[0], 10 * SIZE, where="tenth = 3")]
     assert few == exact([i for i in range(SIZE) if i % 10 == 3], queries(1)[0], SIZE)[0]
 
 
-def test_a_store_that_is_opened_again_gives_the_same_answers(store):
+def test_reopened_store_gives_the_same_results(store):
     def answers(opened):
         return [[(hit.id, hit.score) for hit in opened.search_vector(vector, 10)] for vector in queries()]
 
@@ -243,7 +243,7 @@ def test_merging_keeps_the_kind(store):
     assert verify_store(store.path, encoder()).problems == []
 
 
-def test_a_store_that_shrinks_becomes_exact(store):
+def test_small_store_becomes_exact(store):
     store.delete(where="i >= 150 OR tenth = 0")
     store.optimize()
     assert kinds_of(store) == [("fp16" if store.wanted_index.kind == "fp16" else "flat", 135)]
@@ -251,7 +251,7 @@ def test_a_store_that_shrinks_becomes_exact(store):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_store_grows_into_the_kind_that_was_asked_for(kind, tmp_path):
+def test_growing_store_gets_the_requested_kind(kind, tmp_path):
     with Store.create(tmp_path / "s", encoder(), index=kind) as store:
         store.add(records(range(150)))
         assert kinds_of(store) == [("fp16" if kind == "fp16" else "flat", 150)]
@@ -267,12 +267,12 @@ def test_a_store_grows_into_the_kind_that_was_asked_for(kind, tmp_path):
     assert verify_store(store.path, encoder()).problems == []
 
 
-def test_a_store_is_as_it_was_committed(store):
+def test_verify_accepts_every_kind(store):
     report = verify_store(store.path, encoder())
     assert (report.problems, report.notes, report.vectors) == ([], [], SIZE)
 
 
-def test_a_damaged_index_is_rebuilt_with_its_kind(store):
+def test_damaged_index_is_rebuilt_with_its_kind(store):
     before, file = kinds_of(store), next(store.path.glob("segments/*/index.faiss"))
     store.close()
     data = file.read_bytes()
@@ -287,7 +287,7 @@ def test_a_damaged_index_is_rebuilt_with_its_kind(store):
     assert recall(store, range(SIZE), 10) >= least_recall(store)
 
 
-def test_vectors_that_are_not_the_embedders_are_found_whatever_the_kind(store):
+def test_verify_finds_foreign_vectors_in_every_kind(store):
     """An index whose hash and headers are right, but that was made of other vectors."""
     [(kind, _)] = kinds_of(store)
     store.close()
@@ -305,7 +305,7 @@ def test_vectors_that_are_not_the_embedders_are_found_whatever_the_kind(store):
     assert problem.message == "the vectors in the index are not those that the embedder makes from the raw vectors"
 
 
-def test_rows_that_are_not_the_databases_are_found_whatever_the_kind(store):
+def test_verify_finds_foreign_rows_in_every_kind(store):
     [(kind, _)] = kinds_of(store)
     with store.writer() as writer:
         index = next(store.path.glob("segments/*/index.faiss"))
@@ -323,7 +323,7 @@ def test_rows_that_are_not_the_databases_are_found_whatever_the_kind(store):
 # What is asked for
 
 
-def test_the_sizes_from_which_on_an_index_is_approximate_are_those_that_are_documented(monkeypatch, tmp_path):
+def test_sizes_of_approximate_indexes_are_documented(monkeypatch, tmp_path):
     monkeypatch.undo()
     sizes = (9_999, 10_000, 65_535, 65_536)
     assert [segments.kind_for(parse_spec("hnsw"), rows).name for rows in sizes] == ["flat"] + 3 * ["hnsw"]
@@ -343,7 +343,7 @@ def test_the_sizes_from_which_on_an_index_is_approximate_are_those_that_are_docu
         assert kinds_of(store) == [("ivf", 1_000)]
 
 
-def test_a_budget_decides_where_no_kind_is_asked_for(tmp_path):
+def test_budget_selects_the_kind(tmp_path):
     with Store.create(tmp_path / "flat", encoder()) as store:
         store.add(records(range(LEAST - 1)))
         assert (kinds_of(store), store.index_choice()) == ([("flat", LEAST - 1)], None)
@@ -357,7 +357,7 @@ def test_a_budget_decides_where_no_kind_is_asked_for(tmp_path):
         assert recall(store, range(SIZE), 10) >= 0.9
 
 
-def test_a_budget_that_nothing_meets_is_an_error_and_the_store_keeps_what_it_has(store):
+def test_impossible_budget_raises_and_changes_nothing(store):
     before = (kinds_of(store), store.index_choice(), store.index_check(), store.wanted_index)
     with pytest.raises(BudgetError, match="no index of 900 vectors of dimension 16 meets the budget of 0\\.0001 MB"):
         store.optimize(index=IndexConfig(before[0][0][0], Budget(max_memory=100)))
@@ -367,7 +367,7 @@ def test_a_budget_that_nothing_meets_is_an_error_and_the_store_keeps_what_it_has
     assert verify_store(store.path, encoder()).problems == []
 
 
-def test_every_kind_can_be_asked_for_in_the_place_of_another(store):
+def test_any_kind_can_replace_another(store):
     [(kind, _)] = kinds_of(store)
     other = KINDS[(KINDS.index(kind) + 3) % len(KINDS)]
     store.optimize(index=IndexConfig(other))
@@ -377,7 +377,7 @@ def test_every_kind_can_be_asked_for_in_the_place_of_another(store):
 
 
 @pytest.mark.parametrize("kind", ["pq", "flat ", "ivf4,flat", "IVF4,,Flat", "", "Flat; rm"])
-def test_what_is_no_kind_is_refused_with_those_there_are(tmp_path, kind):
+def test_unknown_kind_is_refused_with_the_known_ones(tmp_path, kind):
     with pytest.raises(ConfigError, match=r"unknown kind of index .*: expected auto, flat, fp16, hnsw, .*IVF4096,PQ48"):
         Store.create(tmp_path / "s", encoder(), index=kind)
     assert not (tmp_path / "s" / "store.db").exists()
@@ -386,7 +386,7 @@ def test_what_is_no_kind_is_refused_with_those_there_are(tmp_path, kind):
 @pytest.mark.parametrize(
     "kind", ["Nonsense", "PQ8np", "NSG16,Flat", "IVF4,PQ5", "IVF4,PQ4x4fs", "IVF4,Flat,RFlat", "LSH"]
 )
-def test_a_factory_string_that_cannot_be_used_is_refused_before_anything_is_kept(tmp_path, kind):
+def test_unusable_factory_string_is_refused_before_any_change(tmp_path, kind):
     store = Store.create(tmp_path / "s", encoder(), index=kind)
     with pytest.raises(ConfigError, match="cannot be used") as raised:
         store.add(records(range(20)))
@@ -398,7 +398,7 @@ def test_a_factory_string_that_cannot_be_used_is_refused_before_anything_is_kept
     assert kinds_of(store) == [("hnsw", SIZE)]
 
 
-def test_more_lists_than_there_are_vectors_for_wait_for_these(tmp_path):
+def test_too_many_lists_wait_for_more_vectors(tmp_path):
     with Store.create(tmp_path / "s", encoder(), index="IVF5000,Flat") as store:
         store.add(records(range(SIZE)))
         assert kinds_of(store) == [("flat", SIZE)]
@@ -406,7 +406,7 @@ def test_more_lists_than_there_are_vectors_for_wait_for_these(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["OPQ2_8,IVF4,PQ4", "PCAR8,IVF4,SQ8", "PCA8,Flat", "Pad32,IVF4,Flat", "L2norm,Flat"])
-def test_a_factory_string_may_change_the_dimension(tmp_path, kind):
+def test_factory_string_may_change_the_dimension(tmp_path, kind):
     with Store.create(tmp_path / "s", encoder(), index=kind) as store:
         store.add(records(range(5)))
         assert kinds_of(store) == [("flat", 5)]
@@ -417,7 +417,7 @@ def test_a_factory_string_may_change_the_dimension(tmp_path, kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_vectors_that_no_chunk_uses_yet_are_no_obstacle_to_tidying_up(tmp_path, kind):
+def test_optimize_works_beside_unused_vectors(tmp_path, kind):
     store = Store.create(tmp_path / "s", encoder(), index=kind)
     with store.writer() as writer:
         writer.stage(text(i) for i in range(300))
@@ -437,7 +437,7 @@ def least_size(kind):
 @pytest.mark.parametrize(
     ("kind", "size"), [(kind, size) for kind in KINDS for size in (1, 65, 256, 700) if size >= least_size(kind)]
 )
-def test_an_index_holds_what_was_put_into_it(kind, size, tmp_path):
+def test_index_contains_its_vectors(kind, size, tmp_path):
     draw, spec = np.random.default_rng(size), parse_spec(kind)
     vectors = unit_rows(draw.normal(size=(size, DIM)).astype(np.float32))
     rows = np.sort(draw.choice(10 * size, size, replace=False)).astype(np.int64)
@@ -467,7 +467,7 @@ def test_an_index_holds_what_was_put_into_it(kind, size, tmp_path):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_kept_is_near_to_what_was_given(kind, tmp_path):
+def test_stored_vectors_are_close_to_the_given_ones(kind, tmp_path):
     vectors = unit_rows(np.array(list(encoder().table.values()), dtype=np.float32))
     build_index(parse_spec(kind), ArrayVectors(vectors), np.arange(SIZE), tmp_path / "i")
     index = SegmentIndex(tmp_path / "i", parse_spec(kind), SIZE, DIM)
@@ -479,7 +479,7 @@ def test_what_is_kept_is_near_to_what_was_given(kind, tmp_path):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_same_vectors_give_the_same_file(kind, tmp_path):
+def test_same_vectors_give_the_same_file(kind, tmp_path):
     vectors = ArrayVectors(unit_rows(np.array(list(encoder().table.values()), dtype=np.float32)))
     for name in ("a", "b"):
         build_index(parse_spec(kind), vectors, np.arange(SIZE), tmp_path / name)
@@ -487,7 +487,7 @@ def test_the_same_vectors_give_the_same_file(kind, tmp_path):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_rows_that_are_not_allowed_are_never_found(tmp_path, kind):
+def test_excluded_rows_are_never_found(tmp_path, kind):
     vectors = np.random.default_rng(1).normal(size=(700, DIM)).astype(np.float32)
     rows = np.arange(1, 701, dtype=np.int64)
     build_index(parse_spec(kind), ArrayVectors(vectors), rows, tmp_path / "i")

@@ -15,7 +15,7 @@ from ragembed.indexes.storage.lock import writer_lock
 from ragembed.indexes.types import SourceRecord, chunk_ids, text_hash
 
 
-def test_a_store_is_found_by_walking_up(in_folder, monkeypatch):
+def test_store_is_found_in_parent_folders(in_folder, monkeypatch):
     deep = in_folder / "a" / "b"
     deep.mkdir(parents=True)
     assert choose_store(None, deep) == deep / ".ragembed"
@@ -27,7 +27,7 @@ def test_a_store_is_found_by_walking_up(in_folder, monkeypatch):
     assert choose_store(in_folder / "given", deep) == in_folder / "given"
 
 
-def test_names_of_files_are_relative_to_the_folder_of_the_store(tmp_path):
+def test_file_names_are_relative_to_the_store(tmp_path):
     store = tmp_path / "project" / ".ragembed"
     for file, name in (("project/docs/a.md", "docs/a.md"), ("other/b.md", "../other/b.md"), ("project", ".")):
         assert source_path(tmp_path / file, store) == name
@@ -38,7 +38,7 @@ def test_names_of_files_are_relative_to_the_folder_of_the_store(tmp_path):
     "file", ["a.md", "./a.md", "docs/a.md", "docs/../a.md", "../b.md", "/a.md", "/x/a.md", "\udcff/b\udcfe.md"]
 )
 @pytest.mark.parametrize("store", [".ragembed", "docs/.ragembed", "../s", "a/.ragembed", "/s"])
-def test_names_of_many_files_are_those_of_each(in_folder, file, store):
+def test_names_of_many_files_equal_single_names(in_folder, file, store):
     names = NamesInStore(Path(store))
     for path in (Path(file), Path(file).absolute()):
         assert names.of(path) == names.of(path) == source_path(path, Path(store))
@@ -99,7 +99,7 @@ def test_fusion_by_hand():
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_all_of_one_score_is_its_order(method):
+def test_extreme_alpha_gives_the_order_of_one_score(method):
     dense, words = np.array([0.1, 0.9, 0.5]), np.array([3.0, 1.0, 2.0])
     assert np.argsort(-Fusion(method, alpha=1.0).scores(dense, words)).tolist() == [1, 2, 0]
     assert np.argsort(-Fusion(method, alpha=0.0).scores(dense, words)).tolist() == [0, 2, 1]
@@ -109,13 +109,13 @@ def test_all_of_one_score_is_its_order(method):
     "settings",
     [{"method": "sum"}, {"alpha": -0.1}, {"alpha": 1.1}, {"alpha": np.nan}, {"feedback": -1}, {"rrf_k": 0}],
 )
-def test_a_fusion_that_there_cannot_be(settings):
+def test_invalid_fusion_is_an_error(settings):
     [value] = settings.values()
     with pytest.raises(ConfigError, match=f"{value}"):
         Fusion(**settings)
 
 
-def test_fusion_of_scores_that_tell_nothing_apart():
+def test_fusion_of_equal_scores():
     noise = np.array([0.7, 0.7, np.nextafter(0.7, 1)])
     for method in ("zscore", "minmax"):
         assert Fusion(method).scores(np.ones(3), np.zeros(3)).tolist() == [0, 0, 0]
@@ -124,7 +124,7 @@ def test_fusion_of_scores_that_tell_nothing_apart():
         assert Fusion(method).scores(np.ones(0), np.ones(0)).tolist() == []
 
 
-def test_the_spool_gives_back_what_it_got(tmp_path):
+def test_spool_returns_its_entries(tmp_path):
     source = SourceRecord("a.md", 1, 2, "3", "4")
     chunks = [Chunk("text 🎉\ud800", ("A", "B"), "T", 1, 2, None, 9, {"k": [1, None]}), Chunk("plain")]
     with Spool() as spool:
@@ -142,13 +142,13 @@ def test_chunk_ids_are_stable_and_unique():
     assert set(chunk_ids("g", chunks)).isdisjoint(chunk_ids("f", chunks))
 
 
-def test_text_hash_is_the_documented_one():
+def test_text_hash_is_as_documented():
     import hashlib
 
     assert text_hash("é") == hashlib.blake2b("é".encode(), digest_size=16).digest()
 
 
-def test_the_lock_is_free_again_after_an_error(tmp_path):
+def test_lock_is_released_after_an_error(tmp_path):
     with pytest.raises(ZeroDivisionError), writer_lock(tmp_path):
         raise ZeroDivisionError
     with writer_lock(tmp_path), pytest.raises(StoreLockedError), writer_lock(tmp_path):

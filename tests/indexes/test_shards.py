@@ -308,7 +308,7 @@ def test_approximate_index_is_chosen_for_all_shards(tmp_path):
         assert (rows_of(store), store.index_choice().rows) == ([2 * SIZE // 3] * 3, 2 * SIZE)
 
 
-def test_the_number_of_shards_can_be_changed(tmp_path):
+def test_number_of_shards_can_be_changed(tmp_path):
     with fill(tmp_path, 2, "hnsw", deleted=False) as store:
         for shards in (4, 1, 2):
             store.optimize(index=IndexConfig("hnsw", shards=shards))

@@ -53,7 +53,7 @@ def test_first_sentence_finds_the_rest_of_its_chunk():
     assert "Tea is made with hot water." not in asked(sentence, pool)
 
 
-def test_a_title_line_is_the_first_sentence_of_a_file_without_a_title():
+def test_title_line_is_the_first_sentence_without_a_title():
     pool = pool_of(("a.txt", "wing theory of slow flow\n\nThe lift of a wing is computed for slow flow."))
     [(text, (_, changed))] = asked(first_sentence, pool).items()
     assert text == "wing theory of slow flow"
@@ -215,7 +215,7 @@ def test_link_out_of_the_corpus_is_no_query(address):
     assert asked(link, pool) == {}
 
 
-def test_a_link_text_with_two_targets_is_no_query():
+def test_link_text_with_two_targets_is_no_query():
     pool = pool_of(
         ("a.md", f"See [this page here](tea.md) or [this page here](coffee.md). {FILLER}."),
         ("tea.md", f"{FILLER} t"),
@@ -281,7 +281,7 @@ def test_metadata_value_finds_its_row_without_changes():
 # The user's log
 
 
-def test_a_log_of_columns_and_of_json_is_read(tmp_path):
+def test_logs_of_columns_and_json_are_read(tmp_path):
     log = tmp_path / "log.tsv"
     tea = "how is tea made\ttea.md\n"
     log.write_text(f'{tea}\n{{"query": "what is coffee", "path": "coffee.md"}}\nno answer\n{tea}')

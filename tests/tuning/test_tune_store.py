@@ -136,7 +136,7 @@ def test_nothing_changes_without_apply(hidden, report):
     assert state(hidden)[1] == Fusion()
 
 
-def test_the_same_input_gives_the_same_report(hidden, report):
+def test_same_input_gives_the_same_report(hidden, report):
     assert tune_store(hidden) == report
 
 
@@ -198,7 +198,7 @@ def test_vectors_of_another_program_raise(tmp_path):
         tune_store(tmp_path / "store")
 
 
-def test_a_query_log_is_one_of_the_sources(hidden, tmp_path):
+def test_query_log_is_a_source(hidden, tmp_path):
     lines = [f"{word(12 * topic)} {word(12 * topic + 7)}\tdocs/{topic:03}.txt" for topic in range(0, TOPICS, 4)]
     (tmp_path / "log.tsv").write_text("\n".join([*lines, "a question without an answer"]) + "\n")
     report = tune_store(hidden, queries=tmp_path / "log.tsv")
