@@ -38,9 +38,9 @@ def own_source(tmp_path_factory):
         ("standardise scores and add them", "indexes/search/fusion.py"),
         ("half precision, little-endian, row after row", "docs/reference/store-files.md"),
         ("terminal hyperlink to a file", "cli/output.py"),
-        ("temporary file that keeps memory flat", "indexes/indexing/spool.py"),
+        ("temporary file of chunks between two passes of indexing", "indexes/indexing/spool.py"),
         ("which words of the query are highlighted", "cli/snippet.py"),
-        ("post-processors fitted apart for queries, on pseudo-queries", "docs/explanation/how-search-works.md"),
+        ("post-processors fitted separately for queries, on pseudo-queries", "docs/explanation/how-fitting-works.md"),
     ],
 )
 def test_queries_about_the_projects_own_source(own_source, question, place):
