@@ -62,11 +62,13 @@ def read_package(folder: Path) -> Package:
                 f"the model in {folder} has the module {name!r}, which ragembed does not compute: {_PLAIN_REMEDY}"
             )
         if name == "Pooling":
-            pooling = _pooling(folder, read_json(folder / str(module.get("path", "")) / "config.json"))
+            pooling = _pooling(folder, read_json(_module_folder(folder, module) / "config.json"))
     if read_json(folder / "sentence_bert_config.json").get("do_lower_case"):
         raise ModelError(f"the model in {folder} needs texts in lower case: lower-case them, and {_PLAIN_REMEDY}")
     settings = read_json(folder / "config_sentence_transformers.json")
     prompts = settings.get("prompts") or {}
+    if not isinstance(prompts, dict):
+        raise ModelError(f"the prompts of the model in {folder} are {prompts!r}: expected an object of texts by name")
     default = prompts.get(settings.get("default_prompt_name")) or ""
     documents = next((prompts[name] for name in ("document", "passage", "corpus") if name in prompts), default)
     return Package(pooling, str(documents or ""), str(prompts.get("query", default) or ""))
@@ -137,6 +139,14 @@ def read_json(file: Path) -> dict[str, Any]:
 
 def _class_name(module: dict[str, Any]) -> str:
     return str(module.get("type", "")).rpartition(".")[2]
+
+
+def _module_folder(folder: Path, module: dict[str, Any]) -> Path:
+    """Return the folder of a module, which must be in the model's folder."""
+    path = Path(str(module.get("path", "")))
+    if path.is_absolute() or ".." in path.parts:
+        raise ModelError(f"the module {str(path)!r} is outside the model folder {folder}: get the model again")
+    return folder / path
 
 
 def _modules(folder: Path) -> list[dict[str, Any]]:

@@ -113,6 +113,17 @@ def test_what_is_not_computed_is_refused(package: Any, pooling: str, modules: li
         embedder(folder)
 
 
+def test_damaged_package_is_refused(package: Any) -> None:
+    folder = package("cls_token")
+    (folder / "config_sentence_transformers.json").write_text('{"prompts": ["query: "]}')
+    with pytest.raises(ModelError, match="expected an object of texts by name"):
+        embedder(folder)
+    rows = json.loads((folder / "modules.json").read_text())
+    (folder / "modules.json").write_text(json.dumps([rows[0], {**rows[1], "path": "../elsewhere"}]))
+    with pytest.raises(ModelError, match="outside the model folder"):
+        embedder(folder)
+
+
 def test_pooling_changes_the_fingerprint(package: Any) -> None:
     folder = package("cls_token")
     before = embedder(folder).fingerprint
