@@ -68,7 +68,7 @@ def _material_options(command: Command) -> Command:
 def _training_options(command: Command) -> Command:
     """Add the options that both methods share."""
     return with_options(
-        command,
+        _optimizer_options(command),
         click.option(
             "--runs",
             type=click.IntRange(1),
@@ -126,6 +126,13 @@ def _training_options(command: Command) -> Command:
             metavar="DEVICE",
             help="Device for training: cpu, gpu:1, or auto (a GPU, else the CPU).  [default: auto]",
         ),
+    )
+
+
+def _optimizer_options(command: Command) -> Command:
+    """Add the options of the optimizer, AdamW, and of its learning rate."""
+    return with_options(
+        command,
         click.option(
             "--weight-decay",
             type=float,
