@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from ragembed.documents.decoding import is_binary
-from ragembed.documents.model import ParsedDocument
+from ragembed.documents.model import Member, ParsedDocument
 from ragembed.documents.readers import (
+    archive,
     epub,
     html,
+    mail,
     markdown,
     notebook,
     office,
@@ -18,6 +21,7 @@ from ragembed.documents.readers import (
     source,
     table,
 )
+from ragembed.documents.readers.members import MemberReader
 from ragembed.documents.readers.reader import DEFAULT_OPTIONS, Reader, ReadOptions
 from ragembed.errors import DocumentError
 from ragembed.files import open_regular
@@ -43,6 +47,10 @@ READERS = (
     Reader("docx", 1, (".docx",), office.parse_docx, extra="office"),
     Reader("pptx", 1, (".pptx",), office.parse_pptx, extra="office"),
     Reader("epub", 1, (".epub",), epub.parse),
+    Reader("mail", 1, (".eml",), mail.parse, contains_files=True),
+    Reader("mbox", 1, (".mbox",), mail.parse_mailbox, contains_files=True),
+    Reader("zip", 1, (".zip",), archive.parse_zip, contains_files=True),
+    Reader("tar", 1, archive.TAR_SUFFIXES, archive.parse_tar, contains_files=True),
     SOURCE,
     PLAIN,
 )
@@ -64,6 +72,12 @@ def named_reader(name: str) -> Reader | None:
     return BY_NAME.get(name.lower()) or BY_SUFFIX.get(PurePosixPath(name).suffix.lower())
 
 
+def member_of(name: str | None, metadata: Mapping[str, Any]) -> str | None:
+    """Return the path of the member of the file ``name`` from which a chunk with ``metadata`` comes, or None."""
+    reader = named_reader(PurePosixPath(name).name) if name else None
+    return metadata.get("member") if reader is not None and reader.contains_files else None
+
+
 def reader_for(path: Path, data: bytes | None = None) -> Reader | None:
     """Return the reader for ``path``: by its name or suffix, or the plain-text reader if the content is text.
 
@@ -81,7 +95,7 @@ def reader_for(path: Path, data: bytes | None = None) -> Reader | None:
 
 
 def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS, data: bytes | None = None) -> Iterator[ParsedDocument]:
-    """Yield the documents of a file: one per row for tables, otherwise one.
+    """Yield the documents of a file: one per row of a table, mail of a mailbox or member of an archive, otherwise one.
 
     The file is opened when you request the first document. Pass ``data`` if you already have the content of the file.
 
@@ -100,16 +114,16 @@ def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS, data: bytes | None 
                 data = file.read()
         except OSError as error:
             raise DocumentError(f"cannot be opened: {error.strerror or error}") from error
+    yield from MemberReader(_parse, options).documents(_parse(path.name, data, options))
+
+
+def _parse(name: str, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument | Member]:
+    """Yield the documents and members of a file."""
+    path = Path(name)
     reader = reader_for(path, data)
     if reader is None:
         raise DocumentError("neither text nor a supported format")
-    empty = True
-    for document in reader.parse(path, data, options):
-        if document.blocks:
-            empty = False
-            yield document
-    if empty:
-        raise DocumentError("contains no text")
+    return reader.parse(path, data, options)
 
 
 def _head(path: Path) -> bytes:
