@@ -16,6 +16,7 @@ _EXTRAS: Mapping[str, tuple[str, str]] = {
     "fsspec": ("fsspec", "remote"),
     "langchain_core": ("langchain-core", "langchain"),
     "matplotlib": ("matplotlib", "plot"),
+    "olefile": ("olefile", "office"),
     "pptx": ("python-pptx", "office"),
     "pypdf": ("pypdf", "pdf"),
     "ray": ("ray", "ray"),

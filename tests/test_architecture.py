@@ -41,6 +41,7 @@ ONLY_IMPORTERS = {
     "scipy": ("ragembed.evaluation",),
     "matplotlib": ("ragembed.evaluation.plots", "ragembed.training.pictures"),
     "faiss": ("ragembed.indexes.ann",),
+    "olefile": ("ragembed.documents.readers.outlook",),
     "fsspec": ("ragembed.documents.remote",),
     "langchain_core": ("ragembed.langchain",),
     "click": ("ragembed.cli",),

@@ -40,7 +40,7 @@ class DiscoveryOptions:
     max_bytes: int = 20 * 1024 * 1024
     hidden: bool = False
     binary_suffixes: frozenset[str] = frozenset(
-        {".pdf", ".docx", ".pptx", ".epub", ".eml", ".mbox", ".zip", *TAR_SUFFIXES}
+        {".pdf", ".docx", ".pptx", ".epub", ".eml", ".mbox", ".msg", ".zip", *TAR_SUFFIXES}
     )
 
 

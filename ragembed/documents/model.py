@@ -8,7 +8,7 @@ A reader turns one file into one or more :class:`ParsedDocument` objects; the re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -54,14 +54,15 @@ class Member:
     """A file inside a container.
 
     ``name`` is a relative path with ``/``, or a file name. ``size`` is the unpacked size in bytes that the container
-    declares, and ``packed`` the packed size, if it is known. ``load`` returns the content and may raise
-    :class:`~ragembed.errors.DocumentError`. Call it before the reader of the container continues. ``metadata`` is added
-    to that of the documents. ``refused`` is the reason why the member must not be read, if there is one.
+    declares, and ``packed`` the packed size, if it is known. ``load`` returns the content, or the documents if only the
+    reader of the container can read the member. It may raise :class:`~ragembed.errors.DocumentError`. Call it before
+    the reader of the container continues. ``metadata`` is added to that of the documents. ``refused`` is the reason why
+    the member must not be read, if there is one.
     """
 
     name: str
     size: int
-    load: Callable[[], bytes]
+    load: Callable[[], bytes | Iterator[ParsedDocument | Member]]
     packed: int | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
     refused: str | None = None

@@ -152,7 +152,7 @@ def _tar_member(stream: _Stream, header: tarfile.TarInfo, block: bytes, extended
         more = block[482]  # further headers follow
         while more:
             more = stream.exactly(_BLOCK)[504]
-    if header.type not in tarfile.REGULAR_TYPES or extended.sparse:
+    if not header.isreg() or header.type == tarfile.GNUTYPE_SPARSE or extended.sparse:
         refused = "it is a link, a device or a sparse file"
     if header.type in _WITHOUT_CONTENT:
         size = 0

@@ -6,31 +6,32 @@ which lines they are, so this module finds the parts itself.
 
 from __future__ import annotations
 
+import binascii
 import re
-from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import timezone
+from datetime import datetime, timezone
 from email.errors import HeaderParseError
 from email.header import decode_header
 from email.message import Message
 from email.parser import BytesHeaderParser
 from email.policy import Compat32
 from email.utils import getaddresses, parsedate_to_datetime
-from itertools import accumulate, pairwise
+from io import BytesIO
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from ragembed.documents.decoding import declared_text, decode
-from ragembed.documents.model import Block, Member, ParsedDocument
-from ragembed.documents.readers.html import decode_html, parse_page
-from ragembed.documents.readers.mail_text import own_lines, without_data
+from ragembed.documents.model import Member, ParsedDocument
+from ragembed.documents.readers.html import decode_html
+from ragembed.documents.readers.mail_text import MailText, html_text, is_picture, plain_text, text_of_mail
 from ragembed.documents.readers.reader import ReadOptions, only_document_errors
-from ragembed.documents.readers.structure import FileText, TextBuilder, one_line, well_formed
+from ragembed.documents.readers.structure import one_line, well_formed
 from ragembed.errors import DocumentError
 
-MOST_MAILS = 100_000
-"""Maximum number of mails of a mailbox."""
+MOST_MAILS, SHORTEST_MAIL = 50_000, 1_000
+"""A mailbox may have this number of mails, and more if they have this size on average, in bytes."""
 MOST_PARTS = 1_000
 """Maximum number of parts of a mail, on all levels together."""
 DEEPEST_PART = 20
@@ -43,12 +44,13 @@ NOT_READ = (
     "image/", "audio/", "video/", "application/pgp-", "application/pkcs7-signature", "application/x-pkcs7-signature",
     "message/delivery-status", "message/disposition-notification", "text/rfc822-headers",
 )  # fmt: skip
-"""Starts of the types of parts that are skipped without a warning: pictures, signatures, reports of mail servers."""
+"""Starts of the types of attachments that are skipped without a warning: pictures, signatures, reports of servers."""
+UU_ENCODINGS = ("uue", "uuencode", "x-uue", "x-uuencode")
 SUFFIXES = {"application/pdf": ".pdf", "message/rfc822": ".eml", "text/csv": ".csv", "text/html": ".html"}
 """The suffixes that choose the reader of parts without a file name. Other types of text are plain text."""
 _POSTMARK = re.compile(rb"^From .*\d:\d\d.*\d{4}.*\n", re.MULTILINE)
 _ANY_POSTMARK = re.compile(rb"^From .*\n", re.MULTILINE)
-_HEADERS = re.compile(rb"(?:[!-9;-~]+[ \t]*:.*\n(?:[ \t].*\n)*)*")
+_HEADERS = re.compile(rb"(?:[!-9;-~]+[ \t]*:.*(?:\n|\Z)(?:[ \t].*(?:\n|\Z))*)*")
 _UNQUOTED_FROM = re.compile(rb"^>(>*From )", re.MULTILINE)
 
 
@@ -96,14 +98,16 @@ class _MailPart:
 
     def content(self) -> bytes:
         """Return the decoded content."""
-        self.message.set_payload(self.data[self.start : self.stop].decode("ascii", "surrogateescape"))
-        content = self.message.get_payload(decode=True)
-        self.message.set_payload("")
-        return content if isinstance(content, bytes) else b""
+        body = self.data[self.start : self.stop]
+        if self.encoding == "base64":
+            return _decode_base64(body)
+        if self.encoding == "quoted-printable":
+            return binascii.a2b_qp(body)
+        return _decode_uu(body) if self.encoding in UU_ENCODINGS else body
 
     def places(self) -> list[int]:
         """Return the line of the file for each line of the decoded content. The last one holds for further lines."""
-        if self.encoding in ("base64", "x-uuencode", "uuencode", "uue", "x-uue"):
+        if self.encoding in ("base64", *UU_ENCODINGS):
             return [self.line]
         lines = self.data[self.start : self.stop].split(b"\n")
         soft = self.encoding == "quoted-printable"
@@ -124,6 +128,13 @@ def parse(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocum
     yield from _mail(data[postmark.end() :], 2) if postmark else _mail(data, 1)
 
 
+def is_mail(data: bytes) -> bool:
+    """Return whether ``data`` starts with the headers of a mail: the sender and at least one header of a server."""
+    headers = data[: _headers_end(data, 0, len(data))].lower()
+    names = set(re.findall(rb"^([!-9;-~]+):", headers, re.MULTILINE))
+    return b"from" in names and not names.isdisjoint((b"date", b"message-id", b"received"))
+
+
 def parse_mailbox(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument | Member]:  # noqa: ARG001
     """Read each mail of a mailbox as a document. A warning counts the mails that cannot be read.
 
@@ -136,11 +147,12 @@ def parse_mailbox(path: Path, data: bytes, options: ReadOptions) -> Iterator[Par
     starts = _postmarks(data)
     if not starts:
         raise DocumentError("not a mailbox: no line starts with 'From '")
-    if len(starts) > MOST_MAILS:
-        options.warn(f"only the first {MOST_MAILS:,} of {len(starts):,} mails are read")
+    limit = max(MOST_MAILS, len(data) // SHORTEST_MAIL)
+    if len(starts) > limit:
+        options.warn(f"only the first {limit:,} of {len(starts):,} mails are read: most are empty")
     unread: list[str] = []
     line, position = 1, 0
-    for (_, start), (stop, _) in zip(starts[:MOST_MAILS], [*starts[1:], (len(data), 0)], strict=False):
+    for (_, start), (stop, _) in zip(starts[:limit], [*starts[1:], (len(data), 0)], strict=False):
         line += data.count(b"\n", position, start)
         position = start
         try:
@@ -166,22 +178,17 @@ def _mail(data: bytes, line: int) -> Iterator[ParsedDocument | Member]:
     """Yield a mail that starts on the line ``line`` of the file, and its attachments."""
     found = _PartFinder(data, line)
     message = found.collect(0, len(data))
-    subject = one_line(_header_text(message.get("subject"))) or None
-    metadata = _metadata(message, subject)
-    texts = [(part, *_parsed_text(part)) for part in found.parts if part.is_text]
-    # A mail that consists of a quote, such as a forwarded text, is kept.
-    builder = _text_of(texts, own_lines)
-    builder = builder if builder.blocks else _text_of(texts, without_data)
+    metadata = header_metadata(message)
+    subject = metadata.get("subject")
+    builder = text_of_mail([_mail_text(part) for part in found.parts if part.is_text])
     if not builder.blocks and subject:
         builder.add_text(subject, line)
     yield ParsedDocument(builder.text, builder.blocks, subject, line_numbers=builder.places, metadata=metadata)
     for part in found.parts:
         if not part.is_text and not part.content_type.startswith(NOT_READ):
-            yield _attachment(part, metadata)
-
-
-_TextPart = tuple[_MailPart, str, Sequence[Block], Sequence[int]]
-"""A part with its text, the blocks of the text, and for each line of the text that of the decoded content."""
+            member = _attachment(part, metadata)
+            if not is_picture(member.name):
+                yield member
 
 
 class _PartFinder:
@@ -196,7 +203,7 @@ class _PartFinder:
     def collect(self, start: int, stop: int, default_type: str = "text/plain", depth: int = 0) -> Message:
         """Add the parts in ``data[start:stop]``, and return the headers at its start."""
         body = _headers_end(self._data, start, stop)
-        message = _PARSER.parsebytes(self._data[start : min(body, start + LONGEST_HEADERS)])
+        message = _PARSER.parsebytes(self._data[start:body])
         message.set_default_type(default_type)
         body += self._data.startswith(b"\n", body, stop)
         kind, boundary = message.get_content_type(), message.get_boundary()
@@ -228,22 +235,54 @@ class _PartFinder:
 
     def _split(self, start: int, stop: int, boundary: str) -> list[tuple[int, int]]:
         """Return the start and end of the parts that ``boundary`` separates, without the text before and after."""
-        quoted = re.escape(boundary.encode("utf-8", "surrogateescape"))
-        pattern = re.compile(b"^--" + quoted + rb"(--)?[ \t]*$\n?", re.MULTILINE)
+        delimiter = b"\n--" + boundary.encode("utf-8", "surrogateescape")
         parts: list[tuple[int, int]] = []
         opened: int | None = None
-        for match in pattern.finditer(self._data, start, stop):
-            if opened is not None:
-                parts.append((opened, max(opened, match.start() - 1)))
-            opened = None if match[1] else match.end()
-            if opened is None or len(parts) > MOST_PARTS:
-                break
+        # The line break before the first delimiter may end the headers.
+        found = self._data.find(delimiter, start - 1, stop)
+        while found >= 0 and len(parts) <= MOST_PARTS:
+            after = found + len(delimiter)
+            line_end = self._data.find(b"\n", after, stop)
+            line_end = stop if line_end < 0 else line_end
+            rest = self._data[after : min(line_end, after + 3)].rstrip(b" \t")
+            if rest in (b"", b"--"):
+                if opened is not None:
+                    parts.append((opened, max(opened, found)))
+                opened = min(line_end + 1, stop)
+                if rest:
+                    return parts
+            found = self._data.find(delimiter, line_end, stop)
         return parts if opened is None else [*parts, (opened, stop)]
 
 
+def _decode_base64(body: bytes) -> bytes:
+    try:
+        return binascii.a2b_base64(body + b"===")
+    except binascii.Error:
+        valid = re.sub(rb"[^A-Za-z0-9+/]+", b"", body)
+        return binascii.a2b_base64(valid[: len(valid) // 4 * 4])
+
+
+def _decode_uu(body: bytes) -> bytes:
+    decoded = []
+    for line in BytesIO(body[body.find(b"begin ") :]):
+        if line.startswith((b"begin ", b"end")):
+            continue
+        try:
+            decoded.append(binascii.a2b_uu(line))
+        except binascii.Error:  # many programs write too long lines
+            length = ((line[0] - 32 & 63) * 4 + 5) // 3
+            decoded.append(binascii.a2b_uu(line[:length]))
+    return b"".join(decoded)
+
+
 def _headers_end(data: bytes, start: int, stop: int) -> int:
-    match = _HEADERS.match(data, start, stop)
-    return match.end() if match else start
+    """Return the end of the headers at the start of ``data[start:stop]``."""
+    match = _HEADERS.match(data, start, min(stop, start + LONGEST_HEADERS))
+    end = match.end() if match else start
+    if end - start == LONGEST_HEADERS:
+        raise DocumentError(f"its headers have more than {LONGEST_HEADERS:,} bytes")
+    return end
 
 
 def _best(alternatives: list[list[_MailPart]]) -> list[_MailPart]:
@@ -257,37 +296,22 @@ def _best(alternatives: list[list[_MailPart]]) -> list[_MailPart]:
     return [part for parts in alternatives for part in parts if parts is best or not part.is_text]
 
 
-def _text_of(texts: Sequence[_TextPart], choose: Callable[[Sequence[str]], list[bool]]) -> TextBuilder:
-    """Return the text of a mail: the lines of its parts that ``choose`` selects."""
-    builder = TextBuilder()
-    for part, text, blocks, lines in texts:
-        rows, places = text.split("\n"), part.places()
-        starts = [0, *accumulate(len(row) + 1 for row in rows[:-1])]
-        kept = choose(rows)
-        for block in blocks:
-            first, last = (bisect_right(starts, offset) - 1 for offset in (block.start, block.end - 1))
-            numbers = [number for number in range(first, last + 1) if kept[number]]
-            wanted = [(rows[number], places[min(lines[number], len(places)) - 1]) for number in numbers]
-            builder.add(wanted, block.kind, block.headings)
-    return builder
-
-
-def _parsed_text(part: _MailPart) -> tuple[str, Sequence[Block], Sequence[int]]:
-    """Return the text of a part, its blocks, and for each line of the text that of the decoded content."""
-    content = part.content()
-    charset = part.message.get_content_charset() or ""
+def _mail_text(part: _MailPart) -> MailText:
+    """Return the text of a part. A line of the content that is several lines of the file has the place of the first."""
+    content, charset, places = part.content(), part.message.get_content_charset() or "", part.places()
+    declared = declared_text(content, charset)
     if part.content_type == "text/html":
-        page = parse_page(declared_text(content, charset) or decode_html(content), keep_quotes=False)
-        return page.text, page.blocks, page.lines
-    file_text = FileText(declared_text(content, charset) or decode(content).text)
-    file_text.add_paragraphs(0, len(file_text.lines))
-    return file_text.text, file_text.blocks, range(1, len(file_text.lines) + 1)
+        found = html_text(decode_html(content) if declared is None else declared)
+    else:
+        found = plain_text(decode(content).text if declared is None else declared)
+    return found.at(lambda line: places[min(line, len(places)) - 1])
 
 
-def _metadata(message: Message, subject: str | None) -> dict[str, Any]:
+def header_metadata(headers: bytes | Message) -> dict[str, Any]:
     """Return the headers that filters can use. A missing header is left out."""
+    message = _PARSER.parsebytes(headers) if isinstance(headers, bytes) else headers
     values = {
-        "subject": subject,
+        "subject": one_line(_header_text(message.get("subject"))),
         **{name: _addresses(message.get_all(name, [])) for name in ("from", "to", "cc")},
         "date": _date(message.get("date")),
         "message_id": _header_text(message.get("message-id")).strip().strip("<>"),
@@ -299,18 +323,27 @@ def _addresses(values: Sequence[str]) -> str:
     """Return the addresses of a header in the form ``Name <address>, …``, at most ``MOST_ADDRESSES``."""
     found = getaddresses([*values])[:MOST_ADDRESSES]
     names = [(one_line(_header_text(name)), _header_text(address)) for name, address in found]
-    shown = ", ".join(f"{name} <{address}>" if name else address for name, address in names if address)
+    shown = ", ".join(person(name, address) for name, address in names if address)
     return shown or one_line(_header_text(", ".join(values)))
+
+
+def person(name: str, address: str) -> str:
+    """Return ``Name <address>``, or one of the two if the other is missing or the same."""
+    return f"{name} <{address}>" if name and address and name != address else name or address
 
 
 def _date(value: str | None) -> str | None:
     """Return a date in ISO 8601 and UTC, so that dates sort as strings. Return None for an invalid one."""
     try:
-        date = parsedate_to_datetime(value or "")
-        aware = date.replace(tzinfo=timezone.utc) if date.tzinfo is None else date.astimezone(timezone.utc)
+        return utc(parsedate_to_datetime(value or ""))
     except (TypeError, ValueError, IndexError, OverflowError):
         return None
-    return aware.isoformat().replace("+00:00", "Z")
+
+
+def utc(date: datetime) -> str:
+    """Return a date in ISO 8601. A date without a time zone is in UTC."""
+    aware = date.replace(tzinfo=timezone.utc) if date.tzinfo is None else date.astimezone(timezone.utc)
+    return aware.isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def _header_text(value: str | None) -> str:
@@ -332,8 +365,7 @@ def _header_text(value: str | None) -> str:
 
 def _attachment(part: _MailPart, metadata: dict[str, Any]) -> Member:
     """Return an attachment under its file name, which may be missing if its type is known."""
-    name = re.sub(r"[\x00-\x1f\x7f]", "", _header_text(part.message.get_filename()))
-    name = name.replace("\\", "/").rstrip("/").rpartition("/")[2][-LONGEST_NAME:]
+    name = base_name(_header_text(part.message.get_filename()))
     suffix = SUFFIXES.get(part.content_type, ".txt" if part.content_type.startswith("text/") else "")
     if part.content_type == "message/rfc822":
         name = name if name.lower().endswith(suffix) else (name or "message") + suffix
@@ -341,3 +373,9 @@ def _attachment(part: _MailPart, metadata: dict[str, Any]) -> Member:
     elif not name:
         name = f"attachment{suffix}"
     return Member(name, part.size, part.content, metadata=metadata)
+
+
+def base_name(name: str) -> str:
+    """Return the last part of a path, without control characters and shortened from its start."""
+    printable = re.sub(r"[\x00-\x1f\x7f]", "", name)
+    return printable.replace("\\", "/").rstrip("/").rpartition("/")[2][-LONGEST_NAME:]

@@ -1,10 +1,20 @@
-"""Choose the lines of a mail that its author wrote: without quoted replies, signatures and encoded data."""
+"""The text of a mail: the lines that its author wrote, without quoted replies, signatures and encoded data."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
 
+from ragembed.documents.model import Block
+from ragembed.documents.readers.html import parse_page
+from ragembed.documents.readers.structure import FileText, TextBuilder
+from ragembed.errors import DocumentError
+
+MOST_LINES = 500_000
+"""Maximum number of lines of a text in a mail."""
 KEPT_QUOTE = 3
 """Number of quoted lines that are kept above an answer between quotes."""
 LONGEST_SIGNATURE = 15
@@ -16,8 +26,10 @@ _BLOCKS = (
     (re.compile(r"begin [0-7]{3,4} \S"), re.compile(r"end\s*\Z")),
 )
 """First and last lines of blocks that are not text: OpenPGP data, and files encoded with uuencode."""
+_SHORTEST_BASE64, _LEAST_BASE64 = 60, 3
 _BASE64 = re.compile(r"[A-Za-z0-9+/]{60,76}\s*\Z")
-_LEAST_BASE64 = 3
+_LINKS = re.compile(r"(?<=[^\s(<])<https?://[^<>\s]*>|\[(?:https?://|cid:)[^\[\]\s]*\]")
+"""The addresses of links and pictures, in the plain text that Outlook makes from HTML."""
 _ATTRIBUTION = re.compile(
     r"(?:On\b.+\bwrote|Am\b.+\bschrieb\b.*|Le\b.+\ba écrit|El\b.+\bescribió|Il\b.+\bha scritto|Op\b.+\bschreef\b.*)"
     r"\s?:\s*\Z"
@@ -32,6 +44,64 @@ _SENT = re.compile(r"\W{0,4}(?:Sent|Date|Gesendet|Datum|Envoyé|Enviado|Inviato|
 _FORWARDED = re.compile("forward|weitergeleitet|transféré|reenviado|inoltrato|doorgestuurd", re.IGNORECASE)
 _SIGNATURE = re.compile(r"--\s*\Z|_{40,}\s*\Z")
 _HEADER_LINES = 4
+_PICTURES = (".bmp", ".emz", ".gif", ".heic", ".ico", ".jpeg", ".jpg", ".png", ".svg", ".tif", ".tiff", ".webp", ".wmz")
+
+
+@dataclass(frozen=True, slots=True)
+class MailText:
+    """A text of a mail with its blocks and the place of each line. A mail can have several texts."""
+
+    text: str
+    blocks: Sequence[Block]
+    places: Sequence[int]
+
+    def at(self, place: Callable[[int], int]) -> MailText:
+        """Replace the places by those that ``place`` returns for them."""
+        return replace(self, places=[place(line) for line in self.places])
+
+
+def plain_text(text: str) -> MailText:
+    """Return a plain text without the addresses of links and pictures. Its places are its lines."""
+    _check_lines(text)
+    found = FileText(_LINKS.sub("", text))
+    found.add_paragraphs(0, len(found.lines))
+    return MailText(found.text, found.blocks, range(1, len(found.lines) + 1))
+
+
+def html_text(html: str) -> MailText:
+    """Return the text of a web page, without marked quotes. Its places are the lines of the page."""
+    _check_lines(html)
+    page = parse_page(html, keep_quotes=False)
+    return MailText(page.text, page.blocks, page.lines)
+
+
+def _check_lines(text: str) -> None:
+    if text.count("\n") > MOST_LINES:
+        raise DocumentError(f"its text has more than {MOST_LINES:,} lines")
+
+
+def text_of_mail(texts: Sequence[MailText]) -> TextBuilder:
+    """Return what the author of a mail wrote. If that is nothing, such as in a forwarded mail, return all text."""
+    own = _chosen(texts, own_lines)
+    return own if own.blocks else _chosen(texts, _without_data)
+
+
+def is_picture(name: str) -> bool:
+    """Return whether an attachment is a picture. Pictures are not read, and too frequent in mails for warnings."""
+    return name.lower().endswith(_PICTURES)
+
+
+def _chosen(texts: Sequence[MailText], choose: Callable[[Sequence[str]], list[bool]]) -> TextBuilder:
+    builder = TextBuilder()
+    for each in texts:
+        lines = each.text.split("\n")
+        starts = [0, *accumulate(len(line) + 1 for line in lines[:-1])]
+        kept = choose(lines)
+        for block in each.blocks:
+            first, last = (bisect_right(starts, offset) - 1 for offset in (block.start, block.end - 1))
+            numbers = [number for number in range(first, last + 1) if kept[number]]
+            builder.add([(lines[number], each.places[number]) for number in numbers], block.kind, block.headings)
+    return builder
 
 
 def own_lines(lines: Sequence[str]) -> list[bool]:
@@ -39,13 +109,13 @@ def own_lines(lines: Sequence[str]) -> list[bool]:
 
     Quotes below the last line of an answer are dropped, other quotes are cut to their last ``KEPT_QUOTE`` lines.
     """
-    kept = without_data(lines)
+    kept = _without_data(lines)
     kept = _before_original(lines, kept)
     kept = _without_quotes(lines, kept)
     return _without_signature(lines, kept)
 
 
-def without_data(lines: Sequence[str]) -> list[bool]:
+def _without_data(lines: Sequence[str]) -> list[bool]:
     """Return for each line of a mail whether it is text: not a key, an OpenPGP signature or an encoded file."""
     kept = [True] * len(lines)
     end: re.Pattern[str] | None = None
@@ -55,8 +125,8 @@ def without_data(lines: Sequence[str]) -> list[bool]:
             kept[number] = False
             end = None if end.match(line) else end
             continue
-        end = next((last for first, last in _BLOCKS if first.match(line)), None)
-        encoded = encoded + 1 if _BASE64.match(line) and line.strip().isascii() else 0
+        end = next((last for first, last in _BLOCKS if first.match(line)), None) if line[:1] in ("-", "b") else None
+        encoded = encoded + 1 if len(line) >= _SHORTEST_BASE64 and _BASE64.match(line) else 0
         if end is not None:
             kept[number] = False
         elif encoded >= _LEAST_BASE64:

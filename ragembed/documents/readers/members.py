@@ -81,15 +81,16 @@ class MemberReader:
         empty = True
         try:
             with only_document_errors():
-                data = member.load()
-                self._bytes -= len(data)
-                for document in self._documents(self._parse(member.name, data, options), path, metadata, depth):
+                self._bytes -= member.size
+                content = member.load()
+                parts = self._parse(member.name, content, options) if isinstance(content, bytes) else content
+                for document in self._documents(parts, path, metadata, depth):
                     empty = False
                     yield document
         except (ConfigError, DocumentError, MissingExtraError) as error:
             self._unread.setdefault(str(error), []).append(path)
         else:
-            if empty and data.strip():
+            if empty:
                 self._unread.setdefault("contains no text", []).append(path)
 
     def _over_limit(self, member: Member, depth: int) -> str | None:
