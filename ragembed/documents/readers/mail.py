@@ -25,13 +25,23 @@ from typing import Any
 from ragembed.documents.decoding import declared_text, decode
 from ragembed.documents.model import Member, ParsedDocument
 from ragembed.documents.readers.html import decode_html
-from ragembed.documents.readers.mail_text import MailText, html_text, is_picture, plain_text, text_of_mail
+from ragembed.documents.readers.mail_text import (
+    MOST_LINES,
+    MailText,
+    check_lines,
+    html_text,
+    is_picture,
+    plain_text,
+    text_of_mail,
+)
 from ragembed.documents.readers.reader import ReadOptions, only_document_errors
 from ragembed.documents.readers.structure import one_line, well_formed
 from ragembed.errors import DocumentError
 
 MOST_MAILS, SHORTEST_MAIL = 50_000, 1_000
 """A mailbox may have this number of mails, and more if they have this size on average, in bytes."""
+SHORTEST_LINE = 8
+"""A mailbox with more than ``MOST_LINES`` lines has lines of at least this size on average, in bytes."""
 MOST_PARTS = 1_000
 """Maximum number of parts of a mail, on all levels together."""
 DEEPEST_PART = 20
@@ -141,12 +151,14 @@ def parse_mailbox(path: Path, data: bytes, options: ReadOptions) -> Iterator[Par
     Raises
     ------
     DocumentError
-        If the file is not a mailbox.
+        If the file is not a mailbox, or most of its lines are empty.
     """
     data = data.replace(b"\r\n", b"\n")
     starts = _postmarks(data)
     if not starts:
         raise DocumentError("not a mailbox: no line starts with 'From '")
+    if data.count(b"\n") > max(MOST_LINES, len(data) // SHORTEST_LINE):
+        raise DocumentError(f"its lines have fewer than {SHORTEST_LINE} bytes on average: expected the texts of mails")
     limit = max(MOST_MAILS, len(data) // SHORTEST_MAIL)
     if len(starts) > limit:
         options.warn(f"only the first {limit:,} of {len(starts):,} mails are read: most are empty")
@@ -180,7 +192,9 @@ def _mail(data: bytes, line: int) -> Iterator[ParsedDocument | Member]:
     message = found.collect(0, len(data))
     metadata = header_metadata(message)
     subject = metadata.get("subject")
-    builder = text_of_mail([_mail_text(part) for part in found.parts if part.is_text])
+    texts = [part for part in found.parts if part.is_text]
+    check_lines(sum(data.count(b"\n", part.start, part.stop) for part in texts))
+    builder = text_of_mail([_mail_text(part) for part in texts])
     if not builder.blocks and subject:
         builder.add_text(subject, line)
     yield ParsedDocument(builder.text, builder.blocks, subject, line_numbers=builder.places, metadata=metadata)

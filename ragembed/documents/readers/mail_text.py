@@ -13,8 +13,8 @@ from ragembed.documents.readers.html import parse_page
 from ragembed.documents.readers.structure import FileText, TextBuilder
 from ragembed.errors import DocumentError
 
-MOST_LINES = 500_000
-"""Maximum number of lines of a text in a mail."""
+MOST_LINES, MOST_TAGS = 500_000, 300_000
+"""Maximum number of lines of a text in a mail, and of tags of an HTML text."""
 KEPT_QUOTE = 3
 """Number of quoted lines that are kept above an answer between quotes."""
 LONGEST_SIGNATURE = 15
@@ -42,6 +42,8 @@ _ORIGINAL = re.compile(
 _FROM = re.compile(r"\W{0,4}(?:From|Von|De|Da|Van)\s?:")
 _SENT = re.compile(r"\W{0,4}(?:Sent|Date|Gesendet|Datum|Envoyé|Enviado|Inviato|Data|Verzonden)\s?:")
 _FORWARDED = re.compile("forward|weitergeleitet|transféré|reenviado|inoltrato|doorgestuurd", re.IGNORECASE)
+_ORIGINAL_STARTS = re.compile(r"-{2,}|\W{0,4}(?:From|Von|De|Da|Van)\s?:|(?:On|Am|Le|El|Il|Op)\b")
+"""The start of every line that the patterns above match, to decide about most lines quickly."""
 _SIGNATURE = re.compile(r"--\s*\Z|_{40,}\s*\Z")
 _HEADER_LINES = 4
 _PICTURES = (".bmp", ".emz", ".gif", ".heic", ".ico", ".jpeg", ".jpg", ".png", ".svg", ".tif", ".tiff", ".webp", ".wmz")
@@ -62,7 +64,7 @@ class MailText:
 
 def plain_text(text: str) -> MailText:
     """Return a plain text without the addresses of links and pictures. Its places are its lines."""
-    _check_lines(text)
+    check_lines(text.count("\n"))
     found = FileText(_LINKS.sub("", text))
     found.add_paragraphs(0, len(found.lines))
     return MailText(found.text, found.blocks, range(1, len(found.lines) + 1))
@@ -70,13 +72,16 @@ def plain_text(text: str) -> MailText:
 
 def html_text(html: str) -> MailText:
     """Return the text of a web page, without marked quotes. Its places are the lines of the page."""
-    _check_lines(html)
+    check_lines(html.count("\n"))
+    if html.count("<") > MOST_TAGS:
+        raise DocumentError(f"its HTML has more than {MOST_TAGS:,} tags")
     page = parse_page(html, keep_quotes=False)
     return MailText(page.text, page.blocks, page.lines)
 
 
-def _check_lines(text: str) -> None:
-    if text.count("\n") > MOST_LINES:
+def check_lines(count: int) -> None:
+    """Raise :class:`DocumentError` if ``count`` lines are too many."""
+    if count > MOST_LINES:
         raise DocumentError(f"its text has more than {MOST_LINES:,} lines")
 
 
@@ -140,7 +145,8 @@ def _before_original(lines: Sequence[str], kept: list[bool]) -> list[bool]:
     for number, line in enumerate(lines):
         if not kept[number] or not line.strip() or _QUOTE.match(line):
             continue
-        if above and not _FORWARDED.search(above) and _starts_original(lines, number):
+        starts = above and _ORIGINAL_STARTS.match(line) and _starts_original(lines, number)
+        if starts and not _FORWARDED.search(above):
             return [*kept[:number], *[False] * (len(kept) - number)]
         above = line
     return kept

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from functools import partial
 from io import BytesIO
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,7 @@ _RECIPIENT_KINDS = {1: "to", 2: "cc"}
 _FIXED = struct.Struct("<HH4x8s")
 """Type, number and value of a property of a fixed size, in the stream of these properties."""
 _PROPERTIES = "__properties_version1.0"
+_MOST_RECIPIENTS = 1_000
 _EPOCH = datetime(1601, 1, 1, tzinfo=timezone.utc)
 
 
@@ -106,7 +108,7 @@ class _Storage:
     def _metadata(self) -> dict[str, Any]:
         """Return the metadata from the headers of the internet, if there are any, else from properties."""
         people: dict[str, list[str]] = {"from": [self._person(_SENDER)], "to": [], "cc": []}
-        for recipient in self._folders("__recip_version1.0_#"):
+        for recipient in islice(self._folders("__recip_version1.0_#"), _MOST_RECIPIENTS):
             kind = _RECIPIENT_KINDS.get(recipient._number(_RECIPIENT_KIND))
             if kind is not None and len(people[kind]) < MOST_ADDRESSES:
                 people[kind].append(recipient._person(_RECIPIENT))
