@@ -88,7 +88,7 @@ def parse_zip(path: Path, data: bytes, options: ReadOptions) -> Iterator[Member]
         raise DocumentError(f"broken zip: {error}") from error
     with archive:
         for entry in archive.infolist():
-            if entry.is_dir() or not entry.file_size:
+            if entry.filename.endswith("/") or not entry.file_size:
                 continue
             name = _path_of(entry.filename)
             refused = _name_problem(name)

@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import binascii
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from email.errors import HeaderParseError
+from email.errors import MessageError
 from email.header import decode_header
 from email.message import Message
 from email.parser import BytesHeaderParser
 from email.policy import Compat32
 from email.utils import getaddresses, parsedate_to_datetime
+from functools import partial
 from io import BytesIO
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ragembed.documents.decoding import declared_text, decode
 from ragembed.documents.model import Member, ParsedDocument
@@ -37,6 +38,8 @@ from ragembed.documents.readers.mail_text import (
 from ragembed.documents.readers.reader import ReadOptions, only_document_errors
 from ragembed.documents.readers.structure import one_line, well_formed
 from ragembed.errors import DocumentError
+
+T = TypeVar("T")
 
 MOST_MAILS, SHORTEST_MAIL = 50_000, 1_000
 """A mailbox may have this number of mails, and more if they have this size on average, in bytes."""
@@ -98,8 +101,13 @@ class _MailPart:
     @property
     def is_text(self) -> bool:
         """Whether the part belongs to the text of the mail and is no attachment."""
-        shown = self.content_type in ("text/plain", "text/html") and not self.message.get_filename()
+        shown = self.content_type in ("text/plain", "text/html") and not self.file_name
         return shown and self.message.get_content_disposition() != "attachment"
+
+    @property
+    def file_name(self) -> str | None:
+        """The file name of an attachment, as it is in the headers."""
+        return _tolerant(self.message.get_filename)
 
     @property
     def encoding(self) -> str:
@@ -220,7 +228,7 @@ class _PartFinder:
         message = _PARSER.parsebytes(self._data[start:body])
         message.set_default_type(default_type)
         body += self._data.startswith(b"\n", body, stop)
-        kind, boundary = message.get_content_type(), message.get_boundary()
+        kind, boundary = message.get_content_type(), _tolerant(message.get_boundary)
         inner: list[tuple[int, int]] = []
         if boundary is not None and kind.startswith("multipart/"):
             inner = self._split(body, stop, boundary)
@@ -269,6 +277,14 @@ class _PartFinder:
         return parts if opened is None else [*parts, (opened, stop)]
 
 
+def _tolerant(parse: Callable[[], T]) -> T | None:
+    """Return the result of ``parse``, or None for a header that the standard library cannot parse."""
+    try:
+        return parse()
+    except (ArithmeticError, LookupError, MessageError, TypeError, ValueError):
+        return None
+
+
 def _decode_base64(body: bytes) -> bytes:
     try:
         return binascii.a2b_base64(body + b"===")
@@ -312,7 +328,7 @@ def _best(alternatives: list[list[_MailPart]]) -> list[_MailPart]:
 
 def _mail_text(part: _MailPart) -> MailText:
     """Return the text of a part. A line of the content that is several lines of the file has the place of the first."""
-    content, charset, places = part.content(), part.message.get_content_charset() or "", part.places()
+    content, charset, places = part.content(), _tolerant(part.message.get_content_charset) or "", part.places()
     declared = declared_text(content, charset)
     if part.content_type == "text/html":
         found = html_text(decode_html(content) if declared is None else declared)
@@ -335,7 +351,7 @@ def header_metadata(headers: bytes | Message) -> dict[str, Any]:
 
 def _addresses(values: Sequence[str]) -> str:
     """Return the addresses of a header in the form ``Name <address>, …``, at most ``MOST_ADDRESSES``."""
-    found = getaddresses([*values])[:MOST_ADDRESSES]
+    found = (_tolerant(partial(getaddresses, [*values])) or [])[:MOST_ADDRESSES]
     names = [(one_line(_header_text(name)), _header_text(address)) for name, address in found]
     shown = ", ".join(person(name, address) for name, address in names if address)
     return shown or one_line(_header_text(", ".join(values)))
@@ -348,10 +364,7 @@ def person(name: str, address: str) -> str:
 
 def _date(value: str | None) -> str | None:
     """Return a date in ISO 8601 and UTC, so that dates sort as strings. Return None for an invalid one."""
-    try:
-        return utc(parsedate_to_datetime(value or ""))
-    except (TypeError, ValueError, IndexError, OverflowError):
-        return None
+    return _tolerant(lambda: utc(parsedate_to_datetime(value or "")))
 
 
 def utc(date: datetime) -> str:
@@ -366,9 +379,8 @@ def _header_text(value: str | None) -> str:
         return ""
     if not value.isascii():
         value = decode(value.encode("utf-8", "surrogateescape")).text
-    try:
-        pieces = decode_header(value)
-    except (HeaderParseError, ValueError):
+    pieces = _tolerant(partial(decode_header, value))
+    if pieces is None:
         return well_formed(value)
     texts = (
         piece if isinstance(piece, str) else declared_text(piece, charset or "") or decode(piece).text
@@ -379,7 +391,7 @@ def _header_text(value: str | None) -> str:
 
 def _attachment(part: _MailPart, metadata: dict[str, Any]) -> Member:
     """Return an attachment under its file name, which may be missing if its type is known."""
-    name = base_name(_header_text(part.message.get_filename()))
+    name = base_name(_header_text(part.file_name))
     suffix = SUFFIXES.get(part.content_type, ".txt" if part.content_type.startswith("text/") else "")
     if part.content_type == "message/rfc822":
         name = name if name.lower().endswith(suffix) else (name or "message") + suffix

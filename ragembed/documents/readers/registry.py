@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -37,6 +38,7 @@ SOURCE_SUFFIXES = (
     ".properties", ".xml", ".css", ".scss", ".less", ".json", ".json5",
 )  # fmt: skip
 SOURCE = Reader("source", 1, SOURCE_SUFFIXES, source.parse)
+MAIL = Reader("mail", 1, (".eml",), mail.parse, contains_files=True)
 READERS = (
     Reader("markdown", 1, (".md", ".markdown", ".mdown", ".mkd", ".mdx"), markdown.parse),
     Reader("rst", 1, (".rst", ".rest"), rst.parse),
@@ -48,7 +50,7 @@ READERS = (
     Reader("docx", 1, (".docx",), office.parse_docx, extra="office"),
     Reader("pptx", 1, (".pptx",), office.parse_pptx, extra="office"),
     Reader("epub", 1, (".epub",), epub.parse),
-    Reader("mail", 1, (".eml",), mail.parse, contains_files=True),
+    MAIL,
     Reader("mbox", 1, (".mbox",), mail.parse_mailbox, contains_files=True),
     Reader("outlook", 1, (".msg",), outlook.parse, extra="office", contains_files=True),
     Reader("zip", 1, (".zip",), archive.parse_zip, contains_files=True),
@@ -66,11 +68,15 @@ TEXT_NAMES = (
     "changes", "news", "history", "todo", "install",
 )  # fmt: skip
 BY_NAME = {**dict.fromkeys(CODE_NAMES, SOURCE), **dict.fromkeys(TEXT_NAMES, PLAIN)}
+MAILDIR_NAME = re.compile(r"\d{9,}\w*\.(?:.+:2,[A-Za-z]*|M\d+P\d+\w*\..+)")
+"""Names of mails in a Maildir, such as ``1204680122.M37P1.host:2,S``. They have no suffix."""
 HEAD_BYTES = 8192
 
 
 def named_reader(name: str) -> Reader | None:
     """Return the reader for a file name, or None if neither the name nor its suffix is in the table."""
+    if MAILDIR_NAME.fullmatch(name):
+        return MAIL
     return BY_NAME.get(name.lower()) or BY_SUFFIX.get(PurePosixPath(name).suffix.lower())
 
 
