@@ -35,6 +35,11 @@ def is_installed(module: str) -> bool:
     return importlib.util.find_spec(module) is not None
 
 
+def has_extra(extra: str) -> bool:
+    """Return whether all packages of ``extra`` are installed, without importing them."""
+    return all(is_installed(module) for module, (_, name) in _EXTRAS.items() if name == extra)
+
+
 def missing(module: str, purpose: str) -> MissingExtraError:
     """Return the error for ``purpose``, which needs the missing ``module``."""
     return MissingExtraError(*_EXTRAS[module], purpose)
