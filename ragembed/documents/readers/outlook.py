@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from olefile import OleFileIO
 
 # The numbers of properties in [MS-OXPROPS]. Numbers in a string are part of the name of a stream.
-_SUBJECT, _BODY, _HTML, _HEADERS, _MESSAGE_ID = "0037", "1000", "1013", "007D", "1035"
+_SUBJECT, _BODY, _HTML, _RTF, _HEADERS, _MESSAGE_ID = "0037", "1000", "1013", "1009", "007D", "1035"
 _SENDER = ("0C1A", "5D01", "0C1F")
 _RECIPIENT = ("3001", "39FE", "3003")
 _CONTENT, _FILE_NAME, _SHORT_FILE_NAME, _NAME, _TYPE = "3701", "3707", "3704", "3001", "370E"
@@ -61,7 +61,7 @@ def parse(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocum
                 inside.setdefault(tuple(entry[:-1]), []).append(entry[-1])
             if _PROPERTIES not in inside.get((), []):
                 raise DocumentError("not a mail of Outlook: it has no properties")
-            yield from _Storage(ole, inside, ()).mail()
+            yield from _Storage(ole, inside, ()).mail(options)
     except (OSError, ValueError, IndexError, TypeError, AttributeError, struct.error) as error:
         raise DocumentError(f"broken Outlook mail: {error}") from error
 
@@ -79,28 +79,30 @@ class _Storage:
         self._fixed = self._fixed_properties()
         self._code_page = self._number(_CODE_PAGE) or code_page
 
-    def mail(self) -> Iterator[ParsedDocument | Member]:
+    def mail(self, options: ReadOptions) -> Iterator[ParsedDocument | Member]:
         """Yield the mail as a document, and its attachments."""
         metadata = self._metadata()
         subject = metadata.get("subject")
         text = self._text(_BODY)
         builder = text_of_mail([plain_text(text) if text.strip() else html_text(self._html())])
+        if not builder.blocks and f"__substg1.0_{_RTF}0102" in self._names:
+            options.warn("the text of a mail is only in RTF, which is not read in mails")
         if not builder.blocks and subject:
             builder.add_text(subject, 0)
         yield ParsedDocument(builder.text, builder.blocks, subject, page_numbers=(), metadata=metadata)
         for attachment in self._folders("__attach_version1.0_#"):
-            member = attachment._attachment(metadata)
+            member = attachment._attachment(metadata, options)
             if not is_picture(member.name):
                 yield member
 
-    def _attachment(self, metadata: Mapping[str, Any]) -> Member:
+    def _attachment(self, metadata: Mapping[str, Any], options: ReadOptions) -> Member:
         names = [self._text(number) for number in (_FILE_NAME, _SHORT_FILE_NAME, _NAME)]
         name = base_name(next(filter(None, names), "")) or "attachment"
         inner = f"__substg1.0_{_CONTENT}000D"
         if inner in self._names:
             storage = self._folder(inner)
             size = sum(storage._size(number) for number in (_BODY, _HTML))
-            return Member(name, size, storage.mail)
+            return Member(name, size, partial(storage.mail, options))
         if self._text(_TYPE).lower() == "multipart/signed":
             name = "signed.eml"  # the mail as it was sent, in the attachment of a mail without a text
         return Member(name, self._size(_CONTENT), partial(self._bytes, _CONTENT), metadata=metadata)
