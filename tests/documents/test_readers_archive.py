@@ -27,6 +27,7 @@ FILES = {
     "empty.txt": b"",
     "cup.png": b"\x89PNG\r\n\x1a\n\0\0\0\0",
 }
+DATA = Path(__file__).parents[1] / "data" / "archives"
 MEGABYTE = 1024 * 1024
 
 
@@ -74,6 +75,32 @@ def test_members_are_read_by_the_readers_of_their_formats(name: str, data: bytes
         (None, "name: Assam\nmember: yes", [2, 2], {"member": "t.csv"}),
     ]
     assert warnings == ["cup.png is not read: neither text nor a supported format"]
+
+
+def test_entries_of_all_kinds_are_read_like_the_standard_library_reads_them() -> None:
+    data = (DATA / "kinds-of-entries.tar.xz").read_bytes()
+    expected = {}
+    with tarfile.open(fileobj=io.BytesIO(data), encoding="utf-8", errors="replace") as archive:
+        for entry in archive:
+            content = archive.extractfile(entry) if entry.isreg() and not entry.issparse() else None
+            if content is not None and not entry.name.endswith(("sparse", "eof")):
+                expected[entry.name] = content.read().decode("latin-1")
+    documents, warnings = parsed("a.tar.xz", data)
+    assert len(expected) == 20
+    assert {d.metadata["member"]: d.text for d in documents} == expected
+    assert warnings == [
+        "14 members are not read (ustar/lnktype, ustar/symtype, ustar/blktype, …): "
+        "it is a link, a device or a sparse file",
+        "ustar/sparse is not read: neither text nor a supported format",
+    ]
+
+
+def test_names_in_the_character_set_of_dos() -> None:
+    documents, _ = parsed("a.zip", (DATA / "cp437-names.zip").read_bytes())
+    assert [(d.metadata["member"], d.text) for d in documents] == [
+        ("filename_with_æoå.txt", "EOF\n"),
+        ("filename_without.txt", "EOF\n"),
+    ]
 
 
 @pytest.mark.parametrize("compress", [gzip.compress, bz2.compress, lzma.compress])
