@@ -111,7 +111,7 @@ def parse_tar(path: Path, data: bytes, options: ReadOptions) -> Iterator[Member]
     Raises
     ------
     DocumentError
-        If the archive is broken or unpacks to more than ``LARGEST_STREAM`` bytes.
+        If the archive is broken or unpacks to more than ``LARGEST_STREAM`` times the maximum size of a member.
     """
     opener = _OPENERS.get(path.suffix.lower())
     stream = _Stream(

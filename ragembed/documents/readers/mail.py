@@ -7,6 +7,7 @@ which lines they are, so this module finds the parts itself.
 from __future__ import annotations
 
 import binascii
+import codecs
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -141,7 +142,7 @@ def parse(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocum
     DocumentError
         If the mail has too many parts.
     """
-    data = data.replace(b"\r\n", b"\n")
+    data = data.removeprefix(codecs.BOM_UTF8).replace(b"\r\n", b"\n")
     postmark = _ANY_POSTMARK.match(data)
     yield from _mail(data[postmark.end() :], 2) if postmark else _mail(data, 1)
 
@@ -316,14 +317,14 @@ def _headers_end(data: bytes, start: int, stop: int) -> int:
 
 
 def _best(alternatives: list[list[_MailPart]]) -> list[_MailPart]:
-    """Return the parts of the alternative with plain text, else of the one with HTML, and all attachments."""
+    """Return the parts of the alternative with plain text, else of the one with HTML, and all named attachments."""
 
     def rank(parts: list[_MailPart]) -> int:
         kinds = {part.content_type for part in parts if part.is_text and part.content().strip()}
         return 2 if "text/plain" in kinds else len(kinds)
 
     best = max(alternatives, key=rank)
-    return [part for parts in alternatives for part in parts if parts is best or not part.is_text]
+    return [part for parts in alternatives for part in parts if parts is best or part.file_name]
 
 
 def _mail_text(part: _MailPart) -> MailText:
