@@ -42,6 +42,7 @@ ONLY_IMPORTERS = {
     "matplotlib": ("ragembed.evaluation.plots", "ragembed.training.pictures"),
     "faiss": ("ragembed.indexes.ann",),
     "fsspec": ("ragembed.documents.remote",),
+    "httpx": ("ragembed.models.served",),
     "langchain_core": ("ragembed.langchain",),
     "click": ("ragembed.cli",),
     "sqlite3": ("ragembed.indexes",),

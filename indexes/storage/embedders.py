@@ -12,6 +12,7 @@ from ragembed import embedder_files
 from ragembed.config.settings import EmbedderConfig
 from ragembed.embedder import Embedder
 from ragembed.errors import IncompatibleStoreError, ModelError
+from ragembed.extractors.build import is_external
 from ragembed.hashing import read_sha256
 from ragembed.indexes.storage.baseline import is_baseline
 from ragembed.indexes.storage.folders import publish, require_committed, temporary_folder
@@ -113,14 +114,17 @@ def _relative_model(store: Path, model: str) -> str | None:
 
 
 def _moved_model(store: Path, record: Mapping[str, Any]) -> str | None:
-    """Return the new path of the model, or None if it is where it was when the store was created."""
+    """Return the new path or server of the model, or None if it is where it was when the store was created."""
+    named = os.environ.get(MODEL_VARIABLE)
+    if is_external(record["model"]):
+        return named if named is not None and is_external(named) else None
     if not Path(record["model"]).is_absolute() or Path(record["model"]).exists():
         return None
     if (beside := record.get("model_beside")) is not None:
         path = Path(os.path.abspath(store.absolute().parent / beside))  # noqa: PTH100  resolve() would follow symbolic links
         if path.exists():
             return str(path)
-    if (named := os.environ.get(MODEL_VARIABLE)) is None:
+    if named is None:
         raise ModelError(
             f"the model {record['model']} of the store {store} does not exist: move it back, or set "
             f"{MODEL_VARIABLE} to its new path"

@@ -22,6 +22,7 @@ from ragembed.config.specs import (
     parse_extractor,
     parse_layers,
     parse_postprocessor,
+    parse_server,
     parse_weighting,
 )
 from ragembed.config.templates import PLAIN, Template
@@ -157,6 +158,7 @@ class EmbedderConfig:
         one_of("dtype", self.dtype, ("auto", "float32", "bfloat16", "mixed"))
         if not self.model:
             raise ConfigError("model is empty: give a Hugging Face model id or a folder")
+        parse_server(self.model)
         if self.max_tokens is not None and self.max_tokens < 8:
             raise ConfigError(f"max_tokens is {self.max_tokens}: expected at least 8")
         if self.pseudo_queries < 1:

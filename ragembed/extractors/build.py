@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,11 +20,13 @@ from ragembed.config.specs import (
     Words,
     parse_layers,
     parse_postprocessor,
+    parse_server,
 )
-from ragembed.config.templates import PLAIN, TEXT, Template
+from ragembed.config.templates import MASK, PLAIN, TEXT, Template
 from ragembed.corpus import Corpus
-from ragembed.errors import ConfigError
+from ragembed.errors import ConfigError, ModelError
 from ragembed.extractors.avg import AvgExtractor, AvgTable
+from ragembed.extractors.external import ExternalExtractor, VectorSource
 from ragembed.extractors.forward import text_room
 from ragembed.extractors.mix import MixExtractor
 from ragembed.extractors.model import ContextualModel
@@ -33,6 +37,7 @@ from ragembed.extractors.token_weights import TokenWeights
 from ragembed.extractors.transformer import LayerCombination, LayerMean, Pooling, TransformerExtractor, WordKnowledge
 from ragembed.extractors.weighting import make_weighting
 from ragembed.extractors.words import WordTable
+from ragembed.models.estimated_tokens import MAX_TOKENS, EstimatedTokenizer
 from ragembed.models.files import ModelFiles, find_model, find_tokenizer
 from ragembed.models.packaging import check_supported, read_package
 from ragembed.models.tokenizer import TextTokenizer, TokenKind
@@ -40,6 +45,17 @@ from ragembed.models.word_tokenizer import WordTokenizer
 
 if TYPE_CHECKING:
     from ragembed.extractors.word_vectors import WordVectors
+
+GIVEN = "langchain:"
+"""Begins the name of a model whose vectors come from a given object, which is not saved."""
+
+_EXTERNAL = hashlib.sha256(b"external vectors").hexdigest()
+"""Stands for the hash of files: a source of vectors has none, and its probe identifies it."""
+_LEAST_ROOM = 8
+_TOKEN_SETTINGS = (
+    *("extractor", "layers", "pooling", "special_tokens", "weighting", "template_tokens", "biases", "dtype"),
+    *("weighting_corpus", "avg_corpus"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +80,8 @@ class Built:
         Whether a fit or an encoding runs a model.
     encoding_model
         The model that runs when texts are encoded; None if no model does.
+    is_external
+        Whether the vectors come from a source outside ragembed, so that their tokens are not known.
     """
 
     extractor: Extractor
@@ -74,10 +92,13 @@ class Built:
     text_tokens: int
     needs_model: bool
     encoding_model: ContextualModel | None = None
+    is_external: bool = False
 
 
-def build_extractor(config: EmbedderConfig, *, device: str | None = None, download: bool = True) -> Built:
-    """Return the extractor for ``config``, not fitted.
+def build_extractor(
+    config: EmbedderConfig, *, device: str | None = None, download: bool = True, source: VectorSource | None = None
+) -> Built:
+    """Return the extractor for ``config``, not fitted; ``source`` makes its vectors if it is given.
 
     ``device`` is as in :func:`choose_devices`; it is resolved when a model is first needed. A model that is not on this
     machine is downloaded if ``download`` is true.
@@ -85,6 +106,8 @@ def build_extractor(config: EmbedderConfig, *, device: str | None = None, downlo
     Raises :class:`ragembed.errors.ModelError` if the model or file is not found, and :class:`ConfigError` if the model
     does not support the configuration.
     """
+    if source is not None or is_external(config.model):
+        return _external(config, source)
     extraction = config.extraction
     if isinstance(extraction, Words):
         built = _words(config, extraction)
@@ -141,6 +164,58 @@ def _without_model(static: StaticExtractor, tokenizer: Tokenizer, sha256: str, c
     limit = _window(config, tokenizer)
     config = config.replace(pooling="mean")
     return Built(static, tokenizer, sha256, config, limit, limit - tokenizer.special_tokens, needs_model=False)
+
+
+def is_external(model: str) -> bool:
+    """Return whether ``model`` names vectors that ragembed does not compute."""
+    return model.startswith(GIVEN) or parse_server(model) is not None
+
+
+def _external(config: EmbedderConfig, source: VectorSource | None) -> Built:
+    """Build the extractor for vectors of a server or of ``source``."""
+    _check_external(config)
+    config = config.replace(weighting="uniform", max_tokens=config.max_tokens or MAX_TOKENS)
+    tokenizer = EstimatedTokenizer(config.max_tokens or MAX_TOKENS)
+    documents, queries = (
+        Template.parse(spec)
+        for spec in (config.template, config.template if config.query_template is None else config.query_template)
+    )
+    if documents.masks or queries.masks:
+        raise ConfigError(f"the template has mask tokens, but {config.model} does not take them: leave out {MASK}")
+    framing = max(tokenizer.count(prompt.before + prompt.after) for prompt in (documents, queries))
+    room = tokenizer.max_tokens - framing
+    if room < _LEAST_ROOM:
+        raise ConfigError(
+            f"max_tokens is {tokenizer.max_tokens}: the template takes {framing}, and the text needs at least "
+            f"{_LEAST_ROOM}; expected at least {framing + _LEAST_ROOM}"
+        )
+    if source is None:
+        if (server := parse_server(config.model)) is None:
+            name = config.model.removeprefix(GIVEN)
+            raise ModelError(
+                f"the vectors were made by {name}, which is not saved: give it as base=…, or set RAGEMBED_MODEL to a "
+                f"server of the same model, such as {'openai:NAME'!r}"
+            )
+        from ragembed.models.served import ServedModel
+
+        source = ServedModel(server, room)
+    weights = _weights(config, tokenizer, _EXTERNAL)
+    extractor = ExternalExtractor(source, documents, queries, tokenizer.max_tokens, weights)
+    return Built(
+        extractor, tokenizer, _EXTERNAL, config, tokenizer.max_tokens, room, needs_model=False, is_external=True
+    )
+
+
+def _check_external(config: EmbedderConfig) -> None:
+    """Raise :class:`ConfigError` for a setting that needs the token vectors of the model."""
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        unset = (field.default, "uniform") if field.name == "weighting" else (field.default,)
+        if field.name in _TOKEN_SETTINGS and value not in unset:
+            raise ConfigError(
+                f"{field.name} is {value!r}, but it needs the token vectors of the model, and {config.model} gives one "
+                "vector for each text: leave it out"
+            )
 
 
 def _window(config: EmbedderConfig, tokenizer: Tokenizer) -> int:

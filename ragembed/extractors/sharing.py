@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ragembed.corpus import Corpus
 from ragembed.extractors.avg import AvgExtractor, TokenMeans
+from ragembed.extractors.external import ExternalExtractor
 from ragembed.extractors.forward import Consumer
 from ragembed.extractors.mix import MixExtractor
 from ragembed.extractors.model import ContextualModel
@@ -164,7 +165,7 @@ def _weights(extractor: Extractor) -> Sequence[TokenWeights]:
     """Return the token weights of an extractor."""
     if isinstance(extractor, MixExtractor):
         return extractor.contextual.weights, extractor.static.weights
-    if isinstance(extractor, (TransformerExtractor, AvgExtractor, StaticExtractor)):
+    if isinstance(extractor, (TransformerExtractor, AvgExtractor, StaticExtractor, ExternalExtractor)):
         return (extractor.weights,)
     raise TypeError(f"unknown extractor type {type(extractor).__name__}")
 

@@ -27,10 +27,11 @@ from ragembed.indexes.writing.index_selection import warn
 from ragembed.indexes.writing.writer import StoreWriter
 from ragembed.langchain.documents import as_list, chosen_ids, detached, documents_of, to_document, to_record
 from ragembed.langchain.embeddings import RagEmbeddings
-from ragembed.langchain.external import checked_vectors, model_name
+from ragembed.langchain.external import model_name
 from ragembed.langchain.lazy_store import LazyStore
 from ragembed.langchain.record_manager import RagRecordManager
 from ragembed.langchain.retrievers import RagVectorStoreRetriever
+from ragembed.models.vectors import checked_vectors
 from ragembed.types import Floats
 
 Item = TypeVar("Item")
