@@ -62,6 +62,8 @@ class EmbeddingServer:
         return (total / (np.linalg.norm(total) or 1.0)).tolist()
 
     def stop(self) -> None:
+        """Stop, and close open connections."""
+        self.always = _hang_up
         self._server.shutdown()
         self._server.server_close()
 
@@ -97,6 +99,11 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  the base class's name
         pass
+
+
+def _hang_up(handler: _Handler, texts: list[str]) -> bool:
+    handler.close_connection = True
+    return True
 
 
 def vectors(server: EmbeddingServer, texts: list[str]) -> dict[str, Any]:

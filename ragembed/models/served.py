@@ -117,10 +117,6 @@ class ServedModel:
         rows = np.split(vectors, last_of_text[:-1])
         return np.stack([_mean(own, [size for _, size in parts]) for own, parts in zip(rows, windows, strict=True)])
 
-    def requests(self, tokens: Sequence[int]) -> int:
-        """Return the number of requests for texts with these numbers of tokens, prompts included."""
-        return sum(1 for _ in _batches(tokens))
-
     def _run(self, batches: Sequence[Sequence[_Piece]], prompt: Template) -> Iterator[tuple[int, Floats]]:
         """Yield the vectors of each batch with its number, in the order in which they arrive."""
         if len(batches) <= 1:
@@ -284,6 +280,11 @@ class ServedModel:
         except (OSError, UnicodeDecodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
             raise ConfigError(f"the key file {file} cannot be read: {reason}; correct {KEY_FILE_VARIABLE}") from None
+
+
+def requests(tokens: Sequence[int]) -> int:
+    """Return the number of requests for texts with these estimated numbers of tokens, prompts included."""
+    return sum(1 for _ in _batches(tokens))
 
 
 def _printable_key(key: str, variable: str) -> str:
