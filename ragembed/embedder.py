@@ -185,13 +185,24 @@ class Embedder:
         >>> embedder.is_fitted
         True
         """
+        self._fit_and_keep(texts)
+        return self
+
+    def _fit_and_keep(self, texts: Iterable[str]) -> tuple[list[str], Floats]:
+        """Do the same as :meth:`fit`, and return the texts and raw vectors that the post-processors were fitted on.
+
+        These are all texts, a sample of ``FIT_LIMIT``, or none. The vectors are float32, shape ``(n, d)``. A program
+        that encodes the same texts afterwards does not have to encode these again.
+        """
         sample = ItemReservoir[str](FIT_LIMIT, self.config.seed)
         fresh = copy(self)  # if the fit fails, this embedder keeps its earlier fit
         fresh.fit_extractor(sample.watch(_reject_str(texts)))
         fits_here = fresh.config.postprocess_corpus is None and Chain(fresh.config.postprocess).learns
-        fresh.fit_chain(fresh.raw_documents(sample.items if fits_here else []), sample.items)
+        kept = sample.items if fits_here else []
+        raw = fresh.raw_documents(kept)
+        fresh.fit_chain(raw, sample.items)
         self.__dict__ = fresh.__dict__
-        return self
+        return kept, raw
 
     def fit_extractor(self, texts: Iterable[str]) -> Embedder:
         """Fit token weights and static vectors only; call :meth:`fit_chain` afterwards.
@@ -636,7 +647,7 @@ class Embedder:
         return self._built.needs_model
 
     @property
-    def is_external(self) -> bool:
+    def _is_external(self) -> bool:
         """Whether the raw vectors come from a server or another library, so that their tokens are not known."""
         return self._built.is_external
 
@@ -862,7 +873,7 @@ class Embedder:
         128
         """
         built = self._built.config
-        if self.is_external:
+        if self._is_external:
             self.extractor.dim  # noqa: B018  a server that does not answer raises here, before any text is read
         config = self.config.replace(
             weighting=built.weighting,

@@ -196,7 +196,7 @@ class _Run:
             new = [text for key, text in texts.items() if key not in known]
             counted.update(texts)
             tokens += (embedder.tokenizer.ids(new).lengths + framing).tolist()
-        if not embedder.is_external:
+        if not embedder._is_external:
             return sum(tokens), None
         from ragembed.models.served import requests
 

@@ -13,6 +13,7 @@ from ragembed.config.settings import EmbedderConfig
 from ragembed.embedder import Embedder
 from ragembed.errors import IncompatibleStoreError, ModelError
 from ragembed.extractors.build import is_external
+from ragembed.extractors.external import VectorSource
 from ragembed.hashing import read_sha256
 from ragembed.indexes.storage.baseline import is_baseline
 from ragembed.indexes.storage.folders import publish, require_committed, temporary_folder
@@ -52,8 +53,10 @@ def file_hashes(folder: Path) -> dict[str, str]:
     return {file.name: read_sha256(file) for file in files}
 
 
-def load_embedder(store: Path, record: Mapping[str, Any], device: str | None = None) -> Embedder:
-    """Load the embedder that ``record`` names; ``device`` is as in :class:`ragembed.Embedder`.
+def load_embedder(
+    store: Path, record: Mapping[str, Any], device: str | None = None, source: VectorSource | None = None
+) -> Embedder:
+    """Load the embedder that ``record`` names; ``device`` and ``source`` are as in :class:`ragembed.Embedder`.
 
     The model is looked for at its original path, then at the same path relative to the store, then at
     ``$RAGEMBED_MODEL``. Raises :class:`StoreDamagedError` if a file does not have its committed content,
@@ -61,7 +64,7 @@ def load_embedder(store: Path, record: Mapping[str, Any], device: str | None = N
     one.
     """
     folder = _checked_folder(store, record)
-    return Embedder.load(folder, device=device, model=_moved_model(store, record))
+    return Embedder.load(folder, device=device, model=_moved_model(store, record), source=source)
 
 
 def load_postprocessing(store: Path, record: Mapping[str, Any]) -> Callable[[Floats], Floats]:

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any, TypeAlias, TypeVar
 from weakref import WeakSet
 
+import numpy as np
 from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
 from langchain_core.runnables import run_in_executor
@@ -302,7 +303,9 @@ class RagVectorStore(VectorStore):
         chosen = chosen_ids(documents, ids)
         store = cls(embedding, path, index=index, budget=budget)
         if documents:
-            _fit(embedding, (document.page_content for document in documents))
+            texts, raw = _fit(embedding, (document.page_content for document in documents))
+            if texts:  # these texts are already embedded
+                store._write_vectors(texts, raw)
         store.add_documents(documents, ids=chosen, batch_size=batch_size, progress=progress)
         return store
 
@@ -680,6 +683,12 @@ class RagVectorStore(VectorStore):
             writer.commit(chunks=records, expected=expected)
             writer.merge()
             warn(writer.refresh_index())
+
+    def _write_vectors(self, texts: Sequence[str], raw: Floats) -> None:
+        """Save raw vectors of texts that are added next."""
+        store = self._lazy.get_or_create()
+        with self._lazy.writing() as wait_seconds, store.writer(wait_seconds) as writer:
+            writer.stage_vectors(texts, raw)
 
     # Read
 
@@ -1357,12 +1366,13 @@ class RagVectorStore(VectorStore):
         theirs = self._lazy.get()
         if theirs is None:
             return type(self)(embedding, path)
-        if len(theirs):
-            _fit(embedding, theirs.embedded_texts())
+        kept = _fit(embedding, theirs.embedded_texts()) if len(theirs) else None
         wanted = theirs.wanted_index
         rebuilt = type(self)(embedding, path, index=wanted.kind, budget=wanted.budget, language=theirs.language)
         with rebuilt._lazy.get_or_create().writer() as writer:
             records = list(theirs.chunks())
+            if kept is not None:
+                writer.stage_vectors(*kept)
             _stage_texts(writer, records, batch_size, progress)
             writer.commit(chunks=records, sources=list(theirs.sources().values()))
             writer.take_run_records(theirs._all_run_records())
@@ -1497,9 +1507,11 @@ def _holds_documents(path: Path) -> bool:
         return len(store) > 0
 
 
-def _fit(embedding: Embeddings, texts: Iterable[str]) -> None:
+def _fit(embedding: Embeddings, texts: Iterable[str]) -> tuple[Sequence[str], Floats]:
+    """Fit embeddings that are not fitted; return the texts that this embedded, with their raw vectors."""
     if isinstance(embedding, RagEmbeddings) and not embedding.is_fitted:
-        embedding.fit(texts)
+        return embedding._fit_and_keep(texts)
+    return [], np.zeros((0, 0), dtype=np.float32)
 
 
 def _require_batch_size(batch_size: int | None) -> None:
