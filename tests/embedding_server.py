@@ -107,9 +107,9 @@ def _hang_up(handler: _Handler, texts: list[str]) -> bool:
 
 
 def vectors(server: EmbeddingServer, texts: list[str]) -> dict[str, Any]:
-    """Return the right answer for ``texts``, in another order than the texts."""
+    """Return the right answer for ``texts``."""
     rows = [{"index": at, "embedding": server.vector(text)} for at, text in enumerate(texts)]
-    return {"object": "list", "data": rows[::-1], "model": server.model}
+    return {"object": "list", "data": rows, "model": server.model}
 
 
 def status(code: int, message: str = "", **headers: str) -> Callable[[_Handler, list[str]], bool]:

@@ -112,7 +112,8 @@ class ExternalExtractor(FittedByWeights):
         self._checked = set()
         for side in self._prompts:
             name = f"probe.{side}"
-            self._probes[side] = saved_array(state, name, np.float32, (np.size(state.get(name)),))
+            dim = state[name].size if name in state else 0
+            self._probes[side] = saved_array(state, name, np.float32, (dim,))
 
     def _probe(self, side: Side) -> Floats:
         """Return the vector of the probe, shape ``(d,)``."""

@@ -22,6 +22,10 @@ from ragembed.types import Floats
 _LOADING = threading.RLock()  # shared by all objects, because an object that contains a lock cannot be copied
 
 
+_BASE_WINDOW = 8192
+"""Window of a model that other embeddings ask: they split longer texts themselves."""
+
+
 class RagEmbeddings(BaseModel, Embeddings):
     """LangChain embeddings that are fitted on your corpus.
 
@@ -47,9 +51,11 @@ class RagEmbeddings(BaseModel, Embeddings):
         with ``path`` to load embeddings that were fitted with them.
     postprocess : sequence of str, optional
         The post-processors, such as ``["zscore", "normalize"]``, instead of those of the preset.
-    template, query_template : str, optional
-        Text around each document and each query, such as ``"query: [X]"``, instead of that of the preset. By default,
-        queries have the template of documents.
+    template : str, optional
+        Text around each document, such as ``"passage: [X]"``, instead of that of the preset.
+    query_template : str, optional
+        Text around each query, such as ``"query: [X]"``, instead of that of the preset. By default, queries have the
+        template of documents.
 
     Raises
     ------
@@ -138,7 +144,8 @@ class RagEmbeddings(BaseModel, Embeddings):
     def _check_fields(self) -> RagEmbeddings:
         if self.path is not None and (self.preset != DEFAULT_PRESET or self._changes()):
             raise ConfigError(
-                f"path {self.path!r} cannot be combined with preset, model, postprocess or a template: give only path"
+                f"path {self.path!r} cannot be combined with preset or model, nor with postprocess or a template: give "
+                "only path"
             )
         if isinstance(self.base, RagEmbeddings):
             raise ConfigError("base is a RagEmbeddings: expected embeddings that are not fitted")
@@ -155,6 +162,7 @@ class RagEmbeddings(BaseModel, Embeddings):
     def _config(self) -> EmbedderConfig:
         changes = self._changes()
         if self.base is not None:
+            changes["max_tokens"] = _BASE_WINDOW
             changes["model"] = server_name(self.base) or f"{GIVEN}{model_name(self.base)}"
         return EmbedderConfig.from_preset(self.preset, **changes)
 

@@ -225,7 +225,7 @@ class ServedModel:
         try:
             return checked_vectors(ordered, count, self.name)
         except TypeError:
-            raise ModelError(f"the server {self.url} returned vectors with values that are not numbers") from None
+            raise ModelError(f"the server {self.url} returned values that are no numbers: expected numbers") from None
 
     def _joined(self, parts: Sequence[Floats]) -> Floats:
         """Return vectors of several requests together."""

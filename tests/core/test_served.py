@@ -71,6 +71,7 @@ def test_texts_are_sent_in_batches_of_texts_and_tokens(embedding_server, monkeyp
         [cut, status(502), cut],
         [status(400, "too many"), status(413)],
         [status(400, "too many")],
+        [changed(lambda rows: rows.reverse())],
     ],
 )
 def test_passing_faults_change_nothing(embedding_server, faults):
@@ -94,11 +95,11 @@ def shorter(rows: list[dict[str, object]]) -> None:
     ("fault", "message"),
     [
         (changed(lambda rows: rows.pop()), "returned 3 vectors for 4 texts"),
-        (changed(lambda rows: rows[0].update(index=0)), "returned 4 vectors for 4 texts: expected one for each"),
+        (changed(lambda rows: rows[0].update(index=1)), "returned 4 vectors for 4 texts: expected one for each"),
         (changed(nan), "returned nan as value 3 of vector"),
         (changed(lambda rows: rows[0].update(embedding=[1.0])), "vectors of 1 and 16 values"),
         (changed(lambda rows: rows[0].update(embedding=[None] * 16)), "returned nan as value 0"),
-        (changed(lambda rows: rows[0].update(embedding=[{}] * 16)), "values that are not numbers"),
+        (changed(lambda rows: rows[0].update(embedding=[{}] * 16)), "values that are no numbers: expected numbers"),
         (changed(lambda rows: rows[0].update(embedding="abc")), "did not answer with embeddings"),
         (changed(shorter), "vectors of 5 dimensions, not 16"),
         (raw(b"<html>\x1b[31mhello"), "did not answer with embeddings .'<html> "),
