@@ -84,6 +84,7 @@ def require_same(stored: Embedder, requested: Embedder, chain: tuple[Sequence[st
         stored_value = config.to_dict()[name]
         irrelevant = (name, value) in (("dtype", "auto"), ("max_tokens", None)) or name == "pseudo_queries"
         irrelevant |= requested.config.pooling == AUTO and name in left_open
+        irrelevant |= name == "weighting" and stored._is_external and value == EmbedderConfig().weighting
         irrelevant |= name == "seed" and not isinstance(config.extraction, RandomEmbeddings)
         if irrelevant or value == stored_value or _meaning(config, name) == _meaning(requested.config, name):
             continue

@@ -1,8 +1,7 @@
 """Estimate the tokens of models whose tokenizer is not on this machine, such as models behind a server.
 
 A token is a word of at most six letters or digits, a piece of four characters of a longer word, one character of a
-script without spaces, or one punctuation mark. For English, this gives slightly more tokens than common vocabularies
-of subwords.
+script without spaces, or one punctuation mark. For English text and for code, these are about as many as WordPiece's.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import pytest
 
@@ -38,6 +39,8 @@ def test_a_store_is_indexed_queried_and_updated(served, cli, embedding_server):
     assert "a giraffe eats leaves" in embedding_server.texts[1]
     assert len(embedding_server.texts) == 2  # the probe and the new chunk
     assert hits(cli, "giraffe leaves", "-k", "1") == ["docs/new.txt"]
+    cli("index", served, "--preset", "minilm", "--model", embedding_server.name, "--postprocess", "zscore,normalize")
+    assert "layers" in cli("index", served, "--layers", "1+2", exit_code=2).stderr
 
 
 def test_refit_sends_only_the_probe_at_most(served, cli, embedding_server):
@@ -138,6 +141,14 @@ def test_a_dry_run_counts_tokens_and_requests_and_sends_nothing(docs, cli, embed
 
 def test_a_dry_run_counts_tokens_of_a_local_model(docs, cli, tiny_model):
     assert "tokens to encode" in cli("index", docs, "--dry-run", "--model", tiny_model).stderr
+
+
+def test_a_missing_client_is_named(docs, cli, embedding_server, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "httpx", None)
+        failed = cli("index", docs, "--model", embedding_server.name, exit_code=2)
+    assert "a model behind a server needs the package 'httpx'" in failed.stderr
+    assert "pip install 'ragembed[served]'" in failed.stderr
 
 
 def test_the_key_is_in_no_file_of_a_store(docs, cli, embedding_server, monkeypatch):
