@@ -24,9 +24,9 @@ from ragembed.config.specs import (
 )
 from ragembed.config.templates import MASK, PLAIN, TEXT, Template
 from ragembed.corpus import Corpus
-from ragembed.errors import ConfigError, ModelError
+from ragembed.errors import ConfigError
 from ragembed.extractors.avg import AvgExtractor, AvgTable
-from ragembed.extractors.external import ExternalExtractor, VectorSource
+from ragembed.extractors.external import ExternalExtractor, MissingSource, VectorSource
 from ragembed.extractors.forward import text_room
 from ragembed.extractors.mix import MixExtractor
 from ragembed.extractors.model import ContextualModel
@@ -189,21 +189,21 @@ def _external(config: EmbedderConfig, source: VectorSource | None) -> Built:
             f"max_tokens is {tokenizer.max_tokens}: the template takes {framing}, and the text needs at least "
             f"{_LEAST_ROOM}; expected at least {framing + _LEAST_ROOM}"
         )
-    if source is None:
-        if (server := parse_server(config.model)) is None:
-            name = config.model.removeprefix(GIVEN)
-            raise ModelError(
-                f"the vectors were made by {name}, which is not saved: give it as base=…, or set RAGEMBED_MODEL to a "
-                f"server of the same model, such as {'openai:NAME'!r}"
-            )
-        from ragembed.models.served import ServedModel
-
-        source = ServedModel(server, room)
     weights = _weights(config, tokenizer, _EXTERNAL)
+    source = source or _source(config.model, room)
     extractor = ExternalExtractor(source, documents, queries, tokenizer.max_tokens, weights)
     return Built(
         extractor, tokenizer, _EXTERNAL, config, tokenizer.max_tokens, room, needs_model=False, is_external=True
     )
+
+
+def _source(model: str, room: int) -> VectorSource:
+    """Return the client of the server that ``model`` names; an object that is not given is missing."""
+    if (server := parse_server(model)) is None:
+        return MissingSource(model.removeprefix(GIVEN))
+    from ragembed.models.served import ServedModel
+
+    return ServedModel(server, room)
 
 
 def _check_external(config: EmbedderConfig) -> None:

@@ -7,6 +7,7 @@ The first texts of each process are sent together with the probe: if its vector 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -40,6 +41,20 @@ class VectorSource(Protocol):
         ``progress`` is called with the number of texts completed since the last call.
         """
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class MissingSource:
+    """Stands for a source that was not given: post-processors can be fitted again, but no text can be encoded."""
+
+    name: str
+
+    def encode(self, texts: Sequence[str], prompt: Template, side: Side, progress: object = None) -> Floats:  # noqa: ARG002  the protocol's signature
+        """Raise :class:`ModelError`."""
+        raise ModelError(
+            f"the vectors were made by {self.name}, which is not saved: give it as base=…, set RAGEMBED_MODEL to a "
+            "server of the same model, such as 'openai:NAME', or search by words with --mode lexical"
+        )
 
 
 class ExternalExtractor(FittedByWeights):

@@ -15,6 +15,7 @@ from ragembed.config.settings import DEFAULT_PRESET, EmbedderConfig
 from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError, NotFittedError
 from ragembed.extractors.build import GIVEN
+from ragembed.extractors.external import SAME
 from ragembed.langchain.external import LangChainSource, model_name, server_name
 from ragembed.postprocess import unit_rows
 from ragembed.types import Floats
@@ -280,6 +281,14 @@ class RagEmbeddings(BaseModel, Embeddings):
         self._embedder = embedder
         self.path = None
         return kept
+
+    def _fit_on_vectors(self, texts: Sequence[str], raw: Floats) -> bool:
+        """Fit on texts and their raw vectors, which the base made; return False if it makes another vector now."""
+        embedder = copy(self.embedder).fit_extractor(texts)
+        if not float(embedder.raw_documents(texts[:1])[0] @ raw[0]) >= SAME:
+            return False
+        self._embedder = embedder.fit_chain(raw, texts)
+        return True
 
     def save(self, folder: str | Path) -> None:
         """Save fitted embeddings for :meth:`load`, without pickle.

@@ -93,8 +93,8 @@ def test_saved_embeddings_load_with_the_base_only(tmp_path):
     again = RagEmbeddings.load(tmp_path, base=Hashed())
     assert again.fingerprint == fitted.fingerprint
     assert again.embed_query("cat") == fitted.embed_query("cat")
-    with pytest.raises(ModelError, match=r"made by .*Hashed\(one\), which is not saved: give it as base=…, or set RAG"):
-        RagEmbeddings.load(tmp_path)
+    with pytest.raises(ModelError, match=r"made by .*Hashed\(one\), which is not saved: give it as base=…, set RAG"):
+        RagEmbeddings.load(tmp_path).embed_query("cat")
     with pytest.raises(ModelError, match="not the model that this embedder was fitted with"):
         RagEmbeddings.load(tmp_path, base=Hashed("another")).embed_query("cat")
     with pytest.raises(ModelError, match="vectors of 5 dimensions, not 12"):
@@ -110,17 +110,31 @@ def test_a_store_embeds_each_text_once_and_is_refitted_without_embedding(tmp_pat
     best = store.similarity_search(TEXTS[5], k=1)[0].page_content
     store.close()
     base.documents.clear()
-    with pytest.raises(ModelError, match="which is not saved"):
-        refit_store(tmp_path / "s", ["center", "normalize"])
+    refit_store(tmp_path / "s", ["center", "normalize"])
+    assert not base.documents
     reopened = RagVectorStore(RagEmbeddings(base=base), tmp_path / "s")
     assert reopened.similarity_search(TEXTS[5], k=1)[0].page_content == best
-    assert reopened.embeddings.embedder.config.postprocess == ("zscore", "normalize")
+    assert reopened.embeddings.embedder.config.postprocess == ("center", "normalize")
     reopened.add_documents([Document(page_content="a giraffe eats leaves")])
     assert reopened.similarity_search("giraffe leaves", k=1)[0].page_content == "a giraffe eats leaves"
     assert not set(base.documents) & set(TEXTS)
     reopened.close()
     with pytest.raises(ModelError, match="not the model"):
         RagVectorStore(RagEmbeddings(base=Hashed("another")), tmp_path / "s").similarity_search("cat")
+
+
+@pytest.mark.parametrize(("changed", "template", "sent"), [(False, None, 1), (True, None, 40), (False, "p: [X]", 40)])
+def test_rebuild_reuses_the_vectors_of_the_same_base(tmp_path, changed, template, sent):
+    store = RagVectorStore.from_texts(TEXTS, Hashed("one"), path=tmp_path / "old")
+    base = Hashed("one")
+    if changed:
+        base._vector = Hashed("another")._vector  # type: ignore[method-assign]
+    unfitted = RagEmbeddings(base=base, template=template, postprocess=["zscore", "normalize"])
+    rebuilt = store.rebuild(unfitted, tmp_path / "new")
+    assert len({text for text in base.documents if any(own in text for own in TEXTS)}) == sent
+    stored = rebuilt._lazy.get_or_create().vectors(rebuilt.ids())
+    np.testing.assert_allclose(stored, rebuilt.embeddings.embed_documents(TEXTS), atol=5e-3)
+    assert rebuilt.embeddings.embedder.fitted_on.documents == len(TEXTS)
 
 
 def test_rebuild_embeds_each_text_once(tmp_path):
