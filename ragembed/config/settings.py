@@ -54,7 +54,8 @@ class EmbedderConfig:
         ``sbert-wk[:window=2,start_layer=4,…]``: SBERT-WK.
     model : str
         A Hugging Face model id, or a folder with ``config.json``, ``tokenizer.json`` and ``model.safetensors``. The
-        extractor ``re`` needs only the tokenizer. For ``words``, the path of the word-vector file. The default is
+        extractor ``re`` needs only the tokenizer. For ``words``, the path of the word-vector file. A model
+        behind a server is ``openai:NAME``, ``ollama:NAME`` or ``http://HOST/v1#NAME``. The default is
         ``sentence-transformers/all-MiniLM-L6-v2``.
     layers : str, default "last"
         The hidden layers to average: ``"last"``, or numbers joined by ``+``, such as ``"1+6"``. Layer 0 is the input of

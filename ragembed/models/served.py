@@ -297,18 +297,21 @@ def _address(server: Server) -> str:
     """Return the URL of the interface, without a slash at the end."""
     if server.url is not None:
         return server.url
-    if server.kind == "openai":
-        variable, url = OPENAI_URL_VARIABLE, os.environ.get(OPENAI_URL_VARIABLE) or _OPENAI_URL
-    else:
-        variable, url = OLLAMA_VARIABLE, os.environ.get(OLLAMA_VARIABLE) or _OLLAMA_URL
-        url = url if "://" in url else f"http://{url}"
+    openai = server.kind == "openai"
+    variable, default = (OPENAI_URL_VARIABLE, _OPENAI_URL) if openai else (OLLAMA_VARIABLE, _OLLAMA_URL)
+    url = os.environ.get(variable) or default
+    url = url if "://" in url else f"http://{url}"
+    try:
         parts = urlsplit(url)
-        host = "localhost" if parts.hostname in ("0.0.0.0", "::") else parts.hostname  # noqa: S104  where Ollama listens
-        url = f"{parts.scheme}://{host}:{parts.port or 11434}/v1" if host and not parts.username else ""
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query:
-        raise ConfigError(f"{variable} is not the address of a server: expected one such as {_OLLAMA_URL}")
-    return url.rstrip("/")
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host = port = None
+    if host is None or parts.scheme not in ("http", "https") or "@" in url or "?" in url:
+        raise ConfigError(f"{variable} is not the address of a server: expected one such as {default}")
+    if openai:
+        return url.rstrip("/")
+    name = "localhost" if host in ("0.0.0.0", "::") else f"[{host}]" if ":" in host else host  # noqa: S104  where Ollama listens
+    return f"{parts.scheme}://{name}:{port or 11434}/v1"
 
 
 def _batches(tokens: Sequence[int]) -> Iterator[slice]:
@@ -382,4 +385,7 @@ def _client(process: int) -> httpx.Client:  # noqa: ARG001  a forked process mus
     """Return the HTTP client of a process. Redirects are not followed, so that no key goes to another host."""
     import httpx
 
-    return httpx.Client(follow_redirects=False)
+    try:
+        return httpx.Client(follow_redirects=False)
+    except (ValueError, ImportError) as error:
+        raise ConfigError(f"the proxy in the environment cannot be used: {error}; correct HTTPS_PROXY") from None

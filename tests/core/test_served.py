@@ -284,6 +284,7 @@ def test_wrong_addresses_are_refused_without_showing_a_secret(model, message):
         ("ollama:nomic:v1.5", {}, "http://localhost:11434/v1"),
         ("ollama:m", {"OLLAMA_HOST": "0.0.0.0:8080"}, "http://localhost:8080/v1"),
         ("ollama:m", {"OLLAMA_HOST": "box"}, "http://box:11434/v1"),
+        ("ollama:m", {"OLLAMA_HOST": "https://[fe80::1]:8/"}, "https://[fe80::1]:8/v1"),
         ("HTTP://box/v1/#m", {}, "HTTP://box/v1"),
     ],
 )
@@ -295,6 +296,34 @@ def test_addresses(model, environment, url, monkeypatch):
     server = parse_server(model)
     assert server is not None
     assert served.ServedModel(server, 8).url == url
+
+
+@pytest.mark.parametrize(
+    ("model", "variable", "value"),
+    [
+        ("openai:m", "OPENAI_BASE_URL", "https://:s3cret@host/v1"),
+        ("openai:m", "OPENAI_BASE_URL", "https://host/v1?key=s3cret"),
+        ("ollama:m", "OLLAMA_HOST", "me:s3cret@host"),
+        ("ollama:m", "OLLAMA_HOST", "http://[::1"),
+        ("ollama:m", "OLLAMA_HOST", "host:s3cret"),
+        ("ollama:m", "OLLAMA_HOST", "ftp://host"),
+    ],
+)
+def test_wrong_addresses_in_the_environment_are_refused(model, variable, value, monkeypatch):
+    monkeypatch.setenv(variable, value)
+    server = parse_server(model)
+    assert server is not None
+    with pytest.raises(ConfigError, match=f"{variable} is not the address of a server: expected") as caught:
+        served.ServedModel(server, 8)
+    assert "s3cret" not in str(caught.value)
+
+
+def test_a_wrong_proxy_is_one_error(embedding_server, monkeypatch):
+    monkeypatch.setenv("http_proxy", "gopher://host")
+    served._client.cache_clear()
+    with pytest.raises(ConfigError, match="the proxy in the environment cannot be used"):
+        embedder(embedding_server).fit(TEXTS)
+    monkeypatch.delenv("http_proxy")
 
 
 LOCAL = "http://127.0.0.1:9/v1#m"
