@@ -224,7 +224,9 @@ class ServedModel:
         ordered = [vector for _, vector in sorted(zip(numbers, vectors, strict=True), key=lambda pair: pair[0])]
         try:
             return checked_vectors(ordered, count, self.name)
-        except TypeError:
+        except ConfigError:
+            raise
+        except (TypeError, ValueError, OverflowError):
             raise ModelError(f"the server {self.url} returned values that are no numbers: expected numbers") from None
 
     def _joined(self, parts: Sequence[Floats]) -> Floats:
@@ -382,10 +384,17 @@ def _number(variable: str, default: int) -> int:
 
 @cache
 def _client(process: int) -> httpx.Client:  # noqa: ARG001  a forked process must not share connections
-    """Return the HTTP client of a process. Redirects are not followed, so that no key goes to another host."""
+    """Return the HTTP client of a process.
+
+    Redirects are not followed, and servers on this machine are asked without a proxy, so that no key goes to another
+    host.
+    """
     import httpx
 
+    direct: dict[str, httpx.BaseTransport | None] = {
+        f"all://[{host}]" if ":" in host else f"all://{host}": None for host in _LOCAL
+    }
     try:
-        return httpx.Client(follow_redirects=False)
+        return httpx.Client(follow_redirects=False, mounts=direct)
     except (ValueError, ImportError) as error:
         raise ConfigError(f"the proxy in the environment cannot be used: {error}; correct HTTPS_PROXY") from None

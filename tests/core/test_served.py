@@ -100,6 +100,8 @@ def shorter(rows: list[dict[str, object]]) -> None:
         (changed(lambda rows: rows[0].update(embedding=[1.0])), "vectors of 1 and 16 values"),
         (changed(lambda rows: rows[0].update(embedding=[None] * 16)), "returned nan as value 0"),
         (changed(lambda rows: rows[0].update(embedding=[{}] * 16)), "values that are no numbers: expected numbers"),
+        (changed(lambda rows: rows[0].update(embedding=["x"] * 16)), "values that are no numbers"),
+        (changed(lambda rows: rows[0].update(embedding=[10**400] * 16)), "values that are no numbers"),
         (changed(lambda rows: rows[0].update(embedding="abc")), "did not answer with embeddings"),
         (changed(shorter), "vectors of 5 dimensions, not 16"),
         (raw(b"<html>\x1b[31mhello"), "did not answer with embeddings .'<html> "),
@@ -316,6 +318,12 @@ def test_wrong_addresses_in_the_environment_are_refused(model, variable, value, 
     with pytest.raises(ConfigError, match=f"{variable} is not the address of a server: expected") as caught:
         served.ServedModel(server, 8)
     assert "s3cret" not in str(caught.value)
+
+
+def test_a_server_on_this_machine_is_asked_without_a_proxy(embedding_server, monkeypatch):
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    served._client.cache_clear()
+    assert embedder(embedding_server).fit(TEXTS).dim == 16
 
 
 def test_a_wrong_proxy_is_one_error(embedding_server, monkeypatch):
