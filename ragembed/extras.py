@@ -17,6 +17,7 @@ _EXTRAS: Mapping[str, tuple[str, str]] = {
     "httpx": ("httpx", "served"),
     "langchain_core": ("langchain-core", "langchain"),
     "matplotlib": ("matplotlib", "plot"),
+    "peft": ("peft", "peft"),
     "pptx": ("python-pptx", "office"),
     "pypdf": ("pypdf", "pdf"),
     "ray": ("ray", "ray"),

@@ -18,6 +18,7 @@ from ragembed.errors import ConfigError, ModelError
 from ragembed.extractors.parts import TokenParts
 from ragembed.extractors.protocol import Progress, Side, State, saved_array
 from ragembed.extractors.token_weights import FittedByWeights, TokenWeights
+from ragembed.postprocess import unit_rows
 from ragembed.types import Floats
 
 PROBE = "The quick brown fox jumps over the lazy dog."
@@ -68,17 +69,26 @@ class ExternalExtractor(FittedByWeights):
         The prompts of both sides.
     window
         The number of tokens of a window.
+    truncate_dim
+        The number of leading dimensions to keep, scaled to unit length again; None keeps all.
     weights
         Uniform token weights, which are not used.
     """
 
     def __init__(
-        self, source: VectorSource, documents: Template, queries: Template, window: int, weights: TokenWeights
+        self,
+        source: VectorSource,
+        documents: Template,
+        queries: Template,
+        window: int,
+        truncate_dim: int | None,
+        weights: TokenWeights,
     ) -> None:
         self.source = source
         self.weights = weights
         self._prompts: dict[Side, Template] = {"documents": documents, "queries": queries}
         self._window = window
+        self._truncate_dim = truncate_dim
         self._probes: dict[Side, Floats] = {}
         self._checked: set[Side] = set()
 
@@ -133,7 +143,7 @@ class ExternalExtractor(FittedByWeights):
     def _probe(self, side: Side) -> Floats:
         """Return the vector of the probe, shape ``(d,)``."""
         if side not in self._probes:
-            self._keep(side, self.source.encode([PROBE], self._prompts[side], side)[0])
+            self._keep(side, self._vectors([PROBE], self._prompts[side], side)[0])
         return self._probes[side]
 
     def _encode(self, texts: Sequence[str], side: Side, progress: Progress | None) -> Floats:
@@ -141,12 +151,24 @@ class ExternalExtractor(FittedByWeights):
         own: Side = "documents" if side in ("documents", "few-documents") else "queries"
         prompt = self._prompts[own]
         if own in self._checked:
-            return self.source.encode(texts, prompt, side, progress)
+            return self._vectors(texts, prompt, side, progress)
         extra = iter([1])
         counted = None if progress is None else lambda number: progress(number - next(extra, 0))
-        vectors = self.source.encode([PROBE, *texts], prompt, side, counted)
+        vectors = self._vectors([PROBE, *texts], prompt, side, counted)
         self._keep(own, vectors[0])
         return vectors[1:]
+
+    def _vectors(self, texts: Sequence[str], prompt: Template, side: Side, progress: Progress | None = None) -> Floats:
+        """Return the vectors of the source, truncated."""
+        vectors = self.source.encode(texts, prompt, side, progress)
+        if self._truncate_dim is None:
+            return vectors
+        if self._truncate_dim > vectors.shape[1]:
+            raise ConfigError(
+                f"truncate_dim is {self._truncate_dim}: the vectors have {vectors.shape[1]} dimensions, expected at "
+                f"most {vectors.shape[1]}"
+            )
+        return unit_rows(vectors[:, : self._truncate_dim])
 
     def _keep(self, side: Side, probe: Floats) -> None:
         """Keep the vector of the probe, or compare it with the one that was kept before."""

@@ -47,6 +47,20 @@ def test_prompts_are_joined_to_the_texts(embedding_server):
     assert embedding_server.texts == ["passage: cat", f"query: {PROBE}", "query: dog"]
 
 
+def test_prompts_before_the_texts_are_templates(embedding_server):
+    fitted = embedder(embedding_server, document_prompt="passage: ", query_prompt="query: ").fit(TEXTS)
+    assert (fitted.config.template, fitted.config.query_template) == ("passage: [X]", "query: [X]")
+
+
+def test_vectors_are_truncated_and_scaled(embedding_server, tmp_path):
+    fitted = embedder(embedding_server, truncate_dim=4).fit(TEXTS)
+    expected = unit([embedding_server.vector(text)[:4] for text in TEXTS])
+    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    np.testing.assert_allclose(fitted.encode_documents(TEXTS), expected, atol=1e-6)
+    fitted.save(tmp_path)
+    assert Embedder.load(tmp_path).encode_queries(["cat"]).shape == (1, 4)
+
+
 def test_texts_are_sent_in_batches_of_texts_and_tokens(embedding_server, monkeypatch):
     monkeypatch.setattr(served, "BATCH_TEXTS", 3)
     monkeypatch.setattr(served, "BATCH_TOKENS", 8)
@@ -244,19 +258,21 @@ def test_rounding_of_the_server_is_no_other_model(embedding_server, tmp_path):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"layers": "first+last"}, "layers is 'first[+]last', but it needs the token vectors"),
+        ({"layers": "first+last"}, "layers is 'first[+]last', but it does not apply to http"),
         ({"weighting": "idf"}, "weighting is 'idf'"),
         ({"extractor": "avg"}, "extractor is 'avg'"),
         ({"pooling": "cls"}, "pooling is 'cls'"),
         ({"template": "t4"}, "mask tokens"),
         ({"template": "a b c [X]", "max_tokens": 10}, "expected at least 11"),
         ({"dtype": "bfloat16"}, "dtype is 'bfloat16'"),
+        ({"revision": "main"}, "revision is 'main'"),
+        ({"truncate_dim": 17}, "truncate_dim is 17: the vectors have 16 dimensions"),
     ],
 )
 def test_settings_that_need_tokens_are_refused(embedding_server, settings, message):
     with pytest.raises(ConfigError, match=message):
         embedder(embedding_server, **settings).fit(TEXTS)
-    assert not embedding_server.requests
+    assert set(embedding_server.texts) <= {PROBE}
 
 
 @pytest.mark.parametrize(

@@ -201,7 +201,7 @@ def test_embeddings_that_ask_a_known_server_are_found_from_the_command_line(modu
     ("settings", "message"),
     [
         ({"base": Hashed(), "model": "m"}, "model 'm' cannot be combined with base"),
-        ({"base": Hashed(), "preset": "t4"}, "pooling is 'mean', but it needs the token vectors"),
+        ({"base": Hashed(), "preset": "t4"}, "pooling is 'mean', but it does not apply to langchain"),
         ({"path": "x", "postprocess": ["center"]}, "path 'x' cannot be combined with"),
         ({"base": RagEmbeddings()}, "base is a RagEmbeddings"),
         ({"base": Hashed(), "postprocess": ["no"]}, "unknown post-processor 'no'"),
