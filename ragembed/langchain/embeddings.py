@@ -164,7 +164,10 @@ class RagEmbeddings(BaseModel, Embeddings):
         changes = self._changes()
         if self.base is not None:
             changes["max_tokens"] = _BASE_WINDOW
-            changes["model"] = server_name(self.base) or f"{GIVEN}{model_name(self.base)}"
+            server = server_name(self.base)
+            changes["model"] = server or f"{GIVEN}{model_name(self.base)}"
+            if server is not None:  # ragembed asks the server for all dimensions
+                changes["truncate_dim"] = getattr(self.base, "dimensions", None)
         return EmbedderConfig.from_preset(self.preset, **changes)
 
     # Create, save and load

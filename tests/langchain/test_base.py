@@ -178,6 +178,7 @@ def test_a_server_of_the_same_model_replaces_the_base(tmp_path, cli, embedding_s
             {"model": "m", "openai_api_base": "http://box/v1/"},
             "http://box/v1#m",
         ),
+        ("langchain_openai.embeddings.base", "OpenAIEmbeddings", {"model": "m", "dimensions": 6}, "openai:m"),
         ("langchain_openai.embeddings.azure", "AzureOpenAIEmbeddings", {"model": "m"}, None),
         ("langchain_ollama.embeddings", "OllamaEmbeddings", {"model": "m:v1"}, "ollama:m:v1"),
         (
@@ -194,7 +195,9 @@ def test_embeddings_that_ask_a_known_server_are_found_from_the_command_line(modu
     for field, value in fields.items():
         setattr(made, field, value)
     assert server_name(made) == name
-    assert RagEmbeddings(base=made).embedder.config.model == (name or f"langchain:{module}.{kind}(m)")
+    config = RagEmbeddings(base=made).embedder.config
+    assert config.model == (name or f"langchain:{module}.{kind}(m)")
+    assert config.truncate_dim == fields.get("dimensions")
 
 
 @pytest.mark.parametrize(
