@@ -14,6 +14,7 @@ _EXTRAS: Mapping[str, tuple[str, str]] = {
     "docx": ("python-docx", "office"),
     "faiss": ("faiss", "cpu"),
     "fsspec": ("fsspec", "remote"),
+    "httpx": ("httpx", "served"),
     "langchain_core": ("langchain-core", "langchain"),
     "matplotlib": ("matplotlib", "plot"),
     "olefile": ("olefile", "office"),

@@ -43,6 +43,7 @@ ONLY_IMPORTERS = {
     "faiss": ("ragembed.indexes.ann",),
     "olefile": ("ragembed.documents.readers.outlook",),
     "fsspec": ("ragembed.documents.remote",),
+    "httpx": ("ragembed.models.served",),
     "langchain_core": ("ragembed.langchain",),
     "click": ("ragembed.cli",),
     "sqlite3": ("ragembed.indexes",),
