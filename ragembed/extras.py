@@ -11,12 +11,10 @@ from typing import Any
 from ragembed.errors import MissingExtraError
 
 _EXTRAS: Mapping[str, tuple[str, str]] = {
-    "docx": ("python-docx", "office"),
     "faiss": ("faiss", "cpu"),
     "fsspec": ("fsspec", "remote"),
     "langchain_core": ("langchain-core", "langchain"),
     "matplotlib": ("matplotlib", "plot"),
-    "pptx": ("python-pptx", "office"),
     "pypdf": ("pypdf", "pdf"),
     "ray": ("ray", "ray"),
     "scipy": ("scipy", "evaluation"),
@@ -25,6 +23,7 @@ _EXTRAS: Mapping[str, tuple[str, str]] = {
     "snowballstemmer": ("snowballstemmer", "languages"),
     "torch": ("torch", "torch"),
     "transformers": ("transformers", "torch"),
+    "xlrd": ("xlrd", "office"),
 }
 """The package name and the extra for each importable module."""
 

@@ -41,6 +41,7 @@ ONLY_IMPORTERS = {
     "scipy": ("ragembed.evaluation",),
     "matplotlib": ("ragembed.evaluation.plots", "ragembed.training.pictures"),
     "faiss": ("ragembed.indexes.ann",),
+    "xlrd": ("ragembed.documents.readers.excel",),
     "fsspec": ("ragembed.documents.remote",),
     "langchain_core": ("ragembed.langchain",),
     "click": ("ragembed.cli",),

@@ -38,7 +38,12 @@ class DiscoveryOptions:
     include: tuple[str, ...] = ()
     max_bytes: int = 20 * 1024 * 1024
     hidden: bool = False
-    binary_suffixes: frozenset[str] = frozenset({".pdf", ".docx", ".pptx", ".epub"})
+    binary_suffixes: frozenset[str] = frozenset(
+        {
+            *(".pdf", ".epub", ".docx", ".docm", ".pptx", ".pptm", ".ppsx", ".xlsx", ".xlsm", ".xls"),
+            *(".odt", ".ott", ".odp", ".otp", ".ods", ".ots", ".doc", ".ppt"),
+        }
+    )
 
 
 @dataclass(frozen=True, slots=True)
