@@ -41,7 +41,7 @@ class DiscoveryOptions:
     binary_suffixes: frozenset[str] = frozenset(
         {
             *(".pdf", ".epub", ".docx", ".docm", ".pptx", ".pptm", ".ppsx", ".xlsx", ".xlsm", ".xls"),
-            *(".odt", ".ott", ".odp", ".otp", ".ods", ".ots", ".doc", ".ppt"),
+            *(".odt", ".ott", ".odp", ".otp", ".ods", ".ots", ".doc", ".ppt", ".rtf"),
         }
     )
 

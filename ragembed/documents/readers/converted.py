@@ -130,8 +130,8 @@ def _converter(kind: str) -> tuple[str, str, str]:
     for name, target in CONVERTERS[kind]:
         if program := shutil.which(name):
             return name, program, target
-    names = " or ".join(name for name, _ in CONVERTERS[kind] if name not in ("soffice", "libreoffice"))
-    raise DocumentError(f"no converter for {kind} files: install LibreOffice or {names}, or save it as {kind}x")
+    others = " or ".join(name for name, target in CONVERTERS[kind] if not target)
+    raise DocumentError(f"no converter for {kind} files: install LibreOffice, {others}, or save it as {kind}x")
 
 
 def _text_options(name: str) -> tuple[str, ...]:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import io
+import math
 import re
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
+from itertools import chain, islice, product
 from pathlib import Path
 from typing import Any
 from xml.etree.ElementTree import Element
@@ -15,14 +18,23 @@ from ragembed.documents.model import ParsedDocument
 from ragembed.documents.readers.outline import LONGEST_TEXT
 from ragembed.documents.readers.package import LimitExceededError, Package, whole_number
 from ragembed.documents.readers.reader import ReadOptions
-from ragembed.documents.readers.spreadsheet import SheetRow, date_text, number_text, rows_of_sheets, sheet_documents
+from ragembed.documents.readers.spreadsheet import (
+    MOST_COLUMNS,
+    SheetRow,
+    date_text,
+    number_text,
+    rows_of_sheets,
+    sheet_documents,
+)
 from ragembed.errors import DocumentError
 from ragembed.extras import needed_for
 
 DATE_FORMATS = frozenset({*range(14, 23), *range(27, 37), *range(45, 48), *range(50, 59)})
 """Numbers of the built-in formats for dates and times, in all languages."""
 DURATION_FORMAT = 46
+LONGEST_FORMAT = 255
 NOT_CODES = re.compile(r'"[^"]*"|\\.|_.|\*.|\[(?!h+\]|m+\]|s+\])[^\]]*\]|General', re.IGNORECASE)
+DIGITS = "0123456789"
 DURATION = re.compile(r"\[(h+|m+|s+)\]", re.IGNORECASE)
 ZIP_MAGIC = b"PK\x03\x04"
 XLRD_ERRORS = (ArithmeticError, AssertionError, AttributeError, LookupError, OSError, TypeError, ValueError)
@@ -77,7 +89,7 @@ class _Workbook:
     def _related(self, kind: str) -> str:
         return next(iter(self._package.related(self._main, kind)), "")
 
-    def _date_formats(self) -> dict[int, str]:
+    def _date_formats(self) -> dict[str, str]:
         """Return ``date`` or ``duration`` for the styles of cells that display a number as such."""
         part = self._related("styles")
         if not part:
@@ -92,7 +104,7 @@ class _Workbook:
             elif piece.tag == "xf":
                 styles.append(whole_number(piece.get("numFmtId", "")))
         kinds = {number: _format_kind(number, codes.get(number, "")) for number in set(styles)}
-        return {at: kinds[number] for at, number in enumerate(styles) if kinds[number]}
+        return {str(at): kinds[number] for at, number in enumerate(styles) if kinds[number]}
 
     def _shared_strings(self) -> list[str]:
         part = self._related("sharedStrings")
@@ -107,17 +119,21 @@ class _Workbook:
         return strings
 
     def _sheet_rows(self, sheet: int, name: str, part: str) -> Iterator[SheetRow]:
+        columns = _columns()
         comments = self._comments(part)
         number = 0
         for piece in self._package.pieces(part, ("worksheet", "sheetData")):
             if piece.tag != "row":
                 continue
             number = whole_number(piece.get("r", ""), number + 1)
+            if not len(piece) and number not in comments:
+                continue
             row = SheetRow(sheet, name, number, comments=comments.pop(number, {}))
             column = -1
             for cell in piece:
                 if cell.tag == "c":
-                    column = _column(cell.get("r", ""), column + 1)
+                    reference = cell.get("r")
+                    column = columns.get(reference.rstrip(DIGITS), column + 1) if reference else column + 1
                     self._add_cell(row, column, cell)
             yield row
         for number, texts in sorted(comments.items()):
@@ -125,29 +141,30 @@ class _Workbook:
 
     def _add_cell(self, row: SheetRow, column: int, cell: Element) -> None:
         kind = cell.get("t", "n")
-        if kind == "inlineStr":
-            inline = cell.find("is")
-            row.add(column, "" if inline is None else _rich_text(inline))
-            return
         value = cell.findtext("v", "")
-        if kind == "s":
+        if kind == "n":
+            if value:
+                self._add_number(row, column, value, self._formats.get(cell.get("s", "0")))
+        elif kind == "s":
             at = whole_number(value, -1)
             row.add(column, self._strings[at] if 0 <= at < len(self._strings) else "")
+        elif kind == "inlineStr":
+            inline = cell.find("is")
+            row.add(column, "" if inline is None else _rich_text(inline))
         elif kind == "b":
             row.add(column, "TRUE" if value == "1" else "FALSE", is_number=True)
         elif kind == "d":
             row.add(column, value.replace("T", " "))
-        elif kind == "n" and value:
-            self._add_number(row, column, value, whole_number(cell.get("s", "")))
         else:
             row.add(column, value)
 
-    def _add_number(self, row: SheetRow, column: int, value: str, style: int) -> None:
-        number = _finite(value)
-        shown = self._formats.get(style)
-        if number is None:
+    def _add_number(self, row: SheetRow, column: int, value: str, shown: str | None) -> None:
+        try:
+            number = float(value)
+        except ValueError:
             row.add(column, value)
-        elif shown:
+            return
+        if shown and math.isfinite(number):
             row.add(column, date_text(number, epoch_1904=self._epoch_1904, duration=shown == "duration"))
         else:
             row.add(column, number_text(number), is_number=True)
@@ -162,12 +179,21 @@ class _Workbook:
                     reference = comment.get("ref", "")
                     if reference not in threaded:
                         texts.setdefault(reference, []).append(_rich_text(comment).strip())
+        columns = _columns()
         found: dict[int, dict[int, str]] = {}
         for reference, parts in texts.items():
-            letters = reference.rstrip("0123456789")
+            letters = reference.rstrip(DIGITS)
             row = whole_number(reference[len(letters) :])
-            found.setdefault(row, {})[_column(reference, 0)] = "\n".join(filter(None, parts))
+            found.setdefault(row, {})[columns.get(letters, 0)] = "\n".join(filter(None, parts))
         return found
+
+
+@cache
+def _columns() -> dict[str, int]:
+    """Return the columns, from 0, by their letters: A to XFD."""
+    alphabet = [chr(code) for code in range(ord("A"), ord("Z") + 1)]
+    letters = chain.from_iterable(product(alphabet, repeat=length) for length in (1, 2, 3))
+    return {"".join(name): column for column, name in enumerate(islice(letters, MOST_COLUMNS))}
 
 
 def _rich_text(element: Element) -> str:
@@ -185,29 +211,10 @@ def _format_kind(number: int, code: str) -> str:
     """Return ``date``, ``duration`` or an empty string for a number format."""
     if not code:
         return "" if number not in DATE_FORMATS else "duration" if number == DURATION_FORMAT else "date"
-    code = NOT_CODES.sub("", code.split(";")[0])
+    code = NOT_CODES.sub("", code[:LONGEST_FORMAT].split(";")[0])
     if DURATION.search(code):
         return "duration"
     return "date" if re.search(r"[dmyhs]", code, re.IGNORECASE) else ""
-
-
-def _column(reference: str, default: int) -> int:
-    """Return the column, from 0, of a reference such as ``AB12``."""
-    column = 0
-    letters = reference.rstrip("0123456789").upper()
-    if not letters.isascii() or not letters.isalpha() or len(letters) > 3:
-        return default
-    for letter in letters:
-        column = column * 26 + ord(letter) - 64
-    return column - 1
-
-
-def _finite(text: str) -> float | None:
-    try:
-        number = float(text)
-    except ValueError:
-        return None
-    return number if abs(number) < 1e300 else None
 
 
 def _xls_sheets(data: bytes) -> Iterator[tuple[str, Iterator[SheetRow]]]:

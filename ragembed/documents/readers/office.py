@@ -216,7 +216,7 @@ class _WordFile:
         """Add a paragraph or table of a text box."""
         if piece.tag == "tbl":
             self.add(piece)
-            for row in piece.iter("tr"):
+            for row in _children(piece, "tr"):
                 self.add(row)
         else:
             self.add(piece)
@@ -250,7 +250,7 @@ class _WordFile:
             return
         column = _value_of(properties, "gridBefore", 0)
         current: dict[int, str] = {}
-        for cell in _cells(row):
+        for cell in _children(row, "tc"):
             own = cell.find("tcPr")
             merged = None if own is None else own.find("vMerge")
             continued = merged is not None and attribute(merged, "val", "continue") == "continue"
@@ -263,13 +263,13 @@ class _WordFile:
         self._above = current
 
 
-def _cells(row: Element) -> Iterator[Element]:
-    """Yield the cells of a row, also those inside content controls."""
-    for child in row:
-        if child.tag == "tc":
+def _children(element: Element, tag: str) -> Iterator[Element]:
+    """Yield the children with this tag, also those inside content controls."""
+    for child in element:
+        if child.tag == tag:
             yield child
         elif child.tag in ("sdt", "sdtContent", "customXml"):
-            yield from _cells(child)
+            yield from _children(child, tag)
 
 
 def _value_of(properties: Element | None, name: str, default: int) -> int:
@@ -281,19 +281,19 @@ def _word_styles(root: Element) -> dict[str, _WordStyle]:
     """Return the paragraph styles by id, and the default one under an empty id. A style inherits from its base."""
     elements = {attribute(style, "styleId"): style for style in root.iter("style")}
     styles: dict[str, _WordStyle] = {}
-    for identifier, element in elements.items():
-        chain: list[Element] = []
-        current: Element | None = element
-        while current is not None and current not in chain and len(chain) < 20:
-            chain.append(current)
-            base = current.find("basedOn")
-            current = None if base is None else elements.get(attribute(base, "val"))
-        style = _WordStyle()
+    for identifier in elements:
+        chain: dict[str, None] = {}
+        current = identifier
+        while current in elements and current not in styles and current not in chain:
+            chain[current] = None
+            base = elements[current].find("basedOn")
+            current = "" if base is None else attribute(base, "val")
+        style = styles.get(current, _WordStyle())
         for link in reversed(chain):
-            style = _own_style(link, style)
-        styles[identifier] = style
+            style = styles[link] = _own_style(elements[link], style)
+    for identifier, element in elements.items():
         if attribute(element, "type") == "paragraph" and attribute(element, "default") in ("1", "true"):
-            styles.setdefault("", style)
+            styles.setdefault("", styles[identifier])
     return styles
 
 
@@ -360,10 +360,11 @@ def _add_slide(
 
 def _add_frame(builder: OutlineBuilder, package: Package, frame: Element, relations: dict[str, str]) -> None:
     """Add a table, or the text of a diagram (SmartArt) or chart."""
-    for table in frame.iter("tbl"):
+    table = next(frame.iter("tbl"), None)
+    if table is not None:
         builder.end_table()
-        for row in table.iter("tr"):
-            builder.add_row(_text(cell) for cell in row if cell.tag == "tc")
+        for row in _children(table, "tr"):
+            builder.add_row(_text(cell) for cell in _children(row, "tc"))
         builder.end_table()
     for element in frame.iter():
         key = {"relIds": "dm", "chart": "id"}.get(element.tag)

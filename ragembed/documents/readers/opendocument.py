@@ -17,17 +17,11 @@ from ragembed.errors import DocumentError
 
 CONTENT = "content.xml"
 MANIFEST = "META-INF/manifest.xml"
-TEXT = frozenset(
-    {
-        *("document-content", "automatic-styles", "body", "text", "section"),
-        *("table", "table-header-rows", "table-rows", "table-row-group"),
-    }
-)
+ROW_GROUPS = frozenset({"table-header-rows", "table-rows", "table-row-group"})
+TEXT = ROW_GROUPS | {"document-content", "automatic-styles", "body", "text", "section", "table"}
 """Elements whose children are read one by one."""
 SLIDES = frozenset({"document-content", "body", "presentation"})
-SHEETS = frozenset(
-    {"document-content", "body", "spreadsheet", "table", "table-header-rows", "table-rows", "table-row-group"}
-)
+SHEETS = ROW_GROUPS | {"document-content", "body", "spreadsheet", "table"}
 FURNITURE = frozenset({"page-number", "date-time", "footer", "header", "page"})
 """Classes of frames for dates, footers and numbers, which repeat on each slide."""
 CELLS = frozenset({"table-cell", "covered-table-cell"})
@@ -127,7 +121,7 @@ def _add(builder: OutlineBuilder, element: Element, indent: str = "") -> None:
             _add_all(builder, item, "- ")
     elif tag == "table":
         builder.end_table()
-        for row in element.iter("table-row"):
+        for row in _rows(element):
             _add_row(builder, row)
         builder.end_table()
     elif tag == "table-row":
@@ -141,6 +135,15 @@ def _add(builder: OutlineBuilder, element: Element, indent: str = "") -> None:
 def _add_all(builder: OutlineBuilder, element: Element, indent: str) -> None:
     for child in element:
         _add(builder, child, indent)
+
+
+def _rows(table: Element) -> Iterator[Element]:
+    """Yield the rows of a table, but not those of tables in its cells."""
+    for child in table:
+        if child.tag == "table-row":
+            yield child
+        elif child.tag in ROW_GROUPS:
+            yield from _rows(child)
 
 
 def _add_row(builder: OutlineBuilder, row: Element) -> None:

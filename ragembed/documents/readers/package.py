@@ -11,7 +11,7 @@ import posixpath
 import xml.etree.ElementTree as ET
 import zipfile
 import zlib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from io import BytesIO
 from urllib.parse import unquote
@@ -25,14 +25,15 @@ LARGEST_PACKAGE = 200_000_000
 HIGHEST_RATIO = 250
 """Maximum ratio of unpacked to packed size, for parts above ``RATIO_FROM``. Deflate reaches 1,032 with equal bytes."""
 RATIO_FROM = 10_000_000
-MOST_NODES = 10_000_000
-"""Maximum number of elements and attributes of a package."""
+MOST_ELEMENTS = 5_000_000
+"""Maximum number of XML elements of a package."""
 DEEPEST_XML = 256
 LARGEST_PIECE = 20_000_000
 """Maximum size of XML that is held at once, such as one paragraph, row or slide, in bytes."""
 MOST_NODES_HELD = 500_000
+"""Maximum number of elements and attributes that are held at once."""
 LARGEST_TOKEN = 4_000_000
-"""Maximum distance between the ends of two tags, in bytes."""
+"""Maximum distance between the beginnings of two elements, in bytes."""
 MOST_NAMES = 10_000
 """Maximum number of different names of elements and attributes in a part. The formats have some hundreds."""
 MOST_MEMBERS = 50_000
@@ -82,7 +83,7 @@ class Package:
         if any(member.flag_bits & 1 for member in members):
             raise DocumentError("encrypted zip")
         self._unpacked = 0
-        self._nodes = 0
+        self._elements = 0
 
     def __contains__(self, name: str) -> bool:
         return name in self.names
@@ -143,13 +144,13 @@ class Package:
         try:
             for chunk in _without_dtd(self.chunks(name), name):
                 yield from reader.feed(chunk)
-                if self._nodes + reader.nodes > MOST_NODES:
-                    raise LimitExceededError(f"more than {MOST_NODES:,} XML elements and attributes")
+                if self._elements + reader.elements > MOST_ELEMENTS:
+                    raise LimitExceededError(f"more than {MOST_ELEMENTS:,} XML elements")
             yield from reader.close()
         except (ET.ParseError, expat.ExpatError, LookupError, ValueError) as error:
             raise DocumentError(f"broken {self.kind}: {name!r} is malformed: {error}") from error
         finally:
-            self._nodes += reader.nodes
+            self._elements += reader.elements
 
     def relations(self, name: str) -> dict[str, Relation]:
         """Return the relations of a part by id, or of the package for ``name=""``. External targets are left out."""
@@ -176,11 +177,13 @@ class _PieceReader:
     """Parses one XML part incrementally, and keeps only the piece that is not complete yet."""
 
     def __init__(self, name: str, containers: Collection[str]) -> None:
-        self.nodes = 0
+        self.elements = 0
         self._name = name
         self._containers = containers
         self._parser = ET.XMLPullParser(events=("start", "end"))
-        self._open: list[tuple[ET.Element, bool]] = []
+        self._open: list[ET.Element] = []
+        self._depth = 0  # the number of open containers, which are the outermost open elements
+        self._in_container = True  # whether all open elements are containers
         self._local: dict[str, str] = {}
         self._attributes: set[str] = set()
         self._held_nodes = 0
@@ -191,8 +194,9 @@ class _PieceReader:
         """Parse a chunk and yield the pieces that it completes."""
         self._parser.feed(chunk)
         self._held_bytes += len(chunk)
-        self._silent_bytes += len(chunk)
+        before = self.elements
         yield from self._complete()
+        self._silent_bytes = self._silent_bytes + len(chunk) if self.elements == before else 0
         if self._held_nodes > MOST_NODES_HELD or self._held_bytes > LARGEST_PIECE:
             raise LimitExceededError(f"a piece of {self._name!r} is larger than {LARGEST_PIECE // 1_000_000} MB of XML")
         if self._silent_bytes > LARGEST_TOKEN:
@@ -204,40 +208,54 @@ class _PieceReader:
         yield from self._complete()
 
     def _complete(self) -> Iterator[ET.Element]:
+        """Yield the containers that begin and the pieces that end, and shorten tags to their local names."""
         for event, element in self._parser.read_events():
-            self._silent_bytes = 0
             if event == "start":
-                if self._start(element):
+                tag = element.tag
+                local = self._local.get(tag)
+                if local is None:
+                    local = self._new_name(tag)
+                element.tag = local
+                attributes = element.keys()
+                if attributes and not self._attributes.issuperset(attributes):
+                    self._new_attributes(attributes)
+                self.elements += 1
+                self._held_nodes += 1 + len(attributes)
+                container = self._in_container and local in self._containers
+                if len(self._open) >= DEEPEST_XML:
+                    raise LimitExceededError(f"nested too deeply: {self._name!r} has more than {DEEPEST_XML} levels")
+                self._open.append(element)
+                if container:
+                    self._depth += 1
                     yield element
+                else:
+                    self._in_container = False
                 continue
-            _, container = self._open.pop()
-            parent, in_container = self._open[-1] if self._open else (None, True)
-            if not in_container:
+            self._open.pop()
+            depth = len(self._open)
+            if depth > self._depth:
                 continue
-            if not container:
+            if self._in_container:
+                self._depth -= 1
+            else:
+                self._in_container = True
                 yield element
                 self._held_nodes = self._held_bytes = 0
-            if parent is not None:
-                parent.remove(element)
+            if self._open:
+                self._open[-1].remove(element)
 
-    def _start(self, element: ET.Element) -> bool:
-        """Shorten the tag, check the limits and return whether the element is a container."""
-        local = self._local.get(element.tag)
-        if local is None:
-            local = self._local[element.tag] = element.tag.rpartition("}")[2]
-        element.tag = local
-        keys = element.keys()
-        if not self._attributes.issuperset(keys):
-            self._attributes.update(keys)
+    def _new_name(self, tag: str) -> str:
+        local = self._local[tag] = tag.rpartition("}")[2]
+        self._check_names()
+        return local
+
+    def _new_attributes(self, names: Iterable[str]) -> None:
+        self._attributes.update(names)
+        self._check_names()
+
+    def _check_names(self) -> None:
         if len(self._local) + len(self._attributes) > MOST_NAMES:
             raise LimitExceededError(f"{self._name!r} has more than {MOST_NAMES:,} different XML names")
-        self.nodes += 1 + len(keys)
-        self._held_nodes += 1 + len(keys)
-        if len(self._open) >= DEEPEST_XML:
-            raise LimitExceededError(f"nested too deeply: {self._name!r} has more than {DEEPEST_XML} levels")
-        container = local in self._containers and (not self._open or self._open[-1][1])
-        self._open.append((element, container))
-        return container
 
 
 def _without_dtd(chunks: Iterator[bytes], name: str) -> Iterator[bytes]:

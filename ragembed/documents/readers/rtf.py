@@ -14,12 +14,12 @@ from ragembed.documents.readers.reader import ReadOptions
 from ragembed.documents.readers.structure import one_line, well_formed
 from ragembed.errors import DocumentError
 
-MOST_TOKENS = 5_000_000
+MOST_TOKENS = 3_000_000
 DEEPEST_GROUP = 1_000
 MAGIC = b"{\\rtf"
 TOKEN = re.compile(
     rb"\\(?P<word>[a-zA-Z]{1,32})(?P<number>-?\d{1,10})? ?"
-    rb"|\\'(?P<byte>[0-9a-fA-F]{2})"
+    rb"|(?P<bytes>(?:\\'[0-9a-fA-F]{2}){1,500})"
     rb"|\\(?P<symbol>[^a-zA-Z])"
     rb"|(?P<brace>[{}])"
     rb"|[\r\n\x00]+"
@@ -119,8 +119,8 @@ class _RtfFile:
             kind = match.lastgroup
             if kind == "text":
                 self._add_bytes(match.group())
-            elif kind == "byte":
-                self._add_bytes(bytes((int(match["byte"], 16),)))
+            elif kind == "bytes":
+                self._add_bytes(bytes.fromhex(match.group().decode().replace("\\'", "")))
             elif kind == "brace":
                 self._flush()
                 if match.group() == b"{":

@@ -16,9 +16,10 @@ from ragembed.documents.readers.structure import TextBuilder, one_line
 from ragembed.documents.readers.table import check_columns, header_names, row_document
 from ragembed.errors import DocumentError
 
-MOST_ROWS = 250_000
+MOST_ROWS = 200_000
 """Maximum number of rows with content in a file. All chunks of a file are in memory at once."""
 MOST_COLUMNS = 16_384
+MOST_CELLS = 2_000_000
 LONGEST_CELL = 32_767
 LONGEST_ROW = 1_000_000
 HEADER_WITHIN = 20
@@ -44,8 +45,9 @@ class SheetRow:
 
     def add(self, column: int, text: str, *, is_number: bool = False) -> None:
         """Set the text of a cell, shortened to the maximum length of a cell in Excel. Blank cells are left out."""
-        if column < MOST_COLUMNS and text.strip():
-            self.cells[column] = text.strip()[:LONGEST_CELL]
+        text = text[:LONGEST_CELL].strip()
+        if text and column < MOST_COLUMNS:
+            self.cells[column] = text
             if is_number:
                 self.numbers.add(column)
 
@@ -107,19 +109,20 @@ def rows_of_sheets(sheets: Iterable[tuple[str, Iterator[SheetRow]]], options: Re
 
 def _within_limits(rows: Iterable[SheetRow]) -> Iterator[SheetRow]:
     """Yield the rows that are not empty."""
-    characters = 0
-    count = 0
+    characters = cells = count = 0
     for row in rows:
         if not row.cells and not row.comments:
             continue
         length = sum(map(len, row.cells.values())) + sum(map(len, row.comments.values()))
         count += 1
+        cells += len(row.cells)
         characters += length
         if length > LONGEST_ROW:
             raise LimitExceededError(f"row {row.number} has more than {LONGEST_ROW:,} characters")
-        if count > MOST_ROWS or characters > LONGEST_TEXT:
+        if count > MOST_ROWS or cells > MOST_CELLS or characters > LONGEST_TEXT:
             raise LimitExceededError(
-                f"more than {MOST_ROWS:,} rows or {LONGEST_TEXT:,} characters: split it, or export its sheets as csv"
+                f"more than {MOST_ROWS:,} rows, {MOST_CELLS:,} cells or {LONGEST_TEXT:,} characters: split it, or save "
+                "its sheets as csv"
             )
         yield row
 
@@ -202,6 +205,8 @@ def number_text(value: float) -> str:
 
 def date_text(serial: float, *, epoch_1904: bool = False, duration: bool = False) -> str:
     """Return the ISO date, time or both for the day number of a cell; the number itself if it is out of range."""
+    if abs(serial) > 1e7:
+        return number_text(serial)
     seconds = round(serial * 86_400)
     if duration:
         return f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"

@@ -110,9 +110,11 @@ def _rows(text: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
 def header_names(names: list[str]) -> list[str]:
     """Return one-line column names. An empty or repeated name gets the column number as a suffix."""
     header: list[str] = []
+    seen: set[str] = set()
     for number, name in enumerate(names, 1):
         name = " ".join(part.strip() for part in name.split("\n")).strip() or "column"
-        header.append(f"{name} {number}" if name in header or name == "column" else name)
+        header.append(f"{name} {number}" if name in seen or name == "column" else name)
+        seen.add(header[-1])
     return header
 
 
