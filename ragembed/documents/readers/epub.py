@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 from ragembed.documents.model import Block, ParsedDocument
 from ragembed.documents.readers.html import HtmlPage, decode_html, parse_page
-from ragembed.documents.readers.package import Package
+from ragembed.documents.readers.package import ZipPackage
 from ragembed.documents.readers.reader import ReadOptions
 from ragembed.documents.readers.structure import TextBuilder, one_line
 from ragembed.errors import DocumentError
@@ -28,7 +28,7 @@ def parse(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocum
     DocumentError
         If the zip container is broken or lists no chapters, or the chapters are encrypted.
     """
-    archive = Package(data, "EPUB")
+    archive = ZipPackage(data, "EPUB")
     package_path = _Elements(archive, CONTAINER).first("rootfile", "full-path")
     if not package_path:
         raise DocumentError(f"broken EPUB: {CONTAINER} lists no package file")
@@ -69,7 +69,7 @@ class _Elements(HTMLParser):
     The HTML parser ignores entity declarations, so the file cannot expand entities or load external resources.
     """
 
-    def __init__(self, archive: Package, name: str) -> None:
+    def __init__(self, archive: ZipPackage, name: str) -> None:
         super().__init__(convert_charrefs=True)
         self.found: dict[str, list[dict[str, str]]] = {}
         self.title = ""

@@ -16,7 +16,7 @@ from xml.etree.ElementTree import Element
 
 from ragembed.documents.model import ParsedDocument
 from ragembed.documents.readers.outline import LONGEST_TEXT
-from ragembed.documents.readers.package import LimitExceededError, Package, whole_number
+from ragembed.documents.readers.package import LimitExceededError, ZipPackage, whole_number
 from ragembed.documents.readers.reader import ReadOptions
 from ragembed.documents.readers.spreadsheet import (
     MOST_COLUMNS,
@@ -53,7 +53,7 @@ def parse_xlsx(path: Path, data: bytes, options: ReadOptions) -> Iterator[Parsed
     DocumentError
         If the file is broken or encrypted, or exceeds a limit, or no sheet can be read.
     """
-    yield from sheet_documents(rows_of_sheets(_Workbook(Package(data, "Excel file")).sheets(), options), options)
+    yield from sheet_documents(rows_of_sheets(_Workbook(ZipPackage(data, "Excel file")).sheets(), options), options)
 
 
 def parse_xls(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument]:
@@ -67,7 +67,7 @@ def parse_xls(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedD
 class _Workbook:
     """The parts of an xlsx file."""
 
-    def __init__(self, package: Package) -> None:
+    def __init__(self, package: ZipPackage) -> None:
         self._package = package
         self._main = next(iter(package.related("", "officeDocument")), "xl/workbook.xml")
         root = package.tree(self._main)

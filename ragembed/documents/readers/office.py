@@ -14,7 +14,7 @@ from xml.etree.ElementTree import Element
 
 from ragembed.documents.model import ParsedDocument
 from ragembed.documents.readers.outline import OutlineBuilder, comment_label
-from ragembed.documents.readers.package import LimitExceededError, Package, attribute, whole_number
+from ragembed.documents.readers.package import LimitExceededError, ZipPackage, attribute, whole_number
 from ragembed.documents.readers.reader import ReadOptions
 from ragembed.documents.readers.structure import one_line
 from ragembed.errors import DocumentError
@@ -41,7 +41,7 @@ def parse_docx(path: Path, data: bytes, options: ReadOptions) -> Iterator[Parsed
     DocumentError
         If the file is broken or encrypted, or exceeds a limit.
     """
-    package = Package(data, "Word file")
+    package = ZipPackage(data, "Word file")
     main = _main_part(package, "word/document.xml")
     word = _WordFile(package, main, options)
     builder = word.builder
@@ -63,7 +63,7 @@ def parse_pptx(path: Path, data: bytes, options: ReadOptions) -> Iterator[Parsed
     DocumentError
         If the file is broken or encrypted, or exceeds a limit, or no slide can be read.
     """
-    package = Package(data, "PowerPoint file")
+    package = ZipPackage(data, "PowerPoint file")
     main = _main_part(package, "ppt/presentation.xml")
     relations = package.relations(main)
     slides = [
@@ -93,18 +93,18 @@ def parse_pptx(path: Path, data: bytes, options: ReadOptions) -> Iterator[Parsed
     yield ParsedDocument(builder.text, builder.blocks, title or None, page_numbers=builder.places)
 
 
-def _main_part(package: Package, usual: str) -> str:
+def _main_part(package: ZipPackage, usual: str) -> str:
     return next(iter(package.related("", "officeDocument")), usual)
 
 
-def _core_title(package: Package, options: ReadOptions) -> str:
+def _core_title(package: ZipPackage, options: ReadOptions) -> str:
     """Return the title in the document properties, or an empty string."""
     for root in _optional(package, package.related("", "core-properties"), options):
         return one_line("".join(text for title in root.iter("title") for text in title.itertext()))
     return ""
 
 
-def _optional(package: Package, parts: list[str], options: ReadOptions) -> list[Element]:
+def _optional(package: ZipPackage, parts: list[str], options: ReadOptions) -> list[Element]:
     """Return the root elements of parts that the document can do without. A broken part is a warning."""
     roots = []
     for part in parts:
@@ -148,11 +148,14 @@ class _WordStyle:
     numbered: bool = False
 
 
+NO_STYLE = _WordStyle()
+
+
 @dataclass
 class _WordFile:
     """The parts of a Word file, and the text that is built from them."""
 
-    package: Package
+    package: ZipPackage
     main: str
     options: ReadOptions
     builder: OutlineBuilder = field(default_factory=OutlineBuilder)
@@ -197,6 +200,8 @@ class _WordFile:
                 self.builder.add_paragraph(text)
 
     def _add_paragraph(self, paragraph: Element) -> None:
+        if not len(paragraph):
+            return
         boxes: list[Element] = []
         text = _text(paragraph, lambda child: self._refers(child, boxes))
         style = self._style(paragraph)
@@ -237,9 +242,9 @@ class _WordFile:
     def _style(self, paragraph: Element) -> _WordStyle:
         properties = paragraph.find("pPr")
         if properties is None:
-            return self._styles.get("", _WordStyle())
+            return self._styles.get("", NO_STYLE)
         named = properties.find("pStyle")
-        style = self._styles.get("" if named is None else attribute(named, "val"), _WordStyle())
+        style = self._styles.get("" if named is None else attribute(named, "val"), NO_STYLE)
         return _with_properties(style, properties)
 
     def _add_row(self, row: Element) -> None:
@@ -288,7 +293,7 @@ def _word_styles(root: Element) -> dict[str, _WordStyle]:
             chain[current] = None
             base = elements[current].find("basedOn")
             current = "" if base is None else attribute(base, "val")
-        style = styles.get(current, _WordStyle())
+        style = styles.get(current, NO_STYLE)
         for link in reversed(chain):
             style = styles[link] = _own_style(elements[link], style)
     for identifier, element in elements.items():
@@ -323,7 +328,7 @@ def _with_properties(style: _WordStyle, properties: Element) -> _WordStyle:
 
 
 def _add_slide(
-    builder: OutlineBuilder, package: Package, part: str, authors: dict[str, str], options: ReadOptions
+    builder: OutlineBuilder, package: ZipPackage, part: str, authors: dict[str, str], options: ReadOptions
 ) -> None:
     root = package.tree(part)
     shapes = [shape for tree in root.iter("spTree") for shape in _shapes(tree)]
@@ -358,7 +363,7 @@ def _add_slide(
     builder.finish()
 
 
-def _add_frame(builder: OutlineBuilder, package: Package, frame: Element, relations: dict[str, str]) -> None:
+def _add_frame(builder: OutlineBuilder, package: ZipPackage, frame: Element, relations: dict[str, str]) -> None:
     """Add a table, or the text of a diagram (SmartArt) or chart."""
     table = next(frame.iter("tbl"), None)
     if table is not None:

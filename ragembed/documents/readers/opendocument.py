@@ -9,7 +9,7 @@ from xml.etree.ElementTree import Element
 
 from ragembed.documents.model import ParsedDocument
 from ragembed.documents.readers.outline import OutlineBuilder, comment_label
-from ragembed.documents.readers.package import LimitExceededError, Package, attribute, whole_number
+from ragembed.documents.readers.package import LimitExceededError, ZipPackage, attribute, whole_number
 from ragembed.documents.readers.reader import ReadOptions
 from ragembed.documents.readers.spreadsheet import MOST_COLUMNS, SheetRow, number_text, sheet_documents
 from ragembed.documents.readers.structure import one_line
@@ -86,14 +86,14 @@ def parse_ods(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedD
     yield from sheet_documents(_sheet_rows(_open(data)), options)
 
 
-def _open(data: bytes) -> Package:
-    package = Package(data, "OpenDocument file")
+def _open(data: bytes) -> ZipPackage:
+    package = ZipPackage(data, "OpenDocument file")
     if MANIFEST in package and any(True for _ in package.tree(MANIFEST).iter("encryption-data")):
         raise DocumentError("encrypted OpenDocument file")
     return package
 
 
-def _meta_title(package: Package, options: ReadOptions) -> str:
+def _meta_title(package: ZipPackage, options: ReadOptions) -> str:
     """Return the title in the document properties, or an empty string. Broken properties are a warning."""
     if "meta.xml" not in package:
         return ""
@@ -234,7 +234,7 @@ def _shape_text(shape: Element) -> str:
     return "\n".join(_inline(box) for box in boxes or [shape]).strip()
 
 
-def _sheet_rows(package: Package) -> Iterator[SheetRow]:
+def _sheet_rows(package: ZipPackage) -> Iterator[SheetRow]:
     sheet, name, number = 0, "", 1
     for piece in package.pieces(CONTENT, SHEETS):
         if piece.tag == "table":

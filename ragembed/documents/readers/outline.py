@@ -40,7 +40,8 @@ class OutlineBuilder(TextBuilder):
     def add_paragraph(self, text: str, kind: BlockKind = "text") -> None:
         """Add a block of text below the open headings, and the notes that belong to it."""
         self.end_table()
-        self._add(text.strip("\n"), kind, self.headings.headings)
+        if text := text.strip("\n"):
+            self._add(text, kind, self.headings.headings)
         self._add_notes(self._take_notes())
 
     def add_row(self, cells: Iterable[str]) -> None:

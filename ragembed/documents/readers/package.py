@@ -25,7 +25,7 @@ LARGEST_PACKAGE = 200_000_000
 HIGHEST_RATIO = 250
 """Maximum ratio of unpacked to packed size, for parts above ``RATIO_FROM``. Deflate reaches 1,032 with equal bytes."""
 RATIO_FROM = 10_000_000
-MOST_ELEMENTS = 5_000_000
+MOST_ELEMENTS = 4_000_000
 """Maximum number of XML elements of a package."""
 DEEPEST_XML = 256
 LARGEST_PIECE = 20_000_000
@@ -52,7 +52,7 @@ class Relation:
     target: str
 
 
-class Package:
+class ZipPackage:
     """A zip package. The limits apply to all parts that are read from it together.
 
     Parameters

@@ -19,7 +19,7 @@ from ragembed.errors import DocumentError
 MOST_ROWS = 200_000
 """Maximum number of rows with content in a file. All chunks of a file are in memory at once."""
 MOST_COLUMNS = 16_384
-MOST_CELLS = 2_000_000
+MOST_CELLS = 1_500_000
 LONGEST_CELL = 32_767
 LONGEST_ROW = 1_000_000
 HEADER_WITHIN = 20

@@ -136,7 +136,8 @@ def row_document(header: list[str], cells: list[str], line: int, options: ReadOp
     excluded = (options.id_column, options.title_column)
     wanted = options.text_columns or tuple(name for name in header if name not in excluded)
     text, lines = _labelled({name: values.get(name, "") for name in wanted}, places)
-    metadata = {name: value for name, value in values.items() if name not in wanted and name != options.title_column}
+    used = {*wanted, options.title_column}
+    metadata = {name: value for name, value in values.items() if name not in used}
     title = values.get(options.title_column or "", "").strip() or None
     return _document(text, lines, title, metadata)
 
