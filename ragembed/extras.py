@@ -15,6 +15,7 @@ _EXTRAS: Mapping[str, tuple[str, str]] = {
     "fsspec": ("fsspec", "remote"),
     "langchain_core": ("langchain-core", "langchain"),
     "matplotlib": ("matplotlib", "plot"),
+    "peft": ("peft", "peft"),
     "pypdf": ("pypdf", "pdf"),
     "ray": ("ray", "ray"),
     "scipy": ("scipy", "evaluation"),
