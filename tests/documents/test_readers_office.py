@@ -53,7 +53,7 @@ HANDBOOK = [
 ]
 
 
-@pytest.mark.parametrize("suffix", ["docx", "odt", "rtf", "doc"])
+@pytest.mark.parametrize("suffix", ["docx", "odt", "rtf", pytest.param("doc", marks=pytest.mark.slow)])
 def test_text_document_has_headings_notes_comments_and_boxes_without_deletions(suffix: str) -> None:
     if suffix == "doc" and not (shutil.which("soffice") or shutil.which("libreoffice")):
         pytest.skip("needs LibreOffice")

@@ -14,6 +14,7 @@ import zlib
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from io import BytesIO
+from typing import cast
 from urllib.parse import unquote
 from xml.parsers import expat
 
@@ -180,7 +181,7 @@ class _PieceReader:
         self.elements = 0
         self._name = name
         self._containers = containers
-        self._parser = ET.XMLPullParser(events=("start", "end"))
+        self._parser: ET.XMLPullParser[ET.Element] = ET.XMLPullParser(events=("start", "end"))
         self._open: list[ET.Element] = []
         self._depth = 0  # the number of open containers, which are the outermost open elements
         self._in_container = True  # whether all open elements are containers
@@ -209,7 +210,8 @@ class _PieceReader:
 
     def _complete(self) -> Iterator[ET.Element]:
         """Yield the containers that begin and the pieces that end, and shorten tags to their local names."""
-        for event, element in self._parser.read_events():
+        events = cast("Iterator[tuple[str, ET.Element]]", self._parser.read_events())
+        for event, element in events:
             if event == "start":
                 tag = element.tag
                 local = self._local.get(tag)
