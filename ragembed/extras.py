@@ -11,7 +11,6 @@ from typing import Any
 from ragembed.errors import MissingExtraError
 
 _EXTRAS: Mapping[str, tuple[str, str]] = {
-    "docx": ("python-docx", "office"),
     "faiss": ("faiss", "cpu"),
     "fsspec": ("fsspec", "remote"),
     "httpx": ("httpx", "served"),
@@ -19,7 +18,6 @@ _EXTRAS: Mapping[str, tuple[str, str]] = {
     "matplotlib": ("matplotlib", "plot"),
     "olefile": ("olefile", "office"),
     "peft": ("peft", "peft"),
-    "pptx": ("python-pptx", "office"),
     "pypdf": ("pypdf", "pdf"),
     "ray": ("ray", "ray"),
     "scipy": ("scipy", "evaluation"),
@@ -28,6 +26,7 @@ _EXTRAS: Mapping[str, tuple[str, str]] = {
     "snowballstemmer": ("snowballstemmer", "languages"),
     "torch": ("torch", "torch"),
     "transformers": ("transformers", "torch"),
+    "xlrd": ("xlrd", "office"),
 }
 """The package name and the extra for each importable module."""
 
