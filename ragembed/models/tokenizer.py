@@ -72,7 +72,7 @@ class TextTokenizer:
         self._tokenizer = _load(folder)
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
-        self.max_tokens = _model_limit(folder)
+        self.max_tokens = model_window(folder)
         self.prefix, self.suffix = self._special_frame()
         self._tokenizer.encode_special_tokens = True
         self._pieces = WordPieces(self._tokenizer) if splits_by_words(self._tokenizer) else None
@@ -194,8 +194,8 @@ def _load(folder: Path) -> tokenizers.Tokenizer:
     return slow_tokenizer(folder)
 
 
-def _model_limit(folder: Path) -> int:
-    """Return the number of tokens in the model's window."""
+def model_window(folder: Path) -> int:
+    """Return the size of the model's window in tokens, special tokens included."""
     config = read_json(folder / "config.json")
     positions = next((int(config[name]) for name in _POSITIONS if isinstance(config.get(name), int)), None)
     if positions and config.get("model_type") in _OFFSET_POSITIONS:
