@@ -23,7 +23,8 @@ from ragembed.models.inventory import (
 )
 
 _HEADER = ("dim", "window", "pooling", "licence", "size", "from")
-_RECOMMENDED_HEADER = ("size", "parameters", "dim", "window", "licence", "needs")
+_RECOMMENDED_HEADER = ("size", "parameters", "dim", "window", "licence", "runs in")
+_OPTIONS = {model.name: model.options for model in RECOMMENDED if model.options}
 
 
 @click.command(name="models")
@@ -72,6 +73,8 @@ def _listing(models: Sequence[LocalModel]) -> Iterator[str]:
         yield row
         if model.query_prompt or model.document_prompt:
             yield f"    prompts: {_prompts(model)}"
+        elif model.name in _OPTIONS:
+            yield f"    set: {_OPTIONS[model.name]}"
         if model.problem is not None:
             yield f"    not usable: {model.problem}"
 
@@ -100,6 +103,7 @@ def _details(models: Sequence[LocalModel]) -> Iterator[str]:
             "window": None if model.window is None else f"{model.window:,} tokens",
             "pooling": model.pooling,
             "prompts": None if model.pooling is None else _prompts(model),
+            "set": None if model.query_prompt or model.document_prompt else _OPTIONS.get(model.name),
             "licence": model.licence or "not stated",
             "size": None if model.bytes is None else readable_bytes(model.bytes),
         }

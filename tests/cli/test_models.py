@@ -20,7 +20,8 @@ GUIDE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "choose-a-mode
 
 @pytest.fixture
 def hub_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache of the Hugging Face hub; the default model is not installed."""
+    """An empty cache of the Hugging Face hub; no model is installed as a package."""
+    monkeypatch.setattr("ragembed.models.inventory.packed_weights", lambda: None)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setattr("ragembed.models.inventory.embedded_model", lambda: None)
     return tmp_path / "hub"
@@ -160,8 +161,21 @@ def test_recommended_models_are_listed_and_documented(cached: Any, cli: Any) -> 
         cells = (f"[{model.name}]({model.source})", model.size, f"{model.parameters} M", model.dim, f"{model.window:,}")
         assert f"| {' | '.join(map(str, cells))} | {model.licence} | {needs} |" in guide
         assert model.options in guide
+    assert f"    set: {RECOMMENDED[1].options}\n" in shown.stdout
+    assert f"set            {RECOMMENDED[1].options}" in cli("models", RECOMMENDED[1].name).stdout.splitlines()
     assert "install it with: pip install" in shown.stderr
     assert json.loads(cli("models", "--format", "jsonl").stdout)["name"] == RECOMMENDED[1].name
+
+
+@pytest.mark.usefixtures("hub_cache")
+def test_packaged_multilingual_model(tmp_path: Path, cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is listed before its folder is written."""
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "weights.bin").write_bytes(b"1234")
+    monkeypatch.setattr("ragembed.models.inventory.packed_weights", lambda: tmp_path / "package" / "weights.bin")
+    [row] = listed(cli, "multilingual-e5-small-q4")
+    values = ("place", "dim", "window", "pooling", "document_prompt", "query_prompt", "licence", "bytes", "usable")
+    assert [row[name] for name in values] == ["package", 384, 512, "mean", "passage: ", "query: ", "mit", 4, True]
 
 
 @pytest.mark.usefixtures("needs_minilm")
