@@ -37,8 +37,8 @@ PIECES = [
     "▁query",
     "<mask>",
 ]
-SHAPES = {"emb.word": (len(PIECES), DIM), "emb.pos": (16, DIM), "emb.type": (2, DIM), "emb.ln": DIM}
-LAYERS = {"q": (DIM, DIM), "k": (DIM, DIM), "v": (DIM, DIM), "ao": (DIM, DIM), "aln": DIM}
+SHAPES: dict[str, Any] = {"emb.word": (len(PIECES), DIM), "emb.pos": (16, DIM), "emb.type": (2, DIM), "emb.ln": DIM}
+LAYERS: dict[str, Any] = {"q": (DIM, DIM), "k": (DIM, DIM), "v": (DIM, DIM), "ao": (DIM, DIM), "aln": DIM}
 LAYERS |= {"fi": (INNER, DIM), "fo": (DIM, INNER), "oln": DIM}
 
 
