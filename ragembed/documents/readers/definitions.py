@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -149,7 +149,10 @@ LANGUAGES: dict[str, Language] = {
     ".bash": _BASH,
     ".zsh": _BASH,
     ".lua": _language(
-        "lua", "function_declaration", values={"assignment_statement": "", "field": "value"}, wrappers="variable_declaration"
+        "lua",
+        "function_declaration",
+        values={"assignment_statement": "", "field": "value"},
+        wrappers="variable_declaration",
     ),
 }  # fmt: skip
 
@@ -186,7 +189,7 @@ def find(text: str, suffix: str) -> list[Definition] | None:
 
 def _parse(data: bytes, grammar: str) -> Tree | None:
     """Return the syntax tree of ``data``, or None if parsing takes too much work."""
-    from semble_grammars import get_parser  # noqa: PLC0415
+    from semble_grammars import get_parser
 
     view = memoryview(data)
     steps = 0

@@ -46,7 +46,7 @@ def parse(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocum
 
 
 def version() -> int:
-    """Return the version of the reader. It is higher with the extra ``code``, so installing it reads the files again."""
+    """Return the version of the reader. Installing the extra ``code`` raises it, so that files are read again."""
     return 3 if extras.is_installed("semble_grammars") else 2
 
 
