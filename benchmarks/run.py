@@ -48,6 +48,7 @@ BENCHMARKS = {
     "growth": Benchmark("Growth", 13, "speed.growth"),
     "quality": Benchmark("Retrieval quality", 30, "quality.quality"),
     "presets": Benchmark("Presets and post-processors", 30, "quality.presets"),
+    "code_search": Benchmark("Search in source code", 30, "code_search.code_search"),
     "tuning": Benchmark("Tuning", 30, "tuning.tuning"),
     "index_build": Benchmark("Index building", 50, "index_build.index_build"),
     "langchain": Benchmark("LangChain: RagVectorStore and FAISS", 10, "langchain_stores.langchain"),

@@ -165,7 +165,7 @@ ANNOTATIONS = frozenset(
 BODY = re.compile(
     r"(^|_)(body|block|declaration_list|field_declaration_list|enumerator_list)$|^body|^compound_statement$"
 )
-SIGNATURE_END = " \t\n{:=>("
+SIGNATURE_END = re.compile(r"\s*(=>|[{:=\\])?\s*$")
 
 
 def is_available(suffix: str) -> bool:
@@ -222,19 +222,28 @@ class _DefinitionWalk:
         while pending:
             parent, line_above, into, depth = pending.pop()
             for node, first in _with_comments(parent):
-                first = first if line_above is None else line_above
+                wrapped = line_above is not None
                 if self._is_definition(node):
-                    definition = Definition(first, _stop(node), self._signature(node, line_above is not None))
+                    definition = Definition(line_above if wrapped else first, _stop(node), self._signature(node, wrapped))
                     into.append(definition)
+                    line_above = None
                     if depth < DEEPEST and self._is_split(node):
                         found.append(definition.inner)
                         pending.append((node, None, definition.inner, depth + 1))
                 elif node.end_point.row > node.start_point.row:
-                    wraps = node.type in self.language.wrappers
-                    pending.append((node, first if wraps else None, into, depth))
+                    inside = line_above if wrapped else first
+                    pending.append((node, inside if self._begins_a_definition(node) else None, into, depth))
+                    line_above = None
         for definitions in found:
             definitions.sort(key=lambda definition: (definition.first, -definition.stop))
         return outermost
+
+    def _begins_a_definition(self, node: Node) -> bool:
+        """Return whether comments above ``node`` are about the first definition inside it."""
+        if node.type in self.language.wrappers:
+            return True
+        first = node.named_child(0) if BODY.search(node.type) else None
+        return first is not None and self._is_definition(first)
 
     def _is_definition(self, node: Node) -> bool:
         kind, language = node.type, self.language
@@ -257,18 +266,21 @@ class _DefinitionWalk:
         return node.type in self.language.containers or node.end_byte - node.start_byte > LARGE_FUNCTION
 
     def _signature(self, node: Node, is_wrapped: bool) -> str:
-        whole = self._value(node) or node
-        body = whole.child_by_field_name("body") or next((c for c in whole.children if BODY.search(c.type)), None)
         start = next((c.start_byte for c in _parts(node) if c.type not in ANNOTATIONS), node.start_byte)
         # A wrapper that begins on the same line has words such as "type" or "export default".
         if is_wrapped and node.parent is not None and node.parent.start_point.row == node.start_point.row:
             start = node.parent.start_byte
-        line_end = self.data.find(b"\n", start)
-        end = body.start_byte if body is not None and body.start_byte > start else node.end_byte
-        if body is None and 0 <= line_end < end:
-            end = line_end
+        whole = self._value(node) or node
+        body = whole.child_by_field_name("body") or next((c for c in whole.children if BODY.search(c.type)), None)
+        after = [child.start_byte for child in node.children if "comment" in child.type and child.start_byte > start]
+        if body is not None and body.start_byte > start:
+            after.append(body.start_byte)
+        if not after:
+            line_end = self.data.find(b"\n", start)
+            after = [node.end_byte if line_end < 0 else min(line_end, node.end_byte)]
+        end = min(after)
         text = one_line(self.data[start : min(end, start + 10 * LONGEST_HEADING)].decode("utf-8", "ignore"))
-        text = text.rstrip(SIGNATURE_END)
+        text = SIGNATURE_END.sub("", text, count=1)
         return text if len(text) <= LONGEST_HEADING else text[: LONGEST_HEADING - 1].rstrip() + "…"
 
 
