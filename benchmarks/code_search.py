@@ -41,8 +41,6 @@ SENTENCE = re.compile(r"(.+?[.!?])(\s|$)", re.DOTALL)
 PACKAGES: Mapping[str, tuple[str, Sequence[str]]] = {
     "Go": (".go", ("golang-golang-x-net-dev", "golang-github-gorilla-mux-dev", "golang-github-spf13-cobra-dev")),
     "Rust": (".rs", ("librust-tokio-dev", "librust-clap-dev", "librust-regex-syntax-dev", "librust-regex-dev")),
-    "JavaScript": (".js", ("node-express", "node-underscore", "node-lodash", "libjs-three")),
-    "PHP": (".php", ("php-symfony-console", "php-guzzlehttp-psr7")),
     "Java": (".java", ("openjdk-17-source",)),
 }
 """The suffix and the Debian packages of each language."""
@@ -156,7 +154,7 @@ def _sources(setting: Setting) -> dict[str, list[tuple[str, str]]]:
                         ]
                         opened.extractall(packages / name / "java", inside)
         languages[language] = [text for name in names for text in _texts(packages / name, suffix)]
-    limit = setting.choose(1_500_000, 100_000)
+    limit = setting.choose(400_000, 100_000)
     for language, texts in languages.items():
         random.Random(setting.seed).shuffle(texts)
         kept, total = [], 0
@@ -246,7 +244,7 @@ def _python_functions(text: str) -> Iterator[tuple[str, str, range, range]]:
 
 def _commented_functions(text: str, suffix: str) -> Iterator[tuple[str, str, range, range]]:
     lines = text.split("\n")
-    pending = list(definitions.find(text, suffix) or [])
+    pending = list(definitions.find(text, suffix, say) or [])
     while pending:
         found = pending.pop()
         pending += found.inner

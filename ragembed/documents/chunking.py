@@ -237,7 +237,7 @@ class _Split:
 
     def chunks(self) -> list[Chunk]:
         """Draft chunks for each unit, count the tokens of their embedded texts, and split the drafts over the limit."""
-        pending = [draft for unit in self._units() for draft in self._drafts(unit)]
+        pending = self._source_drafts() if self.document.is_source else self._prose_drafts()
         done: list[tuple[_Draft, int]] = []
         while pending:
             too_long: list[_Draft] = []
@@ -252,6 +252,42 @@ class _Split:
         done.sort(key=lambda item: item[0].fresh)
         places = _Positions(self.document)
         return [places.chunk(draft, tokens) for draft, tokens in done]
+
+    def _prose_drafts(self) -> list[_Draft]:
+        return [draft for unit in self._units() for draft in self._drafts(unit)]
+
+    def _source_drafts(self) -> list[_Draft]:
+        """Draft chunks of source code, as large as the limit allows, because functions explain their neighbours.
+
+        Room is left for the headings of the classes. The signature of a function is in its text.
+        """
+        budget = self.limit - 1 - max(self.contexts.of(section.headings[:-1])[2] for section in self.sections)
+        return self._cut(self._whole_definitions(budget), self.blocks[0].start, self.blocks[-1].end, budget)
+
+    def _whole_definitions(self, budget: int) -> list[Block]:
+        """Return the blocks of the document, and a single block for each definition that fits into ``budget``."""
+        whole: list[Block] = []
+        number = 0
+        while number < len(self.sections):
+            section = self.sections[number]
+            above = self.sections[number - 1].headings if number else ()
+            stop = number + 1
+            for depth in range(1, len(section.headings) + 1):
+                path = section.headings[:depth]
+                if above[:depth] == path:
+                    continue
+                end = next(
+                    (n for n in range(stop, len(self.sections)) if self.sections[n].headings[:depth] != path), None
+                )
+                last = self.sections[(end or len(self.sections)) - 1]
+                if self.tokens.count(section.start, last.end) <= budget:
+                    whole.append(Block(section.start, last.end, "code", path))
+                    stop = end or len(self.sections)
+                    break
+            else:
+                whole += section.blocks
+            number = stop
+        return whole
 
     def _units(self) -> list[_Unit]:
         """Group the sections that are packed together."""
@@ -299,7 +335,10 @@ class _Split:
                 begin = overlap_start(self.text, self.tokens, above[-1], above[0].start, room)
             trimmed = trim(self.text, min(begin, fresh), stop)
             if trimmed is not None:
-                title, headings, _ = self.contexts.of(self._path(fresh, stop))
+                path = self._path(fresh, stop)
+                if self.document.is_source and self._repeats(path, fresh, stop):
+                    path = path[:-1]
+                title, headings, _ = self.contexts.of(path)
                 drafts.append(_Draft(trimmed[0], max(fresh, trimmed[0]), trimmed[1], title, headings))
             above = group
         return drafts
@@ -313,6 +352,12 @@ class _Split:
             while not _is_below((*section.headings, ""), path):
                 path = path[:-1]
         return path
+
+    def _repeats(self, path: tuple[str, ...], start: int, stop: int) -> bool:
+        """Return whether the last heading, which is in the text if a section begins there, takes too much room."""
+        number = bisect_left(self.section_starts, start)
+        begins = number < len(self.sections) and self.section_starts[number] < stop
+        return bool(path) and begins and self.contexts.of(path)[2] + 1 + self.tokens.count(start, stop) > self.limit
 
     def _embedded(self, draft: _Draft) -> str:
         return embedded_text(self.text[draft.start : draft.end], draft.headings, draft.title)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ from ragembed import extras
 from ragembed.documents.readers.structure import one_line
 
 if TYPE_CHECKING:
-    from tree_sitter import Node, Tree
+    from tree_sitter import Node, Parser, Tree
 
 LARGEST_SOURCE = 500_000
 """Maximum size of a parsed file in bytes. Larger files are generated as a rule, and their trees take much memory."""
@@ -165,6 +165,11 @@ ANNOTATIONS = frozenset(
 BODY = re.compile(
     r"(^|_)(body|block|declaration_list|field_declaration_list|enumerator_list)$|^body|^compound_statement$"
 )
+GENERICS = re.compile(r"<[^<>]*>")
+CONTAINER_NAME = re.compile(
+    r"\b(class|interface|enum|struct|union|record|trait|impl|mod|module|namespace|object|extension|protocol|actor)\b"
+    r"((?! (extends|implements|where|with|permits)\b)([^({:=<]|::))*"
+)
 SIGNATURE_END = re.compile(r"\s*(=>|[{:=\\])?\s*$")
 
 
@@ -173,11 +178,17 @@ def is_available(suffix: str) -> bool:
     return suffix in LANGUAGES and extras.is_installed("semble_grammars")
 
 
-def find(text: str, suffix: str) -> list[Definition] | None:
-    """Return the outermost definitions of ``text`` in order, or None if it cannot be parsed."""
+def find(text: str, suffix: str, warn: Callable[[str], None]) -> list[Definition] | None:
+    """Return the outermost definitions of ``text`` in order, or None if it cannot be parsed.
+
+    ``warn`` is called with one sentence if the grammar cannot be loaded.
+    """
     language = LANGUAGES[suffix]
     data = text.encode("utf-8", "replace")
-    tree = _parse(data, language.grammar) if len(data) <= LARGEST_SOURCE else None
+    if len(data) > LARGEST_SOURCE:
+        return None
+    parser = _parser(language.grammar, warn)
+    tree = _parse(data, parser) if parser is not None else None
     if tree is None:
         return None
     root = tree.root_node
@@ -187,10 +198,22 @@ def find(text: str, suffix: str) -> list[Definition] | None:
     return _DefinitionWalk(data, language).definitions(root)
 
 
-def _parse(data: bytes, grammar: str) -> Tree | None:
-    """Return the syntax tree of ``data``, or None if parsing takes too much work."""
-    from semble_grammars import get_parser
+def _parser(grammar: str, warn: Callable[[str], None]) -> Parser | None:
+    from semble_grammars import GrammarLoadError, UnsupportedPlatformError, get_parser
 
+    try:
+        parser: Parser = get_parser(grammar)
+    except (GrammarLoadError, UnsupportedPlatformError) as error:
+        warn(
+            f"the grammar {grammar!r} cannot be loaded ({error}), so the file is split without it: check that the folder "
+            "~/.cache can be written, or set SEMBLE_GRAMMARS_CACHE_DIR to a folder that can"
+        )
+        return None
+    return parser
+
+
+def _parse(data: bytes, parser: Parser) -> Tree | None:
+    """Return the syntax tree of ``data``, or None if parsing takes too much work."""
     view = memoryview(data)
     steps = 0
     most = 100 + STEPS_PER_KILOBYTE * len(data) // 1000
@@ -202,7 +225,7 @@ def _parse(data: bytes, grammar: str) -> Tree | None:
         return steps > most or time.thread_time() > deadline
 
     try:
-        return get_parser(grammar).parse(lambda offset, _point: view[offset:], progress_callback=stop)
+        return parser.parse(lambda offset, _point: view[offset:], progress_callback=stop)
     except ValueError:
         # The parser has no other error for a parse that its callback stopped.
         return None
@@ -224,7 +247,9 @@ class _DefinitionWalk:
             for node, first in _with_comments(parent):
                 wrapped = line_above is not None
                 if self._is_definition(node):
-                    definition = Definition(line_above if wrapped else first, _stop(node), self._signature(node, wrapped))
+                    definition = Definition(
+                        line_above if wrapped else first, _stop(node), self._signature(node, wrapped)
+                    )
                     into.append(definition)
                     line_above = None
                     if depth < DEEPEST and self._is_split(node):
@@ -281,7 +306,18 @@ class _DefinitionWalk:
         end = min(after)
         text = one_line(self.data[start : min(end, start + 10 * LONGEST_HEADING)].decode("utf-8", "ignore"))
         text = SIGNATURE_END.sub("", text, count=1)
+        if node.type in self.language.containers:
+            text = _name(text)
         return text if len(text) <= LONGEST_HEADING else text[: LONGEST_HEADING - 1].rstrip() + "…"
+
+
+def _name(signature: str) -> str:
+    """Return the kind and name of a class or module: every chunk of it has this heading, so it should be short."""
+    text, found = signature, 1
+    while found:
+        text, found = GENERICS.subn("", text)
+    named = CONTAINER_NAME.search(text)
+    return named[0].strip() if named else signature
 
 
 def _parts(node: Node) -> Iterator[Node]:

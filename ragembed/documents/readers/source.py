@@ -33,7 +33,7 @@ def parse_plain(path: Path, data: bytes, options: ReadOptions) -> Iterator[Parse
     yield ParsedDocument(file_text.text, file_text.blocks)
 
 
-def parse(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument]:  # noqa: ARG001
+def parse(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument]:
     """Read a source file. It is split at its definitions if its language can be parsed, otherwise by its layout."""
     file_text = FileText(text_of(data))
     suffix = path.suffix.lower()
@@ -41,21 +41,17 @@ def parse(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocum
         raise DocumentError(
             f"minified: its lines are {len(file_text.text) // len(file_text.lines):,} characters long on average"
         )
-    _add_definitions(file_text, _outline(file_text, suffix), 0, len(file_text.lines), ())
-    yield ParsedDocument(file_text.text, file_text.blocks)
+    outline = definitions.find(file_text.text, suffix, options.warn) if definitions.is_available(suffix) else None
+    is_source = outline is not None
+    if outline is None:
+        outline = _python_outline(file_text) if suffix in PYTHON_SUFFIXES else []
+    _add_definitions(file_text, outline, 0, len(file_text.lines), ())
+    yield ParsedDocument(file_text.text, file_text.blocks, is_source=is_source)
 
 
 def version() -> int:
     """Return the version of the reader. Installing the extra ``code`` raises it, so that files are read again."""
     return 3 if extras.is_installed("semble_grammars") else 2
-
-
-def _outline(file_text: FileText, suffix: str) -> list[Definition]:
-    """Return the definitions of a file: with tree-sitter if it is installed, else of Python only."""
-    found = definitions.find(file_text.text, suffix) if definitions.is_available(suffix) else None
-    if found is None and suffix in PYTHON_SUFFIXES:
-        return _python_outline(file_text)
-    return found or []
 
 
 def _add_definitions(
