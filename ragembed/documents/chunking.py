@@ -354,10 +354,10 @@ class _Split:
         return path
 
     def _repeats(self, path: tuple[str, ...], start: int, stop: int) -> bool:
-        """Return whether the last heading, which is in the text if a section begins there, takes too much room."""
+        """Return whether ``text[start:stop]`` begins the definition at ``path``: then it contains the last heading."""
         number = bisect_left(self.section_starts, start)
         begins = number < len(self.sections) and self.section_starts[number] < stop
-        return bool(path) and begins and self.contexts.of(path)[2] + 1 + self.tokens.count(start, stop) > self.limit
+        return begins and self.sections[number].headings == path != ()
 
     def _embedded(self, draft: _Draft) -> str:
         return embedded_text(self.text[draft.start : draft.end], draft.headings, draft.title)

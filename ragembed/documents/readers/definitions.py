@@ -205,7 +205,7 @@ def _parser(grammar: str, warn: Callable[[str], None]) -> Parser | None:
         parser: Parser = get_parser(grammar)
     except (GrammarLoadError, UnsupportedPlatformError) as error:
         warn(
-            f"the grammar {grammar!r} cannot be loaded ({error}), so the file is split without it: check that the folder "
+            f"the grammar {grammar!r} cannot be loaded ({error}), so the file is split without it: check that "
             "~/.cache can be written, or set SEMBLE_GRAMMARS_CACHE_DIR to a folder that can"
         )
         return None
