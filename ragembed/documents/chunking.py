@@ -39,6 +39,8 @@ TINY_SHARE = 8
 """A section whose body is less than an eighth of ``max_tokens`` joins a neighbour if they fit into one chunk."""
 _SHORT_CHARACTERS, _BATCH_CHARACTERS = 4_000, 200_000
 """Largest short document, and largest batch of short documents that are tokenised together, in characters."""
+LARGEST_RESERVE = 16
+"""Chunks of source code leave at most a sixteenth of ``max_tokens`` for the headings of classes."""
 SMALL_SHARE = 4
 """A section of less than a quarter of ``max_tokens`` joins its siblings while their total is at most half of it."""
 
@@ -261,7 +263,8 @@ class _Split:
 
         Room is left for the headings of the classes. The signature of a function is in its text.
         """
-        budget = self.limit - 1 - max(self.contexts.of(section.headings[:-1])[2] for section in self.sections)
+        context = max(self.contexts.of(section.headings[:-1])[2] for section in self.sections)
+        budget = self.limit - 1 - min(context, self.limit // LARGEST_RESERVE)
         return self._cut(self._whole_definitions(budget), self.blocks[0].start, self.blocks[-1].end, budget)
 
     def _whole_definitions(self, budget: int) -> list[Block]:
@@ -336,8 +339,8 @@ class _Split:
             trimmed = trim(self.text, min(begin, fresh), stop)
             if trimmed is not None:
                 path = self._path(fresh, stop)
-                if self.document.is_source and self._repeats(path, fresh, stop):
-                    path = path[:-1]
+                if self.document.is_source:
+                    path = self._useful(path, fresh, stop)
                 title, headings, _ = self.contexts.of(path)
                 drafts.append(_Draft(trimmed[0], max(fresh, trimmed[0]), trimmed[1], title, headings))
             above = group
@@ -353,11 +356,17 @@ class _Split:
                 path = path[:-1]
         return path
 
-    def _repeats(self, path: tuple[str, ...], start: int, stop: int) -> bool:
-        """Return whether ``text[start:stop]`` begins the definition at ``path``: then it contains the last heading."""
+    def _useful(self, path: tuple[str, ...], start: int, stop: int) -> tuple[str, ...]:
+        """Return the headings for ``text[start:stop]`` of source code that it does not contain and that leave it whole."""
         number = bisect_left(self.section_starts, start)
-        begins = number < len(self.sections) and self.section_starts[number] < stop
-        return begins and self.sections[number].headings == path != ()
+        if number == len(self.sections) or self.section_starts[number] >= stop:
+            return path
+        if path and path == self.sections[number].headings:
+            path = path[:-1]
+        room = self.limit - 1 - self.tokens.count(start, stop)
+        while path and self.contexts.of(path)[2] > room:
+            path = path[:-1]
+        return path
 
     def _embedded(self, draft: _Draft) -> str:
         return embedded_text(self.text[draft.start : draft.end], draft.headings, draft.title)
