@@ -261,7 +261,8 @@ class _Split:
     def _source_drafts(self) -> list[_Draft]:
         """Draft chunks of source code, as large as the limit allows, because functions explain their neighbours.
 
-        Room is left for the headings of the classes. The signature of a function is in its text.
+        Some room is left for the headings of the classes. The signature of a function is in its text, or above a part
+        of it if there is room.
         """
         context = max(self.contexts.of(section.headings[:-1])[2] for section in self.sections)
         budget = self.limit - 1 - min(context, self.limit // LARGEST_RESERVE)
@@ -279,13 +280,13 @@ class _Split:
                 path = section.headings[:depth]
                 if above[:depth] == path:
                     continue
-                end = next(
-                    (n for n in range(stop, len(self.sections)) if self.sections[n].headings[:depth] != path), None
-                )
-                last = self.sections[(end or len(self.sections)) - 1]
+                end = stop
+                while end < len(self.sections) and self.sections[end].headings[:depth] == path:
+                    end += 1
+                last = self.sections[end - 1]
                 if self.tokens.count(section.start, last.end) <= budget:
                     whole.append(Block(section.start, last.end, "code", path))
-                    stop = end or len(self.sections)
+                    stop = end
                     break
             else:
                 whole += section.blocks
@@ -357,11 +358,10 @@ class _Split:
         return path
 
     def _useful(self, path: tuple[str, ...], start: int, stop: int) -> tuple[str, ...]:
-        """Return the headings for ``text[start:stop]`` of source code that it does not contain and that leave it whole."""
+        """Return the headings that ``text[start:stop]`` of source code does not contain and has room for."""
         number = bisect_left(self.section_starts, start)
-        if number == len(self.sections) or self.section_starts[number] >= stop:
-            return path
-        if path and path == self.sections[number].headings:
+        begins = number < len(self.sections) and self.section_starts[number] < stop
+        if begins and path and path == self.sections[number].headings:
             path = path[:-1]
         room = self.limit - 1 - self.tokens.count(start, stop)
         while path and self.contexts.of(path)[2] > room:
