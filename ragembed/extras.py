@@ -22,6 +22,7 @@ _EXTRAS: Mapping[str, tuple[str, str]] = {
     "pypdf": ("pypdf", "pdf"),
     "ray": ("ray", "ray"),
     "scipy": ("scipy", "evaluation"),
+    "semble_grammars": ("semble-grammars", "code"),
     "sentence_transformers": ("sentence-transformers", "rerank"),
     "sklearn": ("scikit-learn", "evaluation"),
     "snowballstemmer": ("snowballstemmer", "languages"),

@@ -40,6 +40,8 @@ ONLY_IMPORTERS = {
     "sklearn": ("ragembed.evaluation", "ragembed.postprocess.estimators", "ragembed.training.ica"),
     "scipy": ("ragembed.evaluation",),
     "matplotlib": ("ragembed.evaluation.plots", "ragembed.training.pictures"),
+    "semble_grammars": ("ragembed.documents.readers.definitions",),
+    "tree_sitter": ("ragembed.documents.readers.definitions",),
     "faiss": ("ragembed.indexes.ann",),
     "olefile": ("ragembed.documents.readers.outlook",),
     "xlrd": ("ragembed.documents.readers.excel",),

@@ -39,6 +39,8 @@ TINY_SHARE = 8
 """A section whose body is less than an eighth of ``max_tokens`` joins a neighbour if they fit into one chunk."""
 _SHORT_CHARACTERS, _BATCH_CHARACTERS = 4_000, 200_000
 """Largest short document, and largest batch of short documents that are tokenised together, in characters."""
+LARGEST_RESERVE = 16
+"""Chunks of source code leave at most a sixteenth of ``max_tokens`` for the headings of classes."""
 SMALL_SHARE = 4
 """A section of less than a quarter of ``max_tokens`` joins its siblings while their total is at most half of it."""
 
@@ -237,7 +239,7 @@ class _Split:
 
     def chunks(self) -> list[Chunk]:
         """Draft chunks for each unit, count the tokens of their embedded texts, and split the drafts over the limit."""
-        pending = [draft for unit in self._units() for draft in self._drafts(unit)]
+        pending = self._source_drafts() if self.document.is_source else self._prose_drafts()
         done: list[tuple[_Draft, int]] = []
         while pending:
             too_long: list[_Draft] = []
@@ -252,6 +254,44 @@ class _Split:
         done.sort(key=lambda item: item[0].fresh)
         places = _Positions(self.document)
         return [places.chunk(draft, tokens) for draft, tokens in done]
+
+    def _prose_drafts(self) -> list[_Draft]:
+        return [draft for unit in self._units() for draft in self._drafts(unit)]
+
+    def _source_drafts(self) -> list[_Draft]:
+        """Draft chunks of source code, as large as the limit allows, because functions explain their neighbours.
+
+        Some room is left for the headings of the classes. The signature of a function is in its text, or above a part
+        of it if there is room.
+        """
+        context = max(self.contexts.of(section.headings[:-1])[2] for section in self.sections)
+        budget = self.limit - 1 - min(context, self.limit // LARGEST_RESERVE)
+        return self._cut(self._whole_definitions(budget), self.blocks[0].start, self.blocks[-1].end, budget)
+
+    def _whole_definitions(self, budget: int) -> list[Block]:
+        """Return the blocks of the document, and a single block for each definition that fits into ``budget``."""
+        whole: list[Block] = []
+        number = 0
+        while number < len(self.sections):
+            section = self.sections[number]
+            above = self.sections[number - 1].headings if number else ()
+            stop = number + 1
+            for depth in range(1, len(section.headings) + 1):
+                path = section.headings[:depth]
+                if above[:depth] == path:
+                    continue
+                end = stop
+                while end < len(self.sections) and self.sections[end].headings[:depth] == path:
+                    end += 1
+                last = self.sections[end - 1]
+                if self.tokens.count(section.start, last.end) <= budget:
+                    whole.append(Block(section.start, last.end, "code", path))
+                    stop = end
+                    break
+            else:
+                whole += section.blocks
+            number = stop
+        return whole
 
     def _units(self) -> list[_Unit]:
         """Group the sections that are packed together."""
@@ -299,7 +339,10 @@ class _Split:
                 begin = overlap_start(self.text, self.tokens, above[-1], above[0].start, room)
             trimmed = trim(self.text, min(begin, fresh), stop)
             if trimmed is not None:
-                title, headings, _ = self.contexts.of(self._path(fresh, stop))
+                path = self._path(fresh, stop)
+                if self.document.is_source:
+                    path = self._useful(path, fresh, stop)
+                title, headings, _ = self.contexts.of(path)
                 drafts.append(_Draft(trimmed[0], max(fresh, trimmed[0]), trimmed[1], title, headings))
             above = group
         return drafts
@@ -312,6 +355,17 @@ class _Split:
         for section in self.sections[first + 1 : last]:
             while not _is_below((*section.headings, ""), path):
                 path = path[:-1]
+        return path
+
+    def _useful(self, path: tuple[str, ...], start: int, stop: int) -> tuple[str, ...]:
+        """Return the headings that ``text[start:stop]`` of source code does not contain and has room for."""
+        number = bisect_left(self.section_starts, start)
+        begins = number < len(self.sections) and self.section_starts[number] < stop
+        if begins and path and path == self.sections[number].headings:
+            path = path[:-1]
+        room = self.limit - 1 - self.tokens.count(start, stop)
+        while path and self.contexts.of(path)[2] > room:
+            path = path[:-1]
         return path
 
     def _embedded(self, draft: _Draft) -> str:

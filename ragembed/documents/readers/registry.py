@@ -41,7 +41,7 @@ SOURCE_SUFFIXES = (
     ".proto", ".graphql", ".tf", ".cmake", ".mk", ".toml", ".yaml", ".yml", ".ini", ".cfg", ".conf",
     ".properties", ".xml", ".css", ".scss", ".less", ".json", ".json5",
 )  # fmt: skip
-SOURCE = Reader("source", 1, SOURCE_SUFFIXES, source.parse)
+SOURCE = Reader("source", source.version(), SOURCE_SUFFIXES, source.parse)
 MAIL = Reader("mail", 1, (".eml",), mail.parse, contains_files=True)
 READERS = (
     Reader("markdown", 1, (".md", ".markdown", ".mdown", ".mkd", ".mdx"), markdown.parse),
