@@ -39,7 +39,7 @@ READERS = (
     Reader("csv", 1, (".csv", ".tsv", ".tab"), table.parse_delimited),
     Reader("jsonl", 1, (".jsonl", ".ndjson"), table.parse_json_lines),
     Reader("notebook", 1, (".ipynb",), notebook.parse),
-    Reader("pdf", 1, (".pdf",), pdf.parse, extra="pdf"),
+    Reader("pdf", 2, (".pdf",), pdf.parse, extra="pdf"),
     Reader("docx", 1, (".docx",), office.parse_docx, extra="office"),
     Reader("pptx", 1, (".pptx",), office.parse_pptx, extra="office"),
     Reader("epub", 1, (".epub",), epub.parse),

@@ -1,0 +1,232 @@
+"""Extract the text of a PDF file with PDFium, as a program in a process of its own.
+
+PDFium is native code: a hostile file can make it run forever, use all memory or crash. :mod:`.pdf` therefore runs this
+file as a script, with limits, one process per file. The script reads the PDF from standard input. It writes one line of
+JSON about the document, one per page, and the pixels of each page that OCR is requested for.
+
+The script imports only the standard library and pypdfium2, so it starts in a few hundredths of a second.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice, pairwise
+from typing import Any, BinaryIO
+
+GAP = 1.1
+"""A gap between two words that is wider than this, in font sizes, separates two segments of a line."""
+PROSE_GAPS = 4
+LINE_BREAKS = (10, 13)
+LINE_HYPHENS = (2, 0xFFFE)
+"""PDFium's codes for a hyphen at the end of a line. No line break follows it."""
+BOLD = re.compile(r"bold|black|heavy|[-,]bd|cmbx|sfbx|medi\b|demi", re.IGNORECASE)
+MONOSPACED = re.compile(r"mono|courier|typewriter|cmtt|sftt|cmsltt|consol|fixed", re.IGNORECASE)
+FIXED_PITCH, FORCE_BOLD = 1, 1 << 18
+OCR_DOTS, OCR_PIXELS = 300, 25_000_000
+"""Resolution in dots per inch, and largest number of pixels, of a page for OCR."""
+LONGEST_OUTLINE = 5_000
+OUT_OF_MEMORY = 3
+"""Exit status if Python runs out of memory."""
+IS_BOLD, IS_MONOSPACED = 1, 2
+
+
+@dataclass(slots=True)
+class Word:
+    """A word: its characters, its box with ``top`` < ``bottom``, font size and style."""
+
+    text: str
+    left: float
+    top: float
+    right: float
+    bottom: float
+    size: float
+    style: int
+
+
+def page_lines(raw: Any, text_page: Any, height: float) -> Iterator[list[Word]]:
+    """Yield the words of each line of a page, in the order of the file."""
+    fonts = _Fonts(raw, text_page)
+    box = raw.FS_RECTF()
+    line: list[Word] = []
+    starts_word = True
+    for index in range(raw.FPDFText_CountChars(text_page)):
+        code = raw.FPDFText_GetUnicode(text_page, index)
+        hyphen = code in LINE_HYPHENS and raw.FPDFText_IsHyphen(text_page, index) == 1
+        character = "-" if hyphen else _character(code)
+        if code in LINE_BREAKS:
+            yield line
+            line, starts_word = [], True
+        elif character.isspace():
+            starts_word = True
+        elif character and raw.FPDFText_GetLooseCharBox(text_page, index, box):
+            top, bottom = height - box.top, height - box.bottom
+            if starts_word:
+                line.append(Word(character, box.left, top, box.right, bottom, *fonts.at(index)))
+                starts_word = False
+            else:
+                word = line[-1]
+                word.text += character
+                word.left, word.right = min(word.left, box.left), max(word.right, box.right)
+                word.top, word.bottom = min(word.top, top), max(word.bottom, bottom)
+        if hyphen:
+            yield line
+            line, starts_word = [], True
+    yield line
+
+
+def segments(words: Sequence[Word]) -> list[list[object]]:
+    """Split a line at wide gaps. Return text, left, top, right, bottom, font size and style of each part."""
+    gaps = [max(word.left - above.right, above.left - word.right) for above, word in pairwise(words)]
+    least = _least_gap(words, gaps)
+    parts: list[list[Word]] = [[]]
+    for word, gap in zip(words, [0.0, *gaps], strict=False):
+        if gap > least:
+            parts.append([])
+        parts[-1].append(word)
+    return [_segment(part) for part in parts if part]
+
+
+def _least_gap(words: Sequence[Word], gaps: Sequence[float]) -> float:
+    """Return the least gap that separates two parts of a line. Stretched spaces in a line of prose do not."""
+    least = GAP * max((word.size for word in words), default=0.0)
+    wide, narrow = [gap for gap in gaps if gap > least], sorted(gap for gap in gaps if gap <= least)
+    if not wide or len(gaps) < PROSE_GAPS:
+        return least
+    text = "".join(word.text for word in words)
+    if sum(map(str.isalpha, text)) < 0.6 * len(text):
+        return least
+    if len(wide) > 2 and max(wide) < 1.25 * min(wide):
+        return max(wide)
+    return max(least, 1.8 * narrow[len(narrow) // 2]) if narrow else least
+
+
+def _segment(words: Sequence[Word]) -> list[object]:
+    sizes: Counter[float] = Counter()
+    styles: Counter[int] = Counter()
+    for word in words:
+        sizes[word.size] += len(word.text)
+        styles.update({style: len(word.text) for style in (IS_BOLD, IS_MONOSPACED) if word.style & style})
+    sides = (
+        min(word.left for word in words),
+        min(word.top for word in words),
+        max(word.right for word in words),
+        max(word.bottom for word in words),
+    )
+    style = sum(style for style, count in styles.items() if count > 0.9 * sizes.total())
+    text = " ".join(word.text for word in words)
+    return [text, *(round(side, 1) for side in sides), sizes.most_common(1)[0][0], style]
+
+
+class _Fonts:
+    """Size and style of the font of a character. The styles of fonts are kept by name."""
+
+    def __init__(self, raw: Any, text_page: Any) -> None:
+        self._raw, self._page = raw, text_page
+        self._matrix, self._flags, self._name = raw.FS_MATRIX(), ctypes.c_int(), ctypes.create_string_buffer(128)
+
+    def at(self, index: int) -> tuple[float, int]:
+        size = self._raw.FPDFText_GetFontSize(self._page, index)
+        if self._raw.FPDFText_GetMatrix(self._page, index, self._matrix):
+            m = self._matrix
+            size *= abs(m.a * m.d - m.b * m.c) ** 0.5
+        self._name.value = b""
+        self._raw.FPDFText_GetFontInfo(self._page, index, self._name, 128, self._flags)
+        name, flags = self._name.value.decode("utf-8", "replace"), self._flags.value
+        style = IS_BOLD * bool(flags & FORCE_BOLD or BOLD.search(name))
+        style |= IS_MONOSPACED * bool(flags & FIXED_PITCH or MONOSPACED.search(name))
+        return round(size, 1), style
+
+
+def _character(code: int) -> str:
+    """Return the character of a code, or "" for control characters and codes that are not characters."""
+    if code < 32 or 0x7F <= code < 0xA0 or 0xD800 <= code < 0xE000 or code in (0xFFFE, 0xFFFF) or code > 0x10FFFF:
+        return " " if code == 9 else ""
+    return chr(code)
+
+
+def outline(raw: Any, document: Any) -> list[tuple[int, str, int, float | None]]:
+    """Return the outline: level from 1, title, page from 0, and the distance from the top of the page, if given."""
+    height_at = {raw.PDFDEST_VIEW_XYZ: 1, raw.PDFDEST_VIEW_FITH: 0, raw.PDFDEST_VIEW_FITBH: 0, raw.PDFDEST_VIEW_FITR: 3}
+    found: list[tuple[int, str, int, float | None]] = []
+    for mark in islice(document.get_toc(), LONGEST_OUTLINE):
+        target = mark.get_dest()
+        page = None if target is None else target.get_index()
+        if target is None or page is None:
+            continue
+        mode, position = target.get_view()
+        at = height_at.get(mode)
+        given = at is not None and at < len(position)
+        found.append(
+            (mark.level + 1, mark.get_title(), page, document.get_page_size(page)[1] - position[at] if given else None)
+        )
+    return found
+
+
+def pixels(page: Any) -> tuple[tuple[int, int, float], bytes]:
+    """Return width, height and pixels per point of a page's image, and its grey values, one byte per pixel."""
+    width, height = page.get_size()
+    scale = min(OCR_DOTS / 72, (OCR_PIXELS / max(width * height, 1)) ** 0.5)
+    bitmap = page.render(scale=scale, grayscale=True)
+    values, stride = bytes(bitmap.buffer), bitmap.stride
+    rows = (values[at : at + bitmap.width] for at in range(0, stride * bitmap.height, stride))
+    return (bitmap.width, bitmap.height, scale), b"".join(rows)
+
+
+def main() -> None:
+    """Write the pages of the PDF in standard input. Arguments: folder of pypdfium2, bytes of memory, 1 for OCR."""
+    folder, memory, with_ocr = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "1"
+    _limit_memory(memory)
+    sys.path.append(folder)
+    try:
+        write_pages(sys.stdin.buffer.read(), sys.stdout.buffer, with_ocr)
+    except MemoryError:
+        sys.exit(OUT_OF_MEMORY)
+
+
+def _limit_memory(memory: int) -> None:
+    try:
+        import resource
+    except ImportError:  # Windows has no such limit
+        return
+    resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def write_pages(data: bytes, out: BinaryIO, with_ocr: bool) -> None:
+    """Write one line of JSON about the document and one per page; after that of a scanned page, its pixels for OCR."""
+    import pypdfium2 as pdfium
+    import pypdfium2.raw as raw
+
+    def write(value: object, values: bytes = b"") -> None:
+        out.write(json.dumps(value).encode() + b"\n" + values)
+        out.flush()
+
+    try:
+        document = pdfium.PdfDocument(data)
+    except pdfium.PdfiumError as error:
+        write({"error": error.err_code})
+        return
+    write({"pages": len(document), "title": document.get_metadata_value("Title"), "outline": outline(raw, document)})
+    for number in range(len(document)):
+        try:
+            page = document[number]
+            text_page = page.get_textpage()
+        except pdfium.PdfiumError:
+            write({"broken": True, "lines": [], "scanned": False, "image": None})
+            continue
+        lines = [segments(line) for line in page_lines(raw, text_page.raw, page.get_height()) if line]
+        scanned = not lines and next(page.get_objects([raw.FPDF_PAGEOBJ_IMAGE], max_depth=3), None) is not None
+        image, values = pixels(page) if scanned and with_ocr else (None, b"")
+        write({"broken": False, "lines": lines, "scanned": scanned, "image": image}, values)
+        text_page.close()
+        page.close()
+
+
+if __name__ == "__main__":
+    main()
