@@ -36,9 +36,12 @@ SECONDS = 10.0
 CHARACTERS_PER_SECOND = 5000
 MEMORY = 500_000_000
 """Bytes of memory for the extraction of a file."""
-LONGEST_OUTPUT = 40_000_000
-"""Bytes of extracted lines with their positions: about 10,000 pages."""
+LONGEST_OUTPUT = 20_000_000
+"""Bytes of extracted lines with their positions. A manual has about 4 kB per page."""
+MOST_PAGES = 10_000
 OCR_SECONDS = 60
+LEAST_OUTLINE = 2
+"""Number of entries of an outline whose titles must be on their pages. Else fonts decide what a heading is."""
 PASSWORD_ERROR = 4
 """PDFium's code for a file that needs a password."""
 FILE_NAME_TITLE = re.compile(r"\.(?:dvi|docx?|indd|pdf|pptx?|ps|qxd|tex|xlsx?)\Z", re.IGNORECASE)
@@ -56,26 +59,36 @@ def parse(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocum
         If pypdfium2 is not installed.
     """
     file = _extract(data, options)
-    body, pitch = pdf_layout.body_font(file.pages)
-    pages = pdf_layout.without_running_lines(file.pages, body)
+    pages = file.ordered_pages()
+    body, pitch = pdf_layout.body_font(pages)
+    pages = pdf_layout.without_running_lines(pages, body)
     headings = pdf_layout.outline_headings(pages, file.outline)
-    if sum(heading.lines > 0 for found in headings.values() for heading in found) < 2:
+    if sum(heading.lines > 0 for found in headings.values() for heading in found) < LEAST_OUTLINE:
         headings = pdf_layout.font_headings(pages, body, pitch)
     builder = TextBuilder()
     pdf_layout.add_pages(builder, pages, headings, body, pitch)
     if not builder.blocks:
         raise DocumentError("contains no text")
-    title = file.title or next((h.title for _, found in sorted(headings.items()) for h in found), None)
+    title = file.title or pdf_layout.largest_heading(pages[0], body, pitch)
     yield ParsedDocument(builder.text, builder.blocks, title, page_numbers=builder.places)
 
 
 @dataclass(slots=True)
 class _PdfFile:
-    """The lines of each page in reading order, the title in the properties, and the outline."""
+    """The title in the properties, the outline, and the lines of each page: JSON of :mod:`.pdf_pages`, or from OCR."""
 
     title: str | None
     outline: Sequence[pdf_layout.OutlineEntry]
-    pages: list[list[PdfLine]] = field(default_factory=list)
+    pages: list[bytes | list[PdfLine]] = field(default_factory=list)
+
+    def ordered_pages(self) -> list[list[PdfLine]]:
+        """Return the lines of each page in reading order."""
+        return [
+            pdf_layout.in_reading_order(
+                [pdf_layout.make_line(line, number) for line in json.loads(page)] if isinstance(page, bytes) else page
+            )
+            for number, page in enumerate(self.pages, 1)
+        ]
 
 
 def _extract(data: bytes, options: ReadOptions) -> _PdfFile:
@@ -90,25 +103,27 @@ def _extract(data: bytes, options: ReadOptions) -> _PdfFile:
     broken: list[int] = []
     unread: list[int] = []
     with _Extraction(data, ocr.available) as extraction:
-        head = extraction.read()
+        head = json.loads(extraction.read_line())
         if "error" in head:
             if head["error"] == PASSWORD_ERROR:
                 raise DocumentError("encrypted with a password: save a copy without the password and index it")
             raise DocumentError("corrupt PDF: it has no readable structure")
-        file = _PdfFile(
-            _title(head["title"]), [(level, title, page, top) for level, title, page, top in head["outline"]]
-        )
+        if head["pages"] > MOST_PAGES:
+            raise DocumentError(f"has {head['pages']:,} pages: the limit is {MOST_PAGES:,}; split it")
+        file = _PdfFile(_title(head["title"]), [tuple(entry) for entry in head["outline"]])
         for number in range(1, head["pages"] + 1):
-            page = extraction.read()
-            lines = [pdf_layout.make_line(line, number) for line in page["lines"]]
-            extraction.allow(sum(len(line.text) for line in lines))
+            page = json.loads(extraction.read_line())
+            extraction.allow(page["characters"])
             if image := page["image"]:
                 lines = ocr.read(image, extraction.read_pixels(image[0] * image[1]), number)
+                file.pages.append(lines)
+            else:
+                lines = []
+                file.pages.append(extraction.read_line())
             if page["broken"]:
                 broken.append(number)
             elif page["scanned"] and not lines:
                 unread.append(number)
-            file.pages.append(pdf_layout.in_reading_order(lines))
     if len(broken) == len(file.pages):
         raise DocumentError("corrupt PDF: none of its pages can be read")
     if len(broken) + len(unread) == len(file.pages):
@@ -148,7 +163,7 @@ class _Extraction:
         self._process.wait()
         self._output.close()
 
-    def read(self) -> dict[str, Any]:
+    def read_line(self) -> bytes:
         """Return the next line of the output.
 
         Raises
@@ -160,8 +175,7 @@ class _Extraction:
         self._bytes -= len(line)
         if not line.endswith(b"\n"):
             raise self._failure()
-        value: dict[str, Any] = json.loads(line)
-        return value
+        return line
 
     def read_pixels(self, size: int) -> bytes:
         """Return the ``size`` grey values that follow a line."""
@@ -191,7 +205,9 @@ class _Extraction:
 
     def _failure(self) -> DocumentError:
         if self._bytes == 0:
-            return DocumentError("contains more than about 10,000 pages of text: split it")
+            return DocumentError(
+                f"contains too much text: its lines have more than {LONGEST_OUTPUT / 1e6:.0f} MB; split it"
+            )
         code = self._process.wait()
         if self._late:
             return DocumentError(f"takes too long to read: no more text after {SECONDS:g} seconds")

@@ -35,6 +35,8 @@ LARGER = 1.12
 """A heading's font is at least this many times as large as that of the text."""
 BLOCK_GAP = 1.35
 """Lines that are more than this many times as far apart as usual are in different blocks."""
+TITLE = 1.3
+"""The font of a title is at least this many times as large as that of the text."""
 SMALLER = 0.85
 """The font of a bold heading is at least this many times as large as that of the text."""
 HEADING_LETTERS = 150
@@ -64,19 +66,27 @@ class PdfCell:
 class PdfLine:
     """A line of a page, with its box. It has several cells if wide gaps separate its words."""
 
-    __slots__ = ("bottom", "cells", "left", "page", "right", "size", "style", "text", "top")
+    __slots__ = ("_longest", "bottom", "cells", "left", "page", "right", "size", "style", "text", "top")
 
     def __init__(self, cells: Iterable[PdfCell], page: int) -> None:
-        self.cells, self.page = list(cells), page
-        self.text = " ".join(cell.text for cell in self.cells)
-        self.left = min(cell.left for cell in self.cells)
-        self.top = min(cell.top for cell in self.cells)
-        self.right = max(cell.right for cell in self.cells)
-        self.bottom = max(cell.bottom for cell in self.cells)
-        self.size = max(self.cells, key=lambda cell: len(cell.text)).size
-        self.style = IS_BOLD | IS_MONOSPACED
-        for cell in self.cells:
+        first, *others = cells
+        self.cells, self.page, self.text = [first], page, first.text
+        self.left, self.top, self.right, self.bottom = first.left, first.top, first.right, first.bottom
+        self.size, self.style, self._longest = first.size, first.style, len(first.text)
+        if others:
+            self.add(others)
+
+    def add(self, cells: Sequence[PdfCell], *, in_front: bool = False) -> None:
+        """Add cells behind the others, or in front of them."""
+        self.cells[:] = [*cells, *self.cells] if in_front else [*self.cells, *cells]
+        added = " ".join(cell.text for cell in cells)
+        self.text = f"{added} {self.text}" if in_front else f"{self.text} {added}"
+        for cell in cells:
+            self.left, self.top = min(self.left, cell.left), min(self.top, cell.top)
+            self.right, self.bottom = max(self.right, cell.right), max(self.bottom, cell.bottom)
             self.style &= cell.style
+            if len(cell.text) > self._longest:
+                self.size, self._longest = cell.size, len(cell.text)
 
 
 def make_line(segments: Iterable[Sequence[object]], page: int) -> PdfLine:
@@ -146,8 +156,7 @@ def _rows(lines: Sequence[PdfLine]) -> list[PdfLine]:
             rows.append(line)
             continue
         row = last[at]
-        first = line.left < row.left and not RIGHT_TO_LEFT.search(row.text + line.text)
-        rows[at - len(last)] = PdfLine(line.cells + row.cells if first else row.cells + line.cells, line.page)
+        row.add(line.cells, in_front=line.left < row.left and not RIGHT_TO_LEFT.search(row.text + line.text))
     return rows
 
 
@@ -223,17 +232,21 @@ def without_running_lines(pages: Sequence[Sequence[PdfLine]], body: float) -> li
     texts: Counter[tuple[str, int]] = Counter()
     places: Counter[int] = Counter()
     numbers: Counter[tuple[int, int]] = Counter()
+    offsets: Counter[int] = Counter()
     for number, both in enumerate(edges):
         lines = [line for edge in both for line in edge]
         texts.update({(_without_numbers(line), _place(line)) for line in lines})
         places.update({_place(line) for line in lines})
         numbers.update({(int(found) - number, _place(line)) for line in lines for found in _numbers(line)})
+        offsets.update({int(found) - number for line in lines for found in _numbers(line)})
 
     def is_running(line: PdfLine, number: int) -> bool:
         text, place = _without_numbers(line), _place(line)
         if line.size > 1.4 * body:
             return False
         if any(numbers[int(found) - number, place] >= least for found in _numbers(line)):
+            return True
+        if text == "#" and any(offsets[int(found) - number] >= least for found in _numbers(line)):
             return True
         count = texts[text, place]
         return (
@@ -349,6 +362,15 @@ def font_headings(pages: Sequence[Sequence[PdfLine]], body: float, pitch: float)
         (number, at): [PdfHeading(levels[font], _title(pages[number][at : at + count]), count)]
         for (number, at), (count, font) in fonts.items()
     }
+
+
+def largest_heading(page: Sequence[PdfLine], body: float, pitch: float) -> str | None:
+    """Return the heading of a page in the largest font, or None if no heading is much larger than the text."""
+    found = font_headings([page], body, pitch)
+    sizes = [(page[at].size, -at) for _, at in found]
+    if not sizes or max(sizes)[0] < TITLE * body:
+        return None
+    return found[0, -max(sizes)[1]][0].title
 
 
 def _heading_font(

@@ -2,7 +2,7 @@
 
 PDFium is native code: a hostile file can make it run forever, use all memory or crash. :mod:`.pdf` therefore runs this
 file as a script, with limits, one process per file. The script reads the PDF from standard input. It writes one line of
-JSON about the document, one per page, and the pixels of each page that OCR is requested for.
+JSON about the document, and two per page: properties, and lines. Pixels replace the lines if OCR shall read the page.
 
 The script imports only the standard library and pypdfium2, so it starts in a few hundredths of a second.
 """
@@ -199,12 +199,12 @@ def _limit_memory(memory: int) -> None:
 
 
 def write_pages(data: bytes, out: BinaryIO, with_ocr: bool) -> None:
-    """Write one line of JSON about the document and one per page; after that of a scanned page, its pixels for OCR."""
+    """Write one line of JSON about the document, and one about each page with its lines or pixels after it."""
     import pypdfium2 as pdfium
     import pypdfium2.raw as raw
 
-    def write(value: object, values: bytes = b"") -> None:
-        out.write(json.dumps(value).encode() + b"\n" + values)
+    def write(value: object, content: bytes = b"") -> None:
+        out.write(json.dumps(value).encode() + b"\n" + content)
         out.flush()
 
     try:
@@ -218,12 +218,13 @@ def write_pages(data: bytes, out: BinaryIO, with_ocr: bool) -> None:
             page = document[number]
             text_page = page.get_textpage()
         except pdfium.PdfiumError:
-            write({"broken": True, "lines": [], "scanned": False, "image": None})
+            write({"broken": True, "characters": 0, "scanned": False, "image": None}, b"[]\n")
             continue
         lines = [segments(line) for line in page_lines(raw, text_page.raw, page.get_height()) if line]
+        characters = sum(len(str(segment[0])) for line in lines for segment in line)
         scanned = not lines and next(page.get_objects([raw.FPDF_PAGEOBJ_IMAGE], max_depth=3), None) is not None
-        image, values = pixels(page) if scanned and with_ocr else (None, b"")
-        write({"broken": False, "lines": lines, "scanned": scanned, "image": image}, values)
+        image, content = pixels(page) if scanned and with_ocr else (None, json.dumps(lines).encode() + b"\n")
+        write({"broken": False, "characters": characters, "scanned": scanned, "image": image}, content)
         text_page.close()
         page.close()
 
