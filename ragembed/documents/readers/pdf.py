@@ -44,7 +44,7 @@ LEAST_OUTLINE = 2
 """Number of entries of an outline whose titles must be on their pages. Else fonts decide what a heading is."""
 PASSWORD_ERROR = 4
 """PDFium's code for a file that needs a password."""
-FILE_NAME_TITLE = re.compile(r"\.(?:dvi|docx?|indd|pdf|pptx?|ps|qxd|tex|xlsx?)\Z", re.IGNORECASE)
+FILE_NAME_TITLE = re.compile(r"\.(?:dvi|docx?|indd|od[pst]|pdf|pptx?|ps|qxd|rtf|tex|xlsx?)\Z", re.IGNORECASE)
 NO_TITLE = re.compile(r"(?:microsoft (?:word|powerpoint) - .*|untitled.*|title|document\d*)\Z", re.IGNORECASE)
 
 
@@ -281,18 +281,15 @@ class _Ocr:
 
 def _lines_of_words(words: Mapping[str, Sequence[Any]], scale: float, page: int) -> list[PdfLine]:
     """Return lines from Tesseract's table of words. All get one font size, because the heights of words vary."""
-    size = max(1.0, median(height / scale for height, text in zip(words["height"], words["text"], strict=True) if text))
-    lines: dict[tuple[int, ...], PdfLine] = {}
-    for number, word in enumerate(words["text"]):
-        text = one_line(word)
-        if not text:
-            continue
+    numbers = [number for number, word in enumerate(words["text"]) if word.strip()]
+    size = max(1.0, median(words["height"][number] / scale for number in numbers)) if numbers else 1.0
+    lines: dict[tuple[int, ...], list[PdfCell]] = {}
+    for number in numbers:
         left, top, width, height = (words[side][number] / scale for side in ("left", "top", "width", "height"))
-        key = tuple(words[part][number] for part in ("block_num", "par_num", "line_num"))
-        line = lines.setdefault(key, PdfLine([], page))
-        cell = PdfCell(text, left, top, left + width, top + height, size)
-        if line.cells and max(left - line.cells[-1].right, line.cells[-1].left - cell.right) < GAP * size:
-            line.cells[-1] = pdf_layout.joined(line.cells[-1], cell)
+        cell = PdfCell(one_line(words["text"][number]), left, top, left + width, top + height, size)
+        cells = lines.setdefault(tuple(words[part][number] for part in ("block_num", "par_num", "line_num")), [])
+        if cells and max(left - cells[-1].right, cells[-1].left - cell.right) < GAP * size:
+            cells[-1] = pdf_layout.joined(cells[-1], cell)
         else:
-            line.cells.append(cell)
-    return list(lines.values())
+            cells.append(cell)
+    return [PdfLine(cells, page) for cells in lines.values()]

@@ -7,12 +7,13 @@ points of 1/72 inch, from the upper left corner of the page.
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from ragembed.documents.readers.pdf_pages import IS_BOLD, IS_MONOSPACED
+from ragembed.documents.readers.pdf_pages import GAP, IS_BOLD, IS_MONOSPACED
 from ragembed.documents.readers.structure import HeadingPath, TextBuilder, one_line
 
 BULLET = re.compile(
@@ -22,6 +23,11 @@ LIST_MARK = re.compile(r"[•◦▪‣–—·○●■□➢✓]")
 LEADER = re.compile(r"(?:\s?[.·…‥․]){4,}\s*|(?:\s[_]){4,}\s*")
 NUMBERING = re.compile(r"\A(?:[^\W\d_]{3,9}\s+)?(?:\d+|[A-Z])(?:[.-]\d+)*[.:]?\s+")
 NO_LETTER = re.compile(r"[\W_]+")
+LINE_END_HYPHEN = re.compile(r"(?<=[^\W\d_])-\n(?=[^\W\d_])")
+EAST_ASIAN = frozenset(
+    ("HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA", "FULLWIDTH", "HALFWIDTH", "IDEOGRAPHIC", "BOPOMOFO")
+)
+MOST_SCRIPTS = 2
 PAGE_NUMBER = re.compile(r"\d+")
 ROMAN = re.compile(r"\b[ivxlc]+\b", re.IGNORECASE)
 SENTENCE_END = (".", "!", "?", ":", "。", "！", "？", ".”", ".)", '."', "؟", "۔")
@@ -70,23 +76,31 @@ class PdfLine:
 
     def __init__(self, cells: Iterable[PdfCell], page: int) -> None:
         first, *others = cells
-        self.cells, self.page, self.text = [first], page, first.text
+        self.cells, self.page, self.text = [first, *others], page, " ".join(cell.text for cell in (first, *others))
         self.left, self.top, self.right, self.bottom = first.left, first.top, first.right, first.bottom
         self.size, self.style, self._longest = first.size, first.style, len(first.text)
-        if others:
-            self.add(others)
+        for cell in others:
+            self._include(cell)
 
     def add(self, cells: Sequence[PdfCell], *, in_front: bool = False) -> None:
-        """Add cells behind the others, or in front of them."""
-        self.cells[:] = [*cells, *self.cells] if in_front else [*self.cells, *cells]
+        """Add cells behind the others, or in front of them. Cells without a wide gap between them become one."""
+        one, other = (cells[-1], self.cells[0]) if in_front else (self.cells[-1], cells[0])
+        first, second = (cells, self.cells) if in_front else (self.cells, cells)
+        if max(other.left - one.right, one.left - other.right) < GAP * max(one.size, other.size):
+            self.cells = [*first[:-1], joined(one, other), *second[1:]]
+        else:
+            self.cells = [*first, *second]
         added = " ".join(cell.text for cell in cells)
         self.text = f"{added} {self.text}" if in_front else f"{self.text} {added}"
         for cell in cells:
-            self.left, self.top = min(self.left, cell.left), min(self.top, cell.top)
-            self.right, self.bottom = max(self.right, cell.right), max(self.bottom, cell.bottom)
-            self.style &= cell.style
-            if len(cell.text) > self._longest:
-                self.size, self._longest = cell.size, len(cell.text)
+            self._include(cell)
+
+    def _include(self, cell: PdfCell) -> None:
+        self.left, self.top = min(self.left, cell.left), min(self.top, cell.top)
+        self.right, self.bottom = max(self.right, cell.right), max(self.bottom, cell.bottom)
+        self.style &= cell.style
+        if len(cell.text) > self._longest:
+            self.size, self._longest = cell.size, len(cell.text)
 
 
 def make_line(segments: Iterable[Sequence[object]], page: int) -> PdfLine:
@@ -380,7 +394,13 @@ def _heading_font(
     line = page[at]
     text = line.text
     bold = bool(line.style & IS_BOLD)
-    if len(line.cells) > 1 or line.style & IS_MONOSPACED or sum(map(str.isalpha, text)) < 3 or LEADER.search(text):
+    if (
+        len(line.cells) > 1
+        or line.style & IS_MONOSPACED
+        or sum(map(str.isalpha, text)) < 3
+        or LEADER.search(text)
+        or len(_scripts(text)) > MOST_SCRIPTS
+    ):
         return None
     if line.size >= LARGER * body:
         return round(line.size), bold
@@ -396,7 +416,14 @@ def _continues(above: PdfLine, line: PdfLine, font: tuple[float, bool]) -> bool:
 
 
 def _title(lines: Sequence[PdfLine]) -> str:
-    return one_line(" ".join(line.text for line in lines))
+    title = "\n".join(line.text for line in lines)
+    return one_line(LINE_END_HYPHEN.sub("", title))
+
+
+def _scripts(text: str) -> set[str]:
+    """Return the scripts of the letters. Text in a font without a table of characters mixes many."""
+    names = {unicodedata.name(letter, "").split(" ", 1)[0] for letter in text if letter.isalpha()}
+    return {"CJK" if name in EAST_ASIAN else name for name in names}
 
 
 # Blocks

@@ -21,6 +21,12 @@ from typing import Any, BinaryIO
 
 GAP = 1.1
 """A gap between two words that is wider than this, in font sizes, separates two segments of a line."""
+TAB = 0.2
+"""The least gap between two cells of a table, in font sizes."""
+NEAR_LINES = 1
+INDENT = 72
+"""Text that starts less than this many points from the left side of the page's text is not in a second column."""
+PUNCTUATION = ",.;:!?)]}"
 PROSE_GAPS = 4
 LINE_BREAKS = (10, 13)
 LINE_HYPHENS = (2, 0xFFFE)
@@ -80,16 +86,40 @@ def page_lines(raw: Any, text_page: Any, height: float) -> Iterator[list[Word]]:
     yield line
 
 
-def segments(words: Sequence[Word]) -> list[list[object]]:
-    """Split a line at wide gaps. Return text, left, top, right, bottom, font size and style of each part."""
-    gaps = [max(word.left - above.right, above.left - word.right) for above, word in pairwise(words)]
-    least = _least_gap(words, gaps)
-    parts: list[list[Word]] = [[]]
-    for word, gap in zip(words, [0.0, *gaps], strict=False):
-        if gap > least:
+def segments(lines: Sequence[Sequence[Word]]) -> list[list[list[object]]]:
+    """Split the lines of a page at wide gaps. Return text, left, top, right, bottom, font size and style of each part.
+
+    A narrower gap splits a line too, if the next word starts where a part of the line above or below starts. This
+    happens in tables, if the text of a cell fills it.
+    """
+    measured = [_gaps(line) for line in lines]
+    whole = [_split(line, [gap > least for gap in gaps]) for line, (gaps, least) in zip(lines, measured, strict=True)]
+    indent = min((line[0].left for line in lines), default=0.0) + INDENT
+    starts = [{round(part[0].left) for part in parts if part[0].left > indent} for parts in whole]
+    found = []
+    for at, (line, (gaps, least)) in enumerate(zip(lines, measured, strict=True)):
+        near = set[int]().union(*starts[max(at - NEAR_LINES, 0) : at + NEAR_LINES + 1])
+        wide = [
+            gap > least or (gap > TAB * word.size and round(word.left) in near)
+            for gap, word in zip(gaps, line[1:], strict=True)
+        ]
+        found.append([_segment(part) for part in _split(line, wide)])
+    return found
+
+
+def _split(words: Sequence[Word], wide: Sequence[bool]) -> list[list[Word]]:
+    parts = [[words[0]]]
+    for word, apart in zip(words[1:], wide, strict=True):
+        if apart and word.text[0] not in PUNCTUATION:
             parts.append([])
         parts[-1].append(word)
-    return [_segment(part) for part in parts if part]
+    return parts
+
+
+def _gaps(words: Sequence[Word]) -> tuple[list[float], float]:
+    """Return the gaps between words, and the least one that separates two parts of the line."""
+    gaps = [max(word.left - above.right, above.left - word.right) for above, word in pairwise(words)]
+    return gaps, _least_gap(words, gaps)
 
 
 def _least_gap(words: Sequence[Word], gaps: Sequence[float]) -> float:
@@ -220,7 +250,7 @@ def write_pages(data: bytes, out: BinaryIO, with_ocr: bool) -> None:
         except pdfium.PdfiumError:
             write({"broken": True, "characters": 0, "scanned": False, "image": None}, b"[]\n")
             continue
-        lines = [segments(line) for line in page_lines(raw, text_page.raw, page.get_height()) if line]
+        lines = segments([line for line in page_lines(raw, text_page.raw, page.get_height()) if line])
         characters = sum(len(str(segment[0])) for line in lines for segment in line)
         scanned = not lines and next(page.get_objects([raw.FPDF_PAGEOBJ_IMAGE], max_depth=3), None) is not None
         image, content = pixels(page) if scanned and with_ocr else (None, json.dumps(lines).encode() + b"\n")
