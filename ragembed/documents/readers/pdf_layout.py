@@ -10,10 +10,10 @@ import re
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from ragembed.documents.readers.pdf_pages import GAP, IS_BOLD, IS_MONOSPACED
+from ragembed.documents.readers.pdf_pages import GAP, IS_BOLD, IS_MONOSPACED, IS_UNMAPPED, STYLES
 from ragembed.documents.readers.structure import HeadingPath, TextBuilder, one_line
 
 BULLET = re.compile(
@@ -23,7 +23,8 @@ LIST_MARK = re.compile(r"[•◦▪‣–—·○●■□➢✓]")
 LEADER = re.compile(r"(?:\s?[.·…‥․]){4,}\s*|(?:\s[_]){4,}\s*")
 NUMBERING = re.compile(r"\A(?:[^\W\d_]{3,9}\s+)?(?:\d+|[A-Z])(?:[.-]\d+)*[.:]?\s+")
 NO_LETTER = re.compile(r"[\W_]+")
-LINE_END_HYPHEN = re.compile(r"(?<=[^\W\d_])-\n(?=[^\W\d_])")
+LINE_END_HYPHEN = re.compile(r"(?<=[^\W\d_])-\n(?=[a-zß-öø-ÿ])")
+"""Headings and cells are one line of text, so their hyphens are removed here."""
 EAST_ASIAN = frozenset(
     ("HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA", "FULLWIDTH", "HALFWIDTH", "IDEOGRAPHIC", "BOPOMOFO")
 )
@@ -34,7 +35,7 @@ SENTENCE_END = (".", "!", "?", ":", "。", "！", "？", ".”", ".)", '."', "؟
 RIGHT_TO_LEFT = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufeff]")
 LEFT_TO_RIGHT = re.compile(r"[A-Za-z\u00c0-\u058f]")
 EDGE_LINES = 3
-"""Number of lines at the top and at the bottom of a page that can be running headers or footers."""
+"""Number of lines at the top and at the bottom of a page that can be running headers or footers, close together."""
 LOOK_BACK = 6
 """A cell of a table can stand beside the last lines that are already read, at most this many."""
 LARGER = 1.12
@@ -273,10 +274,13 @@ def without_running_lines(pages: Sequence[Sequence[PdfLine]], body: float) -> li
     for number, (page, both) in enumerate(zip(pages, edges, strict=True)):
         dropped: set[int] = set()
         for edge in both:
+            above: PdfLine | None = None
             for line in edge:
-                if not is_running(line, number):
+                apart = above is not None and abs(line.bottom - above.bottom) > 2 * line.size
+                if apart or not is_running(line, number):
                     break
                 dropped.add(id(line))
+                above = line
         kept.append([line for line in page if id(line) not in dropped])
     return kept
 
@@ -358,13 +362,15 @@ def _key(text: str) -> str:
 
 def font_headings(pages: Sequence[Sequence[PdfLine]], body: float, pitch: float) -> Headings:
     """Find headings by their fonts: larger than the text, or bold, on lines of their own."""
-    all_bold = sum(bool(line.style & IS_BOLD) for page in pages for line in page) * 2 > sum(map(len, pages))
+    lines = [line for page in pages for line in page]
+    # A style that most lines have distinguishes no heading.
+    usual = sum(style for style in STYLES if 2 * sum(bool(line.style & style) for line in lines) > len(lines))
     fonts: dict[tuple[int, int], tuple[int, tuple[float, bool]]] = {}
     for number, page in enumerate(pages):
         at = 0
         while at < len(page):
             count = 1
-            font = _heading_font(page, at, body, pitch, all_bold)
+            font = _heading_font(page, at, body, pitch, usual)
             while font and at + count < len(page) and _continues(page[at + count - 1], page[at + count], font):
                 count += 1
             text = " ".join(line.text for line in page[at : at + count])
@@ -387,16 +393,14 @@ def largest_heading(page: Sequence[PdfLine], body: float, pitch: float) -> str |
     return found[0, -max(sizes)[1]][0].title
 
 
-def _heading_font(
-    page: Sequence[PdfLine], at: int, body: float, pitch: float, all_bold: bool
-) -> tuple[float, bool] | None:
+def _heading_font(page: Sequence[PdfLine], at: int, body: float, pitch: float, usual: int) -> tuple[float, bool] | None:
     """Return size and weight of the font if the line can be the first of a heading."""
     line = page[at]
     text = line.text
     bold = bool(line.style & IS_BOLD)
     if (
         len(line.cells) > 1
-        or line.style & IS_MONOSPACED
+        or line.style & ~usual & (IS_MONOSPACED | IS_UNMAPPED)
         or sum(map(str.isalpha, text)) < 3
         or LEADER.search(text)
         or len(_scripts(text)) > MOST_SCRIPTS
@@ -405,7 +409,7 @@ def _heading_font(
     if line.size >= LARGER * body:
         return round(line.size), bold
     apart = at == 0 or abs(line.bottom - page[at - 1].bottom) > 1.2 * pitch * body
-    if all_bold or not bold or line.size < SMALLER * body or not apart or text.endswith((".", ",", ";", ":")):
+    if usual & IS_BOLD or not bold or line.size < SMALLER * body or not apart or text.endswith((".", ",", ";", ":")):
         return None
     return round(body), True
 
@@ -482,8 +486,9 @@ class _BlockLines:
     def add(self, line: PdfLine) -> None:
         kind = "code" if line.style & IS_MONOSPACED and not LIST_MARK.match(line.text) else "text"
         if self._lines:
-            starts = self._starts(line, kind)
-            if kind == "code" and not starts and abs(line.left - self._lines[-1].left) < line.size:
+            starts, above = self._starts(line, kind), self._lines[-1]
+            within = abs(line.left - above.left) < line.size and not above.text.endswith(SENTENCE_END)
+            if kind == "code" and not starts and within:
                 kind = self._kind  # a paragraph can have a line that is in the font of code
             if starts or kind != self._kind:
                 self.end()
@@ -592,5 +597,6 @@ def _continued(above: PdfLine, line: PdfLine, pitch: float) -> PdfLine | None:
         column = _column(above, cell)
         if column is None:
             return None
-        cells[column] = joined(cells[column], cell)
+        text = one_line(LINE_END_HYPHEN.sub("", f"{cells[column].text}\n{cell.text}"))
+        cells[column] = replace(joined(cells[column], cell), text=text)
     return PdfLine(cells, above.page)

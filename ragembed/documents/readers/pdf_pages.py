@@ -28,7 +28,9 @@ INDENT = 72
 """Text that starts less than this many points from the left side of the page's text is not in a second column."""
 PUNCTUATION = ",.;:!?)]}"
 PROSE_GAPS = 4
-LINE_BREAKS = (10, 13)
+LINE_BREAKS, TAB_CODE = (10, 13), 9
+TEX_LIGATURES = {code + n: text for code in (11, 27) for n, text in enumerate(("ff", "fi", "fl", "ffi", "ffl"))}
+"""Codes of ligatures in TeX's bitmap fonts (OT1 and T1), which do not say which characters their glyphs are."""
 LINE_HYPHENS = (2, 0xFFFE)
 """PDFium's codes for a hyphen at the end of a line. No line break follows it."""
 BOLD = re.compile(r"bold|black|heavy|[-,]bd|cmbx|sfbx|medi\b|demi", re.IGNORECASE)
@@ -39,7 +41,9 @@ OCR_DOTS, OCR_PIXELS = 300, 25_000_000
 LONGEST_OUTLINE = 5_000
 OUT_OF_MEMORY = 3
 """Exit status if Python runs out of memory."""
-IS_BOLD, IS_MONOSPACED = 1, 2
+IS_BOLD, IS_MONOSPACED, IS_UNMAPPED = 1, 2, 4
+STYLES = (IS_BOLD, IS_MONOSPACED, IS_UNMAPPED)
+"""Styles of text. The font of unmapped text does not say which characters its glyphs are, so PDFium guesses."""
 
 
 @dataclass(slots=True)
@@ -62,25 +66,18 @@ def page_lines(raw: Any, text_page: Any, height: float) -> Iterator[list[Word]]:
     line: list[Word] = []
     starts_word = True
     for index in range(raw.FPDFText_CountChars(text_page)):
-        code = raw.FPDFText_GetUnicode(text_page, index)
-        hyphen = code in LINE_HYPHENS and raw.FPDFText_IsHyphen(text_page, index) == 1
-        character = "-" if hyphen else _character(code)
-        if code in LINE_BREAKS:
-            yield line
-            line, starts_word = [], True
-        elif character.isspace():
-            starts_word = True
-        elif character and raw.FPDFText_GetLooseCharBox(text_page, index, box):
+        character = _character(raw, text_page, index)
+        if character and not character.isspace() and raw.FPDFText_GetLooseCharBox(text_page, index, box):
             top, bottom = height - box.top, height - box.bottom
             if starts_word:
-                line.append(Word(character, box.left, top, box.right, bottom, *fonts.at(index)))
+                line.append(Word("", box.left, top, box.right, bottom, *fonts.at(index)))
                 starts_word = False
-            else:
-                word = line[-1]
-                word.text += character
-                word.left, word.right = min(word.left, box.left), max(word.right, box.right)
-                word.top, word.bottom = min(word.top, top), max(word.bottom, bottom)
-        if hyphen:
+            word = line[-1]
+            word.text += character.removesuffix("\n")
+            word.left, word.right = min(word.left, box.left), max(word.right, box.right)
+            word.top, word.bottom = min(word.top, top), max(word.bottom, bottom)
+        starts_word |= character.isspace()
+        if character.endswith("\n"):
             yield line
             line, starts_word = [], True
     yield line
@@ -141,7 +138,7 @@ def _segment(words: Sequence[Word]) -> list[object]:
     styles: Counter[int] = Counter()
     for word in words:
         sizes[word.size] += len(word.text)
-        styles.update({style: len(word.text) for style in (IS_BOLD, IS_MONOSPACED) if word.style & style})
+        styles.update({style: len(word.text) for style in STYLES if word.style & style})
     sides = (
         min(word.left for word in words),
         min(word.top for word in words),
@@ -170,13 +167,23 @@ class _Fonts:
         name, flags = self._name.value.decode("utf-8", "replace"), self._flags.value
         style = IS_BOLD * bool(flags & FORCE_BOLD or BOLD.search(name))
         style |= IS_MONOSPACED * bool(flags & FIXED_PITCH or MONOSPACED.search(name))
+        style |= IS_UNMAPPED * (self._raw.FPDFText_HasUnicodeMapError(self._page, index) == 1)
         return round(size, 1), style
 
 
-def _character(code: int) -> str:
-    """Return the character of a code, or "" for control characters and codes that are not characters."""
+def _character(raw: Any, text_page: Any, index: int) -> str:
+    """Return a character, with a line break if it ends a line; "" if its code is not that of a character."""
+    code = raw.FPDFText_GetUnicode(text_page, index)
+    if code in LINE_HYPHENS and raw.FPDFText_IsHyphen(text_page, index) == 1:
+        return "-\n"
+    if code in TEX_LIGATURES and raw.FPDFText_HasUnicodeMapError(text_page, index) == 1:
+        return TEX_LIGATURES[code]
+    if code in LINE_BREAKS:
+        return "\n"
+    if code == TAB_CODE:
+        return " "
     if code < 32 or 0x7F <= code < 0xA0 or 0xD800 <= code < 0xE000 or code in (0xFFFE, 0xFFFF) or code > 0x10FFFF:
-        return " " if code == 9 else ""
+        return ""
     return chr(code)
 
 
