@@ -3,7 +3,7 @@
     python benchmarks/pdf_extractors.py FOLDER [--trial]
 
 FOLDER keeps the files. Missing packages are downloaded with ``apt-get download`` and unpacked, not installed. Only the
-first 40 pages of each file are read. Poppler takes part if its program ``pdftotext`` is on the PATH.
+first 15 pages of each file are read. Poppler takes part if its program ``pdftotext`` is on the PATH.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pathlib import Path
 from processes import Environment, say, versions
 from report import machine, per_cent, significant, table, write_section
 
-PAGES = 40
+PAGES = 15
 PEERS = ("pypdf", "pdfminer.six", "pdfplumber", "PyMuPDF", "pypdfium2", "pdftotext")
 PACKAGES = ("pypdf", "pdfminer-six", "pdfplumber", "pymupdf", "pypdfium2")
 AGREED = 3
@@ -131,12 +131,13 @@ def samples(folder: Path, python: Path, trial: bool) -> list[str]:
             package, path, *_ = line.split()
             name = f"{package}-{Path(path).name}"
             names.append(name)
-            if not (folder / "cut" / name).is_file():
-                (folder / "cut").mkdir(exist_ok=True)
+            if not (folder / f"first-{PAGES}" / name).is_file():
+                (folder / f"first-{PAGES}").mkdir(exist_ok=True)
                 code = "import pypdf, sys; w = pypdf.PdfWriter(); r = pypdf.PdfReader(sys.argv[1]); "
                 code += f"w.append(r, pages=(0, min({PAGES}, len(r.pages)))); w.write(sys.argv[2])"
                 subprocess.run(
-                    [str(python), "-c", code, str(find(folder, package, path)), str(folder / "cut" / name)], check=True
+                    [str(python), "-c", code, str(find(folder, package, path)), str(folder / f"first-{PAGES}" / name)],
+                    check=True,
                 )
     return names
 
@@ -199,7 +200,7 @@ def extract(name: str, file: Path) -> list[str]:
 def extract_all(folder: Path, name: str, files: Sequence[str]) -> None:
     """Print the texts of files, and the seconds of processor time, as JSON."""
     before = processor_seconds()
-    texts = {file: "\n".join(extract(name, folder / "cut" / file)) for file in files}
+    texts = {file: "\n".join(extract(name, folder / f"first-{PAGES}" / file)) for file in files}
     print(json.dumps([texts, processor_seconds() - before]))
 
 
@@ -244,7 +245,7 @@ def compare(
         pairs = agreed(pairwise(words[name]) for name in names)
         given = words_of(plain(find(folder, package, reference[0]))) if reference else []
         given_pairs, given_words = set(pairwise(given)), set(given)
-        pages += min(PAGES, page_count(python, folder / "cut" / file))
+        pages += min(PAGES, page_count(python, folder / f"first-{PAGES}" / file))
         for name, found in words.items():
             mine, count = set(pairwise(found)), counts[name]
             count["words"] += len(found)

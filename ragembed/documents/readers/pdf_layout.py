@@ -365,7 +365,7 @@ def font_headings(pages: Sequence[Sequence[PdfLine]], body: float, pitch: float)
     lines = [line for page in pages for line in page]
     # A style that most lines have distinguishes no heading.
     usual = sum(style for style in STYLES if 2 * sum(bool(line.style & style) for line in lines) > len(lines))
-    fonts: dict[tuple[int, int], tuple[int, tuple[float, bool]]] = {}
+    fonts: dict[tuple[int, int], tuple[int, tuple[int, bool]]] = {}
     for number, page in enumerate(pages):
         at = 0
         while at < len(page):
@@ -377,10 +377,14 @@ def font_headings(pages: Sequence[Sequence[PdfLine]], body: float, pitch: float)
             if font and count <= HEADING_LINES and len(text) < HEADING_LETTERS:
                 fonts[number, at] = count, font
             at += count
-    levels = {font: level for level, font in enumerate(sorted({f for _, f in fonts.values()}, reverse=True), 1)}
+    # A font of one line only, other than the largest, is that of an author or a date.
+    uses = Counter(font for _, font in fonts.values())
+    kept = sorted((font for font in uses if uses[font] > 1 or font == max(uses)), reverse=True)
+    levels = {font: level for level, font in enumerate(kept, 1)}
     return {
         (number, at): [PdfHeading(levels[font], _title(pages[number][at : at + count]), count)]
         for (number, at), (count, font) in fonts.items()
+        if font in levels
     }
 
 
@@ -393,7 +397,7 @@ def largest_heading(page: Sequence[PdfLine], body: float, pitch: float) -> str |
     return found[0, -max(sizes)[1]][0].title
 
 
-def _heading_font(page: Sequence[PdfLine], at: int, body: float, pitch: float, usual: int) -> tuple[float, bool] | None:
+def _heading_font(page: Sequence[PdfLine], at: int, body: float, pitch: float, usual: int) -> tuple[int, bool] | None:
     """Return size and weight of the font if the line can be the first of a heading."""
     line = page[at]
     text = line.text
@@ -414,7 +418,7 @@ def _heading_font(page: Sequence[PdfLine], at: int, body: float, pitch: float, u
     return round(body), True
 
 
-def _continues(above: PdfLine, line: PdfLine, font: tuple[float, bool]) -> bool:
+def _continues(above: PdfLine, line: PdfLine, font: tuple[int, bool]) -> bool:
     same = (round(line.size), bool(line.style & IS_BOLD)) == font and len(line.cells) == 1
     return same and 0 < line.bottom - above.bottom < 1.8 * line.size
 

@@ -227,11 +227,13 @@ def main() -> None:
 
 
 def _limit_memory(memory: int) -> None:
-    try:
-        import resource
-    except ImportError:  # Windows has no such limit
+    """Limit the memory of this process, which only Linux enforces."""
+    if sys.platform != "linux":
         return
-    resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+    import resource
+
+    _, most = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (memory if most == resource.RLIM_INFINITY else min(memory, most), most))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
