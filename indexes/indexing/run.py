@@ -185,6 +185,8 @@ class _Run:
         sources = Sources(self._store_path, self._options, known, paths, gone, embedder, generation, resume_token)
         chunked, scan = self._backend.scan(sources, self._progress)
         scan.warnings.extend(notes)
+        if self._opened is None:
+            scan.warnings.extend(fitting.notes_on_model(embedder))
         return embedder, chunked, scan
 
     def _sort_paths(self, known: Mapping[str, SourceRecord]) -> tuple[list[Place], list[Place], list[str]]:
