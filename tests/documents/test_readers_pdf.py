@@ -130,6 +130,31 @@ def test_two_columns_are_read_one_after_the_other(lines: list[Text]) -> None:
     assert found == [heading[2], *(text for *_, text in LEFT), *(text for *_, text in RIGHT)]
 
 
+@pytest.mark.parametrize(
+    ("matrix", "place"), [("0 1 -1 0", "{y} {x}"), ("0 -1 1 0", "-{y} -{x}"), ("-1 0 0 -1", "-{x} {y}")]
+)
+def test_turned_pages_are_read_like_others(matrix: str, place: str) -> None:
+    rows = [
+        (0, 0, "First line of the page"),
+        (0, 12, "goes on here."),
+        (0, 60, "Name"),
+        (99, 60, "Size"),
+        (0, 72, "a"),
+        (99, 72, "7"),
+    ]
+    shown = [f"BT /F 10 Tf {matrix} {place.format(x=x, y=y)} Tm ({text}) Tj ET" for x, y, text in rows]
+    content = stream(("1 0 0 1 300 300 cm " + " ".join(shown)).encode())
+    font = b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>"
+    page = (
+        b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 600 600] /Contents 4 0 R /Resources << /Font << /F 5 0 R >> >> >>"
+    )
+    document = parsed(objects_to_pdf([CATALOG, b"<< /Type /Pages /Kids [3 0 R] /Count 1 >>", page, content, font]))
+    assert outline(document) == [
+        ("text", "First line of the page\ngoes on here.", ()),
+        ("table", "Name | Size\na | 7", ()),
+    ]
+
+
 def test_rows_of_a_table_have_cells_and_wrapped_cells_are_joined() -> None:
     rows = [("Name", "Size", "Use"), ("alpha", "1", "first of the letters"), ("beta", "22", "second")]
     lines = [(x, 700 - 12 * y, text) for y, row in enumerate(rows) for x, text in zip((50, 200, 300), row, strict=True)]

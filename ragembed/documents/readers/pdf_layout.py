@@ -38,6 +38,8 @@ EDGE_LINES = 3
 """Number of lines at the top and at the bottom of a page that can be running headers or footers, close together."""
 LOOK_BACK = 6
 """A cell of a table can stand beside the last lines that are already read, at most this many."""
+TALL = 3
+"""A line that is higher than this many font sizes is read upwards or downwards, and the page is not."""
 LARGER = 1.12
 """A heading's font is at least this many times as large as that of the text."""
 BLOCK_GAP = 1.35
@@ -152,7 +154,9 @@ def _overlap(one: PdfLine, other: PdfLine) -> bool:
 
 
 def _beside(one: PdfLine, other: PdfLine) -> bool:
-    """Return whether two lines are on one baseline."""
+    """Return whether two lines are on one baseline. A line that is read upwards has no baseline."""
+    if max(one.bottom - one.top - TALL * one.size, other.bottom - other.top - TALL * other.size) > 0:
+        return False
     height = min(one.bottom - one.top, other.bottom - other.top)
     return min(one.bottom, other.bottom) - max(one.top, other.top) > 0.6 * height
 

@@ -48,7 +48,10 @@ STYLES = (IS_BOLD, IS_MONOSPACED, IS_UNMAPPED)
 
 @dataclass(slots=True)
 class Word:
-    """A word: its characters, its box with ``top`` < ``bottom``, font size and style."""
+    """A word: its characters, its box with ``top`` < ``bottom``, font size, style, and the direction of its line.
+
+    The direction is the number of quarter turns to the left: 0 for text that is read to the right, 1 for upwards.
+    """
 
     text: str
     left: float
@@ -57,6 +60,7 @@ class Word:
     bottom: float
     size: float
     style: int
+    direction: int = 0
 
 
 def page_lines(raw: Any, text_page: Any, height: float) -> Iterator[list[Word]]:
@@ -81,6 +85,30 @@ def page_lines(raw: Any, text_page: Any, height: float) -> Iterator[list[Word]]:
             yield line
             line, starts_word = [], True
     yield line
+
+
+def upright(lines: list[list[Word]], width: float, height: float) -> None:
+    """Turn a page on which most words are not read to the right. PDFium's order of its lines is not reliable."""
+    directions = Counter(word.direction for line in lines for word in line)
+    direction = directions.most_common(1)[0][0] if directions else 0
+    if direction == 0:
+        return
+    for line in lines:
+        for word in line:
+            left, top, right, bottom = word.left, word.top, word.right, word.bottom
+            if direction == 1:
+                word.left, word.top, word.right, word.bottom = height - bottom, left, height - top, right
+            elif direction == 2:
+                word.left, word.top, word.right, word.bottom = (
+                    width - right,
+                    height - bottom,
+                    width - left,
+                    height - top,
+                )
+            else:
+                word.left, word.top, word.right, word.bottom = top, width - right, bottom, width - left
+        line.sort(key=lambda word: word.left)
+    lines.sort(key=lambda line: (round(line[0].top), line[0].left))
 
 
 def segments(lines: Sequence[Sequence[Word]]) -> list[list[list[object]]]:
@@ -151,24 +179,25 @@ def _segment(words: Sequence[Word]) -> list[object]:
 
 
 class _Fonts:
-    """Size and style of the font of a character. The styles of fonts are kept by name."""
+    """Size, style and direction of a character."""
 
     def __init__(self, raw: Any, text_page: Any) -> None:
         self._raw, self._page = raw, text_page
         self._matrix, self._flags, self._name = raw.FS_MATRIX(), ctypes.c_int(), ctypes.create_string_buffer(128)
 
-    def at(self, index: int) -> tuple[float, int]:
-        size = self._raw.FPDFText_GetFontSize(self._page, index)
+    def at(self, index: int) -> tuple[float, int, int]:
+        size, direction = self._raw.FPDFText_GetFontSize(self._page, index), 0
         if self._raw.FPDFText_GetMatrix(self._page, index, self._matrix):
             m = self._matrix
             size *= abs(m.a * m.d - m.b * m.c) ** 0.5
+            direction = (1 if m.b > 0 else 3) if abs(m.b) > abs(m.a) else (0 if m.a >= 0 else 2)
         self._name.value = b""
         self._raw.FPDFText_GetFontInfo(self._page, index, self._name, 128, self._flags)
         name, flags = self._name.value.decode("utf-8", "replace"), self._flags.value
         style = IS_BOLD * bool(flags & FORCE_BOLD or BOLD.search(name))
         style |= IS_MONOSPACED * bool(flags & FIXED_PITCH or MONOSPACED.search(name))
         style |= IS_UNMAPPED * (self._raw.FPDFText_HasUnicodeMapError(self._page, index) == 1)
-        return round(size, 1), style
+        return round(size, 1), style, direction
 
 
 def _character(raw: Any, text_page: Any, index: int) -> str:
@@ -187,21 +216,23 @@ def _character(raw: Any, text_page: Any, index: int) -> str:
     return chr(code)
 
 
-def outline(raw: Any, document: Any) -> list[tuple[int, str, int, float | None]]:
+def outline(raw: Any, document: Any, error: type[Exception]) -> list[tuple[int, str, int, float | None]]:
     """Return the outline: level from 1, title, page from 0, and the distance from the top of the page, if given."""
     height_at = {raw.PDFDEST_VIEW_XYZ: 1, raw.PDFDEST_VIEW_FITH: 0, raw.PDFDEST_VIEW_FITBH: 0, raw.PDFDEST_VIEW_FITR: 3}
     found: list[tuple[int, str, int, float | None]] = []
     for mark in islice(document.get_toc(), LONGEST_OUTLINE):
-        target = mark.get_dest()
-        page = None if target is None else target.get_index()
-        if target is None or page is None:
+        try:
+            title, target = mark.get_title(), mark.get_dest()
+            page = None if target is None else target.get_index()
+            if target is None or page is None:
+                continue
+            mode, position = target.get_view()
+            at = height_at.get(mode)
+            given = at is not None and at < len(position)
+            top = document.get_page_size(page)[1] - position[at] if given else None
+        except (error, UnicodeError):  # a broken entry; the others can be right
             continue
-        mode, position = target.get_view()
-        at = height_at.get(mode)
-        given = at is not None and at < len(position)
-        found.append(
-            (mark.level + 1, mark.get_title(), page, document.get_page_size(page)[1] - position[at] if given else None)
-        )
+        found.append((mark.level + 1, title, page, top))
     return found
 
 
@@ -251,7 +282,12 @@ def write_pages(data: bytes, out: BinaryIO, with_ocr: bool) -> None:
     except pdfium.PdfiumError as error:
         write({"error": error.err_code})
         return
-    write({"pages": len(document), "title": document.get_metadata_value("Title"), "outline": outline(raw, document)})
+    try:
+        title = document.get_metadata_value("Title")
+    except UnicodeError:
+        title = ""
+    entries = outline(raw, document, pdfium.PdfiumError)
+    write({"pages": len(document), "title": title, "outline": entries})
     for number in range(len(document)):
         try:
             page = document[number]
@@ -259,7 +295,9 @@ def write_pages(data: bytes, out: BinaryIO, with_ocr: bool) -> None:
         except pdfium.PdfiumError:
             write({"broken": True, "characters": 0, "scanned": False, "image": None}, b"[]\n")
             continue
-        lines = segments([line for line in page_lines(raw, text_page.raw, page.get_height()) if line])
+        words = [line for line in page_lines(raw, text_page.raw, page.get_height()) if line]
+        upright(words, *page.get_size())
+        lines = segments(words)
         characters = sum(len(str(segment[0])) for line in lines for segment in line)
         scanned = not lines and next(page.get_objects([raw.FPDF_PAGEOBJ_IMAGE], max_depth=3), None) is not None
         image, content = pixels(page) if scanned and with_ocr else (None, json.dumps(lines).encode() + b"\n")
