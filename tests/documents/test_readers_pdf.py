@@ -198,9 +198,17 @@ def test_running_headers_and_page_numbers_are_dropped() -> None:
     assert texts(parsed(make_pdf(pages))) == [f"Text {number}." for number in range(1, 6)]
 
 
-def test_dot_leaders_are_dropped() -> None:
-    lines = [(50, 700, "1 Introduction . . . . . . . . . . 12"), (50, 688, "2 Method ............... 14")]
-    assert texts(parsed(make_pdf([lines]))) == ["1 Introduction 12\n2 Method 14"]
+def test_dot_leaders_are_dropped_and_the_numbers_of_a_table_of_contents_kept() -> None:
+    pages = [
+        [
+            (50, 700, f"{page} Introduction . . . . . . . . . . {page + 9}"),
+            (50, 688, f"{page}.1 Method ......... {page + 9}"),
+        ]
+        for page in range(1, 5)
+    ]
+    assert texts(parsed(make_pdf(pages))) == [
+        f"{page} Introduction {page + 9}\n{page}.1 Method {page + 9}" for page in range(1, 5)
+    ]
 
 
 @pytest.mark.parametrize(

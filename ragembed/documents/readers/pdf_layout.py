@@ -29,7 +29,8 @@ EAST_ASIAN = frozenset(
     ("HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA", "FULLWIDTH", "HALFWIDTH", "IDEOGRAPHIC", "BOPOMOFO")
 )
 MOST_SCRIPTS = 2
-PAGE_NUMBER = re.compile(r"\d+")
+NUMBER = re.compile(r"\d+")
+PAGE_NUMBER = re.compile(r"\A\d{1,5}(?=\s)|(?<!\S)\d{1,5}\Z")
 ROMAN = re.compile(r"\b[ivxlc]+\b", re.IGNORECASE)
 SENTENCE_END = (".", "!", "?", ":", "。", "！", "？", ".”", ".)", '."', "؟", "۔")
 RIGHT_TO_LEFT = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufeff]")
@@ -261,7 +262,7 @@ def without_running_lines(pages: Sequence[Sequence[PdfLine]], body: float) -> li
 
     def is_running(line: PdfLine, number: int) -> bool:
         text, place = _without_numbers(line), _place(line)
-        if line.size > 1.4 * body:
+        if line.size > 1.4 * body or LEADER.search(line.text):
             return False
         if any(numbers[int(found) - number, place] >= least for found in _numbers(line)):
             return True
@@ -298,11 +299,12 @@ def _place(line: PdfLine) -> int:
 
 
 def _numbers(line: PdfLine) -> list[str]:
-    return [number for number in PAGE_NUMBER.findall(line.text) if len(number) < 6] if len(line.text) < 150 else []
+    """Return the numbers at the start and the end of a line, which can be that of the page."""
+    return PAGE_NUMBER.findall(line.text)
 
 
 def _without_numbers(line: PdfLine) -> str:
-    return ROMAN.sub("#", PAGE_NUMBER.sub("#", line.text))
+    return ROMAN.sub("#", NUMBER.sub("#", line.text))
 
 
 # Headings
