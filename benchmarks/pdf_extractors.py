@@ -283,10 +283,10 @@ def compare(
         "the file, or if the text or HTML version of the manual has it. *Glued* words are unknown and consist of known "
         "words; words with ligatures that only one extractor finds count too. *Broken* ones are two words, one of them "
         "unknown, that form a known one. *Pairs* is the share of the pairs of adjacent words on which "
-        f"{AGREED} peers agree, in all files and for each kind: it falls with wrong words, with wrong reading order, and "
-        "with running headers left out. *Pairs in the source* is the share of the extracted pairs that the text or HTML "
-        "version of a manual has too. Milliseconds are processor time, with the start of processes; ragembed starts "
-        "one for each file."
+        f"{AGREED} peers agree, in all files and for each kind: it falls with wrong words, with wrong reading order, "
+        "and if running headers are left out. *Pairs in the source* is the share of the extracted pairs that the text "
+        "or HTML version of a manual has too. Milliseconds are processor time, with the start of processes; ragembed "
+        "starts one for each file."
     )
     when = f"{date.today().isoformat()}; {machine()}."
     return "\n\n".join(["## Text of PDF files", files_and_versions, table(header, rows), meaning, when])
