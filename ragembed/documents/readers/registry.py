@@ -50,7 +50,7 @@ READERS = (
     Reader("csv", 1, (".csv", ".tsv", ".tab"), table.parse_delimited),
     Reader("jsonl", 1, (".jsonl", ".ndjson"), table.parse_json_lines),
     Reader("notebook", 1, (".ipynb",), notebook.parse),
-    Reader("pdf", 1, (".pdf",), pdf.parse, extra="pdf"),
+    Reader("pdf", 2, (".pdf",), pdf.parse, extra="pdf"),
     Reader("docx", 2, (".docx", ".docm"), office.parse_docx),
     Reader("pptx", 2, (".pptx", ".pptm", ".ppsx"), office.parse_pptx),
     Reader("xlsx", 1, (".xlsx", ".xlsm"), excel.parse_xlsx),
