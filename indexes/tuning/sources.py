@@ -29,7 +29,10 @@ from ragembed.indexes.tuning.queries import PseudoQuery, Source, choice, key_of
 
 Kind = Literal["prose", "code", "table"]
 
-_KINDS: dict[str, Kind] = {"source": "code", "csv": "table", "jsonl": "table"}
+_KINDS: dict[str, Kind] = {
+    **dict.fromkeys(("source", "yaml", "settings", "dockerfile", "sql"), "code"),
+    **dict.fromkeys(("csv", "jsonl", "json"), "table"),
+}
 
 
 def kind_of(file: str | None) -> Kind:

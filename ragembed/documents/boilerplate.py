@@ -41,8 +41,8 @@ LONG_FILE = 5_000
 
 _SIZE_BITS = 10
 _MOST_CHARACTERS = (1 << _SIZE_BITS) - 1
-_ROWS = ("csv", "jsonl")
-_CODE = ("source", "notebook")
+_ROWS = ("csv", "jsonl", "json")
+_CODE = ("source", "notebook", "yaml", "settings", "dockerfile", "sql")
 
 _COMMENT = re.compile(
     r"\s*(?:#+(?![\w!\[])|//|/\*|\*/|\*+(?=\s|$)|--(?=[\s-]|$)|;|%|<!--|-->|!(?=\s)|dnl\s|rem\s)", re.I

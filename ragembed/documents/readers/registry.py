@@ -14,9 +14,13 @@ from ragembed.documents.readers import (
     notebook,
     office,
     pdf,
+    records,
     rst,
+    settings,
     source,
+    sql,
     table,
+    xml,
 )
 from ragembed.documents.readers.reader import DEFAULT_OPTIONS, Reader, ReadOptions
 from ragembed.errors import DocumentError
@@ -26,12 +30,16 @@ PLAIN = Reader("text", 1, (".txt", ".text", ".log"), source.parse_plain)
 SOURCE_SUFFIXES = (
     ".py", ".pyi", ".js", ".mjs", ".cjs", ".ts", ".tsx", ".jsx", ".vue", ".c", ".h", ".cc", ".cpp",
     ".cxx", ".hpp", ".hh", ".java", ".go", ".rs", ".rb", ".php", ".sh", ".bash", ".zsh", ".fish", ".ps1",
-    ".bat", ".sql", ".swift", ".kt", ".kts", ".cs", ".fs", ".scala", ".clj", ".lua", ".pl", ".pm", ".r",
+    ".bat", ".swift", ".kt", ".kts", ".cs", ".fs", ".scala", ".clj", ".lua", ".pl", ".pm", ".r",
     ".jl", ".hs", ".ml", ".ex", ".exs", ".erl", ".dart", ".groovy", ".gradle", ".m", ".mm", ".zig",
-    ".proto", ".graphql", ".tf", ".cmake", ".mk", ".toml", ".yaml", ".yml", ".ini", ".cfg", ".conf",
-    ".properties", ".xml", ".css", ".scss", ".less", ".json", ".json5",
+    ".proto", ".graphql", ".tf", ".cmake", ".mk", ".css", ".scss", ".less", ".json5",
 )  # fmt: skip
 SOURCE = Reader("source", 1, SOURCE_SUFFIXES, source.parse)
+XML_SUFFIXES = (
+    ".xml", ".docbook", ".dbk", ".jats", ".nxml", ".tei", ".dita", ".xsd", ".xsl", ".xslt", ".rng", ".rss", ".atom",
+    ".rdf", ".owl", ".svg", ".plist", ".xlf", ".xliff", ".wsdl", ".gpx", ".kml",
+)  # fmt: skip
+DOCKERFILE = Reader("dockerfile", 1, (".dockerfile",), settings.parse_dockerfile)
 READERS = (
     Reader("markdown", 1, (".md", ".markdown", ".mdown", ".mkd", ".mdx"), markdown.parse),
     Reader("rst", 1, (".rst", ".rest"), rst.parse),
@@ -43,19 +51,29 @@ READERS = (
     Reader("docx", 1, (".docx",), office.parse_docx, extra="office"),
     Reader("pptx", 1, (".pptx",), office.parse_pptx, extra="office"),
     Reader("epub", 1, (".epub",), epub.parse),
+    Reader("xml", 1, XML_SUFFIXES, xml.parse),
+    Reader("json", 1, (".json", ".geojson", ".jsonld", ".webmanifest"), records.parse_json),
+    Reader("yaml", 1, (".yaml", ".yml"), settings.parse_yaml),
+    Reader("settings", 1, (".toml", ".ini", ".cfg", ".conf", ".properties", ".desktop"), settings.parse_sections),
+    DOCKERFILE,
+    Reader("sql", 1, (".sql", ".ddl"), sql.parse),
     SOURCE,
     PLAIN,
 )
 BY_SUFFIX = {suffix: reader for reader in READERS for suffix in reader.suffixes}
 CODE_NAMES = (
-    "makefile", "gnumakefile", "dockerfile", "jenkinsfile", "vagrantfile", "gemfile", "rakefile",
+    "makefile", "gnumakefile", "jenkinsfile", "vagrantfile", "gemfile", "rakefile",
     "cmakelists.txt",
 )  # fmt: skip
 TEXT_NAMES = (
     "license", "licence", "copying", "notice", "authors", "contributors", "readme", "changelog",
     "changes", "news", "history", "todo", "install",
 )  # fmt: skip
-BY_NAME = {**dict.fromkeys(CODE_NAMES, SOURCE), **dict.fromkeys(TEXT_NAMES, PLAIN)}
+BY_NAME = {
+    **dict.fromkeys(CODE_NAMES, SOURCE),
+    **dict.fromkeys(("dockerfile", "containerfile"), DOCKERFILE),
+    **dict.fromkeys(TEXT_NAMES, PLAIN),
+}
 HEAD_BYTES = 8192
 
 
