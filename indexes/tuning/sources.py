@@ -30,8 +30,8 @@ from ragembed.indexes.tuning.queries import PseudoQuery, Source, choice, key_of
 Kind = Literal["prose", "code", "table"]
 
 _KINDS: dict[str, Kind] = {
-    **dict.fromkeys(("source", "yaml", "settings", "dockerfile", "sql"), "code"),
-    **dict.fromkeys(("csv", "jsonl", "json"), "table"),
+    **dict.fromkeys(("source", "yaml", "settings", "dockerfile", "sql", "log"), "code"),
+    **dict.fromkeys(("csv", "jsonl", "json", "bibtex"), "table"),
 }
 
 

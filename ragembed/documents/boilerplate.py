@@ -41,7 +41,7 @@ LONG_FILE = 5_000
 
 _SIZE_BITS = 10
 _MOST_CHARACTERS = (1 << _SIZE_BITS) - 1
-_ROWS = ("csv", "jsonl", "json")
+_ROWS = ("csv", "jsonl", "json", "bibtex", "log", "subtitles")
 _CODE = ("source", "notebook", "yaml", "settings", "dockerfile", "sql")
 
 _COMMENT = re.compile(

@@ -8,9 +8,13 @@ from pathlib import Path, PurePosixPath
 from ragembed.documents.decoding import is_binary
 from ragembed.documents.model import ParsedDocument
 from ragembed.documents.readers import (
+    bibtex,
     epub,
     html,
+    latex,
+    man,
     markdown,
+    markup,
     notebook,
     office,
     pdf,
@@ -20,13 +24,14 @@ from ragembed.documents.readers import (
     source,
     sql,
     table,
+    timed,
     xml,
 )
 from ragembed.documents.readers.reader import DEFAULT_OPTIONS, Reader, ReadOptions
 from ragembed.errors import DocumentError
 from ragembed.files import open_regular
 
-PLAIN = Reader("text", 1, (".txt", ".text", ".log"), source.parse_plain)
+PLAIN = Reader("text", 1, (".txt", ".text"), source.parse_plain)
 SOURCE_SUFFIXES = (
     ".py", ".pyi", ".js", ".mjs", ".cjs", ".ts", ".tsx", ".jsx", ".vue", ".c", ".h", ".cc", ".cpp",
     ".cxx", ".hpp", ".hh", ".java", ".go", ".rs", ".rb", ".php", ".sh", ".bash", ".zsh", ".fish", ".ps1",
@@ -38,6 +43,10 @@ SOURCE = Reader("source", 1, SOURCE_SUFFIXES, source.parse)
 XML_SUFFIXES = (
     ".xml", ".docbook", ".dbk", ".jats", ".nxml", ".tei", ".dita", ".xsd", ".xsl", ".xslt", ".rng", ".rss", ".atom",
     ".rdf", ".owl", ".svg", ".plist", ".xlf", ".xliff", ".wsdl", ".gpx", ".kml",
+)  # fmt: skip
+MAN_SUFFIXES = (
+    ".man", ".mdoc",
+    *(f".{section}{kind}" for section in range(1, 10) for kind in ("", "p", "x", "pm", "perl", "ssl", "posix", "tcl")),
 )  # fmt: skip
 DOCKERFILE = Reader("dockerfile", 1, (".dockerfile",), settings.parse_dockerfile)
 READERS = (
@@ -56,6 +65,13 @@ READERS = (
     Reader("yaml", 1, (".yaml", ".yml"), settings.parse_yaml),
     Reader("settings", 1, (".toml", ".ini", ".cfg", ".conf", ".properties", ".desktop"), settings.parse_sections),
     DOCKERFILE,
+    Reader("org", 1, (".org",), markup.parse_org),
+    Reader("asciidoc", 1, (".adoc", ".asciidoc"), markup.parse_asciidoc),
+    Reader("latex", 1, (".tex", ".ltx", ".latex"), latex.parse),
+    Reader("man", 1, MAN_SUFFIXES, man.parse),
+    Reader("bibtex", 1, (".bib",), bibtex.parse),
+    Reader("subtitles", 1, (".srt", ".vtt"), timed.parse_subtitles),
+    Reader("log", 1, (".log",), timed.parse_log),
     Reader("sql", 1, (".sql", ".ddl"), sql.parse),
     SOURCE,
     PLAIN,

@@ -13,10 +13,10 @@ from html.entities import html5
 from pathlib import Path
 from xml.parsers import expat
 
-from ragembed.documents.model import BlockKind, ParsedDocument
+from ragembed.documents.model import ParsedDocument
 from ragembed.documents.readers import html, source
 from ragembed.documents.readers.reader import ReadOptions
-from ragembed.documents.readers.structure import HeadingPath, TextBuilder, one_line
+from ragembed.documents.readers.structure import Paragraphs, TextBuilder, one_line
 from ragembed.errors import DocumentError
 
 DEEPEST = 500
@@ -100,8 +100,7 @@ def parse(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocum
             options.warn(f"not well-formed XML at line {error.lineno} ({reason}): read as plain text")
         yield from source.parse_plain(path, data, options)
         return
-    builder = reading.content.builder
-    yield ParsedDocument(builder.text, builder.blocks, reading.content.title, line_numbers=builder.places)
+    yield reading.content.document()
 
 
 class _Reading:
@@ -126,7 +125,6 @@ class _Reading:
 
     def run(self, text: str) -> None:
         self._parser.Parse(text.encode("utf-8", "replace"), True)
-        self.content.finish()
 
     def _start(self, name: str, attributes: dict[str, str]) -> None:
         if self._depth >= DEEPEST:
@@ -173,16 +171,10 @@ class _Article:
     """Builds the text of a document from its sections, titles, paragraphs, lists, listings and tables."""
 
     def __init__(self) -> None:
-        self.builder = TextBuilder()
-        self.title: str | None = None
-        self._path = HeadingPath()
+        self._text = Paragraphs()
+        self._title: str | None = None
         self._open: list[str] = []
         self._untitled: list[bool] = []
-        self._words: list[str] = []
-        self._lines: list[tuple[str, int]] = []
-        self._line = 0
-        self._last_line = 0
-        self._prefix = ""
         self._hidden = 0
         self._items = 0
         self._together = 0
@@ -200,20 +192,20 @@ class _Article:
 
     def _start_block(self, name: str, line: int) -> None:
         if self._adjacent and name not in CLOSE_UP:
-            self._words.append(" ")
+            self._text.add(" ", line)
         self._adjacent = False
         if name in SECTIONS:
             self._end_block()
             self._untitled.append(True)
             if name in DEFAULT_TITLES:
-                self._path.enter(len(self._untitled), DEFAULT_TITLES[name])
+                self._text.path.enter(len(self._untitled), DEFAULT_TITLES[name])
         elif name in LISTINGS:
             self._break()
             self._listing = [("", line)]
         elif name in ITEMS:
             self._break()
             self._items += 1
-            self._prefix = "  " * (self._items - 1) + "- "
+            self._text.prefix = "  " * (self._items - 1) + "- "
         elif name in ROWS:
             self._break()
             self._cells = []
@@ -237,7 +229,7 @@ class _Article:
     def _end_element(self, name: str) -> None:
         if name in SECTIONS:
             self._end_block()
-            self._path.leave(len(self._untitled))
+            self._text.path.leave(len(self._untitled))
             self._untitled.pop()
         elif name in TITLES:
             self._end_title()
@@ -247,38 +239,31 @@ class _Article:
         elif name in ROWS:
             self._end_row()
         elif name in CELLS and self._cells is not None:
-            self._cells.append(one_line("".join(self._words)))
-            self._words = []
+            self._cells.append(self._text.take_words())
         elif name in PARAGRAPHS or name in TOGETHER:
-            self._flush_line()
             self._together -= name in TOGETHER
             self._break()
             self._tables -= name in TABLES
         else:
-            self._adjacent = bool(self._words)
+            self._adjacent = self._text.has_words
 
     def add(self, text: str, line: int) -> None:
         if self._hidden:
             return
         self._adjacent = False
-        if self._listing is not None:
+        if self._listing is None:
+            self._text.add(text, line)
+        else:
             first, *rest = text.split("\n")
             above, at = self._listing[-1]
             self._listing[-1] = (above + first, at)
             self._listing += [(more, line + number) for number, more in enumerate(rest, 1)]
-        elif text.strip():
-            if not self._words and not self._cells:
-                self._line = line
-            self._words.append(text)
-            self._last_line = line
-        elif self._words:
-            self._words.append(" ")
 
     def comment(self, text: str, line: int) -> None:
         """Ignore a comment: in documents, it is a note of the author."""
 
-    def finish(self) -> None:
-        self._end_block()
+    def document(self) -> ParsedDocument:
+        return self._text.document(self._title)
 
     def _is_heading(self) -> bool:
         """Return whether the title that was opened last is that of the innermost section."""
@@ -293,55 +278,40 @@ class _Article:
 
     def _end_title(self) -> None:
         if not self._is_heading():
-            self._flush_line()
-            return
-        text = one_line("".join(self._words))
-        self._words = []
-        if text:
+            self._text.end_line()
+        elif title := self._text.take_words():
             self._untitled[-1] = False
-            headings = self._path.enter(len(self._untitled), text)
-            self.builder.add([(text, self._line)], "heading", headings, self._last_line)
-            self.title = self.title or text
+            self._text.add_heading(len(self._untitled), title)
+            self._title = self._title or title
 
     def _end_row(self) -> None:
         cells, self._cells = self._cells or [], None
         if any(cells):
-            self._lines.append((" | ".join(cells).rstrip(" |"), self._line))
+            self._text.add_line(" | ".join(cells).rstrip(" |"))
         if not self._together:
             self._end_block()
 
     def _end_listing(self) -> None:
         lines, self._listing = self._listing or [], None
-        if self._together:
-            self._lines += [(text, line) for text, line in lines if text.strip()]
-            self._last_line = max(self._last_line, lines[-1][1])
-        else:
-            self.builder.add(lines, "code", self._path.headings)
+        if not self._together:
+            self._text.add_listing(lines)
+            return
+        for text, line in lines:
+            if text.strip():
+                self._text.add_line(text, line)
 
     def _break(self) -> None:
         """End a paragraph: with a space in a cell, a line break in an element that is kept together, else a block."""
         self._adjacent = False
         if self._cells is not None:
-            self._words += [" "] if self._words else []
+            self._text.add(" ", 0)
         elif self._together:
-            self._flush_line()
+            self._text.end_line()
         else:
             self._end_block()
 
-    def _flush_line(self) -> None:
-        text = one_line("".join(self._words))
-        self._words = []
-        if text and self._cells is not None:
-            self._cells.append(text)
-        elif text:
-            self._lines.append((self._prefix + text, self._line))
-            self._prefix = ""
-
     def _end_block(self) -> None:
-        self._flush_line()
-        kind: BlockKind = "table" if self._tables else "text"
-        self.builder.add(self._lines, kind, self._path.headings, self._last_line)
-        self._lines = []
+        self._text.end_block("table" if self._tables else "text")
 
 
 @dataclass
@@ -362,8 +332,8 @@ class _Outline:
     """
 
     def __init__(self, root: str) -> None:
-        self.builder = TextBuilder()
-        self.title: str | None = None
+        self._builder = TextBuilder()
+        self._title: str | None = None
         self._labelled = root not in PICTURES
         self._open: list[_Element] = []
         self._depth = 0
@@ -404,7 +374,7 @@ class _Outline:
         if self._open and element.has_children:
             self._open[-1].record = name
         if name == "title" and self._depth <= 2:
-            self.title = self.title or text or None
+            self._title = self._title or text or None
 
     def add(self, text: str, line: int) -> None:
         if text.strip():
@@ -423,12 +393,13 @@ class _Outline:
                 self._open[-1].label = ""
             self._write(one_line(text), line, self._depth)
 
-    def finish(self) -> None:
+    def document(self) -> ParsedDocument:
         self._end_block()
+        return ParsedDocument(self._builder.text, self._builder.blocks, self._title, line_numbers=self._builder.places)
 
     def _write(self, text: str, line: int, depth: int) -> None:
         self._lines.append(("  " * max(0, depth - 1) + text, line))
 
     def _end_block(self) -> None:
-        self.builder.add(self._lines, "table", (), self._last_line)
+        self._builder.add(self._lines, "table", (), self._last_line)
         self._lines = []
