@@ -60,12 +60,12 @@ UNICODE = re.compile(r"u([0-9A-F]{4,6})(?:_([0-9A-F]{4,6}))?$")
 
 FONTS = frozenset(("B", "I", "SM", "SB", "R"))
 ALTERNATING = frozenset(("BR", "BI", "RB", "RI", "IB", "IR", "SY", "OP"))
-PARAGRAPHS = frozenset(("PP", "LP", "P", "sp", "Pp", "RS", "RE", "HP", "Lp", "IX"))
+PARAGRAPHS = frozenset(("PP", "LP", "P", "sp", "Pp", "RS", "RE", "HP", "Lp", "Bd"))
 LISTING_STARTS = {"nf": "fi", "EX": "EE", "Vb": "Ve", "CS": "CE", "DS": "DE"}
 DEFINITIONS = frozenset(("de", "am", "ig", "de1", "ami", "dei"))
 WITHOUT_TEXT = frozenset((
     "TH", "ad", "na", "hy", "nh", "ne", "in", "ti", "ta", "ft", "ps", "ds", "nr", "rr", "rm", "if", "ie", "el", "tr",
-    "so", "mso", "PD", "DT", "UC", "AT", "ll", "cs", "fam", "ss", "vs", "mk", "rt", "br", "bp", "ns", "rs", "cc", "ec",
+    "so", "mso", "PD", "DT", "UC", "AT", "IX", "ll", "cs", "fam", "ss", "vs", "mk", "rt", "br", "bp", "ns", "rs", "cc", "ec",
     "eo", "als", "do", "nop", "pl", "po", "lf", "warn", "hla", "hcode", "hw", "as", "ev", "evc", "ce", "UE", "ME",
     "YS", "Dd", "Os", "Bk", "Ek", "Sm", "Rs", "Re", "Ed", "PE", "SE", "fchar", "char", "tm", "ab", "pso", "pi", "\\\"",
     "TQ", "..", ".", "EE", "fi", "Ve", "CE", "DE", "Bf", "Ef", "Db", "ex", "nx", "it", "fp", "rn", "cu", "c2",
@@ -84,15 +84,11 @@ CALLABLE = frozenset((
     "Ap", "Xo", "Xc", "In", "Cx", *QUOTES,
 ))  # fmt: skip
 MDOC = CALLABLE | frozenset(("Nd", "Fd", "Lb", "Rv", "Ex", "Pf", "D1", "Dl", "Fo", "Fc")) - {"Ex"}
-NAMES = {
-    "Ux": "UNIX",
-    "Bx": "BSD",
-    "Nx": "NetBSD",
-    "Fx": "FreeBSD",
-    "Ox": "OpenBSD",
-    "Dx": "DragonFly",
+WRITTEN = {
+    "Nd": "–", "Ta": "|", "Ux": "UNIX", "Bx": "BSD", "Nx": "NetBSD", "Fx": "FreeBSD", "Ox": "OpenBSD", "Dx": "DragonFly",
     "At": "AT&T UNIX",
-}
+}  # fmt: skip
+"""The text of macros that print it."""
 OPENING, CLOSING = frozenset("(["), frozenset(".,:;)]?!")
 
 
@@ -151,13 +147,14 @@ class _Page:
             return self._table(number)
         if name in LISTING_STARTS:
             return self._listing(number, LISTING_STARTS[name])
-        if name == "Bd":
-            return self._listing(number, "Ed") if "-literal" in rest or "-unfilled" in rest else self._paragraph(number)
+        if name == "Bd" and ("-literal" in rest or "-unfilled" in rest):
+            return self._listing(number, "Ed")
         if name in ("TH", "Dt"):
             parts = [_unescaped(part) for part in _arguments(rest)]
             self.title = f"{parts[0].lower()}({parts[1]})" if len(parts) > 1 else self.title
         elif name in PARAGRAPHS:
-            self._paragraph(number)
+            self._content.end_block()
+            self._tag = False
         elif name in ("TP", "TQ"):
             if name == "TQ":
                 self._content.end_line()
@@ -168,15 +165,8 @@ class _Page:
             self._item(_arguments(rest)[:1], number)
         elif name in ("Bl", "El", "It"):
             self._list(name, rest, number)
-        elif name in ("UR", "MT"):
-            self._text(_unescaped(rest), number)
         else:
             self._words(name, rest, number)
-        return number
-
-    def _paragraph(self, number: int) -> int:
-        self._content.end_block()
-        self._tag = False
         return number
 
     def _words(self, name: str, rest: str, number: int) -> None:
