@@ -160,8 +160,8 @@ def test_plain_text_is_split_into_paragraphs() -> None:
         ("a.ipynb", "notebook"), ("a.pdf", "pdf"), ("a.docx", "docx"), ("a.pptx", "pptx"), ("a.epub", "epub"),
         ("a.rs", "source"), ("Makefile", "source"), ("CMakeLists.txt", "source"), ("LICENSE", "text"),
         ("README", "text"), ("a.log", "log"), ("a.xml", "xml"), ("a.json", "json"), ("a.yml", "yaml"),
-        ("a.toml", "settings"), ("Dockerfile", "dockerfile"), ("a.sql", "sql"), ("a.org", "org"), ("a.adoc", "asciidoc"),
-        ("a.tex", "latex"), ("a.3pm", "man"), ("a.bib", "bibtex"), ("a.vtt", "subtitles"),
+        ("a.toml", "settings"), ("Dockerfile", "dockerfile"), ("a.sql", "sql"), ("a.org", "org"),
+        ("a.adoc", "asciidoc"), ("a.tex", "latex"), ("a.3pm", "man"), ("a.bib", "bibtex"), ("a.vtt", "subtitles"),
     ],
 )  # fmt: skip
 def test_reader_is_chosen_by_name(name: str, reader: str) -> None:

@@ -13,7 +13,7 @@ from ragembed.documents.readers.reader import ReadOptions
 from ragembed.documents.readers.structure import Paragraphs, one_line, text_of
 
 PAGE = re.compile(r"^[.'][ \t]*(?:TH|Dt|SH|Sh)\b", re.MULTILINE)
-REQUEST = re.compile(r"[.'][ \t]*(?P<name>[^\s\\\"]{1,3}|\\\"|$)(?P<rest>.*)$")
+REQUEST = re.compile(r"[.'][ \t]*(?P<name>[^\s\\\"]{1,12}|\\\"|$)(?P<rest>.*)$")
 ARGUMENT = re.compile(r'"((?:[^"]|"")*)"?|((?:\\.|[^\s\\])+)')
 ESCAPE = re.compile(
     r"""\\(?:
@@ -65,8 +65,8 @@ LISTING_STARTS = {"nf": "fi", "EX": "EE", "Vb": "Ve", "CS": "CE", "DS": "DE"}
 DEFINITIONS = frozenset(("de", "am", "ig", "de1", "ami", "dei"))
 WITHOUT_TEXT = frozenset((
     "TH", "ad", "na", "hy", "nh", "ne", "in", "ti", "ta", "ft", "ps", "ds", "nr", "rr", "rm", "if", "ie", "el", "tr",
-    "so", "mso", "PD", "DT", "UC", "AT", "IX", "ll", "cs", "fam", "ss", "vs", "mk", "rt", "br", "bp", "ns", "rs", "cc", "ec",
-    "eo", "als", "do", "nop", "pl", "po", "lf", "warn", "hla", "hcode", "hw", "as", "ev", "evc", "ce", "UE", "ME",
+    "so", "mso", "PD", "DT", "UC", "AT", "IX", "ll", "cs", "fam", "ss", "vs", "mk", "rt", "bp", "ns", "rs", "cc",
+    "ec", "eo", "als", "do", "nop", "pl", "po", "lf", "warn", "hla", "hcode", "hw", "as", "ev", "evc", "ce", "UE", "ME",
     "YS", "Dd", "Os", "Bk", "Ek", "Sm", "Rs", "Re", "Ed", "PE", "SE", "fchar", "char", "tm", "ab", "pso", "pi", "\\\"",
     "TQ", "..", ".", "EE", "fi", "Ve", "CE", "DE", "Bf", "Ef", "Db", "ex", "nx", "it", "fp", "rn", "cu", "c2",
 ))  # fmt: skip
@@ -85,8 +85,8 @@ CALLABLE = frozenset((
 ))  # fmt: skip
 MDOC = CALLABLE | frozenset(("Nd", "Fd", "Lb", "Rv", "Ex", "Pf", "D1", "Dl", "Fo", "Fc")) - {"Ex"}
 WRITTEN = {
-    "Nd": "–", "Ta": "|", "Ux": "UNIX", "Bx": "BSD", "Nx": "NetBSD", "Fx": "FreeBSD", "Ox": "OpenBSD", "Dx": "DragonFly",
-    "At": "AT&T UNIX",
+    "Nd": "–", "Ta": "|", "Ux": "UNIX", "Bx": "BSD", "Nx": "NetBSD", "Fx": "FreeBSD", "Ox": "OpenBSD",
+    "Dx": "DragonFly", "At": "AT&T UNIX",
 }  # fmt: skip
 """The text of macros that print it."""
 OPENING, CLOSING = frozenset("(["), frozenset(".,:;)]?!")
@@ -118,9 +118,10 @@ class _Page:
         number = 0
         while number < len(self.lines):
             line = self.lines[number]
-            if line.startswith((".", "'")) and (match := REQUEST.match(line)):
+            match = REQUEST.match(line) if line.startswith((".", "'")) else None
+            if match is not None:
                 number = self._request(match["name"], match["rest"].strip(), number)
-            else:
+            elif not line.startswith("."):
                 self._text(_unescaped(line), number)
             number += 1
         return self._content.document(self.title)

@@ -55,7 +55,7 @@ READERS = (
     Reader("html", 1, (".html", ".htm", ".xhtml"), html.parse),
     Reader("csv", 1, (".csv", ".tsv", ".tab"), table.parse_delimited),
     Reader("jsonl", 1, (".jsonl", ".ndjson"), table.parse_json_lines),
-    Reader("notebook", 1, (".ipynb",), notebook.parse),
+    Reader("notebook", 2, (".ipynb",), notebook.parse),
     Reader("pdf", 1, (".pdf",), pdf.parse, extra="pdf"),
     Reader("docx", 1, (".docx",), office.parse_docx, extra="office"),
     Reader("pptx", 1, (".pptx",), office.parse_pptx, extra="office"),
