@@ -90,10 +90,10 @@ def discover(
 ) -> Iterator[FileCandidate]:
     """Yield every file below ``paths``, in the order of ``paths`` and sorted by name below each.
 
-    The given paths themselves are followed even if they are links, hidden, ignored or generated. A given file is skipped
-    only if it is too large or binary. If one path lies inside another, the files of the inner path are yielded once, with this
-    path as their root. Folders that a rule excludes are not entered, and are yielded only with ``pruned``. Folders that
-    cannot be read are always yielded.
+    The given paths themselves are followed even if they are links, hidden, ignored or generated. A given file is
+    skipped only if it is too large or binary. If one path lies inside another, the files of the inner path are yielded
+    once, with this path as their root. Folders that a rule excludes are not entered, and are yielded only with
+    ``pruned``. Folders that cannot be read are always yielded.
 
     Raises
     ------
@@ -298,7 +298,7 @@ class _Walk:
         if not readable:
             return replace(candidate, skipped="binary file")
         if not given and (reason := generated_reason(candidate.path.name, sample or b"")):
-            return replace(candidate, skipped=f"{reason} (a rule such as !{candidate.path.name} re-includes it)")
+            return replace(candidate, skipped=f"{reason} (the rule !{candidate.path.name} includes it)")
         return candidate
 
 

@@ -27,7 +27,7 @@ NOTE = re.compile(
     rb"""^[ \t]*(?:\#|//|/?\*|--|;|<!--|%|"{3}|'{3}|dnl\b)?[^\n"'=]{0,40}?(?:
         @generated\b
       | (?:auto[- ]?)?generated\b[^\n]{0,200}\bdo[ ]not[ ](?:edit|modify|change)\b
-      | (?:do[ ]not|don't)[ ](?:edit|modify|change)\b[^\n]{0,80}(?:\n[^\n]{0,80})?\b(?:auto[- ]?)?generated\b
+      | (?:do[ ]not|don't)[ ](?:edit|modify|change)\b[^\n"']{0,80}(?:\n[^\n"'=]{0,80})?\b(?:auto[- ]?)?generated\b
       | this[ ]file[ ](?:is|was|has[ ]been)[ ](?:auto(?:matically)?[- ]?)generated\b
     )""",
     re.VERBOSE | re.IGNORECASE | re.MULTILINE,
@@ -58,5 +58,5 @@ def generated_reason(name: str, sample: bytes) -> str | None:
     if lower.endswith(MINIFIED_SUFFIXES) and len(body) > LONG_LINE * (body.count(b"\n") + 1):
         return "minified code"
     if NOTE.search(sample[:HEAD_BYTES]):
-        return "generated code (a note in its first lines says so)"
+        return "generated code, as its first lines say"
     return None
