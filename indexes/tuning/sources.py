@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 from urllib.parse import unquote
 
 from ragembed.documents.model import Chunk
-from ragembed.documents.readers.registry import BY_SUFFIX
+from ragembed.documents.readers.registry import named_reader
 from ragembed.indexes.tuning.pool import Pool
 from ragembed.indexes.tuning.prose import (
     is_prose,
@@ -37,7 +37,7 @@ _KINDS: dict[str, Kind] = {
 
 def kind_of(file: str | None) -> Kind:
     """Return the kind of the file named ``file``; chunks without a file are prose."""
-    reader = None if file is None else BY_SUFFIX.get(PurePosixPath(file).suffix.lower())
+    reader = None if file is None else named_reader(PurePosixPath(file).name)
     return "prose" if reader is None else _KINDS.get(reader.name, "prose")
 
 

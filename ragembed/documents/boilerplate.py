@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragembed.documents.model import Chunk
-from ragembed.documents.readers.registry import BY_NAME, BY_SUFFIX, PLAIN
+from ragembed.documents.readers.registry import PLAIN, named_reader
 
 LineKeys = NDArray[np.uint64]
 
@@ -55,8 +55,7 @@ _YEAR = re.compile(r"\b(?:19|20)\d\d\b")
 
 def kind_of(name: str) -> str | None:
     """Return the kind of a file, from its name; None for tables, because their rows repeat values."""
-    path = PurePosixPath(name)
-    reader = BY_NAME.get(path.name.lower()) or BY_SUFFIX.get(path.suffix.lower()) or PLAIN
+    reader = named_reader(PurePosixPath(name).name) or PLAIN
     return None if reader.name in _ROWS else reader.name
 
 

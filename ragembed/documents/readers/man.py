@@ -89,6 +89,8 @@ WRITTEN = {
     "Dx": "DragonFly", "At": "AT&T UNIX",
 }  # fmt: skip
 """The text of macros that print it."""
+DECLARATIONS = frozenset(("Fn", "In", "Fd", "Fc", "Vt", "Cd"))
+"""Macros that end a line in a synopsis."""
 OPENING, CLOSING = frozenset("(["), frozenset(".,:;)]?!")
 
 
@@ -96,9 +98,24 @@ def parse(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocum
     """Read a manual page. Its title is its name and section; a file without macros of pages is read as a log."""
     text = text_of(data)
     if PAGE.search(text):
-        yield _Page(text.split("\n")).read()
+        yield _Page(_joined_lines(text)).read()
     else:
         yield from timed.parse_log(path, data, options)
+
+
+def _joined_lines(text: str) -> list[str]:
+    """Return the lines. A line that ends with a backslash is joined with the next, which becomes an empty request."""
+    lines = text.split("\n")
+    number = 0
+    while number < len(lines):
+        last = number
+        while last + 1 < len(lines) and lines[last].endswith("\\") and not lines[last].endswith("\\\\"):
+            last += 1
+        if last > number:
+            lines[number] = "".join(line[:-1] for line in lines[number:last]) + lines[last]
+            lines[number + 1 : last + 1] = ["."] * (last - number)
+        number = last + 1
+    return lines
 
 
 class _Page:
@@ -111,6 +128,7 @@ class _Page:
         self._name = ""
         self._tag = False
         self._no_space = False
+        self._is_synopsis = False
         self._lists: list[str] = []
         self._unclosed: set[str] = set()
 
@@ -123,6 +141,7 @@ class _Page:
                 number = self._request(match["name"], match["rest"].strip(), number)
             elif not line.startswith("."):
                 self._text(_unescaped(line), number)
+            self._no_space = line.endswith("\\c")
             number += 1
         return self._content.document(self.title)
 
@@ -133,7 +152,6 @@ class _Page:
                 self._content.end_block()
             return
         self._content.add(("" if self._no_space else " ") + text, number + 1)
-        self._no_space = False
         if self._tag:
             self._content.end_line()
             self._tag = False
@@ -189,6 +207,8 @@ class _Page:
             text = " ".join(map(_unescaped, _arguments(rest)))
         if text.strip():
             self._text(text, number)
+        if self._is_synopsis and name in DECLARATIONS:
+            self._content.end_line()
 
     def _heading(self, level: int, rest: str, number: int) -> int:
         if not rest and number + 1 < len(self.lines):
@@ -196,6 +216,7 @@ class _Page:
             rest = self.lines[number]
         title = one_line(" ".join(map(_unescaped, _arguments(rest))))
         self._tag = False
+        self._is_synopsis = title == "SYNOPSIS" or (self._is_synopsis and level > 1)
         if title:
             self._content.add_heading(level, title, number + 1)
         return number

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
@@ -42,12 +43,11 @@ SOURCE_SUFFIXES = (
 SOURCE = Reader("source", 1, SOURCE_SUFFIXES, source.parse)
 XML_SUFFIXES = (
     ".xml", ".docbook", ".dbk", ".jats", ".nxml", ".tei", ".dita", ".xsd", ".xsl", ".xslt", ".rng", ".rss", ".atom",
-    ".rdf", ".owl", ".svg", ".plist", ".xlf", ".xliff", ".wsdl", ".gpx", ".kml",
+    ".rdf", ".owl", ".svg", ".page", ".plist", ".xlf", ".xliff", ".wsdl", ".gpx", ".kml",
 )  # fmt: skip
-MAN_SUFFIXES = (
-    ".man", ".mdoc",
-    *(f".{section}{kind}" for section in range(1, 10) for kind in ("", "p", "x", "pm", "perl", "ssl", "posix", "tcl")),
-)  # fmt: skip
+MAN = Reader("man", 1, (".man", ".mdoc"), man.parse)
+MAN_SECTION = re.compile(r"\.[1-9][a-z]*", re.IGNORECASE)
+"""The suffixes of installed manual pages, such as .1, .3pm and .9freebsd. A file without macros is plain text."""
 DOCKERFILE = Reader("dockerfile", 1, (".dockerfile",), settings.parse_dockerfile)
 READERS = (
     Reader("markdown", 1, (".md", ".markdown", ".mdown", ".mkd", ".mdx"), markdown.parse),
@@ -68,7 +68,7 @@ READERS = (
     Reader("org", 1, (".org",), markup.parse_org),
     Reader("asciidoc", 1, (".adoc", ".asciidoc"), markup.parse_asciidoc),
     Reader("latex", 1, (".tex", ".ltx", ".latex"), latex.parse),
-    Reader("man", 1, MAN_SUFFIXES, man.parse),
+    MAN,
     Reader("bibtex", 1, (".bib",), bibtex.parse),
     Reader("subtitles", 1, (".srt", ".vtt"), timed.parse_subtitles),
     Reader("log", 1, (".log",), timed.parse_log),
@@ -95,7 +95,9 @@ HEAD_BYTES = 8192
 
 def named_reader(name: str) -> Reader | None:
     """Return the reader for a file name, or None if neither the name nor its suffix is in the table."""
-    return BY_NAME.get(name.lower()) or BY_SUFFIX.get(PurePosixPath(name).suffix.lower())
+    suffix = PurePosixPath(name).suffix.lower()
+    known = BY_NAME.get(name.lower()) or BY_SUFFIX.get(suffix)
+    return MAN if known is None and MAN_SECTION.fullmatch(suffix) else known
 
 
 def reader_for(path: Path, data: bytes | None = None) -> Reader | None:
