@@ -1,6 +1,6 @@
 """Read LaTeX: sections, paragraphs, lists, listings and tables as plain text. Formulas keep their source.
 
-No macro is executed and no other file is read.
+Macros without arguments are replaced once by their plain text. No other macro is executed, and no other file is read.
 """
 
 from __future__ import annotations
@@ -55,6 +55,8 @@ SYMBOLS = {
     "newline": " ", "linebreak": " ", "guillemotleft": "«", "guillemotright": "»", "textquotedbl": '"',
     "textunderscore": "_", "textbullet": "•", "textmu": "µ", "hfill": " ", "and": " and ",
 }  # fmt: skip
+LENGTHS = frozenset(("kern", "hskip", "vskip", "raise", "lower", "mskip", "hbox", "vbox"))
+LENGTH = re.compile(r"\s*(?:to\s*)?-?[\d.]*\s*(?:(?:em|ex|pt|cm|mm|in|bp|pc|mu)\b|\\[a-z]+)?")
 ENCLOSED = {"footnote": (" (", ")"), "thanks": (" (", ")"), "href": ("", " "), "url": ("", "")}
 """What stands before and after the first argument of a command."""
 CITATIONS = re.compile(r"(?:no|paren|foot|text|auto|full|smart|super)?cite[a-z]*", re.IGNORECASE)
@@ -70,7 +72,10 @@ WITHOUT_TEXT = {
     "subimport": 2, "import": 2, "lstinputlisting": 1, "verbatiminput": 1, "includeonly": 1,
 }  # fmt: skip
 """Commands with the number of their first arguments that are not text."""
-DEFINITIONS = frozenset(("newcommand", "renewcommand", "providecommand", "newenvironment", "renewenvironment"))
+MACROS = frozenset(("newcommand", "renewcommand", "providecommand", "DeclareRobustCommand", "def", "gdef"))
+MACRO = re.compile(r"\s*\{?\\([A-Za-z@]+)\}?\s*(?=\{)")
+LONGEST_MACRO, MOST_MACRO_CHARACTERS = 200, 1_000_000
+"""Longest macro without arguments that is replaced by its text, and maximum number of characters that macros add."""
 LISTINGS = frozenset(
     ("verbatim", "Verbatim", "lstlisting", "minted", "alltt", "BVerbatim", "LVerbatim", "semiverbatim")
 )
@@ -106,10 +111,30 @@ def parse(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocum
         yield from source.parse_plain(path, data, options)
 
 
-def plain(text: str) -> str:
+class _Macros:
+    """The macros without arguments that a file defines, with their plain text."""
+
+    def __init__(self) -> None:
+        self._texts: dict[str, str] = {}
+        self._room = MOST_MACRO_CHARACTERS
+
+    def define(self, name: str, body: str) -> None:
+        if len(body) <= LONGEST_MACRO and "#" not in body:
+            self._texts.setdefault(name, plain(body))
+
+    def text(self, name: str) -> str | None:
+        """Return the text of a macro, or None if it is unknown or the macros of the file add too much text."""
+        text = self._texts.get(name)
+        if text is None or len(text) > self._room:
+            return None
+        self._room -= len(text)
+        return text
+
+
+def plain(text: str, macros: _Macros | None = None) -> str:
     """Return a piece of LaTeX as one line of plain text. Formulas keep their source."""
     text = ACCENT.sub(_accented, COMMENT.sub("", text))
-    plain_text = _PlainText()
+    plain_text = _PlainText(macros or _Macros())
     done = 0
     while match := INLINE.match(text, done):
         done = plain_text.add(text, match)
@@ -124,8 +149,9 @@ def _accented(match: re.Match[str]) -> str:
 class _PlainText:
     """Collects plain text. The stack has the text to add, and the arguments to skip, at each closing brace."""
 
-    def __init__(self) -> None:
+    def __init__(self, macros: _Macros) -> None:
         self.parts: list[str] = []
+        self._macros = macros
         self._closing: list[tuple[str, int]] = []
         self._skipped = 0
         self._formula = False
@@ -157,6 +183,12 @@ class _PlainText:
     def _command(self, text: str, command: str, done: int) -> int:
         if command in SYMBOLS:
             self._put(SYMBOLS[command])
+            return done
+        if command in LENGTHS:
+            length = LENGTH.match(text, done)
+            return length.end() if length else done
+        if (written := self._macros.text(command)) is not None:
+            self._put(written + (" " if text[done - 1].isspace() else ""))
             return done
         after = done
         while option := OPTIONAL.match(text, after):
@@ -203,6 +235,7 @@ class _Latex:
         self._tables = 0
         self._unclosed: set[str] = set()
         self._failures = 0
+        self._macros = _Macros()
 
     def read(self) -> ParsedDocument:
         body = BODY.search(self.text)
@@ -210,7 +243,7 @@ class _Latex:
         while match := TOKEN.match(self.text, done):
             done = match.end()
             if in_preamble and body and match.start() < body.end():
-                if match["command"] in ("title", "author"):
+                if match["command"] in ("title", "author") or match["command"] in MACROS:
                     done = self._command(match)
                 continue
             in_preamble = False
@@ -281,7 +314,7 @@ class _Latex:
 
     def _end_line(self) -> None:
         raw, self._raw = "".join(self._raw), []
-        text = plain(raw)
+        text = plain(raw, self._macros)
         if self._tables:
             text = text.strip(" |")
         if text:
@@ -319,7 +352,7 @@ class _Latex:
         self._tables += name in TABLES
         done = self._skip_arguments(match.end(), TABLES.get(name, WITH_ARGUMENTS.get(name, 0)))
         if name == "frame" and (title := self._argument(done)):
-            self._content.add_heading(LEVELS["frametitle"], plain(title[0]), line)
+            self._content.add_heading(LEVELS["frametitle"], plain(title[0], self._macros), line)
             return title[1]
         return done
 
@@ -378,12 +411,7 @@ class _Latex:
         if command in LEVELS or command == "title":
             return self._heading(command, match)
         if command == "item":
-            self._end_line()
-            option = OPTIONAL.match(self.text, done)
-            self._content.prefix = "  " * max(0, self._lists - 1) + "- "
-            if option:
-                self._keep(option[0].strip()[1:-1] + ": ", match.start())
-            return option.end() if option else done
+            return self._listed(match)
         if command == "bibitem":
             return self._bibitem(match)
         if command in ("author", "date", "caption", "institute", "affiliation", "keywords", "subtitle"):
@@ -399,17 +427,30 @@ class _Latex:
             if stop > 0 and not quote.isspace():
                 self._keep(_escaped(self.text[done + 1 : stop]), done)
                 return stop + 1
-        if command in DEFINITIONS:
+        macro = MACRO.match(self.text, done) if command in MACROS else None
+        if macro and (body := self._argument(macro.end())):
+            self._macros.define(macro[1], body[0])
+            return body[1]
+        if command in WITHOUT_TEXT:
             return self._skip_arguments(done, WITHOUT_TEXT[command])
         self._keep(match[0], match.start())
         return done
+
+    def _listed(self, match: re.Match[str]) -> int:
+        """Start a list item."""
+        self._end_line()
+        option = OPTIONAL.match(self.text, match.end())
+        self._content.prefix = "  " * max(0, self._lists - 1) + "- "
+        if option:
+            self._keep(option[0].strip()[1:-1] + ": ", match.start())
+        return option.end() if option else match.end()
 
     def _heading(self, command: str, match: re.Match[str]) -> int:
         done = match.end()
         if option := OPTIONAL.match(self.text, done):
             done = option.end()
         argument = self._argument(done)
-        title = plain(argument[0]) if argument else ""
+        title = plain(argument[0], self._macros) if argument else ""
         if not argument or not title:
             return done
         line = self._line_of(match.start())
