@@ -10,7 +10,7 @@ from pathlib import Path
 from ragembed.documents.model import ParsedDocument
 from ragembed.documents.readers import timed
 from ragembed.documents.readers.reader import ReadOptions
-from ragembed.documents.readers.structure import Paragraphs, one_line, text_of
+from ragembed.documents.readers.structure import Paragraphs, lines_of, one_line, text_of
 
 PAGE = re.compile(r"^[.'][ \t]*(?:TH|Dt|SH|Sh)\b", re.MULTILINE)
 REQUEST = re.compile(r"[.'][ \t]*(?P<name>[^\s\\\"]{1,12}|\\\"|$)(?P<rest>.*)$")
@@ -105,7 +105,7 @@ def parse(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocum
 
 def _joined_lines(text: str) -> list[str]:
     """Return the lines. A line that ends with a backslash is joined with the next, which becomes an empty request."""
-    lines = text.split("\n")
+    lines = lines_of(text)
     number = 0
     while number < len(lines):
         last = number

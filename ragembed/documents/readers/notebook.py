@@ -16,7 +16,7 @@ from ragembed.documents.readers.reader import ReadOptions
 from ragembed.documents.readers.structure import HeadingPath, TextBuilder, text_of, well_formed
 from ragembed.errors import DocumentError
 
-ELEMENT = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]:,]', re.DOTALL)
+ELEMENT = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\]:,]', re.DOTALL)
 SOURCE_KEYS = ("source", "input")
 """Keys of a cell's source. Code cells of notebook format 3 use ``input``."""
 OUTPUT_KEYS = ("text/markdown", "text/plain", "text/latex", "text", "latex", "text/html", "html", "evalue")

@@ -20,7 +20,7 @@ MOST_VALUES = 2_000_000
 LONGEST_LIST_LINE = 500
 LONGEST_TITLE = 200
 TITLE_KEYS = ("title", "name", "label", "id", "key")
-VALUE_START = re.compile(r'"(?:[^"\\]|\\.)*"(\s*:)?|[{\[]|[^\s{}\[\],:"]+', re.DOTALL)
+VALUE_START = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"(\s*:)?|[{\[]|[^\s{}\[\],:"]+', re.DOTALL)
 
 
 class Members(list[tuple[str, Any]]):
@@ -41,7 +41,7 @@ def parse_json(path: Path, data: bytes, options: ReadOptions) -> Iterator[Parsed
     """
     text = text_of(data)
     try:
-        if sum(map(text.count, "{[,")) > MOST_VALUES:
+        if sum(map(text.count, "{[,\\")) > MOST_VALUES:
             raise ValueError(f"more than {MOST_VALUES:,} values")
         content = json.loads(text, object_pairs_hook=Members, parse_int=str, parse_float=str)
         if _is_deep(content):

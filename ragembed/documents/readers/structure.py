@@ -13,6 +13,8 @@ from ragembed.errors import DocumentError
 
 LARGEST_MEMBER = 100_000_000
 """Maximum uncompressed size of an archive member, in bytes. Larger members are usually pictures, which are not read."""
+MOST_SHORT_LINES, SHORT_LINE = 1_000_000, 16
+"""A file with more lines, of fewer characters on average, is refused: it is no text, and needs much time and memory."""
 OLE_MAGIC = b"\xd0\xcf\x11\xe0"
 
 
@@ -47,7 +49,7 @@ class FileText:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.lines = text.split("\n")
+        self.lines = lines_of(text)
         self.blocks: list[Block] = []
         self._starts = [0, *accumulate(len(line) + 1 for line in self.lines)]
 
@@ -161,9 +163,9 @@ class Paragraphs:
 
     def add(self, text: str, line: int) -> None:
         """Add words, or white space, that start at ``line`` of the file."""
-        if text.strip():
+        if words := text.lstrip():
             if not self._words:
-                self._line = line
+                self._line = line + text[: len(text) - len(words)].count("\n")
             self._words.append(text)
             self._last_line = max(self._last_line, line + text.rstrip().count("\n"))
         elif self._words:
@@ -207,6 +209,20 @@ class Paragraphs:
         """End the current block and return the document."""
         self.end_block()
         return ParsedDocument(self.builder.text, self.builder.blocks, title, line_numbers=self.builder.places)
+
+
+def lines_of(text: str) -> list[str]:
+    """Return the lines of a text.
+
+    Raises
+    ------
+    DocumentError
+        If the text has more than ``MOST_SHORT_LINES`` lines and hardly anything on them.
+    """
+    lines = text.count("\n") + 1
+    if lines > MOST_SHORT_LINES and len(text) < SHORT_LINE * lines:
+        raise DocumentError(f"{lines:,} lines of {len(text) // lines} characters on average: not a text to search")
+    return text.split("\n")
 
 
 def text_of(data: bytes) -> str:

@@ -11,7 +11,7 @@ from ragembed.documents.decoding import is_binary
 from ragembed.documents.model import ParsedDocument
 from ragembed.documents.readers import source
 from ragembed.documents.readers.reader import ReadOptions
-from ragembed.documents.readers.structure import FileText, Paragraphs, one_line, text_of
+from ragembed.documents.readers.structure import FileText, Paragraphs, lines_of, one_line, text_of
 
 CUE = re.compile(r"\s*(?:(?P<hours>\d{1,4}):)?(?P<minutes>\d{1,2}):(?P<seconds>\d{2})[.,]\d{1,3}\s*-->")
 VOICE = re.compile(r"<v(?:\.[^\s>]*)?\s+([^>]*)>")
@@ -40,7 +40,7 @@ def parse_subtitles(path: Path, data: bytes, options: ReadOptions) -> Iterator[P
 
     A file without times is read as plain text.
     """
-    lines = text_of(data).split("\n")
+    lines = lines_of(text_of(data))
     content = Paragraphs()
     minute: str | None = None
     for first, stop in _runs(lines):

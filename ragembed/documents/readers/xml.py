@@ -20,9 +20,13 @@ from ragembed.documents.readers.structure import Paragraphs, TextBuilder, one_li
 from ragembed.errors import DocumentError
 
 DEEPEST = 500
+MOST_PARTS = 500_000
+"""Maximum number of elements and references. A file with more is data, and is read as plain text."""
+BUFFER_CHARACTERS = 1 << 16
 LONGEST_ENTITY, MOST_ENTITY_CHARACTERS = 1_000, 1_000_000
 """Longest entity that is replaced by its text, and maximum number of characters that entities add to a file."""
 HTML_ROOT = re.compile(r"<html[\s>]", re.IGNORECASE)
+REFERENCE = re.compile(r"&(\w[\w.-]*);")
 TAG_START = re.compile(r"<[A-Za-z_]")
 
 DOCUMENT_ROOTS = frozenset((
@@ -38,10 +42,16 @@ SECTIONS = DOCUMENT_ROOTS | {
 }  # fmt: skip
 DEFAULT_TITLES = {"abstract": "Abstract", "ack": "Acknowledgements"}
 TITLES = frozenset(("title", "head", "article-title", "book-title", "refentrytitle", "titlePart"))
+TITLED = frozenset((
+    "figure", "table", "example", "note", "warning", "tip", "caution", "important", "formalpara", "sidebar",
+    "blockquote", "procedure", "step", "variablelist", "itemizedlist", "orderedlist", "caption", "boxed-text", "list",
+    "fig", "steps", "legalnotice", "revhistory", "abstract", "synopsis", "equation", "qandadiv", "ref-list",
+))  # fmt: skip
+"""Elements whose title, if it is no heading, has its own line. A title in a citation is part of the text."""
 TITLE_WRAPPERS = frozenset((
     "info", "title-group", "book-title-group", "article-meta", "book-meta", "front", "titlepage", "titlePage",
     "docTitle", "teiHeader", "fileDesc", "titleStmt", "refmeta", "blockinfo", "bookinfo", "articleinfo", "partinfo",
-    "chapterinfo", "appendixinfo", "prefaceinfo", "sectioninfo", "sect1info", "sect2info", "sect3info", "refentryinfo",
+    "chapterinfo", "appendixinfo", "prefaceinfo", "sectioninfo", "sect1info", "sect2info", "sect3info",
     "referenceinfo", "setinfo", "bibliographyinfo", "glossaryinfo", "text", "body",
 ))  # fmt: skip
 """Elements between a section and its title."""
@@ -53,17 +63,20 @@ ITEMS = frozenset(("listitem", "list-item", "item", "li", "step", "member"))
 TOGETHER = frozenset((
     "itemizedlist", "orderedlist", "simplelist", "procedure", "calloutlist", "varlistentry", "glossentry", "def-item",
     "list", "steps", "ul", "ol", "dlentry", "table", "informaltable", "table-wrap", "simpletable", "biblioentry",
-    "bibliomixed", "ref", "bibl", "biblStruct", "lg", "contrib", "author", "qandaentry",
+    "bibliomixed", "ref", "bibl", "biblStruct", "lg", "contrib", "author", "qandaentry", "kwd-group",
+    "keywordset", "segmentedlist",
 ))  # fmt: skip
 """Elements whose text is best kept in one block."""
-TABLES = frozenset(("table", "informaltable", "simpletable"))
-ROWS = frozenset(("row", "tr", "strow", "sthead"))
-CELLS = frozenset(("entry", "td", "th", "cell", "stentry"))
+TABLES = frozenset(("table", "informaltable", "simpletable", "segmentedlist"))
+DEFINITIONS = frozenset(("varlistentry", "glossentry", "def-item"))
+ROWS = frozenset(("row", "tr", "strow", "sthead", "seglistitem"))
+CELLS = frozenset(("entry", "td", "th", "cell", "stentry", "seg"))
+LINKS = frozenset(("ulink", "link", "ext-link", "uri", "ptr", "ref", "xref"))
 PARAGRAPHS = frozenset((
     "para", "simpara", "p", "ab", "formalpara", "bridgehead", "blockquote", "note", "warning", "caution", "important",
     "tip", "figure", "fig", "example", "mediaobject", "caption", "term", "refnamediv", "refname", "refpurpose",
     "refmeta", "cmdsynopsis", "funcprototype", "authorgroup", "contrib-group", "aff", "copyright", "permissions",
-    "legalnotice", "license", "revision", "revhistory", "date", "pubdate", "pub-date", "keyword", "kwd", "subject",
+    "legalnotice", "license", "revision", "revhistory", "pubdate", "pub-date", "keyword", "kwd", "subject",
     "mixed-citation", "element-citation", "l", "sp", "speaker", "stage", "opener", "closer", "dateline", "salute",
     "signed", "epigraph", "front", "body", "back", "text", "publicationStmt", "sourceDesc", "respStmt", "publisher",
     "shortdesc", "desc", "glossterm", "glossdef", "def", "question", "answer", "info", "journal-meta", "article-meta",
@@ -100,7 +113,15 @@ def parse(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocum
             options.warn(f"not well-formed XML at line {error.lineno} ({reason}): read as plain text")
         yield from source.parse_plain(path, data, options)
         return
+    except _TooManyPartsError:
+        options.warn(f"more than {MOST_PARTS:,} XML elements: read as plain text")
+        yield from source.parse_plain(path, data, options)
+        return
     yield reading.content.document()
+
+
+class _TooManyPartsError(Exception):
+    """The file has more than ``MOST_PARTS`` elements and references."""
 
 
 class _Reading:
@@ -109,6 +130,7 @@ class _Reading:
     def __init__(self) -> None:
         self.content: _Article | _Outline = _Outline("")
         self._depth = 0
+        self._parts = 0
         self._entities: dict[str, str] = {}
         self._room = MOST_ENTITY_CHARACTERS
         self._parser = parser = expat.ParserCreate("utf-8")
@@ -120,6 +142,8 @@ class _Reading:
         parser.EndElementHandler = self._end
         parser.CharacterDataHandler = self._text
         parser.CommentHandler = self._comment
+        parser.buffer_text = True
+        parser.buffer_size = BUFFER_CHARACTERS
         # This handler makes expat report references to entities instead of expanding them.
         parser.DefaultHandler = self._other
 
@@ -127,6 +151,7 @@ class _Reading:
         self._parser.Parse(text.encode("utf-8", "replace"), True)
 
     def _start(self, name: str, attributes: dict[str, str]) -> None:
+        self._count()
         if self._depth >= DEEPEST:
             raise DocumentError(f"its elements are nested more than {DEEPEST} levels deep")
         name = name.rpartition(":")[2]
@@ -140,14 +165,24 @@ class _Reading:
         self.content.end(name.rpartition(":")[2], self._parser.CurrentLineNumber)
 
     def _text(self, text: str) -> None:
-        self.content.add(text, self._parser.CurrentLineNumber)
+        # The buffered text ends where the parser is.
+        self.content.add(text, self._parser.CurrentLineNumber - text.count("\n"))
+
+    def _count(self) -> None:
+        self._parts += 1
+        if self._parts > MOST_PARTS:
+            raise _TooManyPartsError
 
     def _comment(self, text: str) -> None:
         if self._depth:
             self.content.comment(text, self._parser.CurrentLineNumber)
 
     def _declare(self, name: str, is_parameter: bool, value: str | None, *_: object) -> None:
-        if value is not None and not is_parameter and len(value) <= LONGEST_ENTITY:
+        if value is None or is_parameter or len(value) > LONGEST_ENTITY:
+            return
+        # Only entities that were declared above are replaced, and only up to the same length.
+        value = REFERENCE.sub(lambda match: self._entities.get(match[1], match[0]), value)
+        if len(value) <= LONGEST_ENTITY:
             self._entities.setdefault(name, value)
 
     def _other(self, data: str) -> None:
@@ -158,10 +193,11 @@ class _Reading:
         """Add the text of an entity: declared as plain text, or known in HTML. Any other reference stays as it is."""
         if is_parameter:
             return
+        self._count()
         value = self._entities.get(name)
         if value is None:
             value = html5.get(f"{name};")
-        if value is None or "<" in value or "&" in value[:-1] or len(value) > self._room:
+        if value is None or "<" in value or REFERENCE.search(value) or len(value) > self._room:
             value = f"&{name};"
         self._room -= len(value)
         self._text(value)
@@ -182,9 +218,12 @@ class _Article:
         self._cells: list[str] | None = None
         self._listing: list[tuple[str, int]] | None = None
         self._adjacent = False
+        self._link = ""
 
-    def start(self, name: str, attributes: dict[str, str], line: int) -> None:  # noqa: ARG002
+    def start(self, name: str, attributes: dict[str, str], line: int) -> None:
         self._open.append(name)
+        if name in LINKS:
+            self._link = next((value for value in attributes.values() if value.startswith(("http:", "https:"))), "")
         if self._hidden or name in HIDDEN:
             self._hidden += 1
         elif self._listing is None:
@@ -205,7 +244,8 @@ class _Article:
         elif name in ITEMS:
             self._break()
             self._items += 1
-            self._text.prefix = "  " * (self._items - 1) + "- "
+            if self._open[-2] not in DEFINITIONS:
+                self._text.prefix = "  " * (self._items - 1) + "- "
         elif name in ROWS:
             self._break()
             self._cells = []
@@ -217,16 +257,16 @@ class _Article:
             self._together += name in TOGETHER
             self._tables += name in TABLES
 
-    def end(self, name: str, line: int) -> None:  # noqa: ARG002
+    def end(self, name: str, line: int) -> None:
         if self._hidden:
             self._hidden -= 1
         elif self._listing is None:
-            self._end_element(name)
+            self._end_element(name, line)
         elif name in LISTINGS:
             self._end_listing()
         self._open.pop()
 
-    def _end_element(self, name: str) -> None:
+    def _end_element(self, name: str, line: int) -> None:
         if name in SECTIONS:
             self._end_block()
             self._text.path.leave(len(self._untitled))
@@ -245,12 +285,15 @@ class _Article:
             self._break()
             self._tables -= name in TABLES
         else:
+            if self._link and name in LINKS:
+                self.add(self._link, line)  # a link without a text of its own
             self._adjacent = self._text.has_words
 
     def add(self, text: str, line: int) -> None:
         if self._hidden:
             return
         self._adjacent = False
+        self._link = ""
         if self._listing is None:
             self._text.add(text, line)
         else:
@@ -278,7 +321,9 @@ class _Article:
 
     def _end_title(self) -> None:
         if not self._is_heading():
-            self._text.end_line()
+            if self._open[-2] in TITLED:
+                self._text.end_line()
+            self._adjacent = self._text.has_words
         elif title := self._text.take_words():
             self._untitled[-1] = False
             self._text.add_heading(len(self._untitled), title)
@@ -377,10 +422,10 @@ class _Outline:
             self._title = self._title or text or None
 
     def add(self, text: str, line: int) -> None:
-        if text.strip():
+        if words := text.lstrip():
             if not self._words:
-                self._line = line
-            self._last_line = line
+                self._line = line + text[: len(text) - len(words)].count("\n")
+            self._last_line = line + text.rstrip().count("\n")
             self._words.append(text)
         elif self._words:
             self._words.append(" ")
