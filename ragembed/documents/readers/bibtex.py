@@ -10,7 +10,7 @@ from ragembed.documents.model import Block, ParsedDocument
 from ragembed.documents.readers import source
 from ragembed.documents.readers.latex import plain
 from ragembed.documents.readers.reader import ReadOptions
-from ragembed.documents.readers.structure import text_of
+from ragembed.documents.readers.structure import has_too_many, text_of
 
 ENTRY = re.compile(r"^[ \t]*@[ \t]*(?P<type>[A-Za-z]+)[ \t\n]*[{(]", re.MULTILINE)
 KEY = re.compile(r"\s*(?P<key>[^\s,{}=]+)\s*,")
@@ -21,12 +21,12 @@ JOINED = re.compile(r"\s*#")
 
 
 def parse(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument]:
-    """Read a BibTeX file. A file without entries is read as plain text."""
+    """Read a BibTeX file. A file without entries, or with too many fields, is read as plain text."""
     text = text_of(data)
     strings: dict[str, str] = {}
     line, counted, found = 1, 0, False
-    entries = [*ENTRY.finditer(text)]
-    for entry, end in zip(entries, [*(entry.start() for entry in entries[1:]), len(text)], strict=True):
+    entries = [] if has_too_many("@=\\{$~'`&%", text) else [*ENTRY.finditer(text)]
+    for entry, end in zip(entries, [*(entry.start() for entry in entries[1:]), len(text)], strict=False):
         line += text.count("\n", counted, entry.start())
         counted = entry.start()
         kind = entry["type"].lower()

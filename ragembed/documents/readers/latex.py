@@ -13,7 +13,7 @@ from pathlib import Path
 from ragembed.documents.model import ParsedDocument
 from ragembed.documents.readers import source
 from ragembed.documents.readers.reader import ReadOptions
-from ragembed.documents.readers.structure import Paragraphs, one_line, text_of
+from ragembed.documents.readers.structure import Paragraphs, has_too_many, one_line, text_of
 
 TOKEN = re.compile(
     r"""\\(?P<edge>begin|end)[ \t]*\{(?P<environment>[A-Za-z]+)\*?\}
@@ -104,8 +104,12 @@ ESCAPES = {
 def parse(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument]:
     r"""Read a LaTeX file. Its title is ``\title``. A file without text outside of macros is read as plain text."""
     text = text_of(data)
-    document = _Latex(text).read()
-    if document.blocks:
+    document = None
+    if has_too_many("\\{$~'`&%-", text):
+        options.warn("more LaTeX commands than can be read: read as plain text")
+    else:
+        document = _Latex(text).read()
+    if document is not None and document.blocks:
         yield document
     else:
         yield from source.parse_plain(path, data, options)

@@ -10,7 +10,7 @@ from pathlib import Path
 from ragembed.documents.model import ParsedDocument
 from ragembed.documents.readers import timed
 from ragembed.documents.readers.reader import ReadOptions
-from ragembed.documents.readers.structure import Paragraphs, lines_of, one_line, text_of
+from ragembed.documents.readers.structure import Paragraphs, has_too_many, lines_of, one_line, text_of
 
 PAGE = re.compile(r"^[.'][ \t]*(?:TH|Dt|SH|Sh)\b", re.MULTILINE)
 REQUEST = re.compile(r"[.'][ \t]*(?P<name>[^\s\\\"]{1,12}|\\\"|$)(?P<rest>.*)$")
@@ -91,13 +91,15 @@ WRITTEN = {
 """The text of macros that print it."""
 DECLARATIONS = frozenset(("Fn", "In", "Fd", "Fc", "Vt", "Cd"))
 """Macros that end a line in a synopsis."""
+LONGEST_LINE = 100_000
+"""A file with a longer line is no manual page."""
 OPENING, CLOSING = frozenset("(["), frozenset(".,:;)]?!")
 
 
 def parse(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument]:
     """Read a manual page. Its title is its name and section; a file without macros of pages is read as a log."""
     text = text_of(data)
-    if PAGE.search(text):
+    if PAGE.search(text) and not has_too_many('\\"', text):
         yield _Page(_joined_lines(text)).read()
     else:
         yield from timed.parse_log(path, data, options)

@@ -11,12 +11,10 @@ from typing import Any, TypeAlias
 from ragembed.documents.model import ParsedDocument
 from ragembed.documents.readers import source
 from ragembed.documents.readers.reader import ReadOptions
-from ragembed.documents.readers.structure import TextBuilder, one_line, text_of, well_formed
+from ragembed.documents.readers.structure import MOST_MARKS, TextBuilder, has_too_many, one_line, text_of, well_formed
 
 DEEPEST = 200
 """Maximum nesting. A file that is nested more deeply is read as plain text."""
-MOST_VALUES = 2_000_000
-"""Maximum number of values. A file with more is read as plain text, because it needs too much memory."""
 LONGEST_LIST_LINE = 500
 LONGEST_TITLE = 200
 TITLE_KEYS = ("title", "name", "label", "id", "key")
@@ -41,8 +39,8 @@ def parse_json(path: Path, data: bytes, options: ReadOptions) -> Iterator[Parsed
     """
     text = text_of(data)
     try:
-        if sum(map(text.count, "{[,\\")) > MOST_VALUES:
-            raise ValueError(f"more than {MOST_VALUES:,} values")
+        if has_too_many("{[,\\", text):
+            raise ValueError(f"more than {MOST_MARKS:,} values and escapes")
         content = json.loads(text, object_pairs_hook=Members, parse_int=str, parse_float=str)
         if _is_deep(content):
             raise RecursionError

@@ -15,6 +15,8 @@ LARGEST_MEMBER = 100_000_000
 """Maximum uncompressed size of an archive member, in bytes. Larger members are usually pictures, which are not read."""
 MOST_SHORT_LINES, SHORT_LINE = 1_000_000, 16
 """A file with more lines, of fewer characters on average, is refused: it is no text, and needs much time and memory."""
+MOST_MARKS = 2_000_000
+"""Maximum number of marks of a markup. A file with more is read as plain text, because of its time and memory."""
 OLE_MAGIC = b"\xd0\xcf\x11\xe0"
 
 
@@ -209,6 +211,11 @@ class Paragraphs:
         """End the current block and return the document."""
         self.end_block()
         return ParsedDocument(self.builder.text, self.builder.blocks, title, line_numbers=self.builder.places)
+
+
+def has_too_many(marks: str, text: str) -> bool:
+    """Return whether ``text`` has so many of the characters ``marks`` that reading its markup would take too long."""
+    return sum(map(text.count, marks)) > MOST_MARKS
 
 
 def lines_of(text: str) -> list[str]:
