@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 from ragembed.documents.model import Block, ParsedDocument
 from ragembed.documents.readers import source
-from ragembed.documents.readers.latex import plain
+from ragembed.documents.readers.latex import Macros, plain
 from ragembed.documents.readers.reader import ReadOptions
 from ragembed.documents.readers.structure import has_too_many, text_of
 
@@ -23,7 +23,7 @@ JOINED = re.compile(r"\s*#")
 def parse(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument]:
     """Read a BibTeX file. A file without entries, or with too many fields, is read as plain text."""
     text = text_of(data)
-    strings: dict[str, str] = {}
+    strings = Macros()
     line, counted, found = 1, 0, False
     entries = [] if has_too_many("@=\\{$~'`&%", text) else [*ENTRY.finditer(text)]
     for entry, end in zip(entries, [*(entry.start() for entry in entries[1:]), len(text)], strict=False):
@@ -32,7 +32,8 @@ def parse(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocum
         kind = entry["type"].lower()
         if kind == "string":
             fields = _fields(text[entry.start() : end], entry.end() - entry.start(), line, strings)
-            strings.update((name.lower(), value) for name, value, _ in fields)
+            for name, value, _ in fields:
+                strings.define(name.lower(), value)
         elif kind not in ("comment", "preamble"):
             found = True
             yield _document(kind, text[entry.start() : end], entry.end() - entry.start(), line, strings)
@@ -40,7 +41,7 @@ def parse(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocum
         yield from source.parse_plain(path, data, options)
 
 
-def _document(kind: str, text: str, done: int, line: int, strings: Mapping[str, str]) -> ParsedDocument:
+def _document(kind: str, text: str, done: int, line: int, strings: Macros) -> ParsedDocument:
     """Return the document of the entry ``text``, which starts at ``line``. Its key starts at position ``done``."""
     key = KEY.match(text, done)
     lines = [(f"{kind} {key['key']}" if key else kind, line)]
@@ -54,7 +55,7 @@ def _document(kind: str, text: str, done: int, line: int, strings: Mapping[str, 
     return ParsedDocument(written, [Block(0, len(written))], title, [at for _, at in lines], metadata=metadata)
 
 
-def _fields(text: str, done: int, line: int, strings: Mapping[str, str]) -> Iterator[tuple[str, str, int]]:
+def _fields(text: str, done: int, line: int, strings: Macros) -> Iterator[tuple[str, str, int]]:
     """Yield the name, the value and the line of each field of the entry ``text`` from position ``done`` on."""
     counted = 0
     while match := FIELD.match(text, done):
@@ -64,7 +65,7 @@ def _fields(text: str, done: int, line: int, strings: Mapping[str, str]) -> Iter
         done = match.end()
         while part := PART.match(text, done):
             if part["word"]:
-                parts.append(strings.get(part["word"].lower(), part["word"]))
+                parts.append(strings.text(part["word"].lower()) or part["word"])
                 done = part.end()
             else:
                 stop = _value_end(text, part.end(), '"' if part["quote"] else "}")

@@ -50,6 +50,7 @@ FLAT_IN_CELLS = LIST_TAGS | {"li", "dl", "dt", "dd"}
 LAYOUT_TABLE = frozenset(("highlighttable", "presentation", "none"))
 SIGNATURE_LEVEL = 10
 """Lowest heading level of API reference entries. Ordinary headings have levels below it."""
+MOST_TAGS = 1_000_000
 SHORTEST_PAGE = 80
 """Minimum number of characters. A page with less text is parsed again with its menus."""
 
@@ -127,6 +128,12 @@ def parse_page(text: str) -> HtmlPage:
 
 
 def _run(text: str, keep_menus: bool) -> HtmlPage:
+    tags = text.count("<")
+    if tags > MOST_TAGS:
+        raise DocumentError(f"{tags:,} tags: expected at most {MOST_TAGS:,}")
+    # Python's parser searches the end of a comment again and again if there is none.
+    closed = text.rfind("-->") + 1
+    text = text[:closed] + text[closed:].replace("<!--", "&lt;!--")
     parser = _HtmlParser(keep_menus)
     try:
         parser.feed(text)

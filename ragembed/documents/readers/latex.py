@@ -115,14 +115,15 @@ def parse(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocum
         yield from source.parse_plain(path, data, options)
 
 
-class _Macros:
-    """The macros without arguments that a file defines, with their plain text."""
+class Macros:
+    """The macros without arguments that a file defines, with their plain text, and how much text they may still add."""
 
     def __init__(self) -> None:
         self._texts: dict[str, str] = {}
         self._room = MOST_MACRO_CHARACTERS
 
     def define(self, name: str, body: str) -> None:
+        """Define a macro, if it is short and has no arguments."""
         if len(body) <= LONGEST_MACRO and "#" not in body:
             self._texts.setdefault(name, plain(body))
 
@@ -135,10 +136,10 @@ class _Macros:
         return text
 
 
-def plain(text: str, macros: _Macros | None = None) -> str:
+def plain(text: str, macros: Macros | None = None) -> str:
     """Return a piece of LaTeX as one line of plain text. Formulas keep their source."""
     text = ACCENT.sub(_accented, COMMENT.sub("", text))
-    plain_text = _PlainText(macros or _Macros())
+    plain_text = _PlainText(macros or Macros())
     done = 0
     while match := INLINE.match(text, done):
         done = plain_text.add(text, match)
@@ -153,7 +154,7 @@ def _accented(match: re.Match[str]) -> str:
 class _PlainText:
     """Collects plain text. The stack has the text to add, and the arguments to skip, at each closing brace."""
 
-    def __init__(self, macros: _Macros) -> None:
+    def __init__(self, macros: Macros) -> None:
         self.parts: list[str] = []
         self._macros = macros
         self._closing: list[tuple[str, int]] = []
@@ -239,7 +240,7 @@ class _Latex:
         self._tables = 0
         self._unclosed: set[str] = set()
         self._failures = 0
-        self._macros = _Macros()
+        self._macros = Macros()
 
     def read(self) -> ParsedDocument:
         body = BODY.search(self.text)

@@ -14,7 +14,7 @@ from ragembed.documents.readers.reader import ReadOptions
 from ragembed.documents.readers.structure import FileText, Paragraphs, lines_of, one_line, text_of
 
 CUE = re.compile(r"\s*(?:(?P<hours>\d{1,4}):)?(?P<minutes>\d{1,2}):(?P<seconds>\d{2})[.,]\d{1,3}\s*-->")
-VOICE = re.compile(r"<v(?:\.[^\s>]*)?\s+([^>]*)>")
+VOICE = re.compile(r"<v(?:\.[^\s>]{0,100})?[ \t]{1,9}([^<>\n]{0,200})>")
 TAG = re.compile(r"</?[A-Za-z][^<>\n]{0,100}>|<[\d:.]+>|\{\\[^{}\n]*\}")
 VTT_SETTINGS = re.compile(r"(?:WEBVTT|STYLE|REGION)\b")
 
