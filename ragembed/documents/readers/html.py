@@ -131,9 +131,10 @@ def _run(text: str, keep_menus: bool) -> HtmlPage:
     tags = text.count("<")
     if tags > MOST_TAGS:
         raise DocumentError(f"{tags:,} tags: expected at most {MOST_TAGS:,}")
-    # Python's parser searches the end of a comment again and again if there is none.
-    closed = text.rfind("-->") + 1
-    text = text[:closed] + text[closed:].replace("<!--", "&lt;!--")
+    # Python's parser searches the end of a comment or tag again and again if there is none.
+    for opening, closing in (("<!--", "-->"), ("<", ">")):
+        closed = text.rfind(closing) + 1
+        text = text[:closed] + text[closed:].replace(opening, opening.replace("<", "&lt;"))
     parser = _HtmlParser(keep_menus)
     try:
         parser.feed(text)

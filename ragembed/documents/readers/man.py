@@ -99,8 +99,9 @@ OPENING, CLOSING = frozenset("(["), frozenset(".,:;)]?!")
 def parse(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument]:
     """Read a manual page. Its title is its name and section; a file without macros of pages is read as a log."""
     text = text_of(data)
-    if PAGE.search(text) and not has_too_many('\\"', text):
-        yield _Page(_joined_lines(text)).read()
+    lines = _joined_lines(text) if PAGE.search(text) and not has_too_many('\\"', text) else [""]
+    if 0 < max(map(len, lines)) <= LONGEST_LINE:
+        yield _Page(lines).read()
     else:
         yield from timed.parse_log(path, data, options)
 

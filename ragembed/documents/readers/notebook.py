@@ -55,8 +55,8 @@ def parse(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocum
             kind: BlockKind = "code" if cell.get("cell_type") == "code" else "text"
             lines = zip(source.split("\n"), numbers, strict=True)
             builder.add(lines, kind, path_of_headings.headings, numbers[-1])
-        for lines in _outputs(cell, index, places):
-            builder.add(lines, "code", path_of_headings.headings)
+        for output in _outputs(cell, index, places):
+            builder.add(output, "code", path_of_headings.headings)
     yield ParsedDocument(builder.text, builder.blocks, title, line_numbers=builder.places)
 
 

@@ -43,7 +43,8 @@ def parse_sections(path: Path, data: bytes, options: ReadOptions) -> Iterator[Pa
     """Read a TOML or INI file. The names of sections are headings; in TOML, dots separate their levels."""
     is_toml = path.suffix.lower() == ".toml"
     file_text = FileText(text_of(data))
-    start, headings, quotes = 0, (), ""
+    start, quotes = 0, ""
+    headings: tuple[str, ...] = ()
     for number, line in enumerate(file_text.lines):
         match = None if quotes else SECTION.match(line)
         if match:
@@ -61,7 +62,8 @@ def parse_sections(path: Path, data: bytes, options: ReadOptions) -> Iterator[Pa
 def parse_dockerfile(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument]:  # noqa: ARG001
     """Read a Dockerfile. The ``FROM`` lines of the stages are headings."""
     file_text = FileText(text_of(data))
-    start, headings = 0, ()
+    start = 0
+    headings: tuple[str, ...] = ()
     for number, line in enumerate(file_text.lines):
         if STAGE.match(line):
             stop = _comments_above(file_text.lines, number, start)
