@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
@@ -27,6 +28,7 @@ from ragembed.contributions import TextParts, text_parts
 from ragembed.corpus import Corpus
 from ragembed.errors import ConfigError, ModelError, NotFittedError
 from ragembed.extractors.build import Built, build_extractor
+from ragembed.extractors.external import VectorSource
 from ragembed.extractors.protocol import Extractor, Progress, Side, State, Tokenizer
 from ragembed.extractors.sharing import SharedFit, encode_together, fit_together
 from ragembed.models.choice import fast_dtype, find_devices
@@ -37,8 +39,17 @@ from ragembed.reservoir import ItemReservoir
 from ragembed.tensor_map import release
 from ragembed.types import Floats
 
+_RESOLVED = (
+    *("pooling", "modules", "truncate_dim", "weighting", "template", "query_template"),
+    *("document_prompt", "query_prompt", "prompt_name"),
+)
+"""Settings that depend on the model if they are left open."""
+
 FIT_LIMIT = 100_000
 """The most texts that post-processors are fitted on; a larger corpus is sampled, with the seed of the configuration."""
+
+TRUST_VARIABLE = "RAGEMBED_TRUST_REMOTE_CODE"
+"""The environment variable that allows saved embedders to run the code of their model if it is 1."""
 
 _HASHED_AT_ONCE = 1 << 20  # bytes; hashing in blocks keeps most of a mapped table out of memory
 
@@ -68,12 +79,14 @@ class Embedder:
         :class:`ragembed.errors.GpuError` at the first fit or encoding.
     download : bool, default True
         Whether to download a model that is not on this machine.
+    source : VectorSource, optional
+        An object that makes the raw vectors, instead of the model that ``config`` names. It is not saved.
 
     Attributes
     ----------
     config : EmbedderConfig
-        The settings. After a fit, ``max_tokens``, ``dtype``, ``pooling`` and the templates hold the
-        values in use.
+        The settings. After a fit, ``max_tokens``, ``dtype``, ``pooling``, ``weighting``, the templates and other
+        settings that were left open hold the values in use.
     fitted_on : FittedOn or None
         The numbers of documents and pseudo-queries that the post-processors were fitted on; None before a fit.
     fitted_queries : PseudoQueries or None
@@ -95,7 +108,12 @@ class Embedder:
     """
 
     def __init__(
-        self, config: EmbedderConfig | None = None, *, device: str | None = None, download: bool = True
+        self,
+        config: EmbedderConfig | None = None,
+        *,
+        device: str | None = None,
+        download: bool = True,
+        source: VectorSource | None = None,
     ) -> None:
         self.config = _with_absolute_paths(config or EmbedderConfig.from_preset(DEFAULT_PRESET))
         self.fitted_on: FittedOn | None = None
@@ -103,6 +121,7 @@ class Embedder:
         self.fitted_moments: Moments | None = None
         self._device = device
         self._download = download
+        self._source = source
         self._texts: int | None = None
         self._chain: TwoSidedChain | None = None
 
@@ -176,13 +195,24 @@ class Embedder:
         >>> embedder.is_fitted
         True
         """
+        self._fit_and_keep(texts)
+        return self
+
+    def _fit_and_keep(self, texts: Iterable[str]) -> tuple[list[str], Floats]:
+        """Do the same as :meth:`fit`, and return the texts and raw vectors that the post-processors were fitted on.
+
+        These are all texts, a sample of ``FIT_LIMIT``, or none. The vectors are float32, shape ``(n, d)``. A program
+        that encodes the same texts afterwards does not have to encode these again.
+        """
         sample = ItemReservoir[str](FIT_LIMIT, self.config.seed)
         fresh = copy(self)  # if the fit fails, this embedder keeps its earlier fit
         fresh.fit_extractor(sample.watch(_reject_str(texts)))
         fits_here = fresh.config.postprocess_corpus is None and Chain(fresh.config.postprocess).learns
-        fresh.fit_chain(fresh.raw_documents(sample.items if fits_here else []), sample.items)
+        kept = sample.items if fits_here else []
+        raw = fresh.raw_documents(kept)
+        fresh.fit_chain(raw, sample.items)
         self.__dict__ = fresh.__dict__
-        return self
+        return kept, raw
 
     def fit_extractor(self, texts: Iterable[str]) -> Embedder:
         """Fit token weights and static vectors only; call :meth:`fit_chain` afterwards.
@@ -242,7 +272,7 @@ class Embedder:
 
     def _fresh(self, config: EmbedderConfig) -> Built:
         """Build an unfitted extractor for ``config``."""
-        return build_extractor(config, device=self._device, download=self._download)
+        return build_extractor(config, device=self._device, download=self._download, source=self._source)
 
     def fit_chain(self, raw_documents: Floats, texts: Iterable[str], known: PseudoQueries | None = None) -> Embedder:
         """Fit the post-processors only, on raw document vectors and on pseudo-queries drawn from ``texts``.
@@ -338,7 +368,7 @@ class Embedder:
         (2, 768)
         """
         config = self.config.replace(postprocess=tuple(postprocess), query_fit=query_fit)
-        other = Embedder(config, device=self._device, download=self._download)
+        other = Embedder(config, device=self._device, download=self._download, source=self._source)
         other._texts = self._texts
         other.__dict__["_built"] = self._built
         return other
@@ -627,6 +657,11 @@ class Embedder:
         return self._built.needs_model
 
     @property
+    def _is_external(self) -> bool:
+        """Whether the raw vectors come from a server or another library, so that their tokens are not known."""
+        return self._built.is_external
+
+    @property
     def max_tokens(self) -> int:
         """Number of tokens in a window of the model, special tokens included."""
         return self._built.max_tokens
@@ -704,6 +739,11 @@ class Embedder:
         """Hash, in hex, of the files that ``config.model`` names, as far as the extractor uses them."""
         return self._built.source_sha256
 
+    @property
+    def set_aside(self) -> tuple[str, ...]:
+        """What the model's package states and the settings replace, such as ``"the pooling 'cls'"``."""
+        return self._built.set_aside
+
     # Saving and loading
 
     def save(self, folder: str | Path) -> None:
@@ -743,7 +783,14 @@ class Embedder:
         embedder_files.write(Path(folder), about, arrays)
 
     @classmethod
-    def load(cls, folder: str | Path, *, device: str | None = None, model: str | None = None) -> Embedder:
+    def load(
+        cls,
+        folder: str | Path,
+        *,
+        device: str | None = None,
+        model: str | None = None,
+        source: VectorSource | None = None,
+    ) -> Embedder:
         """Read an embedder that :meth:`save` wrote.
 
         The model itself is not part of the saved files and must be on this machine; it is never downloaded.
@@ -755,7 +802,9 @@ class Embedder:
         device : str, optional
             As for :class:`Embedder`.
         model : str, optional
-            The folder or file of the model, if it was moved since the embedder was saved.
+            The folder or file of the model, or its server, if it was moved since the embedder was saved.
+        source : VectorSource, optional
+            The object that made the raw vectors, if the embedder was fitted with one.
 
         Returns
         -------
@@ -781,7 +830,9 @@ class Embedder:
         about, arrays = embedder_files.read(Path(folder))
         try:
             config = EmbedderConfig.from_dict(about["config"])
-            embedder = cls(config if model is None else config.replace(model=model), device=device, download=False)
+            require_trust(config)
+            config = config if model is None else config.replace(model=model)
+            embedder = cls(config, device=device, download=False, source=source)
         except ConfigError as error:
             raise ModelError(f"the configuration saved in {folder} is not accepted: {error}") from error
         fitted_on = about["fitted_on"]
@@ -812,12 +863,13 @@ class Embedder:
 
     @cached_property
     def _built(self) -> Built:
-        return build_extractor(self.config, device=self._device, download=self._download)
+        return build_extractor(self.config, device=self._device, download=self._download, source=self._source)
 
     def resolved_config(self) -> EmbedderConfig:
         """Return the configuration with the values in use of the settings that it leaves open.
 
-        ``max_tokens``, ``pooling`` and the templates depend on the model, ``dtype`` on this machine.
+        ``max_tokens``, ``pooling``, ``weighting``, the templates and other settings depend on the model, ``dtype`` on
+        this machine.
 
         Returns
         -------
@@ -838,16 +890,19 @@ class Embedder:
         128
         """
         built = self._built.config
-        config = self.config.replace(
-            pooling=built.pooling,
-            template=built.template,
-            query_template=built.query_template,
-            max_tokens=self.max_tokens,
-        )
+        if self._is_external:
+            self.extractor.dim  # noqa: B018  a server that does not answer raises here, before any text is read
+        config = self.config.replace(max_tokens=self.max_tokens, **{name: getattr(built, name) for name in _RESOLVED})
         devices = self.device_names()  # a missing device raises here, before any text is read
         if config.dtype != "auto" or not self._built.needs_model:
             return config
-        return config.replace(dtype="mixed" if fast_dtype(devices) == "bfloat16" else "float32")
+        fast = fast_dtype(devices) == "bfloat16" and self._agrees_in_bfloat16
+        return config.replace(dtype="mixed" if fast else "float32")
+
+    @cached_property
+    def _agrees_in_bfloat16(self) -> bool:
+        """Whether the vectors in bfloat16 are nearly those in float32."""
+        return self._built.agrees_in_bfloat16()
 
     def _take_fit(self, config: EmbedderConfig, built: Built, texts: int) -> None:
         """Replace the extractor by a newly fitted one; the chain has to be fitted again."""
@@ -895,6 +950,18 @@ def encode_raw(embedders: Sequence[Embedder], texts: Sequence[str], side: Side) 
     for embedder in embedders:
         embedder._require_extractor()
     return encode_together([embedder.extractor for embedder in embedders], _text_list(texts), side)
+
+
+def require_trust(config: EmbedderConfig) -> None:
+    """Raise :class:`ModelError` if a saved ``config`` wants to run a model's own code and the user did not allow it.
+
+    The setting of a saved embedder is not a permission, because the files may come from somebody else.
+    """
+    if config.trust_remote_code and os.environ.get(TRUST_VARIABLE) != "1":
+        raise ModelError(
+            f"the model {config.model!r} runs code from its own files: read the code, and set {TRUST_VARIABLE}=1 if "
+            "you trust it"
+        )
 
 
 def _with_absolute_paths(config: EmbedderConfig) -> EmbedderConfig:

@@ -14,8 +14,11 @@ _EXTRAS: Mapping[str, tuple[str, str]] = {
     "docx": ("python-docx", "office"),
     "faiss": ("faiss", "cpu"),
     "fsspec": ("fsspec", "remote"),
+    "httpx": ("httpx", "served"),
     "langchain_core": ("langchain-core", "langchain"),
     "matplotlib": ("matplotlib", "plot"),
+    "olefile": ("olefile", "office"),
+    "peft": ("peft", "peft"),
     "pptx": ("python-pptx", "office"),
     "pypdf": ("pypdf", "pdf"),
     "ray": ("ray", "ray"),
@@ -32,6 +35,11 @@ _EXTRAS: Mapping[str, tuple[str, str]] = {
 def is_installed(module: str) -> bool:
     """Return whether ``module`` can be imported, without importing it."""
     return importlib.util.find_spec(module) is not None
+
+
+def has_extra(extra: str) -> bool:
+    """Return whether all packages of ``extra`` are installed, without importing them."""
+    return all(is_installed(module) for module, (_, name) in _EXTRAS.items() if name == extra)
 
 
 def missing(module: str, purpose: str) -> MissingExtraError:

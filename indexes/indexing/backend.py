@@ -201,7 +201,7 @@ class RunEncoder:
     def __call__(self, texts: Sequence[str], progress: Callable[[int], None] | None = None) -> Floats:
         """Return raw vectors of ``texts``, float32, shape ``(n, d)``; ``progress`` gets the number of new vectors."""
         embedder = self._embedder
-        if not isinstance(embedder, Embedder):
+        if not isinstance(embedder, Embedder) or embedder._is_external:
             return embedder.raw_documents(texts, progress)
         without_torch = embedder._raw_without_framework(texts, progress)
         if without_torch is not None:

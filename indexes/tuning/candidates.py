@@ -9,8 +9,9 @@ from ragembed.config.settings import EmbedderConfig, QueryFit
 from ragembed.config.specs import Avg, BertAvg, RandomEmbeddings, Transformer, Words, parse_layers, parse_weighting
 from ragembed.config.templates import PLAIN
 from ragembed.errors import ConfigError
-from ragembed.extractors.build import build_extractor
+from ragembed.extractors.build import build_extractor, is_external
 from ragembed.models.files import find_model, model_shape
+from ragembed.models.packaging import is_static
 
 _WEIGHTINGS = ("uniform", "idf:0.5", "idf")
 _MIXES = (0.25, 0.5)
@@ -62,13 +63,20 @@ def raw_variants(current: EmbedderConfig) -> list[EmbedderConfig]:
     """Return configurations of the same model that make different raw vectors, ``current`` first.
 
     All have the post-processors of ``current``. They include a template if the model has a mask token and enough token
-    positions for it.
+    positions for it. Vectors from a server have no variants.
     """
+    if is_external(current.model):
+        return [current]
     if isinstance(current.extraction, (Words, RandomEmbeddings)):
         return _distinct([current, *(current.replace(weighting=weighting) for weighting in _WEIGHTINGS)], 1)
-    _, n_layers = model_shape(find_model(current.model, download=False).folder)
+    files = find_model(current.model, download=False, revision=current.revision)
+    if is_static(files.root):
+        return _distinct([current, *(current.replace(weighting=weighting) for weighting in _WEIGHTINGS)], 1)
+    _, n_layers = model_shape(files.folder)
     plain = EmbedderConfig(
         model=current.model,
+        revision=current.revision,
+        trust_remote_code=current.trust_remote_code,
         weighting_corpus=current.weighting_corpus,
         postprocess_corpus=current.postprocess_corpus,
         postprocess=current.postprocess,

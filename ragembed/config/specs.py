@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
+from urllib.parse import urlsplit
 
 from ragembed.checks import one_of
 from ragembed.errors import ConfigError
@@ -19,9 +20,10 @@ from ragembed.errors import ConfigError
 POSTPROCESSORS = ("center", "zscore", "quantile-u", "quantile-n", "robust", "whiten", "abtt", "normalize")
 WEIGHTINGS = ("uniform", "idf", "-biases", "sif", "usif")
 AUTO = "auto"
-"""The pooling and the prompts that the model's package states."""
+"""The pooling and the token weights that suit the model."""
 
-POOLINGS = (AUTO, "mean", "masks", "no-mask", "text", "cls", "last")
+POOLINGS = ("mean", "masks", "no-mask", "text", "after-prompt", "cls", "last", "max", "weighted", "mean-sqrt")
+DEFAULT_WEIGHTING = "idf:0.25"
 
 WORD_EMBEDDINGS = -1
 """The number of the layer that is the word-embedding table alone, without position and type embeddings."""
@@ -34,6 +36,8 @@ _ABTT_DIRECTIONS = 2
 _DEFAULT_SHARE, _DEFAULT_SIF = 1.0, 1e-3
 _LEAST_SIF = 1e-12
 _MOST_DIMENSIONS = 65_536
+_SERVER_EXAMPLE = "http://localhost:11434/v1#nomic-embed-text"
+_SERVED_EXAMPLES = {"openai": "openai:text-embedding-3-small", "ollama": "ollama:nomic-embed-text"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +175,18 @@ class SbertWk:
         return self.importance and self.variant == "paper"
 
 
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A model behind a server with OpenAI's interface for embeddings.
+
+    ``kind`` is ``"openai"``, ``"ollama"`` or ``"url"``; ``url`` is None unless it is ``"url"``.
+    """
+
+    kind: str
+    url: str | None
+    model: str
+
+
 Extraction: TypeAlias = "Transformer | Avg | BertAvg | RandomEmbeddings | Words | SbertWk"
 
 _EXTRACTORS: Mapping[str, type[Any]] = {
@@ -204,6 +220,35 @@ def parse_extractor(spec: str) -> Extraction:
     return made
 
 
+def parse_server(model: str) -> Server | None:
+    """Parse ``"openai:NAME"``, ``"ollama:NAME"`` or ``"http://HOST/PATH#NAME"``; return None for any other model.
+
+    A URL with a user name, a password or a query is refused, without showing it: it may contain a key.
+    """
+    kind, _, rest = model.partition(":")
+    if kind.lower() in ("http", "https"):
+        url, _, name = model.partition("#")
+        try:
+            parts = urlsplit(url)
+            secret = parts.username is not None or parts.password is not None or bool(parts.query)
+            usable = bool(parts.hostname) and parts.port != 0
+        except ValueError:
+            secret = usable = False
+        if secret or "@" in url or "?" in url:
+            raise ConfigError(
+                "the URL of the model contains a user name, a password or a query: expected http://HOST/PATH#NAME; set "
+                "the key with RAGEMBED_API_KEY"
+            )
+        if not usable or not name:
+            raise ConfigError(f"model {model!r}: expected a URL and a name, as in {_SERVER_EXAMPLE!r}")
+        return Server("url", url.rstrip("/"), name)
+    if kind not in ("openai", "ollama"):
+        return None
+    if not rest:
+        raise ConfigError(f"model {model!r}: expected a name, as in {_SERVED_EXAMPLES[kind]!r}")
+    return Server(kind, None, rest)
+
+
 def parse_layers(spec: str, n_layers: int | None) -> tuple[int, ...]:
     """Parse ``"last"``, ``"first+last"`` or ``"0+1+6"`` into layer numbers, ascending.
 
@@ -225,16 +270,30 @@ def parse_layers(spec: str, n_layers: int | None) -> tuple[int, ...]:
     return tuple(numbers)
 
 
+def parse_pooling(spec: str) -> tuple[str, ...]:
+    """Parse ``"auto"``, ``"mean"`` or ``"cls+mean"`` into the poolings whose vectors are joined."""
+    parts = tuple(spec.split("+"))
+    unknown = [part for part in parts if part not in POOLINGS]
+    if spec != AUTO and unknown:
+        raise ConfigError(
+            f"pooling is {spec!r}: expected {AUTO}, one of {', '.join(POOLINGS)}, or several of them joined by +"
+        )
+    return parts
+
+
 def parse_weighting(spec: str) -> tuple[str, float | None]:
     """Parse ``"uniform"``, ``"idf[:SHARE]"``, ``"-biases"``, ``"sif[:A]"`` or ``"usif"`` into a name and a number.
 
-    The number is the share of idf (1 by default), the ``a`` of SIF (0.001 by default), or None.
+    The number is the share of idf (1 by default), the ``a`` of SIF (0.001 by default), or None. ``"auto"`` is returned
+    as it is.
     """
+    if spec == AUTO:
+        return AUTO, None
     name, separator, number = spec.partition(":")
     defaults = {"idf": _DEFAULT_SHARE, "sif": _DEFAULT_SIF}
     if name not in WEIGHTINGS or (separator and name not in defaults):
         raise ConfigError(
-            f"weighting {spec!r}: expected uniform, idf, idf:SHARE (from 0 to 1), -biases, sif, sif:A or usif"
+            f"weighting {spec!r}: expected auto, uniform, idf, idf:SHARE (from 0 to 1), -biases, sif, sif:A or usif"
         )
     if not separator:
         return name, defaults.get(name)

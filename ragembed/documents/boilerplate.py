@@ -41,7 +41,7 @@ LONG_FILE = 5_000
 
 _SIZE_BITS = 10
 _MOST_CHARACTERS = (1 << _SIZE_BITS) - 1
-_ROWS = ("csv", "jsonl", "json", "bibtex", "log", "subtitles")
+_WITHOUT_KIND = ("csv", "jsonl", "json", "bibtex", "log", "subtitles", "tar", "zip")
 _CODE = ("source", "notebook", "yaml", "settings", "dockerfile", "sql")
 
 _COMMENT = re.compile(
@@ -54,9 +54,9 @@ _YEAR = re.compile(r"\b(?:19|20)\d\d\b")
 
 
 def kind_of(name: str) -> str | None:
-    """Return the kind of a file, from its name; None for tables, because their rows repeat values."""
+    """Return the kind of a file, from its name; None for records, which repeat values, and for archives."""
     reader = named_reader(PurePosixPath(name).name) or PLAIN
-    return None if reader.name in _ROWS else reader.name
+    return None if reader.name in _WITHOUT_KIND else reader.name
 
 
 def line_keys(texts: Iterable[str], kind: str | None) -> LineKeys:

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from ragembed.documents.decoding import is_binary
-from ragembed.documents.model import ParsedDocument
+from ragembed.documents.model import Member, ParsedDocument
 from ragembed.documents.readers import (
+    archive,
     bibtex,
     epub,
     html,
     latex,
+    mail,
     man,
     markdown,
     markup,
     notebook,
     office,
+    outlook,
     pdf,
     records,
     rst,
@@ -28,6 +32,7 @@ from ragembed.documents.readers import (
     timed,
     xml,
 )
+from ragembed.documents.readers.members import MemberReader
 from ragembed.documents.readers.reader import DEFAULT_OPTIONS, Reader, ReadOptions
 from ragembed.errors import DocumentError
 from ragembed.files import open_regular
@@ -49,6 +54,7 @@ MAN = Reader("man", 1, (".man", ".mdoc"), man.parse)
 MAN_SECTION = re.compile(r"\.[1-9][a-z]*", re.IGNORECASE)
 """The suffixes of installed manual pages, such as .1, .3pm and .9freebsd. A file without macros is plain text."""
 DOCKERFILE = Reader("dockerfile", 1, (".dockerfile",), settings.parse_dockerfile)
+MAIL = Reader("mail", 1, (".eml",), mail.parse, contains_files=True)
 READERS = (
     Reader("markdown", 1, (".md", ".markdown", ".mdown", ".mkd", ".mdx"), markdown.parse),
     Reader("rst", 1, (".rst", ".rest"), rst.parse),
@@ -73,6 +79,11 @@ READERS = (
     Reader("subtitles", 1, (".srt", ".vtt"), timed.parse_subtitles),
     Reader("log", 1, (".log",), timed.parse_log),
     Reader("sql", 1, (".sql", ".ddl"), sql.parse),
+    MAIL,
+    Reader("mbox", 1, (".mbox",), mail.parse_mailbox, contains_files=True),
+    Reader("outlook", 1, (".msg",), outlook.parse, extra="office", contains_files=True),
+    Reader("zip", 1, (".zip",), archive.parse_zip, contains_files=True),
+    Reader("tar", 1, archive.TAR_SUFFIXES, archive.parse_tar, contains_files=True),
     SOURCE,
     PLAIN,
 )
@@ -90,14 +101,24 @@ BY_NAME = {
     **dict.fromkeys(("dockerfile", "containerfile"), DOCKERFILE),
     **dict.fromkeys(TEXT_NAMES, PLAIN),
 }
+MAILDIR_NAME = re.compile(r"\d{9,}\w*\.(?:.+:2,[A-Za-z]*|M\d+P\d+\w*\..+)")
+"""Names of mails in a Maildir, such as ``1204680122.M37P1.host:2,S``. They have no suffix."""
 HEAD_BYTES = 8192
 
 
 def named_reader(name: str) -> Reader | None:
     """Return the reader for a file name, or None if neither the name nor its suffix is in the table."""
+    if MAILDIR_NAME.fullmatch(name):
+        return MAIL
     suffix = PurePosixPath(name).suffix.lower()
     known = BY_NAME.get(name.lower()) or BY_SUFFIX.get(suffix)
     return MAN if known is None and MAN_SECTION.fullmatch(suffix) else known
+
+
+def member_of(name: str | None, metadata: Mapping[str, Any]) -> str | None:
+    """Return the path of the member of the file ``name`` from which a chunk with ``metadata`` comes, or None."""
+    reader = named_reader(PurePosixPath(name).name) if name else None
+    return metadata.get("member") if reader is not None and reader.contains_files else None
 
 
 def reader_for(path: Path, data: bytes | None = None) -> Reader | None:
@@ -117,7 +138,7 @@ def reader_for(path: Path, data: bytes | None = None) -> Reader | None:
 
 
 def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS, data: bytes | None = None) -> Iterator[ParsedDocument]:
-    """Yield the documents of a file: one per row for tables, otherwise one.
+    """Yield the documents of a file: one per row of a table, mail of a mailbox or member of an archive, otherwise one.
 
     The file is opened when you request the first document. Pass ``data`` if you already have the content of the file.
 
@@ -136,16 +157,16 @@ def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS, data: bytes | None 
                 data = file.read()
         except OSError as error:
             raise DocumentError(f"cannot be opened: {error.strerror or error}") from error
+    yield from MemberReader(_parse, options).documents(_parse(path.name, data, options))
+
+
+def _parse(name: str, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument | Member]:
+    """Yield the documents and members of a file."""
+    path = Path(name)
     reader = reader_for(path, data)
     if reader is None:
         raise DocumentError("neither text nor a supported format")
-    empty = True
-    for document in reader.parse(path, data, options):
-        if document.blocks:
-            empty = False
-            yield document
-    if empty:
-        raise DocumentError("contains no text")
+    return reader.parse(path, data, options)
 
 
 def _head(path: Path) -> bytes:
