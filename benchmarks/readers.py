@@ -30,7 +30,7 @@ PACKAGES = (
     "texlive-bibtex-extra", "apache2-doc", "elpa-magit", "cargo-doc", "postgresql-15", "zabbix-server-pgsql",
     "postgresql-doc-15", "python3-pandas", "bind9-doc", "python3-docx",
 )  # fmt: skip
-MOST_PER_SUFFIX = 150
+MOST_PER_SUFFIX, MOST_BYTES_PER_SUFFIX = 150, 10_000_000
 LARGEST = 20 * 1024 * 1024
 PLAIN = "text"
 
@@ -50,7 +50,7 @@ class Tally:
 
 
 def readers(setting: Setting) -> Outcome:
-    """Read a sample of the files, at most ``MOST_PER_SUFFIX`` per suffix."""
+    """Read a sample of the files of each suffix."""
     folder = setting.cache / "debian-documentation"
     for package in PACKAGES[: setting.choose(len(PACKAGES), 4)]:
         _unpack(package, folder)
@@ -69,7 +69,8 @@ def readers(setting: Setting) -> Outcome:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     header = ("format", "files", "MB", "read", "documents", "refused", "unhandled", "share of time", "per MB, ÷ text")
     sample = (
-        f"{files:,} files of {len(PACKAGES)} packages of Debian's documentation, at most {MOST_PER_SUFFIX} per suffix, "
+        f"{files:,} files of {len(PACKAGES)} packages of Debian's documentation, at most {MOST_PER_SUFFIX} "
+        f"and {MOST_BYTES_PER_SUFFIX / 1e6:.0f} MB per suffix, "
         "each read once without chunking. A refused file ends in one clear error; an unhandled error would be a bug."
     )
     notes = (
@@ -107,7 +108,15 @@ def _sample(folder: Path, seed: int, most: int) -> list[Path]:
         if path.is_file() and not path.is_symlink() and 0 < path.stat().st_size <= LARGEST and path.suffix != ".deb":
             by_suffix[path.suffix.lower()].append(path)
     draw = random.Random(seed)
-    return [path for paths in by_suffix.values() for path in draw.sample(paths, min(most, len(paths)))]
+    chosen: list[Path] = []
+    for paths in by_suffix.values():
+        room = MOST_BYTES_PER_SUFFIX
+        for path in draw.sample(paths, min(most, len(paths))):
+            room -= path.stat().st_size
+            if room < 0:
+                break
+            chosen.append(path)
+    return chosen
 
 
 def _read(path: Path, tallies: dict[str, Tally], generated: Counter[str]) -> None:
