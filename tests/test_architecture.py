@@ -42,6 +42,7 @@ ONLY_IMPORTERS = {
     "matplotlib": ("ragembed.evaluation.plots", "ragembed.training.pictures"),
     "faiss": ("ragembed.indexes.ann",),
     "olefile": ("ragembed.documents.readers.outlook",),
+    "xlrd": ("ragembed.documents.readers.excel",),
     "fsspec": ("ragembed.documents.remote",),
     "httpx": ("ragembed.models.served",),
     "langchain_core": ("ragembed.langchain",),

@@ -41,7 +41,11 @@ class DiscoveryOptions:
     max_bytes: int = 20 * 1024 * 1024
     hidden: bool = False
     binary_suffixes: frozenset[str] = frozenset(
-        {".pdf", ".docx", ".pptx", ".epub", ".eml", ".mbox", ".msg", ".zip", *TAR_SUFFIXES}
+        {
+            *(".pdf", ".epub", ".docx", ".docm", ".pptx", ".pptm", ".ppsx", ".xlsx", ".xlsm", ".xls"),
+            *(".odt", ".ott", ".odp", ".otp", ".ods", ".ots", ".doc", ".ppt", ".rtf"),
+            *(".eml", ".mbox", ".msg", ".zip", *TAR_SUFFIXES),
+        }
     )
 
 

@@ -14,7 +14,7 @@ from ragembed.errors import DocumentError, RagembedError
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """Options for reading a file. The columns apply only to formats with columns (csv, tsv, jsonl).
+    """Options for reading a file. The columns apply only to formats with columns: csv, tsv, jsonl, spreadsheets.
 
     ``text_columns`` are the columns that make up the text, in this order. By default, the text consists of all columns;
     for JSON lines, it is the first of ``text``, ``content``, ``body``, ``document`` and ``abstract`` that contains
