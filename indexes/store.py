@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ragembed.config.settings import EmbedderConfig, QueryFit
+from ragembed.documents.normalisation import normalise
 from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError, DimensionError, StoreError
 from ragembed.files import make_folders, write_file
@@ -647,7 +648,7 @@ class Store:
         condition = None if where is None else parse(where)
 
         def answer(snapshot: Snapshot) -> list[Hit]:
-            vector = snapshot.embedder().encode_queries([query])[0]
+            vector = snapshot.embedder().encode_queries([normalise(query)])[0]
             return search.search_mmr(snapshot, vector, k, fetch_k, lambda_mult, condition)
 
         return self._reader.read(answer)

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from ragembed.documents import chunking
 from ragembed.documents.chunking import Chunker, ChunkingConfig
 from ragembed.documents.discovery import DiscoveryOptions, FileCandidate, discover, size_reason
 from ragembed.documents.model import Chunk
@@ -242,10 +243,12 @@ class Scanner:
         self._store = store
         self._options = options
         self._known = known
-        chunking = options.chunking(text_tokens)
-        self._chunker = Chunker(chunking, tokenizer.offsets)
+        limits = options.chunking(text_tokens)
+        self._chunker = Chunker(limits, tokenizer.offsets)
         reading = options.reading()
-        self._pipeline_settings = json.dumps([asdict(chunking), reading.text_columns, reading.title_column])
+        self._pipeline_settings = json.dumps(
+            [chunking.VERSION, asdict(limits), reading.text_columns, reading.title_column]
+        )
         self._names = NamesInStore(store)
 
     def scan(self, paths: Sequence[Place], gone: Sequence[Place], spool: Spool, progress: Progress) -> Scan:
