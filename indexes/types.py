@@ -311,6 +311,10 @@ class Progress(Protocol):
         """Report that ``count`` more units are done."""
         ...
 
+    def keep(self, count: int) -> None:
+        """Report that ``count`` more units are saved: an interruption does not lose them."""
+        ...
+
     def finish(self) -> None:
         """End the phase."""
         ...
@@ -323,6 +327,9 @@ class SilentProgress:
         """Do nothing."""
 
     def advance(self, count: int) -> None:
+        """Do nothing."""
+
+    def keep(self, count: int) -> None:
         """Do nothing."""
 
     def finish(self) -> None:

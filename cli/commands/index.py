@@ -29,7 +29,6 @@ from ragembed.errors import BudgetError
 from ragembed.indexes.indexing.request import open_existing
 from ragembed.indexes.indexing.run import IndexingReport, index_files
 from ragembed.indexes.storage.layout import choose_store, file_path, is_store
-from ragembed.indexes.types import SilentProgress
 from ragembed.indexes.writing.boilerplate_store import MODES
 
 if TYPE_CHECKING:
@@ -132,7 +131,7 @@ def command(
     """  # noqa: D301  click reads the backspace character as "do not wrap"
     where = choose_store(store)
     pool = _worker_pool(workers, engine, address, num_gpus, work)
-    progress = SilentProgress() if quiet else StderrProgress()
+    progress = StderrProgress(quiet=quiet)
     try:
         with open_existing(where, device) as opened:
             request = indexing_request(
@@ -148,9 +147,8 @@ def command(
         raise BudgetError(f"{error}; the documents were added, and the index was not changed") from error
     except KeyboardInterrupt:
         progress.finish()
-        kept = is_store(where) or pool is not None
-        advice = "finished batches are saved; run the same command to continue" if kept else "nothing was saved"
-        click.echo(f"interrupted: {advice}", err=True)
+        kept = pool is not None or is_store(where)
+        click.echo(f"interrupted: {_kept(progress, kept)}", err=True)
         raise click.exceptions.Exit(INTERRUPTED_EXIT) from None
     if not quiet:
         _print_skipped(report, where)
@@ -177,6 +175,18 @@ def _worker_pool(
     from ragembed.distributed.workers import ProcessWorkers
 
     return ProcessWorkers(workers)
+
+
+def _kept(progress: StderrProgress, anything: bool) -> str:
+    """Return what an interrupted run has kept; ``anything`` is false if there is neither a store nor a work folder."""
+    if not anything:
+        return "nothing was saved"
+    kept = (
+        f"{progress.kept:,} of {counted(progress.to_keep, 'chunk')} are kept"
+        if progress.kept
+        else "no new chunk is stored yet"
+    )
+    return f"{kept}; run the same command to continue"
 
 
 def _summary(report: IndexingReport, *, dry_run: bool) -> str:
