@@ -50,7 +50,7 @@ from ragembed.indexes.storage.layout import (
     make_folder,
     require_store,
 )
-from ragembed.indexes.storage.lock import writer_lock
+from ragembed.indexes.storage.lock import is_being_written, writer_lock
 from ragembed.indexes.storage.named_postings import named_postings
 from ragembed.indexes.storage.run_records import Record, taken_out
 from ragembed.indexes.storage.schema import FORMAT_VERSION, create_database
@@ -887,7 +887,7 @@ class Store:
 
     @property
     def unfinished(self) -> bool:
-        """Whether the last indexing run was interrupted.
+        """Whether the last indexing run was interrupted, or is not finished yet; see :attr:`being_written`.
 
         Examples
         --------
@@ -895,6 +895,17 @@ class Store:
         False
         """
         return bool(self._reader.read(lambda snapshot: catalog.meta(snapshot.connection, "unfinished", False)))
+
+    @property
+    def being_written(self) -> bool:
+        """Whether a process of this machine is writing to the store now.
+
+        Examples
+        --------
+        >>> store.being_written
+        False
+        """
+        return is_being_written(self.path)
 
     @property
     def generation(self) -> int:
