@@ -34,6 +34,11 @@ def is_installed(module: str) -> bool:
     return importlib.util.find_spec(module) is not None
 
 
+def extra_is_installed(extra: str) -> bool:
+    """Return whether all packages of ``extra`` that are imported anywhere are installed."""
+    return all(is_installed(module) for module, (_, name) in _EXTRAS.items() if name == extra)
+
+
 def missing(module: str, purpose: str) -> MissingExtraError:
     """Return the error for ``purpose``, which needs the missing ``module``."""
     return MissingExtraError(*_EXTRAS[module], purpose)

@@ -30,7 +30,7 @@ LAYERS = (
     ("ragembed.indexes",),  # the public names
     ("ragembed.distributed",),
     ("ragembed.langchain",),
-    ("ragembed.cli",),
+    ("ragembed.cli", "ragembed.__main__"),
 )
 """From bottom to top: a module may import from its own layer and from earlier ones in this list."""
 ONLY_IMPORTERS = {
@@ -43,7 +43,7 @@ ONLY_IMPORTERS = {
     "faiss": ("ragembed.indexes.ann",),
     "fsspec": ("ragembed.documents.remote",),
     "langchain_core": ("ragembed.langchain",),
-    "click": ("ragembed.cli",),
+    "click": ("ragembed.cli", "ragembed.__main__"),
     "sqlite3": ("ragembed.indexes",),
     "ray": ("ragembed.ray_cluster", "ragembed.distributed.ray_workers"),
 }

@@ -79,3 +79,26 @@ def test_finished_chunks_are_kept_and_not_encoded_again(table, tiny_model, how):
         assert set(opened.sources()) == {"docs/a.txt", "docs/b.txt", "docs/zebras.csv"}
         assert len(opened) == report["chunks"] >= ROWS
         assert opened.search("zebra number 599", 1, "lexical")[0].chunk.text.startswith("the zebra number 599")
+
+
+LOADING = """
+import signal, sys
+
+class Interrupt:
+    def find_spec(self, name, path=None, target=None):
+        if name == %r:
+            signal.raise_signal(signal.SIGINT)
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.meta_path.insert(0, Interrupt())
+sys.argv[1:] = ["status"]
+from ragembed.__main__ import main
+main()
+"""
+
+
+@pytest.mark.parametrize("module", ["ragembed.cli", "click", "ragembed.cli.commands.status", "numpy"])
+def test_interruption_while_the_program_loads_has_no_traceback(in_folder, module):
+    command = [sys.executable, "-c", LOADING % module]
+    stopped = subprocess.run(command, cwd=in_folder, capture_output=True, text=True, check=False)
+    assert (stopped.returncode, stopped.stderr) == (130, "interrupted\n")

@@ -186,6 +186,12 @@ class _Run:
         paths, gone, notes = self._sort_paths(known)
         sources = Sources(self._store_path, self._options, known, paths, gone, embedder, generation, resume_token)
         chunked, scan = self._backend.scan(sources, self._progress)
+        if self._options.include and scan.removed and not (scan.kept or scan.gone):
+            raise ConfigError(
+                f"no file matches --include {' '.join(self._options.include)}: this would remove "
+                f"{len(scan.removed):,} files from the store; expected a pattern that matches files, such as '*.md' "
+                "(to remove files, run 'ragembed delete')"
+            )
         scan.warnings.extend(notes)
         return embedder, chunked, scan
 

@@ -18,6 +18,7 @@ from ragembed.documents.decoding import is_binary
 from ragembed.documents.ignore import IgnoreScope, Rule, command_line_rules
 from ragembed.documents.places import Place, RemotePath, absolute, exists, from_absolute
 from ragembed.documents.trees import Entry, LocalTree, RemoteTree, Status, Tree, shown
+from ragembed.documents.unread import unread_reason
 from ragembed.errors import ConfigError
 from ragembed.files import open_regular
 
@@ -292,7 +293,7 @@ class _Walk:
         except OSError as error:
             return replace(candidate, skipped=f"cannot be opened: {error.strerror}", unseen=True)
         readable = candidate.path.suffix.lower() in self._options.binary_suffixes or not is_binary(sample or b"")
-        return candidate if readable else replace(candidate, skipped="binary file")
+        return candidate if readable else replace(candidate, skipped=unread_reason(candidate.path.name))
 
 
 def size_reason(size: int, limit: int) -> str | None:

@@ -217,7 +217,7 @@ def test_broken_files_are_skipped_and_listed(docs, run, in_folder):
     assert counts(report) == (3, 0, 0, 0, 4)
     reasons = report.scan.skipped
     assert "PDF" in reasons["docs/broken.pdf"]
-    assert reasons["docs/binary.dat"] == "binary file"
+    assert reasons["docs/binary.dat"].startswith("dat: neither text nor a known format; convert it to text")
     assert reasons["docs/empty.txt"] == "contains no text"
     assert "over the limit of 2,000 bytes" in reasons["docs/big.log"]
     with Store.open(in_folder / ".ragembed") as store:
@@ -336,7 +336,7 @@ def test_nothing_to_index_raises_and_writes_nothing(in_folder, run):
     with pytest.raises(ConfigError, match=r"no file to read in .*empty"):
         run(in_folder / "empty")
     (in_folder / "empty" / "a.bin").write_bytes(b"\0\1\2")
-    with pytest.raises(ConfigError, match=r"a\.bin is the only file found, and it was skipped: binary file"):
+    with pytest.raises(ConfigError, match=r"a\.bin is the only file found, and it was skipped: bin: a program"):
         run(in_folder / "empty")
     with pytest.raises(ConfigError, match="give a file or folder"):
         run()

@@ -19,6 +19,7 @@ from ragembed.documents.readers import (
     table,
 )
 from ragembed.documents.readers.reader import DEFAULT_OPTIONS, Reader, ReadOptions
+from ragembed.documents.unread import unread_reason
 from ragembed.errors import DocumentError
 from ragembed.files import open_regular
 
@@ -102,7 +103,7 @@ def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS, data: bytes | None 
             raise DocumentError(f"cannot be opened: {error.strerror or error}") from error
     reader = reader_for(path, data)
     if reader is None:
-        raise DocumentError("neither text nor a supported format")
+        raise DocumentError(unread_reason(path.name))
     empty = True
     for document in reader.parse(path, data, options):
         if document.blocks:
