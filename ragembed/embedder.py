@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
@@ -37,8 +38,17 @@ from ragembed.reservoir import ItemReservoir
 from ragembed.tensor_map import release
 from ragembed.types import Floats
 
+_RESOLVED = (
+    *("pooling", "modules", "truncate_dim", "weighting", "template", "query_template"),
+    *("document_prompt", "query_prompt", "prompt_name"),
+)
+"""Settings that depend on the model if they are left open."""
+
 FIT_LIMIT = 100_000
 """The most texts that post-processors are fitted on; a larger corpus is sampled, with the seed of the configuration."""
+
+TRUST_VARIABLE = "RAGEMBED_TRUST_REMOTE_CODE"
+"""The environment variable that allows saved embedders to run the code of their model if it is 1."""
 
 _HASHED_AT_ONCE = 1 << 20  # bytes; hashing in blocks keeps most of a mapped table out of memory
 
@@ -72,8 +82,8 @@ class Embedder:
     Attributes
     ----------
     config : EmbedderConfig
-        The settings. After a fit, ``max_tokens``, ``dtype``, ``pooling`` and the templates hold the
-        values in use.
+        The settings. After a fit, ``max_tokens``, ``dtype``, ``pooling``, ``weighting``, the templates and other
+        settings that were left open hold the values in use.
     fitted_on : FittedOn or None
         The numbers of documents and pseudo-queries that the post-processors were fitted on; None before a fit.
     fitted_queries : PseudoQueries or None
@@ -704,6 +714,11 @@ class Embedder:
         """Hash, in hex, of the files that ``config.model`` names, as far as the extractor uses them."""
         return self._built.source_sha256
 
+    @property
+    def set_aside(self) -> tuple[str, ...]:
+        """What the model's package states and the settings replace, such as ``"the pooling 'cls'"``."""
+        return self._built.set_aside
+
     # Saving and loading
 
     def save(self, folder: str | Path) -> None:
@@ -781,6 +796,7 @@ class Embedder:
         about, arrays = embedder_files.read(Path(folder))
         try:
             config = EmbedderConfig.from_dict(about["config"])
+            require_trust(config)
             embedder = cls(config if model is None else config.replace(model=model), device=device, download=False)
         except ConfigError as error:
             raise ModelError(f"the configuration saved in {folder} is not accepted: {error}") from error
@@ -817,7 +833,8 @@ class Embedder:
     def resolved_config(self) -> EmbedderConfig:
         """Return the configuration with the values in use of the settings that it leaves open.
 
-        ``max_tokens``, ``pooling`` and the templates depend on the model, ``dtype`` on this machine.
+        ``max_tokens``, ``pooling``, ``weighting``, the templates and other settings depend on the model, ``dtype`` on
+        this machine.
 
         Returns
         -------
@@ -838,16 +855,17 @@ class Embedder:
         128
         """
         built = self._built.config
-        config = self.config.replace(
-            pooling=built.pooling,
-            template=built.template,
-            query_template=built.query_template,
-            max_tokens=self.max_tokens,
-        )
+        config = self.config.replace(max_tokens=self.max_tokens, **{name: getattr(built, name) for name in _RESOLVED})
         devices = self.device_names()  # a missing device raises here, before any text is read
         if config.dtype != "auto" or not self._built.needs_model:
             return config
-        return config.replace(dtype="mixed" if fast_dtype(devices) == "bfloat16" else "float32")
+        fast = fast_dtype(devices) == "bfloat16" and self._agrees_in_bfloat16
+        return config.replace(dtype="mixed" if fast else "float32")
+
+    @cached_property
+    def _agrees_in_bfloat16(self) -> bool:
+        """Whether the vectors in bfloat16 are nearly those in float32."""
+        return self._built.agrees_in_bfloat16()
 
     def _take_fit(self, config: EmbedderConfig, built: Built, texts: int) -> None:
         """Replace the extractor by a newly fitted one; the chain has to be fitted again."""
@@ -895,6 +913,18 @@ def encode_raw(embedders: Sequence[Embedder], texts: Sequence[str], side: Side) 
     for embedder in embedders:
         embedder._require_extractor()
     return encode_together([embedder.extractor for embedder in embedders], _text_list(texts), side)
+
+
+def require_trust(config: EmbedderConfig) -> None:
+    """Raise :class:`ModelError` if a saved ``config`` wants to run a model's own code and the user did not allow it.
+
+    The setting of a saved embedder is not a permission, because the files may come from somebody else.
+    """
+    if config.trust_remote_code and os.environ.get(TRUST_VARIABLE) != "1":
+        raise ModelError(
+            f"the model {config.model!r} runs code from its own files: read the code, and set {TRUST_VARIABLE}=1 if "
+            "you trust it"
+        )
 
 
 def _with_absolute_paths(config: EmbedderConfig) -> EmbedderConfig:

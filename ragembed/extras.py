@@ -16,6 +16,7 @@ _EXTRAS: Mapping[str, tuple[str, str]] = {
     "fsspec": ("fsspec", "remote"),
     "langchain_core": ("langchain-core", "langchain"),
     "matplotlib": ("matplotlib", "plot"),
+    "peft": ("peft", "peft"),
     "pptx": ("python-pptx", "office"),
     "pypdf": ("pypdf", "pdf"),
     "ray": ("ray", "ray"),

@@ -29,11 +29,12 @@ _DTYPES: Mapping[str, np.dtype[Any]] = {
 _MAX_HEADER = 100_000_000
 
 
-def map_tensors(file: Path) -> Mapping[str, NDArray[Any]]:
+def map_tensors(file: Path, *, widen: bool = False) -> Mapping[str, NDArray[Any]]:
     """Return the tensors of a safetensors file as read-only views.
 
-    Tensors of a type that NumPy does not have, such as bfloat16, are left out. Raises :class:`ModelError` if the file
-    is not valid safetensors, or if a tensor lies outside the file.
+    Tensors of bfloat16, which NumPy does not have, are returned as copies in float32 if ``widen`` is true, otherwise
+    left out, like those of other types that NumPy does not have. Raises :class:`ModelError` if the file is not valid
+    safetensors, or if a tensor lies outside the file.
     """
     size = file.stat().st_size
     with file.open("rb") as stream:
@@ -43,11 +44,13 @@ def map_tensors(file: Path) -> Mapping[str, NDArray[Any]]:
     try:
         entries: dict[str, dict[str, Any]] = json.loads(header)
         data = np.memmap(file, mode="r", offset=start) if size > start else np.empty(0, np.uint8)
-        return {
-            name: _view(data, entry, file)
-            for name, entry in entries.items()
-            if name != "__metadata__" and entry["dtype"] in _DTYPES
-        }
+        entries.pop("__metadata__", None)
+        tensors = {name: _view(data, entry, file) for name, entry in entries.items() if entry["dtype"] in _DTYPES}
+        if widen:
+            tensors |= {
+                name: _widened(data, entry, file) for name, entry in entries.items() if entry["dtype"] == "BF16"
+            }
+        return tensors
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ModelError(f"{file} is not a safetensors file ({error}): get it again") from error
 
@@ -63,6 +66,12 @@ def release(tensor: NDArray[Any]) -> None:
         mapping = mapping.base
     if isinstance(mapping, mmap.mmap) and not tensor.flags.writeable and hasattr(mmap, "MADV_DONTNEED"):
         mapping.madvise(mmap.MADV_DONTNEED)
+
+
+def _widened(data: NDArray[np.uint8], entry: Mapping[str, Any], file: Path) -> NDArray[np.float32]:
+    """Return a tensor of bfloat16, the upper half of float32, as float32."""
+    halves = _view(data, {**entry, "dtype": "U16"}, file)
+    return (halves.astype(np.uint32) << 16).view(np.float32)
 
 
 def _view(data: NDArray[np.uint8], entry: Mapping[str, Any], file: Path) -> NDArray[Any]:

@@ -59,6 +59,15 @@ def open_existing(store: Path, device: str | None = None) -> AbstractContextMana
     return Store.open(store, device=device) if is_store(store) else nullcontext()
 
 
+_PROMPTS = ("document_prompt", "query_prompt", "prompt_name")
+_LEFT_OPEN = (
+    *(("dtype", "auto"), ("max_tokens", None), ("pooling", AUTO), ("weighting", AUTO), ("modules", None)),
+    *(("truncate_dim", None), ("revision", None), ("trust_remote_code", False)),
+    *((name, None) for name in _PROMPTS),
+)
+"""Values of settings that accept whatever the store was made with."""
+
+
 def stored_request(opened: Store | None) -> tuple[tuple[Place, ...], IndexingOptions] | None:
     """Return the paths indexed so far and the options of the last run, or None if no file was indexed."""
     if opened is None or (kept := opened.last_request()) is None:
@@ -78,14 +87,16 @@ def require_same(stored: Embedder, requested: Embedder, chain: tuple[Sequence[st
     """Raise :class:`IncompatibleStoreError` if the requested settings differ from the settings of the store."""
     postprocess, query_fit = chain
     config = stored.config.replace(postprocess=tuple(postprocess), query_fit=query_fit)
-    plain = requested.config.template == PLAIN and requested.config.query_template is None
-    left_open = ("pooling", "template", "query_template") if plain else ("pooling",)
-    for name, value in requested.config.to_dict().items():
+    wanted = requested.config
+    if any(getattr(wanted, name) is not None for name in _PROMPTS):
+        wanted = requested.resolved_config()  # the prompts as templates
+    plain = wanted.template == PLAIN and wanted.query_template is None
+    left_open = ("template", "query_template") if plain and wanted.pooling == AUTO else ()
+    for name, value in wanted.to_dict().items():
         stored_value = config.to_dict()[name]
-        irrelevant = (name, value) in (("dtype", "auto"), ("max_tokens", None)) or name == "pseudo_queries"
-        irrelevant |= requested.config.pooling == AUTO and name in left_open
+        irrelevant = (name, value) in _LEFT_OPEN or name in left_open or name == "pseudo_queries"
         irrelevant |= name == "seed" and not isinstance(config.extraction, RandomEmbeddings)
-        if irrelevant or value == stored_value or _meaning(config, name) == _meaning(requested.config, name):
+        if irrelevant or value == stored_value or _meaning(config, name) == _meaning(wanted, name):
             continue
         if name == "model" and _same_files(stored, requested):
             continue

@@ -10,7 +10,7 @@ from typing import Any
 
 from ragembed import embedder_files
 from ragembed.config.settings import EmbedderConfig
-from ragembed.embedder import Embedder
+from ragembed.embedder import Embedder, require_trust
 from ragembed.errors import IncompatibleStoreError, ModelError
 from ragembed.hashing import read_sha256
 from ragembed.indexes.storage.baseline import is_baseline
@@ -98,6 +98,7 @@ def unfitted_embedder(store: Path, record: Mapping[str, Any]) -> Embedder:
     Raises :class:`ModelError` if the model is not found, and :class:`ConfigError` if the configuration is invalid.
     """
     config = EmbedderConfig.from_dict(record["config"])
+    require_trust(config)
     moved = _moved_model(store, record)
     return Embedder(config if moved is None else config.replace(model=moved), download=False)
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from ragembed.checks import one_of
 from ragembed.config.specs import (
     AUTO,
-    POOLINGS,
+    DEFAULT_WEIGHTING,
     Avg,
     BertAvg,
     Extraction,
@@ -21,6 +21,7 @@ from ragembed.config.specs import (
     Words,
     parse_extractor,
     parse_layers,
+    parse_pooling,
     parse_postprocessor,
     parse_weighting,
 )
@@ -34,7 +35,8 @@ QueryFit = Literal["separate", "shared"]
 Dtype = Literal["auto", "float32", "bfloat16", "mixed"]
 
 _STATIC = (Avg, RandomEmbeddings, Words)
-_CONTEXTUAL_ONLY = ("template", "query_template", "pooling")
+_PROMPTS = ("prompt_name", "document_prompt", "query_prompt")
+_CONTEXTUAL_ONLY = ("template", "query_template", "pooling", "trust_remote_code", *_PROMPTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,23 +60,46 @@ class EmbedderConfig:
     layers : str, default "last"
         The hidden layers to average: ``"last"``, or numbers joined by ``+``, such as ``"1+6"``. Layer 0 is the input of
         the blocks and -1 the word-embedding table. ``"first+last"`` means layers 1 and L.
+    revision : str, optional
+        The branch, tag or commit of a model on the Hugging Face hub. The default is the current version.
+    trust_remote_code : bool, default False
+        Whether a model may run the code in its own files. Read the code first. It is never run for a store that you
+        open, unless you set ``RAGEMBED_TRUST_REMOTE_CODE=1``.
     template : str, default "[X]"
         The text that the model reads. ``[X]`` stands for the text and ``[M]`` for a mask token. The names ``t0`` to
         ``t4`` stand for predefined templates.
     query_template : str, optional
         The template for queries. The default is ``template``.
+    document_prompt, query_prompt : str, optional
+        The text before each document or query, another way to write the templates ``"prompt[X]"``. The default is the
+        prompt of the model's package if ``pooling`` is ``"auto"``.
+    prompt_name : str, optional
+        The name of a prompt of the model's package, to use before documents and queries.
     pooling : str, default "auto"
-        The tokens to average: ``mean`` (all), ``masks``, ``no-mask``, ``text`` (the tokens of ``[X]``), ``cls`` (the
-        first token) or ``last`` (the last token). ``auto`` uses the pooling of the model's sentence-transformers
-        package, and its prompts if no template is set; without a package it is ``mean``.
+        The tokens to average: ``mean`` (all), ``masks``, ``no-mask``, ``text`` (the tokens of ``[X]``),
+        ``after-prompt`` (the tokens after a prompt), ``cls`` (the first token), ``last`` (the last token), ``max`` (the
+        largest value of each dimension), ``weighted`` (weights by position) or ``mean-sqrt`` (the sum divided by the
+        root of the number). Several, joined by ``+``, make one longer vector. ``auto`` uses the model as its
+        sentence-transformers package says: pooling, prompts and modules; without a package it is ``mean``. Any other
+        value uses the transformer alone.
+    modules : bool, optional
+        Whether to apply the modules that the model's package has after the pooling, such as ``Dense``. The default is
+        True only if ``pooling`` is ``"auto"``.
+    normalize : bool, default False
+        Whether to scale the vectors of the model to length 1 before the post-processors. A final ``Normalize`` in the
+        model's package is left out otherwise, because it changes no cosine.
+    truncate_dim : int, optional
+        The number of leading dimensions of the model's vectors to keep, for models that are trained for it. The default
+        is that of the model's package if ``pooling`` is ``"auto"``, otherwise all.
     special_tokens : bool, optional
         Whether to average ``[CLS]``, ``[SEP]`` and other special tokens too. By default they are included in the
         vectors of a model and excluded from static vectors. The setting has no effect with ``masks``, ``text`` and
         ``cls``.
-    weighting : str, default "idf:0.25"
-        The token weights. ``uniform``; ``idf``; ``idf:s``, a mixture of ``s`` parts idf weights and ``1 - s`` parts
-        uniform weights, each scaled to sum to 1 over the text; ``-biases``, which excludes frequent tokens, punctuation
-        and subwords; ``sif[:a]``; or ``usif``.
+    weighting : str, default "auto"
+        The token weights. ``auto`` is ``idf:0.25`` for the default model and for models without a package, otherwise
+        ``uniform``, as the authors of the model trained it. ``uniform``; ``idf``; ``idf:s``, a mixture of ``s`` parts
+        idf weights and ``1 - s`` parts uniform weights, each scaled to sum to 1 over the text; ``-biases``, which
+        excludes frequent tokens, punctuation and subwords; ``sif[:a]``; or ``usif``.
     template_tokens : {"common", "counted"}, default "common"
         ``"common"`` counts the tokens of the template in every text, so that their idf is 0. ``"counted"`` uses their
         document frequency in the texts themselves.
@@ -98,7 +123,8 @@ class EmbedderConfig:
         model. A longer text is read in several windows, so no part of it is lost.
     dtype : {"auto", "float32", "bfloat16", "mixed"}, default "auto"
         The arithmetic for documents. ``"mixed"`` is bfloat16, and float32 when a run encodes only a few documents.
-        ``"auto"`` is ``"mixed"`` on hardware that multiplies bfloat16 natively, otherwise ``"float32"``. Queries always
+        ``"auto"`` is ``"mixed"`` on hardware that multiplies bfloat16 natively if the vectors of the model then keep a
+        cosine of at least 0.9995 to those in float32, which the fit measures; otherwise ``"float32"``. Queries always
         use float32.
     pseudo_queries : int, default 2000
         The maximum number of spans of the corpus that stand in for queries in a separate query fit.
@@ -116,20 +142,28 @@ class EmbedderConfig:
     >>> config = EmbedderConfig(extractor="re:dim=64", weighting="idf")
     >>> config.postprocess
     ('normalize',)
-    >>> EmbedderConfig(pooling="max")
+    >>> EmbedderConfig(pooling="first")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
         ...
-    ragembed.errors.ConfigError: pooling is 'max': expected one of auto, mean, masks, no-mask, text, cls, last
+    ragembed.errors.ConfigError: pooling is 'first': expected auto, one of mean, masks, no-mask, text, after-prompt, ...
     """
 
     extractor: str = "transformer"
     model: str = DEFAULT_MODEL
+    revision: str | None = None
+    trust_remote_code: bool = False
     layers: str = "last"
     template: str = PLAIN
     query_template: str | None = None
+    document_prompt: str | None = None
+    query_prompt: str | None = None
+    prompt_name: str | None = None
     pooling: str = AUTO
+    modules: bool | None = None
+    normalize: bool = False
+    truncate_dim: int | None = None
     special_tokens: bool | None = None
-    weighting: str = "idf:0.25"
+    weighting: str = AUTO
     template_tokens: Literal["common", "counted"] = "common"
     biases: tuple[str, ...] | None = None
     weighting_corpus: str | None = None
@@ -151,7 +185,7 @@ class EmbedderConfig:
             Template.parse(self.query_template)
         for step in self.postprocess:
             parse_postprocessor(step)
-        one_of("pooling", self.pooling, POOLINGS)
+        parse_pooling(self.pooling)
         one_of("template_tokens", self.template_tokens, ("common", "counted"))
         one_of("query_fit", self.query_fit, ("separate", "shared"))
         one_of("dtype", self.dtype, ("auto", "float32", "bfloat16", "mixed"))
@@ -159,6 +193,8 @@ class EmbedderConfig:
             raise ConfigError("model is empty: give a Hugging Face model id or a folder")
         if self.max_tokens is not None and self.max_tokens < 8:
             raise ConfigError(f"max_tokens is {self.max_tokens}: expected at least 8")
+        if self.truncate_dim is not None and self.truncate_dim < 1:
+            raise ConfigError(f"truncate_dim is {self.truncate_dim}: expected at least 1")
         if self.pseudo_queries < 1:
             raise ConfigError(f"pseudo_queries is {self.pseudo_queries}: expected at least 1")
         if not 0 <= self.seed < 2**63:
@@ -178,7 +214,7 @@ class EmbedderConfig:
     @property
     def fits_weights(self) -> bool:
         """Whether token weights are fitted on the corpus."""
-        name, number = parse_weighting(self.weighting)
+        name, number = parse_weighting(DEFAULT_WEIGHTING if self.weighting == AUTO else self.weighting)
         counts = name in ("sif", "usif") or (name == "idf" and number != 0.0)
         return counts and self.weighting_corpus is None
 
@@ -418,6 +454,8 @@ class EmbedderConfig:
             unused += _CONTEXTUAL_ONLY
         if not isinstance(extraction, (Transformer, Avg, BertAvg)):
             unused += ["layers"]
+        if not isinstance(extraction, Transformer):
+            unused += ["modules", "normalize", "truncate_dim"]
         if not isinstance(extraction, (Avg, BertAvg)):
             unused += ["avg_corpus"]
         if isinstance(extraction, Words):
@@ -425,7 +463,7 @@ class EmbedderConfig:
         by = dict.fromkeys(unused, f"extractor {self.extractor!r}")
         if self.weighting != "-biases":
             by["biases"] = f"weighting {self.weighting!r}"
-        if parse_weighting(self.weighting)[0] != "idf":
+        if parse_weighting(self.weighting)[0] not in ("idf", AUTO):
             by["template_tokens"] = f"weighting {self.weighting!r}"
         for field in dataclasses.fields(self):
             unset = (field.default, "mean") if field.name == "pooling" else (field.default,)
@@ -433,15 +471,32 @@ class EmbedderConfig:
                 raise ConfigError(
                     f"{field.name} is {getattr(self, field.name)!r}, but {by[field.name]} does not use it: leave it out"
                 )
+        self._check_prompts()
+
+    def _check_prompts(self) -> None:
+        """Raise for two settings that state the same text."""
+        given = [name for name in _PROMPTS if getattr(self, name) is not None]
+        templated = self.template != PLAIN or self.query_template is not None
+        if given and (templated or ("prompt_name" in given and len(given) > 1)):
+            other = "template" if templated else given[0]
+            raise ConfigError(f"{given[-1]} cannot be combined with {other}: give only one of them")
 
 
 _TYPES: Mapping[str, tuple[type, ...]] = {
     "extractor": (str,),
     "model": (str,),
+    "revision": (str, type(None)),
+    "trust_remote_code": (bool,),
     "layers": (str,),
     "template": (str,),
     "query_template": (str, type(None)),
+    "document_prompt": (str, type(None)),
+    "query_prompt": (str, type(None)),
+    "prompt_name": (str, type(None)),
     "pooling": (str,),
+    "modules": (bool, type(None)),
+    "normalize": (bool,),
+    "truncate_dim": (int, type(None)),
     "special_tokens": (bool, type(None)),
     "weighting": (str,),
     "template_tokens": (str,),

@@ -19,9 +19,10 @@ from ragembed.errors import ConfigError
 POSTPROCESSORS = ("center", "zscore", "quantile-u", "quantile-n", "robust", "whiten", "abtt", "normalize")
 WEIGHTINGS = ("uniform", "idf", "-biases", "sif", "usif")
 AUTO = "auto"
-"""The pooling and the prompts that the model's package states."""
+"""The pooling and the token weights that suit the model."""
 
-POOLINGS = (AUTO, "mean", "masks", "no-mask", "text", "cls", "last")
+POOLINGS = ("mean", "masks", "no-mask", "text", "after-prompt", "cls", "last", "max", "weighted", "mean-sqrt")
+DEFAULT_WEIGHTING = "idf:0.25"
 
 WORD_EMBEDDINGS = -1
 """The number of the layer that is the word-embedding table alone, without position and type embeddings."""
@@ -225,16 +226,30 @@ def parse_layers(spec: str, n_layers: int | None) -> tuple[int, ...]:
     return tuple(numbers)
 
 
+def parse_pooling(spec: str) -> tuple[str, ...]:
+    """Parse ``"auto"``, ``"mean"`` or ``"cls+mean"`` into the poolings whose vectors are joined."""
+    parts = tuple(spec.split("+"))
+    unknown = [part for part in parts if part not in POOLINGS]
+    if spec != AUTO and unknown:
+        raise ConfigError(
+            f"pooling is {spec!r}: expected {AUTO}, one of {', '.join(POOLINGS)}, or several of them joined by +"
+        )
+    return parts
+
+
 def parse_weighting(spec: str) -> tuple[str, float | None]:
     """Parse ``"uniform"``, ``"idf[:SHARE]"``, ``"-biases"``, ``"sif[:A]"`` or ``"usif"`` into a name and a number.
 
-    The number is the share of idf (1 by default), the ``a`` of SIF (0.001 by default), or None.
+    The number is the share of idf (1 by default), the ``a`` of SIF (0.001 by default), or None. ``"auto"`` is returned
+    as it is.
     """
+    if spec == AUTO:
+        return AUTO, None
     name, separator, number = spec.partition(":")
     defaults = {"idf": _DEFAULT_SHARE, "sif": _DEFAULT_SIF}
     if name not in WEIGHTINGS or (separator and name not in defaults):
         raise ConfigError(
-            f"weighting {spec!r}: expected uniform, idf, idf:SHARE (from 0 to 1), -biases, sif, sif:A or usif"
+            f"weighting {spec!r}: expected auto, uniform, idf, idf:SHARE (from 0 to 1), -biases, sif, sif:A or usif"
         )
     if not separator:
         return name, defaults.get(name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ragembed.config.settings import DEFAULT_MODEL, EmbedderConfig
 from ragembed.config.specs import (
     AUTO,
+    DEFAULT_WEIGHTING,
     Avg,
     BertAvg,
     RandomEmbeddings,
@@ -17,13 +18,16 @@ from ragembed.config.specs import (
     Transformer,
     Words,
     parse_layers,
+    parse_pooling,
     parse_postprocessor,
 )
 from ragembed.config.templates import PLAIN, TEXT, Template
 from ragembed.corpus import Corpus
-from ragembed.errors import ConfigError
+from ragembed.errors import ConfigError, ModelError
 from ragembed.extractors.avg import AvgExtractor, AvgTable
+from ragembed.extractors.embedding_table import EmbeddingTable
 from ragembed.extractors.forward import text_room
+from ragembed.extractors.head import Head, build_head
 from ragembed.extractors.mix import MixExtractor
 from ragembed.extractors.model import ContextualModel
 from ragembed.extractors.protocol import Extractor, Side, Tokenizer
@@ -33,13 +37,17 @@ from ragembed.extractors.token_weights import TokenWeights
 from ragembed.extractors.transformer import LayerCombination, LayerMean, Pooling, TransformerExtractor, WordKnowledge
 from ragembed.extractors.weighting import make_weighting
 from ragembed.extractors.words import WordTable
-from ragembed.models.files import ModelFiles, find_model, find_tokenizer
-from ragembed.models.packaging import check_supported, read_package
+from ragembed.models.files import ModelFiles, find_model, find_tokenizer, tokenizer_sha256
+from ragembed.models.packaging import Package, check_supported, is_packaged, is_static, read_package
 from ragembed.models.tokenizer import TextTokenizer, TokenKind
 from ragembed.models.word_tokenizer import WordTokenizer
 
 if TYPE_CHECKING:
     from ragembed.extractors.word_vectors import WordVectors
+
+
+_SPECIAL_TOKENS_DECIDE = frozenset({"mean", "no-mask", "last", "max", "weighted", "mean-sqrt"})
+"""Poolings that the setting ``special_tokens`` applies to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +72,10 @@ class Built:
         Whether a fit or an encoding runs a model.
     encoding_model
         The model that runs when texts are encoded; None if no model does.
+    agrees_in_bfloat16
+        Measures whether the vectors in bfloat16 are nearly those in float32.
+    set_aside
+        What the model's package states and the configuration replaces, such as ``"the pooling cls"``.
     """
 
     extractor: Extractor
@@ -74,6 +86,8 @@ class Built:
     text_tokens: int
     needs_model: bool
     encoding_model: ContextualModel | None = None
+    agrees_in_bfloat16: Callable[[], bool] = lambda: False
+    set_aside: tuple[str, ...] = ()
 
 
 def build_extractor(config: EmbedderConfig, *, device: str | None = None, download: bool = True) -> Built:
@@ -91,7 +105,12 @@ def build_extractor(config: EmbedderConfig, *, device: str | None = None, downlo
     elif isinstance(extraction, RandomEmbeddings):
         built = _random(config, extraction, download)
     else:
-        built = _Contextual(config, find_model(config.model, download=download), device).build()
+        files = find_model(
+            config.model, download=download, revision=config.revision, trust_remote_code=config.trust_remote_code
+        )
+        check_supported(files.root, trust_remote_code=config.trust_remote_code)
+        static = isinstance(extraction, Transformer) and is_static(files.root)
+        built = _static(config, files) if static else _Contextual(config, files, device).build()
     _check_directions(config, built.extractor.dim)
     return built
 
@@ -108,12 +127,13 @@ def _check_directions(config: EmbedderConfig, dim: int) -> None:
 
 def _random(config: EmbedderConfig, extraction: RandomEmbeddings, download: bool) -> Built:
     """Build the extractor ``re``."""
-    files = find_tokenizer(config.model, download=download)
-    tokenizer = TextTokenizer(files.folder)
+    folder, sha256 = find_tokenizer(config.model, download=download, revision=config.revision)
+    tokenizer = TextTokenizer(folder)
     table = RandomTable(config.seed, extraction.dim, extraction.sigma)
-    weights = _weights(config, tokenizer, files.sha256)
-    static = StaticExtractor(tokenizer, table, weights, bool(config.special_tokens), {"tokenizer": files.sha256})
-    return _without_model(static, tokenizer, files.sha256, config)
+    config = _with_weighting(config, DEFAULT_WEIGHTING)
+    weights = _weights(config, tokenizer, sha256)
+    static = StaticExtractor(tokenizer, table, weights, bool(config.special_tokens), {"tokenizer": sha256})
+    return _without_model(static, tokenizer, sha256, config)
 
 
 def _words(config: EmbedderConfig, extraction: Words) -> Built:
@@ -131,6 +151,7 @@ def _words(config: EmbedderConfig, extraction: Words) -> Built:
             f"drop is {extraction.drop}: expected less than {len(vectors.words)}, the number of words in {config.model}"
         )
     tokenizer = WordTokenizer(vectors.index)
+    config = _with_weighting(config, DEFAULT_WEIGHTING)
     weights = _weights(config, tokenizer, vectors.sha256)
     static = StaticExtractor(tokenizer, WordTable(vectors, extraction.drop), weights, False, {})
     return _without_model(static, tokenizer, vectors.sha256, config)
@@ -148,45 +169,125 @@ def _window(config: EmbedderConfig, tokenizer: Tokenizer) -> int:
     return min(config.max_tokens or tokenizer.max_tokens, tokenizer.max_tokens)
 
 
-def _as_packaged(config: EmbedderConfig, folder: Path) -> EmbedderConfig:
-    """Return ``config`` with the pooling of the model's package and, if no template is set, its prompts."""
-    if config.pooling != AUTO:
-        return config
+def _with_weighting(config: EmbedderConfig, weighting: str) -> EmbedderConfig:
+    """Return ``config`` with ``weighting`` if it leaves the token weights open."""
+    return config.replace(weighting=weighting) if config.weighting == AUTO else config
+
+
+def _as_packaged(config: EmbedderConfig, files: ModelFiles) -> tuple[EmbedderConfig, tuple[str, ...]]:
+    """Return ``config`` with the settings of the model's package that it leaves open, and those that it replaces."""
+    auto = config.pooling == AUTO and isinstance(config.extraction, Transformer)
+    package = read_package(files.root) if auto or config.modules or config.prompt_name else Package()
+    measured = files.is_default or not is_packaged(files.root)
+    config = _with_weighting(config, DEFAULT_WEIGHTING if measured else "uniform")
+    config = _with_prompts(config, package, auto)
     if not isinstance(config.extraction, Transformer):
-        return config.replace(pooling="mean")
-    package = read_package(folder)
-    config = config.replace(pooling=package.pooling)
-    if config.template != PLAIN or config.query_template is not None:
+        return config.replace(pooling="mean" if config.pooling == AUTO else config.pooling), ()
+    if auto:
+        config = config.replace(
+            pooling=package.pooling or "mean",
+            modules=bool(package.modules) if config.modules is None else config.modules,
+            truncate_dim=config.truncate_dim or package.truncate_dim,
+        )
+    return config, _set_aside(config, files.root)
+
+
+def _with_prompts(config: EmbedderConfig, package: Package, auto: bool) -> EmbedderConfig:
+    """Return ``config`` with its prompts, or those of ``package`` if ``auto``, as templates."""
+    prompts = [config.document_prompt, config.query_prompt]
+    if config.prompt_name is not None:
+        if config.prompt_name not in package.prompts:
+            known = ", ".join(map(repr, package.prompts)) or "none"
+            raise ConfigError(f"unknown prompt {config.prompt_name!r}: {config.model} has the prompts {known}")
+        prompts = [package.prompts[config.prompt_name]] * 2
+    elif config.template != PLAIN or config.query_template is not None:
         return config
-    documents, queries = (prompt + TEXT for prompt in (package.document_prompt, package.query_prompt))
-    return config.replace(template=documents, query_template=None if queries == documents else queries)
+    if auto:
+        packaged = package.document_prompt, package.query_prompt
+        prompts = [own if given is None else given for given, own in zip(prompts, packaged, strict=True)]
+    documents, queries = ((prompt or "") + TEXT for prompt in prompts)
+    return config.replace(
+        template=documents,
+        query_template=None if queries == documents else queries,
+        document_prompt=None,
+        query_prompt=None,
+        prompt_name=None,
+    )
+
+
+def _set_aside(config: EmbedderConfig, root: Path) -> tuple[str, ...]:
+    """Return what the model's package states and ``config`` replaces."""
+    if not is_packaged(root):
+        return ()
+    try:
+        package = read_package(root)
+    except ModelError:
+        return ("a package that ragembed does not compute",)
+    prompts = (package.document_prompt + TEXT, package.query_prompt + TEXT)
+    used = (config.template, config.template if config.query_template is None else config.query_template)
+    found = {
+        f"the pooling {package.pooling!r}": package.pooling not in (None, config.pooling),
+        f"the modules {', '.join(module.name for module in package.modules)}": package.modules and not config.modules,
+        "the prompts " + " and ".join(repr(prompt) for prompt in dict.fromkeys(prompts)): prompts != (TEXT, TEXT)
+        and prompts != used,
+    }
+    return tuple(name for name, replaced in found.items() if replaced)
+
+
+def _static(config: EmbedderConfig, files: ModelFiles) -> Built:
+    """Build the extractor of a static model, which has one vector per token."""
+    if config.pooling not in (AUTO, "mean"):
+        raise ConfigError(
+            f"pooling is {config.pooling!r}: the model in {files.root} has one vector per token, expected 'mean'"
+        )
+    config, set_aside = _as_packaged(config.replace(pooling=AUTO), files)
+    package = read_package(files.root)
+    tokenizer = TextTokenizer(files.tokenizer, without_special_tokens=True)
+    sha256 = tokenizer_sha256(files.tokenizer)
+    left_out = frozenset() if (files.root / "modules.json").is_file() else tokenizer.unknown_ids
+    table = EmbeddingTable(files.folder, files.sha256, left_out)
+    head = build_head(table.dim, package.modules, normalize=config.normalize, truncate_dim=config.truncate_dim)
+    weights = _weights(config, tokenizer, sha256)
+    prompts = {side: template.before for side, template in _templates(config).items()}
+    static = StaticExtractor(tokenizer, table, weights, False, {"tokenizer": sha256}, head, prompts)
+    limit = _window(config, tokenizer)
+    return Built(static, tokenizer, files.sha256, config, limit, limit, needs_model=False, set_aside=set_aside)
+
+
+def _templates(config: EmbedderConfig) -> dict[Side, Template]:
+    """Return the template of each side."""
+    queries = config.query_template
+    return {
+        "documents": Template.parse(config.template),
+        "queries": Template.parse(config.template if queries is None else queries),
+    }
 
 
 class _Contextual:
     """Builder of the extractors that need the hidden states of a model."""
 
     def __init__(self, config: EmbedderConfig, files: ModelFiles, device: str | None) -> None:
-        check_supported(files.folder)
-        self._config = config = _as_packaged(config, files.folder)
+        self._config, self._set_aside = config, _ = _as_packaged(config, files)
         self._files = files
         self._device = device
-        self._tokenizer = TextTokenizer(files.folder)
-        self._tokenizer_sha256 = find_tokenizer(config.model, download=False).sha256
+        self._tokenizer = TextTokenizer(files.tokenizer, files.folder)
+        self._tokenizer_sha256 = tokenizer_sha256(files.tokenizer)
         self._max_tokens = _window(config, self._tokenizer)
 
     def build(self) -> Built:
         extraction = self._config.extraction
-        model = self._model(self._templates())
+        model = self._model(_templates(self._config))
         extractor: Extractor
         if isinstance(extraction, Avg):
             extractor = self._avg(extraction.unseen)
+            contextual = self._transformer(extractor.model, self._layer_mean(model))
         elif isinstance(extraction, BertAvg):
             contextual = self._transformer(model, self._layer_mean(model))
             extractor = MixExtractor(contextual, self._avg(extraction.unseen), extraction.w)
         elif isinstance(extraction, SbertWk):
-            extractor = self._transformer(model, WordKnowledge(extraction, model.n_layers))
+            extractor = contextual = self._transformer(model, WordKnowledge(extraction, model.n_layers))
         else:
-            extractor = self._transformer(model, self._layer_mean(model))
+            extractor = contextual = self._transformer(model, self._layer_mean(model), with_head=True)
         rooms = {side: text_room(frame, self._max_tokens) for side, frame in model.frames.items()}
         room = rooms["documents"]
         return Built(
@@ -198,16 +299,9 @@ class _Contextual:
             room,
             needs_model=True,
             encoding_model=None if isinstance(extractor, AvgExtractor) else model,
+            agrees_in_bfloat16=lambda: self._files.is_default or contextual.agrees_in_bfloat16(),
+            set_aside=self._set_aside,
         )
-
-    def _templates(self) -> dict[Side, Template]:
-        """Return the template of each side."""
-        documents = self._config.template
-        queries = self._config.query_template
-        return {
-            "documents": Template.parse(documents),
-            "queries": Template.parse(documents if queries is None else queries),
-        }
 
     def _model(self, templates: dict[Side, Template]) -> ContextualModel:
         """Return the model with the templates of both sides."""
@@ -218,27 +312,36 @@ class _Contextual:
         """Return the mean of the configured layers."""
         return LayerMean(parse_layers(self._config.layers, model.n_layers))
 
-    def _transformer(self, model: ContextualModel, combination: LayerCombination) -> TransformerExtractor:
+    def _transformer(
+        self, model: ContextualModel, combination: LayerCombination, *, with_head: bool = False
+    ) -> TransformerExtractor:
         """Build an extractor for contextual token vectors.
 
         Raises :class:`ConfigError` if the pooling does not fit the model or the template.
         """
         config = self._config
-        decides = config.pooling in ("mean", "no-mask", "last")
-        special = config.special_tokens is not False or not decides
+        poolings = parse_pooling(config.pooling)
+        special = config.special_tokens is not False or not set(poolings) & _SPECIAL_TOKENS_DECIDE
         frames = list(model.frames.values())
-        if config.pooling == "masks" and not all(frame.has_masks for frame in frames):
+        if "masks" in poolings and not all(frame.has_masks for frame in frames):
             raise ConfigError(
                 "pooling 'masks' needs a template with mask tokens: give one, as in 'This sentence: \"[X]\" means [M].'"
             )
-        if config.pooling == "cls" and not all(TokenKind.SPECIAL in frame.prefix_kinds[:1] for frame in frames):
+        if "cls" in poolings and not all(TokenKind.SPECIAL in frame.prefix_kinds[:1] for frame in frames):
             raise ConfigError(
                 f"pooling 'cls' needs a model whose texts begin with a special token, and {config.model} has none: "
                 "choose another pooling"
             )
         common = {number for frame in frames for number in frame.ids} if config.template_tokens == "common" else set()
         weights = _weights(config, self._tokenizer, self._tokenizer_sha256, common)
-        return TransformerExtractor(model, combination, Pooling(config.pooling, special), weights)
+        head = self._head(model.dim * len(poolings)) if with_head else None
+        return TransformerExtractor(model, combination, Pooling(config.pooling, special), weights, head)
+
+    def _head(self, dim: int) -> Head:
+        """Build the modules after the pooling for vectors of ``dim`` dimensions."""
+        config = self._config
+        modules = read_package(self._files.root).modules if config.modules else ()
+        return build_head(dim, modules, normalize=config.normalize, truncate_dim=config.truncate_dim)
 
     def _avg(self, unseen: str) -> AvgExtractor:
         """Build the extractor ``avg``."""

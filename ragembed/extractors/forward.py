@@ -45,6 +45,8 @@ class Batch:
         Number of tokens of each window without padding, int64, shape ``(batch,)``.
     completed
         Number of texts whose last window is in this batch.
+    prompt_tokens
+        Number of special tokens and prompt tokens before a text, in its first window.
     """
 
     texts: NDArray[np.int64]
@@ -52,6 +54,7 @@ class Batch:
     kinds: NDArray[np.int8]
     lengths: NDArray[np.int64]
     completed: int
+    prompt_tokens: int = 0
 
 
 class Consumer(Protocol):
@@ -69,9 +72,10 @@ class Consumer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Window:
-    """A run of token ids of one text, and whether it is the last run."""
+    """A run of token ids of one text, the ids before it, and whether it is the last run."""
 
     text: int
+    prefix: tuple[int, ...]
     ids: NDArray[np.int64]
     last: bool
 
@@ -121,35 +125,43 @@ class Forward:
 
     def tokens(self, texts: Sequence[str]) -> int:
         """Return the number of tokens in all windows of ``texts``, including the frame."""
-        framing = self._max_tokens - self._room
-        ids = self._tokenizer.ids([self._frame.lead + text for text in texts])
-        windows = [window for i, each in enumerate(ids) for window in self._windows(i, each)]
-        return sum(len(window.ids) + framing for window in windows)
+        return sum(self._size(window) for window in self._all_windows(texts))
 
     def _batches(self, texts: Sequence[str], batch_tokens: int, progress: Progress | None) -> Iterator[Batch]:
         """Yield the batches of ``texts``."""
-        lead = self._frame.lead
         for start in range(0, len(texts), _TEXTS_PER_BLOCK):
-            block = [lead + text for text in texts[start : start + _TEXTS_PER_BLOCK]]
-            windows = [w for i, ids in enumerate(self._tokenizer.ids(block)) for w in self._windows(start + i, ids)]
+            block = texts[start : start + _TEXTS_PER_BLOCK]
+            windows = self._all_windows(block, start)
             if progress is not None:
                 progress(len(block) - sum(window.last for window in windows))
             for group in self._groups(windows, batch_tokens):
                 yield self._batch(group)
 
-    def _windows(self, text: int, ids: NDArray[np.int64]) -> Iterator[_Window]:
-        """Yield the windows of one text."""
-        if not len(ids) and self._room == self._max_tokens:
+    def _all_windows(self, texts: Sequence[str], first: int = 0) -> list[_Window]:
+        """Return the windows of ``texts``, the first of which has the number ``first``."""
+        framed = self._tokenizer.framed(texts, self._frame)
+        return [window for i, parts in enumerate(framed, first) for window in self._windows(i, *parts)]
+
+    def _windows(self, text: int, prefix: tuple[int, ...], ids: NDArray[np.int64]) -> Iterator[_Window]:
+        """Yield the windows of one text; ``prefix`` are the tokens before it in the first window."""
+        frame = self._frame
+        if not len(ids) and not prefix and not frame.suffix:
             return  # an empty text without a frame has no tokens at all
-        for start in range(0, max(len(ids), 1), self._room):
-            yield _Window(text, ids[start : start + self._room], last=start + self._room >= len(ids))
+        start, end = 0, self._room + len(frame.prefix) - len(prefix)
+        yield _Window(text, prefix, ids[:end], last=end >= len(ids))
+        while end < len(ids):
+            start, end = end, end + self._room
+            yield _Window(text, frame.prefix, ids[start:end], last=end >= len(ids))
+
+    def _size(self, window: _Window) -> int:
+        """Return the number of tokens in a window."""
+        return len(window.prefix) + len(window.ids) + len(self._frame.suffix)
 
     def _groups(self, windows: Sequence[_Window], batch_tokens: int) -> Iterator[list[_Window]]:
         """Yield groups of windows of similar length, longest first, with at most ``batch_tokens`` padded tokens."""
-        framing = self._max_tokens - self._room
         group: list[_Window] = []
-        for window in sorted(windows, key=lambda w: len(w.ids), reverse=True):
-            if group and (len(group[0].ids) + framing) * (len(group) + 1) > batch_tokens:
+        for window in sorted(windows, key=self._size, reverse=True):
+            if group and self._size(group[0]) * (len(group) + 1) > batch_tokens:
                 yield group
                 group = []
             group.append(window)
@@ -159,16 +171,22 @@ class Forward:
     def _batch(self, group: Sequence[_Window]) -> Batch:
         """Return a group of windows as a batch."""
         frame = self._frame
-        lengths = np.array([len(frame.prefix) + len(window.ids) + len(frame.suffix) for window in group])
+        lengths = np.array([self._size(window) for window in group])
         # Round widths up, because the matrix library keeps a plan and memory for each width.
         width = min(-(-int(lengths.max()) // _WIDTH_STEP) * _WIDTH_STEP, self._max_tokens)
         ids = np.zeros((len(group), width), dtype=np.int64)
         kinds = np.full(ids.shape, TokenKind.PADDING, dtype=np.int8)
         for row, (window, length) in enumerate(zip(group, lengths, strict=True)):
-            ids[row, :length] = np.concatenate([frame.prefix, window.ids, frame.suffix])
-            kinds[row, :length] = [*frame.prefix_kinds, *[TokenKind.TEXT] * len(window.ids), *frame.suffix_kinds]
+            ids[row, :length] = np.concatenate([window.prefix, window.ids, frame.suffix])
+            more = [TokenKind.TEMPLATE] * (len(window.prefix) - len(frame.prefix))  # of a prompt joined to this text
+            kinds[row, :length] = [
+                *frame.prefix_kinds[: len(window.prefix)],
+                *more,
+                *[TokenKind.TEXT] * len(window.ids),
+                *frame.suffix_kinds,
+            ]
         completed = sum(window.last for window in group)
-        return Batch(np.array([window.text for window in group]), ids, kinds, lengths, completed)
+        return Batch(np.array([window.text for window in group]), ids, kinds, lengths, completed, frame.prompt_tokens)
 
 
 def text_room(frame: Frame, max_tokens: int) -> int:

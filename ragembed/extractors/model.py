@@ -102,6 +102,12 @@ class ContextualModel:
         """Return the forward pass of ``side`` in float32, without PyTorch if possible, as for queries."""
         return self.forward("queries" if side in ("queries", "pseudo-queries") else "few-documents")
 
+    def in_dtype(self, dtype: str) -> Forward:
+        """Return a forward pass of documents in ``dtype``, ``"float32"`` or ``"bfloat16"``, on the first device."""
+        device = find_devices(self._device)[0]
+        replicas = Replicas([partial(batch_model, self._files, dtype, device)])
+        return Forward(self.tokenizer, replicas, self.frames["documents"], self._max_tokens, CPU_TOKENS)
+
     def word_embeddings(self) -> Floats:
         """Return the word-embedding table (layer -1), float32, shape ``(vocabulary, d)``."""
         return query_model(self._files, self._device).word_embeddings()

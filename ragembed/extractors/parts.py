@@ -59,7 +59,6 @@ class TokenParts:
         return cls(tuple(places), merged_rows, merged_shares)
 
 
-def text_tokens(text: str, spans: Sequence[tuple[int, int]], lead: int = 0) -> list[Token]:
-    """Return the tokens of ``text`` at ``spans``; spans start ``lead`` characters before the text."""
-    placed = [(max(start - lead, 0), max(end - lead, 0)) for start, end in spans]
-    return [Token(text[start:end], start, end) for start, end in placed]
+def text_tokens(text: str, spans: Sequence[tuple[int, int]]) -> list[Token]:
+    """Return the tokens of ``text`` at ``spans``."""
+    return [Token(text[start:end], start, end) for start, end in spans]

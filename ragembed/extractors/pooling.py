@@ -1,6 +1,8 @@
 """Pooling: which tokens of a window make up the vector of a text, and their weighted sum. Pure functions on arrays.
 
-Source: Stankevičius & Lukoševičius 2024, section 3.2 (all tokens, masks only, all but the masks).
+Sources: Stankevičius & Lukoševičius 2024, section 3.2 (all tokens, masks only, all but the masks); Reimers & Gurevych
+2019 and the library sentence-transformers (first token, maximum, sum over the root of the length); Muennighoff 2022
+(weights by position).
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ Without it, products of subnormal weights would lose digits, and the reciprocal 
 """
 
 
-def pooled_tokens(kinds: NDArray[np.int8], pooling: str, special_tokens: bool) -> Bools:
+def pooled_tokens(kinds: NDArray[np.int8], pooling: str, special_tokens: bool, prompt_tokens: int = 0) -> Bools:
     """Return which tokens take part, with the shape of ``kinds``.
 
     Parameters
@@ -28,26 +30,39 @@ def pooled_tokens(kinds: NDArray[np.int8], pooling: str, special_tokens: bool) -
     kinds
         :class:`~ragembed.models.tokenizer.TokenKind` of each token, shape ``(batch, tokens)``.
     pooling
-        ``mean``, ``masks``, ``no-mask``, ``text``, ``cls`` (the first token) or ``last`` (the last token of ``mean``),
-        as in :class:`~ragembed.config.settings.EmbedderConfig`.
+        A pooling of one part, as in :class:`~ragembed.config.settings.EmbedderConfig`.
     special_tokens
-        Whether special tokens take part in ``mean``, ``no-mask`` and ``last``.
+        Whether special tokens take part; no effect on ``masks``, ``text``, ``cls`` and ``after-prompt``.
+    prompt_tokens
+        The number of leading tokens that ``after-prompt`` leaves out.
     """
-    present: Bools = kinds != TokenKind.PADDING
-    if not special_tokens:
-        present &= kinds != TokenKind.SPECIAL
-    masks: Bools = kinds == TokenKind.MASK
-    text: Bools = kinds == TokenKind.TEXT
-    whole = {"mean": present, "masks": masks, "no-mask": present & ~masks, "text": text}
-    if pooling in whole:
-        return whole[pooling]
+    window: Bools = kinds != TokenKind.PADDING
+    present: Bools = window if special_tokens else window & (kinds != TokenKind.SPECIAL)
     chosen: Bools = np.zeros_like(present)
     rows = np.arange(len(kinds))
+    if pooling in ("masks", "text"):
+        return np.asarray(kinds == (TokenKind.MASK if pooling == "masks" else TokenKind.TEXT))
+    if pooling == "no-mask":
+        return np.asarray(present & (kinds != TokenKind.MASK))
+    if pooling == "after-prompt":
+        return np.asarray(window & (np.arange(kinds.shape[1]) >= prompt_tokens))
     if pooling == "cls":
-        chosen[rows, first_token(kinds != TokenKind.PADDING)] = True
+        chosen[rows, first_token(window)] = True
         return chosen
-    chosen[rows, last_token(present)] = present.any(axis=1)
-    return chosen
+    if pooling == "last":
+        chosen[rows, last_token(present)] = present.any(axis=1)
+        return chosen
+    return present
+
+
+def base_weights(kinds: NDArray[np.int8], pooling: str, special_tokens: bool, prompt_tokens: int = 0) -> Floats:
+    """Return the weights of tokens in the mean of a window, float32, with the shape of ``kinds``.
+
+    They are 1 for each token that takes part, or its position from 1 for ``weighted``, and 0 for the others. The
+    parameters are those of :func:`pooled_tokens`.
+    """
+    base = pooled_tokens(kinds, pooling, special_tokens, prompt_tokens).astype(np.float32)
+    return base * np.arange(1, kinds.shape[1] + 1, dtype=np.float32) if pooling == "weighted" else base
 
 
 def first_token(mask: Bools) -> NDArray[np.int64]:
@@ -151,6 +166,44 @@ def _scaled_to_one(
     """Return, for each token, its weight divided by the sum of its text, and that sum."""
     total = np.asarray(np.bincount(texts, weights=weights, minlength=number), dtype=np.float64)[texts]
     return np.divide(weights, total, out=np.zeros(len(weights)), where=total > 0.0), total
+
+
+class RootMean:
+    """Sums of token vectors that arrive in pieces, divided by the root of the number of tokens.
+
+    The parameters are those of :class:`WeightedMean`; token weights have no effect.
+    """
+
+    def __init__(self, texts: int, dim: int) -> None:
+        self._sums = _Sums(texts, dim)
+
+    def add(self, texts: NDArray[np.int64], hidden: Floats, base: Floats, weights: Floats) -> None:  # noqa: ARG002  as WeightedMean.add
+        """Add windows, as :meth:`WeightedMean.add` does."""
+        self._sums.add(texts, weighted_sum(hidden, base[:, None])[:, 0], base)
+
+    def result(self) -> Floats:
+        """Return the vectors, float32, shape ``(texts, d)``; call this once, after the last :meth:`add`."""
+        roots = np.sqrt(self._sums.total).astype(np.float32)
+        return self._sums.mean() * roots[:, None]
+
+
+class Maximum:
+    """The largest value of each dimension over token vectors that arrive in pieces; 0 if no token takes part.
+
+    The parameters are those of :class:`WeightedMean`; token weights have no effect.
+    """
+
+    def __init__(self, texts: int, dim: int) -> None:
+        self._largest = np.full((texts, dim), -np.inf, dtype=np.float32)
+
+    def add(self, texts: NDArray[np.int64], hidden: Floats, base: Floats, weights: Floats) -> None:  # noqa: ARG002  as WeightedMean.add
+        """Add windows, as :meth:`WeightedMean.add` does."""
+        known = np.where(base[:, :, None] > 0.0, hidden, np.float32(-np.inf))
+        np.maximum.at(self._largest, texts, known.max(axis=1))
+
+    def result(self) -> Floats:
+        """Return the vectors, float32, shape ``(texts, d)``."""
+        return np.where(np.isneginf(self._largest), np.float32(0.0), self._largest)
 
 
 class _Sums:

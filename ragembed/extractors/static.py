@@ -6,11 +6,13 @@ Encoding needs only a table: no model and no deep-learning framework.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ragembed.extractors.head import Head
 from ragembed.extractors.parts import Token, TokenParts, text_tokens
 from ragembed.extractors.pooling import mean_shares
 from ragembed.extractors.protocol import Progress, Side, Tokenizer
@@ -56,6 +58,10 @@ class StaticExtractor(FittedByWeights):
         Whether special tokens take part.
     config
         Further settings that determine a raw vector, such as the hash of the tokenizer.
+    head
+        The steps after the mean; None leaves it as it is.
+    prompts
+        The text before each document and query.
     """
 
     def __init__(
@@ -65,8 +71,12 @@ class StaticExtractor(FittedByWeights):
         weights: TokenWeights,
         special_tokens: bool,
         config: Mapping[str, Any],
+        head: Head | None = None,
+        prompts: Mapping[Side, str] = MappingProxyType({}),
     ) -> None:
         self.weights = weights
+        self._head = head or Head(table.dim)
+        self._prompts = prompts
         self._tokenizer = tokenizer
         self._table = table
         self._special_tokens = special_tokens
@@ -75,7 +85,7 @@ class StaticExtractor(FittedByWeights):
     @property
     def dim(self) -> int:
         """Dimension of the vectors."""
-        return self._table.dim
+        return self._head.dim
 
     @property
     def config(self) -> Mapping[str, Any]:
@@ -85,24 +95,31 @@ class StaticExtractor(FittedByWeights):
             **self._table.config,
             "special_tokens": self._special_tokens,
             "share": self.weights.share,
+            **self._head.config,
+            **{f"prompt of {side}": prompt for side, prompt in self._prompts.items() if prompt},
         }
 
-    def encode(self, texts: Sequence[str], side: Side, progress: Progress | None = None) -> Floats:  # noqa: ARG002  the protocol's signature
+    def encode(self, texts: Sequence[str], side: Side, progress: Progress | None = None) -> Floats:
         """Return raw vectors, float32, shape ``(n, d)``; each depends only on its own text."""
         self.weights.require_fitted()
+        prompt = self._prompt(side)
         vectors = np.empty((len(texts), self.dim), dtype=np.float32)
         for start in range(0, len(texts), _TEXTS_PER_BLOCK):
-            block = texts[start : start + _TEXTS_PER_BLOCK]
-            vectors[start : start + len(block)] = self._means(self._framed(self._tokenizer.ids(block)))
+            block = [prompt + text for text in texts[start : start + _TEXTS_PER_BLOCK]]
+            means = self._means(self._framed(self._tokenizer.ids(block)))
+            vectors[start : start + len(block)] = self._head.transform(means)
             if progress is not None:
                 progress(len(block))
         return vectors
 
-    def token_parts(self, text: str, side: Side) -> TokenParts:  # noqa: ARG002  as above
+    def token_parts(self, text: str, side: Side) -> TokenParts:
         """Return the parts of a raw vector; see :class:`~ragembed.extractors.protocol.Extractor`."""
         self.weights.require_fitted()
-        own, spans = self._tokenizer.ids_and_offsets(text)
-        ids, tokens = self._framed(TokenIds.of([own])).flat, text_tokens(text, spans)
+        prompt = self._prompt(side)
+        own, spans = self._tokenizer.ids_and_offsets(prompt + text)
+        ids, tokens = self._framed(TokenIds.of([own])).flat, text_tokens(prompt + text, spans)
+        if prompt:
+            tokens = [_without_prompt(token, len(prompt)) for token in tokens]
         if self._special_tokens:
             before, after = (
                 [Token(name, origin="special") for name in self._tokenizer.names(part)] for part in self._frame
@@ -110,7 +127,10 @@ class StaticExtractor(FittedByWeights):
             tokens = [*before, *tokens, *after]
         base = self._table.present(ids).astype(np.float32)
         shares = mean_shares(base, self.weights.of(ids, base), self.weights.share, [len(ids)])
-        return TokenParts.merged(tokens, shares[:, None] * self._table.rows(ids), shares)
+        return self._head.transform_parts(TokenParts.merged(tokens, shares[:, None] * self._table.rows(ids), shares))
+
+    def _prompt(self, side: Side) -> str:
+        return self._prompts.get("queries" if side in ("queries", "pseudo-queries") else "documents", "")
 
     @property
     def _frame(self) -> tuple[list[int], list[int]]:
@@ -127,6 +147,14 @@ class StaticExtractor(FittedByWeights):
         base = self._table.present(distinct)[place].astype(np.float32)
         shares = mean_shares(base, self.weights.of(ids.flat, base), self.weights.share, ids.lengths.tolist())
         return _weighted_sums(shares.astype(np.float32), place, ids.lengths, self._table.rows(distinct))
+
+
+def _without_prompt(token: Token, length: int) -> Token:
+    """Return ``token`` placed in the text after a prompt of ``length`` characters."""
+    start, end = token.start or 0, token.end or 0
+    if end <= length:
+        return Token(token.text, origin="template")
+    return Token(token.text[max(length - start, 0) :], max(start - length, 0), end - length)
 
 
 def _weighted_sums(shares: Floats, place: Integers, lengths: Integers, rows: Floats) -> Floats:

@@ -15,20 +15,38 @@ from numpy.typing import NDArray
 
 from ragembed.config.specs import SbertWk
 from ragembed.extractors.forward import Batch
+from ragembed.extractors.head import Head
 from ragembed.extractors.model import ContextualModel
 from ragembed.extractors.parts import Token, TokenOrigin, TokenParts, text_tokens
-from ragembed.extractors.pooling import WeightedMean, mean_shares, pooled_tokens
+from ragembed.extractors.pooling import Maximum, RootMean, WeightedMean, base_weights, mean_shares
 from ragembed.extractors.protocol import Progress, Side
 from ragembed.extractors.sbert_wk import token_vectors
 from ragembed.extractors.token_weights import FittedByWeights, TokenWeights
+from ragembed.extractors.weighting import TokenCounter, make_weighting
 from ragembed.models.tokenizer import TokenKind
-from ragembed.types import Floats
+from ragembed.postprocess.normalize import unit_rows
+from ragembed.types import Doubles, Floats
 
 _ORIGINS: Mapping[int, TokenOrigin] = {
     TokenKind.SPECIAL: "special",
     TokenKind.TEMPLATE: "template",
     TokenKind.MASK: "mask",
 }
+
+
+LEAST_COSINE = 0.9995
+"""Smallest cosine between vectors in bfloat16 and in float32 for which bfloat16 is chosen without being asked for."""
+_PROBES = (
+    "lock",
+    "How is tea brewed?",
+    "A store is a folder with chunks, their vectors and a full-text index.",
+    "def area(width: float, height: float) -> float:\n    return width * height",
+    "The boundary layer on a flat plate thickens downstream; shock waves make it separate. " * 4,
+    "Das Schloss verhindert, dass zwei Prozesse gleichzeitig schreiben. 锁 防止 两个 进程 同时 写入。",
+    "1984-06-12  4,711.08 EUR  ISO 9001:2015  §12(3)",
+    "Water boils at 100 degrees Celsius at sea level, and at a lower temperature in the mountains. " * 8,
+)
+"""Texts of different lengths and kinds, on which the precision of bfloat16 is measured."""
 
 
 class LayerCombination(Protocol):
@@ -94,58 +112,97 @@ class WordKnowledge:
 
 @dataclass(frozen=True, slots=True)
 class Pooling:
-    """The choice of tokens that take part; see :func:`ragembed.extractors.pooling.pooled_tokens`."""
+    """The choice and combination of tokens; ``name`` is one or several poolings, joined by ``+``."""
 
     name: str
     special_tokens: bool
 
-    def of(self, kinds: NDArray[np.int8]) -> NDArray[np.bool_]:
-        """Return which tokens take part, with the shape of ``kinds``."""
-        return pooled_tokens(kinds, self.name, self.special_tokens)
+    @property
+    def parts(self) -> list[str]:
+        """The poolings whose vectors are joined."""
+        return self.name.split("+")
+
+    def bases(self, batch: Batch) -> list[Floats]:
+        """Return the weights of tokens in each part, float32, shape ``(batch, tokens)``."""
+        return [base_weights(batch.kinds, name, self.special_tokens, batch.prompt_tokens) for name in self.parts]
+
+    def accumulators(self, texts: int, dim: int, share: float) -> list[WeightedMean | RootMean | Maximum]:
+        """Return an object for each part that computes the vectors of ``texts`` texts."""
+        kinds: Mapping[str, type[RootMean | Maximum]] = {"max": Maximum, "mean-sqrt": RootMean}
+        return [kinds[name](texts, dim) if name in kinds else WeightedMean(texts, dim, share) for name in self.parts]
 
 
 class Pooled:
     """A consumer of hidden states that computes one vector for each of ``texts`` texts."""
 
     def __init__(
-        self, texts: int, dim: int, combination: LayerCombination, pooling: Pooling, weights: TokenWeights
+        self,
+        texts: int,
+        dim: int,
+        combination: LayerCombination,
+        pooling: Pooling,
+        weights: TokenWeights,
+        head: Head,
     ) -> None:
         self.layers = combination.layers
         self._combination = combination
         self._pooling = pooling
         self._weights = weights
-        self._mean = WeightedMean(texts, dim, weights.share)
+        self._head = head
+        self._parts = pooling.accumulators(texts, dim, weights.share)
 
     def take(self, batch: Batch, states: Mapping[int, Floats]) -> None:
-        """Add the windows of a batch to the means of their texts."""
-        hidden, base = _pooled(self._combination, self._pooling, batch, states)
-        self._mean.add(batch.texts, hidden, base, self._weights.of(batch.ids, base))
+        """Add the windows of a batch to the vectors of their texts."""
+        hidden, bases = _pooled(self._combination, self._pooling, batch, states)
+        for part, base in zip(self._parts, bases, strict=True):
+            part.add(batch.texts, hidden, base, self._weights.of(batch.ids, base))
 
     def vectors(self) -> Floats:
         """Return the vectors, float32, shape ``(texts, d)``."""
-        return self._mean.result()
+        found = [part.result() for part in self._parts]
+        return self._head.transform(found[0] if len(found) == 1 else np.hstack(found))
 
 
 class KeptTokens:
     """A consumer of hidden states that keeps the tokens of one text, in order."""
 
-    def __init__(self, combination: LayerCombination, pooling: Pooling) -> None:
+    def __init__(self, combination: LayerCombination, pooling: Pooling, dim: int) -> None:
         self.layers = combination.layers
         self._combination = combination
         self._pooling = pooling
-        self._windows: list[tuple[NDArray[np.int64], NDArray[np.int8], Floats, Floats]] = []
+        self.ids = np.zeros(0, np.int64)
+        self.kinds = np.zeros(0, np.int8)
+        self.bases = [np.zeros(0, np.float32) for _ in pooling.parts]
+        self.hidden = np.zeros((0, dim), np.float32)
 
     def take(self, batch: Batch, states: Mapping[int, Floats]) -> None:
         """Keep the tokens of a batch."""
-        hidden, base = _pooled(self._combination, self._pooling, batch, states)
+        hidden, bases = _pooled(self._combination, self._pooling, batch, states)
         present = batch.kinds != TokenKind.PADDING
-        self._windows.append((batch.ids[present], batch.kinds[present], base[present], hidden[present]))
+        self.ids = np.concatenate([self.ids, batch.ids[present]])
+        self.kinds = np.concatenate([self.kinds, batch.kinds[present]])
+        self.bases = [np.concatenate([kept, base[present]]) for kept, base in zip(self.bases, bases, strict=True)]
+        self.hidden = np.concatenate([self.hidden, hidden[present]])
 
-    def tokens(self, dim: int) -> tuple[NDArray[np.int64], NDArray[np.int8], Floats, Floats]:
-        """Return ids, kinds and base weights, each of shape ``(n,)``, and vectors, float32, shape ``(n, dim)``."""
-        none = np.zeros(0, np.int64), np.zeros(0, np.int8), np.zeros(0, np.float32), np.zeros((0, dim), np.float32)
-        ids, kinds, base, hidden = zip(none, *self._windows, strict=True)
-        return np.concatenate(ids), np.concatenate(kinds), np.concatenate(base), np.concatenate(hidden)
+    def parts(self, weights: TokenWeights) -> tuple[Doubles, NDArray[np.float64]]:
+        """Return the summands of the pooled vector, shape ``(n, d)``, and the share of each token, shape ``(n,)``."""
+        rows: list[Doubles] = []
+        shares: list[NDArray[np.float64]] = []
+        for name, base in zip(self._pooling.parts, self.bases, strict=True):
+            share = mean_shares(base, weights.of(self.ids, base), weights.share, [len(self.ids)])
+            if name == "max" and len(base):
+                largest = np.where(base[:, None] > 0.0, self.hidden, -np.inf)
+                chosen = np.zeros(self.hidden.shape)
+                chosen[largest.argmax(axis=0), np.arange(self.hidden.shape[1])] = float(base.any())
+                rows.append(chosen * self.hidden)
+                share = chosen.mean(axis=1)
+            elif name == "mean-sqrt":
+                share = mean_shares(base, base, 0.0, [len(self.ids)])
+                rows.append(share[:, None] * self.hidden * np.sqrt(base.sum()))
+            else:
+                rows.append(share[:, None] * self.hidden)
+            shares.append(share)
+        return np.hstack(rows), np.mean(shares, axis=0)
 
 
 class TransformerExtractor(FittedByWeights):
@@ -155,22 +212,28 @@ class TransformerExtractor(FittedByWeights):
     ----------
     model
         The model.
-    combination, pooling, weights
-        The steps from hidden states to a vector.
+    combination, pooling, weights, head
+        The steps from hidden states to a vector; no head leaves pooled vectors as they are.
     """
 
     def __init__(
-        self, model: ContextualModel, combination: LayerCombination, pooling: Pooling, weights: TokenWeights
+        self,
+        model: ContextualModel,
+        combination: LayerCombination,
+        pooling: Pooling,
+        weights: TokenWeights,
+        head: Head | None = None,
     ) -> None:
         self.model = model
         self.weights = weights
         self._combination = combination
         self._pooling = pooling
+        self._head = head or Head(len(pooling.parts) * model.dim)
 
     @property
     def dim(self) -> int:
         """Dimension of the vectors."""
-        return self.model.dim
+        return self._head.dim
 
     @property
     def config(self) -> Mapping[str, Any]:
@@ -179,6 +242,7 @@ class TransformerExtractor(FittedByWeights):
             **self.model.config,
             **self._combination.config,
             **asdict(self._pooling),
+            **self._head.config,
             "share": self.weights.share,
         }
 
@@ -191,17 +255,28 @@ class TransformerExtractor(FittedByWeights):
     def token_parts(self, text: str, side: Side) -> TokenParts:
         """Return the parts of a raw vector; see :class:`~ragembed.extractors.protocol.Extractor`."""
         self.weights.require_fitted()
-        kept = KeptTokens(self._combination, self._pooling)
+        kept = KeptTokens(self._combination, self._pooling, self.model.dim)
         self.model.exact_forward(side).run([text], [kept])
-        ids, kinds, base, hidden = kept.tokens(self.dim)
-        shares = mean_shares(base, self.weights.of(ids, base), self.weights.share, [len(ids)])
-        return TokenParts.merged(self._tokens(text, side, ids, kinds), shares[:, None] * hidden, shares)
+        rows, shares = kept.parts(self.weights)
+        tokens = self._tokens(text, side, kept.ids, kept.kinds)
+        return self._head.transform_parts(TokenParts.merged(tokens, rows, shares))
+
+    def agrees_in_bfloat16(self) -> bool:
+        """Return whether each probe text has nearly the same vector in bfloat16 as in float32, with uniform weights."""
+        uniform = TokenWeights(make_weighting("uniform"), self.model.tokenizer, self.weights.tokenizer_sha256)
+        uniform.take(TokenCounter(0, ()).statistics())
+        pooled = []
+        for dtype in ("float32", "bfloat16"):
+            pooled.append(Pooled(len(_PROBES), self.model.dim, self._combination, self._pooling, uniform, self._head))
+            self.model.in_dtype(dtype).run(_PROBES, pooled[-1:])
+        exact, fast = (unit_rows(one.vectors()) for one in pooled)
+        return bool((exact * fast).sum(axis=1).min() >= LEAST_COSINE)
 
     def _tokens(self, text: str, side: Side, ids: NDArray[np.int64], kinds: NDArray[np.int8]) -> list[Token]:
         """Return the tokens of all windows: the text's own in order, and the frame of each window."""
         tokenizer = self.model.tokenizer
-        lead = self.model.frames["documents" if side == "documents" else "queries"].lead
-        own = iter(text_tokens(text, tokenizer.ids_and_offsets(lead + text)[1], len(lead)))
+        frame = self.model.frames["documents" if side == "documents" else "queries"]
+        own = iter(text_tokens(text, tokenizer.text_spans(text, frame)))
         return [
             next(own) if kind == TokenKind.TEXT else Token(name, origin=_ORIGINS[kind])
             for name, kind in zip(tokenizer.names(ids.tolist()), kinds.tolist(), strict=True)
@@ -210,15 +285,13 @@ class TransformerExtractor(FittedByWeights):
     def consumer(self, texts: int) -> Pooled:
         """Return a consumer that computes the vectors of ``texts`` texts in a shared forward pass."""
         self.weights.require_fitted()
-        return Pooled(texts, self.dim, self._combination, self._pooling, self.weights)
+        return Pooled(texts, self.model.dim, self._combination, self._pooling, self.weights, self._head)
 
 
 def _pooled(
     combination: LayerCombination, pooling: Pooling, batch: Batch, states: Mapping[int, Floats]
-) -> tuple[Floats, Floats]:
-    """Return token vectors, shape ``(batch, tokens, d)``, and base weights, shape ``(batch, tokens)``."""
+) -> tuple[Floats, list[Floats]]:
+    """Return token vectors, shape ``(batch, tokens, d)``, and base weights of each part, shape ``(batch, tokens)``."""
     hidden, importance = combination.combine(batch, states)
-    base = pooling.of(batch.kinds).astype(np.float32)
-    if importance is not None:
-        base *= importance
-    return hidden, base
+    bases = pooling.bases(batch)
+    return hidden, bases if importance is None else [base * importance for base in bases]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from pathlib import Path
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
@@ -57,7 +56,7 @@ def batch_model(files: ModelFiles, dtype: str, device: str) -> Backbone:
     with _SHARING:
         backbone = _SHARED.get(key)
         if backbone is None:
-            backbone = _SHARED[key] = _load(files.folder, dtype, device)
+            backbone = _SHARED[key] = _load(files, dtype, device)
     return backbone
 
 
@@ -73,22 +72,24 @@ def query_model(files: ModelFiles, device: str | None) -> Backbone:
 
 def runs_without_torch(files: ModelFiles) -> bool:
     """Return whether :func:`query_model` returns a model that runs without PyTorch."""
-    return is_plain_bert(files.folder)
+    return files.adapter is None and not files.trust_remote_code and is_plain_bert(files.folder)
 
 
-def _load(folder: Path, dtype: str, device: str) -> Backbone:
+def _load(files: ModelFiles, dtype: str, device: str) -> Backbone:
     """Load a model with the fastest implementation that supports it."""
+    folder = files.folder
+    plain = runs_without_torch(files)
     if not is_installed("torch"):
-        if not is_plain_bert(folder):
+        if not plain:
             raise missing("torch", f"the model in {folder}, which is not a plain BERT in float32,")
         if dtype != "float32":
             raise missing("torch", f"encoding many texts in {dtype}")
         return NumpyBert(folder)
-    if device.startswith("cpu") and is_plain_bert(folder):
+    if device.startswith("cpu") and plain:
         from ragembed.models.packed_bert import PackedBert, can_pack
 
         if can_pack(dtype):
             return PackedBert(folder, dtype)
     from ragembed.models.transformers_model import TransformersModel
 
-    return TransformersModel(folder, dtype, device)
+    return TransformersModel(folder, dtype, device, files.adapter, trust_remote_code=files.trust_remote_code)

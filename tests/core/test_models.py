@@ -39,9 +39,28 @@ def test_hash_covers_weights_configuration_and_tokenizer(tiny_model, tmp_path):
 
 
 def test_folder_without_safetensors(tmp_path):
-    (tmp_path / "pytorch_model.bin").write_bytes(b"")
     with pytest.raises(ModelError, match="expected safetensors weights"):
         find_model(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("pytorch_model.bin", "pytorch_model.bin is in PyTorch's pickle format.*save_pretrained"),
+        ("onnx/model.onnx", "onnx/model.onnx is in ONNX: get the version of the model with model.safetensors"),
+        ("model.gguf", "model.gguf is in GGUF: serve it, and give the address"),
+    ],
+)
+def test_weights_in_other_formats_are_refused_by_name(tmp_path, name, message):
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_bytes(b"")
+    with pytest.raises(ModelError, match=message):
+        find_model(str(tmp_path))
+
+
+def test_revision_of_a_folder_is_refused(tiny_model):
+    with pytest.raises(ModelError, match="a revision needs a Hugging Face model id"):
+        find_model(str(tiny_model), revision="main")
 
 
 @pytest.mark.parametrize("name", ["no/such-model", "not a model id!"])
@@ -112,7 +131,11 @@ def copy(tiny_model, tmp_path):
 @pytest.mark.parametrize(
     ("file", "fields", "message"),
     [
-        ("config.json", {"auto_map": {"AutoModel": "modeling_bert.JinaBertModel"}}, "needs code from its own folder"),
+        (
+            "config.json",
+            {"auto_map": {"AutoModel": "modeling_bert.JinaBertModel"}},
+            "needs code of its own .*--trust-remote-code",
+        ),
         ("config.json", {"architectures": ["BertForSequenceClassification"]}, "cross-encoder.*--rerank"),
         ("config.json", {"architectures": ["HF_ColBERT"]}, "multi-vector model"),
         ("config_sentence_transformers.json", {"model_type": "SparseEncoder"}, "sparse encoder"),

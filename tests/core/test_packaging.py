@@ -101,10 +101,14 @@ def test_stated_template_replaces_the_prompts(package: Any) -> None:
 @pytest.mark.parametrize(
     ("pooling", "modules", "message"),
     [
-        ("max_tokens", None, "has the pooling 'max_tokens': expected one of cls, mean, lasttoken"),
-        ("weightedmean", None, "has the pooling 'weightedmean'"),
-        ("mean", ["Transformer", "Pooling", "Dense"], "has the module 'Dense'.*--pooling mean"),
-        ("mean", ["StaticEmbedding"], "has the module 'StaticEmbedding'"),
+        ("attention", None, "has the pooling 'attention': expected cls, max, mean"),
+        ("mean", ["Transformer", "Pooling", "Dense"], "Dense/model.safetensors is missing"),
+        (
+            "mean",
+            ["Transformer", "Pooling", "CNN"],
+            "has the module 'sentence_transformers.models.CNN'.*--pooling mean",
+        ),
+        ("mean", ["StaticEmbedding"], "has no table of static vectors"),
     ],
 )
 def test_what_is_not_computed_is_refused(package: Any, pooling: str, modules: list[str] | None, message: str) -> None:

@@ -151,4 +151,4 @@ def test_unsupported_machines_use_transformers(tiny_model, monkeypatch, machine,
     monkeypatch.setattr(packed_bert.platform, "machine", lambda: machine)
     monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: bfloat16)
     assert not can_pack(dtype)
-    assert isinstance(_load(tiny_model, dtype, "cpu"), TransformersModel)
+    assert isinstance(_load(find_model(str(tiny_model)), dtype, "cpu"), TransformersModel)
