@@ -147,8 +147,7 @@ def command(
         raise BudgetError(f"{error}; the documents were added, and the index was not changed") from error
     except KeyboardInterrupt:
         progress.finish()
-        kept = pool is not None or is_store(where)
-        click.echo(f"interrupted: {_kept(progress, kept)}", err=True)
+        click.echo(f"interrupted: {_kept(progress, where, has_workers=pool is not None)}", err=True)
         raise click.exceptions.Exit(INTERRUPTED_EXIT) from None
     if not quiet:
         _print_skipped(report, where)
@@ -177,15 +176,16 @@ def _worker_pool(
     return ProcessWorkers(workers)
 
 
-def _kept(progress: StderrProgress, anything: bool) -> str:
-    """Return what an interrupted run has kept; ``anything`` is false if there is neither a store nor a work folder."""
-    if not anything:
+def _kept(progress: StderrProgress, store: Path, *, has_workers: bool) -> str:
+    """Return what an interrupted run has kept, and what to do."""
+    if progress.kept:
+        kept = f"{progress.kept:,} of {counted(progress.to_keep, 'chunk')} are kept"
+    elif has_workers:
+        kept = "finished tasks are kept"
+    elif is_store(store):
+        kept = "no new chunk was stored"
+    else:
         return "nothing was saved"
-    kept = (
-        f"{progress.kept:,} of {counted(progress.to_keep, 'chunk')} are kept"
-        if progress.kept
-        else "no new chunk is stored yet"
-    )
     return f"{kept}; run the same command to continue"
 
 

@@ -196,7 +196,7 @@ class RunEncoder:
     """Encodes the documents of a run with ``embedder``, without PyTorch if importing it would take longer.
 
     The decision depends only on the number and length of the texts in a batch, and so do the parts in which the batch
-    is encoded. Resumed runs, runs with workers and plain runs therefore make the same vectors.
+    is encoded. Runs with workers and plain runs therefore make the same vectors.
     """
 
     def __init__(self, embedder: VectorEncoder) -> None:

@@ -293,10 +293,11 @@ class _Run:
                 self._progress.advance(len(texts))
                 self._progress.keep(len(texts))
                 continue
-            commit = _FileCommits(writer, self._progress, chunked, batch)
+            commit, before = _FileCommits(writer, self._progress, chunked, batch), writer.last_segment()
             new = writer.stage(texts, self._progress.advance, encode=self._backend.encode, saved=commit)
             self._progress.advance(len(texts) - new)
             encoded += new
+            writer.merge_since(before, BATCH)
             writer.merge()
         # Remove files last: a moved file is searchable at any moment.
         writer.commit(removed_sources=scan.removed)
@@ -316,7 +317,7 @@ class _Run:
         for group in grouped(files, len, BATCH):
             batch = [record for records in group for record in records]
             texts = [record.chunk.embedded_text for record in batch]
-            encoded += writer.stage(texts, self._progress.advance, encode=encode)
+            encoded += writer.stage(texts, self._progress.advance, encode=encode.parts)
             writer.search_by(batch)
             writer.merge()
         self._progress.finish()

@@ -46,6 +46,7 @@ def normalise(text: str) -> str:
     Ligatures become letters, and no-break spaces become spaces. Punctuation, free-standing accents, fractions and
     trademark signs do not change. The number of lines stays the same.
 
+    >>> from ragembed.documents.normalisation import normalise
     >>> normalise("Uni\ufb01ed Daten\u00adschutz")
     'Unified Datenschutz'
     """

@@ -275,7 +275,8 @@ def test_files_summary_counts_by_format_outcome_and_reason(docs, cli):
     assert found["text", "skipped"] == (2, 7000, "over the limit of 2,048 bytes (--max-size)")
     assert found["png", "skipped"][:2] == (2, 17)
     assert found["png", "skipped"][2].startswith("png: an image; ")
-    assert found["tmp", "ignored"] == (1, 1, "ignored by docs/.gitignore:1: *.tmp")
+    assert found["tmp", "ignored"][:2] == (1, 1)
+    assert found["tmp", "ignored"][2].endswith("docs/.gitignore:1: *.tmp")
     assert found["folder", "ignored"][0] == 1
     lines = cli(*args).stdout.splitlines()
     assert lines[0].split() == ["format", "files", "size", "outcome", "reason"]
