@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -12,8 +13,10 @@ from typing import Any, TypeVar
 import click
 
 from ragembed.config.settings import DEFAULT_PRESET, PRESETS
+from ragembed.config.specs import AUTO as EMBEDDING_AUTO
 from ragembed.config.specs import POOLINGS
 from ragembed.documents.places import RemotePath, is_url
+from ragembed.embedder import TRUST_VARIABLE
 from ragembed.errors import ConfigError
 from ragembed.indexes.ann.choosing import LATENCY_MS, RECALL
 from ragembed.indexes.ann.specs import AUTO, NAMES
@@ -25,7 +28,8 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 FORMATS = ("text", "json", "jsonl")
 _FORMATS_HELP = "Output format: text (for people), json (one object), jsonl (one object per line)"
 EMBEDDING_OPTIONS = (
-    *("preset", "config_file", "extractor", "model", "layers", "template", "query_template", "pooling"),
+    *("preset", "config_file", "extractor", "model", "revision", "trust_remote_code", "layers", "template"),
+    *("query_template", "document_prompt", "query_prompt", "prompt_name", "pooling", "normalize", "truncate_dim"),
     *("special_tokens", "weighting", "postprocess", "query_fit"),
     *("avg_corpus", "weighting_corpus", "postprocess_corpus"),
 )
@@ -35,8 +39,8 @@ INDEX_OPTIONS = ("index_kind", "max_memory", "max_latency_ms", "min_recall", "sh
 _EXTRACTORS = "transformer, avg, bert+avg:w=0.5, re:dim=768, words:drop=0 or sbert-wk:window=2"
 _LAYERS = "first, last, first+last, or numbers such as 0+1+6"
 _TEMPLATES = "t0 to t4, or one with [X] for the document and [M] for a mask token"
-_POOLINGS = f"{POOLINGS[0]} (as the model's files say), {', '.join(POOLINGS[1:])}"
-_WEIGHTINGS = "uniform, idf, idf:0.5, -biases, sif or usif"
+_POOLINGS = f"{EMBEDDING_AUTO} (the model as its authors use it), {', '.join(POOLINGS)}; several joined by +"
+_WEIGHTINGS = "auto, uniform, idf, idf:0.5, -biases, sif or usif"
 _STEPS = "such as abtt:2,normalize; or none"
 _QUERY_FITS = "the same as for documents (shared), or fitted on pseudo-queries (separate)"
 _MILLISECONDS = {"us": 1e-3, "ms": 1.0, "s": 1e3}
@@ -257,6 +261,13 @@ def reading_options(command: Command) -> Command:
     )
 
 
+def _allow_remote_code(_context: click.Context, _parameter: click.Parameter, value: bool | None) -> bool | None:
+    """Allow this process and its workers to run the code of a saved model, if the option is given."""
+    if value:
+        os.environ[TRUST_VARIABLE] = "1"
+    return value
+
+
 def embedding_options(command: Command, *, several: bool = False) -> Command:
     """Add the options of :data:`EMBEDDING_OPTIONS`; with ``several``, those that can be compared can be repeated."""
     more = ". Can be repeated." if several else "."
@@ -284,9 +295,36 @@ def embedding_options(command: Command, *, several: bool = False) -> Command:
             "all-MiniLM-L6-v2]",
         ),
         click.option(
-            "--query-template",
-            metavar="TEXT",
-            help="Template for queries; use it for models trained with different prefixes.  [default: --template]",
+            "--revision",
+            metavar="NAME",
+            help="Branch, tag or commit of a model on the Hugging Face hub.  [default: the current version]",
+        ),
+        click.option(
+            "--trust-remote-code",
+            is_flag=True,
+            default=None,
+            callback=_allow_remote_code,
+            help="Let the model run the code in its own files. Read the code first.",
+        ),
+        click.option("--query-template", metavar="TEXT", help="Template for queries.  [default: --template]"),
+        click.option("--document-prompt", metavar="TEXT", help="Text before each document.  [default: the model's]"),
+        click.option("--query-prompt", metavar="TEXT", help="Text before each query.  [default: the model's]"),
+        click.option(
+            "--prompt-name",
+            metavar="NAME",
+            help="Name of a prompt in the model's files, to use before documents and queries.",
+        ),
+        click.option(
+            "--normalize/--no-normalize",
+            default=None,
+            help="Scale the model's vectors to length 1 before the post-processors.  [default: --no-normalize]",
+        ),
+        click.option(
+            "--truncate-dim",
+            type=click.IntRange(1),
+            metavar="N",
+            help="Keep only the first N dimensions of the model's vectors, for models trained for it.  [default: the "
+            "model's]",
         ),
         click.option(
             "--special-tokens/--no-special-tokens",

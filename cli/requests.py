@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from ragembed.cli.options import EMBEDDING_OPTIONS, INDEX_OPTIONS, NO_LIMIT
 from ragembed.config.settings import DEFAULT_PRESET, EmbedderConfig
+from ragembed.config.templates import PLAIN, TEXT
 from ragembed.documents.places import Place
 from ragembed.errors import ConfigError
 from ragembed.indexes import Store
@@ -106,8 +107,19 @@ def embedder_config(options: Mapping[str, Any], store: Store | None = None) -> E
     settings = _given(options)
     if not settings:
         return None
-    named = "preset" in settings or "config_file" in settings
-    return _configuration(settings, None if named else stored_config(store))
+    base = None if "preset" in settings or "config_file" in settings else stored_config(store)
+    return _configuration(settings, base) if base is None else _configuration(*_with_templates(settings, base))
+
+
+def _with_templates(settings: dict[str, Any], base: EmbedderConfig) -> tuple[dict[str, Any], EmbedderConfig]:
+    """Return ``settings`` and ``base``, the settings of a store, with prompts in the form of the store: templates."""
+    if "prompt_name" in settings:
+        return settings, base.replace(template=PLAIN, query_template=None)
+    changes = dict(settings)
+    for name, template in (("document_prompt", "template"), ("query_prompt", "query_template")):
+        if name in changes:
+            changes[template] = changes.pop(name) + TEXT
+    return changes, base
 
 
 def embedder_configs(options: Mapping[str, Any], *, query_fit: str | None) -> list[NamedConfig]:

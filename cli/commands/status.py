@@ -138,7 +138,10 @@ def _changed_options(options: dict[str, Any]) -> dict[str, Any]:
 def _extractor(config: dict[str, Any]) -> str:
     """Return the extractor and those of its settings that differ from the defaults."""
     settings = EmbedderConfig().to_dict()
-    named = ("layers", "template", "query_template", "pooling", "special_tokens")
+    named = (
+        *("layers", "revision", "trust_remote_code", "template", "query_template", "pooling", "modules", "normalize"),
+        *("truncate_dim", "special_tokens"),
+    )
     changed = [f"{name}={config[name]}" for name in named if config[name] != settings[name]]
     return ", ".join([config["extractor"], *changed])
 

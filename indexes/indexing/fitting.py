@@ -62,6 +62,13 @@ def _needs_fit(current: Embedder, postprocess: Sequence[str], query_fit: QueryFi
     return fitted < FIT_LIMIT and vectors >= _REFIT_GROWTH * fitted
 
 
+def notes_on_model(embedder: Embedder) -> list[str]:
+    """Return a note about what the model's package states and the settings of ``embedder`` replace."""
+    if not embedder.set_aside:
+        return []
+    return [f"the settings replace {' and '.join(embedder.set_aside)} of {embedder.config.model}"]
+
+
 def warn_if_outgrown(store: Store) -> list[str]:
     """Return a warning if the corpus is much larger than at the fit of the token weights."""
     embedder = store.embedder

@@ -193,6 +193,8 @@ class _Run:
                 "(to remove files, run 'ragembed delete')"
             )
         scan.warnings.extend(notes)
+        if self._opened is None:
+            scan.warnings.extend(fitting.notes_on_model(embedder))
         return embedder, chunked, scan
 
     def _sort_paths(self, known: Mapping[str, SourceRecord]) -> tuple[list[Place], list[Place], list[str]]:

@@ -11,6 +11,7 @@ from ragembed.config.templates import PLAIN
 from ragembed.errors import ConfigError
 from ragembed.extractors.build import build_extractor
 from ragembed.models.files import find_model, model_shape
+from ragembed.models.packaging import is_static
 
 _WEIGHTINGS = ("uniform", "idf:0.5", "idf")
 _MIXES = (0.25, 0.5)
@@ -66,9 +67,14 @@ def raw_variants(current: EmbedderConfig) -> list[EmbedderConfig]:
     """
     if isinstance(current.extraction, (Words, RandomEmbeddings)):
         return _distinct([current, *(current.replace(weighting=weighting) for weighting in _WEIGHTINGS)], 1)
-    _, n_layers = model_shape(find_model(current.model, download=False).folder)
+    files = find_model(current.model, download=False, revision=current.revision)
+    if is_static(files.root):
+        return _distinct([current, *(current.replace(weighting=weighting) for weighting in _WEIGHTINGS)], 1)
+    _, n_layers = model_shape(files.folder)
     plain = EmbedderConfig(
         model=current.model,
+        revision=current.revision,
+        trust_remote_code=current.trust_remote_code,
         weighting_corpus=current.weighting_corpus,
         postprocess_corpus=current.postprocess_corpus,
         postprocess=current.postprocess,

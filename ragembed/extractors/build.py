@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,13 +34,14 @@ from ragembed.extractors.mix import MixExtractor
 from ragembed.extractors.model import ContextualModel
 from ragembed.extractors.protocol import Extractor, Side, Tokenizer
 from ragembed.extractors.random_embeddings import RandomTable
+from ragembed.extractors.routed import RoutedExtractor
 from ragembed.extractors.static import StaticExtractor
 from ragembed.extractors.token_weights import TokenWeights
 from ragembed.extractors.transformer import LayerCombination, LayerMean, Pooling, TransformerExtractor, WordKnowledge
 from ragembed.extractors.weighting import make_weighting
 from ragembed.extractors.words import WordTable
 from ragembed.models.files import ModelFiles, find_model, find_tokenizer, tokenizer_sha256
-from ragembed.models.packaging import Package, check_supported, is_packaged, is_static, read_package
+from ragembed.models.packaging import Package, Route, check_supported, has_router, is_packaged, is_static, read_package
 from ragembed.models.tokenizer import TextTokenizer, TokenKind
 from ragembed.models.word_tokenizer import WordTokenizer
 
@@ -105,14 +108,64 @@ def build_extractor(config: EmbedderConfig, *, device: str | None = None, downlo
     elif isinstance(extraction, RandomEmbeddings):
         built = _random(config, extraction, download)
     else:
-        files = find_model(
-            config.model, download=download, revision=config.revision, trust_remote_code=config.trust_remote_code
-        )
-        check_supported(files.root, trust_remote_code=config.trust_remote_code)
-        static = isinstance(extraction, Transformer) and is_static(files.root)
-        built = _static(config, files) if static else _Contextual(config, files, device).build()
+        built = _of_model(config, device, download)
     _check_directions(config, built.extractor.dim)
     return built
+
+
+def _of_model(config: EmbedderConfig, device: str | None, download: bool) -> Built:
+    """Build the extractor of a model, or of the two models that a package has for documents and queries."""
+    documents = _find(config, download, "document")
+    check_supported(documents.root, trust_remote_code=config.trust_remote_code)
+    if not has_router(documents.root) or not isinstance(config.extraction, Transformer):
+        return _packaged(config, documents, device)
+    if config.pooling != AUTO:
+        raise ConfigError(
+            f"pooling is {config.pooling!r}: the model in {documents.root} has separate modules for documents and "
+            "queries, expected 'auto'"
+        )
+    queries = _find(config, download, "query")
+    check_supported(queries.root, "query", trust_remote_code=config.trust_remote_code)
+    return _routed(config, _packaged(config, documents, device), _packaged(config, queries, device, "query"))
+
+
+def _find(config: EmbedderConfig, download: bool, route: Route) -> ModelFiles:
+    return find_model(
+        config.model,
+        download=download,
+        revision=config.revision,
+        route=route,
+        trust_remote_code=config.trust_remote_code,
+    )
+
+
+def _packaged(config: EmbedderConfig, files: ModelFiles, device: str | None, route: Route = "document") -> Built:
+    """Build the extractor of one model."""
+    static = isinstance(config.extraction, Transformer) and is_static(files.root, route)
+    return _static(config, files, route) if static else _Contextual(config, files, device, route).build()
+
+
+def _routed(config: EmbedderConfig, documents: Built, queries: Built) -> Built:
+    """Combine the extractors of documents and of queries."""
+    if documents.extractor.dim != queries.extractor.dim:
+        raise ModelError(
+            f"the model {config.model!r} makes vectors of {documents.extractor.dim} dimensions for documents and of "
+            f"{queries.extractor.dim} for queries: expected the same; get the model again"
+        )
+    resolved = documents.config
+    return dataclasses.replace(
+        documents,
+        extractor=RoutedExtractor(documents.extractor, queries.extractor),
+        source_sha256=hashlib.sha256((documents.source_sha256 + queries.source_sha256).encode()).hexdigest(),
+        config=config.replace(  # the pooling stays open, because each model has its own
+            weighting=resolved.weighting,
+            template=resolved.template,
+            query_template=resolved.query_template,
+            **dict.fromkeys(("document_prompt", "query_prompt", "prompt_name")),
+        ),
+        needs_model=documents.needs_model or queries.needs_model,
+        agrees_in_bfloat16=lambda: documents.agrees_in_bfloat16() and queries.agrees_in_bfloat16(),
+    )
 
 
 def _check_directions(config: EmbedderConfig, dim: int) -> None:
@@ -174,10 +227,10 @@ def _with_weighting(config: EmbedderConfig, weighting: str) -> EmbedderConfig:
     return config.replace(weighting=weighting) if config.weighting == AUTO else config
 
 
-def _as_packaged(config: EmbedderConfig, files: ModelFiles) -> tuple[EmbedderConfig, tuple[str, ...]]:
+def _as_packaged(config: EmbedderConfig, files: ModelFiles, route: Route) -> tuple[EmbedderConfig, tuple[str, ...]]:
     """Return ``config`` with the settings of the model's package that it leaves open, and those that it replaces."""
     auto = config.pooling == AUTO and isinstance(config.extraction, Transformer)
-    package = read_package(files.root) if auto or config.modules or config.prompt_name else Package()
+    package = read_package(files.root, route) if auto or config.modules or config.prompt_name else Package()
     measured = files.is_default or not is_packaged(files.root)
     config = _with_weighting(config, DEFAULT_WEIGHTING if measured else "uniform")
     config = _with_prompts(config, package, auto)
@@ -234,14 +287,14 @@ def _set_aside(config: EmbedderConfig, root: Path) -> tuple[str, ...]:
     return tuple(name for name, replaced in found.items() if replaced)
 
 
-def _static(config: EmbedderConfig, files: ModelFiles) -> Built:
+def _static(config: EmbedderConfig, files: ModelFiles, route: Route) -> Built:
     """Build the extractor of a static model, which has one vector per token."""
     if config.pooling not in (AUTO, "mean"):
         raise ConfigError(
             f"pooling is {config.pooling!r}: the model in {files.root} has one vector per token, expected 'mean'"
         )
-    config, set_aside = _as_packaged(config.replace(pooling=AUTO), files)
-    package = read_package(files.root)
+    config, set_aside = _as_packaged(config.replace(pooling=AUTO), files, route)
+    package = read_package(files.root, route)
     tokenizer = TextTokenizer(files.tokenizer, without_special_tokens=True)
     sha256 = tokenizer_sha256(files.tokenizer)
     left_out = frozenset() if (files.root / "modules.json").is_file() else tokenizer.unknown_ids
@@ -266,8 +319,9 @@ def _templates(config: EmbedderConfig) -> dict[Side, Template]:
 class _Contextual:
     """Builder of the extractors that need the hidden states of a model."""
 
-    def __init__(self, config: EmbedderConfig, files: ModelFiles, device: str | None) -> None:
-        self._config, self._set_aside = config, _ = _as_packaged(config, files)
+    def __init__(self, config: EmbedderConfig, files: ModelFiles, device: str | None, route: Route) -> None:
+        self._config, self._set_aside = config, _ = _as_packaged(config, files, route)
+        self._route = route
         self._files = files
         self._device = device
         self._tokenizer = TextTokenizer(files.tokenizer, files.folder)
@@ -340,7 +394,7 @@ class _Contextual:
     def _head(self, dim: int) -> Head:
         """Build the modules after the pooling for vectors of ``dim`` dimensions."""
         config = self._config
-        modules = read_package(self._files.root).modules if config.modules else ()
+        modules = read_package(self._files.root, self._route).modules if config.modules else ()
         return build_head(dim, modules, normalize=config.normalize, truncate_dim=config.truncate_dim)
 
     def _avg(self, unseen: str) -> AvgExtractor:

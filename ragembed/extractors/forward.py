@@ -138,7 +138,7 @@ class Forward:
                 yield self._batch(group)
 
     def _all_windows(self, texts: Sequence[str], first: int = 0) -> list[_Window]:
-        """Return the windows of ``texts``, the first of which has the number ``first``."""
+        """Return the windows of ``texts``, which are numbered from ``first``."""
         framed = self._tokenizer.framed(texts, self._frame)
         return [window for i, parts in enumerate(framed, first) for window in self._windows(i, *parts)]
 

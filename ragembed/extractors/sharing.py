@@ -16,6 +16,7 @@ from ragembed.extractors.forward import Consumer
 from ragembed.extractors.mix import MixExtractor
 from ragembed.extractors.model import ContextualModel
 from ragembed.extractors.protocol import Extractor, Side, State
+from ragembed.extractors.routed import RoutedExtractor
 from ragembed.extractors.static import StaticExtractor
 from ragembed.extractors.token_weights import TextConsumer, TextCounter, TokenWeights, fit_streams
 from ragembed.extractors.transformer import TransformerExtractor
@@ -164,6 +165,8 @@ def _weights(extractor: Extractor) -> Sequence[TokenWeights]:
     """Return the token weights of an extractor."""
     if isinstance(extractor, MixExtractor):
         return extractor.contextual.weights, extractor.static.weights
+    if isinstance(extractor, RoutedExtractor):
+        return _each(extractor.routes.values(), _weights)
     if isinstance(extractor, (TransformerExtractor, AvgExtractor, StaticExtractor)):
         return (extractor.weights,)
     raise TypeError(f"unknown extractor type {type(extractor).__name__}")

@@ -48,8 +48,8 @@ def batch_model(files: ModelFiles, dtype: str, device: str) -> Backbone:
     """Return the model in ``files.folder`` for batches of texts; concurrent users share one loaded model.
 
     ``dtype`` is ``"float32"`` or ``"bfloat16"``, ``device`` a PyTorch name. If the files change, the model is loaded
-    again. Without PyTorch, a BERT model runs in NumPy. Raises :class:`ragembed.errors.ModelError` if it cannot be
-    loaded, :class:`ragembed.errors.GpuError` if it does not fit in the memory of the device, and
+    again. Without PyTorch, BERT and its relatives run in NumPy. Raises :class:`ragembed.errors.ModelError` if it cannot
+    be loaded, :class:`ragembed.errors.GpuError` if it does not fit in the memory of the device, and
     :class:`ragembed.errors.MissingExtraError` if it needs PyTorch.
     """
     key = (files.sha256, dtype, device)
@@ -81,7 +81,7 @@ def _load(files: ModelFiles, dtype: str, device: str) -> Backbone:
     plain = runs_without_torch(files)
     if not is_installed("torch"):
         if not plain:
-            raise missing("torch", f"the model in {folder}, which is not a plain BERT in float32,")
+            raise missing("torch", f"the model in {folder}, which is not a BERT or one of its relatives in float32,")
         if dtype != "float32":
             raise missing("torch", f"encoding many texts in {dtype}")
         return NumpyBert(folder)

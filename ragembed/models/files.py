@@ -15,7 +15,7 @@ from pathlib import Path
 from ragembed.config.settings import DEFAULT_MODEL
 from ragembed.errors import ModelError
 from ragembed.hashing import file_sha256
-from ragembed.models.packaging import main_folder, package_files, read_json
+from ragembed.models.packaging import Route, has_router, main_folder, package_files, read_json
 
 DEFAULT_MODEL_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 
@@ -79,12 +79,14 @@ def find_model(
     download: bool = True,
     option: str = "--model",
     revision: str | None = None,
+    route: Route = "document",
     trust_remote_code: bool = False,
 ) -> ModelFiles:
     """Locate and hash the files of ``name``, an id or a folder.
 
     A model that is not on this machine is downloaded if ``download`` is true. ``option`` is the command line option
-    that names the model, for error messages. ``revision`` is a branch, tag or commit on the hub.
+    that names the model, for error messages. ``revision`` is a branch, tag or commit on the hub. ``route`` chooses
+    between modules for documents and for queries, if the model has both.
 
     Raises :class:`ModelError` if the model is not found and cannot be downloaded, if it has no safetensors weights, or
     if the weights of the default model differ from the published ones.
@@ -92,7 +94,7 @@ def find_model(
     root = _folder(name, download, option=option, revision=revision, code=trust_remote_code)
     if (root / _ADAPTER).is_file() and not _weight_files(root):
         return _with_adapter(name, root, download)
-    folder = main_folder(root)
+    folder = main_folder(root, route)
     weights = _weight_files(folder)
     if not weights:
         raise _no_weights(folder)
@@ -104,7 +106,7 @@ def find_model(
             f"damaged or was changed, reinstall it with: {_INSTALL} --force-reinstall"
         )
     digest = hashlib.sha256("".join(hashes).encode())
-    _update(digest, [folder / "config.json", *package_files(root), *_tokenizer_files(folder)])
+    _update(digest, [folder / "config.json", *package_files(root, route), *_tokenizer_files(folder)])
     if trust_remote_code:
         _update(digest, sorted(root.rglob("*.py")))
     sha256 = digest.hexdigest()
@@ -251,6 +253,11 @@ def _hub_folder(name: str, download: bool, wanted: list[str], option: str, revis
 
 def _is_complete(folder: Path) -> bool:
     """Return whether the cached folder of a model has its weights, not only its tokenizer."""
-    if not (_weight_files(main_folder(folder)) or (folder / _ADAPTER_WEIGHTS).is_file()):
-        return False
-    return all(file.is_file() for file in package_files(folder) if file.name == _WEIGHTS)
+    if (folder / _ADAPTER_WEIGHTS).is_file():
+        return True
+    routes: tuple[Route, ...] = ("document", "query") if has_router(folder) else ("document",)
+    return all(
+        _weight_files(main_folder(folder, route))
+        and all(file.is_file() for file in package_files(folder, route) if file.name == _WEIGHTS)
+        for route in routes
+    )

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
 from ragembed.config.specs import WORD_EMBEDDINGS
-from ragembed.models.bert_files import POSITIONS, TYPES, WORDS, BertTensors
+from ragembed.models.bert_files import POSITIONS, WORDS, BertTensors
 from ragembed.resources import processors
 from ragembed.types import Floats
 
@@ -86,6 +86,9 @@ class NumpyBert:
         states = self._embed(ids)  # (d, tokens of all texts)
         padding = np.arange(ids.shape[1]) >= lengths[:, None]
         bias = np.where(padding, np.float32(-np.inf), np.float32(0.0))[:, None, None, :]
+        distances = self._tensors.distance_bias(ids.shape[1])
+        if distances is not None:
+            bias = bias + distances
         for layer in range(max(layers) + 1):
             if layer:
                 states = self._block(states, bias, f"encoder.layer.{layer - 1}.")
@@ -96,8 +99,8 @@ class NumpyBert:
     def _embed(self, ids: NDArray[np.int64]) -> Floats:
         words = self._tensors.stored(WORDS)
         positions = self._tensors.stored(POSITIONS)
-        types = self._tensors.tensor(TYPES)
-        states = words[ids].astype(np.float32) + positions[: ids.shape[1]].astype(np.float32) + types[0]
+        places = positions[self._tensors.positions(ids)].astype(np.float32)
+        states = words[ids].astype(np.float32) + places + self._tensors.type_vector()
         self._release_at_first()
         return self._layer_norm(np.ascontiguousarray(states.reshape(-1, self.dim).T), "embeddings.LayerNorm")
 

@@ -12,9 +12,11 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from ragembed.errors import ModelError
+
+Route: TypeAlias = Literal["document", "query"]
 
 _HEADS = {
     "ForSequenceClassification": "a classifier or cross-encoder, not an embedding model: use a cross-encoder with "
@@ -62,6 +64,7 @@ _OLD_POOLINGS = {
 }
 _WITH_WEIGHTS = ("Dense", "LayerNorm")
 _HEAD_MODULES = (*_WITH_WEIGHTS, "Normalize")
+_ROUTER = "Router"
 _COMPUTED = ("Transformer", "Pooling", "StaticEmbedding", "Dropout", *_HEAD_MODULES)
 _LIBRARY = "sentence_transformers."
 _PLAIN_REMEDY = "set the pooling, such as --pooling mean, to use the transformer alone"
@@ -118,8 +121,15 @@ def is_packaged(folder: Path) -> bool:
     return (folder / "modules.json").is_file() or _is_model2vec(folder)
 
 
-def read_package(folder: Path) -> Package:
+def has_router(folder: Path) -> bool:
+    """Return whether the model in ``folder`` has separate modules for documents and queries."""
+    return any(_class_name(module) == _ROUTER for module in _listed(folder))
+
+
+def read_package(folder: Path, route: Route = "document") -> Package:
     """Return how the model in ``folder`` is used; mean pooling without prompts if nothing is stated.
+
+    ``route`` chooses between modules for documents and for queries, if the model has both.
 
     Raises :class:`ModelError` for a module or a pooling that ragembed does not compute.
     """
@@ -127,7 +137,7 @@ def read_package(folder: Path) -> Package:
         return Package(None)
     pooling: str | None = "mean"
     after: list[Module] = []
-    for module in _modules(folder):
+    for module in _modules(folder, route):
         name, place = _class_name(module), _module_folder(folder, module)
         if name not in _COMPUTED or not str(module.get("type", "")).startswith(_LIBRARY):
             raise ModelError(
@@ -156,23 +166,25 @@ def read_package(folder: Path) -> Package:
     )
 
 
-def package_files(folder: Path) -> list[Path]:
+def package_files(folder: Path, route: Route = "document") -> list[Path]:
     """Return the files besides weights and tokenizer that determine how the model in ``folder`` is used.
 
     The poolings are not among them: fingerprints contain their names.
     """
-    main = main_folder(folder)
+    main = main_folder(folder, route)
     places = [folder] if main == folder else [folder, main]
-    heads = [_module_folder(folder, module) for module in _modules(folder) if _class_name(module) in _WITH_WEIGHTS]
+    heads = [
+        _module_folder(folder, module) for module in _modules(folder, route) if _class_name(module) in _WITH_WEIGHTS
+    ]
     return [
         *(place / name for place in places for name in PACKAGE_FILES),
         *(place / name for place in heads for name in ("config.json", _WEIGHTS)),
     ]
 
 
-def is_static(folder: Path) -> bool:
+def is_static(folder: Path, route: Route = "document") -> bool:
     """Return whether the model in ``folder`` is a table of static vectors, not a transformer."""
-    names = [_class_name(module) for module in _modules(folder)]
+    names = [_class_name(module) for module in _modules(folder, route)]
     return "StaticEmbedding" in names if names else _is_model2vec(folder)
 
 
@@ -217,13 +229,13 @@ def _pooling(folder: Path, config: dict[str, Any]) -> str:
     return "after-prompt"
 
 
-def check_supported(folder: Path, *, trust_remote_code: bool = False) -> None:
+def check_supported(folder: Path, route: Route = "document", *, trust_remote_code: bool = False) -> None:
     """Raise :class:`ModelError` if the model in ``folder`` is not a dense embedding model that ragembed can run.
 
     Refused are cross-encoders, sparse encoders and multi-vector models, and models with code of their own unless
     ``trust_remote_code`` is true.
     """
-    main = main_folder(folder)
+    main = main_folder(folder, route)
     config = read_json(main / "config.json")
     custom = config.get("auto_map")
     code = custom.get("AutoModel") or next(iter(custom.values()), None) if isinstance(custom, dict) else None
@@ -238,7 +250,7 @@ def check_supported(folder: Path, *, trust_remote_code: bool = False) -> None:
         reasons.append(_KINDS["ColBERT"])
     packaged = str(read_json(folder / "config_sentence_transformers.json").get("model_type", ""))
     reasons += [_KINDS[packaged]] if packaged in _KINDS else []
-    if any(_class_name(module) in _SPARSE_MODULES for module in _modules(folder)):
+    if any(_class_name(module) in _SPARSE_MODULES for module in _modules(folder, route)):
         reasons.append(_KINDS["SparseEncoder"])
     task = read_json(main / "sentence_bert_config.json").get("transformer_task", _TASK)
     if task != _TASK:
@@ -247,9 +259,9 @@ def check_supported(folder: Path, *, trust_remote_code: bool = False) -> None:
         raise ModelError(f"the model in {folder} is {reasons[0]}")
 
 
-def main_folder(folder: Path) -> Path:
+def main_folder(folder: Path, route: Route = "document") -> Path:
     """Return the folder of the transformer or of the static vectors; packages may keep it below the model's folder."""
-    for module in _modules(folder):
+    for module in _modules(folder, route):
         if _class_name(module) in ("Transformer", "StaticEmbedding"):
             return _module_folder(folder, module)
     return folder
@@ -295,7 +307,31 @@ def _module_folder(folder: Path, module: dict[str, Any]) -> Path:
     return folder / path
 
 
-def _modules(folder: Path) -> list[dict[str, Any]]:
+def _modules(folder: Path, route: Route) -> list[dict[str, Any]]:
+    """Return the modules in ``modules.json``; a router is replaced by its modules for ``route``."""
+    listed = _listed(folder)
+    return [found for module in listed for found in (_routed(folder, module, route) or [module])]
+
+
+def _routed(folder: Path, router: dict[str, Any], route: Route) -> list[dict[str, Any]]:
+    """Return the modules of a router for ``route``; none if ``router`` is another module."""
+    if _class_name(router) != _ROUTER:
+        return []
+    place = _module_folder(folder, router)
+    fields = read_json(place / "router_config.json") or read_json(place / "config.json")
+    structure, types, parameters = (fields.get(name) or {} for name in ("structure", "types", "parameters"))
+    names = structure.get(route) or structure.get(parameters.get("default_route") or "")
+    if not names or parameters.get("route_mappings"):
+        shown = "has route_mappings" if parameters.get("route_mappings") else f"has no route {route!r}"
+        raise ModelError(
+            f"the router of the model in {folder} {shown}: expected the routes 'document' and 'query'; choose another "
+            "model"
+        )
+    below = Path(str(router.get("path", "")))
+    return [{"type": types.get(name, ""), "path": (below / name).as_posix()} for name in names]
+
+
+def _listed(folder: Path) -> list[dict[str, Any]]:
     """Return the modules in ``modules.json``."""
     modules = _parsed(folder / "modules.json", [])
     if not isinstance(modules, list) or not all(isinstance(module, dict) for module in modules):

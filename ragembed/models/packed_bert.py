@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch.nn import functional
 
 from ragembed.config.specs import WORD_EMBEDDINGS
-from ragembed.models.bert_files import POSITIONS, TYPES, WORDS, BertTensors
+from ragembed.models.bert_files import POSITIONS, WORDS, BertTensors
 from ragembed.types import Floats
 
 _PACKED_FOR = 2048  # number of rows that the weights are packed for; other numbers work too
@@ -87,7 +87,7 @@ class PackedBert:
         self.dim = self._shape.dim
         self.n_layers = self._shape.n_layers
         self._words = torch.from_numpy(np.array(self._tensors.stored(WORDS)))
-        self._places = torch.from_numpy(self._tensors.tensor(POSITIONS) + self._tensors.tensor(TYPES)[0])
+        self._places = torch.from_numpy(self._tensors.tensor(POSITIONS) + self._tensors.type_vector())
         self._norm = self._norm_of("embeddings.LayerNorm", torch.float32)
         self._blocks = [self._block(f"encoder.layer.{i}.") for i in range(self.n_layers)]
         self._tensors.release()  # all tensors have been copied
@@ -102,7 +102,7 @@ class PackedBert:
         tokens = int(lengths.sum())
         filling = -tokens % _ROWS
         flat = np.concatenate([ids[present], np.zeros(filling, dtype=ids.dtype)])
-        places = np.concatenate([np.nonzero(present)[1], np.zeros(filling, dtype=np.int64)])
+        places = np.concatenate([self._tensors.positions(ids)[present], np.zeros(filling, dtype=np.int64)])
         found = {}
         with torch.inference_mode():
             for layer, states in self._states(flat, places, self._groups(lengths), max(layers)):
@@ -138,7 +138,9 @@ class PackedBert:
         for group in groups:
             of_group = query_key_value.index_select(0, group.rows.view(-1))
             of_group = of_group.view(*group.rows.shape, 3, heads, self.dim // heads)
-            attended = _attention(of_group, group.real.to(self._dtype)).reshape(-1, self.dim)
+            bias = self._tensors.distance_bias(group.rows.shape[1])
+            distances = None if bias is None else torch.from_numpy(bias).to(self._dtype)
+            attended = _attention(of_group, group.real.to(self._dtype), distances).reshape(-1, self.dim)
             mixed.index_copy_(0, group.tokens, attended.index_select(0, group.places))
         return mixed
 
@@ -185,11 +187,14 @@ class PackedBert:
         return _Norm(torch.from_numpy(weight).to(dtype), torch.from_numpy(bias).to(dtype))
 
 
-def _attention(query_key_value: torch.Tensor, real: torch.Tensor) -> torch.Tensor:
+def _attention(
+    query_key_value: torch.Tensor, real: torch.Tensor, distances: torch.Tensor | None = None
+) -> torch.Tensor:
     """Return the output of the attention, shape ``(texts, tokens, heads, d)``.
 
     ``query_key_value`` has shape ``(texts, tokens, 3, heads, d)``. ``real``, shape ``(texts, tokens)``, is 1 for a
-    token and 0 for padding, which gets no weight.
+    token and 0 for padding, which gets no weight. ``distances``, shape ``(heads, tokens, tokens)``, is added to the
+    scores.
     """
     texts, tokens, _, heads, dim = query_key_value.shape
     parts = query_key_value.permute(2, 0, 3, 1, 4)  # (3, texts, heads, tokens, d)
@@ -198,10 +203,17 @@ def _attention(query_key_value: torch.Tensor, real: torch.Tensor) -> torch.Tenso
     # A column of ones among the values gives the sum of the weights in the same product.
     values = torch.cat([parts[2], query.new_ones(texts, heads, tokens, 1)], dim=-1) * real[:, None, :, None]
     values = values.view(texts * heads, tokens, dim + 1)
-    sums = torch.bmm(torch.bmm(query, key.transpose(1, 2)).exp_(), values)
+
+    def scores() -> torch.Tensor:
+        products = torch.bmm(query, key.transpose(1, 2))
+        if distances is not None:
+            products.view(texts, heads, tokens, tokens).add_(distances)
+        return products
+
+    sums = torch.bmm(scores().exp_(), values)
     if not _LEAST_SUM < sums[..., dim].min() <= sums[..., dim].max() < _MOST_SUM:
-        scores = torch.bmm(query, key.transpose(1, 2))
-        sums = torch.bmm(scores.sub_(scores.amax(dim=-1, keepdim=True)).exp_(), values)
+        large = scores()
+        sums = torch.bmm(large.sub_(large.amax(dim=-1, keepdim=True)).exp_(), values)
     mixed = sums[..., :dim] / sums[..., dim:]
     return mixed.view(texts, heads, tokens, dim).transpose(1, 2)
 

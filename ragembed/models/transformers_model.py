@@ -17,7 +17,7 @@ from ragembed.errors import ConfigError, GpuError, ModelError
 from ragembed.extras import needed_for
 from ragembed.types import Floats
 
-with needed_for("a model that is not a plain BERT with a tokenizer.json"):
+with needed_for("a model that is not a BERT or one of its relatives, with a tokenizer.json,"):
     import torch
     import transformers
 
