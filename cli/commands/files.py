@@ -82,18 +82,20 @@ def _print_summary(found: Iterable[FileCandidate], output: str) -> None:
         key = _format(candidate), *_outcome(candidate)
         counts[key] += 1
         sizes[key] += candidate.size
+    keys = sorted(counts, key=lambda key: (key[1], -counts[key], key))
     rows = [
-        {"format": kind, "files": number, "bytes": sizes[kind, outcome, reason], "outcome": outcome, "reason": reason}
-        for (kind, outcome, reason), number in sorted(counts.items(), key=lambda item: (item[0][1], -item[1], item[0]))
+        {"format": kind, "files": counts[key], "bytes": sizes[key], "outcome": outcome, "reason": reason}
+        for key in keys
+        for kind, outcome, reason in [key]
     ]
     if print_records({"summary": rows}, "summary", output):
         return
-    lines = [(row["format"], f"{row['files']:,}", readable_bytes(row["bytes"]), row["outcome"]) for row in rows]
-    heads = ("format", "files", "size", "outcome")
-    widths = [max(map(len, column)) for column in zip(heads, *lines, strict=True)]
-    for row, cells in zip([{"reason": "reason"}, *rows], [heads, *lines], strict=True):
-        kind, number, size, outcome = (cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
-        say(f"{kind}  {number.strip():>{widths[1]}}  {size.strip():>{widths[2]}}  {outcome}  {row['reason']}".rstrip())
+    cells = [("format", "files", "size", "outcome", "reason")]
+    cells += [(key[0], f"{counts[key]:,}", readable_bytes(sizes[key]), *key[1:]) for key in keys]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    for kind, number, size, outcome, reason in cells:
+        line = f"{kind:<{widths[0]}}  {number:>{widths[1]}}  {size:>{widths[2]}}  {outcome:<{widths[3]}}  {reason}"
+        say(line.rstrip())
 
 
 def _format(candidate: FileCandidate) -> str:
