@@ -81,6 +81,7 @@ class Environment:
 LANGCHAIN = Environment("langchain", without=("huggingface_hub",))  # langchain-huggingface needs huggingface_hub < 2
 SPEED = Environment("speed")
 INDEXES = Environment("indexes", without=None)
+MULTILINGUAL = Environment("multilingual")
 
 
 def versions(python: str | Path, *names: str) -> str:

@@ -47,6 +47,7 @@ BENCHMARKS = {
     "lexical": Benchmark("Lexical search", 5, "speed.lexical"),
     "growth": Benchmark("Growth", 13, "speed.growth"),
     "quality": Benchmark("Retrieval quality", 30, "quality.quality"),
+    "multilingual": Benchmark("Multilingual models", 10, "multilingual.multilingual"),
     "presets": Benchmark("Presets and post-processors", 30, "quality.presets"),
     "tuning": Benchmark("Tuning", 30, "tuning.tuning"),
     "index_build": Benchmark("Index building", 50, "index_build.index_build"),

@@ -31,6 +31,7 @@ COMMANDS: Mapping[str, str] = {
     "tune": "Find better search settings without labels.",
     "optimize": "Merge small segments and free unused space.",
     "verify": "Check a store for damage and repair it.",
+    "models": "List embedding models, here and recommended.",
     "eval": "Evaluate embeddings and search on test collections.",
     "train": "Train a model on a dictionary, without labels.",
     "reverse-dictionary": "Find words by their definition.",

@@ -290,9 +290,9 @@ def embedding_options(command: Command, *, several: bool = False) -> Command:
         *(click.option(name, multiple=several, metavar=metavar, help=text) for name, metavar, text in texts),
         click.option(
             "--model",
-            metavar="ID|PATH",
-            help="Hugging Face model id, folder of a model, or word-vector file for --extractor words.  [default: "
-            "all-MiniLM-L6-v2]",
+            metavar="ID|PATH|URL",
+            help="Hugging Face model id, folder of a model, word-vector file for --extractor words, or model behind a "
+            "server: openai:NAME, ollama:NAME or http://HOST/v1#NAME.  [default: all-MiniLM-L6-v2]",
         ),
         click.option(
             "--revision",

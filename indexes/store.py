@@ -927,6 +927,10 @@ class Store:
         found: str | None = self._reader.read(lambda snapshot: catalog.meta(snapshot.connection, "work"))
         return found
 
+    def _encoded(self, hashes: Iterable[bytes]) -> set[bytes]:
+        """Return the text hashes for which the store has a vector."""
+        return self._reader.read(lambda snapshot: set(catalog.rows_of_hashes(snapshot.connection, hashes)))
+
     def _wanted_chain(self) -> tuple[tuple[str, ...], QueryFit]:
         """Return the post-processors and query fit of the finished store; an unfinished first run uses others."""
 

@@ -28,6 +28,7 @@ from ragembed.contributions import TextParts, text_parts
 from ragembed.corpus import Corpus
 from ragembed.errors import ConfigError, ModelError, NotFittedError
 from ragembed.extractors.build import Built, build_extractor
+from ragembed.extractors.external import VectorSource
 from ragembed.extractors.protocol import Extractor, Progress, Side, State, Tokenizer
 from ragembed.extractors.sharing import SharedFit, encode_together, fit_together
 from ragembed.models.choice import fast_dtype, find_devices
@@ -78,6 +79,8 @@ class Embedder:
         :class:`ragembed.errors.GpuError` at the first fit or encoding.
     download : bool, default True
         Whether to download a model that is not on this machine.
+    source : VectorSource, optional
+        An object that makes the raw vectors, instead of the model that ``config`` names. It is not saved.
 
     Attributes
     ----------
@@ -105,7 +108,12 @@ class Embedder:
     """
 
     def __init__(
-        self, config: EmbedderConfig | None = None, *, device: str | None = None, download: bool = True
+        self,
+        config: EmbedderConfig | None = None,
+        *,
+        device: str | None = None,
+        download: bool = True,
+        source: VectorSource | None = None,
     ) -> None:
         self.config = _with_absolute_paths(config or EmbedderConfig.from_preset(DEFAULT_PRESET))
         self.fitted_on: FittedOn | None = None
@@ -113,6 +121,7 @@ class Embedder:
         self.fitted_moments: Moments | None = None
         self._device = device
         self._download = download
+        self._source = source
         self._texts: int | None = None
         self._chain: TwoSidedChain | None = None
 
@@ -186,13 +195,24 @@ class Embedder:
         >>> embedder.is_fitted
         True
         """
+        self._fit_and_keep(texts)
+        return self
+
+    def _fit_and_keep(self, texts: Iterable[str]) -> tuple[list[str], Floats]:
+        """Do the same as :meth:`fit`, and return the texts and raw vectors that the post-processors were fitted on.
+
+        These are all texts, a sample of ``FIT_LIMIT``, or none. The vectors are float32, shape ``(n, d)``. A program
+        that encodes the same texts afterwards does not have to encode these again.
+        """
         sample = ItemReservoir[str](FIT_LIMIT, self.config.seed)
         fresh = copy(self)  # if the fit fails, this embedder keeps its earlier fit
         fresh.fit_extractor(sample.watch(_reject_str(texts)))
         fits_here = fresh.config.postprocess_corpus is None and Chain(fresh.config.postprocess).learns
-        fresh.fit_chain(fresh.raw_documents(sample.items if fits_here else []), sample.items)
+        kept = sample.items if fits_here else []
+        raw = fresh.raw_documents(kept)
+        fresh.fit_chain(raw, sample.items)
         self.__dict__ = fresh.__dict__
-        return self
+        return kept, raw
 
     def fit_extractor(self, texts: Iterable[str]) -> Embedder:
         """Fit token weights and static vectors only; call :meth:`fit_chain` afterwards.
@@ -252,7 +272,7 @@ class Embedder:
 
     def _fresh(self, config: EmbedderConfig) -> Built:
         """Build an unfitted extractor for ``config``."""
-        return build_extractor(config, device=self._device, download=self._download)
+        return build_extractor(config, device=self._device, download=self._download, source=self._source)
 
     def fit_chain(self, raw_documents: Floats, texts: Iterable[str], known: PseudoQueries | None = None) -> Embedder:
         """Fit the post-processors only, on raw document vectors and on pseudo-queries drawn from ``texts``.
@@ -348,7 +368,7 @@ class Embedder:
         (2, 768)
         """
         config = self.config.replace(postprocess=tuple(postprocess), query_fit=query_fit)
-        other = Embedder(config, device=self._device, download=self._download)
+        other = Embedder(config, device=self._device, download=self._download, source=self._source)
         other._texts = self._texts
         other.__dict__["_built"] = self._built
         return other
@@ -637,6 +657,11 @@ class Embedder:
         return self._built.needs_model
 
     @property
+    def _is_external(self) -> bool:
+        """Whether the raw vectors come from a server or another library, so that their tokens are not known."""
+        return self._built.is_external
+
+    @property
     def max_tokens(self) -> int:
         """Number of tokens in a window of the model, special tokens included."""
         return self._built.max_tokens
@@ -758,7 +783,14 @@ class Embedder:
         embedder_files.write(Path(folder), about, arrays)
 
     @classmethod
-    def load(cls, folder: str | Path, *, device: str | None = None, model: str | None = None) -> Embedder:
+    def load(
+        cls,
+        folder: str | Path,
+        *,
+        device: str | None = None,
+        model: str | None = None,
+        source: VectorSource | None = None,
+    ) -> Embedder:
         """Read an embedder that :meth:`save` wrote.
 
         The model itself is not part of the saved files and must be on this machine; it is never downloaded.
@@ -770,7 +802,9 @@ class Embedder:
         device : str, optional
             As for :class:`Embedder`.
         model : str, optional
-            The folder or file of the model, if it was moved since the embedder was saved.
+            The folder or file of the model, or its server, if it was moved since the embedder was saved.
+        source : VectorSource, optional
+            The object that made the raw vectors, if the embedder was fitted with one.
 
         Returns
         -------
@@ -797,7 +831,8 @@ class Embedder:
         try:
             config = EmbedderConfig.from_dict(about["config"])
             require_trust(config)
-            embedder = cls(config if model is None else config.replace(model=model), device=device, download=False)
+            config = config if model is None else config.replace(model=model)
+            embedder = cls(config, device=device, download=False, source=source)
         except ConfigError as error:
             raise ModelError(f"the configuration saved in {folder} is not accepted: {error}") from error
         fitted_on = about["fitted_on"]
@@ -828,7 +863,7 @@ class Embedder:
 
     @cached_property
     def _built(self) -> Built:
-        return build_extractor(self.config, device=self._device, download=self._download)
+        return build_extractor(self.config, device=self._device, download=self._download, source=self._source)
 
     def resolved_config(self) -> EmbedderConfig:
         """Return the configuration with the values in use of the settings that it leaves open.
@@ -855,6 +890,8 @@ class Embedder:
         128
         """
         built = self._built.config
+        if self._is_external:
+            self.extractor.dim  # noqa: B018  a server that does not answer raises here, before any text is read
         config = self.config.replace(max_tokens=self.max_tokens, **{name: getattr(built, name) for name in _RESOLVED})
         devices = self.device_names()  # a missing device raises here, before any text is read
         if config.dtype != "auto" or not self._built.needs_model:

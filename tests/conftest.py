@@ -6,7 +6,7 @@ import hashlib
 import importlib.util
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,8 @@ from ragembed import EmbedderConfig
 from ragembed.cli import main
 from ragembed.documents.model import Chunk
 from ragembed.indexes import ChunkRecord
+from ragembed.models import served
+from tests.embedding_server import EmbeddingServer
 
 WORDS = [
     "the",
@@ -251,6 +253,19 @@ def cli() -> Any:
         return result
 
     return call
+
+
+@pytest.fixture
+def embedding_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[EmbeddingServer]:
+    """A server of embeddings on this machine; failed requests are repeated without waiting."""
+    for name in ("RAGEMBED_API_KEY", "RAGEMBED_API_KEY_FILE", "RAGEMBED_API_HOST", "OPENAI_API_KEY", "http_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(served, "BACKOFF", 0.001)
+    server = EmbeddingServer()
+    yield server
+    server.stop()
+    served._client(os.getpid()).close()
+    served._client.cache_clear()
 
 
 @pytest.fixture

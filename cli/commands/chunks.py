@@ -16,6 +16,7 @@ from ragembed.documents.discovery import discover
 from ragembed.documents.model import Chunk
 from ragembed.documents.places import Place
 from ragembed.documents.readers import only_document_errors, read
+from ragembed.documents.readers.registry import member_of
 from ragembed.embedder import Embedder
 from ragembed.errors import DocumentError
 from ragembed.indexes import Store
@@ -59,7 +60,7 @@ def command(file: Place, model: str | None, store: Path | None, output: str, **g
             chunks = list(chunker.split_all(documents))
     except (DocumentError, OSError) as error:
         raise DocumentError(f"{file}: {error}") from error
-    entries = [_as_dict(number, chunk) for number, chunk in enumerate(chunks, 1)]
+    entries = [_as_dict(number, chunk, member_of(file.name, chunk.metadata)) for number, chunk in enumerate(chunks, 1)]
     if not print_records({"path": shown_path(file), "chunks": entries}, "chunks", output):
         for entry in entries:
             _print_chunk(entry)
@@ -72,9 +73,10 @@ def _embedder(store: Store | None, model: str | None) -> Embedder:
     return Embedder(embedder_config({"model": model}))
 
 
-def _as_dict(number: int, chunk: Chunk) -> dict[str, Any]:
+def _as_dict(number: int, chunk: Chunk, member: str | None) -> dict[str, Any]:
     return {
         "chunk": number,
+        **({} if member is None else {"member": member}),
         "start_line": chunk.start_line,
         "end_line": chunk.end_line,
         "page": chunk.page,
@@ -87,6 +89,8 @@ def _as_dict(number: int, chunk: Chunk) -> dict[str, Any]:
 
 def _print_chunk(entry: dict[str, Any]) -> None:
     place = f"page {entry['page']}" if entry["start_line"] is None else lines_of(entry["start_line"], entry["end_line"])
+    if "member" in entry:
+        place = f"{printable(entry['member'])}, {place}"
     above = " > ".join(entry["headings"]) or entry["title"] or "no heading"
     click.echo(f"--- {entry['chunk']}: {place}, {counted(entry['tokens'], 'token')}, {printable(above)}")
     click.echo(printable(entry["text"]))

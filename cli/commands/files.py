@@ -16,7 +16,7 @@ from ragembed.cli.requests import indexing_options, paths_or_stored
 from ragembed.documents.discovery import FileCandidate, discover, why
 from ragembed.documents.places import Place
 from ragembed.documents.readers.registry import named_reader
-from ragembed.extras import extra_is_installed
+from ragembed.extras import has_extra
 from ragembed.indexes.indexing.request import open_existing
 from ragembed.indexes.storage.layout import choose_store
 
@@ -114,7 +114,7 @@ def _outcome(candidate: FileCandidate) -> tuple[str, str]:
     if candidate.skipped is not None:
         return "ignored" if candidate.ignored else "skipped", _SIZE.sub("", candidate.skipped)
     reader = named_reader(candidate.path.name)
-    if reader is not None and reader.extra is not None and not extra_is_installed(reader.extra):
+    if reader is not None and reader.extra is not None and not has_extra(reader.extra):
         return "skipped", f"pip install 'ragembed[{reader.extra}]'"
     return "read", ""
 

@@ -91,7 +91,8 @@ _ENGINES = ("processes", "ray")
 @click.option(
     "--dry-run",
     is_flag=True,
-    help="Count the files that would be added, changed and removed, without changing the store; --json lists them.",
+    help="Count the files that would be added, changed and removed, and the tokens to encode, without changing the "
+    "store; --json lists the files.",
 )
 @click.option("-q", "--quiet", is_flag=True, help="Print only errors, no progress, notes or summary.")
 @format_option
@@ -198,8 +199,18 @@ def _summary(report: IndexingReport, *, dry_run: bool) -> str:
     )
     where = f" on {', '.join(report.devices)}" if report.devices else ""
     total = counted(report.chunks, "chunk")
-    chunks = f"{total} to process" if dry_run else f"{total}, {report.encoded:,} embedded{where}"
+    chunks = f"{total} to process{_work(report)}" if dry_run else f"{total}, {report.encoded:,} embedded{where}"
     return f"{'dry run: ' if dry_run else ''}files: {files}; {chunks}; {report.seconds:.1f} s"
+
+
+def _work(report: IndexingReport) -> str:
+    """Return the work of a run that was not done."""
+    if report.requests is None:
+        return f", {counted(report.tokens or 0, 'token')} to encode"
+    return (
+        f", about {counted(report.tokens or 0, 'token')} to send in {counted(report.requests, 'request')}: for the "
+        "cost, multiply the tokens by the price of the provider"
+    )
 
 
 def _print_skipped(report: IndexingReport, store: Path) -> None:
@@ -227,4 +238,5 @@ def _as_dict(report: IndexingReport) -> dict[str, Any]:
         "devices": list(report.devices),
         "seconds": round(report.seconds, 3),
         "stages": [asdict(stage) for stage in report.stages],
+        **({} if report.tokens is None else {"tokens": report.tokens, "requests": report.requests}),
     }

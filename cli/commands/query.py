@@ -14,6 +14,7 @@ import click
 from ragembed.cli.options import filter_options, format_option, search_filter, store_option, with_number
 from ragembed.cli.output import for_terminal, link, print_records, printable, say, say_unfinished, shown_path
 from ragembed.cli.snippet import QueryWords
+from ragembed.documents.readers.registry import member_of
 from ragembed.indexes import ChunkRecord, Fusion, Hit, RankingOptions, Store
 from ragembed.indexes.search.fusion import METHODS, Method
 from ragembed.indexes.search.search import MODES, Mode
@@ -169,9 +170,11 @@ def command(
 
 
 def _place_of(record: Hit | ChunkRecord, store: Path) -> dict[str, Any]:
+    member = member_of(record.source, record.chunk.metadata)
     return {
         "id": record.id,
         "path": None if record.source is None else shown_path(file_path(record.source, store)),
+        **({} if member is None else {"member": member}),
         "start_line": record.chunk.start_line,
         "end_line": record.chunk.end_line,
         "page": record.chunk.page,
@@ -229,6 +232,8 @@ def _near_duplicates(places: Sequence[str]) -> str:
 
 def _place(result: dict[str, Any]) -> str:
     path = printable(result["path"] or result["id"])
+    if "member" in result:
+        path = f"{path}: {printable(result['member'])}"
     if result["start_line"] is not None:
         return f"{path}:{result['start_line']}-{result['end_line']}"
     return path if result["page"] is None else f"{path}, page {result['page']}"

@@ -11,6 +11,8 @@ import click
 from ragembed.cli.options import format_option, store_option
 from ragembed.cli.output import counted, print_record, print_records, readable_bytes, say, say_unfinished, shown_path
 from ragembed.config.settings import EmbedderConfig
+from ragembed.config.templates import PLAIN
+from ragembed.extractors.build import is_external
 from ragembed.indexes import Fusion, Store
 from ragembed.indexes.ann.records import IndexConfig, IndexEvaluation, IndexSelection
 from ragembed.indexes.indexing.drift import DriftReport, IdfShift, Verdict, Vocabulary, measure_drift
@@ -100,14 +102,13 @@ def _lines(status: dict[str, Any], pending: str | None = None) -> list[tuple[str
         config, fitted = embedder["config"], embedder["fitted_on"]
         weights = config["weighting_corpus"] or counted(fitted["texts"], "chunk")
         precision = _PRECISIONS.get(config["dtype"], f"{config['dtype']} for documents, float32 for queries")
+        external = is_external(embedder["model"])
+        own = [("extractor", _extractor(config)), ("weighting", f"{config['weighting']}, fitted on {weights}")]
+        shown = f"{config['max_tokens']} tokens"
         lines += [
-            ("extractor", _extractor(config)),
-            (
-                "weighting",
-                f"{config['weighting']}, fitted on {weights}",
-            ),
+            *([("prompts", _prompts(config))] if external else own),
             ("postprocess", f"{', '.join(config['postprocess']) or 'none'}; {pending or _fit(config, fitted)}"),
-            ("precision", f"{precision}; {config['max_tokens']} tokens"),
+            ("window", f"{shown}, estimated") if external else ("precision", f"{precision}; {shown}"),
         ]
     lines.append(("fusion", _fusion(status["fusion"])))
     lines.append(("fingerprint", embedder["fingerprint"]))
@@ -144,6 +145,12 @@ def _extractor(config: dict[str, Any]) -> str:
     )
     changed = [f"{name}={config[name]}" for name in named if config[name] != settings[name]]
     return ", ".join([config["extractor"], *changed])
+
+
+def _prompts(config: dict[str, Any]) -> str:
+    """Return the template of each side."""
+    queries = config["template"] if config["query_template"] is None else config["query_template"]
+    return "none" if config["template"] == queries == PLAIN else f"{config['template']}; for queries {queries}"
 
 
 def _fusion(fusion: dict[str, Any]) -> str:

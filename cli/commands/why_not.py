@@ -10,6 +10,7 @@ from ragembed.cli.explanation import LEAST, bare, is_word
 from ragembed.cli.options import PlacePath, format_option, store_option
 from ragembed.cli.output import counted, lines_of, print_record, printable, say, shown_path
 from ragembed.documents.places import Place
+from ragembed.documents.readers.registry import member_of
 from ragembed.indexes import Store
 from ragembed.indexes.search.search import MODES, Mode
 from ragembed.indexes.search.why_not import FileRank, WhyNot
@@ -102,6 +103,10 @@ def _rank_line(standing: FileRank, count: int) -> str:
 
 def _lines(record: ChunkRecord) -> str:
     chunk = record.chunk
+    places = [member_of(record.source, chunk.metadata)]
     if chunk.start_line is not None and chunk.end_line is not None:
-        return f" (best chunk: {lines_of(chunk.start_line, chunk.end_line)})"
-    return "" if chunk.page is None else f" (best chunk: page {printable(str(chunk.page))})"
+        places.append(lines_of(chunk.start_line, chunk.end_line))
+    elif chunk.page is not None:
+        places.append(f"page {chunk.page}")
+    shown = ", ".join(printable(place) for place in places if place)
+    return f" (best chunk: {shown})" if shown else ""

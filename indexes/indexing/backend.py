@@ -218,6 +218,10 @@ class RunEncoder:
         if not isinstance(embedder, Embedder):
             yield embedder.raw_documents(texts, progress)
             return
+        if embedder._is_external:
+            for part in blocks(texts, PART):
+                yield embedder.raw_documents(part, progress)
+            return
         without_torch = embedder._raw_without_framework(texts, progress)
         if without_torch is not None:
             self._devices["cpu"] = None

@@ -266,7 +266,9 @@ def _tokens(
     connection: sqlite3.Connection, embedder: Embedder, rows: Integers, new: Integers, notes: list[str]
 ) -> dict[str, Any]:
     """Return the fields of the report about the tokens of the store's texts."""
-    if not len(rows):
+    if embedder._is_external:
+        notes.append(f"words are not compared: {embedder.config.model} does not show its tokens")
+    if not len(rows) or embedder._is_external:
         return {}
     config, tokenizer, weights = embedder.config, embedder.tokenizer, embedder.extractor.weights
     tokens, special = tokenizer.vocabulary(), [*tokenizer.prefix, *tokenizer.suffix]

@@ -45,7 +45,7 @@ from ragembed.indexes.storage.lock import writer_lock
 from ragembed.indexes.storage.work_folder import WorkFolder
 from ragembed.indexes.store import Store
 from ragembed.indexes.text.stemming import ENGLISH, stemmer
-from ragembed.indexes.types import ChunkRecord, Progress, SilentProgress, SourceRecord, chunk_ids
+from ragembed.indexes.types import ChunkRecord, Progress, SilentProgress, SourceRecord, chunk_ids, text_hash
 from ragembed.indexes.writing.boilerplate_store import STRIP, StrippingPlan, found_in, restripped, strip_all
 from ragembed.indexes.writing.writer import BATCH, StoreWriter
 
@@ -77,6 +77,11 @@ class IndexingReport:
         The measurement of the new index, if any.
     stages : tuple of StageReport
         The stages of a run with several workers.
+    tokens : int or None
+        After a dry run: number of tokens to encode, with template and special tokens; estimated for a model behind a
+        server.
+    requests : int or None
+        After a dry run: approximate number of requests to the server; None if there is none.
 
     Examples
     --------
@@ -94,6 +99,8 @@ class IndexingReport:
     picked: IndexSelection | None = None
     check: IndexEvaluation | None = None
     stages: tuple[StageReport, ...] = ()
+    tokens: int | None = None
+    requests: int | None = None
 
 
 def index_files(
@@ -145,8 +152,10 @@ class _Run:
     def run(self, dry_run: bool, wait_seconds: float) -> IndexingReport:
         with self._backend:
             if dry_run:
-                _, chunked, scan = self._scan()
-                return IndexingReport(scan, chunked.chunks, 0, time.monotonic() - self._started)
+                embedder, chunked, scan = self._scan()
+                tokens, requests = self._work(embedder, chunked)
+                seconds = time.monotonic() - self._started
+                return IndexingReport(scan, chunked.chunks, 0, seconds, tokens=tokens, requests=requests)
             if self._opened is not None:
                 with writer_lock(self._store_path, wait_seconds):
                     _, chunked, scan = self._scan()
@@ -170,6 +179,30 @@ class _Run:
                 Store.create(self._store_path, provisional, meta, language=language, locked=True).close()
                 with Store.open(self._store_path, provisional, device=self._device) as store:
                     return self._update(store, chunked, scan)
+
+    def _work(self, embedder: Embedder, chunked: ChunkedFiles) -> tuple[int, int | None]:
+        """Return the number of tokens to encode, and of requests to a server if the embedder needs one.
+
+        Texts that have a vector in the store, and repeated texts, are not encoded. The boilerplate of a new store is
+        left out; that of an existing store is counted.
+        """
+        strips = self._opened is None and self._options.boilerplate == STRIP
+        stripper = Stripper(found_in(chunked.lines) if strips else {})
+        framing = embedder.max_tokens - embedder.text_tokens
+        counted: set[bytes] = set()
+        tokens: list[int] = []
+        files = ((source, strip_all(stripper, source, chunks)) for source, chunks in chunked)
+        for batch in grouped(files, lambda file: len(file[1]), BATCH):
+            texts = {text_hash(chunk.embedded_text): chunk.embedded_text for _, chunks in batch for chunk in chunks}
+            known = counted if self._opened is None else counted | self._opened._encoded(texts)
+            new = [text for key, text in texts.items() if key not in known]
+            counted.update(texts)
+            tokens += (embedder.tokenizer.ids(new).lengths + framing).tolist()
+        if not embedder._is_external:
+            return sum(tokens), None
+        from ragembed.models.served import requests
+
+        return sum(tokens), requests(tokens)
 
     def _resume_meta(self) -> dict[str, object]:
         return {} if self._backend.resume_token is None else {"work": self._backend.resume_token}

@@ -11,13 +11,14 @@ from typing import Any
 
 from ragembed.documents import chunking
 from ragembed.documents.chunking import Chunker, ChunkingConfig
-from ragembed.documents.discovery import DiscoveryOptions, FileCandidate, discover, size_reason
+from ragembed.documents.discovery import DiscoveryOptions, FileCandidate, discover, member_rules, size_reason
 from ragembed.documents.model import Chunk
 from ragembed.documents.places import Place
 from ragembed.documents.readers import ReadOptions, only_document_errors, read
-from ragembed.documents.readers.registry import PLAIN, named_reader
+from ragembed.documents.readers.registry import PLAIN, READERS, named_reader
 from ragembed.errors import ConfigError, DocumentError, MissingExtraError
 from ragembed.extractors.protocol import Tokenizer
+from ragembed.extras import has_extra
 from ragembed.indexes.indexing.spool import Spool, SpoolEntry
 from ragembed.indexes.storage.layout import NamesInStore, is_below, source_path
 from ragembed.indexes.types import Progress, SourceRecord, storable_time
@@ -96,9 +97,14 @@ class IndexingOptions:
         Returns
         -------
         ragembed.documents.readers.source.ReadOptions
-            The columns for text and title.
+            The columns for text and title, and the rules for members of archives and mails.
         """
-        return ReadOptions(text_columns=self.text_columns, title_column=self.title_column)
+        return ReadOptions(
+            text_columns=self.text_columns,
+            title_column=self.title_column,
+            max_member_bytes=self.max_bytes,
+            ignores_member=member_rules(self.discovery()),
+        )
 
     def chunking(self, room: int) -> ChunkingConfig:
         """Return the options for dividing texts into chunks.
@@ -245,10 +251,12 @@ class Scanner:
         self._known = known
         limits = options.chunking(text_tokens)
         self._chunker = Chunker(limits, tokenizer.offsets)
-        reading = options.reading()
-        self._pipeline_settings = json.dumps(
-            [chunking.VERSION, asdict(limits), reading.text_columns, reading.title_column]
-        )
+        self._reading = reading = options.reading()
+        settings = [chunking.VERSION, asdict(limits), reading.text_columns, reading.title_column]
+        self._pipeline_settings = json.dumps(settings)
+        # The documents of a container depend on the rules for its members and on the readers that are installed.
+        versions = [[each.name, each.version, each.extra is None or has_extra(each.extra)] for each in READERS]
+        self._container_settings = json.dumps([*settings, options.exclude, options.hidden, options.max_bytes, versions])
         self._names = NamesInStore(store)
 
     def scan(self, paths: Sequence[Place], gone: Sequence[Place], spool: Spool, progress: Progress) -> Scan:
@@ -304,7 +312,8 @@ class Scanner:
 
     def _pipeline_hash(self, candidate: FileCandidate) -> str:
         reader = named_reader(candidate.path.name) or PLAIN  # the scan has already skipped binary files
-        return _short_hash(f"{self._pipeline_settings}:{reader.name}:{reader.version}")
+        settings = self._container_settings if reader.contains_files else self._pipeline_settings
+        return _short_hash(f"{settings}:{reader.name}:{reader.version}")
 
     def read(self, candidate: FileCandidate, result: Scan, spool: Spool) -> None:
         """Read a file, compare it with the store, append it to ``spool`` if it differs, and record it in ``result``."""
@@ -345,7 +354,7 @@ class Scanner:
 
         if reason := size_reason(len(data), self._options.max_bytes):
             raise DocumentError(reason)  # some servers do not report sizes before the download
-        options = replace(self._options.reading(), on_warning=warn)
+        options = replace(self._reading, on_warning=warn)
         chunks = list(self._chunker.split_all(read(Path(file_name), options, data)))
         if not chunks:
             raise DocumentError("contains no text")

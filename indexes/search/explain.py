@@ -243,7 +243,7 @@ class ExplainedQuery:
         embedder, query = snapshot.embedder(), normalise(query)
         vector = unit_rows(embedder.encode_queries([query]))[0].astype(np.float64)
         parts, note = None, None
-        if isinstance(embedder, Embedder):
+        if isinstance(embedder, Embedder) and not embedder._is_external:
             parts = embedder.token_parts(query, "queries")
         else:
             note = f"the vectors were made by {embedder.describe()['model']}: ragembed does not know their tokens"

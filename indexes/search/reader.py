@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+from ragembed.embedder import Embedder
 from ragembed.errors import IncompatibleStoreError, StoreDamagedError, StoreError
 from ragembed.indexes.filters import Filter
 from ragembed.indexes.lexical.bm25 import OpenPostings
@@ -178,17 +179,21 @@ class SnapshotReader:
     def _embedder(self, connection: sqlite3.Connection) -> VectorEncoder:
         record = catalog.embedder(connection)
         with self._lock:
-            for embedder in (self._loaded, self._given):
+            given, source = self._given, None
+            if isinstance(given, Embedder) and given._source is not None:
+                source = given._source
+                given = given if given.is_fitted else None  # otherwise the store has the fit, and lacks the source
+            for embedder in (self._loaded, given):
                 if embedder is not None and embedder.fingerprint == record["fingerprint"]:
                     return embedder
-            mismatch = self._given is not None and self._given.raw_fingerprint != record["raw_fingerprint"]
+            mismatch = given is not None and given.raw_fingerprint != record["raw_fingerprint"]
             if record["kind"] != "ragembed" or mismatch:
-                given = "no embedder was given" if self._given is None else f"{_named(self._given)} was given"
+                shown = "no embedder was given" if given is None else f"{_named(given)} was given"
                 raise IncompatibleStoreError(
-                    f"the vectors of {self._path} were made by {_named(record)}, but {given}: open the store with the "
+                    f"the vectors of {self._path} were made by {_named(record)}, but {shown}: open the store with the "
                     "embedder that it was made with, or search it with mode='lexical'"
                 )
-            self._loaded = load_embedder(self._path, record, self._device)
+            self._loaded = load_embedder(self._path, record, self._device, source)
             return self._loaded
 
 

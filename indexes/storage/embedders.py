@@ -12,6 +12,8 @@ from ragembed import embedder_files
 from ragembed.config.settings import EmbedderConfig
 from ragembed.embedder import Embedder, require_trust
 from ragembed.errors import IncompatibleStoreError, ModelError
+from ragembed.extractors.build import is_external
+from ragembed.extractors.external import VectorSource
 from ragembed.hashing import read_sha256
 from ragembed.indexes.storage.baseline import is_baseline
 from ragembed.indexes.storage.folders import publish, require_committed, temporary_folder
@@ -51,8 +53,10 @@ def file_hashes(folder: Path) -> dict[str, str]:
     return {file.name: read_sha256(file) for file in files}
 
 
-def load_embedder(store: Path, record: Mapping[str, Any], device: str | None = None) -> Embedder:
-    """Load the embedder that ``record`` names; ``device`` is as in :class:`ragembed.Embedder`.
+def load_embedder(
+    store: Path, record: Mapping[str, Any], device: str | None = None, source: VectorSource | None = None
+) -> Embedder:
+    """Load the embedder that ``record`` names; ``device`` and ``source`` are as in :class:`ragembed.Embedder`.
 
     The model is looked for at its original path, then at the same path relative to the store, then at
     ``$RAGEMBED_MODEL``. Raises :class:`StoreDamagedError` if a file does not have its committed content,
@@ -60,7 +64,7 @@ def load_embedder(store: Path, record: Mapping[str, Any], device: str | None = N
     one.
     """
     folder = _checked_folder(store, record)
-    return Embedder.load(folder, device=device, model=_moved_model(store, record))
+    return Embedder.load(folder, device=device, model=_moved_model(store, record), source=source)
 
 
 def load_postprocessing(store: Path, record: Mapping[str, Any]) -> Callable[[Floats], Floats]:
@@ -114,14 +118,17 @@ def _relative_model(store: Path, model: str) -> str | None:
 
 
 def _moved_model(store: Path, record: Mapping[str, Any]) -> str | None:
-    """Return the new path of the model, or None if it is where it was when the store was created."""
+    """Return the new path or server of the model, or None if it is where it was when the store was created."""
+    named = os.environ.get(MODEL_VARIABLE)
+    if is_external(record["model"]):
+        return named if named is not None and is_external(named) else None
     if not Path(record["model"]).is_absolute() or Path(record["model"]).exists():
         return None
     if (beside := record.get("model_beside")) is not None:
         path = Path(os.path.abspath(store.absolute().parent / beside))  # noqa: PTH100  resolve() would follow symbolic links
         if path.exists():
             return str(path)
-    if (named := os.environ.get(MODEL_VARIABLE)) is None:
+    if named is None:
         raise ModelError(
             f"the model {record['model']} of the store {store} does not exist: move it back, or set "
             f"{MODEL_VARIABLE} to its new path"

@@ -9,7 +9,7 @@ from ragembed.config.settings import EmbedderConfig, QueryFit
 from ragembed.config.specs import Avg, BertAvg, RandomEmbeddings, Transformer, Words, parse_layers, parse_weighting
 from ragembed.config.templates import PLAIN
 from ragembed.errors import ConfigError
-from ragembed.extractors.build import build_extractor
+from ragembed.extractors.build import build_extractor, is_external
 from ragembed.models.files import find_model, model_shape
 from ragembed.models.packaging import is_static
 
@@ -63,8 +63,10 @@ def raw_variants(current: EmbedderConfig) -> list[EmbedderConfig]:
     """Return configurations of the same model that make different raw vectors, ``current`` first.
 
     All have the post-processors of ``current``. They include a template if the model has a mask token and enough token
-    positions for it.
+    positions for it. Vectors from a server have no variants.
     """
+    if is_external(current.model):
+        return [current]
     if isinstance(current.extraction, (Words, RandomEmbeddings)):
         return _distinct([current, *(current.replace(weighting=weighting) for weighting in _WEIGHTINGS)], 1)
     files = find_model(current.model, download=False, revision=current.revision)

@@ -23,6 +23,7 @@ from ragembed.config.specs import (
     parse_layers,
     parse_pooling,
     parse_postprocessor,
+    parse_server,
     parse_weighting,
 )
 from ragembed.config.templates import PLAIN, Template
@@ -55,7 +56,8 @@ class EmbedderConfig:
         ``sbert-wk[:window=2,start_layer=4,…]``: SBERT-WK.
     model : str
         A Hugging Face model id, or a folder with ``config.json``, ``tokenizer.json`` and ``model.safetensors``. The
-        extractor ``re`` needs only the tokenizer. For ``words``, the path of the word-vector file. The default is
+        extractor ``re`` needs only the tokenizer. For ``words``, the path of the word-vector file. A model
+        behind a server is ``openai:NAME``, ``ollama:NAME`` or ``http://HOST/v1#NAME``. The default is
         ``sentence-transformers/all-MiniLM-L6-v2``.
     layers : str, default "last"
         The hidden layers to average: ``"last"``, or numbers joined by ``+``, such as ``"1+6"``. Layer 0 is the input of
@@ -191,6 +193,7 @@ class EmbedderConfig:
         one_of("dtype", self.dtype, ("auto", "float32", "bfloat16", "mixed"))
         if not self.model:
             raise ConfigError("model is empty: give a Hugging Face model id or a folder")
+        parse_server(self.model)
         if self.max_tokens is not None and self.max_tokens < 8:
             raise ConfigError(f"max_tokens is {self.max_tokens}: expected at least 8")
         if self.truncate_dim is not None and self.truncate_dim < 1:

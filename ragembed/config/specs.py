@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
+from urllib.parse import urlsplit
 
 from ragembed.checks import one_of
 from ragembed.errors import ConfigError
@@ -35,6 +36,8 @@ _ABTT_DIRECTIONS = 2
 _DEFAULT_SHARE, _DEFAULT_SIF = 1.0, 1e-3
 _LEAST_SIF = 1e-12
 _MOST_DIMENSIONS = 65_536
+_SERVER_EXAMPLE = "http://localhost:11434/v1#nomic-embed-text"
+_SERVED_EXAMPLES = {"openai": "openai:text-embedding-3-small", "ollama": "ollama:nomic-embed-text"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +175,18 @@ class SbertWk:
         return self.importance and self.variant == "paper"
 
 
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A model behind a server with OpenAI's interface for embeddings.
+
+    ``kind`` is ``"openai"``, ``"ollama"`` or ``"url"``; ``url`` is None unless it is ``"url"``.
+    """
+
+    kind: str
+    url: str | None
+    model: str
+
+
 Extraction: TypeAlias = "Transformer | Avg | BertAvg | RandomEmbeddings | Words | SbertWk"
 
 _EXTRACTORS: Mapping[str, type[Any]] = {
@@ -203,6 +218,35 @@ def parse_extractor(spec: str) -> Extraction:
     except ConfigError as error:
         raise ConfigError(f"extractor {spec!r}: {error}") from None
     return made
+
+
+def parse_server(model: str) -> Server | None:
+    """Parse ``"openai:NAME"``, ``"ollama:NAME"`` or ``"http://HOST/PATH#NAME"``; return None for any other model.
+
+    A URL with a user name, a password or a query is refused, without showing it: it may contain a key.
+    """
+    kind, _, rest = model.partition(":")
+    if kind.lower() in ("http", "https"):
+        url, _, name = model.partition("#")
+        try:
+            parts = urlsplit(url)
+            secret = parts.username is not None or parts.password is not None or bool(parts.query)
+            usable = bool(parts.hostname) and parts.port != 0
+        except ValueError:
+            secret = usable = False
+        if secret or "@" in url or "?" in url:
+            raise ConfigError(
+                "the URL of the model contains a user name, a password or a query: expected http://HOST/PATH#NAME; set "
+                "the key with RAGEMBED_API_KEY"
+            )
+        if not usable or not name:
+            raise ConfigError(f"model {model!r}: expected a URL and a name, as in {_SERVER_EXAMPLE!r}")
+        return Server("url", url.rstrip("/"), name)
+    if kind not in ("openai", "ollama"):
+        return None
+    if not rest:
+        raise ConfigError(f"model {model!r}: expected a name, as in {_SERVED_EXAMPLES[kind]!r}")
+    return Server(kind, None, rest)
 
 
 def parse_layers(spec: str, n_layers: int | None) -> tuple[int, ...]:

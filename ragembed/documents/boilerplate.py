@@ -41,7 +41,7 @@ LONG_FILE = 5_000
 
 _SIZE_BITS = 10
 _MOST_CHARACTERS = (1 << _SIZE_BITS) - 1
-_ROWS = ("csv", "jsonl")
+_WITHOUT_KIND = ("csv", "jsonl", "tar", "zip")
 _CODE = ("source", "notebook")
 
 _COMMENT = re.compile(
@@ -54,10 +54,10 @@ _YEAR = re.compile(r"\b(?:19|20)\d\d\b")
 
 
 def kind_of(name: str) -> str | None:
-    """Return the kind of a file, from its name; None for tables, because their rows repeat values."""
+    """Return the kind of a file, from its name; None for tables, whose rows repeat values, and for archives."""
     path = PurePosixPath(name)
     reader = BY_NAME.get(path.name.lower()) or BY_SUFFIX.get(path.suffix.lower()) or PLAIN
-    return None if reader.name in _ROWS else reader.name
+    return None if reader.name in _WITHOUT_KIND else reader.name
 
 
 def line_keys(texts: Iterable[str], kind: str | None) -> LineKeys:

@@ -29,6 +29,11 @@ _BOMS = (
 
 _BOM_BYTES = tuple(bom for bom, _ in _BOMS)
 
+_WIDER_IN_BROWSERS = {"iso8859-1": "cp1252", "ascii": "cp1252"}
+"""Character sets that the WHATWG encoding standard replaces by larger ones."""
+_NOT_FOR_TEXTS = frozenset({"idna", "mbcs", "oem", "punycode", "raw_unicode_escape", "undefined", "unicode_escape"})
+"""Codecs of Python that are no character sets. Some need quadratic time."""
+
 _WITH_REPLACEMENTS = " (with replacements)"
 
 _CONTROL_BYTES = bytes(set(range(32)) - set(b"\b\t\n\v\f\r\x1b")) + b"\x7f"
@@ -78,6 +83,22 @@ def decode(data: bytes) -> Decoded:
     return Decoded(_with_plain_newlines(text), encoding)
 
 
+def declared_text(data: bytes, charset: str) -> str | None:
+    """Decode ``data``, which declares the character set ``charset``. Return None if that is unknown or wrong.
+
+    UTF-8 that is declared as something else counts as wrong, because other character sets accept it too. As in
+    browsers, a character set is replaced by the larger one that contains it.
+    """
+    try:
+        name = codecs.lookup(charset).name
+        if name in _NOT_FOR_TEXTS or (not data.isascii() and not name.startswith("utf") and _is_utf8(data)):
+            return None
+        text = data.decode(_WIDER_IN_BROWSERS.get(name, name))
+    except (LookupError, ValueError):
+        return None
+    return _with_plain_newlines(text)
+
+
 def is_binary(sample: bytes) -> bool:
     """Return whether a file that starts with ``sample`` is binary. Only the first 8 KB are examined.
 
@@ -117,6 +138,14 @@ def _with_plain_newlines(text: str) -> str:
         return text
     text = text.replace("\r\n", "\n")
     return text.replace("\r", " " if "\n" in text else "\n")
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        data.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _starts_as_utf8(sample: bytes) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Container, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, fields, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -17,6 +17,7 @@ from typing import Any
 from ragembed.documents.decoding import is_binary
 from ragembed.documents.ignore import IgnoreScope, Rule, command_line_rules
 from ragembed.documents.places import Place, RemotePath, absolute, exists, from_absolute
+from ragembed.documents.readers.archive import TAR_SUFFIXES
 from ragembed.documents.trees import Entry, LocalTree, RemoteTree, Status, Tree, shown
 from ragembed.documents.unread import unread_reason
 from ragembed.errors import ConfigError
@@ -39,7 +40,13 @@ class DiscoveryOptions:
     include: tuple[str, ...] = ()
     max_bytes: int = 20 * 1024 * 1024
     hidden: bool = False
-    binary_suffixes: frozenset[str] = frozenset({".pdf", ".docx", ".pptx", ".epub"})
+    binary_suffixes: frozenset[str] = frozenset(
+        {
+            *(".pdf", ".epub", ".docx", ".docm", ".pptx", ".pptm", ".ppsx", ".xlsx", ".xlsm", ".xls"),
+            *(".odt", ".ott", ".odp", ".otp", ".ods", ".ots", ".doc", ".ppt", ".rtf"),
+            *(".eml", ".mbox", ".msg", ".zip", *TAR_SUFFIXES),
+        }
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +148,33 @@ def why(path: Place, paths: Sequence[Place], options: DiscoveryOptions | None = 
     return f"{name} is not read: {candidate.skipped}"
 
 
+def member_rules(options: DiscoveryOptions) -> Callable[[str], bool]:
+    """Return the function that says whether a member of an archive or mail is ignored, from its path in there.
+
+    The rules are those of the command line and those for hidden files. A member whose archive matches an ``include``
+    pattern is below a folder that matches it, so these patterns do not apply again.
+
+    Raises
+    ------
+    ConfigError
+        If a glob is not a valid pattern.
+    """
+    exclude = command_line_rules("--exclude", options.exclude)
+
+    def ignores(path: str) -> bool:
+        folders = [folder.as_posix() for folder in PurePosixPath(path).parents if folder.name]
+        if any(_name_reason(part, options.hidden) for part in path.split("/")):
+            return True
+        # As on disk, nothing in an excluded folder can be included again.
+        for relative, is_dir in [*((folder, True) for folder in reversed(folders)), (path, False)]:
+            rule = exclude.deciding(relative, is_dir)
+            if rule is not None and not rule.negated:
+                return True
+        return False
+
+    return ignores
+
+
 def _walks(paths: Sequence[Place], options: DiscoveryOptions) -> list[_Walk]:
     roots: dict[Place, tuple[Place, Status]] = {}
     for path in paths:
@@ -238,7 +272,7 @@ class _Walk:
         candidate = FileCandidate(path, root, 0 if is_dir else status.st_size, status.st_mtime_ns, is_dir=is_dir)
         if not _is_unicode(entry.name):
             return _Decision(replace(candidate, skipped="its name is not valid Unicode"), failed=True)
-        if by_name := self._name_reason(entry.name):
+        if by_name := _name_reason(entry.name, self._options.hidden):
             return _Decision(replace(candidate, skipped=by_name, ignored=True))
         rule = folder.scope.deciding(relative, is_dir)
         if rule and not rule.negated:
@@ -266,13 +300,6 @@ class _Walk:
         except ConfigError as error:
             return _Decision(replace(candidate, skipped=str(error), unseen=True), failed=True)
         return _Folder(f"{relative}/" if relative else "", scope, iter(entries))
-
-    def _name_reason(self, name: str) -> str | None:
-        if name in _NEVER_READ:
-            return f"{name} is never read"
-        if name.startswith(".") and not self._options.hidden:
-            return "its name starts with a dot (use --hidden to include it)"
-        return None
 
     def _include_reason(self, relative: str) -> str | None:
         if not self._include.rules:
@@ -314,6 +341,14 @@ def _contents_reason(names: Container[str]) -> str | None:
         return "a ragembed store (contains store.db and segments)"
     if "writer.lock" in names and ("writer.pid" in names or "plan.json" in names):
         return "a ragembed work folder (contains writer.lock)"
+    return None
+
+
+def _name_reason(name: str, hidden: bool) -> str | None:
+    if name in _NEVER_READ:
+        return f"{name} is never read"
+    if name.startswith(".") and not hidden:
+        return "its name starts with a dot (use --hidden to include it)"
     return None
 
 

@@ -1,13 +1,14 @@
 """The data model: documents with their structure, and chunks with their positions.
 
-A reader turns one file into one or more :class:`ParsedDocument` objects. The chunker turns each of them into
-:class:`Chunk` objects. Line and page numbers are 1-based and refer to the *file*, so ``sed -n 'start,endp' file``
-prints the source of a chunk.
+A reader turns one file into one or more :class:`ParsedDocument` objects; the reader of an archive or a mail also yields
+:class:`Member` objects, which the readers of their own formats turn into documents. The chunker turns each of them into
+:class:`Chunk` objects. Line and page numbers are 1-based and refer to the *file* (or member), so
+``sed -n 'start,endp' file`` prints the source of a chunk.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -46,6 +47,25 @@ class ParsedDocument:
     line_numbers: Sequence[int] | None = None
     page_numbers: Sequence[int] | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A file inside a container.
+
+    ``name`` is a relative path with ``/``, or a file name. ``size`` is the unpacked size in bytes that the container
+    declares, and ``packed`` the packed size, if it is known. ``load`` returns the content, or the documents if only the
+    reader of the container can read the member. It may raise :class:`~ragembed.errors.DocumentError`. Call it before
+    the reader of the container continues. ``metadata`` is added to that of the documents. ``refused`` is the reason why
+    the member must not be read, if there is one.
+    """
+
+    name: str
+    size: int
+    load: Callable[[], bytes | Iterator[ParsedDocument | Member]]
+    packed: int | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    refused: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,12 +22,14 @@ from ragembed.config.specs import (
     parse_layers,
     parse_pooling,
     parse_postprocessor,
+    parse_server,
 )
-from ragembed.config.templates import PLAIN, TEXT, Template
+from ragembed.config.templates import MASK, PLAIN, TEXT, Template
 from ragembed.corpus import Corpus
 from ragembed.errors import ConfigError, ModelError
 from ragembed.extractors.avg import AvgExtractor, AvgTable
 from ragembed.extractors.embedding_table import EmbeddingTable
+from ragembed.extractors.external import ExternalExtractor, MissingSource, VectorSource
 from ragembed.extractors.forward import text_room
 from ragembed.extractors.head import Head, build_head
 from ragembed.extractors.mix import MixExtractor
@@ -40,6 +42,7 @@ from ragembed.extractors.token_weights import TokenWeights
 from ragembed.extractors.transformer import LayerCombination, LayerMean, Pooling, TransformerExtractor, WordKnowledge
 from ragembed.extractors.weighting import make_weighting
 from ragembed.extractors.words import WordTable
+from ragembed.models.estimated_tokens import MAX_TOKENS, EstimatedTokenizer
 from ragembed.models.files import ModelFiles, find_model, find_tokenizer, tokenizer_sha256
 from ragembed.models.packaging import Package, Route, check_supported, has_router, is_packaged, is_static, read_package
 from ragembed.models.tokenizer import TextTokenizer, TokenKind
@@ -48,7 +51,16 @@ from ragembed.models.word_tokenizer import WordTokenizer
 if TYPE_CHECKING:
     from ragembed.extractors.word_vectors import WordVectors
 
+GIVEN = "langchain:"
+"""Begins the name of a model whose vectors come from a given object, which is not saved."""
 
+_EXTERNAL = hashlib.sha256(b"external vectors").hexdigest()
+"""Stands for the hash of files: a source of vectors has none, and its probe identifies it."""
+_LEAST_ROOM = 8
+_OWN_MODEL_SETTINGS = (
+    *("extractor", "layers", "pooling", "modules", "normalize", "special_tokens", "weighting", "template_tokens"),
+    *("biases", "dtype", "revision", "trust_remote_code", "prompt_name", "weighting_corpus", "avg_corpus"),
+)
 _SPECIAL_TOKENS_DECIDE = frozenset({"mean", "no-mask", "last", "max", "weighted", "mean-sqrt"})
 """Poolings that the setting ``special_tokens`` applies to."""
 
@@ -79,6 +91,8 @@ class Built:
         Measures whether the vectors in bfloat16 are nearly those in float32.
     set_aside
         What the model's package states and the configuration replaces, such as ``"the pooling cls"``.
+    is_external
+        Whether the vectors come from a source outside ragembed, so that their tokens are not known.
     """
 
     extractor: Extractor
@@ -91,10 +105,13 @@ class Built:
     encoding_model: ContextualModel | None = None
     agrees_in_bfloat16: Callable[[], bool] = lambda: False
     set_aside: tuple[str, ...] = ()
+    is_external: bool = False
 
 
-def build_extractor(config: EmbedderConfig, *, device: str | None = None, download: bool = True) -> Built:
-    """Return the extractor for ``config``, not fitted.
+def build_extractor(
+    config: EmbedderConfig, *, device: str | None = None, download: bool = True, source: VectorSource | None = None
+) -> Built:
+    """Return the extractor for ``config``, not fitted; ``source`` makes its vectors if it is given.
 
     ``device`` is as in :func:`choose_devices`; it is resolved when a model is first needed. A model that is not on this
     machine is downloaded if ``download`` is true.
@@ -102,6 +119,8 @@ def build_extractor(config: EmbedderConfig, *, device: str | None = None, downlo
     Raises :class:`ragembed.errors.ModelError` if the model or file is not found, and :class:`ConfigError` if the model
     does not support the configuration.
     """
+    if source is not None or is_external(config.model):
+        return _external(config, source)
     extraction = config.extraction
     if isinstance(extraction, Words):
         built = _words(config, extraction)
@@ -215,6 +234,56 @@ def _without_model(static: StaticExtractor, tokenizer: Tokenizer, sha256: str, c
     limit = _window(config, tokenizer)
     config = config.replace(pooling="mean")
     return Built(static, tokenizer, sha256, config, limit, limit - tokenizer.special_tokens, needs_model=False)
+
+
+def is_external(model: str) -> bool:
+    """Return whether ``model`` names vectors that ragembed does not compute."""
+    return model.startswith(GIVEN) or parse_server(model) is not None
+
+
+def _external(config: EmbedderConfig, source: VectorSource | None) -> Built:
+    """Build the extractor for vectors of a server or of ``source``."""
+    _check_external(config)
+    tokenizer = EstimatedTokenizer(config.max_tokens or MAX_TOKENS)
+    config = _with_prompts(config, Package(), auto=False).replace(weighting="uniform", max_tokens=tokenizer.max_tokens)
+    templates = _templates(config)
+    documents, queries = templates["documents"], templates["queries"]
+    if documents.masks or queries.masks:
+        raise ConfigError(f"the template has mask tokens, but {config.model} does not take them: leave out {MASK}")
+    framing = max(tokenizer.count(prompt.before + prompt.after) for prompt in (documents, queries))
+    room = tokenizer.max_tokens - framing
+    if room < _LEAST_ROOM:
+        raise ConfigError(
+            f"max_tokens is {tokenizer.max_tokens}: the template takes {framing}, and the text needs at least "
+            f"{_LEAST_ROOM}; expected at least {framing + _LEAST_ROOM}"
+        )
+    weights = _weights(config, tokenizer, _EXTERNAL)
+    source = source or _source(config.model, room)
+    extractor = ExternalExtractor(source, documents, queries, tokenizer.max_tokens, config.truncate_dim, weights)
+    return Built(
+        extractor, tokenizer, _EXTERNAL, config, tokenizer.max_tokens, room, needs_model=False, is_external=True
+    )
+
+
+def _source(model: str, room: int) -> VectorSource:
+    """Return the client of the server that ``model`` names; an object that is not given is missing."""
+    if (server := parse_server(model)) is None:
+        return MissingSource(model.removeprefix(GIVEN))
+    from ragembed.models.served import ServedModel
+
+    return ServedModel(server, room)
+
+
+def _check_external(config: EmbedderConfig) -> None:
+    """Raise :class:`ConfigError` for a setting that only a model on this machine has."""
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        unset = (field.default, "uniform") if field.name == "weighting" else (field.default,)
+        if field.name in _OWN_MODEL_SETTINGS and value not in unset:
+            raise ConfigError(
+                f"{field.name} is {value!r}, but it does not apply to {config.model}, which returns one vector of unit "
+                "length for each text: leave it out"
+            )
 
 
 def _window(config: EmbedderConfig, tokenizer: Tokenizer) -> int:

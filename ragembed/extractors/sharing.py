@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ragembed.corpus import Corpus
 from ragembed.extractors.avg import AvgExtractor, TokenMeans
+from ragembed.extractors.external import ExternalExtractor
 from ragembed.extractors.forward import Consumer
 from ragembed.extractors.mix import MixExtractor
 from ragembed.extractors.model import ContextualModel
@@ -167,7 +168,7 @@ def _weights(extractor: Extractor) -> Sequence[TokenWeights]:
         return extractor.contextual.weights, extractor.static.weights
     if isinstance(extractor, RoutedExtractor):
         return _each(extractor.routes.values(), _weights)
-    if isinstance(extractor, (TransformerExtractor, AvgExtractor, StaticExtractor)):
+    if isinstance(extractor, (TransformerExtractor, AvgExtractor, StaticExtractor, ExternalExtractor)):
         return (extractor.weights,)
     raise TypeError(f"unknown extractor type {type(extractor).__name__}")
 

@@ -14,10 +14,17 @@ from pydantic import BaseModel, ConfigDict, PrivateAttr, model_validator
 from ragembed.config.settings import DEFAULT_PRESET, EmbedderConfig
 from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError, NotFittedError
+from ragembed.extractors.build import GIVEN
+from ragembed.extractors.external import SAME
+from ragembed.langchain.external import LangChainSource, model_name, server_name
 from ragembed.postprocess import unit_rows
 from ragembed.types import Floats
 
 _LOADING = threading.RLock()  # shared by all objects, because an object that contains a lock cannot be copied
+
+
+_BASE_WINDOW = 8192
+"""Window of a model that other embeddings ask: they split longer texts themselves."""
 
 
 class RagEmbeddings(BaseModel, Embeddings):
@@ -40,11 +47,22 @@ class RagEmbeddings(BaseModel, Embeddings):
     device : str, optional
         Device that embeds documents: ``"cpu"``, ``"gpu"`` (all GPUs) or ``"gpu:0,2"`` (these GPUs). By default, all
         visible GPUs, or the CPU if there is none.
+    base : langchain_core.embeddings.Embeddings, optional
+        Other embeddings that make the raw vectors, such as ``OpenAIEmbeddings``. They are not saved. Give them together
+        with ``path`` to load embeddings that were fitted with them.
+    postprocess : sequence of str, optional
+        The post-processors, such as ``["zscore", "normalize"]``, instead of those of the preset.
+    template : str, optional
+        Text around each document, such as ``"passage: [X]"``, instead of that of the preset.
+    query_template : str, optional
+        Text around each query, such as ``"query: [X]"``, instead of that of the preset. By default, queries have the
+        template of documents.
 
     Raises
     ------
     ConfigError
-        If the preset is unknown, or ``path`` is combined with other settings.
+        If the preset is unknown, if ``path`` is combined with other settings, or if ``base`` is combined with a model
+        or a setting that needs one.
 
     Examples
     --------
@@ -92,6 +110,15 @@ class RagEmbeddings(BaseModel, Embeddings):
 
         vector = await embeddings.aembed_query("What is the second text?")
 
+    Fit post-processors on the vectors of other embeddings:
+
+    .. code-block:: python
+
+        from langchain_core.embeddings import DeterministicFakeEmbedding
+
+        base = DeterministicFakeEmbedding(size=8)
+        fitted = RagEmbeddings(base=base, postprocess=["center", "normalize"]).fit(["first text", "second text"])
+
     Cache:
 
     A new fit changes the vectors, so use :attr:`cache_namespace` as the namespace of a cache.
@@ -101,32 +128,60 @@ class RagEmbeddings(BaseModel, Embeddings):
         cached = CacheBackedEmbeddings.from_bytes_store(embeddings, store, namespace=embeddings.cache_namespace)
     """
 
-    model_config = ConfigDict(extra="forbid", protected_namespaces=())
+    model_config = ConfigDict(extra="forbid", protected_namespaces=(), arbitrary_types_allowed=True)
 
     preset: str = DEFAULT_PRESET
     model: str | None = None
     path: str | None = None
     device: str | None = None
+    base: Embeddings | None = None
+    postprocess: tuple[str, ...] | None = None
+    template: str | None = None
+    query_template: str | None = None
 
     _embedder: Embedder | None = PrivateAttr(default=None)
 
     @model_validator(mode="after")
     def _check_fields(self) -> RagEmbeddings:
-        if self.path is not None and (self.model is not None or self.preset != DEFAULT_PRESET):
-            raise ConfigError(f"path {self.path!r} cannot be combined with preset or model: give only one of them")
-        EmbedderConfig.from_preset(self.preset)
+        if self.path is not None and (self.preset != DEFAULT_PRESET or self._changes()):
+            raise ConfigError(
+                f"path {self.path!r} cannot be combined with preset or model, nor with postprocess or a template: give "
+                "only path"
+            )
+        if isinstance(self.base, RagEmbeddings):
+            raise ConfigError("base is a RagEmbeddings: expected embeddings that are not fitted")
+        if self.base is not None and self.model is not None:
+            raise ConfigError(f"model {self.model!r} cannot be combined with base: give only one of them")
+        self._config()
         return self
+
+    def _changes(self) -> dict[str, Any]:
+        """Return the given settings of the embedder."""
+        names = ("model", "postprocess", "template", "query_template")
+        return {name: value for name in names if (value := getattr(self, name)) is not None}
+
+    def _config(self) -> EmbedderConfig:
+        changes = self._changes()
+        if self.base is not None:
+            changes["max_tokens"] = _BASE_WINDOW
+            server = server_name(self.base)
+            changes["model"] = server or f"{GIVEN}{model_name(self.base)}"
+            if server is not None:  # ragembed asks the server for all dimensions
+                changes["truncate_dim"] = getattr(self.base, "dimensions", None)
+        return EmbedderConfig.from_preset(self.preset, **changes)
 
     # Create, save and load
 
     @classmethod
-    def load(cls, folder: str | Path) -> RagEmbeddings:
+    def load(cls, folder: str | Path, base: Embeddings | None = None) -> RagEmbeddings:
         """Load embeddings that :meth:`save` wrote.
 
         Parameters
         ----------
         folder : str or pathlib.Path
             The folder.
+        base : langchain_core.embeddings.Embeddings, optional
+            The embeddings that make the raw vectors, if these embeddings were fitted with a ``base``.
 
         Returns
         -------
@@ -138,7 +193,7 @@ class RagEmbeddings(BaseModel, Embeddings):
         ModelError
             If the folder does not contain saved embeddings, or its model cannot be loaded.
         """
-        embeddings = cls(path=str(folder))
+        embeddings = cls(path=str(folder), base=base)
         embeddings.embedder  # noqa: B018  loads now, so that errors are raised here
         return embeddings
 
@@ -156,7 +211,7 @@ class RagEmbeddings(BaseModel, Embeddings):
         RagEmbeddings
             Embeddings that use it.
         """
-        embeddings = cls(model=embedder.config.model)
+        embeddings = cls(model=embedder.config.model) if embedder._source is None else cls()
         embeddings._embedder = embedder
         return embeddings
 
@@ -219,9 +274,24 @@ class RagEmbeddings(BaseModel, Embeddings):
         RagEmbeddings
             The same object.
         """
-        self._embedder = copy(self.embedder).fit(texts)
-        self.path = None
+        self._fit_and_keep(texts)
         return self
+
+    def _fit_and_keep(self, texts: Iterable[str]) -> tuple[list[str], Floats]:
+        """Do the same as :meth:`fit`, and return the texts and raw vectors that the post-processors were fitted on."""
+        embedder = copy(self.embedder)
+        kept = embedder._fit_and_keep(texts)
+        self._embedder = embedder
+        self.path = None
+        return kept
+
+    def _fit_on_vectors(self, texts: Sequence[str], raw: Floats) -> bool:
+        """Fit on texts and their raw vectors, which the base made; return False if it makes another vector now."""
+        embedder = copy(self.embedder).fit_extractor(texts)
+        if not float(embedder.raw_documents(texts[:1])[0] @ raw[0]) >= SAME:
+            return False
+        self._embedder = embedder.fit_chain(raw, texts)
+        return True
 
     def save(self, folder: str | Path) -> None:
         """Save fitted embeddings for :meth:`load`, without pickle.
@@ -354,10 +424,10 @@ class RagEmbeddings(BaseModel, Embeddings):
             return self._embedder
 
     def _make(self) -> Embedder:
+        source = None if self.base is None else LangChainSource(self.base)
         if self.path is not None:
-            return Embedder.load(self.path, device=self.device)
-        config = EmbedderConfig.from_preset(self.preset)
-        return Embedder(config.replace(model=self.model) if self.model else config, device=self.device)
+            return Embedder.load(self.path, device=self.device, source=source)
+        return Embedder(self._config(), device=self.device, source=source)
 
     def _fitted(self) -> Embedder:
         embedder = self.embedder

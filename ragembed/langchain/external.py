@@ -1,4 +1,4 @@
-"""Use any LangChain ``Embeddings`` as the encoder of a store."""
+"""Use any LangChain ``Embeddings`` as the source of an embedder's raw vectors, or as the encoder of a store."""
 
 from __future__ import annotations
 
@@ -6,15 +6,75 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 from langchain_core.embeddings import Embeddings
-from numpy.typing import NDArray
 
-from ragembed.errors import ConfigError
+from ragembed.config.templates import Template
+from ragembed.extractors.external import PROBE, SAME
+from ragembed.extractors.protocol import Side
+from ragembed.models.vectors import checked_vectors
 from ragembed.types import Floats
 
-_BLOCK = 4096
-"""Number of vectors to normalise together, in float64."""
+_SERVERS: Mapping[str, tuple[str, str, str]] = {
+    "langchain_openai": ("OpenAIEmbeddings", "openai_api_base", "openai:"),
+    "langchain_ollama": ("OllamaEmbeddings", "base_url", "ollama:"),
+}
+"""The class that asks a server, its field for the address, and the kind of server, by package."""
+
+
+class LangChainSource:
+    """A source of raw vectors for an embedder: LangChain embeddings.
+
+    Texts are not split into windows, because embeddings that have a limit split texts themselves.
+    """
+
+    def __init__(self, embeddings: Embeddings) -> None:
+        self.name = model_name(embeddings)
+        self._embeddings = embeddings
+        self._symmetric: bool | None = None
+
+    def encode(
+        self, texts: Sequence[str], prompt: Template, side: Side, progress: Callable[[int], None] | None = None
+    ) -> Floats:
+        """Return vectors of unit length, float32, shape ``(n, d)``, of the texts inside ``prompt``."""
+        prompted = [f"{prompt.before}{text}{prompt.after}" for text in texts]
+        if side == "queries" or (side == "pseudo-queries" and not self._is_symmetric()):
+            return checked_vectors([self._embeddings.embed_query(text) for text in prompted], len(texts), self.name)
+        return documents_of_embeddings(self._embeddings, prompted, progress)
+
+    def _is_symmetric(self) -> bool:
+        """Return whether queries are embedded like documents; then many queries can be embedded together."""
+        if self._symmetric is None:
+            pair = [*self._embeddings.embed_documents([PROBE]), self._embeddings.embed_query(PROBE)]
+            document, query = checked_vectors(pair, 2, self.name)
+            self._symmetric = bool(document @ query >= SAME)
+        return self._symmetric
+
+
+def server_name(embeddings: Embeddings) -> str | None:
+    """Return the name under which ``--model`` finds the same vectors, or None if no server is known for them."""
+    kind = type(embeddings)
+    package = kind.__module__.partition(".")[0]
+    if package not in _SERVERS or kind.__name__ != _SERVERS[package][0]:
+        return None
+    _, field, prefix = _SERVERS[package]
+    address, model = getattr(embeddings, field, None), getattr(embeddings, "model", None)
+    if not isinstance(model, str):
+        return None
+    if address is None:
+        return f"{prefix}{model}"
+    path = "" if prefix == "openai:" else "/v1"
+    return f"{str(address).rstrip('/')}{path}#{model}"
+
+
+def documents_of_embeddings(
+    embeddings: Embeddings, texts: Sequence[str], progress: Callable[[int], None] | None = None
+) -> Floats:
+    """Embed ``texts`` as documents, unit length, float32, shape ``(n, d)``; call ``progress`` at the end."""
+    embed = getattr(embeddings, "embed_documents_array", embeddings.embed_documents)
+    vectors = checked_vectors(embed(list(texts)), len(texts), model_name(embeddings))
+    if progress is not None:
+        progress(len(texts))
+    return vectors
 
 
 class ExternalEncoder:
@@ -41,11 +101,7 @@ class ExternalEncoder:
 
     def raw_documents(self, texts: Sequence[str], progress: Callable[[int], None] | None = None) -> Floats:
         """Embed ``texts`` as documents, float32, shape ``(n, d)``; call ``progress`` at the end."""
-        embed = getattr(self._embeddings, "embed_documents_array", self._embeddings.embed_documents)
-        vectors = checked_vectors(embed(list(texts)), len(texts), self._model)
-        if progress is not None:
-            progress(len(texts))
-        return vectors
+        return documents_of_embeddings(self._embeddings, texts, progress)
 
     def postprocess_documents(self, raw: Floats) -> Floats:
         """Return ``raw`` unchanged."""
@@ -71,39 +127,3 @@ def model_name(embeddings: Embeddings) -> str:
         if isinstance(value := getattr(embeddings, attribute, None), str):
             return f"{path}({value})"
     return path
-
-
-def checked_vectors(vectors: Sequence[Sequence[float]], count: int, model: str) -> Floats:
-    """Return ``vectors`` scaled to unit length, float32, shape ``(count, d)``; a zero vector stays zero.
-
-    A store compares by cosine and saves vectors as float16, whose range is sufficient for unit vectors. Raises
-    :class:`ConfigError` if the number of vectors is wrong, their lengths differ, or a value is not finite.
-    """
-    if len(vectors) != count:
-        raise ConfigError(f"{model} returned {len(vectors)} vectors for {count} texts: expected one per text")
-    if count == 0:
-        return np.zeros((0, 0), dtype=np.float32)
-    lengths = sorted({len(vector) for vector in vectors})
-    if len(lengths) > 1 or lengths[0] == 0:
-        raise ConfigError(
-            f"{model} returned vectors of {' and '.join(map(str, lengths))} values: expected the same length above 0"
-        )
-    unit = np.empty((count, lengths[0]), dtype=np.float32)
-    for start in range(0, count, _BLOCK):
-        unit[start : start + _BLOCK] = _unit(vectors[start : start + _BLOCK], start, model)
-    return unit
-
-
-def _unit(vectors: Sequence[Sequence[float]], first: int, model: str) -> NDArray[np.float64]:
-    rows = np.array(vectors, dtype=np.float64)
-    if rows.ndim != 2:
-        raise ConfigError(f"{model} returned vectors of shape {rows.shape[1:]}: expected one-dimensional vectors")
-    if not np.isfinite(rows).all():
-        row, column = np.argwhere(~np.isfinite(rows))[0].tolist()
-        raise ConfigError(
-            f"{model} returned {rows[row, column]} as value {column} of vector {first + row}: expected finite numbers"
-        )
-    largest = np.abs(rows).max(axis=1, keepdims=True)
-    rows /= np.where(largest == 0.0, 1.0, largest)  # so that no square overflows
-    norms = np.linalg.norm(rows, axis=1, keepdims=True)
-    return np.asarray(rows / np.where(norms == 0.0, 1.0, norms))

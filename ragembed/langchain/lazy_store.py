@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import cast
+from typing import TypeGuard, cast
 
 from langchain_core.embeddings import Embeddings
 
@@ -78,15 +78,20 @@ class LazyStore:
         """The embeddings that were given, or those saved in the store."""
         if self._embedding is not None:
             return self._embedding
-        return RagEmbeddings.from_embedder(cast("Embedder", self._stores[0].embedder))
+        return RagEmbeddings.from_embedder(_own_embedder(self._stores[0]))
 
     def get(self) -> Store | None:
         """Return the store and open it if necessary; return None if it does not exist yet."""
         if not self._stores:
             with self._lock:
                 if not self._stores and is_store(self.path):
-                    self._encoder = None if self._embedding is None else _encoder_of(self._embedding)
-                    store = _open(self.path, self._encoder)
+                    if _is_only_base(self._embedding):
+                        store = Store.open(self.path, self._embedding.embedder)
+                        self._embedding = RagEmbeddings.from_embedder(_own_embedder(store))
+                        self._encoder = self._embedding.embedder
+                    else:
+                        self._encoder = None if self._embedding is None else _encoder_of(self._embedding)
+                        store = _open(self.path, self._encoder)
                     self._require_index(store)
                     self._require_language(store)
                     self._stores.append(store)
@@ -144,6 +149,15 @@ class LazyStore:
         """Close the store's files; the next use opens them again."""
         for store in self._stores:
             store.close()
+
+
+def _is_only_base(embedding: Embeddings | None) -> TypeGuard[RagEmbeddings]:
+    """Return whether ``embedding`` has a base and no fit, so that an existing store supplies the fit."""
+    return isinstance(embedding, RagEmbeddings) and embedding.base is not None and not embedding.is_fitted
+
+
+def _own_embedder(store: Store) -> Embedder:
+    return cast("Embedder", store.embedder)
 
 
 def _encoder_of(embedding: Embeddings) -> VectorEncoder:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
@@ -11,6 +12,7 @@ from types import TracebackType
 from typing import Any, TypeAlias, TypeVar
 from weakref import WeakSet
 
+import numpy as np
 from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
 from langchain_core.runnables import run_in_executor
@@ -18,6 +20,7 @@ from langchain_core.vectorstores import VectorStore, VectorStoreRetriever
 from typing_extensions import Self
 
 from ragembed.corpus import blocks
+from ragembed.embedder import FIT_LIMIT
 from ragembed.errors import ConfigError, StoreNotFoundError
 from ragembed.indexes import Budget, ChunkRecord, Fusion, Hit, RankingOptions, Store
 from ragembed.indexes.filters import And, Ids, Where
@@ -27,10 +30,12 @@ from ragembed.indexes.writing.index_selection import warn
 from ragembed.indexes.writing.writer import StoreWriter
 from ragembed.langchain.documents import as_list, chosen_ids, detached, documents_of, to_document, to_record
 from ragembed.langchain.embeddings import RagEmbeddings
-from ragembed.langchain.external import checked_vectors, model_name
+from ragembed.langchain.external import model_name
 from ragembed.langchain.lazy_store import LazyStore
 from ragembed.langchain.record_manager import RagRecordManager
 from ragembed.langchain.retrievers import RagVectorStoreRetriever
+from ragembed.models.vectors import checked_vectors
+from ragembed.reservoir import ItemReservoir
 from ragembed.types import Floats
 
 Item = TypeVar("Item")
@@ -301,7 +306,9 @@ class RagVectorStore(VectorStore):
         chosen = chosen_ids(documents, ids)
         store = cls(embedding, path, index=index, budget=budget)
         if documents:
-            _fit(embedding, (document.page_content for document in documents))
+            texts, raw = _fit(embedding, (document.page_content for document in documents))
+            if texts:  # these texts are already embedded
+                store._write_vectors(texts, raw)
         store.add_documents(documents, ids=chosen, batch_size=batch_size, progress=progress)
         return store
 
@@ -679,6 +686,12 @@ class RagVectorStore(VectorStore):
             writer.commit(chunks=records, expected=expected)
             writer.merge()
             warn(writer.refresh_index())
+
+    def _write_vectors(self, texts: Sequence[str], raw: Floats) -> None:
+        """Save raw vectors of texts that are added next."""
+        store = self._lazy.get_or_create()
+        with self._lazy.writing() as wait_seconds, store.writer(wait_seconds) as writer:
+            writer.stage_vectors(texts, raw)
 
     # Read
 
@@ -1327,7 +1340,8 @@ class RagVectorStore(VectorStore):
         """Create a new store with the same documents and other embeddings.
 
         This store does not change. The new store has the same kind of index, budget, language, fusion, files and
-        records of indexing runs. :class:`RagEmbeddings` that are not fitted are fitted on the documents.
+        records of indexing runs. :class:`RagEmbeddings` that are not fitted are fitted on the documents. If their base
+        made the vectors of this store, the vectors are reused.
 
         Parameters
         ----------
@@ -1356,12 +1370,18 @@ class RagVectorStore(VectorStore):
         theirs = self._lazy.get()
         if theirs is None:
             return type(self)(embedding, path)
-        if len(theirs):
-            _fit(embedding, theirs.embedded_texts())
+        reuses = len(theirs) > 0 and self._fit_on_vectors(theirs, embedding)
+        embedded, raw = _fit(embedding, theirs.embedded_texts() if len(theirs) else ())
         wanted = theirs.wanted_index
         rebuilt = type(self)(embedding, path, index=wanted.kind, budget=wanted.budget, language=theirs.language)
         with rebuilt._lazy.get_or_create().writer() as writer:
             records = list(theirs.chunks())
+            if reuses:
+                for batch in blocks(records, _BATCH_SIZE):
+                    texts = [record.chunk.embedded_text for record in batch]
+                    writer.stage_vectors(texts, theirs.vectors([record.id for record in batch]))
+            elif embedded:
+                writer.stage_vectors(embedded, raw)
             _stage_texts(writer, records, batch_size, progress)
             writer.commit(chunks=records, sources=list(theirs.sources().values()))
             writer.take_run_records(theirs._all_run_records())
@@ -1370,6 +1390,19 @@ class RagVectorStore(VectorStore):
             writer.merge()
             warn(writer.refresh_index(wanted))
         return rebuilt
+
+    def _fit_on_vectors(self, theirs: Store, embedding: Embeddings) -> bool:
+        """Fit ``embedding`` on the vectors of this store if its base made them; return whether it did."""
+        if isinstance(self.embeddings, RagEmbeddings) or not isinstance(embedding, RagEmbeddings):
+            return False
+        if embedding.base is None or embedding.template is not None or embedding.is_fitted:
+            return False
+        if model_name(embedding.base) != model_name(self.embeddings):
+            return False
+        sample = ItemReservoir[ChunkRecord](FIT_LIMIT, embedding.embedder.config.seed)
+        deque(sample.watch(theirs.chunks()), maxlen=0)
+        texts = [record.chunk.embedded_text for record in sample.items]
+        return embedding._fit_on_vectors(texts, theirs.vectors([record.id for record in sample.items]))
 
     def close(self) -> None:
         """Close the files of the store; the next use opens them again. The folder is not removed."""
@@ -1496,9 +1529,11 @@ def _holds_documents(path: Path) -> bool:
         return len(store) > 0
 
 
-def _fit(embedding: Embeddings, texts: Iterable[str]) -> None:
-    if isinstance(embedding, RagEmbeddings) and not embedding.is_fitted:
-        embedding.fit(texts)
+def _fit(embedding: Embeddings, texts: Iterable[str]) -> tuple[Sequence[str], Floats]:
+    """Fit embeddings that are not fitted; return the texts that this embedded, with their raw vectors."""
+    if texts and isinstance(embedding, RagEmbeddings) and not embedding.is_fitted:
+        return embedding._fit_and_keep(texts)
+    return [], np.zeros((0, 0), dtype=np.float32)
 
 
 def _require_batch_size(batch_size: int | None) -> None:

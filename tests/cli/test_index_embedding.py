@@ -23,6 +23,9 @@ import pytest
         ],
         ["--weighting", "-biases", "--pooling", "mean", "--no-special-tokens"],
         ["--config", "mine.toml"],
+        ["--query-prompt", "query: "],
+        ["--document-prompt", "passage: ", "--query-prompt", "query: ", "--pooling", "mean+max"],
+        ["--truncate-dim", "16", "--normalize"],
     ],
 )
 def test_index_with_embedding_options(options, docs, cli, tiny_model, in_folder):
@@ -46,6 +49,27 @@ def test_index_with_template(docs, cli, tiny_model, in_folder):
     assert json.loads(cli("query", "lock", "--json", "--mode", "dense").stdout)["results"]
     assert json.loads(cli("status", "--json").stdout)["embedder"]["config"]["template"] == "the [X] is [M]"
     assert "0 embedded" in cli("index", docs).stderr
+
+
+def test_model_with_a_package(docs, cli, tiny_model, in_folder):
+    model = in_folder / "model"
+    shutil.copytree(tiny_model, model)
+    modules = [{"type": f"sentence_transformers.models.{name}", "path": name} for name in ("Transformer", "Pooling")]
+    (model / "modules.json").write_text(json.dumps([{**modules[0], "path": ""}, modules[1]]))
+    (model / "Pooling").mkdir()
+    (model / "Pooling" / "config.json").write_text('{"pooling_mode_cls_token": true}')
+    prompts = {"query": "query: ", "document": "passage: ", "cluster": "cluster: "}
+    (model / "config_sentence_transformers.json").write_text(json.dumps({"prompts": prompts}))
+    noted = cli("index", docs, "--model", model, "--preset", "bert", "--store", "bert").stderr
+    assert "note: the settings replace the pooling 'cls' and the prompts 'passage: [X]' and 'query: [X]' of" in noted
+    cli("index", docs, "--model", model, "--prompt-name", "cluster")
+    assert "0 embedded" in cli("index", docs, "--model", model, "--prompt-name", "cluster").stderr
+    config = json.loads(cli("status", "--json").stdout)["embedder"]["config"]
+    assert (config["template"], config["pooling"], config["weighting"]) == ("cluster: [X]", "cls", "uniform")
+    refused = cli("index", docs, "--query-prompt", "other: ", exit_code=2).stderr
+    assert "query_template" in refused
+    status = cli("status").stdout
+    assert "template=cluster: [X], pooling=cls, modules=False" in status
 
 
 def test_options_that_conflict_with_the_store_are_errors(docs, cli, tiny_model):

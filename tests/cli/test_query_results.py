@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import zipfile
 
 import pytest
 
@@ -165,3 +166,23 @@ def test_all_ranking_options_together(cli, cross_encoder):
 @pytest.mark.usefixtures("indexed")
 def test_invalid_option_values(cli, options, message):
     assert message in cli("query", "lock", *options, exit_code=2).stderr
+
+
+def test_results_name_the_member_of_an_archive_or_mail(docs, cli, tiny_model):
+    with zipfile.ZipFile(docs / "a.zip", "w") as archive:
+        archive.writestr("x/zebra.md", "the zebra runs\n")
+        archive.writestr("zebra.md", "the zebra runs\n")
+    (docs / "members.csv").write_text("text,member\nthe zebra sleeps,Bob\n")
+    cli("index", docs, "--model", tiny_model, "--text-column", "text")
+    found = results(cli, "zebra", *LEXICAL)
+    assert {(each["path"], each.get("member")) for each in found} == {
+        ("docs/a.zip", "x/zebra.md"),
+        ("docs/members.csv", None),
+    }
+    [folded] = [each for each in found if each["duplicates"]]
+    assert folded["duplicates"][0]["member"] == "zebra.md"
+    text = cli("query", "zebra", *LEXICAL).stdout
+    assert "docs/a.zip: x/zebra.md:1-1  " in text
+    assert "and 1 near-duplicate: docs/a.zip: zebra.md:1-1" in text
+    assert "docs/members.csv:2-2  " in text
+    assert "--- 1: x/zebra.md, line 1, 3 tokens" in cli("chunks", docs / "a.zip").stdout

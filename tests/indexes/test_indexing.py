@@ -1,12 +1,14 @@
 import itertools
 import os
 import time
+import zipfile
 from dataclasses import replace
 
 import pytest
 
 from ragembed import Embedder, EmbedderConfig
 from ragembed.documents.chunking import Chunker
+from ragembed.documents.unread import unread_reason
 from ragembed.errors import ConfigError, IncompatibleStoreError, StoreError, StoreLockedError
 from ragembed.extractors.transformer import TransformerExtractor
 from ragembed.indexes import Store
@@ -188,6 +190,25 @@ def test_newly_excluded_file_is_removed(docs, run, in_folder):
     report = run(docs)
     assert counts(report) == (0, 0, 1, 2, 0)
     assert "docs/cat.txt" not in {source for source, *_ in content(in_folder)}
+
+
+def test_members_of_archives_are_found_filtered_and_read_again_when_the_rules_change(docs, run, in_folder):
+    with zipfile.ZipFile(docs / "a.zip", "w") as archive:
+        archive.writestr("x/dog.md", "a dog runs\n\nin the air")
+        archive.writestr("bird.csv", "text,member\na bird flies,other\n")
+        archive.writestr("broken.csv", "")
+        archive.writestr("picture.png", b"\0\0")
+    report = run(docs)
+    assert counts(report) == (4, 0, 0, 0, 0)
+    assert f"docs/a.zip: picture.png is not read: {unread_reason('picture.png')}" in report.scan.warnings
+    with Store.open(in_folder / ".ragembed") as store:
+        [hit] = store.search("dog", where="member = 'x/dog.md'")
+        assert (hit.source, hit.chunk.start_line, hit.chunk.end_line) == ("docs/a.zip", 1, 3)
+        assert len(store.search("dog", where="member = 'bird.csv' AND ext = 'zip'")) == 1
+    report = run(docs, options=IndexingOptions(exclude=("x/",)))
+    assert counts(report) == (0, 1, 0, 3, 0)
+    with Store.open(in_folder / ".ragembed") as store:
+        assert store.search("dog", where="member = 'x/dog.md'") == []
 
 
 def test_second_folder_is_added(docs, run, in_folder):

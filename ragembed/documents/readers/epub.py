@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import posixpath
-import zipfile
-import zlib
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -12,8 +10,9 @@ from urllib.parse import unquote
 
 from ragembed.documents.model import Block, ParsedDocument
 from ragembed.documents.readers.html import HtmlPage, decode_html, parse_page
+from ragembed.documents.readers.package import ZipPackage
 from ragembed.documents.readers.reader import ReadOptions
-from ragembed.documents.readers.structure import TextBuilder, one_line, open_archive
+from ragembed.documents.readers.structure import TextBuilder, one_line
 from ragembed.errors import DocumentError
 
 CONTAINER = "META-INF/container.xml"
@@ -29,17 +28,17 @@ def parse(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocum
     DocumentError
         If the zip container is broken or lists no chapters, or the chapters are encrypted.
     """
-    with open_archive(data) as archive:
-        package_path = _Elements(archive, CONTAINER).first("rootfile", "full-path")
-        if not package_path:
-            raise DocumentError(f"broken EPUB: {CONTAINER} lists no package file")
-        package = _Elements(archive, package_path)
-        chapters = _chapter_paths(package, posixpath.dirname(package_path))
-        if ENCRYPTION in archive.namelist():
-            locked = {unquote(uri) for uri in _Elements(archive, ENCRYPTION).all("cipherreference", "uri")}
-            if not locked.isdisjoint(chapters):
-                raise DocumentError("encrypted EPUB (copy protection)")
-        pages = [parse_page(decode_html(_member(archive, chapter))) for chapter in chapters]
+    archive = ZipPackage(data, "EPUB")
+    package_path = _Elements(archive, CONTAINER).first("rootfile", "full-path")
+    if not package_path:
+        raise DocumentError(f"broken EPUB: {CONTAINER} lists no package file")
+    package = _Elements(archive, package_path)
+    chapters = _chapter_paths(package, posixpath.dirname(package_path))
+    if ENCRYPTION in archive:
+        locked = {unquote(uri) for uri in _Elements(archive, ENCRYPTION).all("cipherreference", "uri")}
+        if not locked.isdisjoint(chapters):
+            raise DocumentError("encrypted EPUB (copy protection)")
+    pages = [parse_page(decode_html(archive.read(chapter))) for chapter in chapters]
     title = one_line(package.title) or None
     builder = TextBuilder()
     for page in pages:
@@ -64,28 +63,19 @@ def _under_chapter(page: HtmlPage, book_title: str | None) -> list[Block]:
     return [Block(b.start, b.end, b.kind, (page.title, *b.headings)) for b in page.blocks if page.title]
 
 
-def _member(archive: zipfile.ZipFile, name: str) -> bytes:
-    try:
-        return archive.read(name)
-    except KeyError as error:
-        raise DocumentError(f"broken EPUB: {name!r} is missing") from error
-    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, RuntimeError) as error:
-        raise DocumentError(f"broken EPUB: {name!r} cannot be unpacked") from error
-
-
 class _Elements(HTMLParser):
     """The elements of an XML file in the archive, by local name.
 
     The HTML parser ignores entity declarations, so the file cannot expand entities or load external resources.
     """
 
-    def __init__(self, archive: zipfile.ZipFile, name: str) -> None:
+    def __init__(self, archive: ZipPackage, name: str) -> None:
         super().__init__(convert_charrefs=True)
         self.found: dict[str, list[dict[str, str]]] = {}
         self.title = ""
         self._in_title = False
         try:
-            self.feed(decode_html(_member(archive, name)))
+            self.feed(decode_html(archive.read(name)))
             self.close()
         except AssertionError as error:
             raise DocumentError(f"broken EPUB: {name!r} is malformed") from error

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import codecs
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from html.parser import HTMLParser
 from pathlib import Path
 
+from ragembed.documents.decoding import declared_text
 from ragembed.documents.model import Block, BlockKind, ParsedDocument
 from ragembed.documents.readers.reader import ReadOptions
 from ragembed.documents.readers.structure import HeadingPath, TextBuilder, one_line, text_of
@@ -22,8 +22,6 @@ DECLARED = re.compile(
 HEAD_BYTES = 4096
 SITE_SUFFIX = re.compile(r"\s+(?:[—–|·»-]|::)\s+[^—–|·»]*\bdocumentation$", re.IGNORECASE)
 SEPARATORS = "—–|·»:-«\u2022/ "
-WIDER_IN_BROWSERS = {"iso8859-1": "cp1252", "ascii": "cp1252"}
-"""Character sets that the WHATWG encoding standard replaces by larger ones."""
 
 NEVER_TEXT = frozenset((
     "script", "style", "noscript", "template", "svg", "select", "button", "textarea", "iframe", "object",
@@ -34,6 +32,8 @@ MENU_ROLES = frozenset(("navigation", "search", "banner", "contentinfo"))
 MENU_CLASSES = frozenset((
     "sphinxsidebar", "related", "mobile-nav", "footer", "headerlink", "viewcode-link", "linenos",
 ))  # fmt: skip
+QUOTES = frozenset(("gmail_quote", "yahoo_quoted"))
+"""Classes of quotes in mails, which other programs mark with ``<blockquote type="cite">``."""
 MAIN_TAGS = frozenset(("main", "article"))
 VOID_TAGS = frozenset((
     "area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr",
@@ -79,14 +79,8 @@ def decode_html(data: bytes) -> str:
         If the data is binary.
     """
     declared = DECLARED.search(data[:HEAD_BYTES])
-    if declared and not _is_utf8(data):
-        try:
-            charset = codecs.lookup(declared[1].decode("ascii")).name
-            text = data.decode(WIDER_IN_BROWSERS.get(charset, charset))
-        except (LookupError, UnicodeError):
-            return text_of(data)
-        return text.replace("\r\n", "\n").replace("\r", "\n")
-    return text_of(data)
+    text = declared_text(data, declared[1].decode("ascii", "replace")) if declared else None
+    return text_of(data) if text is None else text
 
 
 def page_title(page: HtmlPage) -> str | None:
@@ -103,31 +97,25 @@ def page_title(page: HtmlPage) -> str | None:
     return title
 
 
-def _is_utf8(data: bytes) -> bool:
-    try:
-        data.decode("utf-8")
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
-def parse_page(text: str) -> HtmlPage:
+def parse_page(text: str, keep_quotes: bool = True) -> HtmlPage:
     """Extract the text of a page without its menus. If almost all text is inside menus, keep them.
+
+    Without ``keep_quotes``, the text that a mail quotes is left out, unless there is no other text.
 
     Raises
     ------
     DocumentError
         If the markup cannot be parsed.
     """
-    page = _run(text, keep_menus=False)
+    page = _run(text, keep_menus=False, keep_quotes=keep_quotes)
     if len(page.text) < SHORTEST_PAGE:
-        whole = _run(text, keep_menus=True)
-        return whole if len(whole.text) > 2 * len(page.text) else page
-    return page
+        whole = _run(text, keep_menus=True, keep_quotes=keep_quotes)
+        page = whole if len(whole.text) > 2 * len(page.text) else page
+    return page if page.blocks or keep_quotes else parse_page(text)
 
 
-def _run(text: str, keep_menus: bool) -> HtmlPage:
-    parser = _HtmlParser(keep_menus)
+def _run(text: str, keep_menus: bool, keep_quotes: bool) -> HtmlPage:
+    parser = _HtmlParser(keep_menus, keep_quotes)
     try:
         parser.feed(text)
         parser.close()
@@ -161,11 +149,12 @@ class _Inside:
 class _HtmlParser(HTMLParser):
     """Collects words into lines, lines into blocks, and blocks into :attr:`builder`."""
 
-    def __init__(self, keep_menus: bool) -> None:
+    def __init__(self, keep_menus: bool, keep_quotes: bool) -> None:
         super().__init__(convert_charrefs=True)
         self.builder = TextBuilder()
         self.title: list[str] = []
         self._keep_menus = keep_menus
+        self._keep_quotes = keep_quotes
         self._dropped = _Inside()
         self._main = _Inside()
         self._in_title = False
@@ -259,6 +248,8 @@ class _HtmlParser(HTMLParser):
             return False
         classes = frozenset(attributes.get("class", "").split())
         if tag in NEVER_TEXT or (tag == "a" and "headerlink" in classes):
+            return True
+        if not self._keep_quotes and tag == "blockquote" and (attributes.get("type") == "cite" or classes & QUOTES):
             return True
         if self._keep_menus:
             return False

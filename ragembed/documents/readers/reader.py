@@ -8,24 +8,29 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from ragembed.documents.model import ParsedDocument
+from ragembed.documents.model import Member, ParsedDocument
 from ragembed.errors import DocumentError, RagembedError
 
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """Options for reading a file. The columns apply only to formats with columns (csv, tsv, jsonl).
+    """Options for reading a file. The columns apply only to formats with columns: csv, tsv, jsonl, spreadsheets.
 
     ``text_columns`` are the columns that make up the text, in this order. By default, the text consists of all columns;
     for JSON lines, it is the first of ``text``, ``content``, ``body``, ``document`` and ``abstract`` that contains
     text. ``title_column`` is the column of the title. ``id_column`` is excluded from the text and kept in the metadata
     under its own name. ``on_warning`` is called with one sentence if a part of a valid file is skipped.
+
+    The rest applies to the members of archives and mails: larger ones than ``max_member_bytes`` are skipped with a
+    warning, and those whose path ``ignores_member`` accepts without one.
     """
 
     text_columns: tuple[str, ...] = ()
     id_column: str | None = None
     title_column: str | None = None
     on_warning: Callable[[str], None] | None = None
+    max_member_bytes: int = 20 * 1024 * 1024
+    ignores_member: Callable[[str], bool] | None = None
 
     def named_columns(self) -> tuple[str, ...]:
         """Return all columns named in the options, to check them against the columns of the file."""
@@ -39,7 +44,7 @@ class ReadOptions:
 
 DEFAULT_OPTIONS = ReadOptions()
 
-Parse = Callable[[Path, bytes, ReadOptions], Iterator[ParsedDocument]]
+Parse = Callable[[Path, bytes, ReadOptions], Iterator[ParsedDocument | Member]]
 
 
 @dataclass(frozen=True)
@@ -49,7 +54,7 @@ class Reader:
     ``version`` increases when the output changes. ``extra`` is the extra with the packages that the reader needs.
     ``parse(path, data, options)`` takes the bytes of the file and uses only the name of ``path``. It raises
     :class:`~ragembed.errors.DocumentError` for a broken file, and :class:`~ragembed.errors.MissingExtraError` if its
-    package is not installed.
+    package is not installed. ``contains_files`` is true for archives and mails, whose members other readers read.
     """
 
     name: str
@@ -57,6 +62,7 @@ class Reader:
     suffixes: tuple[str, ...]
     parse: Parse
     extra: str | None = None
+    contains_files: bool = False
 
 
 @contextmanager

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from ragembed.documents.decoding import is_binary
-from ragembed.documents.model import ParsedDocument
+from ragembed.documents.model import Member, ParsedDocument
 from ragembed.documents.readers import (
+    archive,
+    converted,
     epub,
+    excel,
     html,
+    mail,
     markdown,
     notebook,
     office,
+    opendocument,
+    outlook,
     pdf,
     rst,
+    rtf,
     source,
     table,
 )
+from ragembed.documents.readers.members import MemberReader
 from ragembed.documents.readers.reader import DEFAULT_OPTIONS, Reader, ReadOptions
 from ragembed.documents.unread import unread_reason
 from ragembed.errors import DocumentError
@@ -33,6 +43,7 @@ SOURCE_SUFFIXES = (
     ".properties", ".xml", ".css", ".scss", ".less", ".json", ".json5",
 )  # fmt: skip
 SOURCE = Reader("source", 1, SOURCE_SUFFIXES, source.parse)
+MAIL = Reader("mail", 1, (".eml",), mail.parse, contains_files=True)
 READERS = (
     Reader("markdown", 1, (".md", ".markdown", ".mdown", ".mkd", ".mdx"), markdown.parse),
     Reader("rst", 1, (".rst", ".rest"), rst.parse),
@@ -41,9 +52,22 @@ READERS = (
     Reader("jsonl", 1, (".jsonl", ".ndjson"), table.parse_json_lines),
     Reader("notebook", 1, (".ipynb",), notebook.parse),
     Reader("pdf", 1, (".pdf",), pdf.parse, extra="pdf"),
-    Reader("docx", 1, (".docx",), office.parse_docx, extra="office"),
-    Reader("pptx", 1, (".pptx",), office.parse_pptx, extra="office"),
+    Reader("docx", 2, (".docx", ".docm"), office.parse_docx),
+    Reader("pptx", 2, (".pptx", ".pptm", ".ppsx"), office.parse_pptx),
+    Reader("xlsx", 1, (".xlsx", ".xlsm"), excel.parse_xlsx),
+    Reader("xls", 1, (".xls",), excel.parse_xls, extra="office"),
+    Reader("doc", 1, (".doc",), converted.parse_doc),
+    Reader("ppt", 1, (".ppt",), converted.parse_ppt),
+    Reader("rtf", 1, (".rtf",), rtf.parse),
+    Reader("odt", 1, (".odt", ".ott"), opendocument.parse_odt),
+    Reader("odp", 1, (".odp", ".otp"), opendocument.parse_odp),
+    Reader("ods", 1, (".ods", ".ots"), opendocument.parse_ods),
     Reader("epub", 1, (".epub",), epub.parse),
+    MAIL,
+    Reader("mbox", 1, (".mbox",), mail.parse_mailbox, contains_files=True),
+    Reader("outlook", 1, (".msg",), outlook.parse, extra="office", contains_files=True),
+    Reader("zip", 1, (".zip",), archive.parse_zip, contains_files=True),
+    Reader("tar", 1, archive.TAR_SUFFIXES, archive.parse_tar, contains_files=True),
     SOURCE,
     PLAIN,
 )
@@ -57,12 +81,22 @@ TEXT_NAMES = (
     "changes", "news", "history", "todo", "install",
 )  # fmt: skip
 BY_NAME = {**dict.fromkeys(CODE_NAMES, SOURCE), **dict.fromkeys(TEXT_NAMES, PLAIN)}
+MAILDIR_NAME = re.compile(r"\d{9,}\w*\.(?:.+:2,[A-Za-z]*|M\d+P\d+\w*\..+)")
+"""Names of mails in a Maildir, such as ``1204680122.M37P1.host:2,S``. They have no suffix."""
 HEAD_BYTES = 8192
 
 
 def named_reader(name: str) -> Reader | None:
     """Return the reader for a file name, or None if neither the name nor its suffix is in the table."""
+    if MAILDIR_NAME.fullmatch(name):
+        return MAIL
     return BY_NAME.get(name.lower()) or BY_SUFFIX.get(PurePosixPath(name).suffix.lower())
+
+
+def member_of(name: str | None, metadata: Mapping[str, Any]) -> str | None:
+    """Return the path of the member of the file ``name`` from which a chunk with ``metadata`` comes, or None."""
+    reader = named_reader(PurePosixPath(name).name) if name else None
+    return metadata.get("member") if reader is not None and reader.contains_files else None
 
 
 def reader_for(path: Path, data: bytes | None = None) -> Reader | None:
@@ -82,7 +116,7 @@ def reader_for(path: Path, data: bytes | None = None) -> Reader | None:
 
 
 def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS, data: bytes | None = None) -> Iterator[ParsedDocument]:
-    """Yield the documents of a file: one per row for tables, otherwise one.
+    """Yield the documents of a file: one per row of a table, mail of a mailbox or member of an archive, otherwise one.
 
     The file is opened when you request the first document. Pass ``data`` if you already have the content of the file.
 
@@ -101,16 +135,16 @@ def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS, data: bytes | None 
                 data = file.read()
         except OSError as error:
             raise DocumentError(f"cannot be opened: {error.strerror or error}") from error
+    yield from MemberReader(_parse, options).documents(_parse(path.name, data, options))
+
+
+def _parse(name: str, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument | Member]:
+    """Yield the documents and members of a file."""
+    path = Path(name)
     reader = reader_for(path, data)
     if reader is None:
         raise DocumentError(unread_reason(path.name))
-    empty = True
-    for document in reader.parse(path, data, options):
-        if document.blocks:
-            empty = False
-            yield document
-    if empty:
-        raise DocumentError("contains no text")
+    return reader.parse(path, data, options)
 
 
 def _head(path: Path) -> bytes:

@@ -1,19 +1,13 @@
-"""Helpers for readers: heading paths, blocks of lines, texts built line by line, and opening zip containers."""
+"""Helpers for readers: heading paths, blocks of lines, and texts built line by line."""
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Iterable, Sequence
-from io import BytesIO
 from itertools import accumulate
 
 from ragembed.documents.decoding import decode, is_binary
 from ragembed.documents.model import Block, BlockKind
 from ragembed.errors import DocumentError
-
-LARGEST_MEMBER = 100_000_000
-"""Maximum uncompressed size of an archive member, in bytes. Larger members are usually pictures, which are not read."""
-OLE_MAGIC = b"\xd0\xcf\x11\xe0"
 
 
 class HeadingPath:
@@ -166,27 +160,3 @@ def well_formed(text: str) -> str:
 def one_line(text: str) -> str:
     """Collapse each run of white space, including line breaks, to one space."""
     return " ".join(text.split())
-
-
-def open_archive(data: bytes) -> zipfile.ZipFile:
-    """Open a zip container (docx, pptx, epub) after checking that it is safe to unpack.
-
-    Raises
-    ------
-    DocumentError
-        If the data is not a zip file or is encrypted, or a member is larger than ``LARGEST_MEMBER``.
-    """
-    if data.startswith(OLE_MAGIC):
-        raise DocumentError("encrypted, or in the Office format from before 2007")
-    try:
-        archive = zipfile.ZipFile(BytesIO(data))
-    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
-        raise DocumentError(f"broken zip: {error}") from error
-    for member in archive.infolist():
-        if member.file_size > LARGEST_MEMBER:
-            raise DocumentError(
-                f"its part {member.filename!r} unpacks to {member.file_size:,} bytes: the limit is {LARGEST_MEMBER:,}"
-            )
-        if member.flag_bits & 1:
-            raise DocumentError("encrypted zip")
-    return archive

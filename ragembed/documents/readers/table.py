@@ -38,12 +38,12 @@ def parse_delimited(path: Path, data: bytes, options: ReadOptions) -> Iterator[P
     _, names = next(rows, (0, []))
     if not any(names):
         raise DocumentError("no header in its first line: expected column names")
-    header = _header(names)
-    _check_columns(options, header)
+    header = header_names(names)
+    check_columns(options, header)
     too_long = 0
     for line, cells in rows:
         too_long += len(cells) > len(header)
-        document = _row_document(header, cells, line, options)
+        document = row_document(header, cells, line, options)
         if document is not None:
             yield document
     if too_long:
@@ -77,7 +77,7 @@ def parse_json_lines(path: Path, data: bytes, options: ReadOptions) -> Iterator[
             yield document
     if not columns:
         raise DocumentError(f"no line is a JSON object of at most {DEEPEST} levels")
-    _check_columns(options, columns)
+    check_columns(options, columns)
     if bad:
         options.warn(f"{len(bad)} lines are not JSON objects of at most {DEEPEST} levels (first: line {bad[0]})")
 
@@ -107,23 +107,27 @@ def _rows(text: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
             yield line, cells
 
 
-def _header(names: list[str]) -> list[str]:
+def header_names(names: list[str]) -> list[str]:
     """Return one-line column names. An empty or repeated name gets the column number as a suffix."""
     header: list[str] = []
+    seen: set[str] = set()
     for number, name in enumerate(names, 1):
         name = " ".join(part.strip() for part in name.split("\n")).strip() or "column"
-        header.append(f"{name} {number}" if name in header or name == "column" else name)
+        header.append(f"{name} {number}" if name in seen or name == "column" else name)
+        seen.add(header[-1])
     return header
 
 
-def _check_columns(options: ReadOptions, columns: Iterable[str]) -> None:
+def check_columns(options: ReadOptions, columns: Iterable[str]) -> None:
+    """Raise :class:`ConfigError` if a column named in the options is not in ``columns``."""
     known = list(columns)
     for name in options.named_columns():
         if name not in known:
             raise ConfigError(f"unknown column {name!r}: expected one of {', '.join(known)}")
 
 
-def _row_document(header: list[str], cells: list[str], line: int, options: ReadOptions) -> ParsedDocument | None:
+def row_document(header: list[str], cells: list[str], line: int, options: ReadOptions) -> ParsedDocument | None:
+    """Return the document of a row that begins at ``line``, or None if its text columns are empty."""
     places: dict[str, int] = {}
     values: dict[str, str] = {}
     for name, cell in zip(header, cells, strict=False):
@@ -132,7 +136,8 @@ def _row_document(header: list[str], cells: list[str], line: int, options: ReadO
     excluded = (options.id_column, options.title_column)
     wanted = options.text_columns or tuple(name for name in header if name not in excluded)
     text, lines = _labelled({name: values.get(name, "") for name in wanted}, places)
-    metadata = {name: value for name, value in values.items() if name not in wanted and name != options.title_column}
+    used = {*wanted, options.title_column}
+    metadata = {name: value for name, value in values.items() if name not in used}
     title = values.get(options.title_column or "", "").strip() or None
     return _document(text, lines, title, metadata)
 

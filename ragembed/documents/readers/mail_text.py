@@ -1,0 +1,209 @@
+"""The text of a mail: the lines that its author wrote, without quoted replies, signatures and encoded data."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+
+from ragembed.documents.model import Block
+from ragembed.documents.readers.html import parse_page
+from ragembed.documents.readers.structure import FileText, TextBuilder
+from ragembed.errors import DocumentError
+
+MOST_LINES, MOST_TAGS = 500_000, 300_000
+"""Maximum number of lines of a text in a mail, and of tags of an HTML text."""
+KEPT_QUOTE = 3
+"""Number of quoted lines that are kept above an answer between quotes."""
+LONGEST_SIGNATURE = 15
+"""Maximum number of lines of a signature. Longer texts below ``--`` are kept."""
+_QUOTE = re.compile(r" {0,3}>")
+_BLOCKS = (
+    (re.compile(r"-----BEGIN PGP (?:SIGNATURE|MESSAGE|PUBLIC KEY BLOCK)-----"), re.compile("-----END PGP ")),
+    (re.compile(r"-----BEGIN PGP SIGNED MESSAGE-----"), re.compile(r"\s*\Z")),
+    (re.compile(r"begin [0-7]{3,4} \S"), re.compile(r"end\s*\Z")),
+)
+"""First and last lines of blocks that are not text: OpenPGP data, and files encoded with uuencode."""
+_SHORTEST_BASE64, _LEAST_BASE64 = 60, 3
+_BASE64 = re.compile(r"[A-Za-z0-9+/]{60,76}\s*\Z")
+_LINKS = re.compile(r"(?<=[^\s(<])<https?://[^<>\s]*>|\[(?:https?://|cid:)[^\[\]\s]*\]")
+"""The addresses of links and pictures, in the plain text that Outlook makes from HTML."""
+_ATTRIBUTION = re.compile(
+    r"(?:On\b.+\bwrote|Am\b.+\bschrieb\b.*|Le\b.+\ba écrit|El\b.+\bescribió|Il\b.+\bha scritto|Op\b.+\bschreef\b.*)"
+    r"\s?:\s*\Z"
+)
+_ORIGINAL = re.compile(
+    r"-{2,}\s*(?:Original Message|Ursprüngliche Nachricht|Message d'origine|Mensaje original|Messaggio originale"
+    r"|Oorspronkelijk bericht)\s*-{2,}\s*\Z",
+    re.IGNORECASE,
+)
+_FROM = re.compile(r"\W{0,4}(?:From|Von|De|Da|Van)\s?:")
+_SENT = re.compile(r"\W{0,4}(?:Sent|Date|Gesendet|Datum|Envoyé|Enviado|Inviato|Data|Verzonden)\s?:")
+_FORWARDED = re.compile("forward|weitergeleitet|transféré|reenviado|inoltrato|doorgestuurd", re.IGNORECASE)
+_ORIGINAL_STARTS = re.compile(r"-{2,}|\W{0,4}(?:From|Von|De|Da|Van)\s?:|(?:On|Am|Le|El|Il|Op)\b")
+"""The start of every line that the patterns above match, to decide about most lines quickly."""
+_SIGNATURE = re.compile(r"--\s*\Z|_{40,}\s*\Z")
+_HEADER_LINES = 4
+_PICTURES = (".bmp", ".emz", ".gif", ".heic", ".ico", ".jpeg", ".jpg", ".png", ".svg", ".tif", ".tiff", ".webp", ".wmz")
+
+
+@dataclass(frozen=True, slots=True)
+class MailText:
+    """A text of a mail with its blocks and the place of each line. A mail can have several texts."""
+
+    text: str
+    blocks: Sequence[Block]
+    places: Sequence[int]
+
+    def at(self, place: Callable[[int], int]) -> MailText:
+        """Replace the places by those that ``place`` returns for them."""
+        return replace(self, places=[place(line) for line in self.places])
+
+
+def plain_text(text: str) -> MailText:
+    """Return a plain text without the addresses of links and pictures. Its places are its lines."""
+    check_lines(text.count("\n"))
+    found = FileText(_LINKS.sub("", text))
+    found.add_paragraphs(0, len(found.lines))
+    return MailText(found.text, found.blocks, range(1, len(found.lines) + 1))
+
+
+def html_text(html: str) -> MailText:
+    """Return the text of a web page, without marked quotes. Its places are the lines of the page."""
+    check_lines(html.count("\n"))
+    if html.count("<") > MOST_TAGS:
+        raise DocumentError(f"its HTML has more than {MOST_TAGS:,} tags")
+    page = parse_page(html, keep_quotes=False)
+    return MailText(page.text, page.blocks, page.lines)
+
+
+def check_lines(count: int) -> None:
+    """Raise :class:`DocumentError` if ``count`` lines are too many."""
+    if count > MOST_LINES:
+        raise DocumentError(f"its text has more than {MOST_LINES:,} lines")
+
+
+def text_of_mail(texts: Sequence[MailText]) -> TextBuilder:
+    """Return what the author of a mail wrote. If that is nothing, such as in a forwarded mail, return all text."""
+    own = _chosen(texts, own_lines)
+    return own if own.blocks else _chosen(texts, _without_data)
+
+
+def is_picture(name: str) -> bool:
+    """Return whether an attachment is a picture. Pictures are not read, and too frequent in mails for warnings."""
+    return name.lower().endswith(_PICTURES)
+
+
+def _chosen(texts: Sequence[MailText], choose: Callable[[Sequence[str]], list[bool]]) -> TextBuilder:
+    builder = TextBuilder()
+    for each in texts:
+        lines = each.text.split("\n")
+        starts = [0, *accumulate(len(line) + 1 for line in lines[:-1])]
+        kept = choose(lines)
+        for block in each.blocks:
+            first, last = (bisect_right(starts, offset) - 1 for offset in (block.start, block.end - 1))
+            numbers = [number for number in range(first, last + 1) if kept[number]]
+            builder.add([(lines[number], each.places[number]) for number in numbers], block.kind, block.headings)
+    return builder
+
+
+def own_lines(lines: Sequence[str]) -> list[bool]:
+    """Return for each line of a mail whether its author wrote it.
+
+    Quotes below the last line of an answer are dropped, other quotes are cut to their last ``KEPT_QUOTE`` lines.
+    """
+    kept = _without_data(lines)
+    kept = _before_original(lines, kept)
+    kept = _without_quotes(lines, kept)
+    return _without_signature(lines, kept)
+
+
+def _without_data(lines: Sequence[str]) -> list[bool]:
+    """Return for each line of a mail whether it is text: not a key, an OpenPGP signature or an encoded file."""
+    kept = [True] * len(lines)
+    end: re.Pattern[str] | None = None
+    encoded = 0
+    for number, line in enumerate(lines):
+        if end is not None:
+            kept[number] = False
+            end = None if end.match(line) else end
+            continue
+        end = next((last for first, last in _BLOCKS if first.match(line)), None) if line[:1] in ("-", "b") else None
+        encoded = encoded + 1 if len(line) >= _SHORTEST_BASE64 and _BASE64.match(line) else 0
+        if end is not None:
+            kept[number] = False
+        elif encoded >= _LEAST_BASE64:
+            kept[number - encoded + 1 : number + 1] = [False] * encoded
+    return kept
+
+
+def _before_original(lines: Sequence[str], kept: list[bool]) -> list[bool]:
+    """Drop a copy of the original message that is not marked with ``>``, if there is text above it."""
+    above = ""
+    for number, line in enumerate(lines):
+        if not kept[number] or not line.strip() or _QUOTE.match(line):
+            continue
+        starts = above and _ORIGINAL_STARTS.match(line) and _starts_original(lines, number)
+        if starts and not _FORWARDED.search(above):
+            return [*kept[:number], *[False] * (len(kept) - number)]
+        above = line
+    return kept
+
+
+def _starts_original(lines: Sequence[str], number: int) -> bool:
+    line = lines[number]
+    if _ORIGINAL.match(line):
+        return True
+    following = [text for text in lines[number + 1 : number + 1 + _HEADER_LINES] if text.strip()]
+    if _FROM.match(line):
+        return any(_SENT.match(text) for text in following)
+    attribution = _ATTRIBUTION.match(line) or (following and _ATTRIBUTION.match(f"{line} {lines[number + 1]}"))
+    return bool(attribution) and not any(_QUOTE.match(text) for text in following)
+
+
+def _without_quotes(lines: Sequence[str], kept: list[bool]) -> list[bool]:
+    kept = list(kept)
+    answered = False  # whether the author's own text follows
+    last = len(lines) - 1
+    while last >= 0:
+        if not _QUOTE.match(lines[last]) or not kept[last]:
+            answered = answered or (kept[last] and bool(lines[last].strip()))
+            last -= 1
+            continue
+        first = last
+        while first > 0 and (_QUOTE.match(lines[first - 1]) or not lines[first - 1].strip()):
+            first -= 1
+        while not lines[first].strip():
+            first += 1
+        stop = max(first, last + 1 - KEPT_QUOTE) if answered else last + 1
+        first = _attribution_start(lines, first)
+        kept[first:stop] = [False] * (stop - first)
+        last = first - 1
+    return kept
+
+
+def _attribution_start(lines: Sequence[str], first: int) -> int:
+    """Return the first line of the sentence above a quote that names its author, else ``first``."""
+    above = first - 1
+    while above >= 0 and not lines[above].strip():
+        above -= 1
+    if above < 0 or first - above > 2 or not lines[above].rstrip().endswith(":"):
+        return first
+    if above > 0 and not _ATTRIBUTION.match(lines[above]) and _ATTRIBUTION.match(f"{lines[above - 1]} {lines[above]}"):
+        return above - 1
+    return above
+
+
+def _without_signature(lines: Sequence[str], kept: list[bool]) -> list[bool]:
+    """Drop the signature below ``--``, and the footer of a mailing list below a long line of underscores."""
+    following = 0
+    cut = len(lines)
+    for number in reversed(range(len(lines))):
+        if kept[number] and _SIGNATURE.match(lines[number]):
+            cut = number
+        following += kept[number] and bool(lines[number].strip())
+        if following > LONGEST_SIGNATURE:
+            break
+    return [*kept[:cut], *[False] * (len(kept) - cut)]

@@ -1,0 +1,291 @@
+"""Zip packages with XML parts: the container of Office Open XML, OpenDocument and EPUB files.
+
+All sizes are checked while a part is unpacked, because the sizes that a package declares can be false. XML is parsed
+with the standard library: it never loads external resources, and parts with a document type declaration, which could
+define entities, are refused.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import xml.etree.ElementTree as ET
+import zipfile
+import zlib
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from io import BytesIO
+from typing import cast
+from urllib.parse import unquote
+from xml.parsers import expat
+
+from ragembed.errors import DocumentError
+
+OLE_MAGIC = b"\xd0\xcf\x11\xe0"
+LARGEST_PACKAGE = 200_000_000
+"""Maximum size of all parts that are read, unpacked, in bytes. Pictures and other media are not read."""
+HIGHEST_RATIO = 250
+"""Maximum ratio of unpacked to packed size, for parts above ``RATIO_FROM``. Deflate reaches 1,032 with equal bytes."""
+RATIO_FROM = 10_000_000
+MOST_ELEMENTS = 4_000_000
+"""Maximum number of XML elements of a package."""
+DEEPEST_XML = 256
+LARGEST_PIECE = 20_000_000
+"""Maximum size of XML that is held at once, such as one paragraph, row or slide, in bytes."""
+MOST_NODES_HELD = 500_000
+"""Maximum number of elements and attributes that are held at once."""
+LARGEST_TOKEN = 4_000_000
+"""Maximum distance between the beginnings of two elements, in bytes."""
+MOST_NAMES = 10_000
+"""Maximum number of different names of elements and attributes in a part. The formats have some hundreds."""
+MOST_MEMBERS = 50_000
+_CHUNK = 65_536
+
+
+class LimitExceededError(DocumentError):
+    """A package exceeds a limit. No part of it is used, unlike a package in which one part is broken."""
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """A relation of a part of an Office Open XML file: the last part of its type, and the name of the target."""
+
+    kind: str
+    target: str
+
+
+class ZipPackage:
+    """A zip package. The limits apply to all parts that are read from it together.
+
+    Parameters
+    ----------
+    data : bytes
+        The file.
+    kind : str
+        The format, for error messages.
+
+    Raises
+    ------
+    DocumentError
+        If the data is not a zip file, or is encrypted.
+    """
+
+    def __init__(self, data: bytes, kind: str) -> None:
+        self.kind = kind
+        if data.startswith(OLE_MAGIC):
+            raise DocumentError("encrypted, or in the Office format from before 2007")
+        try:
+            self._archive = zipfile.ZipFile(BytesIO(data))
+        except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
+            raise DocumentError(f"broken zip: {error}") from error
+        members = self._archive.infolist()
+        if len(members) > MOST_MEMBERS:
+            raise LimitExceededError(f"{len(members):,} parts in its zip: the limit is {MOST_MEMBERS:,}")
+        self.names = {member.filename: member for member in members}
+        if any(member.flag_bits & 1 for member in members):
+            raise DocumentError("encrypted zip")
+        self._unpacked = 0
+        self._elements = 0
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.names
+
+    def read(self, name: str) -> bytes:
+        """Return the content of a part.
+
+        Raises
+        ------
+        DocumentError
+            If the part is missing or damaged, or exceeds a limit.
+        """
+        return b"".join(self.chunks(name))
+
+    def chunks(self, name: str) -> Iterator[bytes]:
+        """Yield the content of a part in chunks. Raises like :meth:`read`."""
+        member = self.names.get(name)
+        if member is None:
+            raise DocumentError(f"broken {self.kind}: {name!r} is missing")
+        # Other methods are valid in a zip file, but not in the formats, and zipfile does not limit their output.
+        if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise DocumentError(f"broken {self.kind}: {name!r} is compressed with method {member.compress_type}")
+        size = 0
+        try:
+            with self._archive.open(member) as file:
+                while chunk := file.read(_CHUNK):
+                    size += len(chunk)
+                    self._unpacked += len(chunk)
+                    self._check_size(name, size, member.compress_size)
+                    yield chunk
+        except (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, RuntimeError) as error:
+            raise DocumentError(f"broken {self.kind}: {name!r} cannot be unpacked") from error
+
+    def _check_size(self, name: str, size: int, packed: int) -> None:
+        if self._unpacked > LARGEST_PACKAGE:
+            raise LimitExceededError(f"unpacks to more than {LARGEST_PACKAGE:,} bytes of text parts")
+        if size > RATIO_FROM and size > HIGHEST_RATIO * packed:
+            raise LimitExceededError(f"{name!r} unpacks to more than {HIGHEST_RATIO} times its packed size")
+
+    def tree(self, name: str) -> ET.Element:
+        """Return the root element of a small XML part. Tags have no namespaces. Raises like :meth:`pieces`."""
+        (root,) = self.pieces(name, ())
+        return root
+
+    def pieces(self, name: str, containers: Collection[str]) -> Iterator[ET.Element]:
+        """Yield the elements of an XML part, so that only one is in memory at a time.
+
+        An element is a container if its tag is in ``containers`` and all its ancestors are containers. A container is
+        yielded at its start, without content; each other child of a container is yielded as a complete tree. Tags have
+        no namespaces.
+
+        Raises
+        ------
+        DocumentError
+            If the part is missing, damaged or malformed, declares a document type, or exceeds a limit.
+        """
+        reader = _PieceReader(name, containers)
+        try:
+            for chunk in _without_dtd(self.chunks(name), name):
+                yield from reader.feed(chunk)
+                if self._elements + reader.elements > MOST_ELEMENTS:
+                    raise LimitExceededError(f"more than {MOST_ELEMENTS:,} XML elements")
+            yield from reader.close()
+        except (ET.ParseError, expat.ExpatError, LookupError, ValueError) as error:
+            raise DocumentError(f"broken {self.kind}: {name!r} is malformed: {error}") from error
+        finally:
+            self._elements += reader.elements
+
+    def relations(self, name: str) -> dict[str, Relation]:
+        """Return the relations of a part by id, or of the package for ``name=""``. External targets are left out."""
+        folder, base = posixpath.split(name)
+        part = posixpath.join(folder, "_rels", f"{base}.rels")
+        if part not in self:
+            return {}
+        found = {}
+        for relation in self.tree(part):
+            target = unquote(relation.get("Target", ""))
+            if relation.get("TargetMode") == "External" or not target:
+                continue
+            kind = relation.get("Type", "").rpartition("/")[2]
+            path = posixpath.normpath(posixpath.join("/", folder, target)).lstrip("/")
+            found[relation.get("Id", "")] = Relation(kind, path)
+        return found
+
+    def related(self, name: str, kind: str) -> list[str]:
+        """Return the parts that ``name`` refers to with a relation of this kind, if the package contains them."""
+        return [found.target for found in self.relations(name).values() if found.kind == kind and found.target in self]
+
+
+class _PieceReader:
+    """Parses one XML part incrementally, and keeps only the piece that is not complete yet."""
+
+    def __init__(self, name: str, containers: Collection[str]) -> None:
+        self.elements = 0
+        self._name = name
+        self._containers = containers
+        self._parser: ET.XMLPullParser[ET.Element] = ET.XMLPullParser(events=("start", "end"))
+        self._open: list[ET.Element] = []
+        self._depth = 0  # the number of open containers, which are the outermost open elements
+        self._in_container = True  # whether all open elements are containers
+        self._local: dict[str, str] = {}
+        self._attributes: set[str] = set()
+        self._held_nodes = 0
+        self._held_bytes = 0
+        self._silent_bytes = 0
+
+    def feed(self, chunk: bytes) -> Iterator[ET.Element]:
+        """Parse a chunk and yield the pieces that it completes."""
+        self._parser.feed(chunk)
+        self._held_bytes += len(chunk)
+        before = self.elements
+        yield from self._complete()
+        self._silent_bytes = self._silent_bytes + len(chunk) if self.elements == before else 0
+        if self._held_nodes > MOST_NODES_HELD or self._held_bytes > LARGEST_PIECE:
+            raise LimitExceededError(f"a piece of {self._name!r} is larger than {LARGEST_PIECE // 1_000_000} MB of XML")
+        if self._silent_bytes > LARGEST_TOKEN:
+            raise LimitExceededError(f"a tag or text in {self._name!r} is longer than {LARGEST_TOKEN // 1_000_000} MB")
+
+    def close(self) -> Iterator[ET.Element]:
+        """Yield the last pieces. Raises :class:`ET.ParseError` if the part is not complete."""
+        self._parser.close()
+        yield from self._complete()
+
+    def _complete(self) -> Iterator[ET.Element]:
+        """Yield the containers that begin and the pieces that end, and shorten tags to their local names."""
+        events = cast("Iterator[tuple[str, ET.Element]]", self._parser.read_events())
+        for event, element in events:
+            if event == "start":
+                tag = element.tag
+                local = self._local.get(tag)
+                if local is None:
+                    local = self._new_name(tag)
+                element.tag = local
+                attributes = element.keys()
+                if attributes and not self._attributes.issuperset(attributes):
+                    self._new_attributes(attributes)
+                self.elements += 1
+                self._held_nodes += 1 + len(attributes)
+                container = self._in_container and local in self._containers
+                if len(self._open) >= DEEPEST_XML:
+                    raise LimitExceededError(f"nested too deeply: {self._name!r} has more than {DEEPEST_XML} levels")
+                self._open.append(element)
+                if container:
+                    self._depth += 1
+                    yield element
+                else:
+                    self._in_container = False
+                continue
+            self._open.pop()
+            depth = len(self._open)
+            if depth > self._depth:
+                continue
+            if self._in_container:
+                self._depth -= 1
+            else:
+                self._in_container = True
+                yield element
+                self._held_nodes = self._held_bytes = 0
+            if self._open:
+                self._open[-1].remove(element)
+
+    def _new_name(self, tag: str) -> str:
+        local = self._local[tag] = tag.rpartition("}")[2]
+        self._check_names()
+        return local
+
+    def _new_attributes(self, names: Iterable[str]) -> None:
+        self._attributes.update(names)
+        self._check_names()
+
+    def _check_names(self) -> None:
+        if len(self._local) + len(self._attributes) > MOST_NAMES:
+            raise LimitExceededError(f"{self._name!r} has more than {MOST_NAMES:,} different XML names")
+
+
+def _without_dtd(chunks: Iterator[bytes], name: str) -> Iterator[bytes]:
+    """Yield the chunks, after checking that no document type is declared before the first element."""
+    guard = expat.ParserCreate()
+    started: list[str] = []
+
+    def refuse(*_: object) -> None:
+        raise LimitExceededError(f"{name!r} declares a document type (DTD), which could define entities")
+
+    guard.StartDoctypeDeclHandler = refuse
+    guard.StartElementHandler = lambda tag, _: started.append(tag)
+    for chunk in chunks:
+        if not started:
+            guard.Parse(chunk)
+            if started:
+                guard.StartElementHandler = None
+        yield chunk
+
+
+def attribute(element: ET.Element, name: str, default: str = "") -> str:
+    """Return an attribute by its name without namespace."""
+    for key, value in element.items():
+        if key == name or key.endswith(f"}}{name}"):
+            return value
+    return default
+
+
+def whole_number(text: str, default: int = 0) -> int:
+    """Return a decimal integer, or ``default`` if ``text`` is not one or has more than nine digits."""
+    return int(text) if text.isascii() and text.lstrip("-").isdecimal() and len(text) < 10 else default

@@ -1,0 +1,186 @@
+"""Vectors that ragembed does not compute: those of a model behind a server, or of any other source of vectors.
+
+A source has no files to hash. What identifies it is the vector of a fixed text, the probe, which is saved with the fit.
+The first texts of each process are sent together with the probe: if its vector changed, so did the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ragembed.config.templates import Template
+from ragembed.errors import ConfigError, ModelError
+from ragembed.extractors.parts import TokenParts
+from ragembed.extractors.protocol import Progress, Side, State, saved_array
+from ragembed.extractors.token_weights import FittedByWeights, TokenWeights
+from ragembed.postprocess import unit_rows
+from ragembed.types import Floats
+
+PROBE = "The quick brown fox jumps over the lazy dog."
+SAME = 0.999
+"""Least cosine of two vectors of the probe from the same model. Servers differ by rounding between two requests."""
+
+
+class VectorSource(Protocol):
+    """Makes vectors of texts: a client of a server, or an object of another library."""
+
+    @property
+    def name(self) -> str:
+        """The name of the model, for messages."""
+        ...
+
+    def encode(
+        self, texts: Sequence[str], prompt: Template, side: Side, progress: Callable[[int], None] | None = None
+    ) -> Floats:
+        """Return vectors of unit length, float32, shape ``(n, d)``, of the texts inside ``prompt``.
+
+        ``progress`` is called with the number of texts completed since the last call.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class MissingSource:
+    """Stands for a source that was not given: post-processors can be fitted again, but no text can be encoded."""
+
+    name: str
+
+    def encode(self, texts: Sequence[str], prompt: Template, side: Side, progress: object = None) -> Floats:  # noqa: ARG002  the protocol's signature
+        """Raise :class:`ModelError`."""
+        raise ModelError(
+            f"the vectors were made by {self.name}, which is not saved: give it as base=…, set RAGEMBED_MODEL to a "
+            "server of the same model, such as 'openai:NAME', or search by words with --mode lexical"
+        )
+
+
+class ExternalExtractor(FittedByWeights):
+    """Raw vectors from a source outside ragembed.
+
+    Parameters
+    ----------
+    source
+        The source.
+    documents, queries
+        The prompts of both sides.
+    window
+        The number of tokens of a window.
+    truncate_dim
+        The number of leading dimensions to keep, scaled to unit length again; None keeps all.
+    weights
+        Uniform token weights, which are not used.
+    """
+
+    def __init__(
+        self,
+        source: VectorSource,
+        documents: Template,
+        queries: Template,
+        window: int,
+        truncate_dim: int | None,
+        weights: TokenWeights,
+    ) -> None:
+        self.source = source
+        self.weights = weights
+        self._prompts: dict[Side, Template] = {"documents": documents, "queries": queries}
+        self._window = window
+        self._truncate_dim = truncate_dim
+        self._probes: dict[Side, Floats] = {}
+        self._checked: set[Side] = set()
+
+    @property
+    def dim(self) -> int:
+        """Dimension of the vectors; the source is asked if it is not known yet."""
+        return len(self._probe("documents"))
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """The settings that determine a raw vector; see :class:`~ragembed.extractors.protocol.Extractor`.
+
+        The name and the address of the model are not among them: a model can move, and the probe identifies it.
+        """
+        prompts = {side: [prompt.before, prompt.after] for side, prompt in self._prompts.items()}
+        return {"external": prompts, "max_tokens": self._window}
+
+    def encode(self, texts: Sequence[str], side: Side, progress: Progress | None = None) -> Floats:
+        """Return raw vectors, float32, shape ``(n, d)``; each depends only on its own text.
+
+        Raises :class:`ModelError` if the source is not the one that was fitted.
+        """
+        self.weights.require_fitted()
+        if not texts:
+            return np.zeros((0, self.dim), dtype=np.float32)
+        vectors = self._encode(texts, side, progress)
+        if vectors.shape[1] != self.dim:
+            raise self._changed(f"vectors of {vectors.shape[1]} dimensions, not {self.dim}")
+        return vectors
+
+    def token_parts(self, text: str, side: Side) -> TokenParts:  # noqa: ARG002  the protocol's signature
+        """Raise :class:`ConfigError`: the vectors of the tokens are not known."""
+        raise ConfigError(f"the tokens of {self.source.name} are not known: its vectors cannot be split into words")
+
+    def fingerprint_arrays(self) -> State:
+        """Return the vectors of the probe."""
+        return {f"probe.{side}": self._probe(side) for side in self._prompts}
+
+    def state(self) -> State:
+        """Return the number of texts and the vectors of the probe."""
+        return {**super().state(), **self.fingerprint_arrays()}
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Load arrays that :meth:`state` returned."""
+        super().restore(state)
+        self._checked = set()
+        for side in self._prompts:
+            name = f"probe.{side}"
+            dim = state[name].size if name in state else 0
+            self._probes[side] = saved_array(state, name, np.float32, (dim,))
+
+    def _probe(self, side: Side) -> Floats:
+        """Return the vector of the probe, shape ``(d,)``."""
+        if side not in self._probes:
+            self._keep(side, self._vectors([PROBE], self._prompts[side], side)[0])
+        return self._probes[side]
+
+    def _encode(self, texts: Sequence[str], side: Side, progress: Progress | None) -> Floats:
+        """Return the vectors of ``texts``; the first texts of a side are sent together with the probe."""
+        own: Side = "documents" if side in ("documents", "few-documents") else "queries"
+        prompt = self._prompts[own]
+        if own in self._checked:
+            return self._vectors(texts, prompt, side, progress)
+        extra = iter([1])
+        counted = None if progress is None else lambda number: progress(number - next(extra, 0))
+        vectors = self._vectors([PROBE, *texts], prompt, side, counted)
+        self._keep(own, vectors[0])
+        return vectors[1:]
+
+    def _vectors(self, texts: Sequence[str], prompt: Template, side: Side, progress: Progress | None = None) -> Floats:
+        """Return the vectors of the source, truncated."""
+        vectors = self.source.encode(texts, prompt, side, progress)
+        if self._truncate_dim is None:
+            return vectors
+        if self._truncate_dim > vectors.shape[1]:
+            raise ConfigError(
+                f"truncate_dim is {self._truncate_dim}: the vectors have {vectors.shape[1]} dimensions, expected at "
+                f"most {vectors.shape[1]}"
+            )
+        return unit_rows(vectors[:, : self._truncate_dim])
+
+    def _keep(self, side: Side, probe: Floats) -> None:
+        """Keep the vector of the probe, or compare it with the one that was kept before."""
+        known = self._probes.setdefault(side, probe)
+        if known.shape != probe.shape:
+            raise self._changed(f"vectors of {len(probe)} dimensions, not {len(known)}")
+        if not (cosine := float(known @ probe)) >= SAME:
+            raise self._changed(f"another vector for a fixed sentence, with the cosine {cosine:.3f}")
+        self._checked.add(side)
+
+    def _changed(self, what: str) -> ModelError:
+        return ModelError(
+            f"{self.source.name} is not the model that this embedder was fitted with: it returns {what}; use the "
+            "former model, or index into a new store"
+        )

@@ -1,0 +1,457 @@
+"""Readers of Office and OpenDocument files: golden files of real programs, and files with one property each."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import zipfile
+from collections.abc import Sequence
+from contextlib import suppress
+from io import BytesIO
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from ragembed.documents.model import ParsedDocument
+from ragembed.documents.readers import ReadOptions, converted, package, read, rtf, spreadsheet
+from ragembed.documents.readers import outline as outlines
+from ragembed.errors import ConfigError, DocumentError
+
+DATA = Path(__file__).parents[1] / "data" / "office"
+
+
+def documents(name: str, options: ReadOptions | None = None) -> list[ParsedDocument]:
+    return list(read(DATA / name, options or ReadOptions()))
+
+
+def outline(document: ParsedDocument) -> list[tuple[str, str, tuple[str, ...]]]:
+    return [(block.kind, document.text[block.start : block.end], block.headings) for block in document.blocks]
+
+
+def texts(found: Sequence[ParsedDocument]) -> list[str]:
+    return [document.text.rstrip("\n") for document in found]
+
+
+TITLE = "Kettle handbook"
+HANDBOOK = [
+    ("heading", TITLE, (TITLE,)),
+    ("heading", "Safety", (TITLE, "Safety")),
+    ("text", "Keep the kettle away from the edge of the table.", (TITLE, "Safety")),
+    ("text", "Note: Hot water scalds within one second.", (TITLE, "Safety")),
+    ("heading", "Children", (TITLE, "Safety", "Children")),
+    ("text", "Children use the kettle only with an adult.", (TITLE, "Safety", "Children")),
+    ("text", "Comment by Ann Lee: Ask the lawyers about the age limit.", (TITLE, "Safety", "Children")),
+    ("text", "- Fill it up to the mark.", (TITLE, "Safety", "Children")),
+    ("text", "- Close the lid: “click”.", (TITLE, "Safety", "Children")),
+    ("heading", "Descaling", (TITLE, "Descaling")),
+    ("text", "Descale as often as the table says.", (TITLE, "Descaling")),
+    ("table", "Water | Interval\nsoft | 6 months\nhard | 3 weeks", (TITLE, "Descaling")),
+    ("text", "The last paragraph.", (TITLE, "Descaling")),
+    ("text", "Tip: use vinegar.", (TITLE, "Descaling")),
+]
+
+
+@pytest.mark.parametrize("suffix", ["docx", "odt", "rtf", pytest.param("doc", marks=pytest.mark.slow)])
+def test_text_document_has_headings_notes_comments_and_boxes_without_deletions(suffix: str) -> None:
+    if suffix == "doc" and not (shutil.which("soffice") or shutil.which("libreoffice")):
+        pytest.skip("needs LibreOffice")
+    (document,) = documents(f"handbook.{suffix}")
+    assert outline(document) == HANDBOOK
+    assert (document.title, document.line_numbers, document.page_numbers) == (TITLE, None, ())
+
+
+@pytest.mark.parametrize("suffix", ["pptx", "odp"])
+def test_slides_are_pages_with_tables_groups_notes_and_comments(suffix: str) -> None:
+    (document,) = documents(f"sales.{suffix}")
+    assert outline(document) == [
+        ("heading", "Kettle sales", ("Kettle sales",)),
+        ("text", "More than last year\nWhistling models lead", ("Kettle sales",)),
+        ("text", "Greet the guests first.", ("Kettle sales",)),
+        ("heading", "Figures", ("Figures",)),
+        ("table", "Quarter | Sold\nQ1 | 120", ("Figures",)),
+        ("text", "Grouped remark", ("Figures",)),
+        ("text", "Explain the first quarter.", ("Figures",)),
+        ("text", "Comment by Ann Lee: Check the numbers.", ("Figures",)),
+    ]
+    assert document.page_numbers == [1] * 7 + [2] * 11
+
+
+@pytest.mark.parametrize("suffix", ["xlsx", "xls", "ods"])
+def test_sheet_with_a_header_gives_one_document_per_row(suffix: str) -> None:
+    if suffix == "xls":
+        pytest.importorskip("xlrd")
+    found = documents(f"stock.{suffix}", ReadOptions(title_column="Model"))
+    assert texts(found) == [
+        "Stock of kettles, spring",
+        "Price: 49.5\nPieces: 4\nValue: 198\nSince: 2024-02-29",
+        "Price: 20\nPieces: 10\nValue: 200\nSince: 2025-12-01\nComment on Price: Price rises in May.",
+        "Count the stock each Friday.\nAnn counts; Bo checks.",
+    ]
+    assert [document.title for document in found] == [None, "Gooseneck", "Whistling", None]
+    assert [document.blocks[0].headings for document in found] == [("Stock",)] * 3 + [("Remarks",)]
+    assert [(document.line_numbers or [0])[0] for document in found] == [1, 4, 6, 1]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        (
+            "word-comments.docx",
+            "Some text worthy of note.\n\nComment by Steve Canny: Text with hyperlink https://google.c",
+        ),
+        (
+            "powerpoint-table.pptx",
+            "Test text\n\nGroup test text\n\nBox 1\n\nBox 2\n\nCol head 1 | Col head 2\nCell text 1 | ",
+        ),
+        ("excel-tables.xlsx", "Item: 4\nUnits: 70"),
+        ("excel-types.xls", "String | 1 | 1.1 | TRUE | FALSE | 2010-10-10 | 2010-10-10 10:10:10 | 10:10:10"),
+    ],
+)
+def test_files_of_microsoft_office_are_read(name: str, expected: str) -> None:
+    if name.endswith("xls"):
+        pytest.importorskip("xlrd")
+    assert any(expected in document.text for document in documents(name))
+
+
+def make_zip(members: dict[str, str | bytes]) -> bytes:
+    buffer = BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as file:
+        for name, content in members.items():
+            file.writestr(name, content)
+    return buffer.getvalue()
+
+
+def relations(**targets: str) -> str:
+    """Return a part with relations: the type and id of each are its name, without digits for the type."""
+    entries = (
+        f'<Relationship Id="{name}" Type="http://x/{name.rstrip("0123456789")}" Target="{target}"/>'
+        for name, target in targets.items()
+    )
+    return f"<Relationships>{''.join(entries)}</Relationships>"
+
+
+def make_docx(body: str, **parts: str) -> bytes:
+    """Return a Word file with the prefix ``w``; each further part, such as ``comments``, is related to it."""
+    names = {name: f"{name}.xml" for name in parts}
+    return make_zip(
+        {
+            "word/document.xml": f'<w:document xmlns:w="w"><w:body>{body}</w:body></w:document>',
+            "word/_rels/document.xml.rels": relations(**names),
+            **{f"word/{name}.xml": part for name, part in parts.items()},
+        }
+    )
+
+
+def make_xlsx(*sheets: str, strings: str = "", styles: str = "", **attributes: str) -> bytes:
+    """Return an Excel file with the rows of sheets that are named A, B, …, and with shared strings and styles."""
+    names = [chr(ord("A") + number) for number in range(len(sheets))]
+    listed = "".join(f'<sheet name="{name}" r:id="worksheet{number}"/>' for number, name in enumerate(names))
+    properties = "".join(f' {name}="{value}"' for name, value in attributes.items())
+    targets = {f"worksheet{number}": f"{name}.xml" for number, name in enumerate(names)}
+    return make_zip(
+        {
+            "xl/workbook.xml": f'<workbook xmlns:r="r"><workbookPr{properties}/><sheets>{listed}</sheets></workbook>',
+            "xl/_rels/workbook.xml.rels": relations(**targets, sharedStrings="strings.xml", styles="styles.xml"),
+            "xl/strings.xml": f"<sst>{strings}</sst>",
+            "xl/styles.xml": f"<styleSheet>{styles}</styleSheet>",
+            **{
+                f"xl/{name}.xml": f"<worksheet><sheetData>{rows}</sheetData></worksheet>"
+                for name, rows in zip(names, sheets, strict=True)
+            },
+        }
+    )
+
+
+def row_of(*cells: str) -> str:
+    """Return a row with text cells. A cell that begins with ``=`` is a number."""
+    return f"<row>{''.join(_cell(cell) for cell in cells)}</row>"
+
+
+def _cell(text: str) -> str:
+    return f"<c><v>{text[1:]}</v></c>" if text.startswith("=") else f'<c t="str"><v>{text}</v></c>'
+
+
+def noise(length: int, random: Random = Random(3)) -> str:  # noqa: B008
+    """Return characters that cannot be compressed much."""
+    return random.randbytes(length // 2).hex()
+
+
+def parsed(name: str, data: bytes, options: ReadOptions | None = None) -> list[ParsedDocument]:
+    return list(read(Path(name), options or ReadOptions(), data=data))
+
+
+def word_text(body: str, **parts: str) -> str:
+    (document,) = parsed("a.docx", make_docx(body, **parts))
+    return document.text.rstrip("\n")
+
+
+def paragraph(text: str) -> str:
+    return f"<w:p><w:r><w:t>{text}</w:t></w:r></w:p>"
+
+
+BOX = f"<w:txbxContent>{paragraph('box')}</w:txbxContent>"
+NOTE = '<w:footnotes xmlns:w="w"><w:footnote w:id="2">' + paragraph("a note") + "</w:footnote></w:footnotes>"
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("<w:p><w:ins><w:t>new</w:t></w:ins><w:del><w:delText>old</w:delText></w:del></w:p>", "new"),
+        ("<w:p><w:moveFrom><w:r><w:t>a</w:t></w:r></w:moveFrom><w:r><w:t>b</w:t></w:r></w:p>", "b"),
+        (f"<w:sdt><w:sdtPr><w:alias/></w:sdtPr><w:sdtContent>{paragraph('control')}</w:sdtContent></w:sdt>", "control"),
+        ("<w:p><w:r><w:instrText>PAGE</w:instrText><w:t>3</w:t><w:tab/><w:t>x</w:t><w:br/><w:t>y</w:t></w:r></w:p>",
+         "3\tx\ny"),
+        (f"<w:p><AlternateContent><Choice>{BOX}</Choice><Fallback>{BOX}</Fallback></AlternateContent><w:t>x</w:t></w:p>",
+         "x\n\nbox"),
+        ('<w:p><w:r><w:t>x</w:t><w:footnoteReference w:id="2"/></w:r></w:p>', "x\n\nNote: a note"),
+        ("<w:tbl><w:tr><w:tc><w:p><w:r><w:t>a</w:t><w:footnoteReference w:id='2'/></w:r></w:p></w:tc><w:tc>"
+         f"{paragraph('b')}</w:tc></w:tr><w:tr><w:trPr><w:del/></w:trPr><w:tc>{paragraph('gone')}</w:tc></w:tr></w:tbl>"
+         + paragraph("below"), "a | b\n\nNote: a note\n\nbelow"),
+        # A table with damaged numbers is read as far as possible.
+        ("<w:tbl><w:tr><w:tc><w:tcPr><w:gridSpan w:val='x'/></w:tcPr><w:t>a</w:t></w:tc><w:tc/></w:tr></w:tbl>", "a"),
+    ],
+)  # fmt: skip
+def test_word_text(body: str, expected: str) -> None:
+    assert word_text(body, footnotes=NOTE) == expected
+
+
+def test_word_styles_are_inherited_and_contents_are_left_out() -> None:
+    styles = """<w:styles xmlns:w="w"><w:style w:styleId="H"><w:name w:val="heading 2"/></w:style>
+        <w:style w:styleId="Own"><w:name w:val="Own"/><w:basedOn w:val="H"/></w:style>
+        <w:style w:styleId="Loop"><w:name w:val="Loop"/><w:basedOn w:val="Loop"/></w:style>
+        <w:style w:styleId="C"><w:name w:val="toc 1"/></w:style></w:styles>"""
+    body = "".join(
+        f'<w:p><w:pPr><w:pStyle w:val="{style}"/>{more}</w:pPr><w:r><w:t>{style}</w:t></w:r></w:p>'
+        for style, more in [("Own", ""), ("Loop", ""), ("C", ""), ("Text", '<w:outlineLvl w:val="2"/>')]
+    )
+    (document,) = parsed("a.docx", make_docx(body, styles=styles))
+    assert outline(document) == [
+        ("heading", "Own", ("Own",)),
+        ("text", "Loop", ("Own",)),
+        ("heading", "Text", ("Own", "Text")),
+    ]
+
+
+def test_page_headers_are_at_the_end_once() -> None:
+    header = f'<w:hdr xmlns:w="w">{paragraph("QM-12")}</w:hdr>'
+    assert word_text(paragraph("text"), header1=header, header2=header, footer1=header) == "text\n\nQM-12"
+
+
+def test_broken_secondary_parts_are_warnings() -> None:
+    warnings: list[str] = []
+    data = make_docx(paragraph("text"), comments="<broken", styles="<styles/>")
+    assert texts(parsed("a.docx", data, ReadOptions(on_warning=warnings.append))) == ["text"]
+    slides = {
+        f"ppt/s{n}.xml": f"<spTree><sp><txBody><p><t>{n}</t></p></txBody></sp>{'</spTree>' * (n != 2)}"
+        for n in (1, 2, 3)
+    }
+    listed = "".join(f'<sldId xmlns:r="r" r:id="slide{n}"/>' for n in (1, 2, 3))
+    main = {"ppt/presentation.xml": f"<p>{listed}</p>"}
+    targets = {"ppt/_rels/presentation.xml.rels": relations(slide1="s1.xml", slide2="s2.xml", slide3="s3.xml")}
+    (show,) = parsed("a.pptx", make_zip({**main, **targets, **slides}), ReadOptions(on_warning=warnings.append))
+    assert (show.text, show.page_numbers) == ("1\n\n3\n", [1, 1, 3, 3])
+    data = make_xlsx(row_of("a", "b") + row_of("c", "d"), "<row>")
+    assert texts(parsed("a.xlsx", data, ReadOptions(on_warning=warnings.append))) == ["a: c\nb: d"]
+    reasons = ("'word/comments.xml' is malformed", "1 slides cannot be read (slide 2", "1 of 2 sheets cannot be read")
+    assert [reason in warning for reason, warning in zip(reasons, warnings, strict=True)] == [True] * 3
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        ([("Prices",), (), ("tea", "pot"), ("a", "=2")], ["Prices", "tea: a\npot: 2"]),
+        ([("Region", "=2023", "=2024"), ("North", "=5", "=6")], ["Region: North\n2023: 5\n2024: 6"]),
+        ([("North", "=5"), ("South", "=6")], ["North | 5\nSouth | 6"]),
+        ([("one",), ("two",)], ["one\ntwo"]),
+        ([("a", "a", ""), ("=1", "=2", "=3")], ["a: 1\na 2: 2\ncolumn 3: 3"]),
+        ([("a", "b"), ("=1",), ("a", "b"), ("=2",)], ["a: 1", "a: 2"]),
+    ],
+)
+def test_header_of_a_sheet(rows: list[tuple[str, ...]], expected: list[str]) -> None:
+    assert texts(parsed("a.xlsx", make_xlsx("".join(row_of(*row) for row in rows)))) == expected
+
+
+def test_columns_are_chosen_as_in_tables() -> None:
+    data = make_xlsx(
+        row_of("=1", "x", "note") + row_of("id", "name", "text") + row_of("=7", "Ann", "hello"),
+        row_of("other", "sheet") + row_of("a", "b"),
+    )
+    options = ReadOptions(text_columns=("text",), title_column="name", id_column="id")
+    first, second = parsed("a.xlsx", data, options)
+    assert first.text.rstrip() == "1 | x | note"
+    assert (second.text, second.title, second.metadata) == ("hello", "Ann", {"id": "7"})
+    assert second.line_numbers == [3]
+    with pytest.raises(ConfigError, match="unknown column 'missing': expected one of other, sheet"):
+        parsed("a.xlsx", data, ReadOptions(text_columns=("missing",)))
+
+
+def test_cells_of_excel_have_their_types() -> None:
+    codes = {164: "[Red]yyyy\\-mm;@", 165: "0 &quot;m&quot;"}
+    formats = "".join(f'<numFmt numFmtId="{number}" formatCode="{code}"/>' for number, code in codes.items())
+    used = "".join(f'<xf numFmtId="{number}"/>' for number in (0, 14, 22, 46, *codes))
+    styles = f"<numFmts>{formats}</numFmts><cellXfs>{used}</cellXfs>"
+    cells = [
+        '<c t="s"><v>0</v></c>', '<c t="s"><v>9</v></c>', '<c t="b"><v>1</v></c>', '<c t="e"><v>#N/A</v></c>',
+        '<c t="inlineStr"><is><t>in</t></is></c>', "<c><f>1/3</f><v>0.33333333333333331</v></c>",
+        '<c s="1"><v>60</v></c>', '<c s="2"><v>45351.573</v></c>', '<c s="3"><v>1.5</v></c>', '<c s="4"><v>1</v></c>',
+        '<c s="5"><v>3</v></c>', '<c s="1"><v>-4</v></c>', '<c s="1"><v>1e300</v></c>', '<c r="AA1"><v>1E3</v></c>',
+    ]  # fmt: skip
+    strings = "<si><r><t>ri</t></r><r><t>ch</t></r><rPh><t>no</t></rPh></si>"
+    data = make_xlsx(f"<row>{''.join(cells)}</row>", strings=strings, styles=styles)
+    (document,) = parsed("a.xlsx", data)
+    values = "rich | TRUE | #N/A | in | 0.333333333333333 | 1900-02-28 | 2024-02-29 13:45:07 | 36:00:00 | 1900-01-01"
+    assert document.text == f"{values} | 3 | -4 | 1e+300 | 1000\n"
+    (document,) = parsed("a.xlsx", make_xlsx('<row><c s="1"><v>0</v></c></row>', styles=styles, date1904="1"))
+    assert document.text == "1904-01-01\n"
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (r"a\par b\line c", "a\n\nb\nc"),
+        (r"{\fonttbl{\f1\fcharset204 X;}}{\f1 \'cf\'f0\'e8}\u8364?\'e4", "При€ä"),
+        (r"\uc2\u26085\'93\'fa\uc1 \u-3 ?x\u55357?\u56832?", "日\ufffdx😀"),
+        (r"{\fonttbl{\f0\fcharset128 X;}}\f0\'83A", "ア"),
+        (r"a{\*\unknown b}{\v hidden}{\deleted gone}{\pict 00ff}\bin3 {{{b", "ab"),
+        (r"\intbl a\cell b\cell\row\pard c", "a | b\n\nc"),
+        (r"x{\footnote\pard note}\par{\*\atnauthor Ann}{\*\annotation why}y\par",
+         "x\n\nNote: note\n\ny\n\nComment by Ann: why"),
+        (r"{\field{\*\fldinst HYPERLINK x}{\fldrslt link}}\{\}\~\_\\", "link{}\N{NO-BREAK SPACE}-\\"),
+        (r"{\stylesheet{\s1 heading 1;}{\s2 toc 1;}}\s1 H\par\pard\s2 left out\par\pard{\listtext *}item",
+         "H\n\n- item"),
+        (r"{\shp{\*\shpinst{\sp{\sn x}}{\shptxt box}}}text{\header head}", "text\n\nbox\n\nhead"),
+    ],
+)  # fmt: skip
+def test_rtf_text(body: str, expected: str) -> None:
+    (document,) = parsed("a.rtf", rf"{{\rtf1\ansi\ansicpg1252 {body}}}".encode("latin-1"))
+    assert document.text.rstrip("\n") == expected
+
+
+ENTITIES = '<!DOCTYPE a [<!ENTITY a "ha"><!ENTITY b "&a;&a;">]><a>&b;</a>'
+EXTERNAL = '<!DOCTYPE a SYSTEM "http://localhost/"><a/>'
+SHARED = '<c t="s"><v>0</v></c>'
+END = "</w:p>"
+FIRST = f"<w:tr><w:tc><w:tcPr><w:vMerge w:val='restart'/></w:tcPr><w:t>{'x' * 999}</w:t></w:tc></w:tr>"
+MERGED = "<w:tr><w:tc><w:tcPr><w:vMerge/></w:tcPr></w:tc></w:tr>"
+REPEATED = """<body><spreadsheet><table><table-row><table-cell number-columns-repeated='999999999'><p>many</p>
+</table-cell></table-row></table></spreadsheet></body>"""
+LIMITS: dict[Any, dict[str, int]] = {
+    package: {"RATIO_FROM": 10_000, "MOST_NODES_HELD": 2_000, "LARGEST_TOKEN": 200_000, "MOST_ELEMENTS": 20_000},
+    outlines: {"LONGEST_TEXT": 10_000},
+    spreadsheet: {"MOST_ROWS": 100, "LONGEST_ROW": 1_000},
+    rtf: {"MOST_TOKENS": 3_000},
+}
+BOMBS: dict[str, tuple[str, bytes, str]] = {
+    "entities": ("a.docx", make_zip({"word/document.xml": ENTITIES}), "declares a document type"),
+    "external entity": ("a.odt", make_zip({"content.xml": EXTERNAL}), "declares a document type"),
+    "levels": ("a.odt", make_zip({"content.xml": "<a>" * 300}), "nested too deeply"),
+    "text": ("a.docx", make_docx(noise(400_000)), "a tag or text in .* is longer than"),
+    "names": ("a.docx", make_docx("".join(f"<a{n}/>" for n in range(10_001))), "10,000 different XML names"),
+    "zeros": ("a.docx", make_docx("<w:p/>" * 50_000), "unpacks to more than 250 times"),
+    "elements": ("a.docx", make_docx("".join(f"<w:p/>{noise(9)}" for _ in range(25_000))), "more than 20,000 XML"),
+    "paragraph": ("a.docx", make_docx("<w:p>" + "".join(f"<w:r/>{noise(9)}" for _ in range(9_000)) + END), "a piece"),
+    "merged cells": ("a.docx", make_docx(f"<w:tbl>{FIRST}{MERGED * 20}</w:tbl>"), "longer than 10,000 characters"),
+    "shared strings": ("a.xlsx", make_xlsx(f"<row>{SHARED * 20}</row>", strings=f"<si><t>{'x' * 99}</t></si>"),
+                       "row 1 has more than 1,000 characters"),
+    "rows": ("a.xlsx", make_xlsx(row_of("=1") * 101), "more than 100 rows"),
+    "repeated cells": ("a.ods", make_zip({"content.xml": REPEATED}),
+                       "row 1 has more than 1,000 characters"),
+    "groups": ("a.rtf", b"{\\rtf1" + b"{" * 2_000, "nested too deeply"),
+    "tokens": ("a.rtf", b"{\\rtf1" + b"{}" * 2_000, "more than 3,000 RTF tokens"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("bomb", BOMBS)
+def test_hostile_files_end_in_an_error(bomb: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module, limits in LIMITS.items():
+        for limit, value in limits.items():
+            monkeypatch.setattr(module, limit, value)
+    name, data, reason = BOMBS[bomb]
+    with pytest.raises(DocumentError, match=reason):
+        parsed(name, data)
+
+
+def test_size_that_the_zip_declares_is_not_trusted() -> None:
+    """The central directory declares ten bytes; the part has more, and the unpacked bytes end there."""
+    data = bytearray(make_docx(paragraph("x" * 100_000)))
+    name = b"word/document.xml"
+    for header, offset in ((b"PK\x03\x04", 22), (b"PK\x01\x02", 24)):
+        at = data.index(header)
+        data[at + offset : at + offset + 4] = (10).to_bytes(4, "little")
+    assert name in data
+    with pytest.raises(DocumentError, match="cannot be unpacked"):
+        parsed("a.docx", bytes(data))
+
+
+def test_total_size_of_the_parts_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(package, "LARGEST_PACKAGE", 60_000)
+    slides = {f"ppt/s{n}.xml": f"<spTree>{n}{'x' * 30_000}</spTree>" for n in (1, 2, 3)}
+    listed = "".join(f'<sldId xmlns:r="r" r:id="slide{n}"/>' for n in (1, 2, 3))
+    targets = relations(slide1="s1.xml", slide2="s2.xml", slide3="s3.xml")
+    main = {"ppt/presentation.xml": f"<p>{listed}</p>", "ppt/_rels/presentation.xml.rels": targets}
+    with pytest.raises(DocumentError, match="unpacks to more than 60,000 bytes"):
+        parsed("a.pptx", make_zip({**main, **slides}))
+
+
+@pytest.mark.parametrize("name", sorted(file.name for file in DATA.glob("*.*") if file.suffix not in (".md", ".doc")))
+def test_damaged_files_are_read_or_rejected(name: str) -> None:
+    if name.endswith("xls"):
+        pytest.importorskip("xlrd")
+    whole = (DATA / name).read_bytes()
+    random = Random(7)
+    for number in range(40):
+        damaged = bytearray(whole[: len(whole) - number * len(whole) // 80] if number % 2 else whole)
+        for _ in range(1 + number // 4):
+            damaged[random.randrange(len(damaged))] = random.randrange(256)
+        with suppress(DocumentError):
+            parsed(name, bytes(damaged))
+
+
+CONVERTER = """#!{python}
+import pathlib, sys, time
+if "{action}" == "sleep":
+    time.sleep(60)
+if "{action}" == "fail":
+    sys.exit(3)
+folder = pathlib.Path(sys.argv[sys.argv.index("--outdir") + 1])
+assert folder.joinpath("document.doc").read_bytes() == pathlib.Path(sys.argv[-1]).read_bytes()
+if "{action}" == "convert":
+    folder.joinpath("document.docx").write_bytes(pathlib.Path("{converted}").read_bytes())
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs scripts that can be executed")
+@pytest.mark.parametrize(
+    ("action", "reason"),
+    [
+        ("convert", ""),
+        ("fail", "soffice fails with status 3"),
+        ("nothing", "soffice cannot convert it"),
+        ("sleep", "soffice needs more than 1 seconds"),
+        ("absent", "no converter for doc files: install LibreOffice, antiword or catdoc, or save it as docx"),
+    ],
+)
+def test_doc_is_converted(action: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "soffice"
+    if action != "absent":
+        text = CONVERTER.format(python=sys.executable, action=action, converted=DATA / "handbook.docx")
+        program.write_text(text, encoding="utf-8")
+        program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(converted, "LONGEST_SECONDS", 1 if action == "sleep" else 30)
+    if reason:
+        with pytest.raises(DocumentError, match=reason):
+            documents("handbook.doc")
+    else:
+        assert [outline(document) for document in documents("handbook.doc")] == [HANDBOOK]
+
+
+def test_doc_with_another_content_needs_no_converter(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for source in ("handbook.rtf", "handbook.docx"):
+        (document,) = parsed("a.doc", (DATA / source).read_bytes())
+        assert outline(document) == HANDBOOK
+    with pytest.raises(DocumentError, match="corrupt doc file"):
+        parsed("a.doc", b"no document")
