@@ -30,7 +30,7 @@ LAYERS = (
     ("ragembed.indexes",),  # the public names
     ("ragembed.distributed",),
     ("ragembed.langchain",),
-    ("ragembed.cli",),
+    ("ragembed.cli", "ragembed.__main__"),
 )
 """From bottom to top: a module may import from its own layer and from earlier ones in this list."""
 ONLY_IMPORTERS = {
@@ -51,7 +51,7 @@ ONLY_IMPORTERS = {
     "PIL": ("ragembed.documents.readers.pdf",),
     "httpx": ("ragembed.models.served",),
     "langchain_core": ("ragembed.langchain",),
-    "click": ("ragembed.cli",),
+    "click": ("ragembed.cli", "ragembed.__main__"),
     "sqlite3": ("ragembed.indexes",),
     "ray": ("ragembed.ray_cluster", "ragembed.distributed.ray_workers"),
 }

@@ -20,6 +20,7 @@ from ragembed.documents.ignore import IgnoreScope, Rule, command_line_rules
 from ragembed.documents.places import Place, RemotePath, absolute, exists, from_absolute
 from ragembed.documents.readers.archive import TAR_SUFFIXES
 from ragembed.documents.trees import Entry, LocalTree, RemoteTree, Status, Tree, shown
+from ragembed.documents.unread import unread_reason
 from ragembed.errors import ConfigError
 from ragembed.files import open_regular
 
@@ -323,7 +324,7 @@ class _Walk:
             return replace(candidate, skipped=f"cannot be opened: {error.strerror}", unseen=True)
         readable = candidate.path.suffix.lower() in self._options.binary_suffixes or not is_binary(sample or b"")
         if not readable:
-            return replace(candidate, skipped="binary file")
+            return replace(candidate, skipped=unread_reason(candidate.path.name))
         if not given and (reason := generated_reason(candidate.path.name, sample or b"")):
             return replace(candidate, skipped=f"{reason} (the rule !{candidate.path.name} includes it)")
         return candidate

@@ -14,6 +14,7 @@ import pytest
 
 from ragembed.documents import trees
 from ragembed.documents.discovery import DiscoveryOptions, FileCandidate, discover, why
+from ragembed.documents.unread import unread_reason
 from ragembed.errors import ConfigError
 
 HIDDEN = DiscoveryOptions(hidden=True)
@@ -251,7 +252,7 @@ def test_binary_files_are_skipped(tmp_path: Path) -> None:
     write(tmp_path / "empty.txt", b"")
     assert read_below(tmp_path) == ["empty.txt", "memo.docx", "paper.PDF", "utf16.txt"]
     assert reasons(tmp_path, DiscoveryOptions(binary_suffixes=frozenset())) == {
-        "image.png": "binary file", "memo.docx": "binary file", "paper.PDF": "binary file",
+        "image.png": unread_reason("a.png"), "memo.docx": unread_reason("a.docx"), "paper.PDF": unread_reason("a.pdf"),
     }  # fmt: skip
 
 
@@ -365,7 +366,7 @@ def test_given_paths_are_always_followed(tmp_path: Path) -> None:
     assert list(discover([tmp_path / ".gitignore"])) == [
         FileCandidate(tmp_path / ".gitignore", tmp_path / ".gitignore", 2, (tmp_path / ".gitignore").stat().st_mtime_ns)
     ]
-    assert [found.skipped for found in discover([image])] == ["binary file"]
+    assert [found.skipped for found in discover([image])] == [unread_reason("a.png")]
     assert [found.path for found in discover([file_link])] == [file_link]
     assert [found.skipped for found in discover([inner], DiscoveryOptions(max_bytes=1))] == [
         "5 bytes is over the limit of 1 bytes (--max-size)"

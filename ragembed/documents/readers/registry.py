@@ -38,6 +38,7 @@ from ragembed.documents.readers import (
 )
 from ragembed.documents.readers.members import MemberReader
 from ragembed.documents.readers.reader import DEFAULT_OPTIONS, Reader, ReadOptions
+from ragembed.documents.unread import unread_reason
 from ragembed.errors import DocumentError
 from ragembed.files import open_regular
 
@@ -177,7 +178,7 @@ def _parse(name: str, data: bytes, options: ReadOptions) -> Iterator[ParsedDocum
     path = Path(name)
     reader = reader_for(path, data)
     if reader is None:
-        raise DocumentError("neither text nor a supported format")
+        raise DocumentError(unread_reason(path.name))
     return reader.parse(path, data, options)
 
 
