@@ -9,6 +9,9 @@ from ragembed.documents.decoding import decode, is_binary
 from ragembed.documents.model import Block, BlockKind
 from ragembed.errors import DocumentError
 
+OLE_MAGIC = b"\xd0\xcf\x11\xe0"
+"""The first bytes of an OLE container: an Office file from before 2007, an encrypted Office file or an Outlook mail."""
+
 
 class HeadingPath:
     """The open headings at a position in a document. Lower levels are outer headings."""
