@@ -41,7 +41,7 @@ ONLY_IMPORTERS = {
     "scipy": ("ragembed.evaluation",),
     "matplotlib": ("ragembed.evaluation.plots", "ragembed.training.pictures"),
     "faiss": ("ragembed.indexes.ann",),
-    "olefile": ("ragembed.documents.readers.outlook",),
+    "olefile": ("ragembed.documents.readers.excel", "ragembed.documents.readers.outlook"),
     "xlrd": ("ragembed.documents.readers.excel",),
     "fsspec": ("ragembed.documents.remote",),
     "httpx": ("ragembed.models.served",),
