@@ -211,7 +211,7 @@ def _cached_models() -> Iterator[LocalModel]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Places:
+class _KnownPlaces:
     """The folders of a model: with the package, with the weights, and with the tokenizer; and what it is."""
 
     root: Path
@@ -221,7 +221,7 @@ class _Places:
     adapter: bool
 
     @classmethod
-    def of(cls, root: Path) -> _Places:
+    def of(cls, root: Path) -> _KnownPlaces:
         """Find the files of the model in ``root``; raise :class:`ModelError` if weights or tokenizer are missing."""
         if is_adapter(root):
             files = find_model(str(root), download=False)
@@ -261,7 +261,7 @@ def _described(name: str, place: ModelPlace, root: Path) -> LocalModel:
 
     attempt(lambda: check_supported(root))
     package = attempt(lambda: read_package(root))
-    files = attempt(lambda: _Places.of(root))
+    files = attempt(lambda: _KnownPlaces.of(root))
     dim = None if files is None or package is None else attempt(lambda: files.dim(package))
     window = None if files is None else attempt(files.window)
     needs_torch = None if files is None or problems else attempt(files.needs_torch)

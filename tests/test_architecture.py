@@ -30,7 +30,7 @@ LAYERS = (
     ("ragembed.indexes",),  # the public names
     ("ragembed.distributed",),
     ("ragembed.langchain",),
-    ("ragembed.cli",),
+    ("ragembed.cli", "ragembed.__main__"),
 )
 """From bottom to top: a module may import from its own layer and from earlier ones in this list."""
 ONLY_IMPORTERS = {
@@ -40,13 +40,18 @@ ONLY_IMPORTERS = {
     "sklearn": ("ragembed.evaluation", "ragembed.postprocess.estimators", "ragembed.training.ica"),
     "scipy": ("ragembed.evaluation",),
     "matplotlib": ("ragembed.evaluation.plots", "ragembed.training.pictures"),
+    "semble_grammars": ("ragembed.documents.readers.definitions",),
+    "tree_sitter": ("ragembed.documents.readers.definitions",),
     "faiss": ("ragembed.indexes.ann",),
     "olefile": ("ragembed.documents.readers.excel", "ragembed.documents.readers.outlook"),
     "xlrd": ("ragembed.documents.readers.excel",),
     "fsspec": ("ragembed.documents.remote",),
+    "pypdfium2": ("ragembed.documents.readers.pdf_pages",),
+    "pytesseract": ("ragembed.documents.readers.pdf",),
+    "PIL": ("ragembed.documents.readers.pdf",),
     "httpx": ("ragembed.models.served",),
     "langchain_core": ("ragembed.langchain",),
-    "click": ("ragembed.cli",),
+    "click": ("ragembed.cli", "ragembed.__main__"),
     "sqlite3": ("ragembed.indexes",),
     "ray": ("ragembed.ray_cluster", "ragembed.distributed.ray_workers"),
 }

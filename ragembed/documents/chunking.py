@@ -30,8 +30,11 @@ from ragembed.documents.cutting import (
     trim,
 )
 from ragembed.documents.model import Block, Chunk, ParsedDocument, embedded_text
+from ragembed.documents.normalisation import normalise
 from ragembed.errors import ConfigError
 
+VERSION = 2
+"""Version of the chunks. It increases when the chunks of the same document change."""
 SMALLEST_LIMIT = 16
 CONTEXT_SHARE = 4
 """Title and heading path get at most a quarter of ``max_tokens``."""
@@ -39,6 +42,8 @@ TINY_SHARE = 8
 """A section whose body is less than an eighth of ``max_tokens`` joins a neighbour if they fit into one chunk."""
 _SHORT_CHARACTERS, _BATCH_CHARACTERS = 4_000, 200_000
 """Largest short document, and largest batch of short documents that are tokenised together, in characters."""
+LARGEST_RESERVE = 16
+"""Chunks of source code leave at most a sixteenth of ``max_tokens`` for the headings of classes."""
 SMALL_SHARE = 4
 """A section of less than a quarter of ``max_tokens`` joins its siblings while their total is at most half of it."""
 
@@ -76,22 +81,34 @@ class Chunker:
         self.offsets = offsets
 
     def split(self, document: ParsedDocument) -> list[Chunk]:
-        """Split ``document`` into chunks, in text order. Together, the chunks cover all blocks of the document."""
+        """Split ``document`` into chunks, in text order. Together, the chunks cover all blocks of the document.
+
+        Titles and headings are normalised. The text is not, but the limits apply to its normalised form.
+        """
         if not document.blocks:
             return []
-        return _Split(self.config, self.offsets, document).chunks()
+        return _Split(self.config, self.offsets, _with_normal_headings(document)).chunks()
 
     def split_all(self, documents: Iterable[ParsedDocument]) -> Iterator[Chunk]:
         """Yield the chunks of all documents, the same as :meth:`split` returns for each.
 
         Short documents, such as the rows of a table, are tokenised together, which is faster.
         """
-        for group in batches(documents, lambda document: len(document.text), _BATCH_CHARACTERS):
+        normal = map(_with_normal_headings, documents)
+        for group in batches(normal, lambda document: len(document.text), _BATCH_CHARACTERS):
             texts = dict.fromkeys(text for document in group for text in _texts_of_short(document))
             known = dict(zip(texts, self.offsets(list(texts)), strict=True)) if texts else {}
             chunker = Chunker(self.config, partial(_cached_offsets, known, self.offsets))
             for document in group:
                 yield from chunker.split(document)
+
+
+def _with_normal_headings(document: ParsedDocument) -> ParsedDocument:
+    if all(part.isascii() for block in document.blocks for part in (document.title or "", *block.headings)):
+        return document
+    title = None if document.title is None else normalise(document.title)
+    blocks = [replace(block, headings=tuple(map(normalise, block.headings))) for block in document.blocks]
+    return replace(document, title=title, blocks=blocks)
 
 
 def _texts_of_short(document: ParsedDocument) -> Iterator[str]:
@@ -103,7 +120,7 @@ def _texts_of_short(document: ParsedDocument) -> Iterator[str]:
     if trimmed is None:
         return
     yield document.text[block.start : block.end]
-    yield embedded_text(document.text[trimmed[0] : trimmed[1]], block.headings, document.title)
+    yield embedded_text(normalise(document.text[trimmed[0] : trimmed[1]]), block.headings, document.title)
     for depth in range(len(block.headings) + 1):
         yield _context(document.title, block.headings[:depth])
 
@@ -237,7 +254,7 @@ class _Split:
 
     def chunks(self) -> list[Chunk]:
         """Draft chunks for each unit, count the tokens of their embedded texts, and split the drafts over the limit."""
-        pending = [draft for unit in self._units() for draft in self._drafts(unit)]
+        pending = self._source_drafts() if self.document.is_source else self._prose_drafts()
         done: list[tuple[_Draft, int]] = []
         while pending:
             too_long: list[_Draft] = []
@@ -252,6 +269,44 @@ class _Split:
         done.sort(key=lambda item: item[0].fresh)
         places = _Positions(self.document)
         return [places.chunk(draft, tokens) for draft, tokens in done]
+
+    def _prose_drafts(self) -> list[_Draft]:
+        return [draft for unit in self._units() for draft in self._drafts(unit)]
+
+    def _source_drafts(self) -> list[_Draft]:
+        """Draft chunks of source code, as large as the limit allows, because functions explain their neighbours.
+
+        Some room is left for the headings of the classes. The signature of a function is in its text, or above a part
+        of it if there is room.
+        """
+        context = max(self.contexts.of(section.headings[:-1])[2] for section in self.sections)
+        budget = self.limit - 1 - min(context, self.limit // LARGEST_RESERVE)
+        return self._cut(self._whole_definitions(budget), self.blocks[0].start, self.blocks[-1].end, budget)
+
+    def _whole_definitions(self, budget: int) -> list[Block]:
+        """Return the blocks of the document, and a single block for each definition that fits into ``budget``."""
+        whole: list[Block] = []
+        number = 0
+        while number < len(self.sections):
+            section = self.sections[number]
+            above = self.sections[number - 1].headings if number else ()
+            stop = number + 1
+            for depth in range(1, len(section.headings) + 1):
+                path = section.headings[:depth]
+                if above[:depth] == path:
+                    continue
+                end = stop
+                while end < len(self.sections) and self.sections[end].headings[:depth] == path:
+                    end += 1
+                last = self.sections[end - 1]
+                if self.tokens.count(section.start, last.end) <= budget:
+                    whole.append(Block(section.start, last.end, "code", path))
+                    stop = end
+                    break
+            else:
+                whole += section.blocks
+            number = stop
+        return whole
 
     def _units(self) -> list[_Unit]:
         """Group the sections that are packed together."""
@@ -299,7 +354,10 @@ class _Split:
                 begin = overlap_start(self.text, self.tokens, above[-1], above[0].start, room)
             trimmed = trim(self.text, min(begin, fresh), stop)
             if trimmed is not None:
-                title, headings, _ = self.contexts.of(self._path(fresh, stop))
+                path = self._path(fresh, stop)
+                if self.document.is_source:
+                    path = self._useful(path, fresh, stop)
+                title, headings, _ = self.contexts.of(path)
                 drafts.append(_Draft(trimmed[0], max(fresh, trimmed[0]), trimmed[1], title, headings))
             above = group
         return drafts
@@ -314,8 +372,19 @@ class _Split:
                 path = path[:-1]
         return path
 
+    def _useful(self, path: tuple[str, ...], start: int, stop: int) -> tuple[str, ...]:
+        """Return the headings that ``text[start:stop]`` of source code does not contain and has room for."""
+        number = bisect_left(self.section_starts, start)
+        begins = number < len(self.sections) and self.section_starts[number] < stop
+        if begins and path and path == self.sections[number].headings:
+            path = path[:-1]
+        room = self.limit - 1 - self.tokens.count(start, stop)
+        while path and self.contexts.of(path)[2] > room:
+            path = path[:-1]
+        return path
+
     def _embedded(self, draft: _Draft) -> str:
-        return embedded_text(self.text[draft.start : draft.end], draft.headings, draft.title)
+        return embedded_text(normalise(self.text[draft.start : draft.end]), draft.headings, draft.title)
 
     def _smaller(self, draft: _Draft, tokens: int) -> list[_Draft]:
         """Replace a draft that has too many ``tokens`` by smaller ones. Return none if it cannot be made smaller."""

@@ -38,7 +38,8 @@ class ParsedDocument:
     None means ``1, 2, 3, …``: the text is the unchanged text of the file. If a reader built the text, the line number
     of the blank line after a block is the line where the block ends in the file. ``page_numbers[i]`` is the page (or
     slide) of line ``i`` for formats without lines. It is empty if the format has neither lines nor pages. ``metadata``
-    holds only JSON values.
+    holds only JSON values. ``is_source`` marks source code that is split at its definitions: its
+    headings are signatures, which the text below them contains.
     """
 
     text: str
@@ -47,6 +48,7 @@ class ParsedDocument:
     line_numbers: Sequence[int] | None = None
     page_numbers: Sequence[int] | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    is_source: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +93,9 @@ class Chunk:
     metadata : mapping of str to object, optional
         JSON values, which filters can select by.
     searched : str or None, optional
-        The part of the text that dense and lexical search use. None means the whole text, and ``""`` means that no
-        search finds the chunk.
+        The text that dense and lexical search use: without boilerplate, and normalised (see
+        :mod:`ragembed.documents.normalisation`). None means the text itself, and ``""`` means that no search finds the
+        chunk.
 
     Examples
     --------

@@ -111,7 +111,7 @@ def _write_model(data: bytes, folder: Path) -> None:
 def _write_files(data: bytes, folder: Path) -> None:
     from safetensors.numpy import save_file
 
-    reader = _Reader(data)
+    reader = _Cursor(data)
     reader.text(_MAGIC)
     dim, blocks, heads, inner, words, positions, types = reader.numbers("<7i")
     epsilon, _ = reader.numbers("<fi")
@@ -152,7 +152,7 @@ def _write_files(data: bytes, folder: Path) -> None:
         (folder / name).write_text(json.dumps(fields, ensure_ascii=False), encoding="utf-8")
 
 
-class _Reader:
+class _Cursor:
     """The file of weights, read from the beginning to the end of the directory of tensors."""
 
     def __init__(self, data: bytes) -> None:
@@ -190,7 +190,7 @@ class _Reader:
         return found
 
 
-def _pieces(reader: _Reader) -> tuple[list[tuple[str, float]], int, int, int, int]:
+def _pieces(reader: _Cursor) -> tuple[list[tuple[str, float]], int, int, int, int]:
     """Read the pieces with their scores, and the ids of the tokens ``<s>``, ``</s>``, ``<pad>`` and ``<unk>``."""
     count, start, end, padding, unknown = reader.numbers("<5i")
     (length,) = reader.numbers("<Q")

@@ -136,6 +136,7 @@ def test_fast_dtype_of_each_kind_of_device(gpus, monkeypatch, on_cpu):
 def test_requested_device_determines_the_dtype_of_a_fit(tiny_model, gpus, monkeypatch):
     gpus((9, 0))
     monkeypatch.setattr(torch_devices, "_cpu_reports", lambda name: False)
+    monkeypatch.setattr("ragembed.extractors.transformer.TransformerExtractor.agrees_in_bfloat16", lambda self: True)
     config = EmbedderConfig(model=str(tiny_model))
     assert Embedder(config).fit_extractor(TEXTS).config.dtype == "mixed"
     assert Embedder(config, device="cpu").fit_extractor(TEXTS).config.dtype == "float32"

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import ast
+import re
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from ragembed import extras
 from ragembed.documents.model import ParsedDocument
+from ragembed.documents.readers import definitions
+from ragembed.documents.readers.definitions import Definition
 from ragembed.documents.readers.reader import ReadOptions
 from ragembed.documents.readers.structure import FileText, text_of
 from ragembed.errors import DocumentError
 
-Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+PythonDefinition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 DEFINITIONS = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 PYTHON_SUFFIXES = (".py", ".pyi")
 SHIPPED_SUFFIXES = (".js", ".mjs", ".cjs", ".css")
 MINIFIED_LINE = 200
 CLOSERS = ("}", ")", "]", "end", "</")
+CLOSING_LINE = re.compile(r"\W*(end\b\W*|endif\b\W*)?")
+"""A line that only ends what was begun above, such as ``});`` and ``#endif``."""
 
 
 def parse_plain(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument]:  # noqa: ARG001
@@ -27,52 +33,80 @@ def parse_plain(path: Path, data: bytes, options: ReadOptions) -> Iterator[Parse
     yield ParsedDocument(file_text.text, file_text.blocks)
 
 
-def parse(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument]:  # noqa: ARG001
-    """Read a source file. Python is split by its syntax tree, other languages by their layout."""
+def parse(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument]:
+    """Read a source file. It is split at its definitions if its language can be parsed, otherwise by its layout."""
     file_text = FileText(text_of(data))
-    if path.suffix.lower() in SHIPPED_SUFFIXES and len(file_text.text) > MINIFIED_LINE * len(file_text.lines):
+    suffix = path.suffix.lower()
+    if suffix in SHIPPED_SUFFIXES and len(file_text.text) > MINIFIED_LINE * len(file_text.lines):
         raise DocumentError(
             f"minified: its lines are {len(file_text.text) // len(file_text.lines):,} characters long on average"
         )
-    tree = _python_tree(file_text.text) if path.suffix.lower() in PYTHON_SUFFIXES else None
-    if tree is None:
-        _add_by_layout(file_text)
-    else:
-        _add_definitions(file_text, tree.body, 0, len(file_text.lines), ())
-    yield ParsedDocument(file_text.text, file_text.blocks)
+    outline = definitions.find(file_text.text, suffix, options.warn) if definitions.is_available(suffix) else None
+    is_source = outline is not None
+    if outline is None:
+        outline = _python_outline(file_text) if suffix in PYTHON_SUFFIXES else []
+    _add_definitions(file_text, outline, 0, len(file_text.lines), ())
+    yield ParsedDocument(file_text.text, file_text.blocks, is_source=is_source)
 
 
-def _python_tree(text: str) -> ast.Module | None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            return ast.parse(text)
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            return None
+def version() -> int:
+    """Return the version of the reader. Installing the extra ``code`` raises it, so that files are read again."""
+    return 3 if extras.is_installed("semble_grammars") else 2
 
 
 def _add_definitions(
-    file_text: FileText, body: Sequence[ast.stmt], first: int, stop: int, headings: tuple[str, ...]
+    file_text: FileText, outline: Sequence[Definition], first: int, stop: int, headings: tuple[str, ...]
 ) -> None:
-    """Add a block for each function and method in lines ``first`` to ``stop``, and for the code between them."""
+    """Add a block for each definition in lines ``first`` to ``stop``, and blocks for the code between them."""
     done = first
+    for number, definition in enumerate(outline):
+        start = max(definition.first, done)
+        end = min(definition.stop, stop)
+        if start >= end:
+            continue
+        _add_by_layout(file_text, done, start, headings)
+        following = next((later.first for later in outline[number + 1 :] if later.stop > end), stop)
+        done = _end_of_closers(file_text.lines, end, following)
+        path = (*headings, definition.heading)
+        if definition.inner:
+            _add_definitions(file_text, definition.inner, start, done, path)
+        else:
+            file_text.add(start, done, "code", path)
+    _add_by_layout(file_text, done, stop, headings)
+
+
+def _end_of_closers(lines: Sequence[str], first: int, stop: int) -> int:
+    """Return ``stop`` if lines ``first`` to ``stop`` only close brackets, else ``first``."""
+    return stop if all(CLOSING_LINE.fullmatch(line) for line in lines[first:stop]) else first
+
+
+def _python_outline(file_text: FileText) -> list[Definition]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            tree = ast.parse(file_text.text)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return []
+    return _python_definitions(file_text.lines, tree.body, 0)
+
+
+def _python_definitions(lines: Sequence[str], body: Sequence[ast.stmt], done: int) -> list[Definition]:
+    """Return the functions and classes of ``body``. The lines before ``done`` belong to others."""
+    outline = []
     for node in body:
         if not isinstance(node, DEFINITIONS):
             continue
-        start = max(_first_line(file_text.lines, node, done), done)
-        end = min(node.end_lineno or start + 1, stop)
-        if start >= end:
-            continue
-        file_text.add(done, start, "code", headings)
+        start = max(_first_line(lines, node, done), done)
+        done = max(done, node.end_lineno or start + 1)
         if isinstance(node, ast.ClassDef):
-            _add_definitions(file_text, node.body, start, end, (*headings, f"class {node.name}"))
+            inner = _python_definitions(lines, node.body, start)
+            outline.append(Definition(start, done, f"class {node.name}", inner))
         else:
-            file_text.add(start, end, "code", (*headings, f"def {node.name}"))
-        done = end
-    file_text.add(done, stop, "code", headings)
+            outline.append(Definition(start, done, f"def {node.name}"))
+    return outline
 
 
-def _first_line(lines: list[str], node: Definition, done: int) -> int:
+def _first_line(lines: Sequence[str], node: PythonDefinition, done: int) -> int:
     """Return the 0-based first line of a definition, including its decorators and the comments directly above."""
     line = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)]) - 1
     while line > done and lines[line - 1].lstrip().startswith("#"):
@@ -80,13 +114,13 @@ def _first_line(lines: list[str], node: Definition, done: int) -> int:
     return line
 
 
-def _add_by_layout(file_text: FileText) -> None:
+def _add_by_layout(file_text: FileText, first: int, stop: int, headings: tuple[str, ...] = ()) -> None:
     """Start a block at each unindented line that follows a blank line, except lines that only close a bracket."""
-    start = 0
-    for number in range(1, len(file_text.lines)):
+    start = first
+    for number in range(first + 1, stop):
         line = file_text.lines[number]
         unindented = line.strip() and not line[0].isspace() and not line.startswith(CLOSERS)
         if unindented and not file_text.lines[number - 1].strip():
-            file_text.add(start, number, "code")
+            file_text.add(start, number, "code", headings)
             start = number
-    file_text.add(start, len(file_text.lines), "code")
+    file_text.add(start, stop, "code", headings)
