@@ -245,6 +245,7 @@ class _DefinitionWalk:
         while pending:
             parent, line_above, into, depth = pending.pop()
             for node, first in _with_comments(parent):
+                start = first if line_above is None else line_above
                 wrapped = line_above is not None
                 if self._is_definition(node):
                     definition = Definition(
@@ -256,8 +257,7 @@ class _DefinitionWalk:
                         found.append(definition.inner)
                         pending.append((node, None, definition.inner, depth + 1))
                 elif node.end_point.row > node.start_point.row:
-                    inside = line_above if wrapped else first
-                    pending.append((node, inside if self._begins_a_definition(node) else None, into, depth))
+                    pending.append((node, start if self._begins_a_definition(node) else None, into, depth))
                     line_above = None
         for definitions in found:
             definitions.sort(key=lambda definition: (definition.first, -definition.stop))
