@@ -56,6 +56,7 @@ BENCHMARKS = {
     "refit": Benchmark("Refit", 4, "refit.refit"),
     "drift": Benchmark("Drift", 10, "refit.drift"),
     "training": Benchmark("DefSent+", 15, "training.training"),
+    "readers": Benchmark("Readers", 3, "readers.readers"),
     "scale": Benchmark("Scale", 40, "scale.scale"),
     "paper_tables": Benchmark("Tables of Stankevičius & Lukoševičius 2024", 60, "paper_tables.paper_tables"),
 }

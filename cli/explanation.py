@@ -43,7 +43,7 @@ def shaded(body: str, explanation: Explanation) -> str:
     if found is None or at < 0:
         return printable(body)
     shown, end = "", 0
-    for start, stop, level in _levels(found, explanation.places, at, len(body)):
+    for start, stop, level in _levels(found, explanation.origins, at, len(body)):
         if start >= end:
             word = printable(body[start:stop])
             shown += printable(body[end:start]) + click.style(word, fg=_INK, bg=_SHADES[level])
@@ -52,11 +52,11 @@ def shaded(body: str, explanation: Explanation) -> str:
 
 
 def _levels(
-    found: Contributions, places: Sequence[tuple[int, int, int]], offset: int, length: int
+    found: Contributions, origins: Sequence[tuple[int, int] | None], offset: int, length: int
 ) -> list[tuple[int, int, int]]:
     """Return start, end and shade of the words to shade in the ``length`` characters from ``offset``, in order.
 
-    ``places`` is :attr:`Explanation.places`.
+    ``origins`` is :attr:`Explanation.origins`.
     """
     by_word = found.of_words()
     values = by_word.pairs.sum(axis=0).tolist()
@@ -69,10 +69,9 @@ def _levels(
             continue
         share = (value / most - _LEAST_SHADE) / (1 - _LEAST_SHADE)
         level = min(int(share * len(_SHADES)), len(_SHADES) - 1)
-        for begin, end, own in places:
-            start, stop = word.start - begin + own - offset, word.end - begin + own - offset
-            if begin <= word.start < word.end <= end and 0 <= start < stop <= length:
-                levels.append((start, stop, level))
+        first, last = origins[word.start], origins[word.end - 1]
+        if first is not None and last is not None and offset <= first[0] < last[1] <= offset + length:
+            levels.append((first[0] - offset, last[1] - offset, level))
     return sorted(levels)
 
 

@@ -102,6 +102,14 @@ def say(text: str, *, err: bool = False) -> None:
     click.echo(printable(text).replace("\n", " "), err=err)
 
 
+def say_unfinished(*, being_written: bool) -> None:
+    """Print to stderr that a store is not complete: an indexing run is under way, or was interrupted."""
+    if being_written:
+        say("note: the store is being indexed: files that are still missing follow", err=True)
+    else:
+        say("note: the last indexing run was interrupted: run ragembed index to continue it", err=True)
+
+
 def _is_control(character: str) -> bool:
     bidirectional = "\u202a" <= character <= "\u202e" or "\u2066" <= character <= "\u2069"
     return bidirectional or unicodedata.category(character) == "Cc"

@@ -11,29 +11,40 @@ _TERMINAL_SECONDS, _LOG_SECONDS = 0.1, 10.0
 
 
 class StderrProgress:
-    """Show the current phase, its rate and the time left; implements :class:`ragembed.indexes.types.Progress`."""
+    """Show the current phase, its rate and the time left; implements :class:`ragembed.indexes.types.Progress`.
 
-    def __init__(self) -> None:
+    With ``quiet``, nothing is shown.
+    """
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        self.kept = self.to_keep = 0
+        """Number of units that are saved, and their total, in the last phase that saves."""
+        self._quiet = quiet
         self._terminal = sys.stderr.isatty()
         self._pause = _TERMINAL_SECONDS if self._terminal else _LOG_SECONDS
         self._width = 0
         self._phase = self._unit = ""
         self._total: int | None = None
-        self._done = 0
+        self._done = self._kept = 0
         self._started = self._shown = 0.0
 
     def start(self, phase: str, unit: str, total: int | None) -> None:
         """Begin a phase; the first line comes after a pause, so short phases print nothing."""
-        self._phase, self._unit, self._total, self._done = phase, unit, total, 0
+        self._phase, self._unit, self._total, self._done, self._kept = phase, unit, total, 0, 0
         self._started = self._shown = time.monotonic()
 
     def advance(self, count: int) -> None:
         """Add ``count``, and print if enough time has passed."""
         self._done += count
         now = time.monotonic()
-        if now - self._shown >= self._pause:
+        if now - self._shown >= self._pause and not self._quiet:
             self._shown = now
             self._show(now - self._started)
+
+    def keep(self, count: int) -> None:
+        """Add ``count`` to the number of saved units, which the next line shows."""
+        self._kept += count
+        self.kept, self.to_keep = self._kept, self._total or 0
 
     def finish(self) -> None:
         """End the phase; in a terminal, erase its line."""
@@ -43,7 +54,7 @@ class StderrProgress:
 
     def line(self, seconds: float) -> str:
         """Return the line to print ``seconds`` after the start of the phase."""
-        return describe(self._phase, self._unit, self._done, self._total, seconds)
+        return describe(self._phase, self._unit, self._done, self._total, seconds, self._kept)
 
     def _show(self, seconds: float) -> None:
         line = self.line(seconds)
@@ -54,13 +65,14 @@ class StderrProgress:
             click.echo(line, err=True)
 
 
-def describe(phase: str, unit: str, done: int, total: int | None, seconds: float) -> str:
-    """Return one line such as ``embedding: 512 of 2,048 chunks (25 %), 85/s, 18 s left``."""
+def describe(phase: str, unit: str, done: int, total: int | None, seconds: float, kept: int = 0) -> str:
+    """Return one line such as ``embedding: 512 of 2,048 chunks (25 %), 448 kept, 85/s, 18 s left``."""
     rate = done / seconds if seconds > 0 else 0.0
     speed = f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.1f}/s"
     if not total:
         return f"{phase}: {done:,} {unit}, {speed}"
-    line = f"{phase}: {done:,} of {total:,} {unit} ({100 * done // total} %), {speed}"
+    saved = f", {kept:,} kept" if kept else ""
+    line = f"{phase}: {done:,} of {total:,} {unit} ({100 * done // total} %){saved}, {speed}"
     return f"{line}, {duration((total - done) / rate)} left" if rate > 0 else line
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from itertools import accumulate, pairwise
 
+from ragembed.documents.normalisation import aligned, divided_words, normalise
 from ragembed.errors import MissingExtraError
 from ragembed.indexes.lexical.indexed_terms import IndexedTerms
 from ragembed.indexes.text.analyzer import Analyzer, letters_of, of_language, words_or_runs
@@ -29,20 +31,23 @@ class QueryWords:
             analyzer = of_language(language)
         except MissingExtraError:
             language, analyzer = NO_STEMMER, of_language(NO_STEMMER)
-        query_words = _words_of_query(query)
+        query_words = _words_of_query(normalise(query))
         words = list({*query_words, *(word for text in texts for _, _, word in _words(text))})
         self._terms = dict(zip(words, _terms_of_each(words, language, analyzer), strict=True))
         self._wanted: Terms = frozenset().union(*(self._terms[word] for word in query_words))
 
     def places(self, text: str) -> list[tuple[int, int]]:
-        """Return ``(start, end)`` of each word of the query in ``text``, in order and without overlaps."""
+        """Return ``(start, end)`` of each word of the query in ``text``, in order and without overlaps.
+
+        A word may be written with ligatures, soft hyphens or a hyphen at the end of a line.
+        """
         places: list[tuple[int, int]] = []
-        for start, end, word in _words(text):
-            if not self._query_terms_of(word):
-                continue
+        for start, end in sorted((start, end) for start, end, word in _words(text) if self._query_terms_of(word)):
             if places and start < places[-1][1]:
-                start = places.pop()[0]
-            places.append((start, end))
+                first, last = places.pop()
+                places.append((first, max(last, end)))
+            else:
+                places.append((start, end))
         return places
 
     def snippet(self, text: str) -> str:
@@ -52,7 +57,10 @@ class QueryWords:
         boundaries around the words of the query.
         """
         lines = text.split("\n")
-        found = [Terms().union(*(self._query_terms_of(word) for _, _, word in _words(line))) for line in lines]
+        line_starts = [0, *accumulate(len(line) + 1 for line in lines[:-1])]
+        found = [Terms()] * len(lines)
+        for _, end, word in _words(text):  # the first lines that contain a word's end contain its start too
+            found[bisect_right(line_starts, end - 1) - 1] |= self._query_terms_of(word)
         starts = range(max(len(lines) - MAX_LINES, 0) + 1)
         start = max(starts, key=lambda i: (len(Terms().union(*found[i : i + MAX_LINES])), -i))
         stop = min(start + MAX_LINES, len(lines))
@@ -99,7 +107,19 @@ def _words_of_query(query: str) -> set[str]:
 
 
 def _words(text: str) -> Iterator[tuple[int, int, str]]:
-    """Yield start, end and text of each word; in scripts without spaces, of each letter and each pair of letters."""
+    """Yield start, end and normalised text of each word of ``text``.
+
+    In scripts without spaces, each letter and each pair of letters is a word. Words that the end of a line divides
+    follow at the end, even if their parts are words of their own.
+    """
+    normal, origins = aligned(text)
+    for start, end, word in _normal_words(normal):
+        yield origins[start][0], origins[end - 1][1], word
+    for start, end, word in divided_words(text):
+        yield start, end, word
+
+
+def _normal_words(text: str) -> Iterator[tuple[int, int, str]]:
     for match in words_or_runs(text):
         if match["run"] is None:
             yield match.start(), match.end(), match[0]

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ragembed.config.settings import EmbedderConfig, QueryFit
+from ragembed.documents.normalisation import normalise
 from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError, DimensionError, StoreError
 from ragembed.files import make_folders, write_file
@@ -49,7 +50,7 @@ from ragembed.indexes.storage.layout import (
     make_folder,
     require_store,
 )
-from ragembed.indexes.storage.lock import writer_lock
+from ragembed.indexes.storage.lock import is_being_written, writer_lock
 from ragembed.indexes.storage.named_postings import named_postings
 from ragembed.indexes.storage.run_records import Record, taken_out
 from ragembed.indexes.storage.schema import FORMAT_VERSION, create_database
@@ -647,7 +648,7 @@ class Store:
         condition = None if where is None else parse(where)
 
         def answer(snapshot: Snapshot) -> list[Hit]:
-            vector = snapshot.embedder().encode_queries([query])[0]
+            vector = snapshot.embedder().encode_queries([normalise(query)])[0]
             return search.search_mmr(snapshot, vector, k, fetch_k, lambda_mult, condition)
 
         return self._reader.read(answer)
@@ -886,7 +887,7 @@ class Store:
 
     @property
     def unfinished(self) -> bool:
-        """Whether the last indexing run was interrupted.
+        """Whether the last indexing run was interrupted, or is not finished yet; see :attr:`being_written`.
 
         Examples
         --------
@@ -894,6 +895,17 @@ class Store:
         False
         """
         return bool(self._reader.read(lambda snapshot: catalog.meta(snapshot.connection, "unfinished", False)))
+
+    @property
+    def being_written(self) -> bool:
+        """Whether a process of this machine is writing to the store now.
+
+        Examples
+        --------
+        >>> store.being_written
+        False
+        """
+        return is_being_written(self.path)
 
     @property
     def generation(self) -> int:

@@ -6,10 +6,11 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from ragembed.documents.model import Chunk
+from ragembed.documents.normalisation import normalised
 from ragembed.errors import ConfigError
 from ragembed.types import Floats, Integers
 
@@ -244,7 +245,7 @@ def as_records(
     ids: Sequence[str] | None = None,
     metadata: Sequence[Mapping[str, Any]] | None = None,
 ) -> list[ChunkRecord]:
-    """Return texts as chunk records. Records are returned unchanged.
+    """Return texts as chunk records. Records are returned unchanged, except that their searched text is normalised.
 
     A text without an id gets a hash of the text and its metadata as its id. Raises :class:`ConfigError` if ``ids`` or
     ``metadata`` does not have one entry for each text, or is given with records.
@@ -261,10 +262,11 @@ def as_records(
     records = []
     for i, item in enumerate(items):
         if not isinstance(item, str):
-            records.append(item)
+            records.append(replace(item, chunk=normalised(item.chunk)))
             continue
         about = {} if metadata is None else dict(metadata[i])
-        records.append(ChunkRecord(_text_id(item, about) if ids is None else ids[i], Chunk(item, metadata=about)))
+        chunk = normalised(Chunk(item, metadata=about))
+        records.append(ChunkRecord(_text_id(item, about) if ids is None else ids[i], chunk))
     return records
 
 
@@ -309,6 +311,10 @@ class Progress(Protocol):
         """Report that ``count`` more units are done."""
         ...
 
+    def keep(self, count: int) -> None:
+        """Report that ``count`` more units are saved: an interruption does not lose them."""
+        ...
+
     def finish(self) -> None:
         """End the phase."""
         ...
@@ -321,6 +327,9 @@ class SilentProgress:
         """Do nothing."""
 
     def advance(self, count: int) -> None:
+        """Do nothing."""
+
+    def keep(self, count: int) -> None:
         """Do nothing."""
 
     def finish(self) -> None:

@@ -30,7 +30,7 @@ LAYERS = (
     ("ragembed.indexes",),  # the public names
     ("ragembed.distributed",),
     ("ragembed.langchain",),
-    ("ragembed.cli",),
+    ("ragembed.cli", "ragembed.__main__"),
 )
 """From bottom to top: a module may import from its own layer and from earlier ones in this list."""
 ONLY_IMPORTERS = {
@@ -46,9 +46,12 @@ ONLY_IMPORTERS = {
     "olefile": ("ragembed.documents.readers.outlook",),
     "xlrd": ("ragembed.documents.readers.excel",),
     "fsspec": ("ragembed.documents.remote",),
+    "pypdfium2": ("ragembed.documents.readers.pdf_pages",),
+    "pytesseract": ("ragembed.documents.readers.pdf",),
+    "PIL": ("ragembed.documents.readers.pdf",),
     "httpx": ("ragembed.models.served",),
     "langchain_core": ("ragembed.langchain",),
-    "click": ("ragembed.cli",),
+    "click": ("ragembed.cli", "ragembed.__main__"),
     "sqlite3": ("ragembed.indexes",),
     "ray": ("ragembed.ray_cluster", "ragembed.distributed.ray_workers"),
 }

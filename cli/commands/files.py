@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import re
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import click
 
 from ragembed.cli.options import PlacePath, discovery_options, format_option, store_option
-from ragembed.cli.output import print_record, print_records, say, shown_path
+from ragembed.cli.output import print_record, print_records, readable_bytes, say, shown_path
 from ragembed.cli.requests import indexing_options, paths_or_stored
 from ragembed.documents.discovery import FileCandidate, discover, why
 from ragembed.documents.places import Place
+from ragembed.documents.readers.registry import named_reader
+from ragembed.extras import has_extra
 from ragembed.indexes.indexing.request import open_existing
 from ragembed.indexes.storage.layout import choose_store
+
+_SIZE = re.compile(r"^[\d.,]+ (?:MB|bytes) is (?=over the limit)")
 
 
 @click.command(name="files")
@@ -22,22 +29,32 @@ from ragembed.indexes.storage.layout import choose_store
     "--why", "explained", type=PlacePath(), metavar="PATH", help="Show which rule includes or excludes PATH, and stop."
 )
 @click.option("--skipped", is_flag=True, help="List the files that would be skipped, with the reason for each.")
+@click.option("--summary", is_flag=True, help="Count the files by format, by what happens to them, and by reason.")
 @store_option
 @discovery_options
 @format_option
 def command(
-    paths: tuple[Place, ...], explained: Place | None, skipped: bool, store: Path | None, output: str, **reading: Any
+    paths: tuple[Place, ...],
+    explained: Place | None,
+    skipped: bool,
+    summary: bool,
+    store: Path | None,
+    output: str,
+    **reading: Any,
 ) -> None:
     """List the files that indexing would read.
 
     \b
     ragembed files docs/ --exclude 'tmp*'
     ragembed files docs/ --why docs/notes.tmp
+    ragembed files docs/ --summary
 
     Without PATH, lists the paths that the store was made from, or the working directory if there is no store. Rules in
     .gitignore and .ragembedignore files apply; those in a subfolder override those above it. The contents of files are
     not read.
     """  # noqa: D301  click reads the backspace character as "do not wrap"
+    if sum((skipped, summary, explained is not None)) > 1:
+        raise click.UsageError("got more than one of --skipped, --summary and --why: give one of them")
     where = choose_store(store)
     with open_existing(where) as opened:
         options = indexing_options(opened, reading).discovery()
@@ -47,11 +64,59 @@ def command(
         if not print_record({"path": shown_path(explained), "why": reason}, output):
             say(reason)
         return
+    if summary:
+        _print_summary(discover(roots, options, pruned=True), output)
+        return
     found = discover(roots, options, pruned=skipped)
     entries = [_as_dict(candidate) for candidate in found if (candidate.skipped is not None) == skipped]
     if not print_records({"files": entries}, "files", output):
         for entry in entries:
             say(f"{entry['path']}: {entry['reason']}" if skipped else entry["path"])
+
+
+def _print_summary(found: Iterable[FileCandidate], output: str) -> None:
+    """Print the number and total size of the files of each format with the same outcome and reason."""
+    counts: Counter[tuple[str, str, str]] = Counter()
+    sizes: Counter[tuple[str, str, str]] = Counter()
+    for candidate in found:
+        key = _format(candidate), *_outcome(candidate)
+        counts[key] += 1
+        sizes[key] += candidate.size
+    keys = sorted(counts, key=lambda key: (key[1], -counts[key], key))
+    rows = [
+        {"format": kind, "files": counts[key], "bytes": sizes[key], "outcome": outcome, "reason": reason}
+        for key in keys
+        for kind, outcome, reason in [key]
+    ]
+    if print_records({"summary": rows}, "summary", output):
+        return
+    cells = [("format", "files", "size", "outcome", "reason")]
+    cells += [(key[0], f"{counts[key]:,}", readable_bytes(sizes[key]), *key[1:]) for key in keys]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    for kind, number, size, outcome, reason in cells:
+        line = f"{kind:<{widths[0]}}  {number:>{widths[1]}}  {size:>{widths[2]}}  {outcome:<{widths[3]}}  {reason}"
+        say(line.rstrip())
+
+
+def _format(candidate: FileCandidate) -> str:
+    """Return the reader of a file that is read, otherwise its extension."""
+    if candidate.is_dir:
+        return "folder"
+    reader = named_reader(candidate.path.name)
+    suffix = PurePosixPath(candidate.path.name).suffix.lower().removeprefix(".")
+    if reader is not None:
+        return reader.name
+    return suffix or ("text" if candidate.skipped is None else "no extension")
+
+
+def _outcome(candidate: FileCandidate) -> tuple[str, str]:
+    """Return what happens to a file or folder, and why, without the sizes of single files."""
+    if candidate.skipped is not None:
+        return "ignored" if candidate.ignored else "skipped", _SIZE.sub("", candidate.skipped)
+    reader = named_reader(candidate.path.name)
+    if reader is not None and reader.extra is not None and not has_extra(reader.extra):
+        return "skipped", f"pip install 'ragembed[{reader.extra}]'"
+    return "read", ""
 
 
 def _as_dict(candidate: FileCandidate) -> dict[str, Any]:

@@ -29,7 +29,6 @@ from ragembed.errors import BudgetError
 from ragembed.indexes.indexing.request import open_existing
 from ragembed.indexes.indexing.run import IndexingReport, index_files
 from ragembed.indexes.storage.layout import choose_store, file_path, is_store
-from ragembed.indexes.types import SilentProgress
 from ragembed.indexes.writing.boilerplate_store import MODES
 
 if TYPE_CHECKING:
@@ -133,7 +132,7 @@ def command(
     """  # noqa: D301  click reads the backspace character as "do not wrap"
     where = choose_store(store)
     pool = _worker_pool(workers, engine, address, num_gpus, work)
-    progress = SilentProgress() if quiet else StderrProgress()
+    progress = StderrProgress(quiet=quiet)
     try:
         with open_existing(where, device) as opened:
             request = indexing_request(
@@ -149,9 +148,7 @@ def command(
         raise BudgetError(f"{error}; the documents were added, and the index was not changed") from error
     except KeyboardInterrupt:
         progress.finish()
-        kept = is_store(where) or pool is not None
-        advice = "finished batches are saved; run the same command to continue" if kept else "nothing was saved"
-        click.echo(f"interrupted: {advice}", err=True)
+        click.echo(f"interrupted: {_kept(progress, where, has_workers=pool is not None)}", err=True)
         raise click.exceptions.Exit(INTERRUPTED_EXIT) from None
     if not quiet:
         _print_skipped(report, where)
@@ -178,6 +175,19 @@ def _worker_pool(
     from ragembed.distributed.workers import ProcessWorkers
 
     return ProcessWorkers(workers)
+
+
+def _kept(progress: StderrProgress, store: Path, *, has_workers: bool) -> str:
+    """Return what an interrupted run has kept, and what to do."""
+    if progress.kept:
+        kept = f"{progress.kept:,} of {counted(progress.to_keep, 'chunk')} are kept"
+    elif has_workers:
+        kept = "finished tasks are kept"
+    elif is_store(store):
+        kept = "no new chunk was stored"
+    else:
+        return "nothing was saved"
+    return f"{kept}; run the same command to continue"
 
 
 def _summary(report: IndexingReport, *, dry_run: bool) -> str:

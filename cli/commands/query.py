@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ragembed.cli.options import filter_options, format_option, search_filter, store_option, with_number
-from ragembed.cli.output import for_terminal, link, print_records, printable, say, shown_path
+from ragembed.cli.output import for_terminal, link, print_records, printable, say, say_unfinished, shown_path
 from ragembed.cli.snippet import QueryWords
 from ragembed.documents.readers.registry import member_of
 from ragembed.indexes import ChunkRecord, Fusion, Hit, RankingOptions, Store
@@ -147,6 +147,7 @@ def command(
             return hits, explanations, opened.unfinished, opened.language
 
         hits, explanations, unfinished, language = opened.read(run_query)
+        being_written = unfinished and opened.being_written
     words = QueryWords(query, [hit.chunk.text for hit in hits], language)
     results = [_as_dict(rank, hit, words, chosen) for rank, hit in enumerate(hits, 1)]
     for result, explanation in zip(results, explanations, strict=False):
@@ -162,7 +163,7 @@ def command(
                     click.echo(f"    {line}")
                 click.echo()
     if unfinished:
-        say("note: the last indexing run was interrupted: run ragembed index to continue it", err=True)
+        say_unfinished(being_written=being_written)
     if not hits:
         say("no results", err=True)
         raise click.exceptions.Exit(_NO_HITS_EXIT)

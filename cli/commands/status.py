@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from ragembed.cli.options import format_option, store_option
-from ragembed.cli.output import counted, print_record, print_records, readable_bytes, say, shown_path
+from ragembed.cli.output import counted, print_record, print_records, readable_bytes, say, say_unfinished, shown_path
 from ragembed.config.settings import EmbedderConfig
 from ragembed.config.templates import PLAIN
 from ragembed.extractors.build import is_external
@@ -64,7 +64,7 @@ def command(
             print_drift(report, output)
             context.exit(EXIT[report.verdict])
         status = opened.status()
-        pending = pending_fit(opened)
+        pending, being_written = pending_fit(opened), opened.being_written
     if print_record(status, output):
         return
     if skipped:
@@ -74,7 +74,7 @@ def command(
         for name, value in _lines(status, pending):
             say(f"{name:<15}{value}")
         if status["unfinished"]:
-            say("note: the last indexing run was interrupted: run ragembed index to continue it", err=True)
+            say_unfinished(being_written=being_written)
 
 
 def _print_boilerplate(lines: list[BoilerplateLine], output: str) -> None:

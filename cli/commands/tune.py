@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import shlex
+import sys
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -115,13 +116,18 @@ def _text(report: TuningReport) -> Iterator[str]:
             "from the present settings, with its 95 % interval"
         )
         yield ""
-        shown = [*report.candidates[:_SHOWN]]
+        everything = not sys.stdout.isatty()
+        shown = list(report.candidates if everything else report.candidates[:_SHOWN])
         shown += [each for each in report.candidates if each.label == "now" and each not in shown]
         yield from aligned(
             [
                 ["", *names, "dense alone"],
                 *(
-                    [_short(each.label), *(_cell(each, name) for name in names), f"{each.dense[MEAN]:.1f}"]
+                    [
+                        each.label if everything else _short(each.label),
+                        *(_cell(each, name) for name in names),
+                        f"{each.dense[MEAN]:.1f}",
+                    ]
                     for each in shown
                 ),
             ]

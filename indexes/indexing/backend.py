@@ -11,6 +11,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol, TypeAlias
 
+import numpy as np
+
+from ragembed.corpus import blocks
 from ragembed.documents.boilerplate import LineKeys, Stripper
 from ragembed.documents.model import Chunk
 from ragembed.documents.places import Place
@@ -121,8 +124,11 @@ class IndexingBackend(Protocol):
         """Prepare to :meth:`encode` the chunks that are not ``known`` with the fitted ``embedder``."""
         ...
 
-    def encode(self, texts: Sequence[str], progress: Callable[[int], None] | None = None) -> Floats:
-        """Return raw vectors of ``texts``, float32, shape ``(n, d)``; ``progress`` gets the number of new vectors."""
+    def encode(self, texts: Sequence[str], progress: Callable[[int], None] | None = None) -> Iterator[Floats]:
+        """Yield the raw vectors of ``texts`` in order, in parts that can be saved one by one, float32, ``(n, d)``.
+
+        ``progress`` gets the number of new vectors.
+        """
         ...
 
     def __enter__(self) -> IndexingBackend: ...
@@ -167,10 +173,10 @@ class LocalBackend:
         """Use ``embedder`` in :meth:`encode`."""
         self._encoder = RunEncoder(embedder)
 
-    def encode(self, texts: Sequence[str], progress: Callable[[int], None] | None = None) -> Floats:
-        """Return the raw vectors of ``texts``."""
+    def encode(self, texts: Sequence[str], progress: Callable[[int], None] | None = None) -> Iterator[Floats]:
+        """Yield the raw vectors of ``texts`` in parts."""
         assert self._encoder is not None, "call prepare before encode"  # noqa: S101  the run keeps this order
-        return self._encoder(texts, progress)
+        return self._encoder.parts(texts, progress)
 
     def __enter__(self) -> LocalBackend:
         self._spool = Spool()
@@ -182,11 +188,15 @@ class LocalBackend:
         self._spool.close()
 
 
+PART = 64
+"""Number of texts that a model on the CPU encodes at once. GPUs and other extractors encode a whole batch quickly."""
+
+
 class RunEncoder:
     """Encodes the documents of a run with ``embedder``, without PyTorch if importing it would take longer.
 
-    The decision depends only on the number and length of the texts in a batch. Resumed runs, runs with workers and
-    plain runs therefore make the same vectors.
+    The decision depends only on the number and length of the texts in a batch, and so do the parts in which the batch
+    is encoded. Runs with workers and plain runs therefore make the same vectors.
     """
 
     def __init__(self, embedder: VectorEncoder) -> None:
@@ -200,14 +210,25 @@ class RunEncoder:
 
     def __call__(self, texts: Sequence[str], progress: Callable[[int], None] | None = None) -> Floats:
         """Return raw vectors of ``texts``, float32, shape ``(n, d)``; ``progress`` gets the number of new vectors."""
+        return np.concatenate(list(self.parts(texts, progress)))
+
+    def parts(self, texts: Sequence[str], progress: Callable[[int], None] | None = None) -> Iterator[Floats]:
+        """Yield the raw vectors of a batch in order, in parts that can be saved one by one."""
         embedder = self._embedder
-        if not isinstance(embedder, Embedder) or embedder._is_external:
-            return embedder.raw_documents(texts, progress)
+        if not isinstance(embedder, Embedder):
+            yield embedder.raw_documents(texts, progress)
+            return
+        if embedder._is_external:
+            for part in blocks(texts, PART):
+                yield embedder.raw_documents(part, progress)
+            return
         without_torch = embedder._raw_without_framework(texts, progress)
         if without_torch is not None:
             self._devices["cpu"] = None
-            return without_torch
-        self._devices.update(dict.fromkeys(embedder.device_names()))
-        vectors = embedder.raw_documents(texts, progress)
-        give_back()
-        return vectors
+            yield without_torch
+            return
+        devices = embedder.device_names()
+        self._devices.update(dict.fromkeys(devices))
+        for part in blocks(texts, PART if set(devices) == {"cpu"} else len(texts)):
+            yield embedder.raw_documents(part, progress)
+            give_back()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import shlex
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ import numpy as np
 
 from ragembed.corpus import grouped
 from ragembed.documents.boilerplate import Stripper
+from ragembed.documents.model import Chunk
 from ragembed.documents.places import Place, exists
 from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError, IncompatibleStoreError, StoreError, StoreLockedError
@@ -217,6 +219,12 @@ class _Run:
         paths, gone, notes = self._sort_paths(known)
         sources = Sources(self._store_path, self._options, known, paths, gone, embedder, generation, resume_token)
         chunked, scan = self._backend.scan(sources, self._progress)
+        if self._options.include and scan.removed and not (scan.kept or scan.gone):
+            raise ConfigError(
+                f"no file matches --include {' '.join(self._options.include)}: this would remove "
+                f"{len(scan.removed):,} files from the store; expected a pattern that matches files, such as '*.md' "
+                "(to remove files, run 'ragembed delete')"
+            )
         scan.warnings.extend(notes)
         if self._opened is None:
             scan.warnings.extend(fitting.notes_on_model(embedder))
@@ -318,17 +326,13 @@ class _Run:
             texts = [chunk.embedded_text for _, chunks in batch for chunk in chunks]
             if all(written.get(source.path) == source for source, _ in batch):
                 self._progress.advance(len(texts))
+                self._progress.keep(len(texts))
                 continue
-            new = writer.stage(texts, self._progress.advance, encode=self._backend.encode)
+            commit, before = _FileCommits(writer, self._progress, chunked, batch), writer.last_segment()
+            new = writer.stage(texts, self._progress.advance, encode=self._backend.encode, saved=commit)
             self._progress.advance(len(texts) - new)
             encoded += new
-            records = [
-                ChunkRecord(chunk_id, chunk, source.path)
-                for source, chunks in batch
-                for chunk_id, chunk in zip(chunk_ids(source.path, chunks), chunks, strict=True)
-            ]
-            lines = {source.path: chunked.lines[source.path][1] for source, _ in batch}
-            writer.commit(chunks=records, sources=[source for source, _ in batch], lines=lines)
+            writer.merge_since(before, BATCH)
             writer.merge()
         # Remove files last: a moved file is searchable at any moment.
         writer.commit(removed_sources=scan.removed)
@@ -348,7 +352,7 @@ class _Run:
         for group in grouped(files, len, BATCH):
             batch = [record for records in group for record in records]
             texts = [record.chunk.embedded_text for record in batch]
-            encoded += writer.stage(texts, self._progress.advance, encode=encode)
+            encoded += writer.stage(texts, self._progress.advance, encode=encode.parts)
             writer.search_by(batch)
             writer.merge()
         self._progress.finish()
@@ -364,6 +368,39 @@ class _Run:
         request = json.loads(json.dumps({"paths": remaining, "options": self._options.to_dict()}))
         if request != before:
             writer.set_meta({"indexing": request})
+
+
+class _FileCommits:
+    """Commits the files of a batch as soon as all of their chunks have vectors."""
+
+    def __init__(
+        self,
+        writer: StoreWriter,
+        progress: Progress,
+        chunked: ChunkedFiles,
+        batch: Sequence[tuple[SourceRecord, Sequence[Chunk]]],
+    ) -> None:
+        self._writer = writer
+        self._progress = progress
+        self._lines = chunked.lines
+        self._waiting = deque(batch)
+        self._saved = self._committed = 0
+
+    def __call__(self, saved: int) -> None:
+        """Commit the files whose chunks are among the first ``saved`` chunks of the batch."""
+        self._progress.keep(saved - self._saved)
+        self._saved = saved
+        files = []
+        while self._waiting and self._committed + len(self._waiting[0][1]) <= saved:
+            files.append(self._waiting.popleft())
+            self._committed += len(files[-1][1])
+        records = [
+            ChunkRecord(chunk_id, chunk, source.path)
+            for source, chunks in files
+            for chunk_id, chunk in zip(chunk_ids(source.path, chunks), chunks, strict=True)
+        ]
+        lines = {source.path: self._lines[source.path][1] for source, _ in files}
+        self._writer.commit(chunks=records, sources=[source for source, _ in files], lines=lines)
 
 
 def _sweep_work(store: Path) -> None:

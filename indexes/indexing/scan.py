@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from ragembed.documents import chunking
 from ragembed.documents.chunking import Chunker, ChunkingConfig
 from ragembed.documents.discovery import DiscoveryOptions, FileCandidate, discover, member_rules, size_reason
 from ragembed.documents.model import Chunk
@@ -248,10 +249,10 @@ class Scanner:
         self._store = store
         self._options = options
         self._known = known
-        chunking = options.chunking(text_tokens)
-        self._chunker = Chunker(chunking, tokenizer.offsets)
+        limits = options.chunking(text_tokens)
+        self._chunker = Chunker(limits, tokenizer.offsets)
         self._reading = reading = options.reading()
-        settings = [asdict(chunking), reading.text_columns, reading.title_column]
+        settings = [chunking.VERSION, asdict(limits), reading.text_columns, reading.title_column]
         self._pipeline_settings = json.dumps(settings)
         # The documents of a container depend on the rules for its members and on the readers that are installed.
         versions = [[each.name, each.version, each.extra is None or has_extra(each.extra)] for each in READERS]

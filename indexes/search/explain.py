@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from itertools import accumulate
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from ragembed.contributions import Contributions, TextParts, contributions
+from ragembed.documents.normalisation import LineForms, line_forms, normalise
 from ragembed.embedder import Embedder
 from ragembed.indexes.filters import Filter
 from ragembed.indexes.lexical import fulltext
@@ -139,22 +139,20 @@ class Explanation:
     def text_start(self) -> int | None:
         """Offset of the chunk's own text in the embedded text, after title and headings.
 
-        None if only a part of the text was embedded, because boilerplate was removed.
+        None if the embedded text differs: boilerplate was removed, or the text was normalised.
         """
         return None if self.hit.chunk.searched else len(self.hit.chunk.embedded_text) - len(self.hit.chunk.text)
 
     @property
-    def places(self) -> list[tuple[int, int, int]]:
-        """Parts of the embedded text that occur in the chunk's text: start, end, and start in the chunk's text.
+    def origins(self) -> list[tuple[int, int] | None]:
+        """Start and end in the chunk's text of the origin of each character of the embedded text.
 
-        Lines that match several lines of the text are left out.
+        It is None for title and headings, and for lines that match several lines of the text.
         """
         chunk = self.hit.chunk
-        if not chunk.searched:
-            start = len(chunk.embedded_text) - len(chunk.text)
-            return [(start, start + len(chunk.text), 0)]
-        start = len(chunk.embedded_text) - len(chunk.searched)
-        return [(start + at, start + at + length, own) for at, length, own in _lines_in(chunk.searched, chunk.text)]
+        part = chunk.searched or chunk.text
+        context: list[tuple[int, int] | None] = [None] * (len(chunk.embedded_text) - len(part))
+        return context + _origins_in(part, chunk.text)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the explanation as JSON values; ``pairs`` has one row for each token of the query."""
@@ -242,7 +240,7 @@ class ExplainedQuery:
     @classmethod
     def of(cls, snapshot: Snapshot, query: str, fusion: Fusion, candidates: Candidates | None) -> ExplainedQuery:
         """Encode a query, as a whole and by token."""
-        embedder = snapshot.embedder()
+        embedder, query = snapshot.embedder(), normalise(query)
         vector = unit_rows(embedder.encode_queries([query]))[0].astype(np.float64)
         parts, note = None, None
         if isinstance(embedder, Embedder) and not embedder._is_external:
@@ -393,22 +391,22 @@ def _note(hit: Hit, score: float, note: str | None = None) -> str | None:
     return "; ".join(notes) or None
 
 
-def _lines_in(part: str, text: str) -> list[tuple[int, int, int]]:
-    """Return start in ``part``, length and start in ``text`` of the lines that match exactly one line of ``text``.
+def _origins_in(part: str, text: str) -> list[tuple[int, int] | None]:
+    """Return start and end in ``text`` of each character of ``part``, None in lines that match several lines.
 
-    ``part`` is ``text`` without some of its lines. If it is not, the result is empty.
+    ``part`` is ``text``, normalised or not, without some of its lines. If it is not, all are None.
     """
-    lines, whole = part.split("\n"), text.split("\n")
-    first = _in_turn(lines, whole)
-    if -1 in first:
-        return []
-    last = [len(whole) - 1 - at for at in _in_turn(lines[::-1], whole[::-1])[::-1]]
-    starts, own = ([0, *accumulate(len(line) + 1 for line in each)] for each in (lines, whole))
-    placed = enumerate(zip(first, last, strict=True))
-    return [(starts[i], len(lines[i]), own[at]) for i, (at, latest) in placed if at == latest]
+    lines, forms = part.split("\n"), line_forms(text)
+    first = _in_turn(lines, forms)
+    last = [len(forms) - 1 - at for at in _in_turn(lines[::-1], forms[::-1])[::-1]]
+    found: list[tuple[int, int] | None] = []
+    for line, at, latest in zip(lines, first, last, strict=True):
+        found += forms[at][line] if at == latest and -1 not in first else [None] * len(line)
+        found.append(None)
+    return found[:-1]
 
 
-def _in_turn(lines: Sequence[str], among: Sequence[str]) -> list[int]:
+def _in_turn(lines: Sequence[str], among: Sequence[LineForms]) -> list[int]:
     """Return for each line its first position in ``among`` after that of the line before, or -1."""
     rest = iter(enumerate(among))
-    return [next((at for at, other in rest if other == line), -1) for line in lines]
+    return [next((at for at, forms in rest if line in forms), -1) for line in lines]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Literal, TypeAlias, get_args
 
+from ragembed.documents.normalisation import normalise
 from ragembed.errors import ConfigError
 from ragembed.indexes.filters import Filter
 from ragembed.indexes.lexical import fulltext
@@ -58,6 +59,7 @@ def search(
     if k == 0 or not queries:
         return [[] for _ in queries]
     request = _Request(snapshot, k, mode, fusion, snapshot.select(where), trace)
+    queries = [normalise(query) for query in queries]
     return _results(request, queries, _vectors(snapshot, queries, mode), ranking)
 
 
@@ -186,7 +188,9 @@ class _Request:
 
 def query_expression(snapshot: Snapshot, query: str) -> str | None:
     """Return a query as an FTS5 expression with the terms of the store, or None if it has no words."""
-    return fulltext.match_expression(query, of_language(catalog.analyzer_config(snapshot.connection).language))
+    return fulltext.match_expression(
+        normalise(query), of_language(catalog.analyzer_config(snapshot.connection).language)
+    )
 
 
 def _lexical(snapshot: Snapshot, expression: str | None, k: int, selection: Selection | None) -> Iterator[Hit]:

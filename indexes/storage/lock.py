@@ -53,6 +53,23 @@ def writer_lock(store: Path, wait_seconds: float = 0.0, *, work: bool = False) -
         lock.release()
 
 
+def is_being_written(store: Path) -> bool:
+    """Return whether a process of this machine is writing to a store. Does not touch the lock, so it disturbs nobody.
+
+    A process that was killed leaves the file with its id.
+    """
+    with suppress(OSError, ValueError):
+        holder = int((store / HOLDER).read_text(encoding="ascii"))
+        if os.name == "nt":  # there, signal 0 would end the process
+            return True
+        try:
+            os.kill(holder, 0)
+        except PermissionError:  # a process of another user
+            return True
+        return True
+    return False
+
+
 def _holder(store: Path) -> str:
     for _ in range(_HOLDER_TRIES):  # A holder writes its id just after it takes the lock.
         with suppress(OSError):

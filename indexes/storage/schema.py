@@ -98,7 +98,7 @@ CREATE TABLE chunks (
     page       INTEGER,
     tokens     INTEGER NOT NULL,
     metadata   TEXT NOT NULL,           -- JSON object
-    searched   TEXT                     -- the part of the text that is searched, if not all of it
+    searched   TEXT                     -- the text that is searched, if it differs
 );
 CREATE INDEX chunks_by_row ON chunks (row);
 CREATE INDEX chunks_by_source ON chunks (source);

@@ -135,6 +135,8 @@ def _current(store: Store) -> Settings:
     embedder = store.embedder
     if not isinstance(embedder, Embedder):
         raise StoreError(f"cannot tune {store.path}: its vectors were not made by ragembed")
+    if store.unfinished and store.being_written:
+        raise StoreError(f"{store.path} is being indexed: tune it when the run is complete")
     if store.unfinished:
         raise StoreError(f"the last indexing of {store.path} was interrupted: run 'ragembed index' first")
     postprocess, query_fit = store._wanted_chain()

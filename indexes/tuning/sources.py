@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 from urllib.parse import unquote
 
 from ragembed.documents.model import Chunk
-from ragembed.documents.readers.registry import BY_SUFFIX
+from ragembed.documents.readers.registry import named_reader
 from ragembed.indexes.tuning.pool import Pool
 from ragembed.indexes.tuning.prose import (
     is_prose,
@@ -29,12 +29,15 @@ from ragembed.indexes.tuning.queries import PseudoQuery, Source, choice, key_of
 
 Kind = Literal["prose", "code", "table"]
 
-_KINDS: dict[str, Kind] = {"source": "code", "csv": "table", "jsonl": "table"}
+_KINDS: dict[str, Kind] = {
+    **dict.fromkeys(("source", "yaml", "settings", "dockerfile", "sql", "log"), "code"),
+    **dict.fromkeys(("csv", "jsonl", "json", "bibtex"), "table"),
+}
 
 
 def kind_of(file: str | None) -> Kind:
     """Return the kind of the file named ``file``; chunks without a file are prose."""
-    reader = None if file is None else BY_SUFFIX.get(PurePosixPath(file).suffix.lower())
+    reader = None if file is None else named_reader(PurePosixPath(file).name)
     return "prose" if reader is None else _KINDS.get(reader.name, "prose")
 
 

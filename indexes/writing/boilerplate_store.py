@@ -25,6 +25,7 @@ from ragembed.documents.boilerplate import (
     line_keys,
 )
 from ragembed.documents.model import Chunk
+from ragembed.documents.normalisation import line_end_words, normalised
 from ragembed.errors import StoreDamagedError
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.types import ChunkRecord, SourceRecord
@@ -69,7 +70,10 @@ def stored(connection: sqlite3.Connection) -> list[BoilerplateLine]:
 def status(connection: sqlite3.Connection) -> dict[str, Any]:
     """Return the numbers of boilerplate lines, of chunks that contained some, and of chunks of nothing else."""
     chunks, alone = connection.execute(
-        "SELECT count(*), total(searched = '') FROM chunks WHERE searched IS NOT NULL"
+        # A text that is only normalised keeps its line breaks.
+        "SELECT count(*), total(searched = '') FROM chunks WHERE searched = ''"
+        " OR length(searched) - length(replace(searched, char(10), ''))"
+        " < length(text) - length(replace(text, char(10), ''))"
     ).fetchone()
     lines = connection.execute("SELECT count(*) FROM boilerplate").fetchone()[0]
     return {"lines": lines, "chunks": chunks, "chunks_of_nothing_else": int(alone)}
@@ -81,9 +85,13 @@ def lines_as_bytes(keys: LineKeys) -> bytes:
 
 
 def strip_all(stripper: Stripper, source: SourceRecord, chunks: Sequence[Chunk]) -> list[Chunk]:
-    """Return the chunks of a file with their searched text."""
-    kind = kind_of(source.path)
-    return [stripper.strip(chunk, kind) for chunk in chunks]
+    """Return the chunks of a file, all of them, with their searched text: normalised and without boilerplate."""
+    return _searched(stripper, source.path, chunks)
+
+
+def _searched(stripper: Stripper, path: str, chunks: Sequence[Chunk]) -> list[Chunk]:
+    kind, words = kind_of(path), line_end_words(chunk.text for chunk in chunks)
+    return [normalised(stripper.strip(chunk, kind), words) for chunk in chunks]
 
 
 def lines_of(path: str, chunks: Sequence[Chunk]) -> LineKeys:
@@ -193,6 +201,11 @@ def _touched(files: Mapping[str, tuple[str, LineKeys]], changed: Mapping[str, Li
 
 
 def restripped(stripper: Stripper, records: Sequence[ChunkRecord]) -> list[ChunkRecord]:
-    """Return the chunks whose searched text changed, with their new text."""
-    pairs = [(record, stripper.strip(record.chunk, kind_of(record.source or ""))) for record in records]
-    return [ChunkRecord(record.id, chunk, record.source) for record, chunk in pairs if chunk is not record.chunk]
+    """Return those of the chunks of a file whose searched text changed, with their new text."""
+    chunks = _searched(stripper, records[0].source or "", [record.chunk for record in records]) if records else []
+    pairs = zip(records, chunks, strict=True)
+    return [
+        ChunkRecord(record.id, chunk, record.source)
+        for record, chunk in pairs
+        if chunk.searched != record.chunk.searched
+    ]

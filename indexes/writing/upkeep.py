@@ -196,6 +196,27 @@ class Upkeep:
         while groups := compaction.worth_rewriting(self._connection):
             self._merge(groups, SilentProgress())
 
+    def last_segment(self) -> int:
+        """Return the key of the newest segment, or 0 if there is none."""
+        return max((record.key for record in self._segments()), default=0)
+
+    def merge_since(self, before: int, rows: int) -> None:
+        """Join the segments made after the segment ``before`` to segments of up to ``rows`` rows; drops unused rows.
+
+        How often a run commits depends on its speed. This makes the segments of a finished batch independent of it.
+        """
+        groups: list[list[SegmentRecord]] = []
+        size = rows
+        for record in self._segments():
+            if record.key <= before:
+                continue
+            if size + record.files.rows > rows:
+                groups.append([])
+                size = 0
+            groups[-1].append(record)
+            size += record.files.rows
+        self._merge([group for group in groups if len(group) > 1], SilentProgress())
+
     def optimize(self, wanted: IndexConfig | None = None, progress: Progress | None = None) -> list[str]:
         """Merge small segments, drop all unused rows, and return free space to the disk.
 

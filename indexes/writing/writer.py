@@ -7,6 +7,7 @@ the choice of the index are in :mod:`upkeep`.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from time import monotonic as clock
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
@@ -26,11 +27,14 @@ from ragembed.indexes.writing.upkeep import Upkeep
 from ragembed.postprocess import unit_rows
 from ragembed.types import Floats
 
-Encode: TypeAlias = "Callable[[Sequence[str], Callable[[int], None] | None], Floats]"
-"""Makes raw vectors from texts, and reports progress."""
+Encode: TypeAlias = "Callable[[Sequence[str], Callable[[int], None] | None], Iterable[Floats]]"
+"""Makes raw vectors from texts, in order and in parts, and reports progress."""
 
 BATCH = 1024
-"""Number of texts that are encoded and committed together. An interruption loses at most this many."""
+"""Number of texts that are encoded together. They are committed in parts, as they are finished."""
+
+COMMIT_SECONDS = 1.0
+"""Least time between two commits of finished parts. A commit takes a few hundredths of it."""
 
 _SAME = 1e-3
 """Two vectors are the same if their cosine is at least 1 minus this, which is more than rounding to float16 changes."""
@@ -47,22 +51,60 @@ class StoreWriter(Upkeep):
         progress: Callable[[int], None] | None = None,
         batch_size: int | None = None,
         encode: Encode | None = None,
+        saved: Callable[[int], None] | None = None,
     ) -> int:
         """Encode and commit the ``texts`` that have no vector in the store, in batches of ``BATCH``.
 
         Returns the number of encoded texts. Search does not see vectors that no chunk uses. A repeated run finds them
         by their text. ``progress`` is called from time to time with the number of texts encoded since the last call.
-        ``encode`` makes the raw vectors; by default the store's embedder does.
+        ``encode`` makes the raw vectors; by default the store's embedder does. If it makes them in parts, the finished
+        parts are committed every ``COMMIT_SECONDS``, and also if an error or an interruption stops it. ``saved`` is
+        called after each commit, with the number of ``texts`` at the start of the list that all have a vector.
         """
-        encode = encode or self._embedder.raw_documents
+        encode = encode or self._encode_at_once
+        texts = list(texts)
         wanted = {text_hash(text): text for text in texts}
         known = self.known(wanted)
         missing = [key for key in wanted if key not in known]
         step = batch_size or BATCH
+        positions = {key: i for i, key in reversed(list(enumerate(map(text_hash, texts))))} if saved else {}
         for start in range(0, len(missing), step):
             batch = missing[start : start + step]
-            self._commit_vectors(batch, encode([wanted[key] for key in batch], progress))
+
+            def committed(done: int, before: int = start) -> None:
+                if saved is not None and before + done < len(missing):
+                    saved(positions[missing[before + done]])
+
+            self._commit_parts(batch, encode([wanted[key] for key in batch], progress), committed)
+        if saved is not None:
+            saved(len(texts))
         return len(missing)
+
+    def _encode_at_once(self, texts: Sequence[str], progress: Callable[[int], None] | None) -> list[Floats]:
+        return [self._embedder.raw_documents(texts, progress)]
+
+    def _commit_parts(self, keys: Sequence[bytes], parts: Iterable[Floats], committed: Callable[[int], None]) -> None:
+        """Commit the vectors of ``keys``, which come in parts; call ``committed`` with their number so far."""
+        waiting: list[Floats] = []
+        done, last = 0, clock()
+
+        def commit() -> None:
+            nonlocal done, last
+            if waiting:
+                vectors = np.concatenate(waiting)
+                waiting.clear()
+                self._commit_vectors(keys[done : done + len(vectors)], vectors)
+                done += len(vectors)
+                committed(done)
+            last = clock()
+
+        try:
+            for vectors in parts:
+                waiting.append(vectors)
+                if clock() - last >= COMMIT_SECONDS:
+                    commit()
+        finally:
+            commit()
 
     def stage_vectors(self, texts: Sequence[str], vectors: Floats) -> None:
         """Commit raw vectors, float32, shape ``(n, d)``, that were made elsewhere for ``texts``.

@@ -6,7 +6,7 @@ The driver process combines the results of each stage. It writes the store in th
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
@@ -179,16 +179,17 @@ class DistributedBackend:
         self._run(EMBED, len(blocks), "embedding", "chunks", len(blocks.chunks), progress)
         self._prepared = embedder, EncodedBlocks(self._work, blocks)
 
-    def encode(self, texts: Sequence[str], progress: Callable[[int], None] | None = None) -> Floats:
-        """Return the raw vectors of ``texts``, from their block if there is one, otherwise encoded in this process."""
+    def encode(self, texts: Sequence[str], progress: Callable[[int], None] | None = None) -> Iterator[Floats]:
+        """Yield the raw vectors of ``texts``, from their block if there is one, otherwise encoded in this process."""
         assert self._prepared is not None, "prepare must be called before encode"  # noqa: S101  the run ensures it
         embedder, encoded = self._prepared
         raw = encoded.raw(texts)
         if raw is None:
-            return RunEncoder(embedder)(texts, progress)
+            yield from RunEncoder(embedder).parts(texts, progress)
+            return
         if progress is not None:
             progress(len(texts))
-        return raw
+        yield raw
 
     def _run(self, stage: str, tasks: int, phase: str, unit: str, items: int, progress: Progress) -> None:
         missing = self._work.missing(stage, tasks)

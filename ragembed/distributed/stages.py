@@ -267,8 +267,8 @@ class ChunkedShards:
         last = int(np.searchsorted(self.ends, stop, side="left"))
         position = int(self.ends[first] - self.sizes[first])
         for source, chunks in self.between(first, min(last + 1, self.files)):
-            wanted = chunks[max(start - position, 0) : stop - position]
-            yield from (chunk.embedded_text for chunk in strip_all(stripper, source, wanted))
+            wanted = strip_all(stripper, source, chunks)[max(start - position, 0) : stop - position]
+            yield from (chunk.embedded_text for chunk in wanted)
             position += len(chunks)
 
 

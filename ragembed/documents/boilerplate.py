@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragembed.documents.model import Chunk
-from ragembed.documents.readers.registry import BY_NAME, BY_SUFFIX, PLAIN
+from ragembed.documents.readers.registry import PLAIN, named_reader
 
 LineKeys = NDArray[np.uint64]
 
@@ -41,8 +41,8 @@ LONG_FILE = 5_000
 
 _SIZE_BITS = 10
 _MOST_CHARACTERS = (1 << _SIZE_BITS) - 1
-_WITHOUT_KIND = ("csv", "jsonl", "tar", "zip")
-_CODE = ("source", "notebook")
+_WITHOUT_KIND = ("csv", "jsonl", "json", "bibtex", "log", "subtitles", "tar", "zip")
+_CODE = ("source", "notebook", "yaml", "settings", "dockerfile", "sql")
 
 _COMMENT = re.compile(
     r"\s*(?:#+(?![\w!\[])|//|/\*|\*/|\*+(?=\s|$)|--(?=[\s-]|$)|;|%|<!--|-->|!(?=\s)|dnl\s|rem\s)", re.I
@@ -54,9 +54,8 @@ _YEAR = re.compile(r"\b(?:19|20)\d\d\b")
 
 
 def kind_of(name: str) -> str | None:
-    """Return the kind of a file, from its name; None for tables, whose rows repeat values, and for archives."""
-    path = PurePosixPath(name)
-    reader = BY_NAME.get(path.name.lower()) or BY_SUFFIX.get(path.suffix.lower()) or PLAIN
+    """Return the kind of a file, from its name; None for records, which repeat values, and for archives."""
+    reader = named_reader(PurePosixPath(name).name) or PLAIN
     return None if reader.name in _WITHOUT_KIND else reader.name
 
 

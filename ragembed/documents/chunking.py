@@ -30,8 +30,11 @@ from ragembed.documents.cutting import (
     trim,
 )
 from ragembed.documents.model import Block, Chunk, ParsedDocument, embedded_text
+from ragembed.documents.normalisation import normalise
 from ragembed.errors import ConfigError
 
+VERSION = 2
+"""Version of the chunks. It increases when the chunks of the same document change."""
 SMALLEST_LIMIT = 16
 CONTEXT_SHARE = 4
 """Title and heading path get at most a quarter of ``max_tokens``."""
@@ -78,22 +81,34 @@ class Chunker:
         self.offsets = offsets
 
     def split(self, document: ParsedDocument) -> list[Chunk]:
-        """Split ``document`` into chunks, in text order. Together, the chunks cover all blocks of the document."""
+        """Split ``document`` into chunks, in text order. Together, the chunks cover all blocks of the document.
+
+        Titles and headings are normalised. The text is not, but the limits apply to its normalised form.
+        """
         if not document.blocks:
             return []
-        return _Split(self.config, self.offsets, document).chunks()
+        return _Split(self.config, self.offsets, _with_normal_headings(document)).chunks()
 
     def split_all(self, documents: Iterable[ParsedDocument]) -> Iterator[Chunk]:
         """Yield the chunks of all documents, the same as :meth:`split` returns for each.
 
         Short documents, such as the rows of a table, are tokenised together, which is faster.
         """
-        for group in batches(documents, lambda document: len(document.text), _BATCH_CHARACTERS):
+        normal = map(_with_normal_headings, documents)
+        for group in batches(normal, lambda document: len(document.text), _BATCH_CHARACTERS):
             texts = dict.fromkeys(text for document in group for text in _texts_of_short(document))
             known = dict(zip(texts, self.offsets(list(texts)), strict=True)) if texts else {}
             chunker = Chunker(self.config, partial(_cached_offsets, known, self.offsets))
             for document in group:
                 yield from chunker.split(document)
+
+
+def _with_normal_headings(document: ParsedDocument) -> ParsedDocument:
+    if all(part.isascii() for block in document.blocks for part in (document.title or "", *block.headings)):
+        return document
+    title = None if document.title is None else normalise(document.title)
+    blocks = [replace(block, headings=tuple(map(normalise, block.headings))) for block in document.blocks]
+    return replace(document, title=title, blocks=blocks)
 
 
 def _texts_of_short(document: ParsedDocument) -> Iterator[str]:
@@ -105,7 +120,7 @@ def _texts_of_short(document: ParsedDocument) -> Iterator[str]:
     if trimmed is None:
         return
     yield document.text[block.start : block.end]
-    yield embedded_text(document.text[trimmed[0] : trimmed[1]], block.headings, document.title)
+    yield embedded_text(normalise(document.text[trimmed[0] : trimmed[1]]), block.headings, document.title)
     for depth in range(len(block.headings) + 1):
         yield _context(document.title, block.headings[:depth])
 
@@ -369,7 +384,7 @@ class _Split:
         return path
 
     def _embedded(self, draft: _Draft) -> str:
-        return embedded_text(self.text[draft.start : draft.end], draft.headings, draft.title)
+        return embedded_text(normalise(self.text[draft.start : draft.end]), draft.headings, draft.title)
 
     def _smaller(self, draft: _Draft, tokens: int) -> list[_Draft]:
         """Replace a draft that has too many ``tokens`` by smaller ones. Return none if it cannot be made smaller."""

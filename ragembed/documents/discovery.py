@@ -15,10 +15,12 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ragembed.documents.decoding import is_binary
+from ragembed.documents.generated import generated_reason
 from ragembed.documents.ignore import IgnoreScope, Rule, command_line_rules
 from ragembed.documents.places import Place, RemotePath, absolute, exists, from_absolute
 from ragembed.documents.readers.archive import TAR_SUFFIXES
 from ragembed.documents.trees import Entry, LocalTree, RemoteTree, Status, Tree, shown
+from ragembed.documents.unread import unread_reason
 from ragembed.errors import ConfigError
 from ragembed.files import open_regular
 
@@ -96,10 +98,10 @@ def discover(
 ) -> Iterator[FileCandidate]:
     """Yield every file below ``paths``, in the order of ``paths`` and sorted by name below each.
 
-    The given paths themselves are followed even if they are links, hidden or ignored. A given file is skipped only if
-    it is too large or binary. If one path lies inside another, the files of the inner path are yielded once, with this
-    path as their root. Folders that a rule excludes are not entered, and are yielded only with ``pruned``. Folders that
-    cannot be read are always yielded.
+    The given paths themselves are followed even if they are links, hidden, ignored or generated. A given file is
+    skipped only if it is too large or binary. If one path lies inside another, the files of the inner path are yielded
+    once, with this path as their root. Folders that a rule excludes are not entered, and are yielded only with
+    ``pruned``. Folders that cannot be read are always yielded.
 
     Raises
     ------
@@ -235,7 +237,9 @@ class _Walk:
             return
         if not stat.S_ISDIR(status.st_mode):
             reason = _kind_reason(status.st_mode)
-            yield _Decision(replace(candidate, skipped=reason) if reason else self._with_content(candidate, ""))
+            yield _Decision(
+                replace(candidate, skipped=reason) if reason else self._with_content(candidate, "", given=True)
+            )
             return
         folders: list[_Folder] = []
         found: _Decision | _Folder | None = self._enter(replace(candidate, size=0, is_dir=True), "", self._scope)
@@ -282,9 +286,9 @@ class _Walk:
         reason = self.tree.link_reason(relative) if is_link else _kind_reason(status.st_mode)
         if reason is None and (by_include := self._include_reason(relative)):
             return _Decision(replace(candidate, skipped=by_include, ignored=True), rule)
-        return _Decision(
-            replace(candidate, skipped=reason) if reason else self._with_content(candidate, relative), rule
-        )
+        if reason:
+            return _Decision(replace(candidate, skipped=reason), rule)
+        return _Decision(self._with_content(candidate, relative, given=rule is not None), rule)
 
     def _enter(self, candidate: FileCandidate, relative: str, scope: IgnoreScope) -> _Folder | _Decision:
         try:
@@ -310,8 +314,8 @@ class _Walk:
             return "matches no --include pattern"
         return f"excluded by {rule}" if rule.negated else None
 
-    def _with_content(self, candidate: FileCandidate, relative: str) -> FileCandidate:
-        """Mark the candidate as skipped if it is too large, unreadable or binary."""
+    def _with_content(self, candidate: FileCandidate, relative: str, *, given: bool) -> FileCandidate:
+        """Mark the candidate as skipped if it is too large, unreadable or binary, or generated and not ``given``."""
         if reason := size_reason(candidate.size, self._options.max_bytes):
             return replace(candidate, skipped=reason)
         try:
@@ -319,7 +323,11 @@ class _Walk:
         except OSError as error:
             return replace(candidate, skipped=f"cannot be opened: {error.strerror}", unseen=True)
         readable = candidate.path.suffix.lower() in self._options.binary_suffixes or not is_binary(sample or b"")
-        return candidate if readable else replace(candidate, skipped="binary file")
+        if not readable:
+            return replace(candidate, skipped=unread_reason(candidate.path.name))
+        if not given and (reason := generated_reason(candidate.path.name, sample or b"")):
+            return replace(candidate, skipped=f"{reason} (the rule !{candidate.path.name} includes it)")
+        return candidate
 
 
 def size_reason(size: int, limit: int) -> str | None:

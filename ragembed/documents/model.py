@@ -93,8 +93,9 @@ class Chunk:
     metadata : mapping of str to object, optional
         JSON values, which filters can select by.
     searched : str or None, optional
-        The part of the text that dense and lexical search use. None means the whole text, and ``""`` means that no
-        search finds the chunk.
+        The text that dense and lexical search use: without boilerplate, and normalised (see
+        :mod:`ragembed.documents.normalisation`). None means the text itself, and ``""`` means that no search finds the
+        chunk.
 
     Examples
     --------

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from langchain_core.documents import Document
 
 from ragembed.documents.model import Chunk
+from ragembed.documents.normalisation import normalised
 from ragembed.errors import ConfigError
 from ragembed.indexes import ChunkRecord, Hit
 
@@ -49,7 +50,7 @@ def to_record(document: Document, chunk_id: str) -> ChunkRecord:
 
     All metadata stays metadata, including ``source`` and ``page``, so :func:`to_document` returns the same document.
     """
-    return ChunkRecord(chunk_id, Chunk(text=document.page_content, metadata=dict(document.metadata)))
+    return ChunkRecord(chunk_id, normalised(Chunk(text=document.page_content, metadata=dict(document.metadata))))
 
 
 def to_document(found: ChunkRecord | Hit) -> Document:

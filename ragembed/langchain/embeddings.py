@@ -20,6 +20,11 @@ from ragembed.langchain.external import LangChainSource, model_name, server_name
 from ragembed.postprocess import unit_rows
 from ragembed.types import Floats
 
+_SETTINGS = (
+    *("model", "revision", "template", "query_template", "document_prompt", "query_prompt", "prompt_name"),
+    *("pooling", "normalize", "truncate_dim", "postprocess"),
+)
+"""Fields that are settings of :class:`ragembed.EmbedderConfig`."""
 _LOADING = threading.RLock()  # shared by all objects, because an object that contains a lock cannot be copied
 
 
@@ -57,6 +62,18 @@ class RagEmbeddings(BaseModel, Embeddings):
     query_template : str, optional
         Text around each query, such as ``"query: [X]"``, instead of that of the preset. By default, queries have the
         template of documents.
+    document_prompt, query_prompt : str, optional
+        Text before each document or query, such as ``"query: "``, a short form of the templates.
+    prompt_name : str, optional
+        Name of a prompt in the model's package, to use before documents and queries.
+    pooling : str, optional
+        The tokens whose vectors are averaged, instead of the pooling of the preset.
+    normalize : bool, optional
+        Whether to scale the vectors of the model to length 1 before the post-processors.
+    truncate_dim : int, optional
+        Number of leading dimensions of the model's vectors to keep.
+    revision : str, optional
+        Branch, tag or commit of a model on the Hugging Face hub.
 
     Raises
     ------
@@ -138,6 +155,13 @@ class RagEmbeddings(BaseModel, Embeddings):
     postprocess: tuple[str, ...] | None = None
     template: str | None = None
     query_template: str | None = None
+    document_prompt: str | None = None
+    query_prompt: str | None = None
+    prompt_name: str | None = None
+    pooling: str | None = None
+    normalize: bool | None = None
+    truncate_dim: int | None = None
+    revision: str | None = None
 
     _embedder: Embedder | None = PrivateAttr(default=None)
 
@@ -145,8 +169,8 @@ class RagEmbeddings(BaseModel, Embeddings):
     def _check_fields(self) -> RagEmbeddings:
         if self.path is not None and (self.preset != DEFAULT_PRESET or self._changes()):
             raise ConfigError(
-                f"path {self.path!r} cannot be combined with preset or model, nor with postprocess or a template: give "
-                "only path"
+                f"path {self.path!r} cannot be combined with preset, model or other settings of the vectors: give only "
+                "path"
             )
         if isinstance(self.base, RagEmbeddings):
             raise ConfigError("base is a RagEmbeddings: expected embeddings that are not fitted")
@@ -157,8 +181,7 @@ class RagEmbeddings(BaseModel, Embeddings):
 
     def _changes(self) -> dict[str, Any]:
         """Return the given settings of the embedder."""
-        names = ("model", "postprocess", "template", "query_template")
-        return {name: value for name in names if (value := getattr(self, name)) is not None}
+        return {name: value for name in _SETTINGS if (value := getattr(self, name)) is not None}
 
     def _config(self) -> EmbedderConfig:
         changes = self._changes()

@@ -4,12 +4,14 @@ import json
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import click
 import pytest
 
 from ragembed.cli import COMMANDS, main
 from ragembed.documents.chunking import Chunker
+from ragembed.indexes import Store
 
 SUMMARY = (
     r"files: (\d+) added, (\d+) changed, (\d+) removed, (\d+) unchanged, (\d+) skipped; ([\d,]+) chunks, "
@@ -37,10 +39,10 @@ def test_index_lists_skipped_files_with_reasons(docs, cli, tiny_model):
     (docs / "a.bin").write_bytes(b"\0\1\2")
     (docs / "b.pdf").write_bytes(b"%PDF-1.4 broken")
     result = cli("index", docs, "--model", tiny_model)
-    assert "skipped docs/a.bin: binary file\n" in result.stderr
+    assert "skipped docs/a.bin: bin: a program or compiled code" in result.stderr
     assert re.search(r"skipped docs/b\.pdf: .*PDF", result.stderr)
     assert summary(result)[4] == 2
-    assert "docs/a.bin: binary file" in cli("status", "--skipped").stdout
+    assert "docs/a.bin: bin: a program or compiled code" in cli("status", "--skipped").stdout
 
 
 def test_index_as_json(docs, cli, tiny_model):
@@ -233,6 +235,59 @@ def test_interrupt_message_without_store(docs, cli, tiny_model, monkeypatch):
     monkeypatch.setattr("ragembed.cli.commands.index.index_files", interrupted)
     result = cli("index", docs, "--model", tiny_model, exit_code=130)
     assert result.stderr == "interrupted: nothing was saved\n"
+
+
+def test_note_while_a_store_is_being_indexed_or_after_an_interruption(docs, cli, tiny_model):
+    cli("index", docs, "--model", tiny_model)
+    with Store.open(".ragembed") as store, store.writer() as writer:
+        writer.set_meta({"unfinished": True})
+        for args in (("query", "lock", "--mode", "lexical"), ("status",)):
+            assert cli(*args).stderr == "note: the store is being indexed: files that are still missing follow\n"
+        assert "is being indexed" in cli("tune", exit_code=2).stderr
+    Path(".ragembed/writer.pid").write_text("999999999")  # left by a process that was killed
+    for args in (("query", "lock", "--mode", "lexical"), ("status",)):
+        assert "was interrupted: run ragembed index to continue it" in cli(*args).stderr
+
+
+def test_include_without_matches_does_not_empty_the_store(docs, cli, tiny_model):
+    cli("index", docs, "--model", tiny_model)
+    for more in ((), ("--dry-run",)):
+        refused = cli("index", docs, "--include", "*.none", *more, exit_code=2)
+        assert "no file matches --include *.none: this would remove 2 files" in refused.stderr
+    assert summary(cli("index", docs, "--include", "*.md"))[:4] == [0, 0, 1, 1]
+
+
+def test_files_summary_counts_by_format_outcome_and_reason(docs, cli):
+    (docs / "photo.png").write_bytes(b"\x89PNG\0\0\0\0")
+    (docs / "old.png").write_bytes(b"\x89PNG\0\0\0\0\0")
+    (docs / ".hidden").mkdir()
+    for name, size in (("a.log", 3000), ("b.log", 4000)):
+        (docs / name).write_text("x" * size)
+    (docs / ".gitignore").write_text("*.tmp\n")
+    (docs / "one.tmp").write_text("1")
+    args = ("files", docs, "--summary", "--max-size", "2K")
+    rows = json.loads(cli(*args, "--json").stdout)["summary"]
+    found = {(row["format"], row["outcome"]): (row["files"], row["bytes"], row["reason"]) for row in rows}
+    assert len(found) == len(rows)
+    sizes = {name: (docs / name).stat().st_size for name in ("locks.md", "wings.txt")}
+    assert found["markdown", "read"] == (1, sizes["locks.md"], "")
+    assert found["text", "read"] == (1, sizes["wings.txt"], "")
+    assert found["text", "skipped"] == (2, 7000, "over the limit of 2,048 bytes (--max-size)")
+    assert found["png", "skipped"][:2] == (2, 17)
+    assert found["png", "skipped"][2].startswith("png: an image; ")
+    assert found["tmp", "ignored"][:2] == (1, 1)
+    assert found["tmp", "ignored"][2].endswith("docs/.gitignore:1: *.tmp")
+    assert found["folder", "ignored"][0] == 1
+    lines = cli(*args).stdout.splitlines()
+    assert lines[0].split() == ["format", "files", "size", "outcome", "reason"]
+    assert len(lines) == 1 + len(rows)
+    assert "give one of them" in cli("files", docs, "--summary", "--skipped", exit_code=2).stderr
+
+
+def test_files_summary_names_missing_packages(docs, cli, monkeypatch):
+    (docs / "paper.pdf").write_bytes(b"%PDF")
+    monkeypatch.setattr("ragembed.extras.is_installed", lambda module: module != "pypdf")
+    assert "skipped  pip install 'ragembed[pdf]'" in cli("files", docs, "--summary").stdout
 
 
 def test_reset_options(docs, cli, tiny_model):

@@ -12,6 +12,8 @@ def test_duration(seconds, shown):
 def test_describe_with_rate_and_time_left():
     line = describe("embedding", "chunks", 512, 2048, 6.0)
     assert line == "embedding: 512 of 2,048 chunks (25 %), 85/s, 18 s left"
+    line = describe("embedding", "chunks", 512, 2048, 6.0, 448)
+    assert line == "embedding: 512 of 2,048 chunks (25 %), 448 kept, 85/s, 18 s left"
     assert describe("reading", "files", 30, None, 10.0) == "reading: 30 files, 3.0/s"
     assert describe("embedding", "chunks", 0, 10, 0.0) == "embedding: 0 of 10 chunks (0 %), 0.0/s"
 
@@ -57,3 +59,16 @@ def test_in_a_terminal_one_line_is_redrawn_and_erased(clock, capsys, monkeypatch
     assert shown.count("\r") > 20
     assert shown.rstrip("\r").endswith(" " * 20)
     assert "s left" in shown
+
+
+def test_kept_units_are_counted_even_if_nothing_is_shown(clock, capsys):
+    shown = StderrProgress(quiet=True)
+    shown.start("embedding", "chunks", 100)
+    for _ in range(3):
+        clock.now += 20
+        shown.advance(20)
+        shown.keep(10)
+    shown.start("merging", "vectors", 7)
+    shown.advance(7)
+    assert (shown.kept, shown.to_keep) == (30, 100)
+    assert capsys.readouterr().err == ""

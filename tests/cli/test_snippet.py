@@ -24,6 +24,11 @@ def test_snippet_has_lines_with_most_query_words():
     assert snippet(text, "nothing in common").split("\n") == ["filler line"] * MAX_LINES
 
 
+def test_snippet_has_words_divided_by_line_ends():
+    text = "\n".join(["filler line"] * 10 + ["law is inter-", "national"] + ["more filler"] * 10)
+    assert "law is inter-\nnational" in snippet(text, "international law")
+
+
 def test_long_line_is_cut_around_query_words():
     line = "word " * 300 + "the needle here" + " tail" * 300
     cut = snippet(line, "needle")
@@ -64,6 +69,17 @@ def test_words_match_with_other_endings(word, found):
         ("C++ is not C", "C++", "english", ["C++"]),
         ("to be or not", "to be", "english", ["to", "be"]),
         ("a store of it", "a store", "english", ["store"]),
+        # Normalised words are marked as the text has them, also after letters that became longer or shorter.
+        (
+            "the \ufb01rst Uni\ufb01ed o\u00ad\ufb03ces lock",
+            "unified offices lock",
+            "english",
+            ["Uni\ufb01ed", "o\u00ad\ufb03ces", "lock"],
+        ),
+        ("of Daten\u00adschutz and lock", "Datenschutz lock", "german", ["Daten\u00adschutz", "lock"]),
+        ("the inter-\n  national law", "international", "english", ["inter-\n  national"]),
+        ("a well-\nknown law", "well known", "english", ["well", "known"]),
+        ("unified", "Uni\ufb01ed", "english", ["unified"]),
     ],
 )
 def test_marked_words_follow_lexical_search(text, query, language, marked):

@@ -42,6 +42,9 @@ def test_report_in_each_format(cli, folder, report, output, monkeypatch):
     if output == "text":
         assert "better: on the held-out documents" in done.stdout
         assert "first sentence" in done.stdout
+        # The labels and their number are limited in a terminal only.
+        assert all(candidate.label in done.stdout for candidate in report.candidates)
+        assert len(report.candidates) > 10
         assert "ragembed tune --store" in done.stderr
         assert done.stderr.rstrip().endswith("--refit-only --apply")
     elif output == "json":

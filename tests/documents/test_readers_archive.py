@@ -19,6 +19,7 @@ import pytest
 from ragembed.documents.discovery import DiscoveryOptions, member_rules
 from ragembed.documents.model import ParsedDocument
 from ragembed.documents.readers import ReadOptions, members, read
+from ragembed.documents.unread import unread_reason
 from ragembed.errors import DocumentError
 
 FILES = {
@@ -74,7 +75,7 @@ def test_members_are_read_by_the_readers_of_their_formats(name: str, data: bytes
         ("Tea", "# Tea\n\nUse hot water.\n", None, {"member": "docs/a.md"}),
         (None, "name: Assam\nmember: yes", [2, 2], {"member": "t.csv"}),
     ]
-    assert warnings == ["cup.png is not read: neither text nor a supported format"]
+    assert warnings == [f"cup.png is not read: {unread_reason('cup.png')}"]
 
 
 def test_entries_of_all_kinds_are_read_like_the_standard_library_reads_them() -> None:
@@ -91,7 +92,7 @@ def test_entries_of_all_kinds_are_read_like_the_standard_library_reads_them() ->
     names = "ustar/lnktype, ustar/symtype, ustar/blktype, …"
     assert warnings == [
         f"14 members are not read ({names}): it is a link, a device or a sparse file",
-        "ustar/sparse is not read: neither text nor a supported format",
+        f"ustar/sparse is not read: {unread_reason('sparse')}",
     ]
 
 

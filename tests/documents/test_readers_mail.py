@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from ragembed.documents.model import ParsedDocument
 from ragembed.documents.readers import ReadOptions, only_document_errors, read
 from ragembed.documents.readers.mail_text import own_lines
+from ragembed.documents.unread import unread_reason
 from ragembed.errors import DocumentError
 
 DATA = Path(__file__).parents[1] / "data" / "mail"
@@ -184,7 +185,7 @@ def test_attachments_are_read_by_their_readers_and_pictures_are_not() -> None:
             {"subject": "Forwarded", "from": "Ann <ann@example.org>", "member": "message.eml"},
         ),
     ]
-    assert warnings == ["a.exe is not read: neither text nor a supported format"]
+    assert warnings == [f"a.exe is not read: {unread_reason('a.exe')}"]
 
 
 def test_large_attachments_do_not_become_text() -> None:

@@ -1,8 +1,7 @@
-"""Readers of pdf, docx, pptx and epub files. The tests create the files."""
+"""Readers of docx, pptx and epub files, and missing packages. The tests create the files."""
 
 from __future__ import annotations
 
-import logging
 import sys
 import zipfile
 from io import BytesIO
@@ -12,7 +11,6 @@ import pytest
 
 from ragembed.documents.model import ParsedDocument
 from ragembed.documents.readers import ReadOptions, read
-from ragembed.documents.readers.pdf import paragraphs
 from ragembed.errors import DocumentError, MissingExtraError
 
 
@@ -27,29 +25,6 @@ def outline(document: ParsedDocument) -> list[tuple[str, str, tuple[str, ...]]]:
     return [(b.kind, document.text[b.start : b.end], b.headings) for b in document.blocks]
 
 
-def make_pdf(pages: list[list[str]]) -> bytes:
-    """Return a minimal PDF with one text line per string."""
-    objects = [b"<< /Type /Catalog /Pages 2 0 R >>", b"", b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>"]
-    kids = []
-    for lines in pages:
-        content = "BT /F1 12 Tf 14 TL 50 700 Td " + " ".join(f"({line}) Tj T*" for line in lines) + " ET"
-        objects.append(f"<< /Length {len(content)} >>\nstream\n{content}\nendstream".encode())
-        objects.append(
-            f"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents {len(objects)} 0 R "
-            "/Resources << /Font << /F1 3 0 R >> >> >>".encode()
-        )
-        kids.append(f"{len(objects)} 0 R")
-    objects[1] = f"<< /Type /Pages /Kids [{' '.join(kids)}] /Count {len(kids)} >>".encode()
-    out, offsets = b"%PDF-1.4\n", []
-    for number, body in enumerate(objects, 1):
-        offsets.append(len(out))
-        out += b"%d 0 obj\n%b\nendobj\n" % (number, body)
-    table = "".join(f"{offset:010d} 00000 n \n" for offset in offsets)
-    size = len(objects) + 1
-    trailer = f"xref\n0 {size}\n0000000000 65535 f \n{table}trailer\n<< /Size {size} /Root 1 0 R >>\n"
-    return out + f"{trailer}startxref\n{len(out)}\n%%EOF\n".encode()
-
-
 def make_zip(members: dict[str, bytes | str]) -> bytes:
     buffer = BytesIO()
     with zipfile.ZipFile(buffer, "w") as file:
@@ -58,85 +33,7 @@ def make_zip(members: dict[str, bytes | str]) -> bytes:
     return buffer.getvalue()
 
 
-def test_pdf_paragraphs_have_pages() -> None:
-    pytest.importorskip("pypdf")
-    document = parsed("a.pdf", make_pdf([["First page of the document goes on", "and ends here."], ["Second page."]]))
-    assert outline(document) == [
-        ("text", "First page of the document goes on and ends here.", ()),
-        ("text", "Second page.", ()),
-    ]
-    assert document.page_numbers == [1, 1, 2, 2]
-
-
-def encrypted_pdf(password: str) -> bytes:
-    pypdf = pytest.importorskip("pypdf")
-    writer = pypdf.PdfWriter(clone_from=BytesIO(make_pdf([["Secret words."]])))
-    writer.add_metadata({"/Title": " The  title "})
-    writer.encrypt(password, "owner", algorithm="RC4-128")
-    buffer = BytesIO()
-    writer.write(buffer)
-    return buffer.getvalue()
-
-
-def test_pdf_with_an_empty_password_opens() -> None:
-    document = parsed("a.pdf", encrypted_pdf(""))
-    assert (document.text, document.title) == ("Secret words.\n", "The title")
-
-
-@pytest.mark.parametrize(
-    ("data", "reason"),
-    [
-        (b"%PDF-1.4 nonsense", "corrupt PDF"),
-        (b"", "corrupt PDF"),
-        (b"not a pdf at all", "corrupt PDF"),
-        (make_pdf([["x"]])[:200], "corrupt PDF|no text"),
-        (make_pdf([[]]), "contains no text: its pages may be scanned images"),
-    ],
-)
-def test_broken_pdfs_are_rejected_without_logging(data: bytes, reason: str, caplog: pytest.LogCaptureFixture) -> None:
-    pytest.importorskip("pypdf")
-    level = logging.getLogger("pypdf").level
-    with pytest.raises(DocumentError, match=reason):
-        parsed("a.pdf", data)
-    assert caplog.records == []
-    assert logging.getLogger("pypdf").level == level
-
-
-def test_pdf_with_a_password_is_rejected() -> None:
-    with pytest.raises(DocumentError, match="encrypted PDF"):
-        parsed("a.pdf", encrypted_pdf("secret"))
-
-
-def test_truncated_pdf_is_read_or_rejected() -> None:
-    pytest.importorskip("pypdf")
-    whole = make_pdf([["Some words here."], ["More of them."]])
-    refused = 0
-    for end in range(0, len(whole), 37):
-        try:
-            parsed("a.pdf", whole[:end])
-        except DocumentError:  # noqa: PERF203
-            refused += 1
-    assert refused > 0
-
-
-@pytest.mark.parametrize(
-    ("page", "words", "expected"),
-    [
-        ("the exam-\nple of it", set(), ["the example of it"]),
-        ("a well-\nknown thing", {"well-known"}, ["a well-known thing"]),
-        ("soft\u00ad\nware runs", set(), ["software runs"]),
-        ("the year 2020-\n2021 was", set(), ["the year 2020- 2021 was"]),
-        ("one\n\ntwo", set(), ["one", "two"]),
-        ("a long line of the page\nshort end.\nThe next paragraph is here", set(),
-         ["a long line of the page short end.", "The next paragraph is here"]),
-        ("Short\nlines stay apart here", set(), ["Short\nlines stay apart here"]),
-    ],
-)  # fmt: skip
-def test_pdf_lines_are_joined_to_paragraphs(page: str, words: set[str], expected: list[str]) -> None:
-    assert paragraphs(page, words) == expected
-
-
-@pytest.mark.parametrize(("name", "module", "extra"), [("a.pdf", "pypdf", "pdf"), ("a.xls", "xlrd", "office")])
+@pytest.mark.parametrize(("name", "module", "extra"), [("a.pdf", "pypdfium2", "pdf"), ("a.xls", "xlrd", "office")])
 def test_missing_packages_name_the_extra(name: str, module: str, extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(MissingExtraError, match=rf"ragembed\[{extra}\]"):

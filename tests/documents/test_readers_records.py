@@ -135,12 +135,13 @@ def notebook(indent: int | None) -> str:
     return json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}, indent=indent)
 
 
-def test_notebook_cells_become_blocks_without_outputs() -> None:
+def test_notebook_cells_and_outputs_become_blocks() -> None:
     (document,) = parsed("a.ipynb", notebook(1))
     assert [(block.kind, document.text[block.start : block.end], block.headings) for block in document.blocks] == [
         ("heading", "# Title", ("Title",)),
         ("text", "words", ("Title",)),
         ("code", "x = 1\n\nprint(x)", ("Title",)),
+        ("code", 'x = 1\n"source": [', ("Title",)),
         ("heading", "## One", ("Title", "One")),
         ("text", "string", ("Title", "One")),
         ("text", "raw", ("Title", "One")),
@@ -163,6 +164,8 @@ def test_notebook_lines_match_the_json_file() -> None:
         ("words", '"words"'),
         ("x = 1", '"x = 1\\n",'),
         ("print(x)", '"print(x)"'),
+        ("x = 1", '"x = 1\\n",'),
+        ('"source": [', '"\\"source\\": [\\n"'),
         ("## One", '"source": "## One\\n\\nstring"'),
         ("string", '"source": "## One\\n\\nstring"'),
         ("raw", '"raw"'),

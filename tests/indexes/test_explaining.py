@@ -183,24 +183,41 @@ def test_explain_applies_filters_and_accepts_no_hits(store):
 
 
 @pytest.mark.parametrize("searched", [None, "lock and writer", "the lock\nagain", "again\nlock and writer\nagain"])
-def test_places_map_searched_text_to_the_whole_text(tmp_path, embedder, make_record, searched):
+def test_origins_map_searched_text_to_the_whole_text(tmp_path, embedder, make_record, searched):
     text = "All rights reserved\nthe lock\nagain\nlock and writer\nagain\nAll rights reserved"
     with Store.create(tmp_path / "s", embedder) as store:
         store.add([make_record("a", text, title="Notes", searched=searched)])
         [explanation] = store.explain("lock", 1, "dense")
     embedded = explanation.hit.chunk.embedded_text
-    lines = [embedded[start:end] for start, end, _ in explanation.places]
-    assert [text[own : own + len(line)] for line, (_, _, own) in zip(lines, explanation.places, strict=True)] == lines
+    placed = [(letter, origin) for letter, origin in zip(embedded, explanation.origins, strict=True) if origin]
+    assert [text[start:end] for _, (start, end) in placed] == [letter for letter, _ in placed]
     # A single line "again" could match either of two lines.
-    assert "\n".join(lines) == {"the lock\nagain": "the lock"}.get(searched, searched or text)
-    expected = None if searched else len("Notes\n")
-    assert explanation.text_start == explanation.to_dict()["tokens"]["text_start"] == expected
+    expected = {"the lock\nagain": "the lock"}.get(searched, searched or text).replace("\n", "")
+    assert "".join(letter for letter, _ in placed) == expected
+    start = None if searched else len("Notes\n")
+    assert explanation.text_start == explanation.to_dict()["tokens"]["text_start"] == start
 
 
-def test_places_are_empty_for_unrelated_text(store, make_record):
+def test_origins_of_normalised_text(store, make_record):
+    text = "A Uni\ufb01ed inter-\n  national lo\u00adck\nAll rights"
+    store.add([make_record("part", text, searched="A Unified international\n lock")])
+    [explanation] = [each for each in store.explain("lock", 8, "dense") if each.hit.id == "part"]
+    embedded = explanation.hit.chunk.embedded_text
+
+    def origin(word):
+        start = embedded.index(word)
+        first, last = explanation.origins[start], explanation.origins[start + len(word) - 1]
+        return text[first[0] : last[1]]
+
+    assert origin("Unified") == "Uni\ufb01ed"
+    assert origin("international") == "inter-\n  national"
+    assert origin("lock") == "lo\u00adck"
+
+
+def test_unrelated_text_has_no_origins(store, make_record):
     store.add([make_record("part", "Nobody owns it. Zebras sleep.", searched="Zebras sleep.")])
     [explanation] = [each for each in store.explain("zebra", 8, "dense") if each.hit.id == "part"]
-    assert (explanation.places, explanation.text_start) == ([], None)
+    assert (set(explanation.origins), explanation.text_start) == ({None}, None)
 
 
 def test_to_dict_returns_json_values(store):

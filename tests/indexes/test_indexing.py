@@ -8,6 +8,7 @@ import pytest
 
 from ragembed import Embedder, EmbedderConfig
 from ragembed.documents.chunking import Chunker
+from ragembed.documents.unread import unread_reason
 from ragembed.errors import ConfigError, IncompatibleStoreError, StoreError, StoreLockedError
 from ragembed.extractors.transformer import TransformerExtractor
 from ragembed.indexes import Store
@@ -199,7 +200,7 @@ def test_members_of_archives_are_found_filtered_and_read_again_when_the_rules_ch
         archive.writestr("picture.png", b"\0\0")
     report = run(docs)
     assert counts(report) == (4, 0, 0, 0, 0)
-    assert "docs/a.zip: picture.png is not read: neither text nor a supported format" in report.scan.warnings
+    assert f"docs/a.zip: picture.png is not read: {unread_reason('picture.png')}" in report.scan.warnings
     with Store.open(in_folder / ".ragembed") as store:
         [hit] = store.search("dog", where="member = 'x/dog.md'")
         assert (hit.source, hit.chunk.start_line, hit.chunk.end_line) == ("docs/a.zip", 1, 3)
@@ -237,7 +238,7 @@ def test_broken_files_are_skipped_and_listed(docs, run, in_folder):
     assert counts(report) == (3, 0, 0, 0, 4)
     reasons = report.scan.skipped
     assert "PDF" in reasons["docs/broken.pdf"]
-    assert reasons["docs/binary.dat"] == "binary file"
+    assert reasons["docs/binary.dat"].startswith("dat: neither text nor a known format; convert it to text")
     assert reasons["docs/empty.txt"] == "contains no text"
     assert "over the limit of 2,000 bytes" in reasons["docs/big.log"]
     with Store.open(in_folder / ".ragembed") as store:
@@ -356,7 +357,7 @@ def test_nothing_to_index_raises_and_writes_nothing(in_folder, run):
     with pytest.raises(ConfigError, match=r"no file to read in .*empty"):
         run(in_folder / "empty")
     (in_folder / "empty" / "a.bin").write_bytes(b"\0\1\2")
-    with pytest.raises(ConfigError, match=r"a\.bin is the only file found, and it was skipped: binary file"):
+    with pytest.raises(ConfigError, match=r"a\.bin is the only file found, and it was skipped: bin: a program"):
         run(in_folder / "empty")
     with pytest.raises(ConfigError, match="give a file or folder"):
         run()

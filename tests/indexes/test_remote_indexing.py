@@ -12,6 +12,7 @@ from fsspec.implementations.memory import MemoryFileSystem  # noqa: E402  after 
 
 from ragembed.documents import remote  # noqa: E402
 from ragembed.documents.places import RemotePath, place_of  # noqa: E402
+from ragembed.documents.unread import unread_reason  # noqa: E402
 from ragembed.errors import ConfigError  # noqa: E402
 from ragembed.indexes import Store  # noqa: E402
 from ragembed.indexes.indexing import fitting  # noqa: E402
@@ -229,7 +230,7 @@ def test_dry_run(memory, run, in_folder):
 def test_command_line(memory, cli, in_folder, tiny_model, monkeypatch):
     memory.pipe("memory://docs/image.png", b"\x89\0\0\0")
     done = cli("index", "memory://docs/", "--model", tiny_model)
-    assert "skipped memory://docs/image.png: binary file" in done.stderr
+    assert f"skipped memory://docs/image.png: {unread_reason('image.png')}" in done.stderr
     found = json.loads(cli("query", "lock of the store", "-k", 1, "--mode", "lexical", "--json").stdout)["results"][0]
     assert found["path"] == "memory://docs/locks.md"
     assert "memory://docs/locks.md:1-3" in cli("query", "lock", "-k", 1, "--mode", "lexical").stdout
@@ -238,12 +239,13 @@ def test_command_line(memory, cli, in_folder, tiny_model, monkeypatch):
     assert cli("files").stdout.splitlines() == [
         "memory://docs/cat.txt", "memory://docs/deep/wing.txt", "memory://docs/locks.md",
     ]  # fmt: skip
-    assert cli("files", "--skipped").stdout == "memory://docs/image.png: binary file\n"
+    assert cli("files", "--skipped").stdout == f"memory://docs/image.png: {unread_reason('image.png')}\n"
     assert (
-        cli("files", "--why", "memory://docs/image.png").stdout == "memory://docs/image.png is not read: binary file\n"
+        cli("files", "--why", "memory://docs/image.png").stdout
+        == f"memory://docs/image.png is not read: {unread_reason('image.png')}\n"
     )
     assert "paths          memory://docs\n" in cli("status").stdout
-    assert cli("status", "--skipped").stdout == "memory://docs/image.png: binary file\n"
+    assert cli("status", "--skipped").stdout == f"memory://docs/image.png: {unread_reason('image.png')}\n"
     assert "the writer holds the lock" in cli("chunks", "memory://docs/locks.md").stdout
     assert "is a folder: expected a file" in cli("chunks", "memory://docs", exit_code=2).output
     assert "memory://docs/cat.txt" in cli("why-not", "lock", "memory://docs/cat.txt").stdout

@@ -146,6 +146,7 @@ class Reader:
         return self._best(dict(zip(compared, scores.tolist(), strict=True)), k)
 
     def _matches(self, question):
+        question = normalised(question)
         expression = match_expression(question)
         if not expression:
             return {}
@@ -310,6 +311,18 @@ def parts(piece):
             yield token, False
         else:
             yield from ((pair, False) for pair in pairs(token)) if len(token) > 1 else [(token[0], True)]
+
+
+INVISIBLE = "[\u00ad\u034f\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff]"
+
+
+def normalised(text):
+    """Return a query after the changes of searched texts; for queries without fractions and free-standing accents."""
+    letters = [
+        letter if unicodedata.category(letter).startswith("P") else unicodedata.normalize("NFKC", letter)
+        for letter in re.sub(INVISIBLE, "", text)
+    ]
+    return unicodedata.normalize("NFC", "".join(letters))
 
 
 def match_expression(question):
@@ -701,7 +714,8 @@ def test_words_of_any_kind(tmp_path, encoder, language):
                     assert_same_hits(reader.lexical(question, 9), hits)
             assert hits != []
             for text in WORDED.values():
-                assert_same_hits(reader.hybrid(encoder.encode_queries([text])[0], text, 9), store.search(text, 9))
+                vector = encoder.encode_queries([normalised(text)])[0]
+                assert_same_hits(reader.hybrid(vector, text, 9), store.search(text, 9))
 
 
 @pytest.mark.parametrize("question", QUERIES)

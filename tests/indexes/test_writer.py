@@ -54,6 +54,28 @@ def test_finished_batches_survive_an_interruption(tmp_path, encoder, make_record
     assert len(store.search("text 9", 99, "dense")) == 10
 
 
+def test_finished_parts_are_committed_after_a_while_and_when_encoding_fails(tmp_path, encoder, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(writer, "clock", lambda: now[0])
+    store = Store.create(tmp_path / "s", encoder)
+    kept, saved = [], []
+
+    def encode(texts, progress):
+        for start, seconds in ((0, 0.2), (2, 0.9), (4, 0.3), (6, 5.0), (8, 0.1)):
+            kept.append(store.status()["vectors"])
+            now[0] += seconds
+            yield encoder.raw_documents(texts[start : start + 2])
+        raise MemoryError
+
+    texts = ["text 0", *(f"text {i}" for i in range(10)), "text 9", "unfinished"]
+    with store.writer() as open_writer, pytest.raises(MemoryError):
+        open_writer.stage(texts, encode=encode, saved=saved.append)
+    assert kept == [0, 0, 4, 4, 8]
+    assert store.status()["vectors"] == 10
+    assert saved == [5, 9, 12]  # the first four texts are five elements of the list
+    assert encoder.encoded == 10
+
+
 def test_merge_joins_segments_and_drops_dead_rows(tmp_path, encoder, make_record):
     store = Store.create(tmp_path / "s", encoder)
     for i in range(6):

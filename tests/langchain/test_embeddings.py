@@ -122,9 +122,20 @@ def test_fields(tmp_path: Path) -> None:
         RagEmbeddings(preset="nope")
     with pytest.raises(ValueError, match="Extra inputs"):
         RagEmbeddings(model_name="x")  # type: ignore[call-arg]
-    with pytest.raises(ValueError, match="cannot be combined with preset or model"):
+    with pytest.raises(ValueError, match="cannot be combined with preset, model or other"):
         RagEmbeddings(path=str(tmp_path), model="x")
     assert RagEmbeddings(model="some/model").embedder.config.model == "some/model"
+
+
+def test_settings_of_the_model(tiny_model: Path) -> None:
+    made = RagEmbeddings(
+        model=str(tiny_model), query_prompt="query: ", truncate_dim=8, pooling="cls+mean", normalize=True
+    ).fit(CORPUS)
+    config = made.embedder.config
+    assert (config.template, config.query_template) == ("[X]", "query: [X]")
+    assert (config.truncate_dim, config.pooling, config.normalize, made.dimension) == (8, "cls+mean", True, 8)
+    with pytest.raises(ValueError, match="cannot be combined with preset, model or other settings"):
+        RagEmbeddings(path="x", truncate_dim=8)
 
 
 def test_deep_copy_is_equal(fitted: RagEmbeddings) -> None:

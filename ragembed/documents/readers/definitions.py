@@ -245,19 +245,17 @@ class _DefinitionWalk:
         while pending:
             parent, line_above, into, depth = pending.pop()
             for node, first in _with_comments(parent):
-                start = first if line_above is None else line_above
                 wrapped = line_above is not None
+                begin = first if line_above is None else line_above
                 if self._is_definition(node):
-                    definition = Definition(
-                        line_above if wrapped else first, _stop(node), self._signature(node, wrapped)
-                    )
+                    definition = Definition(begin, _stop(node), self._signature(node, wrapped))
                     into.append(definition)
                     line_above = None
                     if depth < DEEPEST and self._is_split(node):
                         found.append(definition.inner)
                         pending.append((node, None, definition.inner, depth + 1))
                 elif node.end_point.row > node.start_point.row:
-                    pending.append((node, start if self._begins_a_definition(node) else None, into, depth))
+                    pending.append((node, begin if self._begins_a_definition(node) else None, into, depth))
                     line_above = None
         for definitions in found:
             definitions.sort(key=lambda definition: (definition.first, -definition.stop))

@@ -50,6 +50,7 @@ FLAT_IN_CELLS = LIST_TAGS | {"li", "dl", "dt", "dd"}
 LAYOUT_TABLE = frozenset(("highlighttable", "presentation", "none"))
 SIGNATURE_LEVEL = 10
 """Lowest heading level of API reference entries. Ordinary headings have levels below it."""
+MOST_TAGS = 1_000_000
 SHORTEST_PAGE = 80
 """Minimum number of characters. A page with less text is parsed again with its menus."""
 
@@ -115,6 +116,13 @@ def parse_page(text: str, keep_quotes: bool = True) -> HtmlPage:
 
 
 def _run(text: str, keep_menus: bool, keep_quotes: bool) -> HtmlPage:
+    tags = text.count("<")
+    if tags > MOST_TAGS:
+        raise DocumentError(f"{tags:,} tags: expected at most {MOST_TAGS:,}")
+    # Python's parser searches the end of a comment or tag again and again if there is none.
+    for opening, closing in (("<!--", "-->"), ("<", ">")):
+        closed = text.rfind(closing) + 1
+        text = text[:closed] + text[closed:].replace(opening, opening.replace("<", "&lt;"))
     parser = _HtmlParser(keep_menus, keep_quotes)
     try:
         parser.feed(text)

@@ -1,27 +1,38 @@
-"""Read Jupyter notebooks: the sources of the cells. Each line has its line number in the .ipynb file."""
+"""Read Jupyter notebooks: the sources and outputs of the cells. Each line has its line number in the .ipynb file."""
 
 from __future__ import annotations
 
 import json
 import re
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from ragembed.documents.model import BlockKind, ParsedDocument
+from ragembed.documents.readers.html import parse_page
 from ragembed.documents.readers.markdown import first_title, markdown_blocks
 from ragembed.documents.readers.reader import ReadOptions
 from ragembed.documents.readers.structure import HeadingPath, TextBuilder, text_of, well_formed
 from ragembed.errors import DocumentError
 
-ELEMENT = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]:,]', re.DOTALL)
+ELEMENT = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\]:,]', re.DOTALL)
 SOURCE_KEYS = ("source", "input")
 """Keys of a cell's source. Code cells of notebook format 3 use ``input``."""
+OUTPUT_KEYS = ("text/markdown", "text/plain", "text/latex", "text", "latex", "text/html", "html", "evalue")
+"""Keys of an output's text, best first. Format 3 uses names without a slash. ``evalue`` is the message of an error."""
+HTML_KEYS = ("text/html", "html")
+LONGEST_OUTPUT = 2_000
+"""Maximum length of an output. Of a longer one, the first lines are read."""
+LONGEST_HTML = 50_000
+REPRESENTATION = re.compile(r"<[^\n]*>$")
+TERMINAL_CODE = re.compile(r"\x1b\[[\d;]*[A-Za-z]")
+Place: TypeAlias = "tuple[int, int, str]"
+"""The number of a cell, the number of an output or -1 for the source, and the key of a text."""
 
 
 def parse(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument]:  # noqa: ARG001
-    """Read a notebook without its outputs. The title is the first level-1 heading.
+    """Read a notebook with the text of its outputs. The title is the first level-1 heading.
 
     Raises
     ------
@@ -30,13 +41,13 @@ def parse(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocum
     """
     raw = text_of(data)
     cells = _cells(raw)
-    places = _source_lines(raw)
+    places = _text_lines(raw)
     builder, path_of_headings, title = TextBuilder(), HeadingPath(), None
     for index, cell in enumerate(cells):
-        source, numbers = _joined(cell, places.get(index, []))
+        source, numbers = _source(cell, index, places)
         if not source.strip():
-            continue
-        if cell.get("cell_type") == "markdown":
+            pass
+        elif cell.get("cell_type") == "markdown":
             blocks = markdown_blocks(source, path_of_headings)
             title = title or first_title(source, blocks)
             builder.add_blocks(source, blocks, numbers)
@@ -44,6 +55,8 @@ def parse(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocum
             kind: BlockKind = "code" if cell.get("cell_type") == "code" else "text"
             lines = zip(source.split("\n"), numbers, strict=True)
             builder.add(lines, kind, path_of_headings.headings, numbers[-1])
+        for output in _outputs(cell, index, places):
+            builder.add(output, "code", path_of_headings.headings)
     yield ParsedDocument(builder.text, builder.blocks, title, line_numbers=builder.places)
 
 
@@ -62,13 +75,59 @@ def _cells(raw: str) -> list[dict[str, Any]]:
     return cells
 
 
-def _joined(cell: dict[str, Any], places: list[int]) -> tuple[str, list[int]]:
-    """Return the cell's source without trailing line breaks, and the file line of each of its lines."""
-    source = next((cell[key] for key in SOURCE_KEYS if key in cell), "")
-    strings = source if isinstance(source, list) else [source]
-    parts = [part for part in strings if isinstance(part, str)]
+def _source(cell: dict[str, Any], index: int, places: Mapping[Place, list[int]]) -> tuple[str, list[int]]:
+    key = next((key for key in SOURCE_KEYS if key in cell), "source")
+    return _joined(cell.get(key, ""), places.get((index, -1, key), []))
+
+
+def _outputs(cell: dict[str, Any], index: int, places: Mapping[Place, list[int]]) -> Iterator[list[tuple[str, int]]]:
+    """Yield the lines of each output of a cell that has text, up to ``LONGEST_OUTPUT`` characters."""
+    outputs = cell.get("outputs")
+    for number, output in enumerate(outputs if isinstance(outputs, list) else []):
+        if not isinstance(output, dict):
+            continue
+        data = output.get("data")
+        texts = {**output, **data} if isinstance(data, dict) else output
+        keys = [key for key in OUTPUT_KEYS if texts.get(key)]
+        if (
+            keys
+            and isinstance(data, dict)
+            and len(data) > 1
+            and REPRESENTATION.match("".join(_strings(texts[keys[0]])))
+        ):
+            del keys[0]  # the name of an object, such as <Figure size 640x480 with 1 Axes>, beside its picture
+        if keys and (lines := _output_lines(texts[keys[0]], keys[0], places.get((index, number, keys[0]), []))):
+            name = texts.get("ename")
+            if keys[0] == "evalue" and isinstance(name, str):
+                lines[0] = (f"{name}: {lines[0][0]}", lines[0][1])
+            yield lines
+
+
+def _output_lines(value: object, key: str, places: list[int]) -> list[tuple[str, int]]:
+    text, numbers = _joined(value, places)
+    if key in HTML_KEYS:
+        page = parse_page(text[:LONGEST_HTML])
+        text, numbers = page.text, [numbers[min(line, len(numbers)) - 1] for line in page.lines]
+    text = TERMINAL_CODE.sub("", text)
+    lines: list[tuple[str, int]] = []
+    room = LONGEST_OUTPUT
+    for line, place in zip(text.split("\n"), numbers, strict=False):
+        room -= len(line) + 1
+        if room < 0:
+            lines.append((line[: room + len(line) + 1], place))
+            break
+        lines.append((line, place))
+    return lines if any(line.strip() for line, _ in lines) else []
+
+
+def _strings(value: object) -> list[str]:
+    return [part for part in (value if isinstance(value, list) else [value]) if isinstance(part, str)]
+
+
+def _joined(value: object, places: list[int]) -> tuple[str, list[int]]:
+    """Return a text without trailing line breaks, and the file line of each of its lines."""
     text, numbers = "", [places[0] if places else 1]
-    for part, place in zip(parts, places, strict=False):
+    for part, place in zip(_strings(value), places, strict=False):
         if text.endswith("\n") or not text:
             numbers[-1] = place
         text += part
@@ -79,13 +138,13 @@ def _joined(cell: dict[str, Any], places: list[int]) -> tuple[str, list[int]]:
     return stripped, numbers[: lines - (len(text) - len(stripped))]
 
 
-def _source_lines(raw: str) -> dict[int, list[int]]:
-    """Return, for each cell, the lines of ``raw`` on which the strings of its source start.
+def _text_lines(raw: str) -> dict[Place, list[int]]:
+    """Return the lines of ``raw`` on which the strings of each source and each output start.
 
     The function tracks the nesting of brackets, so it never confuses a source with the same text in an output.
     """
     breaks = [match.start() for match in re.finditer("\n", raw)]
-    found: dict[int, list[int]] = {}
+    found: dict[Place, list[int]] = {}
     nest: list[str | int] = []
     pending = ""
     for match in ELEMENT.finditer(raw):
@@ -103,18 +162,23 @@ def _source_lines(raw: str) -> dict[int, list[int]]:
             if nest:
                 nest[-1] = nest[-1] + 1 if isinstance(nest[-1], int) else ""
         else:
-            cell = _source_cell(nest)
-            if cell is None:
+            place = _place(nest)
+            if place is None:
                 pending = mark[1:-1]
             else:
-                found.setdefault(cell, []).append(bisect_right(breaks, match.start()) + 1)
+                found.setdefault(place, []).append(bisect_right(breaks, match.start()) + 1)
     return found
 
 
-def _source_cell(nest: list[str | int]) -> int | None:
-    """Return the number of the cell if a string at the position ``nest`` belongs to its source, else None."""
+def _place(nest: list[str | int]) -> Place | None:
+    """Return the place of a string at the position ``nest`` if it belongs to a source or an output, else None."""
     if nest[:2] == ["worksheets", 0]:
         nest = nest[2:]
-    if len(nest) not in (3, 4) or nest[0] != "cells" or nest[2] not in SOURCE_KEYS:
+    if nest[:1] != ["cells"] or len(nest) < 3 or not isinstance(cell := nest[1], int):
         return None
-    return nest[1] if isinstance(nest[1], int) else None
+    if nest[2] in SOURCE_KEYS:
+        return (cell, -1, str(nest[2])) if len(nest) in (3, 4) else None
+    if nest[2] != "outputs" or len(nest) < 5 or not isinstance(output := nest[3], int):
+        return None
+    below = nest[5:] if nest[4] == "data" else nest[4:]
+    return (cell, output, str(below[0])) if below and below[0] in OUTPUT_KEYS and len(below) <= 2 else None

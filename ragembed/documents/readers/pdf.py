@@ -1,141 +1,295 @@
-"""Read PDF files with pypdf: paragraphs with their pages."""
+"""Read PDF files: text in reading order with headings, tables, code and page numbers.
+
+A process of its own extracts the text with PDFium, see :mod:`.pdf_pages`. This module sets its limits and recognises
+the text of scanned pages. :mod:`.pdf_layout` turns the extracted lines into blocks.
+"""
 
 from __future__ import annotations
 
-import logging
+import json
 import re
-import struct
-import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
-from io import BytesIO
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from math import inf
 from pathlib import Path
-from typing import Any
+from statistics import median
+from typing import IO, Any, cast
 
 from ragembed.documents.model import ParsedDocument
+from ragembed.documents.readers import pdf_layout
+from ragembed.documents.readers.pdf_layout import PdfCell, PdfLine
+from ragembed.documents.readers.pdf_pages import GAP, OUT_OF_MEMORY
 from ragembed.documents.readers.reader import ReadOptions
 from ragembed.documents.readers.structure import TextBuilder, one_line, well_formed
 from ragembed.errors import DocumentError
-from ragembed.extras import needed_for
+from ragembed.extras import is_installed, missing
 
-# Errors that pypdf raises for unexpected file structures, besides its own.
-STRUCTURE_ERRORS = (
-    ArithmeticError,
-    AssertionError,
-    AttributeError,
-    LookupError,
-    NotImplementedError,
-    OSError,
-    RecursionError,
-    TypeError,
-    ValueError,
-    struct.error,
-    zlib.error,
-)
-WRAPPED = 0.7
-"""A line of at least this share of the page's line width continues on the next line."""
-HYPHENATED = re.compile(r"(\w*[^\W\d_])[-\u00ad\u2010]\Z")
-LEADING_WORD = re.compile(r"[^\W\d_]+")
-SENTENCE_END = (".", "!", "?", ":", "。", "！", "？")
-BULLET = re.compile(r"(?:[•◦▪‣–*-]|\(?\d{1,3}[.)]|[a-z]\))\s")
+SECONDS = 10.0
+"""Time for a file. Each ``CHARACTERS_PER_SECOND`` characters of text add a second."""
+CHARACTERS_PER_SECOND = 5000
+MEMORY = 500_000_000
+"""Bytes of memory for the extraction of a file."""
+LONGEST_OUTPUT = 20_000_000
+"""Bytes of extracted lines with their positions. A manual has about 4 kB per page."""
+MOST_PAGES = 10_000
+OCR_SECONDS = 60
+LEAST_OUTLINE = 2
+"""Number of entries of an outline whose titles must be on their pages. Else fonts decide what a heading is."""
+PASSWORD_ERROR = 4
+"""PDFium's code for a file that needs a password."""
+FILE_NAME_TITLE = re.compile(r"\.(?:dvi|docx?|indd|od[pst]|pdf|pptx?|ps|qxd|rtf|tex|xlsx?)\Z", re.IGNORECASE)
+NO_TITLE = re.compile(r"(?:microsoft (?:word|powerpoint) - .*|untitled.*|title|document\d*)\Z", re.IGNORECASE)
 
 
 def parse(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument]:  # noqa: ARG001
-    """Read a PDF file. A page that cannot be read is skipped with a warning.
+    """Read a PDF file. Scanned pages are read with OCR if it is installed, else reported.
 
     Raises
     ------
     DocumentError
-        If the file is broken, needs a password or contains no text.
+        If the file is broken, needs a password, contains no text, or needs too much time or memory.
     MissingExtraError
-        If pypdf is not installed.
+        If pypdfium2 is not installed.
     """
-    pages, title = _pages(data, options)
-    words = {word for page in pages for word in re.findall(r"[^\W\d_]+(?:-[^\W\d_]+)*", page.lower())}
+    file = _extract(data, options)
+    pages = file.ordered_pages()
+    body, pitch = pdf_layout.body_font(pages)
+    pages = pdf_layout.without_running_lines(pages, body)
+    headings = pdf_layout.outline_headings(pages, file.outline)
+    if sum(heading.lines > 0 for found in headings.values() for heading in found) < LEAST_OUTLINE:
+        headings = pdf_layout.font_headings(pages, body, pitch)
     builder = TextBuilder()
-    for number, page in enumerate(pages, 1):
-        for paragraph in paragraphs(page, words):
-            builder.add_text(paragraph, number)
+    pdf_layout.add_pages(builder, pages, headings, body, pitch)
     if not builder.blocks:
-        raise DocumentError("contains no text: its pages may be scanned images")
+        raise DocumentError("contains no text")
+    title = file.title or pdf_layout.largest_heading(pages[0], body, pitch)
     yield ParsedDocument(builder.text, builder.blocks, title, page_numbers=builder.places)
 
 
-def paragraphs(page: str, words: set[str]) -> list[str]:
-    """Join the lines of a page into paragraphs. ``words`` decides whether a hyphen at the end of a line is kept."""
-    lines = [one_line(line) for line in page.split("\n")]
-    lengths = sorted(len(line) for line in lines if line)
-    width = lengths[len(lengths) * 9 // 10] if lengths else 0
-    found: list[str] = []
-    above = ""
-    for line in lines:
-        ends = above.endswith(SENTENCE_END) and len(above) < WRAPPED * width
-        if not line or not above or ends:
-            found += [line] if line else []
-        elif HYPHENATED.search(above) and line[0].islower():
-            found[-1] = _without_hyphen(found[-1], line, words)
-        elif len(above) < WRAPPED * width or BULLET.match(line):
-            found[-1] += f"\n{line}"
-        else:
-            found[-1] += f" {line}"
-        above = line
-    return found
+@dataclass(slots=True)
+class _PdfFile:
+    """The title in the properties, the outline, and the lines of each page: JSON of :mod:`.pdf_pages`, or from OCR."""
+
+    title: str | None
+    outline: Sequence[pdf_layout.OutlineEntry]
+    pages: list[bytes | list[PdfLine]] = field(default_factory=list)
+
+    def ordered_pages(self) -> list[list[PdfLine]]:
+        """Return the lines of each page in reading order."""
+        return [
+            pdf_layout.in_reading_order(
+                [pdf_layout.make_line(line, number) for line in json.loads(page)] if isinstance(page, bytes) else page
+            )
+            for number, page in enumerate(self.pages, 1)
+        ]
 
 
-def _without_hyphen(text: str, line: str, words: set[str]) -> str:
-    """Join a word that is split at the end of a line.
+def _extract(data: bytes, options: ReadOptions) -> _PdfFile:
+    """Return the text of a file. Reports pages that cannot be read.
 
-    Keep the hyphen if the document has the word only with a hyphen.
+    Raises
+    ------
+    DocumentError
+        If the file is broken, needs a password, or needs too much time or memory.
     """
-    before, after = HYPHENATED.search(text), LEADING_WORD.match(line)
-    if before is None or after is None:
-        return text + line
-    joined, hyphenated = f"{before[1]}{after[0]}".lower(), f"{before[1]}-{after[0]}".lower()
-    keep = joined not in words and hyphenated in words
-    return text + line if keep else text[:-1] + line
-
-
-def _pages(data: bytes, options: ReadOptions) -> tuple[list[str], str | None]:
-    with needed_for("reading PDF files"):
-        from pypdf import PdfReader
-        from pypdf.errors import DependencyError, PyPdfError
-    with _silenced("pypdf"):
-        try:
-            reader = PdfReader(BytesIO(data))
-            if reader.is_encrypted and not reader.decrypt(""):
-                raise DocumentError("encrypted PDF: it needs a password")
-            count, title = len(reader.pages), _title(reader)
-        except DependencyError as error:
-            raise DocumentError(f"encrypted PDF: {error}") from error
-        except (PyPdfError, *STRUCTURE_ERRORS) as error:
-            raise DocumentError(f"corrupt PDF: {error or type(error).__name__}") from error
-        pages = [_page_text(reader, number, (PyPdfError, *STRUCTURE_ERRORS)) for number in range(count)]
-    broken = [number for number, page in enumerate(pages, 1) if page is None]
-    if count and len(broken) == count:
+    ocr = _Ocr()
+    broken: list[int] = []
+    unread: list[int] = []
+    with _Extraction(data, ocr.available) as extraction:
+        head = json.loads(extraction.read_line())
+        if "error" in head:
+            if head["error"] == PASSWORD_ERROR:
+                raise DocumentError("encrypted with a password: save a copy without the password and index it")
+            raise DocumentError("corrupt PDF: it has no readable structure")
+        if head["pages"] > MOST_PAGES:
+            raise DocumentError(f"has {head['pages']:,} pages: the limit is {MOST_PAGES:,}; split it")
+        file = _PdfFile(_title(head["title"]), [tuple(entry) for entry in head["outline"]])
+        for number in range(1, head["pages"] + 1):
+            page = json.loads(extraction.read_line())
+            extraction.allow(page["characters"])
+            if image := page["image"]:
+                lines = ocr.read(image, extraction.read_pixels(image[0] * image[1]), number)
+                file.pages.append(lines)
+            else:
+                lines = []
+                file.pages.append(extraction.read_line())
+            if page["broken"]:
+                broken.append(number)
+            elif page["scanned"] and not lines:
+                unread.append(number)
+    if len(broken) == len(file.pages):
         raise DocumentError("corrupt PDF: none of its pages can be read")
+    if len(broken) + len(unread) == len(file.pages):
+        raise DocumentError(f"contains no text, because its pages are scans; {ocr.remedy}")
     if broken:
-        options.warn(f"{len(broken)} pages cannot be read (first: page {broken[0]})")
-    return [page or "" for page in pages], title
+        options.warn(f"pages that cannot be read: {_ranges(broken)}")
+    if unread:
+        options.warn(f"scanned pages without text: {_ranges(unread)}; {ocr.remedy}")
+    return file
 
 
-def _page_text(reader: Any, number: int, errors: tuple[type[Exception], ...]) -> str | None:
-    try:
-        return well_formed(reader.pages[number].extract_text())
-    except errors:
-        return None
+class _Extraction:
+    """The process that extracts the text of one file. It is killed if it exceeds its time."""
+
+    def __init__(self, data: bytes, with_ocr: bool) -> None:
+        script = Path(__file__).with_name("pdf_pages.py")
+        command = [sys.executable, "-I", "-S", str(script), str(_packages()), str(MEMORY), str(int(with_ocr))]
+        self._process = subprocess.Popen(  # noqa: S603
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+        self._input, self._output = cast("tuple[IO[bytes], IO[bytes]]", (self._process.stdin, self._process.stdout))
+        self._seconds, self._deadline, self._late = SECONDS, inf, False
+        self._bytes = LONGEST_OUTPUT
+        self._ended = threading.Event()
+        self._watch = threading.Thread(target=self._kill_if_late, daemon=True)
+        self._watch.start()
+        with suppress(OSError), self._input:  # reading reports why the process ended already
+            self._input.write(data)
+
+    def __enter__(self) -> _Extraction:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._watch.join()
+        self._process.kill()
+        self._process.wait()
+        self._output.close()
+
+    def read_line(self) -> bytes:
+        """Return the next line of the output.
+
+        Raises
+        ------
+        DocumentError
+            If the process ended before, or needs too much time.
+        """
+        line = self._within_time(lambda: self._output.readline(self._bytes))
+        self._bytes -= len(line)
+        if not line.endswith(b"\n"):
+            raise self._failure()
+        return line
+
+    def read_pixels(self, size: int) -> bytes:
+        """Return the ``size`` grey values that follow a line."""
+        values = self._within_time(lambda: self._output.read(size))
+        if len(values) < size:
+            raise self._failure()
+        return values
+
+    def allow(self, characters: int) -> None:
+        """Add the time that ``characters`` of text may take."""
+        self._seconds += characters / CHARACTERS_PER_SECOND
+
+    def _within_time(self, read: Callable[[], bytes]) -> bytes:
+        started = time.monotonic()
+        self._deadline = started + self._seconds
+        try:
+            return read()
+        finally:
+            self._deadline = inf
+            self._seconds -= time.monotonic() - started
+
+    def _kill_if_late(self) -> None:
+        while not self._ended.wait(0.1):
+            if time.monotonic() > self._deadline:
+                self._late = True
+                self._process.kill()
+
+    def _failure(self) -> DocumentError:
+        if self._bytes == 0:
+            return DocumentError(
+                f"contains too much text: its lines have more than {LONGEST_OUTPUT / 1e6:.0f} MB; split it"
+            )
+        code = self._process.wait()
+        if self._late:
+            return DocumentError(f"takes too long to read: no more text after {SECONDS:g} seconds")
+        if code == OUT_OF_MEMORY or code < 0:
+            return DocumentError(f"corrupt PDF, or one that needs more than {MEMORY / 1e6:.0f} MB of memory")
+        return DocumentError(f"corrupt PDF: PDFium ended with status {code}")
 
 
-def _title(reader: Any) -> str | None:
-    title = reader.metadata.title if reader.metadata else None
-    return one_line(well_formed(title)) or None if isinstance(title, str) else None
+def _packages() -> Path:
+    """Return the folder that contains pypdfium2."""
+    spec = find_spec("pypdfium2")
+    if spec is None or spec.origin is None:
+        raise missing("pypdfium2", "reading PDF files")
+    return Path(spec.origin).parent.parent
 
 
-@contextmanager
-def _silenced(name: str) -> Iterator[None]:
-    logger = logging.getLogger(name)
-    level = logger.level
-    logger.setLevel(logging.CRITICAL + 1)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
+def _title(text: str) -> str | None:
+    """Return the title in the document properties, or None if it is only a file name or a default of a program."""
+    title = one_line(well_formed(text))
+    return None if not title or FILE_NAME_TITLE.search(title) or NO_TITLE.match(title) else title
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """Return page numbers as text, for example ``2, 4–6``. At most ten ranges are named."""
+    ranges: list[list[int]] = []
+    for number in numbers:
+        if ranges and ranges[-1][1] == number - 1:
+            ranges[-1][1] = number
+        else:
+            ranges.append([number, number])
+    named = [str(first) if first == last else f"{first}–{last}" for first, last in ranges[:10]]
+    return ", ".join(named) + (f" and {len(ranges) - 10} more" if len(ranges) > 10 else "")
+
+
+class _Ocr:
+    """Reads the text of scanned pages with Tesseract, in all languages that are installed for it."""
+
+    def __init__(self) -> None:
+        self.available = is_installed("pytesseract") and shutil.which("tesseract") is not None
+        self.failure = ""
+
+    @property
+    def remedy(self) -> str:
+        """What to do about pages without text."""
+        if not self.available:
+            return "install the program Tesseract and 'ragembed[ocr]' to read them"
+        return f"OCR failed: {self.failure}" if self.failure else "OCR found no text on them"
+
+    def read(self, image: Sequence[Any], values: bytes, page: int) -> list[PdfLine]:
+        """Return the lines of a page. ``image`` is width, height and pixels per point, ``values`` are grey values.
+
+        If Tesseract fails, return no lines and keep its message in ``failure``.
+        """
+        import pytesseract
+        from PIL import Image
+
+        width, height, scale = image
+        try:
+            languages = "+".join(name for name in pytesseract.get_languages() if name != "osd")
+            words = pytesseract.image_to_data(
+                Image.frombytes("L", (width, height), values),
+                lang=languages,
+                timeout=OCR_SECONDS,
+                output_type=pytesseract.Output.DICT,
+            )
+        except (pytesseract.TesseractError, RuntimeError) as error:  # a timeout is a RuntimeError
+            self.failure = one_line(str(error))
+            return []
+        return _lines_of_words(words, scale, page)
+
+
+def _lines_of_words(words: Mapping[str, Sequence[Any]], scale: float, page: int) -> list[PdfLine]:
+    """Return lines from Tesseract's table of words. All get one font size, because the heights of words vary."""
+    numbers = [number for number, word in enumerate(words["text"]) if word.strip()]
+    size = max(1.0, median(words["height"][number] / scale for number in numbers)) if numbers else 1.0
+    lines: dict[tuple[int, ...], list[PdfCell]] = {}
+    for number in numbers:
+        left, top, width, height = (words[side][number] / scale for side in ("left", "top", "width", "height"))
+        cell = PdfCell(one_line(words["text"][number]), left, top, left + width, top + height, size)
+        cells = lines.setdefault(tuple(words[part][number] for part in ("block_num", "par_num", "line_num")), [])
+        if cells and max(left - cells[-1].right, cells[-1].left - cell.right) < GAP * size:
+            cells[-1] = pdf_layout.joined(cells[-1], cell)
+        else:
+            cells.append(cell)
+    return [PdfLine(cells, page) for cells in lines.values()]

@@ -11,37 +11,54 @@ from ragembed.documents.decoding import is_binary
 from ragembed.documents.model import Member, ParsedDocument
 from ragembed.documents.readers import (
     archive,
+    bibtex,
     converted,
     epub,
     excel,
     html,
+    latex,
     mail,
+    man,
     markdown,
+    markup,
     notebook,
     office,
     opendocument,
     outlook,
     pdf,
+    records,
     rst,
     rtf,
+    settings,
     source,
+    sql,
     table,
+    timed,
+    xml,
 )
 from ragembed.documents.readers.members import MemberReader
 from ragembed.documents.readers.reader import DEFAULT_OPTIONS, Reader, ReadOptions
+from ragembed.documents.unread import unread_reason
 from ragembed.errors import DocumentError
 from ragembed.files import open_regular
 
-PLAIN = Reader("text", 1, (".txt", ".text", ".log"), source.parse_plain)
+PLAIN = Reader("text", 1, (".txt", ".text"), source.parse_plain)
 SOURCE_SUFFIXES = (
     ".py", ".pyi", ".js", ".mjs", ".cjs", ".ts", ".tsx", ".jsx", ".vue", ".c", ".h", ".cc", ".cpp",
     ".cxx", ".hpp", ".hh", ".java", ".go", ".rs", ".rb", ".php", ".sh", ".bash", ".zsh", ".fish", ".ps1",
-    ".bat", ".sql", ".swift", ".kt", ".kts", ".cs", ".fs", ".scala", ".clj", ".lua", ".pl", ".pm", ".r",
+    ".bat", ".swift", ".kt", ".kts", ".cs", ".fs", ".scala", ".clj", ".lua", ".pl", ".pm", ".r",
     ".jl", ".hs", ".ml", ".ex", ".exs", ".erl", ".dart", ".groovy", ".gradle", ".m", ".mm", ".zig",
-    ".proto", ".graphql", ".tf", ".cmake", ".mk", ".toml", ".yaml", ".yml", ".ini", ".cfg", ".conf",
-    ".properties", ".xml", ".css", ".scss", ".less", ".json", ".json5",
+    ".proto", ".graphql", ".tf", ".cmake", ".mk", ".css", ".scss", ".less", ".json5",
 )  # fmt: skip
 SOURCE = Reader("source", source.version(), SOURCE_SUFFIXES, source.parse)
+XML_SUFFIXES = (
+    ".xml", ".docbook", ".dbk", ".jats", ".nxml", ".tei", ".dita", ".xsd", ".xsl", ".xslt", ".rng", ".rss", ".atom",
+    ".rdf", ".owl", ".svg", ".page", ".plist", ".xlf", ".xliff", ".wsdl", ".gpx", ".kml",
+)  # fmt: skip
+MAN = Reader("man", 1, (".man", ".mdoc"), man.parse)
+MAN_SECTION = re.compile(r"\.[1-9][a-z]*", re.IGNORECASE)
+"""The suffixes of installed manual pages, such as .1, .3pm and .9freebsd. A file without macros is plain text."""
+DOCKERFILE = Reader("dockerfile", 1, (".dockerfile",), settings.parse_dockerfile)
 MAIL = Reader("mail", 1, (".eml",), mail.parse, contains_files=True)
 READERS = (
     Reader("markdown", 1, (".md", ".markdown", ".mdown", ".mkd", ".mdx"), markdown.parse),
@@ -49,8 +66,8 @@ READERS = (
     Reader("html", 1, (".html", ".htm", ".xhtml"), html.parse),
     Reader("csv", 1, (".csv", ".tsv", ".tab"), table.parse_delimited),
     Reader("jsonl", 1, (".jsonl", ".ndjson"), table.parse_json_lines),
-    Reader("notebook", 1, (".ipynb",), notebook.parse),
-    Reader("pdf", 1, (".pdf",), pdf.parse, extra="pdf"),
+    Reader("notebook", 2, (".ipynb",), notebook.parse),
+    Reader("pdf", 2, (".pdf",), pdf.parse, extra="pdf"),
     Reader("docx", 2, (".docx", ".docm"), office.parse_docx),
     Reader("pptx", 2, (".pptx", ".pptm", ".ppsx"), office.parse_pptx),
     Reader("xlsx", 1, (".xlsx", ".xlsm"), excel.parse_xlsx),
@@ -62,6 +79,19 @@ READERS = (
     Reader("odp", 1, (".odp", ".otp"), opendocument.parse_odp),
     Reader("ods", 1, (".ods", ".ots"), opendocument.parse_ods),
     Reader("epub", 1, (".epub",), epub.parse),
+    Reader("xml", 1, XML_SUFFIXES, xml.parse),
+    Reader("json", 1, (".json", ".geojson", ".jsonld", ".webmanifest"), records.parse_json),
+    Reader("yaml", 1, (".yaml", ".yml"), settings.parse_yaml),
+    Reader("settings", 1, (".toml", ".ini", ".cfg", ".conf", ".properties", ".desktop"), settings.parse_sections),
+    DOCKERFILE,
+    Reader("org", 1, (".org",), markup.parse_org),
+    Reader("asciidoc", 1, (".adoc", ".asciidoc"), markup.parse_asciidoc),
+    Reader("latex", 1, (".tex", ".ltx", ".latex"), latex.parse),
+    MAN,
+    Reader("bibtex", 1, (".bib",), bibtex.parse),
+    Reader("subtitles", 1, (".srt", ".vtt"), timed.parse_subtitles),
+    Reader("log", 1, (".log",), timed.parse_log),
+    Reader("sql", 1, (".sql", ".ddl"), sql.parse),
     MAIL,
     Reader("mbox", 1, (".mbox",), mail.parse_mailbox, contains_files=True),
     Reader("outlook", 1, (".msg",), outlook.parse, extra="office", contains_files=True),
@@ -72,14 +102,18 @@ READERS = (
 )
 BY_SUFFIX = {suffix: reader for reader in READERS for suffix in reader.suffixes}
 CODE_NAMES = (
-    "makefile", "gnumakefile", "dockerfile", "jenkinsfile", "vagrantfile", "gemfile", "rakefile",
+    "makefile", "gnumakefile", "jenkinsfile", "vagrantfile", "gemfile", "rakefile",
     "cmakelists.txt",
 )  # fmt: skip
 TEXT_NAMES = (
     "license", "licence", "copying", "notice", "authors", "contributors", "readme", "changelog",
     "changes", "news", "history", "todo", "install",
 )  # fmt: skip
-BY_NAME = {**dict.fromkeys(CODE_NAMES, SOURCE), **dict.fromkeys(TEXT_NAMES, PLAIN)}
+BY_NAME = {
+    **dict.fromkeys(CODE_NAMES, SOURCE),
+    **dict.fromkeys(("dockerfile", "containerfile"), DOCKERFILE),
+    **dict.fromkeys(TEXT_NAMES, PLAIN),
+}
 MAILDIR_NAME = re.compile(r"\d{9,}\w*\.(?:.+:2,[A-Za-z]*|M\d+P\d+\w*\..+)")
 """Names of mails in a Maildir, such as ``1204680122.M37P1.host:2,S``. They have no suffix."""
 HEAD_BYTES = 8192
@@ -89,7 +123,9 @@ def named_reader(name: str) -> Reader | None:
     """Return the reader for a file name, or None if neither the name nor its suffix is in the table."""
     if MAILDIR_NAME.fullmatch(name):
         return MAIL
-    return BY_NAME.get(name.lower()) or BY_SUFFIX.get(PurePosixPath(name).suffix.lower())
+    suffix = PurePosixPath(name).suffix.lower()
+    known = BY_NAME.get(name.lower()) or BY_SUFFIX.get(suffix)
+    return MAN if known is None and MAN_SECTION.fullmatch(suffix) else known
 
 
 def member_of(name: str | None, metadata: Mapping[str, Any]) -> str | None:
@@ -142,7 +178,7 @@ def _parse(name: str, data: bytes, options: ReadOptions) -> Iterator[ParsedDocum
     path = Path(name)
     reader = reader_for(path, data)
     if reader is None:
-        raise DocumentError("neither text nor a supported format")
+        raise DocumentError(unread_reason(path.name))
     return reader.parse(path, data, options)
 
 

@@ -6,8 +6,13 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
 from ragembed.documents.decoding import decode, is_binary
-from ragembed.documents.model import Block, BlockKind
+from ragembed.documents.model import Block, BlockKind, ParsedDocument
 from ragembed.errors import DocumentError
+
+MOST_SHORT_LINES, SHORT_LINE = 1_000_000, 16
+"""A file with more lines, of fewer characters on average, is refused: it is no text, and needs much time and memory."""
+MOST_MARKS = 2_000_000
+"""Maximum number of marks of a markup. A file with more is read as plain text, because of its time and memory."""
 
 
 class HeadingPath:
@@ -41,7 +46,7 @@ class FileText:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.lines = text.split("\n")
+        self.lines = lines_of(text)
         self.blocks: list[Block] = []
         self._starts = [0, *accumulate(len(line) + 1 for line in self.lines)]
 
@@ -133,6 +138,93 @@ class TextBuilder:
         self._lines.append(line)
         self._places.append(place)
         self._length += len(line) + 1
+
+
+class Paragraphs:
+    """Collects words into lines, and lines into blocks. Each line has the line of the file where its words start."""
+
+    def __init__(self) -> None:
+        self.builder = TextBuilder()
+        self.path = HeadingPath()
+        self.prefix = ""
+        """The start of the next line, such as the mark of a list item."""
+        self._lines: list[tuple[str, int]] = []
+        self._words: list[str] = []
+        self._line = 0
+        self._last_line = 0
+
+    @property
+    def has_words(self) -> bool:
+        """Whether the current line has words."""
+        return bool(self._words)
+
+    def add(self, text: str, line: int) -> None:
+        """Add words, or white space, that start at ``line`` of the file."""
+        if words := text.lstrip():
+            if not self._words:
+                self._line = line + text[: len(text) - len(words)].count("\n")
+            self._words.append(text)
+            self._last_line = max(self._last_line, line + text.rstrip().count("\n"))
+        elif self._words:
+            self._words.append(" ")
+
+    def take_words(self) -> str:
+        """Return the words of the current line and remove them."""
+        text = one_line("".join(self._words))
+        self._words = []
+        return text
+
+    def add_line(self, text: str, line: int | None = None) -> None:
+        """Add a line to the current block. By default, it starts where the last words started."""
+        self._lines.append((text, self._line if line is None else line))
+        self._last_line = max(self._last_line, self._lines[-1][1])
+
+    def end_line(self) -> None:
+        """End the current line, if it has words."""
+        if text := self.take_words():
+            self.add_line(self.prefix + text)
+            self.prefix = ""
+
+    def end_block(self, kind: BlockKind = "text") -> None:
+        """End the current line and block."""
+        self.end_line()
+        self.builder.add(self._lines, kind, self.path.headings, self._last_line)
+        self._lines, self.prefix = [], ""
+
+    def add_heading(self, level: int, title: str, line: int | None = None) -> None:
+        """End the current block and add a heading."""
+        self.end_block()
+        place = self._line if line is None else line
+        self.builder.add([(title, place)], "heading", self.path.enter(level, title), max(place, self._last_line))
+
+    def add_listing(self, lines: Iterable[tuple[str, int]], kind: BlockKind = "code") -> None:
+        """End the current block and add a block of lines as they are."""
+        self.end_block()
+        self.builder.add(lines, kind, self.path.headings)
+
+    def document(self, title: str | None) -> ParsedDocument:
+        """End the current block and return the document."""
+        self.end_block()
+        return ParsedDocument(self.builder.text, self.builder.blocks, title, line_numbers=self.builder.places)
+
+
+def has_too_many(marks: str, text: str) -> bool:
+    """Return whether ``text`` has so many of the characters ``marks`` that reading its markup would take too long."""
+    return sum(map(text.count, marks)) > MOST_MARKS
+
+
+def lines_of(text: str) -> list[str]:
+    """Return the lines of a text.
+
+    Raises
+    ------
+    DocumentError
+        If the text has more than ``MOST_SHORT_LINES`` lines and hardly anything on them.
+    """
+    lines = text.count("\n") + 1
+    if lines > MOST_SHORT_LINES and len(text) < SHORT_LINE * lines:
+        raise DocumentError(f"{lines:,} lines of {len(text) // lines} characters on average: not a text to search")
+    return text.split("\n")
 
 
 def text_of(data: bytes) -> str:

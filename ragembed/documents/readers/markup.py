@@ -1,0 +1,140 @@
+"""Read Org and AsciiDoc: headings, listings, tables and paragraphs. The text of the file is unchanged."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from ragembed.documents.model import BlockKind, ParsedDocument
+from ragembed.documents.readers.reader import ReadOptions
+from ragembed.documents.readers.structure import FileText, HeadingPath, text_of
+
+Heading = tuple[int, str, int]
+"""The level and title of a heading, and the line after it."""
+
+ORG_HEADING = re.compile(
+    r"(?P<stars>\*+)[ \t]+(?:(?:TODO|DONE|NEXT|WAITING|CANCELLED|CANCELED)[ \t]+)?(?:\[#\w\][ \t]+)?(?P<title>\S.*)$"
+)
+ORG_TAGS = re.compile(r"[ \t]+:[\w@#%:]+:[ \t]*$")
+ORG_TITLE = re.compile(r"#\+title:[ \t]*(?P<title>\S.*)$", re.IGNORECASE)
+ORG_LISTING = re.compile(r"[ \t]*#\+begin_(?P<name>src|example|export|comment)\b", re.IGNORECASE)
+ORG_DRAWER = re.compile(r"[ \t]*:(?!end:)[\w-]+:[ \t]*$", re.IGNORECASE)
+ORG_FIXED = re.compile(r"[ \t]*:(?: |$)")
+
+ADOC_HEADING = re.compile(r"(?P<marks>={1,6}|#{1,6})[ \t]+(?P<title>\S.*?)(?:[ \t]+(?P=marks))?[ \t]*$")
+ADOC_UNDERLINE = re.compile(r"(?P<mark>[=\-~^+])(?P=mark)+[ \t]*$")
+ADOC_FENCE = re.compile(r"(?:-{4,}|\.{4,}|\+{4,}|/{4,}|`{3}[^`]*)[ \t]*$")
+ADOC_TABLE = re.compile(r"[|,:!]={3,}[ \t]*$")
+ADOC_LEAD = re.compile(r"(?:\[[^\n]*\]|\.[^\s.][^\n]*)[ \t]*$")
+ADOC_LEVELS = "=-~^+"
+LONGEST_UNDERLINED = 200
+MOST_LEADS = 8
+"""Maximum number of lines with attributes or a title above a listing or table."""
+
+
+def parse_org(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument]:  # noqa: ARG001
+    """Read an Org file. Its title is ``#+TITLE``, or else the first heading of level 1."""
+    file_text = FileText(text_of(data))
+    first = _scan(file_text, _org_heading, _org_block)
+    given = next((match["title"].strip() for line in file_text.lines if (match := ORG_TITLE.match(line))), None)
+    yield ParsedDocument(file_text.text, file_text.blocks, given or first)
+
+
+def parse_asciidoc(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument]:  # noqa: ARG001
+    """Read an AsciiDoc file. Its title is the first heading of level 1."""
+    file_text = FileText(text_of(data))
+    title = _scan(file_text, _asciidoc_heading, _asciidoc_block)
+    yield ParsedDocument(file_text.text, file_text.blocks, title)
+
+
+def _scan(
+    file_text: FileText,
+    heading: Callable[[list[str], int], Heading | None],
+    block: Callable[[list[str], int], tuple[BlockKind, int] | None],
+) -> str | None:
+    """Add the blocks of a file, and return its first heading of level 1.
+
+    ``heading`` and ``block`` return the heading, or the kind and end of the listing or table, that starts at a line.
+    """
+    lines, path, title = file_text.lines, HeadingPath(), None
+    start = number = 0
+    while number < len(lines):
+        if not lines[number].strip():
+            file_text.add(start, number, "text", path.headings)
+            start = number = number + 1
+        elif found := heading(lines, number):
+            file_text.add(start, number, "text", path.headings)
+            level, name, stop = found
+            title = title or (name if level == 1 else None)
+            file_text.add(number, stop, "heading", path.enter(level, name))
+            start = number = stop
+        elif whole := block(lines, number):
+            file_text.add(start, number, "text", path.headings)
+            file_text.add(number, whole[1], whole[0], path.headings)
+            start = number = whole[1]
+        else:
+            number += 1
+    file_text.add(start, number, "text", path.headings)
+    return title
+
+
+def _org_heading(lines: list[str], number: int) -> Heading | None:
+    match = ORG_HEADING.match(lines[number])
+    if match is None:
+        return None
+    title = ORG_TAGS.sub("", match["title"]).strip()
+    return len(match["stars"]), title or match["title"].strip(), number + 1
+
+
+def _org_block(lines: list[str], number: int) -> tuple[BlockKind, int] | None:
+    line = lines[number]
+    if listing := ORG_LISTING.match(line):
+        return "code", _closing(lines, number, f"#+end_{listing['name']}", ORG_HEADING)
+    if ORG_DRAWER.match(line):
+        return "code", _closing(lines, number, ":end:", ORG_HEADING)
+    if line.lstrip().startswith("|"):
+        return "table", _run_end(lines, number, lambda line: line.lstrip().startswith("|"))
+    if ORG_FIXED.match(line):
+        return "code", _run_end(lines, number, ORG_FIXED.match)
+    return None
+
+
+def _asciidoc_heading(lines: list[str], number: int) -> Heading | None:
+    match = ADOC_HEADING.match(lines[number])
+    if match:
+        return len(match["marks"]), match["title"], number + 1
+    line, below = lines[number].rstrip(), lines[number + 1].rstrip() if number + 1 < len(lines) else ""
+    above = lines[number - 1].strip() if number else ""
+    underline = ADOC_UNDERLINE.match(below)
+    is_title = underline and len(line) <= LONGEST_UNDERLINED and any(map(str.isalnum, line)) and not line[0].isspace()
+    if underline and is_title and abs(len(line) - len(below)) <= 2 and (not above or ADOC_LEAD.match(above)):
+        return ADOC_LEVELS.index(underline["mark"]) + 1, line, number + 2
+    return None
+
+
+def _asciidoc_block(lines: list[str], number: int) -> tuple[BlockKind, int] | None:
+    stop = min(number + MOST_LEADS, len(lines) - 1)
+    while number < stop and ADOC_LEAD.match(lines[number]):
+        number += 1
+    line = lines[number].rstrip()
+    if ADOC_FENCE.match(line):
+        return "code", _closing(lines, number, "```" if line.startswith("```") else line)
+    if ADOC_TABLE.match(line):
+        return "table", _closing(lines, number, line)
+    return None
+
+
+def _closing(lines: list[str], first: int, closing: str, end: re.Pattern[str] | None = None) -> int:
+    """Return the line after the one that is ``closing``, the next that matches ``end``, or the number of lines."""
+    for number in range(first + 1, len(lines)):
+        if lines[number].strip().lower() == closing.lower():
+            return number + 1
+        if end is not None and end.match(lines[number]):
+            return number
+    return len(lines)
+
+
+def _run_end(lines: list[str], first: int, belongs: Callable[[str], object]) -> int:
+    """Return the first line after ``first`` that does not belong to the run."""
+    return next((number for number in range(first + 1, len(lines)) if not belongs(lines[number])), len(lines))

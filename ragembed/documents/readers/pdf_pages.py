@@ -1,0 +1,310 @@
+"""Extract the text of a PDF file with PDFium, as a program in a process of its own.
+
+PDFium is native code: a hostile file can make it run forever, use all memory or crash. :mod:`.pdf` therefore runs this
+file as a script, with limits, one process per file. The script reads the PDF from standard input. It writes one line of
+JSON about the document, and two per page: properties, and lines. Pixels replace the lines if OCR shall read the page.
+
+The script imports only the standard library and pypdfium2, so it starts in a few hundredths of a second.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice, pairwise
+from typing import Any, BinaryIO
+
+GAP = 1.1
+"""A gap between two words that is wider than this, in font sizes, separates two segments of a line."""
+TAB = 0.2
+"""The least gap between two cells of a table, in font sizes."""
+NEAR_LINES = 1
+INDENT = 72
+"""Text that starts less than this many points from the left side of the page's text is not in a second column."""
+PUNCTUATION = ",.;:!?)]}"
+PROSE_GAPS = 4
+LINE_BREAKS, TAB_CODE = (10, 13), 9
+TEX_LIGATURES = {code + n: text for code in (11, 27) for n, text in enumerate(("ff", "fi", "fl", "ffi", "ffl"))}
+"""Codes of ligatures in TeX's bitmap fonts (OT1 and T1), which do not say which characters their glyphs are."""
+LINE_HYPHENS = (2, 0xFFFE)
+"""PDFium's codes for a hyphen at the end of a line. No line break follows it."""
+BOLD = re.compile(r"bold|black|heavy|[-,]bd|cmbx|sfbx|medi\b|demi", re.IGNORECASE)
+MONOSPACED = re.compile(r"mono|courier|typewriter|cmtt|sftt|cmsltt|consol|fixed", re.IGNORECASE)
+FIXED_PITCH, FORCE_BOLD = 1, 1 << 18
+OCR_DOTS, OCR_PIXELS = 300, 25_000_000
+"""Resolution in dots per inch, and largest number of pixels, of a page for OCR."""
+LONGEST_OUTLINE = 5_000
+OUT_OF_MEMORY = 3
+"""Exit status if Python runs out of memory."""
+IS_BOLD, IS_MONOSPACED, IS_UNMAPPED = 1, 2, 4
+STYLES = (IS_BOLD, IS_MONOSPACED, IS_UNMAPPED)
+"""Styles of text. The font of unmapped text does not say which characters its glyphs are, so PDFium guesses."""
+
+
+@dataclass(slots=True)
+class Word:
+    """A word: its characters, its box with ``top`` < ``bottom``, font size, style, and the direction of its line.
+
+    The direction is the number of quarter turns to the left: 0 for text that is read to the right, 1 for upwards.
+    """
+
+    text: str
+    left: float
+    top: float
+    right: float
+    bottom: float
+    size: float
+    style: int
+    direction: int = 0
+
+
+def page_lines(raw: Any, text_page: Any, height: float) -> Iterator[list[Word]]:
+    """Yield the words of each line of a page, in the order of the file."""
+    fonts = _Fonts(raw, text_page)
+    box = raw.FS_RECTF()
+    line: list[Word] = []
+    starts_word = True
+    for index in range(raw.FPDFText_CountChars(text_page)):
+        character = _character(raw, text_page, index)
+        if character and not character.isspace() and raw.FPDFText_GetLooseCharBox(text_page, index, box):
+            top, bottom = height - box.top, height - box.bottom
+            if starts_word:
+                line.append(Word("", box.left, top, box.right, bottom, *fonts.at(index)))
+                starts_word = False
+            word = line[-1]
+            word.text += character.removesuffix("\n")
+            word.left, word.right = min(word.left, box.left), max(word.right, box.right)
+            word.top, word.bottom = min(word.top, top), max(word.bottom, bottom)
+        starts_word |= character.isspace()
+        if character.endswith("\n"):
+            yield line
+            line, starts_word = [], True
+    yield line
+
+
+def upright(lines: list[list[Word]], width: float, height: float) -> None:
+    """Turn a page on which most words are not read to the right. PDFium's order of its lines is not reliable."""
+    directions = Counter(word.direction for line in lines for word in line)
+    direction = directions.most_common(1)[0][0] if directions else 0
+    if direction == 0:
+        return
+    for line in lines:
+        for word in line:
+            left, top, right, bottom = word.left, word.top, word.right, word.bottom
+            if direction == 1:
+                word.left, word.top, word.right, word.bottom = height - bottom, left, height - top, right
+            elif direction == 2:
+                word.left, word.top, word.right, word.bottom = (
+                    width - right,
+                    height - bottom,
+                    width - left,
+                    height - top,
+                )
+            else:
+                word.left, word.top, word.right, word.bottom = top, width - right, bottom, width - left
+        line.sort(key=lambda word: word.left)
+    lines.sort(key=lambda line: (round(line[0].top), line[0].left))
+
+
+def segments(lines: Sequence[Sequence[Word]]) -> list[list[list[object]]]:
+    """Split the lines of a page at wide gaps. Return text, left, top, right, bottom, font size and style of each part.
+
+    A narrower gap splits a line too, if the next word starts where a part of the line above or below starts. This
+    happens in tables, if the text of a cell fills it.
+    """
+    measured = [_gaps(line) for line in lines]
+    whole = [_split(line, [gap > least for gap in gaps]) for line, (gaps, least) in zip(lines, measured, strict=True)]
+    indent = min((line[0].left for line in lines), default=0.0) + INDENT
+    starts = [{round(part[0].left) for part in parts if part[0].left > indent} for parts in whole]
+    found = []
+    for at, (line, (gaps, least)) in enumerate(zip(lines, measured, strict=True)):
+        near = set[int]().union(*starts[max(at - NEAR_LINES, 0) : at + NEAR_LINES + 1])
+        wide = [
+            gap > least or (gap > TAB * word.size and round(word.left) in near)
+            for gap, word in zip(gaps, line[1:], strict=True)
+        ]
+        found.append([_segment(part) for part in _split(line, wide)])
+    return found
+
+
+def _split(words: Sequence[Word], wide: Sequence[bool]) -> list[list[Word]]:
+    parts = [[words[0]]]
+    for word, apart in zip(words[1:], wide, strict=True):
+        if apart and word.text[0] not in PUNCTUATION:
+            parts.append([])
+        parts[-1].append(word)
+    return parts
+
+
+def _gaps(words: Sequence[Word]) -> tuple[list[float], float]:
+    """Return the gaps between words, and the least one that separates two parts of the line."""
+    gaps = [max(word.left - above.right, above.left - word.right) for above, word in pairwise(words)]
+    return gaps, _least_gap(words, gaps)
+
+
+def _least_gap(words: Sequence[Word], gaps: Sequence[float]) -> float:
+    """Return the least gap that separates two parts of a line. Stretched spaces in a line of prose do not."""
+    least = GAP * max((word.size for word in words), default=0.0)
+    wide, narrow = [gap for gap in gaps if gap > least], sorted(gap for gap in gaps if gap <= least)
+    if not wide or len(gaps) < PROSE_GAPS:
+        return least
+    text = "".join(word.text for word in words)
+    if sum(map(str.isalpha, text)) < 0.6 * len(text):
+        return least
+    if len(wide) > 2 and max(wide) < 1.25 * min(wide):
+        return max(wide)
+    return max(least, 1.8 * narrow[len(narrow) // 2]) if narrow else least
+
+
+def _segment(words: Sequence[Word]) -> list[object]:
+    sizes: Counter[float] = Counter()
+    styles: Counter[int] = Counter()
+    for word in words:
+        sizes[word.size] += len(word.text)
+        styles.update({style: len(word.text) for style in STYLES if word.style & style})
+    sides = (
+        min(word.left for word in words),
+        min(word.top for word in words),
+        max(word.right for word in words),
+        max(word.bottom for word in words),
+    )
+    style = sum(style for style, count in styles.items() if count > 0.9 * sizes.total())
+    text = " ".join(word.text for word in words)
+    return [text, *(round(side, 1) for side in sides), sizes.most_common(1)[0][0], style]
+
+
+class _Fonts:
+    """Size, style and direction of a character."""
+
+    def __init__(self, raw: Any, text_page: Any) -> None:
+        self._raw, self._page = raw, text_page
+        self._matrix, self._flags, self._name = raw.FS_MATRIX(), ctypes.c_int(), ctypes.create_string_buffer(128)
+
+    def at(self, index: int) -> tuple[float, int, int]:
+        size, direction = self._raw.FPDFText_GetFontSize(self._page, index), 0
+        if self._raw.FPDFText_GetMatrix(self._page, index, self._matrix):
+            m = self._matrix
+            size *= abs(m.a * m.d - m.b * m.c) ** 0.5
+            direction = (1 if m.b > 0 else 3) if abs(m.b) > abs(m.a) else (0 if m.a >= 0 else 2)
+        self._name.value = b""
+        self._raw.FPDFText_GetFontInfo(self._page, index, self._name, 128, self._flags)
+        name, flags = self._name.value.decode("utf-8", "replace"), self._flags.value
+        style = IS_BOLD * bool(flags & FORCE_BOLD or BOLD.search(name))
+        style |= IS_MONOSPACED * bool(flags & FIXED_PITCH or MONOSPACED.search(name))
+        style |= IS_UNMAPPED * (self._raw.FPDFText_HasUnicodeMapError(self._page, index) == 1)
+        return round(size, 1), style, direction
+
+
+def _character(raw: Any, text_page: Any, index: int) -> str:
+    """Return a character, with a line break if it ends a line; "" if its code is not that of a character."""
+    code = raw.FPDFText_GetUnicode(text_page, index)
+    if code in LINE_HYPHENS and raw.FPDFText_IsHyphen(text_page, index) == 1:
+        return "-\n"
+    if code in TEX_LIGATURES and raw.FPDFText_HasUnicodeMapError(text_page, index) == 1:
+        return TEX_LIGATURES[code]
+    if code in LINE_BREAKS:
+        return "\n"
+    if code == TAB_CODE:
+        return " "
+    if code < 32 or 0x7F <= code < 0xA0 or 0xD800 <= code < 0xE000 or code in (0xFFFE, 0xFFFF) or code > 0x10FFFF:
+        return ""
+    return chr(code)
+
+
+def outline(raw: Any, document: Any, error: type[Exception]) -> list[tuple[int, str, int, float | None]]:
+    """Return the outline: level from 1, title, page from 0, and the distance from the top of the page, if given."""
+    height_at = {raw.PDFDEST_VIEW_XYZ: 1, raw.PDFDEST_VIEW_FITH: 0, raw.PDFDEST_VIEW_FITBH: 0, raw.PDFDEST_VIEW_FITR: 3}
+    found: list[tuple[int, str, int, float | None]] = []
+    for mark in islice(document.get_toc(), LONGEST_OUTLINE):
+        try:
+            title, target = mark.get_title(), mark.get_dest()
+            page = None if target is None else target.get_index()
+            if target is None or page is None:
+                continue
+            mode, position = target.get_view()
+            at = height_at.get(mode)
+            given = at is not None and at < len(position)
+            top = document.get_page_size(page)[1] - position[at] if given else None
+        except (error, UnicodeError):  # a broken entry; the others can be right
+            continue
+        found.append((mark.level + 1, title, page, top))
+    return found
+
+
+def pixels(page: Any) -> tuple[tuple[int, int, float], bytes]:
+    """Return width, height and pixels per point of a page's image, and its grey values, one byte per pixel."""
+    width, height = page.get_size()
+    scale = min(OCR_DOTS / 72, (OCR_PIXELS / max(width * height, 1)) ** 0.5)
+    bitmap = page.render(scale=scale, grayscale=True)
+    values, stride = bytes(bitmap.buffer), bitmap.stride
+    rows = (values[at : at + bitmap.width] for at in range(0, stride * bitmap.height, stride))
+    return (bitmap.width, bitmap.height, scale), b"".join(rows)
+
+
+def main() -> None:
+    """Write the pages of the PDF in standard input. Arguments: folder of pypdfium2, bytes of memory, 1 for OCR."""
+    folder, memory, with_ocr = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "1"
+    _limit_memory(memory)
+    sys.path.append(folder)
+    try:
+        write_pages(sys.stdin.buffer.read(), sys.stdout.buffer, with_ocr)
+    except MemoryError:
+        sys.exit(OUT_OF_MEMORY)
+
+
+def _limit_memory(memory: int) -> None:
+    """Limit the memory of this process, which only Linux enforces."""
+    if sys.platform != "linux":
+        return
+    import resource
+
+    _, most = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (memory if most == resource.RLIM_INFINITY else min(memory, most), most))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def write_pages(data: bytes, out: BinaryIO, with_ocr: bool) -> None:
+    """Write one line of JSON about the document, and one about each page with its lines or pixels after it."""
+    import pypdfium2 as pdfium
+    import pypdfium2.raw as raw
+
+    def write(value: object, content: bytes = b"") -> None:
+        out.write(json.dumps(value).encode() + b"\n" + content)
+        out.flush()
+
+    try:
+        document = pdfium.PdfDocument(data)
+    except pdfium.PdfiumError as error:
+        write({"error": error.err_code})
+        return
+    try:
+        title = document.get_metadata_value("Title")
+    except UnicodeError:
+        title = ""
+    entries = outline(raw, document, pdfium.PdfiumError)
+    write({"pages": len(document), "title": title, "outline": entries})
+    for number in range(len(document)):
+        try:
+            page = document[number]
+            text_page = page.get_textpage()
+        except pdfium.PdfiumError:
+            write({"broken": True, "characters": 0, "scanned": False, "image": None}, b"[]\n")
+            continue
+        words = [line for line in page_lines(raw, text_page.raw, page.get_height()) if line]
+        upright(words, *page.get_size())
+        lines = segments(words)
+        characters = sum(len(str(segment[0])) for line in lines for segment in line)
+        scanned = not lines and next(page.get_objects([raw.FPDF_PAGEOBJ_IMAGE], max_depth=3), None) is not None
+        image, content = pixels(page) if scanned and with_ocr else (None, json.dumps(lines).encode() + b"\n")
+        write({"broken": False, "characters": characters, "scanned": scanned, "image": image}, content)
+        text_page.close()
+        page.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,164 @@
+"""Read JSON: a document per record of a list, else a block per top-level key or record, with lines ``key: value``."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from ragembed.documents.model import ParsedDocument
+from ragembed.documents.readers import source
+from ragembed.documents.readers.reader import ReadOptions
+from ragembed.documents.readers.structure import MOST_MARKS, TextBuilder, has_too_many, one_line, text_of, well_formed
+
+DEEPEST = 200
+"""Maximum nesting. A file that is nested more deeply is read as plain text."""
+LONGEST_LIST_LINE = 500
+LONGEST_TITLE = 200
+TITLE_KEYS = ("title", "name", "label", "id", "key")
+VALUE_START = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"(\s*:)?|[{\[]|[^\s{}\[\],:"]+', re.DOTALL)
+
+
+class Members(list[tuple[str, Any]]):
+    """The keys and values of a JSON object, with repeated keys."""
+
+
+Leaf: TypeAlias = tuple[str, str, int]
+"""The path of a value below its record, its text and its line."""
+
+
+def parse_json(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument]:
+    """Read a JSON file. A file that is not valid JSON is read as plain text, with a warning.
+
+    Raises
+    ------
+    DocumentError
+        If the data is binary.
+    """
+    text = text_of(data)
+    try:
+        if has_too_many("{[,\\", text):
+            raise ValueError(f"more than {MOST_MARKS:,} values and escapes")
+        content = json.loads(text, object_pairs_hook=Members, parse_int=str, parse_float=str)
+        if _is_deep(content):
+            raise RecursionError
+    except (ValueError, RecursionError) as error:
+        problem = f"more than {DEEPEST} levels" if isinstance(error, RecursionError) else str(error)
+        if text.strip():
+            options.warn(f"not readable as JSON ({problem}): read as plain text")
+        yield from source.parse_plain(path, data, options)
+        return
+    lines = _value_lines(text)
+    line = next(lines)
+    if _are_records(content):
+        for record in content:
+            first = next(lines)
+            yield _document([*_leaves(record, "", first, lines)], _title(record))
+    elif isinstance(content, Members):
+        yield _by_keys(content, lines)
+    else:
+        yield _document([*_leaves(content, "", line, lines)], None)
+
+
+def _value_lines(text: str) -> Iterator[int]:
+    """Yield the line of each value of a valid JSON text, in the order of the text; keys are not values."""
+    line, done = 1, 0
+    for match in VALUE_START.finditer(text):
+        if match[1] is None:
+            line += text.count("\n", done, match.start())
+            done = match.start()
+            yield line
+
+
+def _are_records(value: Any) -> bool:
+    return (
+        isinstance(value, list)
+        and not isinstance(value, Members)
+        and bool(value)
+        and all(isinstance(item, Members) for item in value)
+    )
+
+
+def _is_deep(content: Any) -> bool:
+    level = [content] if isinstance(content, list) else []
+    for _ in range(DEEPEST):
+        inner = (item[1] if isinstance(value, Members) else item for value in level for item in value)
+        level = [value for value in inner if isinstance(value, list)]
+    return bool(level)
+
+
+def _leaves(value: Any, path: str, line: int, lines: Iterator[int]) -> Iterator[Leaf]:
+    """Yield the scalars below ``value``, which starts at ``line``. ``lines`` has the lines of the values below it."""
+    if isinstance(value, Members):
+        for key, inner in value:
+            yield from _leaves(inner, f"{path}.{key}" if path else key, next(lines), lines)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _leaves(inner, path, next(lines), lines)
+    else:
+        yield path, _scalar(value), line
+
+
+def _scalar(value: Any) -> str:
+    if isinstance(value, str):
+        return well_formed(value).strip()
+    return "" if value is None else json.dumps(value)
+
+
+def _lines(leaves: list[Leaf]) -> list[tuple[str, int]]:
+    """Return a line ``path: value`` per value. The short values of a list share a line."""
+    written: list[tuple[str, int]] = []
+    last = None
+    for path, value, line in leaves:
+        if not value:
+            continue
+        first, *rest = value.replace("\r", " ").split("\n")
+        if path == last and not rest and len(written[-1][0]) + len(first) < LONGEST_LIST_LINE:
+            written[-1] = (f"{written[-1][0]}, {first}", written[-1][1])
+        else:
+            written += [(f"{path}: {first}" if path else first, line), *((more, line) for more in rest)]
+        last = None if rest else path
+    return written
+
+
+def _title(record: Members) -> str | None:
+    values = {key.lower(): value for key, value in reversed(record) if isinstance(value, str) and value.strip()}
+    title = next((values[key] for key in TITLE_KEYS if key in values), None)
+    is_name = title and len(title) <= LONGEST_TITLE and any(map(str.isalpha, title))
+    return well_formed(one_line(title)) if title and is_name else None
+
+
+def _document(leaves: list[Leaf], title: str | None) -> ParsedDocument:
+    builder = TextBuilder()
+    builder.add(_lines(leaves), "table", (), leaves[-1][2] if leaves else 0)
+    return ParsedDocument(builder.text, builder.blocks, title, line_numbers=builder.places)
+
+
+def _by_keys(content: Members, lines: Iterator[int]) -> ParsedDocument:
+    """Return a document with a block per scalar group, per key with values below it, and per record in a list."""
+    builder = TextBuilder()
+    pending: list[Leaf] = []
+
+    def flush(headings: tuple[str, ...] = ()) -> None:
+        builder.add(_lines(pending), "table", headings, pending[-1][2] if pending else 0)
+        pending.clear()
+
+    for key, value in content:
+        line = next(lines)
+        if not isinstance(value, list):
+            pending.append((key, _scalar(value), line))
+            continue
+        flush()
+        heading = (one_line(well_formed(key)),) if key.strip() else ()
+        if _are_records(value):
+            for record in value:
+                pending += _leaves(record, "", next(lines), lines)
+                title = _title(record)
+                flush((*heading, title) if title else heading)
+        else:
+            pending += _leaves(value, key, line, lines)
+            flush(heading)
+    flush()
+    return ParsedDocument(builder.text, builder.blocks, _title(content), line_numbers=builder.places)

@@ -1,0 +1,357 @@
+"""The reader of PDF files: golden files from Debian packages, layouts made here, limits."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from ragembed.documents.model import ParsedDocument
+from ragembed.documents.readers import ReadOptions, pdf, read
+from ragembed.errors import DocumentError
+
+pytest.importorskip("pypdfium2")
+
+DATA = Path(__file__).resolve().parents[1] / "data" / "pdf"
+Text = tuple[int, int, str]
+"""Distances from the left and the lower side of the page, and a line of text."""
+
+
+def parsed(data: bytes | Path, warnings: list[str] | None = None) -> ParsedDocument:
+    options = ReadOptions(on_warning=None if warnings is None else warnings.append)
+    data = data.read_bytes() if isinstance(data, Path) else data
+    (document,) = read(Path("a.pdf"), options, data=data)
+    assert document.line_numbers is None
+    assert document.page_numbers is not None
+    assert len(document.page_numbers) == document.text.count("\n") + 1
+    return document
+
+
+def outline(document: ParsedDocument) -> list[tuple[str, str, tuple[str, ...]]]:
+    return [(b.kind, document.text[b.start : b.end], b.headings) for b in document.blocks]
+
+
+def texts(document: ParsedDocument, kind: str = "text") -> list[str]:
+    return [document.text[b.start : b.end] for b in document.blocks if b.kind == kind]
+
+
+CATALOG = b"<< /Type /Catalog /Pages 2 0 R >>"
+
+
+def objects_to_pdf(objects: Sequence[bytes]) -> bytes:
+    """Return a PDF of numbered objects, of which the first one is the catalogue."""
+    out, offsets = b"%PDF-1.4\n", []
+    for number, body in enumerate(objects, 1):
+        offsets.append(len(out))
+        out += b"%d 0 obj\n%b\nendobj\n" % (number, body)
+    table = "".join(f"{offset:010d} 00000 n \n" for offset in offsets)
+    size = len(objects) + 1
+    trailer = f"xref\n0 {size}\n0000000000 65535 f \n{table}trailer\n<< /Size {size} /Root 1 0 R >>\n"
+    return out + f"{trailer}startxref\n{len(out)}\n%%EOF\n".encode()
+
+
+def stream(content: bytes, entries: bytes = b"") -> bytes:
+    return b"<< %b /Length %d >>\nstream\n%b\nendstream" % (entries, len(content), content)
+
+
+def make_pdf(pages: Sequence[Sequence[Text]], title: str = "", sizes: dict[str, int] | None = None) -> bytes:
+    """Return a PDF with the given lines in Helvetica, in this order. ``sizes`` are the font sizes of some lines."""
+    font = b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>"
+    objects = [CATALOG, b"", font]
+    kids = []
+    for lines in pages:
+        shown = [f"BT /F1 {(sizes or {}).get(text, 10)} Tf {x} {y} Td ({text}) Tj ET" for x, y, text in lines]
+        objects.append(stream("\n".join(shown).encode("latin-1")))
+        objects.append(
+            f"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents {len(objects)} 0 R "
+            "/Resources << /Font << /F1 3 0 R >> >> >>".encode()
+        )
+        kids.append(f"{len(objects)} 0 R")
+    objects[1] = f"<< /Type /Pages /Kids [{' '.join(kids)}] /Count {len(kids)} >>".encode()
+    return objects_to_pdf(objects)
+
+
+def as_golden(document: ParsedDocument) -> str:
+    """Return title and blocks in the form of the golden files."""
+    assert document.page_numbers is not None
+    parts = [f"# {document.title}\n"]
+    for block in document.blocks:
+        page = document.page_numbers[document.text.count("\n", 0, block.start)]
+        path = " > ".join((str(page), block.kind, *block.headings))
+        parts.append(f"## {path}\n{document.text[block.start : block.end]}\n")
+    return "\n".join(parts)
+
+
+@pytest.mark.parametrize("name", ["manual", "tables", "arabic"])
+def test_golden_files(name: str) -> None:
+    """Headings of the outline, tables, code, dot leaders, right-to-left text; the sources are in README.md there."""
+    warnings: list[str] = []
+    assert as_golden(parsed(DATA / f"{name}.pdf", warnings)) == (DATA / f"{name}.txt").read_text(encoding="utf-8")
+    assert warnings == []
+
+
+def test_lines_are_kept_and_paragraphs_have_pages() -> None:
+    first = [(50, 700, "The first paragraph of the document goes"), (50, 688, "on and ends here."), (50, 660, "Next.")]
+    document = parsed(make_pdf([first, [(50, 700, "Second page.")]]))
+    assert outline(document) == [
+        ("text", "The first paragraph of the document goes\non and ends here.", ()),
+        ("text", "Next.", ()),
+        ("text", "Second page.", ()),
+    ]
+    assert document.page_numbers == [1, 1, 1, 1, 1, 2, 2]
+
+
+def test_a_paragraph_continues_on_the_next_page() -> None:
+    document = parsed(make_pdf([[(50, 100, "A sentence that is split")], [(50, 700, "between two pages.")]]))
+    assert texts(document) == ["A sentence that is split\nbetween two pages."]
+    assert document.page_numbers == [1, 2, 2]
+
+
+LEFT = [(50, 700 - 12 * row, f"left column line {row} of the text") for row in range(8)]
+RIGHT = [(320, 700 - 12 * row, f"right column line {row} of the text") for row in range(8)]
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        LEFT + RIGHT,
+        [line for pair in zip(LEFT, RIGHT, strict=True) for line in pair],
+        RIGHT[::-1] + LEFT[::-1],
+    ],
+    ids=["in order", "alternating", "upwards"],
+)
+def test_two_columns_are_read_one_after_the_other(lines: list[Text]) -> None:
+    heading = (50, 740, "Heading over both columns of the page, in a line of its own")
+    document = parsed(make_pdf([[heading, *lines] if lines[0] in LEFT else [*lines, heading]]))
+    found = [line for text in texts(document) for line in text.split("\n")]
+    assert found == [heading[2], *(text for *_, text in LEFT), *(text for *_, text in RIGHT)]
+
+
+@pytest.mark.parametrize(
+    ("matrix", "place"), [("0 1 -1 0", "{y} {x}"), ("0 -1 1 0", "-{y} -{x}"), ("-1 0 0 -1", "-{x} {y}")]
+)
+def test_turned_pages_are_read_like_others(matrix: str, place: str) -> None:
+    rows = [
+        (0, 0, "First line of the page"),
+        (0, 12, "goes on here."),
+        (0, 60, "Name"),
+        (99, 60, "Size"),
+        (0, 72, "a"),
+        (99, 72, "7"),
+    ]
+    shown = [f"BT /F 10 Tf {matrix} {place.format(x=x, y=y)} Tm ({text}) Tj ET" for x, y, text in rows]
+    content = stream(("1 0 0 1 300 300 cm " + " ".join(shown)).encode())
+    font = b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>"
+    page = (
+        b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 600 600] /Contents 4 0 R /Resources << /Font << /F 5 0 R >> >> >>"
+    )
+    document = parsed(objects_to_pdf([CATALOG, b"<< /Type /Pages /Kids [3 0 R] /Count 1 >>", page, content, font]))
+    assert outline(document) == [
+        ("text", "First line of the page\ngoes on here.", ()),
+        ("table", "Name | Size\na | 7", ()),
+    ]
+
+
+def test_rows_of_a_table_have_cells_and_wrapped_cells_are_joined() -> None:
+    rows = [("Name", "Size", "Use"), ("alpha", "1", "first of the letters"), ("beta", "22", "second")]
+    lines = [(x, 700 - 12 * y, text) for y, row in enumerate(rows) for x, text in zip((50, 200, 300), row, strict=True)]
+    lines += [(300, 664, "one of the let-"), (300, 652, "ters, wrapped"), (50, 620, "A paragraph below the table.")]
+    assert outline(parsed(make_pdf([lines]))) == [
+        (
+            "table",
+            "Name | Size | Use\nalpha | 1 | first of the letters\nbeta | 22 | second one of the letters, wrapped",
+            (),
+        ),
+        ("text", "A paragraph below the table.", ()),
+    ]
+
+
+def test_headings_by_font_size() -> None:
+    lines = ["Report", "An Author", "Intro-", "duction", "Some words of text.", "Method", "More words of the text."]
+    sizes = {"Report": 20, "An Author": 16, "Intro-": 14, "duction": 14, "Method": 14}
+    page = [(50, 700 - 18 * row, text) for row, text in enumerate(lines)]
+    document = parsed(make_pdf([page], sizes=sizes))
+    assert outline(document) == [
+        ("heading", "Report", ("Report",)),
+        ("text", "An Author", ("Report",)),
+        ("heading", "Intro-\nduction", ("Report", "Introduction")),
+        ("text", "Some words of text.", ("Report", "Introduction")),
+        ("heading", "Method", ("Report", "Method")),
+        ("text", "More words of the text.", ("Report", "Method")),
+    ]
+    assert document.title == "Report"
+
+
+def test_running_headers_and_page_numbers_are_dropped() -> None:
+    pages = [
+        [
+            (50, 760, "The Report"),
+            (300, 760, f"Chapter {number // 2}"),
+            (50, 700, f"Text {number}."),
+            (300, 40, str(number)),
+        ]
+        for number in range(1, 6)
+    ]
+    assert texts(parsed(make_pdf(pages))) == [f"Text {number}." for number in range(1, 6)]
+
+
+def test_dot_leaders_are_dropped_and_the_numbers_of_a_table_of_contents_kept() -> None:
+    pages = [
+        [
+            (50, 700, f"{page} Introduction . . . . . . . . . . {page + 9}"),
+            (50, 688, f"{page}.1 Method ......... {page + 9}"),
+        ]
+        for page in range(1, 5)
+    ]
+    assert texts(parsed(make_pdf(pages))) == [
+        f"{page} Introduction {page + 9}\n{page}.1 Method {page + 9}" for page in range(1, 5)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"%PDF-1.4 nonsense", "corrupt PDF"),
+        (b"", "corrupt PDF"),
+        (b"not a pdf at all", "corrupt PDF"),
+        (make_pdf([[(50, 700, "x")]])[:200], "corrupt PDF|no text"),
+        (make_pdf([[]]), "contains no text"),
+        (objects_to_pdf([b"<< /Type /Catalog >>"]), "corrupt PDF|no text"),
+        (
+            objects_to_pdf([CATALOG, b"<< /Type /Pages /Kids [2 0 R 2 0 R] /Count 100000 >>"]),
+            "100,000 pages: the limit is",
+        ),
+    ],
+)
+def test_broken_pdfs_are_rejected(data: bytes, reason: str) -> None:
+    with pytest.raises(DocumentError, match=reason):
+        parsed(data)
+
+
+def test_truncated_pdf_is_read_or_rejected() -> None:
+    whole = make_pdf([[(50, 700, "Some words here.")], [(50, 700, "More of them.")]])
+    refused = 0
+    for end in range(0, len(whole), 250):
+        try:
+            parsed(whole[:end])
+        except DocumentError:  # noqa: PERF203
+            refused += 1
+    assert refused > 0
+
+
+def test_password_is_needed_and_an_owner_password_is_not() -> None:
+    with pytest.raises(DocumentError, match="encrypted with a password: save a copy without the password"):
+        parsed(DATA / "user-password.pdf")
+    assert parsed(DATA / "owner-password.pdf").text == "Secret words.\n"
+
+
+def nested_forms(depth: int) -> bytes:
+    """Return a PDF whose only text is drawn 10 to the power of ``depth`` times."""
+    page = (
+        b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 9 9] /Contents 4 0 R /Resources << /XObject << /X 5 0 R >> >> >>"
+    )
+    form = b"/Type /XObject /Subtype /Form /BBox [0 0 9 9] /Resources << /XObject << /X %d 0 R >> >>"
+    forms = [stream(b"/X Do " * 10, form % (6 + level)) for level in range(depth)]
+    return objects_to_pdf(
+        [
+            CATALOG,
+            b"<< /Type /Pages /Kids [3 0 R] /Count 1 >>",
+            page,
+            stream(b"/X Do "),
+            *forms,
+            stream(b"0 0 1 1 re f", form % 5),
+        ]
+    )
+
+
+def test_time_of_extraction_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pdf, "SECONDS", 0.3)
+    monkeypatch.setattr(pdf, "MEMORY", 8_000_000_000)
+    with pytest.raises(DocumentError, match=r"takes too long to read"):
+        parsed(nested_forms(12))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits the memory of a process")
+def test_memory_of_extraction_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pdf, "SECONDS", 60)
+    monkeypatch.setattr(pdf, "MEMORY", 120_000_000)
+    with pytest.raises(DocumentError, match=r"needs more than 120 MB of memory"):
+        parsed(nested_forms(12))
+
+
+def test_amount_of_text_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pdf, "LONGEST_OUTPUT", 1000)
+    with pytest.raises(DocumentError, match="contains too much text"):
+        parsed(make_pdf([[(50, 700 - 12 * row, "Words") for row in range(40)]]))
+
+
+def scan_and_text() -> bytes:
+    """Return a PDF with a page of text and two pages that are images."""
+    font = b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>"
+    image = stream(
+        b"\0", b"/Type /XObject /Subtype /Image /Width 1 /Height 1 /BitsPerComponent 8 /ColorSpace /DeviceGray"
+    )
+    resources = b"<< /Font << /F 6 0 R >> /XObject << /I 7 0 R >> >>"
+    page = b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 99 99] /Contents %d 0 R /Resources " + resources + b" >>"
+    pages = b"<< /Type /Pages /Kids [3 0 R 8 0 R 9 0 R] /Count 3 >>"
+    text, drawn = stream(b"BT /F 9 Tf 9 9 Td (Words) Tj ET"), stream(b"9 0 0 9 0 0 cm /I Do")
+    return objects_to_pdf([CATALOG, pages, page % 4, text, drawn, font, image, page % 5, page % 5])
+
+
+def test_scanned_pages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda _: None)
+    warnings: list[str] = []
+    assert parsed(scan_and_text(), warnings).text == "Words\n"
+    assert warnings == [
+        "scanned pages without text: 2–3; install the program Tesseract and 'ragembed[ocr]' to read them"
+    ]
+    with pytest.raises(
+        DocumentError, match=r"its pages are scans; install the program Tesseract and 'ragembed\[ocr\]'"
+    ):
+        parsed(DATA / "scan.pdf")
+
+
+def test_scanned_pages_are_recognised(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tesseract itself is replaced by its table of words, so that the test does not need the program."""
+    pytesseract = pytest.importorskip("pytesseract")
+    sizes: list[tuple[int, int]] = []
+    words = [
+        ("3.5", 1, 1, 100), ("devscripts", 1, 1, 170), ("The", 1, 2, 100), ("  ", 1, 2, 150), ("debsign", 1, 2, 160),
+        ("command", 2, 1, 100),
+    ]  # fmt: skip
+
+    def image_to_data(image: object, **options: object) -> dict[str, list[object]]:
+        assert options["lang"] == "deu+eng"
+        sizes.append(image.size)
+        return {
+            "text": [word for word, *_ in words],
+            "block_num": [block for _, block, _, _ in words],
+            "par_num": [1] * len(words),
+            "line_num": [line for _, _, line, _ in words],
+            "left": [left for *_, left in words],
+            "top": [100 * block + 40 * line for _, block, line, _ in words],
+            "width": [50] * len(words),
+            "height": [30] * len(words),
+        }
+
+    monkeypatch.setattr(shutil, "which", lambda _: "/usr/bin/tesseract")
+    monkeypatch.setattr(pytesseract, "get_languages", lambda: ["deu", "eng", "osd"])
+    monkeypatch.setattr(pytesseract, "image_to_data", image_to_data)
+    assert texts(parsed(DATA / "scan.pdf")) == ["3.5 devscripts\nThe debsign", "command"]
+    assert sizes == [(2550, 1701)]
+
+
+def test_failing_ocr_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytesseract = pytest.importorskip("pytesseract")
+
+    def fail(*_: object, **__: object) -> None:
+        raise pytesseract.TesseractError(1, "no language data")
+
+    monkeypatch.setattr(shutil, "which", lambda _: "/usr/bin/tesseract")
+    monkeypatch.setattr(pytesseract, "get_languages", list)
+    monkeypatch.setattr(pytesseract, "image_to_data", fail)
+    with pytest.raises(DocumentError, match=r"its pages are scans; OCR failed: .*no language data"):
+        parsed(DATA / "scan.pdf")
