@@ -332,6 +332,17 @@ def chunks_by_key(connection: sqlite3.Connection, keys: Sequence[int]) -> dict[i
     return {row["key"]: _chunk_record(row) for row in found}
 
 
+def neighbour(connection: sqlite3.Connection, key: int, step: int) -> int | None:
+    """Return the key of the chunk after the chunk ``key`` in the same file, or before it if ``step`` is negative."""
+    beyond, order = (">", "ASC") if step > 0 else ("<", "DESC")
+    found = connection.execute(
+        f"SELECT key FROM chunks WHERE source = (SELECT source FROM chunks WHERE key = ?1) AND key {beyond} ?1"  # noqa: S608  constants
+        f" ORDER BY key {order} LIMIT 1",
+        (key,),
+    ).fetchone()
+    return None if found is None else int(found[0])
+
+
 def texts_of_rows(connection: sqlite3.Connection, rows: Sequence[int]) -> list[str]:
     """Return the embedded text of each of ``rows``. Chunks must use all of them."""
     keys, used = chunks_of_rows(connection, rows)
