@@ -219,10 +219,11 @@ def _integers(found: Iterable[Sequence[int]]) -> NDArray[np.int64]:
 
 def sources(connection: sqlite3.Connection, names: Iterable[str] | None = None) -> dict[str, SourceRecord]:
     """Return the files in the store by name: all of them, or those with one of ``names``."""
-    statement, values = "SELECT path, size, mtime_ns, sha256, pipeline_hash FROM sources", ()
-    if names is not None:
-        statement, values = f"{statement} WHERE path IN (SELECT value FROM json_each(?))", (json_ids(names),)
-    rows = connection.execute(statement, values)
+    statement = "SELECT path, size, mtime_ns, sha256, pipeline_hash FROM sources"
+    if names is None:
+        rows = connection.execute(statement)
+    else:
+        rows = connection.execute(f"{statement} WHERE path IN (SELECT value FROM json_each(?))", (json_ids(names),))
     return {row[0]: SourceRecord(*row) for row in rows}
 
 

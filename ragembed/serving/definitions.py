@@ -28,13 +28,12 @@ _INTEGER: Schema = {"type": "integer"}
 _BOOLEAN: Schema = {"type": "boolean"}
 _TEXTS: Schema = {"type": "array", "items": _TEXT}
 
-_GIVEN_TEXT: Schema = {"type": "string", "minLength": 1, "maxLength": _MOST_CHARACTERS}
 _LINE: Schema = {"type": "integer", "minimum": 1}
 _K: Schema = {"type": "integer", "minimum": 1, "maximum": _MOST_RESULTS, "default": 10}
-_MODE: Schema = {"enum": ["hybrid", "dense", "lexical"], "default": "hybrid"}
-_WHERE: Schema = {**_GIVEN_TEXT, "description": "Filter, e.g. ext = 'md' AND path GLOB 'docs/**'"}
+_MODE: Schema = {"type": "string", "enum": ["hybrid", "dense", "lexical"], "default": "hybrid"}
+_WHERE: Schema = {**_TEXT, "description": "Filter, e.g. ext = 'md' AND path GLOB 'docs/**'"}
 _TOKENS: Schema = {"type": "integer", "minimum": _LEAST_TOKENS, "maximum": MOST_TOKENS, "default": DEFAULT_TOKENS}
-_PAGES: Schema = {"max_tokens": _TOKENS, "cursor": {**_GIVEN_TEXT, "description": "From the previous answer"}}
+_PAGES: Schema = {"max_tokens": _TOKENS, "cursor": {**_TEXT, "description": "From the previous answer"}}
 
 
 def _object(properties: Schema, required: Sequence[str] = ()) -> Schema:
@@ -48,15 +47,11 @@ _PASSAGES: Schema = {
             {
                 "id": _TEXT,
                 "path": _TEXT,
-                "member": _TEXT,
                 "start_line": _INTEGER,
                 "end_line": _INTEGER,
-                "page": _INTEGER,
                 "headings": _TEXTS,
                 "score": _NUMBER,
-                "near_duplicates": _INTEGER,
                 "stale": _BOOLEAN,
-                "truncated": _BOOLEAN,
                 "text": _TEXT,
             },
             ["id", "text"],
@@ -79,7 +74,7 @@ class ToolDefinition:
 
     def input_schema(self, stores: Sequence[str]) -> Schema:
         """Return the JSON schema of the arguments; ``stores`` are the names of the stores that are served."""
-        return {**_object(self._properties(stores), self._required(stores)), "additionalProperties": False}
+        return _object(self._properties(stores), self._required(stores))
 
     def checked(self, arguments: Mapping[str, Any], stores: Sequence[str]) -> dict[str, Any]:
         """Return the arguments with defaults, without those that are null; raise :class:`ConfigError` for others."""
@@ -91,19 +86,20 @@ class ToolDefinition:
                 raise ConfigError(f"unknown argument {_shown(name)} of {self.name}: expected one of {known}")
         for name in self._required(stores):
             if name not in given:
-                raise ConfigError(
-                    f"the argument {name!r} of {self.name} is missing: expected {_expected(properties[name])}"
-                )
+                expected = f"one of {', '.join(stores)}" if name == "store" else _expected(properties[name])
+                raise ConfigError(f"the argument {name!r} of {self.name} is missing: expected {expected}")
         for name, value in given.items():
             if not _is_valid(value, properties[name]):
                 raise ConfigError(
                     f"the argument {name!r} of {self.name} is {_shown(value)}: expected {_expected(properties[name])}"
                 )
+        if given.get("store", stores[0]) not in stores:
+            raise ConfigError(f"unknown store {_shown(given['store'])}: expected one of {', '.join(stores)}")
         defaults = {name: schema["default"] for name, schema in properties.items() if "default" in schema}
         return {**defaults, **{name: _converted(value, properties[name]) for name, value in given.items()}}
 
     def _properties(self, stores: Sequence[str]) -> Schema:
-        return self.arguments if len(stores) == 1 else {"store": {"enum": list(stores)}, **self.arguments}
+        return self.arguments if len(stores) == 1 else {"store": _TEXT, **self.arguments}
 
     def _required(self, stores: Sequence[str]) -> list[str]:
         return [*(["store"] if len(stores) > 1 and self.name != "status" else []), *self.required]
@@ -116,7 +112,7 @@ TOOLS: Mapping[str, ToolDefinition] = {
             "search",
             "Find passages by meaning and words in the indexed documents. Use it first to locate something. Answers "
             "the best passages with path, lines and text. stale: the file changed since it was indexed.",
-            {"query": _GIVEN_TEXT, "k": _K, "mode": _MODE, "where": _WHERE, **_PAGES},
+            {"query": _TEXT, "k": _K, "mode": _MODE, "where": _WHERE, **_PAGES},
             ("query",),
             _object(_PASSAGES, ["results"]),
         ),
@@ -124,7 +120,7 @@ TOOLS: Mapping[str, ToolDefinition] = {
             "context",
             "Collect what to read before answering a question: passages widened to their sections, merged, without "
             "near-duplicates, within max_tokens. Use it instead of search and many get calls.",
-            {"query": _GIVEN_TEXT, "mode": _MODE, "where": _WHERE, "max_tokens": _TOKENS},
+            {"query": _TEXT, "mode": _MODE, "where": _WHERE, "max_tokens": _TOKENS},
             ("query",),
             _object(
                 {
@@ -135,7 +131,6 @@ TOOLS: Mapping[str, ToolDefinition] = {
                                 "path": _TEXT,
                                 "start_line": _INTEGER,
                                 "end_line": _INTEGER,
-                                "page": _INTEGER,
                                 "headings": _TEXTS,
                                 "stale": _BOOLEAN,
                                 "text": _TEXT,
@@ -152,14 +147,14 @@ TOOLS: Mapping[str, ToolDefinition] = {
         ToolDefinition(
             "get",
             "Read the indexed text of a file, of some of its lines, or of one chunk. Give path or id from an answer.",
-            {"path": _GIVEN_TEXT, "start_line": _LINE, "end_line": _LINE, "id": _GIVEN_TEXT, **_PAGES},
+            {"path": _TEXT, "start_line": _LINE, "end_line": _LINE, "id": _TEXT, **_PAGES},
             (),
             _object(_PASSAGES, ["results"]),
         ),
         ToolDefinition(
             "similar",
             "Find passages that are like a passage you have: related sections, copies, other implementations.",
-            {"id": _GIVEN_TEXT, "k": _K, "other_files": {"type": "boolean", "default": False}, **_PAGES},
+            {"id": _TEXT, "k": _K, "other_files": {"type": "boolean", "default": False}, **_PAGES},
             ("id",),
             _object(_PASSAGES, ["results"]),
         ),
@@ -167,7 +162,7 @@ TOOLS: Mapping[str, ToolDefinition] = {
             "why_not",
             "Explain why a file you expected is not among the results of a query: its rank in each mode, and the "
             "words in which the results score higher. Use it to rephrase a query.",
-            {"query": _GIVEN_TEXT, "path": _GIVEN_TEXT, "k": _K, "mode": _MODE},
+            {"query": _TEXT, "path": _TEXT, "k": _K, "mode": _MODE},
             ("query", "path"),
             _object(
                 {
@@ -200,13 +195,9 @@ TOOLS: Mapping[str, ToolDefinition] = {
                             {
                                 "name": _TEXT,
                                 "root": _TEXT,
-                                "indexed": _TEXTS,
                                 "files": _INTEGER,
                                 "chunks": _INTEGER,
                                 "changed_files": _INTEGER,
-                                "skipped_files": _INTEGER,
-                                "model": _TEXT,
-                                "language": _TEXT,
                                 "problem": _TEXT,
                             },
                             ["name", "root"],
@@ -229,7 +220,7 @@ def _is_valid(value: object, schema: Schema) -> bool:
     if schema["type"] == "integer":
         whole = isinstance(value, int | float) and not isinstance(value, bool) and value == value // 1
         return whole and schema["minimum"] <= value <= schema.get("maximum", 2**53)  # type: ignore[operator]
-    if not isinstance(value, str) or not schema["minLength"] <= len(value) <= schema["maxLength"]:
+    if not isinstance(value, str) or len(value) > _MOST_CHARACTERS:
         return False
     return bool(value.strip()) and "\0" not in value and not any("\ud800" <= each <= "\udfff" for each in value)
 
@@ -246,7 +237,7 @@ def _expected(schema: Schema) -> str:
     if schema["type"] == "integer":
         most = schema.get("maximum")
         return f"an integer from {schema['minimum']:,} to {most:,}" if most else "an integer, 1 or more"
-    return f"text with 1 to {schema['maxLength']:,} characters"
+    return f"text with 1 to {_MOST_CHARACTERS:,} characters"
 
 
 def _shown(value: object) -> str:

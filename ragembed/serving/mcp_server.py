@@ -32,6 +32,7 @@ SCHEME = "ragembed://"
 HTTP_PATH = "/mcp"
 _LOOPBACK = "127.0.0.1"
 _CALLS_AT_ONCE = 4
+_FAILED, _INTERRUPTED = 1, 130
 _LOG = logging.getLogger(__name__)
 
 
@@ -148,11 +149,19 @@ def run_stdio(server: Server[Any]) -> None:
         async with stdio_server() as (read_stream, write_stream):
             await server.run(read_stream, write_stream, server.create_initialization_options(NotificationOptions()))
 
+    status = _FAILED
     try:
         anyio.run(serve)
+        status = 0
+    except KeyboardInterrupt:
+        status = _INTERRUPTED
+    except Exception:
+        _LOG.exception("The server ended")
     finally:
+        # A thread may still search, or wait for stdin: the end of the process must not wait for it. Stores are safe,
+        # because they are read, or written by an indexing run that can be killed at any moment.
         sys.stderr.flush()
-        os._exit(0)  # a thread may still search or wait for stdin; stores are open for reading only
+        os._exit(status)
 
 
 def make_http_app(server: Server[Any], port: int) -> Starlette:

@@ -115,7 +115,7 @@ class _IndexingRun:
             index_files(self._request)
         except RagembedError as error:
             self.problem = f"the store was not updated: {error}"
-        except Exception as error:  # noqa: BLE001  the thread has no caller: the next answer reports it
+        except Exception as error:
             logging.getLogger(__name__).exception("The store %s was not updated", self._request.store)
             self.problem = f"the store was not updated: {type(error).__name__}; run 'ragembed index' to see why"
         finally:

@@ -150,12 +150,19 @@ class StoreTools:
                 )
                 for block in context.blocks
             ]
-            left_out = [str(each) for each in context.left_out[:_MOST_LISTED]]
-            structured = {"blocks": blocks, **({"left_out": left_out} if left_out else {})}
-            size = _tokens(structured)
-            if size <= wanted or not blocks:
-                return ToolAnswer(structured, context.text or _NO_RESULTS)
-            budget = min(budget - 1, budget * wanted // size)
+            size = _tokens({"blocks": blocks})
+            if size <= wanted:
+                break
+            budget = min(budget - 1, budget * wanted // size)  # JSON can need more tokens than the text
+        structured: dict[str, Any] = {"blocks": blocks}
+        for each in context.left_out[:_MOST_LISTED]:
+            longer = {**structured, "left_out": [*structured.get("left_out", []), str(each)]}
+            if _tokens(longer) > wanted:
+                break
+            structured = longer
+        if context.left_out and not blocks:
+            return ToolAnswer(structured, f"Nothing fits into {wanted} tokens: call again with a larger max_tokens.\n")
+        return ToolAnswer(structured, context.text or f"{_NO_RESULTS}\n")
 
     def _why_not(self, served: ServedStore, given: dict[str, Any]) -> ToolAnswer:
         name = _name_of(served, given["path"])
