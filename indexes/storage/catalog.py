@@ -223,7 +223,8 @@ def sources(connection: sqlite3.Connection, names: Iterable[str] | None = None) 
     if names is None:
         rows = connection.execute(statement)
     else:
-        rows = connection.execute(f"{statement} WHERE path IN (SELECT value FROM json_each(?))", (json_ids(names),))
+        statement += " WHERE path IN (SELECT value FROM json_each(?))"
+        rows = connection.execute(statement, (json_ids(names),))
     return {row[0]: SourceRecord(*row) for row in rows}
 
 

@@ -6,7 +6,7 @@ import json
 import re
 import subprocess
 import sys
-from contextlib import contextmanager
+import threading
 from pathlib import Path
 
 import httpx
@@ -19,10 +19,11 @@ from mcp_types import TextResourceContents
 import ragembed
 from ragembed import Store
 from ragembed.models.token_counting import estimated_tokens
-from ragembed.serving import tools
+from ragembed.serving import stores, tools
 from ragembed.serving.client_config import CLIENTS, client_config
 from ragembed.serving.definitions import DEFAULT_TOKENS, TOOLS
 from ragembed.serving.mcp_server import make_server
+from tests.serving.processes import COMMAND, StdioServer, http_server
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -30,7 +31,6 @@ else:
     import tomli as tomllib
 
 GENERATIONS = ["legacy", "2026-07-28"]
-COMMAND = [sys.executable, "-m", "ragembed", "mcp"]
 
 
 def served(store, **options):
@@ -202,7 +202,7 @@ async def test_changed_files_are_stale_until_another_process_indexes_them(folder
         assert "stale" not in found["results"][0]
 
 
-async def test_auto_index_updates_the_store_before_the_answer(folder, store):
+async def test_auto_index_updates_the_store_before_the_answer(folder, store, monkeypatch):
     file = folder / "docs/wings.txt"
     async with Client(served(store, auto_index=60.0)) as client:
         file.write_text("Subsonic air flow on a body.\n")
@@ -214,9 +214,13 @@ async def test_auto_index_updates_the_store_before_the_answer(folder, store):
         assert "the store was not updated" in found["note"]
         assert found["note"] in text
         assert len(found["results"]) == 1
+    until = threading.Event()
+    monkeypatch.setattr(stores, "index_files", lambda _request: until.wait(60))
     async with Client(served(store, auto_index=0.0)) as client:
         found, _ = await call(client, "search", query="subsonic", k=1)
-        assert "still being updated after 0 s" in found["note"]
+        until.set()
+        assert found["note"] == "the store is still being updated after 0 s: recent changes may be missing"
+        assert len(found["results"]) == 1
 
 
 async def test_pages_hold_every_result_once(store):
@@ -271,7 +275,9 @@ async def test_several_stores_are_named(folder, store, tmp_path):
         assert await failure(client, "search", query="lock") == (
             "the argument 'store' of search is missing: expected one of docs, code"
         )
-        assert await failure(client, "search", query="lock", store="x") == "unknown store 'x': expected one of docs, code"
+        assert (
+            await failure(client, "search", query="lock", store="x") == "unknown store 'x': expected one of docs, code"
+        )
         found, _ = await call(client, "search", query="writer lock", store="docs", k=1)
         assert found["results"][0]["path"] == "docs/locks.md"
         assert "create one with 'ragembed index PATH'" in await failure(client, "search", query="lock", store="code")
@@ -315,40 +321,17 @@ def test_unexpected_errors_are_one_line(store, monkeypatch, caplog):
 # Processes
 
 
-def line(method, number=None, **params):
-    return json.dumps(
-        {"jsonrpc": "2.0", **({} if number is None else {"id": number}), "method": method, "params": params}
-    )
-
-
 def test_stdout_of_the_process_holds_only_messages(folder):
-    hello = line("initialize", 1, protocolVersion="2025-11-25", capabilities={}, clientInfo={"name": "t", "version": "1"})
-    process = subprocess.Popen(
-        COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder
-    )
-    answers = {}
-    for message in (
-        hello,
-        line("notifications/initialized"),
-        "no JSON",
-        '{"jsonrpc": "2.0", "id": 2, "method": 7}',
-        line("tools/list", 3),
-        line("tools/call", 4, name="search", arguments={"query": "writer lock", "k": 1}),
-        line("tools/call", 5, name="search", arguments={"query": 5}),
-    ):
-        process.stdin.write(message + "\n")
-    process.stdin.flush()
-    while not {1, 3, 4, 5} <= answers.keys():
-        answer = json.loads(process.stdout.readline())
-        assert answer["jsonrpc"] == "2.0"
-        answers[answer.get("id")] = answer
-    rest, errors = process.communicate(timeout=60)  # closes stdin
-    assert (process.returncode, rest) == (0, "")
-    assert "Traceback" not in errors
-    assert answers[1]["result"]["serverInfo"]["name"] == "ragembed"
-    assert len(answers[3]["result"]["tools"]) == len(TOOLS)
-    assert answers[4]["result"]["structuredContent"]["results"][0]["path"] == "docs/locks.md"
-    assert answers[5]["result"]["isError"]
+    server = StdioServer(folder)
+    assert server.hello["result"]["serverInfo"]["name"] == "ragembed"
+    server.send(b"no JSON")
+    server.send(b'{"jsonrpc": "2.0", "id": 2, "method": 7}')
+    assert len(server.ask("tools/list")["result"]["tools"]) == len(TOOLS)
+    assert server.call("search", query="writer lock", k=1)["structuredContent"]["results"][0]["path"] == "docs/locks.md"
+    assert server.call("search", query=5)["isError"]
+    rest, errors = server.end()
+    assert (server.process.returncode, rest) == (0, b"")
+    assert b"Traceback" not in errors
 
 
 async def test_the_official_client_starts_the_process(folder):
@@ -356,16 +339,6 @@ async def test_the_official_client_starts_the_process(folder):
     async with Client(parameters) as client:
         found, _ = await call(client, "search", query="writer lock", k=1)
     assert found["results"][0]["path"] == "docs/locks.md"
-
-
-@contextmanager
-def http_server(folder):
-    process = subprocess.Popen([*COMMAND, "--http", "0"], stderr=subprocess.PIPE, text=True, cwd=folder)
-    try:
-        yield re.search(r"http://\S+", process.stderr.readline())[0]
-    finally:
-        process.terminate()
-        process.communicate(timeout=60)
 
 
 async def test_http_answers_local_clients_only(folder):
@@ -390,7 +363,12 @@ async def test_http_answers_local_clients_only(folder):
             assert status(Origin=f"http://localhost:{port}") == 200
             for host in ("evil.example", f"evil.example:{port}", f"127.0.0.1.evil.example:{port}", "localhost:1"):
                 assert status(Host=host) == 421
-            for origin in ("http://evil.example", "null", "http://localhost:1", f"http://127.0.0.1:{port}.evil.example"):
+            for origin in (
+                "http://evil.example",
+                "null",
+                "http://localhost:1",
+                f"http://127.0.0.1:{port}.evil.example",
+            ):
                 assert status(Origin=origin) == 403
             assert plain.post(url, content=b"x" * 5_000_000, headers=accept).status_code == 413
             assert plain.options(url, headers={"Origin": "http://evil.example"}).status_code in (403, 405)
