@@ -8,7 +8,6 @@ import shutil
 import sysconfig
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from urllib.parse import quote
@@ -23,7 +22,7 @@ from speed import Outcome
 from ragembed import Embedder
 from ragembed.config.settings import DEFAULT_MODEL
 from ragembed.evaluation import RetrievalCollection, paired_bootstrap, read_beir
-from ragembed.indexes import ContextBlock, Store
+from ragembed.indexes import ContextBlock, Hit, Store
 from ragembed.indexes.indexing.request import IndexingRequest
 from ragembed.indexes.indexing.run import index_files
 from ragembed.indexes.search.context import renderer_of
@@ -35,6 +34,8 @@ FIGURE = Path(__file__).resolve().parent / "figures" / "context.png"
 _PACKED, _PLAIN, _SEMBLE = "ragembed context", "top-k", "semble"
 _DEPTH = 200
 _DOCUMENTS_PER_FILE = 20
+_EVERY = 2
+"""Every second query of a judged collection is used."""
 
 Ranges = Sequence[tuple[str, int, int]]
 """Ranges of lines in files: name of the file, first and last line, from 1."""
@@ -131,7 +132,9 @@ def _judged(
         [places[document] for document, gain in collection.relevance[key].items() if gain > 0 and document in places]
         for key in collection.queries
     ]
-    kept = [(query, found) for query, found in zip(collection.queries.values(), answers, strict=True) if found]
+    kept = [(query, found) for query, found in zip(collection.queries.values(), answers, strict=True) if found][
+        ::_EVERY
+    ]
     return _Judged(name, folder, [query for query, _ in kept], [found for _, found in kept])
 
 
@@ -141,9 +144,10 @@ def _measure(setting: Setting, judged: _Judged) -> Found:
     found: dict[str, dict[int, np.ndarray]] = {}
     with Store.open(store) as opened:
         say(f"{judged.name}: {len(judged.queries)} queries, {len(opened):,} chunks")
+        hits = {query: _blocks(opened.search(query, _DEPTH)) for query in judged.queries}
         ways: dict[str, Callable[[str, int], Iterable[ContextBlock]]] = {
             _PACKED: lambda query, budget: opened.context(query, budget).blocks,
-            _PLAIN: partial(_plain, opened),
+            _PLAIN: lambda query, budget: _fitting(hits[query], budget),
         }
         if judged.name == "Python's library":
             peer = _of_semble(setting, judged)
@@ -160,9 +164,8 @@ def _measure(setting: Setting, judged: _Judged) -> Found:
     return found
 
 
-def _plain(store: Store, query: str, budget: int) -> list[ContextBlock]:
-    hits = store.search(query, _DEPTH)
-    blocks = [
+def _blocks(hits: Iterable[Hit]) -> list[ContextBlock]:
+    return [
         ContextBlock(
             hit.source or hit.id,
             hit.chunk.text,
@@ -173,7 +176,6 @@ def _plain(store: Store, query: str, budget: int) -> list[ContextBlock]:
         )
         for hit in hits
     ]
-    return _fitting(blocks, budget)
 
 
 def _fitting(blocks: Iterable[ContextBlock], budget: int) -> list[ContextBlock]:
