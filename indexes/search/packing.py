@@ -40,6 +40,8 @@ _LEAST_CANDIDATES, _MOST_CANDIDATES, _TOKENS_PER_CANDIDATE = 20, 200, 40
 """Limits of the number of hits that are read, and the budget for which one more is read."""
 _WIDENING_STEP, _OUTSIDE = 3, 1000
 """Ranks by which a neighbour comes after its hit, and by which one outside its section comes later still."""
+_LEAST_ROOM = 5
+"""Number of tokens below which nothing more is tried."""
 _LEAST_CUT = 60
 """Smallest number of tokens into which a part of a chunk is cut."""
 _GAP = 12
@@ -183,7 +185,7 @@ class _Packer:
             waiting.append(_Waiting(float(rank), next(self._order), rank, stored, 0, stored))
         heapq.heapify(waiting)
         left_out: list[_Stored] = []
-        while waiting:
+        while waiting and self._room >= _LEAST_ROOM:
             candidate = heapq.heappop(waiting)
             is_hit = candidate.distance == 0
             is_new = not self._is_covered(candidate.stored)
@@ -195,7 +197,8 @@ class _Packer:
                 continue
             for step in (-1, 1) if is_hit else (1 if candidate.distance > 0 else -1,):
                 self._push_neighbour(waiting, candidate, step)
-        return [stored for stored in left_out if not self._add(stored, cut=True)]
+        left_out += [each.stored for each in sorted(waiting) if each.distance == 0]
+        return [stored for stored in left_out if self._room < _LEAST_CUT or not self._add(stored, cut=True)]
 
     def _push_neighbour(self, waiting: list[_Waiting], candidate: _Waiting, step: int) -> None:
         neighbour = self._neighbour(candidate.stored, step)
@@ -261,7 +264,7 @@ class _Packer:
 
     def _best_window(self, parts: Sequence[str], costs: Sequence[int], room: int) -> tuple[int, int]:
         """Return start and end of the consecutive parts within ``room`` that contain most words of the query."""
-        wanted, *found = self._terms([self._request.query, *parts])
+        wanted, *found = self._terms.of_each([self._request.query, *parts])
         ends = list(accumulate(costs, initial=0))
         best, stop = (-1, 0, 0), 0
         for start in range(len(parts)):
@@ -272,9 +275,9 @@ class _Packer:
             best = max(best, (len(terms), -start, stop))
         return (-best[1], best[2]) if best[2] else (0, 0)
 
-    def _terms(self, texts: Sequence[str]) -> list[frozenset[str]]:
-        language = catalog.analyzer_config(self._connection).language
-        return IndexedTerms(language).of_each(list(texts))
+    @cached_property
+    def _terms(self) -> IndexedTerms:
+        return IndexedTerms(catalog.analyzer_config(self._connection).language)
 
     def _try(self, file: _File, content: _Content | None) -> bool:
         """Replace the content of a file if the budget allows it."""
@@ -328,7 +331,9 @@ class _Packer:
         try:
             with open_regular(place, root if isinstance(root, Path) else None) as file:
                 data = file.read()
-        except OSError:
+        except PermissionError:
+            return (), False
+        except OSError:  # it is gone, or a link is in its place
             return (), True
         if hashlib.sha256(data).hexdigest() != indexed:
             return (), True
