@@ -12,6 +12,7 @@ import heapq
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import accumulate, count
 from pathlib import Path
 
