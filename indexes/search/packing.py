@@ -12,6 +12,7 @@ import heapq
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import accumulate, count
 from pathlib import Path
 
@@ -34,12 +35,14 @@ from ragembed.indexes.search.snapshot import Snapshot
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.layout import file_path, is_below
 from ragembed.indexes.types import ChunkRecord, Hit
-from ragembed.models.token_counting import TokenCounter
+from ragembed.models.token_counting import BudgetTokenizer
 
 _LEAST_CANDIDATES, _MOST_CANDIDATES, _TOKENS_PER_CANDIDATE = 20, 200, 40
 """Limits of the number of hits that are read, and the budget for which one more is read."""
-_WIDENING_STEP, _OUTSIDE = 8, 2
-"""Ranks that a neighbour comes after its hit, per chunk of distance, and the factor for one outside its section."""
+_WIDENING_STEP, _OUTSIDE = 3, 1000
+"""Ranks by which a neighbour comes after its hit, and by which one outside its section comes later still."""
+_LEAST_ROOM = 5
+"""Number of tokens below which nothing more is tried."""
 _LEAST_CUT = 60
 """Smallest number of tokens into which a part of a chunk is cut."""
 _GAP = 12
@@ -55,7 +58,7 @@ class PackingRequest:
     budget: int
     format: ContextFormat
     renderer: Renderer
-    counter: TokenCounter
+    counter: BudgetTokenizer
     name_file: Callable[[str], str] | None = None
 
     def __post_init__(self) -> None:
@@ -116,7 +119,7 @@ class _File:
 
 
 @dataclass(order=True, frozen=True)
-class _Candidate:
+class _Waiting:
     """A hit, or a neighbour ``distance`` chunks after (or before, if negative) the hit with this ``rank``."""
 
     priority: float
@@ -176,38 +179,37 @@ class _Packer:
 
     def _fill(self) -> list[_Stored]:
         """Add pieces until nothing more fits; return the hits that did not fit, best first."""
-        waiting: list[_Candidate] = []
+        waiting: list[_Waiting] = []
         for rank, hit in enumerate(self._hits):
             stored = _Stored(self._keys.get(hit.id), ChunkRecord(hit.id, hit.chunk, hit.source))
             self._file_of(stored, rank).scores[hit.id] = hit.score
-            waiting.append(_Candidate(float(rank), next(self._order), rank, stored, 0, stored))
+            waiting.append(_Waiting(float(rank), next(self._order), rank, stored, 0, stored))
         heapq.heapify(waiting)
         left_out: list[_Stored] = []
-        while waiting:
+        while waiting and self._room >= _LEAST_ROOM:
             candidate = heapq.heappop(waiting)
             is_hit = candidate.distance == 0
             is_new = not self._is_covered(candidate.stored)
-            if not is_hit and is_new and self._near.place(candidate.stored.record.chunk.embedded_text) is not None:
+            if is_new and self._near.place(candidate.stored.record.chunk.embedded_text) is not None:
                 continue
             if not self._add(candidate.stored, cut=is_hit and not self._history):
                 if is_hit:
                     left_out.append(candidate.stored)
                 continue
-            if is_hit:
-                self._near.place(candidate.stored.record.chunk.embedded_text)
             for step in (-1, 1) if is_hit else (1 if candidate.distance > 0 else -1,):
                 self._push_neighbour(waiting, candidate, step)
-        return [stored for stored in left_out if not self._add(stored, cut=True)]
+        left_out += [each.stored for each in sorted(waiting) if each.distance == 0]
+        return [stored for stored in left_out if self._room < _LEAST_CUT or not self._add(stored, cut=True)]
 
-    def _push_neighbour(self, waiting: list[_Candidate], candidate: _Candidate, step: int) -> None:
+    def _push_neighbour(self, waiting: list[_Waiting], candidate: _Waiting, step: int) -> None:
         neighbour = self._neighbour(candidate.stored, step)
         if neighbour is None or neighbour.record.chunk.searched == "":
             return
         distance = candidate.distance + step
         headings = candidate.hit.record.chunk.headings
         inside = bool(headings) and neighbour.record.chunk.headings[: len(headings)] == headings
-        priority = (candidate.rank + 1) * _WIDENING_STEP * abs(distance) * (1 if inside else _OUTSIDE)
-        entry = _Candidate(priority, next(self._order), candidate.rank, neighbour, distance, candidate.hit)
+        priority = (candidate.rank + 1) * abs(distance) * _WIDENING_STEP + (0 if inside else _OUTSIDE)
+        entry = _Waiting(priority, next(self._order), candidate.rank, neighbour, distance, candidate.hit)
         heapq.heappush(waiting, entry)
 
     def _neighbour(self, stored: _Stored, step: int) -> _Stored | None:
@@ -263,7 +265,7 @@ class _Packer:
 
     def _best_window(self, parts: Sequence[str], costs: Sequence[int], room: int) -> tuple[int, int]:
         """Return start and end of the consecutive parts within ``room`` that contain most words of the query."""
-        wanted, *found = self._terms([self._request.query, *parts])
+        wanted, *found = self._terms.of_each([self._request.query, *parts])
         ends = list(accumulate(costs, initial=0))
         best, stop = (-1, 0, 0), 0
         for start in range(len(parts)):
@@ -274,9 +276,9 @@ class _Packer:
             best = max(best, (len(terms), -start, stop))
         return (-best[1], best[2]) if best[2] else (0, 0)
 
-    def _terms(self, texts: Sequence[str]) -> list[frozenset[str]]:
-        language = catalog.analyzer_config(self._connection).language
-        return IndexedTerms(language).of_each(list(texts))
+    @cached_property
+    def _terms(self) -> IndexedTerms:
+        return IndexedTerms(catalog.analyzer_config(self._connection).language)
 
     def _try(self, file: _File, content: _Content | None) -> bool:
         """Replace the content of a file if the budget allows it."""
@@ -323,15 +325,18 @@ class _Packer:
         """Return the lines of a file, or none if they cannot be used, and whether the file changed."""
         place = file_path(source, self._store)
         roots = [root for root in self._roots if is_below(source, root)]
-        if not isinstance(place, Path) or not roots:
+        indexed = catalog.source_hash(self._connection, source)
+        if not isinstance(place, Path) or not roots or indexed is None:
             return (), False
         root = file_path(max(roots, key=len), self._store)
         try:
             with open_regular(place, root if isinstance(root, Path) else None) as file:
                 data = file.read()
-        except OSError:
+        except PermissionError:
+            return (), False
+        except OSError:  # it is gone, or a link is in its place
             return (), True
-        if hashlib.sha256(data).hexdigest() != catalog.sources(self._connection)[source].sha256:
+        if hashlib.sha256(data).hexdigest() != indexed:
             return (), True
         return decode(data).text.split("\n"), False
 

@@ -228,6 +228,12 @@ def sources(connection: sqlite3.Connection, names: Iterable[str] | None = None) 
     return {row[0]: SourceRecord(*row) for row in rows}
 
 
+def source_hash(connection: sqlite3.Connection, path: str) -> str | None:
+    """Return the hash of the content of a file when it was indexed, or None if the file is not in the store."""
+    found = connection.execute("SELECT sha256 FROM sources WHERE path = ?", (path,)).fetchone()
+    return None if found is None else str(found[0])
+
+
 def skipped(connection: sqlite3.Connection) -> dict[str, str]:
     """Return the reason for each file that the last runs skipped, by name."""
     return {row[0]: row[1] for row in connection.execute("SELECT path, reason FROM skipped ORDER BY path")}

@@ -447,4 +447,4 @@ def test_the_parts_of_a_long_function_have_its_signature_if_there_is_room() -> N
 def test_a_node_without_named_parts_is_no_error() -> None:
     text = "help() {\n  cat << 'END'\nplain text\nEND\n}\n\ncat << END\n$x text\nEND\n"
     [document] = read(Path("a.sh"), data=text.encode())
-    assert "plain text" in "\n".join(block.text for block in document.blocks)
+    assert "plain text" in document.text
