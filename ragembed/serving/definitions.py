@@ -219,7 +219,7 @@ def _is_valid(value: object, schema: Schema) -> bool:
         return isinstance(value, bool)
     if schema["type"] == "integer":
         whole = isinstance(value, int | float) and not isinstance(value, bool) and value == value // 1
-        return whole and schema["minimum"] <= value <= schema.get("maximum", 2**53)  # type: ignore[operator]
+        return whole and schema["minimum"] <= value <= schema.get("maximum", 2**53)
     if not isinstance(value, str) or len(value) > _MOST_CHARACTERS:
         return False
     return bool(value.strip()) and "\0" not in value and not any("\ud800" <= each <= "\udfff" for each in value)

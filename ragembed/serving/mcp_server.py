@@ -184,6 +184,7 @@ def run_http(server: Server[Any], port: int) -> None:
         if os.name == "posix":
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((_LOOPBACK, port))
+        listener.listen()
         port = listener.getsockname()[1]
         sys.stderr.write(f"serving http://{_LOOPBACK}:{port}{HTTP_PATH}\n")
         sys.stderr.flush()
