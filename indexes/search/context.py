@@ -118,6 +118,12 @@ class LeftOut:
         Path with lines or pages, as in :attr:`ContextBlock.location`.
     tokens : int
         Size of its text in tokens.
+
+    Examples
+    --------
+    >>> from ragembed.indexes import LeftOut
+    >>> str(LeftOut("docs/tea.md:3-9", 1240))
+    'docs/tea.md:3-9 (1,240 tokens)'
     """
 
     location: str

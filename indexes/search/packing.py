@@ -315,9 +315,8 @@ class _Packer:
                 name = self._request.name_file
                 path = name(record.source) if name else shown_path(file_path(record.source, self._store))
                 path = path if member is None else f"{path}: {member}"
-                lines, is_stale = (
-                    self._on_disk(record.source) if record.chunk.start_line and not member else (None, False)
-                )
+                if record.chunk.start_line is not None and member is None:
+                    lines, is_stale = self._on_disk(record.source)
             self._files[key] = _File(path, lines, is_stale, rank)
         return self._files[key]
 

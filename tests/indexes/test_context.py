@@ -119,7 +119,7 @@ def test_random_queries_and_budgets(store, pairs):
 
 
 def test_sed_prints_the_blocks(store):
-    blocks = [block for query in ("lock", "wing flow", "Tür", "part") for block in store.context(query, 900).blocks]
+    blocks = [block for query in ("lock", "wing flow", "Tür", "part") for block in store.context(query, 3000).blocks]
     exact = [block for block in blocks if block.is_exact]
     assert {Path(block.path).name for block in exact} >= {"guide.md", "plain.txt", "accents.txt", "windows.txt"}
     assert all(lines_of(block) == block.text for block in exact)
