@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -25,11 +25,11 @@ def message(method: str, number: object = None, **params: Any) -> str:
 class StdioServer:
     """A server in ``folder`` after the handshake of the older generation of the protocol."""
 
-    def __init__(self, folder: Path, *options: str) -> None:
+    def __init__(self, folder: Path, command: Sequence[str] = COMMAND) -> None:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  a pipe that nobody reads would stop the server
         self._number = 0
         self.process = subprocess.Popen(
-            [*COMMAND, *options], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, cwd=folder
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, cwd=folder
         )
         about = {"name": "test", "version": "1"}
         self.hello = self.ask("initialize", protocolVersion="2025-11-25", capabilities={}, clientInfo=about)

@@ -23,7 +23,7 @@ from ragembed.serving import stores, tools
 from ragembed.serving.client_config import CLIENTS, client_config
 from ragembed.serving.definitions import DEFAULT_TOKENS, TOOLS
 from ragembed.serving.mcp_server import make_server
-from tests.serving.processes import COMMAND, StdioServer, http_server
+from tests.serving.processes import COMMAND, StdioServer, http_server, message
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -332,6 +332,19 @@ def test_stdout_of_the_process_holds_only_messages(folder):
     rest, errors = server.end()
     assert (server.process.returncode, rest) == (0, b"")
     assert b"Traceback" not in errors
+
+
+def test_the_process_ends_with_its_input_while_a_call_runs(folder):
+    code = (
+        "import time\nfrom pathlib import Path\nfrom ragembed.serving import mcp_server\n"
+        "mcp_server._Handlers._call = lambda *_: time.sleep(600)\n"
+        "mcp_server.run_stdio(mcp_server.make_server({'docs': Path('.ragembed')}))"
+    )
+    server = StdioServer(folder, command=[sys.executable, "-c", code])
+    server.send(message("tools/call", 1, name="search", arguments={"query": "lock"}).encode())
+    server.ask("ping")
+    server.end()
+    assert server.process.returncode == 0
 
 
 async def test_the_official_client_starts_the_process(folder):
