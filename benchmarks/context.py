@@ -81,7 +81,7 @@ def context(setting: Setting) -> Outcome:
         f"{_DOCUMENTS_PER_FILE} documents per file, in random order, each below a heading. Queries: {sizes}. Brackets "
         "show the 95 % interval of a paired bootstrap over the queries. ragembed "
         f"{version('ragembed')}, {versions(SEMBLE.python, 'semble')}. semble's own model is a download; here it reads "
-        "with static vectors of the words, fitted on the same files (preset `avg`), so it finds less than with its own. "
+        "with static vectors of the words, fitted on the same files (preset `avg`). "
         "![recall by budget](figures/context.png)"
     )
     return Outcome([table(header, rows), notes])
