@@ -155,7 +155,7 @@ def _measure(setting: Setting, judged: _Judged) -> Found:
         for way, pack in ways.items():
             found[way] = {
                 budget: np.array([
-                    _recall(pack(query, budget), answers)
+                    _recall(pack(query, budget), answers, judged.folder.name)
                     for query, answers in zip(judged.queries, judged.answers, strict=True)
                 ])
                 for budget in BUDGETS
@@ -190,15 +190,16 @@ def _fitting(blocks: Iterable[ContextBlock], budget: int) -> list[ContextBlock]:
     return kept
 
 
-def _recall(blocks: Iterable[ContextBlock], answers: Ranges) -> float:
-    """Return the share of the answers whose lines are all in the blocks."""
+def _recall(blocks: Iterable[ContextBlock], answers: Ranges, folder: str) -> float:
+    """Return the share of the answers whose lines are all in the blocks; paths may begin above ``folder``."""
     lines: dict[str, set[int]] = {}
     for block in blocks:
         if block.start_line and block.end_line:
             lines.setdefault(block.path, set()).update(range(block.start_line, block.end_line + 1))
     complete = 0
     for name, first, last in answers:
-        own = next((found for path, found in lines.items() if path == name or path.endswith(f"/{name}")), set())
+        places = (path for path in lines if path == name or path.endswith(f"/{folder}/{name}"))
+        own = lines.get(next(places, name), set())
         complete += own.issuperset(range(first, last + 1))
     return complete / len(answers)
 

@@ -522,7 +522,7 @@ class Store:
         budget : int, default 4000
             As in :meth:`context`.
         query : str, default ""
-            Text of the query. If the best hit is longer than the budget, the lines with most of its words are kept.
+            Text of the query. If a hit does not fit, its lines with most of the query's words are kept.
         format : {"text", "markdown", "json", "xml"}, default "text"
             As in :meth:`context`.
         tokenizer : str, pathlib.Path or callable, optional

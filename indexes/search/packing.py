@@ -2,7 +2,7 @@
 
 A *piece* is either a range of lines of a file that did not change since it was indexed, or the text of a chunk as the
 store keeps it. Pieces are added by priority: a hit by its rank, and a neighbour by the rank of its hit and the distance
-from it. A piece that does not fit is skipped.
+from it. A piece that does not fit is skipped; at the end, parts of hits fill the rest of the budget.
 """
 
 from __future__ import annotations
@@ -192,7 +192,7 @@ class _Packer:
             is_new = not self._is_covered(candidate.stored)
             if is_new and self._near.place(candidate.stored.record.chunk.embedded_text) is not None:
                 continue
-            if not self._add(candidate.stored, cut=is_hit and not self._history):
+            if not self._add(candidate.stored, cut=False):
                 if is_hit:
                     left_out.append(candidate.stored)
                 continue
