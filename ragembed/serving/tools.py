@@ -151,9 +151,9 @@ class StoreTools:
                 for block in context.blocks
             ]
             size = _tokens({"blocks": blocks})
-            if size <= wanted:
+            if size <= wanted or not blocks:
                 break
-            budget = min(budget - 1, budget * wanted // size)  # JSON can need more tokens than the text
+            budget = budget * wanted * 19 // (size * 20)  # JSON can need more tokens than the text
         structured: dict[str, Any] = {"blocks": blocks}
         for each in context.left_out[:_MOST_LISTED]:
             longer = {**structured, "left_out": [*structured.get("left_out", []), str(each)]}
