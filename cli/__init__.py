@@ -32,6 +32,7 @@ COMMANDS: Mapping[str, str] = {
     "tune": "Find better search settings without labels.",
     "optimize": "Merge small segments and free unused space.",
     "verify": "Check a store for damage and repair it.",
+    "mcp": "Serve stores to agents over MCP.",
     "models": "List embedding models, here and recommended.",
     "eval": "Evaluate embeddings and search on test collections.",
     "train": "Train a model on a dictionary, without labels.",

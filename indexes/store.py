@@ -980,8 +980,13 @@ class Store:
         """Return the records of indexing runs in every namespace, for :meth:`StoreWriter.take_run_records`."""
         return self._reader.read(lambda snapshot: taken_out(snapshot.connection))
 
-    def sources(self) -> dict[str, SourceRecord]:
+    def sources(self, paths: Iterable[str] | None = None) -> dict[str, SourceRecord]:
         """Return the files in the store.
+
+        Parameters
+        ----------
+        paths : iterable of str, optional
+            Names of files in the store. Only these files are returned; unknown names are ignored.
 
         Returns
         -------
@@ -993,7 +998,8 @@ class Store:
         >>> store.sources()  # Chunks that were added with add() belong to no file.
         {}
         """
-        return self._reader.read(lambda snapshot: catalog.sources(snapshot.connection))
+        names = None if paths is None else list(paths)
+        return self._reader.read(lambda snapshot: catalog.sources(snapshot.connection, names))
 
     def boilerplate(self) -> list[BoilerplateLine]:
         """Return the lines that many files repeat. Search ignores these lines.

@@ -217,9 +217,14 @@ def _integers(found: Iterable[Sequence[int]]) -> NDArray[np.int64]:
     return np.fromiter((row[0] for row in found), dtype=np.int64)
 
 
-def sources(connection: sqlite3.Connection) -> dict[str, SourceRecord]:
-    """Return the files in the store by name."""
-    rows = connection.execute("SELECT path, size, mtime_ns, sha256, pipeline_hash FROM sources")
+def sources(connection: sqlite3.Connection, names: Iterable[str] | None = None) -> dict[str, SourceRecord]:
+    """Return the files in the store by name: all of them, or those with one of ``names``."""
+    statement = "SELECT path, size, mtime_ns, sha256, pipeline_hash FROM sources"
+    if names is None:
+        rows = connection.execute(statement)
+    else:
+        statement += " WHERE path IN (SELECT value FROM json_each(?))"
+        rows = connection.execute(statement, (json_ids(names),))
     return {row[0]: SourceRecord(*row) for row in rows}
 
 
