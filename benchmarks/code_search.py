@@ -6,6 +6,7 @@ the first chunks of the results contain the whole function.
 
 from __future__ import annotations
 
+import ast
 import random
 import re
 import subprocess
@@ -132,7 +133,7 @@ def _is_complete(function: Function, hits: Iterable[Hit]) -> bool:
 
 
 def _sources(setting: Setting) -> dict[str, list[tuple[str, str]]]:
-    """Return the names and texts of the files of each language, in random order."""
+    """Return the names and texts of the files of each language but Python, whose parser is always its own."""
     languages: dict[str, list[tuple[str, str]]] = {}
     packages = setting.cache / "code-packages"
     for language, (suffix, names) in PACKAGES.items():
@@ -211,7 +212,7 @@ def write_functions(folder: Path, language: str, files: Sequence[tuple[str, str]
 
 
 def _documented(text: str, language: str) -> Iterator[_Found]:
-    candidates = _commented_functions(text, PACKAGES[language][0])
+    candidates = _python_functions(text) if language == "Python" else _commented_functions(text, PACKAGES[language][0])
     seen: set[int] = set()
     for name, documentation, removed, lines in candidates:
         query = _query(documentation, name)
@@ -228,6 +229,24 @@ def _query(documentation: str, name: str) -> str | None:
     sentence = " ".join((matched[1] if matched else text).split())
     sentence = re.sub(rf"\b{re.escape(name)}\b", "", sentence).strip()
     return sentence if 5 <= len(sentence.split()) <= 40 and "@" not in sentence else None
+
+
+def _python_functions(text: str) -> Iterator[tuple[str, str, range, range]]:
+    try:
+        tree = ast.parse(text)
+    except SyntaxError:
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and len(node.body) > 1:
+            first = node.body[0]
+            if (
+                isinstance(first, ast.Expr)
+                and isinstance(first.value, ast.Constant)
+                and isinstance(first.value.value, str)
+            ):
+                documentation = ast.get_docstring(node) or ""
+                start = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)]) - 1
+                yield node.name, documentation, range(first.lineno - 1, first.end_lineno), range(start, node.end_lineno)
 
 
 def _commented_functions(text: str, suffix: str) -> Iterator[tuple[str, str, range, range]]:
