@@ -198,7 +198,7 @@ def _recall(blocks: Iterable[ContextBlock], answers: Ranges, folder: str) -> flo
             lines.setdefault(block.path, set()).update(range(block.start_line, block.end_line + 1))
     complete = 0
     for name, first, last in answers:
-        places = (path for path in lines if path == name or path.endswith(f"/{folder}/{name}"))
+        places = (path for path in lines if path == name or f"/{path}".endswith(f"/{folder}/{name}"))
         own = lines.get(next(places, name), set())
         complete += own.issuperset(range(first, last + 1))
     return complete / len(answers)

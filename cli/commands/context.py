@@ -7,11 +7,11 @@ from pathlib import Path
 
 import click
 
-from ragembed.cli.options import filter_options, search_filter, store_option
+from ragembed.cli.options import filter_options, mode_option, search_filter, store_option
 from ragembed.cli.output import printable, say, say_unfinished
 from ragembed.indexes import Context, Store
 from ragembed.indexes.search.context import CONTEXT_FORMATS, ContextFormat
-from ragembed.indexes.search.search import MODES, Mode
+from ragembed.indexes.search.search import Mode
 from ragembed.indexes.storage.layout import choose_store
 
 _NO_CONTEXT_EXIT = 1
@@ -33,13 +33,7 @@ _NO_CONTEXT_EXIT = 1
     help="Tokenizer of the model that reads the output: a file tokenizer.json, or a folder with this file.  [default: "
     "an estimate, which is rarely too low]",
 )
-@click.option(
-    "--mode",
-    type=click.Choice(MODES),
-    default="hybrid",
-    show_default=True,
-    help="Search by meaning (dense), by words (lexical, BM25), or both combined (hybrid).",
-)
+@mode_option
 @click.option(
     "--format",
     "output",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -195,16 +196,16 @@ class Context:
         }
 
 
-class Renderer:
+class Renderer(ABC):
     """One format: how to write a whole context, and the parts that are counted one by one while blocks are chosen."""
 
+    @abstractmethod
     def render(self, query: str, blocks: Iterable[ContextBlock], left_out: Iterable[LeftOut]) -> str:
         """Return the whole text."""
-        raise NotImplementedError
 
+    @abstractmethod
     def frame(self, block: ContextBlock) -> str:
         """Return everything that surrounds the text of a block."""
-        raise NotImplementedError
 
     def line(self, line: str) -> str:
         """Return a line of a block as it is written, with its line break."""

@@ -390,7 +390,7 @@ def test_deep_nesting_needs_no_recursion(suffix: str, opening: str) -> None:
 )
 def test_every_text_is_covered(suffix: str, text: str) -> None:
     if text.strip():
-        outline(f"a{suffix}", text)
+        assert outline(f"a{suffix}", text)  # which checks that only white space lies between blocks
 
 
 def chunks(name: str, text: str, limit: int) -> list[Chunk]:
