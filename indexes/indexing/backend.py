@@ -11,8 +11,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol, TypeAlias
 
-import numpy as np
-
 from ragembed.corpus import blocks
 from ragembed.documents.boilerplate import LineKeys, Stripper
 from ragembed.documents.model import Chunk
