@@ -18,11 +18,11 @@ import click
 from ragembed.documents.places import is_url
 from ragembed.documents.places import shown_path as shown_path
 from ragembed.errors import IndexWarning
+from ragembed.version import SCHEMA_VERSION
 
 if TYPE_CHECKING:
     from ragembed.indexes.ann.records import IndexEvaluation, IndexSelection
 
-SCHEMA_VERSION = 1
 _IN_URLS = ":/?#[]@!$&'()*+,;=%"
 
 

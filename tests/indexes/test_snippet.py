@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragembed.cli.output import printable, readable_bytes
-from ragembed.cli.snippet import MAX_CHARACTERS, MAX_LINES, QueryWords
+from ragembed.indexes.search.snippet import MAX_CHARACTERS, MAX_LINES, QueryWords
 from ragembed.indexes.text.analyzer import of_language
 from ragembed.indexes.text.stemming import stemmer
 
