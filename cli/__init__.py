@@ -15,8 +15,8 @@ from typing import Any
 
 import click
 
-from ragembed.cli.output import printable
 from ragembed.errors import RagembedError
+from ragembed.printable import printable
 from ragembed.version import __version__
 
 COMMANDS: Mapping[str, str] = {

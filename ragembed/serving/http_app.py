@@ -37,13 +37,17 @@ _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """Who may send requests, and what they may do."""
+    """Who may send requests, and what they may do.
+
+    ``editor`` is the address of the link that opens a file in the editor of a reader, with ``{path}`` and ``{line}``.
+    """
 
     hosts: AllowedHosts
     tokens: tuple[str, ...] = ()
     origins: tuple[str, ...] = ()
     writable: bool = False
     limits: Limits = field(default_factory=Limits)
+    editor: str | None = None
 
 
 class _HttpHandlers:
@@ -52,7 +56,7 @@ class _HttpHandlers:
     def __init__(self, stores: Mapping[str, Path], settings: ServerSettings) -> None:
         self.stores = {name: ServedStore(name, path) for name, path in stores.items()}
         self.workers = WorkerThreads(settings.limits.threads)
-        self._answers = StoreAnswers(self.stores, writable=settings.writable)
+        self.answers = StoreAnswers(self.stores, writable=settings.writable)
         self._is_warm = False
 
     def routes(self) -> list[Route]:
@@ -73,7 +77,7 @@ class _HttpHandlers:
             arguments = _arguments(request, await request.body(), endpoint)
 
             def work() -> bytes:
-                return as_json(self._answers.answer(endpoint.operation.name, arguments))
+                return as_json(self.answers.answer(endpoint.operation.name, arguments))
 
             return json_response(await self.workers.run(work))
 
@@ -106,8 +110,9 @@ def make_app(stores: Mapping[str, Path], settings: ServerSettings) -> ASGIApp:
             yield
             handlers.workers.close()
 
+    page_routes = page.routes(handlers.answers, handlers.workers.run, handlers.stores, settings.editor)
     inner = Starlette(
-        routes=[*handlers.routes(), *page.routes(), *mcp_routes],
+        routes=[*handlers.routes(), *page_routes, *mcp_routes],
         lifespan=lifespan,
         exception_handlers={404: _no_such_path, 405: _no_such_method},
     )
