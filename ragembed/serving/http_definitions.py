@@ -115,7 +115,7 @@ ENDPOINTS: Mapping[str, Endpoint] = {
                     **_RANKING,
                     "facets": {
                         **TEXT,
-                        "description": "What to count by: folder, type, date, a key of metadata, or metadata for all keys",
+                        "description": "What to count: folder, type, date, a key of metadata, or metadata for all keys",
                     },
                 },
                 ("q",),

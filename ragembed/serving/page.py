@@ -154,7 +154,9 @@ class _Page:
         html = _e("html", self._head(title), self._body(view, facets, results, preview), lang="en")
         return status, b"<!doctype html>" + tostring(html, "utf-8", method="html")
 
-    def _answer(self, name: str, **arguments: Any) -> dict[str, Any]:
+    def _answer(self, name: str, *, store: str | None = None, **arguments: Any) -> dict[str, Any]:
+        if store is not None and len(self._names) > 1:  # the API has this argument only if there are several stores
+            arguments["store"] = store
         return self._answers.answer(name, arguments)
 
     def _link(self, view: _View, text: Child, **attributes: str | bool | None) -> Element:
