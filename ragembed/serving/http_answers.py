@@ -52,9 +52,9 @@ class StoreAnswers:
             return {"schema_version": SCHEMA_VERSION, **about}
         served = self._stores[given.pop("store", next(iter(self._stores)))]
         answer = self._answers[name](served, given)
-        note = served.state()
+        notes = [note for note in (answer.pop("note", None), served.state()) if note]
         common = {"schema_version": SCHEMA_VERSION, "store": served.name}
-        return {**common, **answer, **({} if note is None else {"note": note})}
+        return {**common, **answer, **({"note": "; ".join(notes)} if notes else {})}
 
 
 def _search(served: ServedStore, given: dict[str, Any]) -> dict[str, Any]:
@@ -243,7 +243,7 @@ def _facet_where(name: str, value: Any) -> str:
     if name == "folder":
         escaped = re.sub(r"[*?\[]", r"[\g<0>]", value)
         pattern = f"{escaped}*" if value.endswith("/") else f"{escaped}/*"
-        return f"path GLOB {_quoted(pattern)}" if value else "NOT path GLOB '*/*/**'"
+        return f"path GLOB {_quoted(pattern)}" if value else "NOT path GLOB '*/**'"
     if name == "type":
         return f"ext = {_quoted(value)}"
     if name == "date":

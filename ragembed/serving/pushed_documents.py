@@ -108,7 +108,7 @@ class PushedDocument:
             known = " or ".join(_SUFFIXES)
             raise ConfigError(f"the format of the document {name} is {shown(form)}: expected {known}")
         if not isinstance(metadata, dict):
-            raise ConfigError(f"the metadata of the document {name} are {shown(metadata)}: expected an object")
+            raise ConfigError(f"the metadata of the document {name} is {shown(metadata)}: expected an object")
         return cls(name, text, title, form, metadata)
 
     @property
