@@ -87,6 +87,13 @@ _HOST, _PORT = "127.0.0.1", 8765
     show_default=True,
     help="Longest time for a request.",
 )
+@click.option(
+    "--access-log/--no-access-log",
+    default=True,
+    show_default=True,
+    help="Write a line of JSON to stderr for each request, without what it searches for.",
+)
+@click.option("--log-queries", is_flag=True, help="Write what requests search for to the access log, too.")
 def command(
     stores: tuple[str, ...],
     host: str,
@@ -101,6 +108,8 @@ def command(
     threads: int | None,
     queue: int,
     timeout: float,
+    access_log: bool,
+    log_queries: bool,
 ) -> None:
     """Serve stores over HTTP, with a search page at /.
 
@@ -138,11 +147,10 @@ def command(
             url = f"http://{address}:{port}"
         if editor is None and uds is None and http_server.is_loopback(host):
             editor = EDITOR
-        settings = ServerSettings(
-            hosts, tuple(tokens), tuple(map(origin_of, origins)), writable, limits, editor or None
-        )
+        allowed = tuple(map(origin_of, origins))
+        settings = ServerSettings(hosts, tuple(tokens), allowed, writable, limits, log_queries, editor or None)
         say(f"serving {', '.join(named)} at {url}", err=True)
-        http_server.run(named, settings, listener)
+        http_server.run(named, settings, listener, access_log=access_log)
     http_server.end_process()
 
 

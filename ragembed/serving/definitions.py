@@ -85,7 +85,7 @@ class ToolDefinition:
         for name in given:
             if name not in properties:
                 known = ", ".join(properties) or "none"
-                raise ConfigError(f"unknown argument {_shown(name)} of {self.name}: expected one of {known}")
+                raise ConfigError(f"unknown argument {shown(name)} of {self.name}: expected one of {known}")
         for name in self._required(stores):
             if name not in given:
                 expected = f"one of {', '.join(stores)}" if name == "store" else _expected(properties[name])
@@ -93,10 +93,9 @@ class ToolDefinition:
         for name, value in given.items():
             if not _is_valid(value, properties[name]):
                 raise ConfigError(
-                    f"the argument {name!r} of {self.name} is {_shown(value)}: expected {_expected(properties[name])}"
+                    f"the argument {name!r} of {self.name} is {shown(value)}: expected {_expected(properties[name])}"
                 )
-        if given.get("store", stores[0]) not in stores:
-            raise ConfigError(f"unknown store {_shown(given['store'])}: expected one of {', '.join(stores)}")
+        _check_store(given, stores)
         defaults = {name: schema["default"] for name, schema in properties.items() if "default" in schema}
         return {**defaults, **{name: _converted(value, properties[name]) for name, value in given.items()}}
 
@@ -214,6 +213,21 @@ TOOLS: Mapping[str, ToolDefinition] = {
 """The tools by name."""
 
 
+def chosen_store(arguments: Mapping[str, Any], stores: Sequence[str]) -> str:
+    """Return the store that arguments without anything else name; raise :class:`ConfigError` if they do not."""
+    if unknown := arguments.keys() - {"store"}:
+        raise ConfigError(f"unknown argument {shown(min(unknown))}: expected store")
+    if "store" not in arguments and len(stores) > 1:
+        raise ConfigError(f"the argument 'store' is missing: expected one of {', '.join(stores)}")
+    _check_store(arguments, stores)
+    return str(arguments.get("store", stores[0]))
+
+
+def _check_store(given: Mapping[str, Any], stores: Sequence[str]) -> None:
+    if given.get("store", stores[0]) not in stores:
+        raise ConfigError(f"unknown store {shown(given['store'])}: expected one of {', '.join(stores)}")
+
+
 def _is_valid(value: object, schema: Schema) -> bool:
     if "enum" in schema:
         return isinstance(value, str) and value in schema["enum"]
@@ -242,8 +256,10 @@ def _expected(schema: Schema) -> str:
     return f"text with 1 to {_MOST_CHARACTERS:,} characters"
 
 
-def _shown(value: object) -> str:
+def shown(value: object) -> str:
     """Return the beginning of an argument as it is written in an error message."""
+    if value is None:
+        return "null"
     if isinstance(value, str):
         return repr(value if len(value) <= _SHOWN else f"{value[:_SHOWN]}…")
     if isinstance(value, bool | int | float):

@@ -52,9 +52,9 @@ class StoreAnswers:
             return {"schema_version": SCHEMA_VERSION, **about}
         served = self._stores[given.pop("store", next(iter(self._stores)))]
         answer = self._answers[name](served, given)
-        note = served.state()
+        notes = [note for note in (answer.pop("note", None), served.state()) if note]
         common = {"schema_version": SCHEMA_VERSION, "store": served.name}
-        return {**common, **answer, **({} if note is None else {"note": note})}
+        return {**common, **answer, **({"note": "; ".join(notes)} if notes else {})}
 
 
 def _search(served: ServedStore, given: dict[str, Any]) -> dict[str, Any]:
@@ -235,7 +235,8 @@ def _facet_values(hit: Hit, name: str, times: Mapping[str, datetime]) -> Iterabl
         if hit.source is None:
             return ()
         if name == "folder":
-            return (hit.source.rpartition("/")[0],)
+            folder = hit.source.rpartition("/")[0]
+            return (f"{folder}/" if folder.endswith(":/") else folder,)  # the root of a URL
         if name == "type":
             return (extension(hit.source),)
         return (f"{times[hit.source]:%Y-%m}",) if hit.source in times else ()
@@ -248,7 +249,8 @@ def _facet_where(name: str, value: Any) -> str:
     """Return the condition that selects the chunks with a value."""
     if name == "folder":
         escaped = re.sub(r"[*?\[]", r"[\g<0>]", value)
-        return f"path GLOB {_quoted(f'{escaped}/*')}" if value else "NOT path GLOB '*/*/**'"
+        pattern = f"{escaped}*" if value.endswith("/") else f"{escaped}/*"
+        return f"path GLOB {_quoted(pattern)}" if value else "NOT path GLOB '*/**'"
     if name == "type":
         return f"ext = {_quoted(value)}"
     if name == "date":

@@ -78,7 +78,7 @@ _HIT: Schema = object_schema(
         "duplicates": {"type": "array", "items": object_schema(_PLACE, ["id"])},
         "stale": {"type": "boolean", "description": "The file changed since it was indexed"},
     },
-    ["rank", "id", "score", "text"],
+    ["id", "score", "text"],
 )
 _HITS: Schema = {"type": "array", "items": _HIT}
 _FACETS: Schema = {

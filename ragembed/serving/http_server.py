@@ -18,6 +18,7 @@ import uvicorn
 
 from ragembed.errors import ConfigError
 from ragembed.serving.http_app import ServerSettings, make_app
+from ragembed.serving.http_metrics import ACCESS_LOG
 from ragembed.serving.http_security import LOOPBACK_NAMES
 
 _DRAIN_SECONDS = 4
@@ -79,8 +80,16 @@ def own_addresses(host: str) -> tuple[str, ...]:
     return (*LOOPBACK_NAMES, host)
 
 
-def run(stores: Mapping[str, Path], settings: ServerSettings, listener: socket.socket) -> None:
-    """Serve until SIGTERM or SIGINT. Then end the requests that run, and the process, within 5 seconds."""
+def run(
+    stores: Mapping[str, Path], settings: ServerSettings, listener: socket.socket, *, access_log: bool = False
+) -> None:
+    """Serve until SIGTERM or SIGINT. Then end the requests that run within 5 seconds."""
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    lines = logging.StreamHandler()
+    lines.setFormatter(logging.Formatter("%(message)s"))
+    ACCESS_LOG.addHandler(lines)
+    ACCESS_LOG.propagate = False
+    ACCESS_LOG.setLevel(logging.INFO if access_log else logging.WARNING)
     config = uvicorn.Config(
         make_app(stores, settings),
         log_config=None,

@@ -26,7 +26,7 @@ from ragembed.version import __version__
 if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
     from starlette.applications import Starlette
-    from starlette.routing import BaseRoute
+    from starlette.routing import Route
 
     from ragembed.serving.tools import StoreTools, ToolAnswer
 
@@ -184,18 +184,20 @@ def make_http_app(server: Server[Any], port: int) -> Starlette:
     )
 
 
-def make_routes(server: Server[Any]) -> tuple[list[BaseRoute], Callable[[], AbstractAsyncContextManager[None]]]:
+def make_route(server: Server[Any]) -> tuple[Route, Callable[[], AbstractAsyncContextManager[None]]]:
     """Return the route ``/mcp`` for another application, and what has to run as long as it is served.
 
     The application has to check Host and Origin itself.
     """
     from mcp.server.transport_security import TransportSecuritySettings
+    from starlette.routing import Route
 
     unchecked = TransportSecuritySettings(enable_dns_rebinding_protection=False)
     app = server.streamable_http_app(
         streamable_http_path=HTTP_PATH, stateless_http=True, json_response=True, transport_security=unchecked
     )
-    return app.routes, server.session_manager.run
+    [route] = app.routes
+    return Route(HTTP_PATH, route.endpoint, name="mcp"), server.session_manager.run
 
 
 def run_http(server: Server[Any], port: int) -> None:

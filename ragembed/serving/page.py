@@ -18,7 +18,6 @@ from xml.etree.ElementTree import Element, tostring
 from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from ragembed.errors import RagembedError
 from ragembed.indexes.search.search import MODES
@@ -43,6 +42,7 @@ _STATIC = {name: files("ragembed.serving").joinpath("static", name).read_bytes()
 _VERSIONS = {name: hashlib.sha256(data).hexdigest()[:16] for name, data in _STATIC.items()}
 
 Run = Callable[[Callable[[], Any]], Awaitable[Any]]
+PageEndpoint = Callable[[Request], Awaitable[Response]]
 Child = Element | str | None
 
 
@@ -95,8 +95,10 @@ class _View:
         return {"store": self.store, "q": self.q, "mode": self.mode, "k": self.k, **where}
 
 
-def routes(answers: StoreAnswers, run: Run, stores: Mapping[str, ServedStore], editor: str | None) -> list[Route]:
-    """Return the routes of the page and its two files.
+def endpoints(
+    answers: StoreAnswers, run: Run, stores: Mapping[str, ServedStore], editor: str | None
+) -> dict[str, PageEndpoint]:
+    """Return the endpoints of the page and its two files by their paths.
 
     ``run`` calls a function in a thread. ``editor`` is the address that opens a line of a file, with ``{path}`` and
     ``{line}``, or None if readers are on other machines.
@@ -105,16 +107,17 @@ def routes(answers: StoreAnswers, run: Run, stores: Mapping[str, ServedStore], e
 
     async def index(request: Request) -> Response:
         view = _View.of(request.query_params, list(stores))
+        request.scope["ragembed.arguments"] = {"q": view.q}
         status, document = await run(lambda: page.document(view))
         return Response(document, status, {"Content-Security-Policy": _POLICY}, "text/html")
 
-    def static(name: str) -> Route:
+    def static(name: str) -> PageEndpoint:
         async def send(_request: Request) -> Response:
             return Response(_STATIC[name], headers={"Cache-Control": "max-age=86400"}, media_type=_TYPES[name])
 
-        return Route(f"/{name}", send)
+        return send
 
-    return [Route("/", index), *map(static, _STATIC)]
+    return {"/": index, **{f"/{name}": static(name) for name in _STATIC}}
 
 
 class _Page:
@@ -230,7 +233,7 @@ class _Page:
         rows = []
         for store in self._answer("status")["stores"]:
             numbers = f"{store.get('files', 0):,} files, {store.get('chunks', 0):,} passages"
-            note = store.get("note")
+            note = store.get("problem")
             rows.append(_e("li", _e("b", str(store["name"])), f": {numbers}", f" ({note})" if note else None))
         keys = [("/", "search"), ("↓ ↑", "next and previous result"), ("Enter", "open"), ("Esc", "close")]
         return [

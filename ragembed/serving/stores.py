@@ -86,6 +86,14 @@ class ServedStore:
             return "the store is being indexed: files that are still missing follow"
         return "the last indexing run was interrupted: run 'ragembed index' to continue it"
 
+    def size(self) -> tuple[int, int] | None:
+        """Return the generation and the number of chunks, or None if the store cannot be read."""
+        try:
+            store = self.open()
+            return store.read(lambda: (store.generation, len(store)))
+        except StoreError:
+            return None
+
     def summary(self) -> dict[str, Any]:
         """Return what the store contains as JSON values, or the problem if it cannot be read."""
         place = {"name": self.name, "root": str(self.root)}
