@@ -181,7 +181,7 @@ class _Page:
     def _body(self, view: _View, facets: list[Child], results: list[Child], preview: list[Child]) -> Element:
         return _e(
             "body",
-            _e("header", _e("a", "ragembed", href="/", class_="home"), self._form(view)),
+            _e("header", _e("h1", _e("a", "ragembed", href="/")), self._form(view)),
             _e(
                 "main",
                 _e("aside", *facets, id="facets", aria_label="Filters"),
@@ -248,7 +248,7 @@ class _Page:
         results = found["results"]
         count = f"{len(results)} result{'' if len(results) == 1 else 's'}" if results else "No results"
         more = len(results) == view.k < _MOST_RESULTS and not view.like
-        children: list[Child] = [_e("h1", title) if title else None, _e("p", count, class_="count", id="count")]
+        children: list[Child] = [_e("h2", title) if title else None, _e("p", count, class_="count", id="count")]
         if view.like:
             children.append(_e("p", self._link(replace(view, like=""), "Back to the results")))
         if found.get("note"):
@@ -394,7 +394,7 @@ class _Page:
             _e("h2", f"Why not {found['path']}"),
             _e("ul", *(_e("li", row) for row in rows)),
             _e("p", f"The results do better in: {', '.join(lost[:_WORDS])}") if lost else None,
-            _e("p", found["note"], class_="note") if found["note"] else None,
+            _e("p", found["note"], class_="note") if found.get("note") else None,
             _e("p", self._link(replace(view, file=""), "Close", class_="close")),
         ]
 
