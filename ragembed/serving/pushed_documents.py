@@ -104,7 +104,7 @@ class PushedDocument:
             raise ConfigError(f"the document {name} has no text: expected a text with at least one word")
         if title is not None and not isinstance(title, str):
             raise ConfigError(f"the title of the document {name} is {shown(title)}: expected a text")
-        if form not in _SUFFIXES:
+        if not isinstance(form, str) or form not in _SUFFIXES:
             known = " or ".join(_SUFFIXES)
             raise ConfigError(f"the format of the document {name} is {shown(form)}: expected {known}")
         if not isinstance(metadata, dict):

@@ -325,6 +325,7 @@ async def test_documents_are_added_replaced_and_deleted(client, folder, store):
         ("PUT", "a", {"text": 5}, "the document a has no text"),
         ("PUT", "a", {"text": "b", "path": "/etc/passwd"}, "unknown field 'path' of a document"),
         ("PUT", "a", {"text": "b", "format": "html"}, "is 'html': expected text or markdown"),
+        ("PUT", "a", {"text": "b", "format": {}}, "is an object: expected text or markdown"),
         ("PUT", "a", {"text": "b", "metadata": []}, "is an array: expected an object"),
         ("PUT", "..", {"text": "b"}, "the id of a document is '..'"),
         ("PUT", "a b", {"text": "b"}, "the id of a document is 'a b'"),

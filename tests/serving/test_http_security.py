@@ -15,7 +15,6 @@ from pathlib import Path
 
 import httpx
 import numpy as np
-import openai
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -306,6 +305,7 @@ def test_models_load_before_the_first_search(server):
 
 
 def test_the_openai_client_gets_the_vectors_of_the_embedder(server):
+    openai = pytest.importorskip("openai")
     running, folder = server
     texts = ["The writer holds the lock.", "zebra"]
     with Store.open(folder / ".ragembed") as opened:
