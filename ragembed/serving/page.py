@@ -47,7 +47,7 @@ Child = Element | str | None
 
 
 @dataclass(frozen=True, slots=True)
-class _View:
+class _PageState:
     """The state of the page, which its address holds: a query, filters, and what is open beside the results."""
 
     q: str = ""
@@ -61,7 +61,7 @@ class _View:
     file: str = ""
 
     @classmethod
-    def of(cls, parameters: QueryParams, stores: Sequence[str]) -> _View:
+    def of(cls, parameters: QueryParams, stores: Sequence[str]) -> _PageState:
         """Return the state that an address holds. Unknown stores, modes and numbers become the default."""
         given = {name: parameters.get(name, "").strip() for name in ("q", "where", "id", "like", "file")}
         store, mode, k = (parameters.get(name, "") for name in ("store", "mode", "k"))
@@ -76,7 +76,7 @@ class _View:
 
     def address(self, stores: Sequence[str]) -> str:
         """Return the address of this state, without what is the default."""
-        plain = _View(store=stores[0])
+        plain = _PageState(store=stores[0])
         names = ("q", "store", "mode", "where", "k", "id", "like", "file")
         pairs = [(name, getattr(self, name)) for name in names if getattr(self, name) != getattr(plain, name)]
         pairs += [("f", each) for each in self.filters]
@@ -103,10 +103,10 @@ def endpoints(
     ``run`` calls a function in a thread. ``editor`` is the address that opens a line of a file, with ``{path}`` and
     ``{line}``, or None if readers are on other machines.
     """
-    page = _Page(answers, stores, editor)
+    page = _SearchPage(answers, stores, editor)
 
     async def index(request: Request) -> Response:
-        view = _View.of(request.query_params, list(stores))
+        view = _PageState.of(request.query_params, list(stores))
         request.scope["ragembed.arguments"] = {"q": view.q}
         status, document = await run(lambda: page.document(view))
         return Response(document, status, {"Content-Security-Policy": _POLICY}, "text/html")
@@ -120,7 +120,7 @@ def endpoints(
     return {"/": index, **{f"/{name}": static(name) for name in _STATIC}}
 
 
-class _Page:
+class _SearchPage:
     """Makes the document for a state of the page."""
 
     def __init__(self, answers: StoreAnswers, stores: Mapping[str, ServedStore], editor: str | None) -> None:
@@ -129,7 +129,7 @@ class _Page:
         self._names = list(stores)
         self._editor = editor
 
-    def document(self, view: _View) -> tuple[int, bytes]:
+    def document(self, view: _PageState) -> tuple[int, bytes]:
         """Return the status and the page."""
         status = 200
         facets: list[Child] = []
@@ -162,7 +162,7 @@ class _Page:
             arguments["store"] = store
         return self._answers.answer(name, arguments)
 
-    def _link(self, view: _View, text: Child, **attributes: str | bool | None) -> Element:
+    def _link(self, view: _PageState, text: Child, **attributes: str | bool | None) -> Element:
         return _e("a", text, href=view.address(self._names), **attributes)
 
     # The frame
@@ -178,7 +178,7 @@ class _Page:
             _e("script", src=f"/page.js?{_VERSIONS['page.js']}", defer=True),
         )
 
-    def _body(self, view: _View, facets: list[Child], results: list[Child], preview: list[Child]) -> Element:
+    def _body(self, view: _PageState, facets: list[Child], results: list[Child], preview: list[Child]) -> Element:
         return _e(
             "body",
             _e("header", _e("h1", _e("a", "ragembed", href="/")), self._form(view)),
@@ -191,7 +191,7 @@ class _Page:
             _e("p", role="status", id="announcement", class_="unseen"),
         )
 
-    def _form(self, view: _View) -> Element:
+    def _form(self, view: _PageState) -> Element:
         stores = [_e("option", name, value=name, selected=name == view.store) for name in self._names]
         return _e(
             "form",
@@ -244,7 +244,7 @@ class _Page:
 
     # Results
 
-    def _results(self, view: _View, found: Mapping[str, Any], title: str | None = None) -> list[Child]:
+    def _results(self, view: _PageState, found: Mapping[str, Any], title: str | None = None) -> list[Child]:
         results = found["results"]
         count = f"{len(results)} result{'' if len(results) == 1 else 's'}" if results else "No results"
         more = len(results) == view.k < _MOST_RESULTS and not view.like
@@ -264,7 +264,7 @@ class _Page:
             children.append(self._file_form(view))
         return children
 
-    def _result(self, view: _View, result: Mapping[str, Any]) -> Element:
+    def _result(self, view: _PageState, result: Mapping[str, Any]) -> Element:
         duplicates = [_place(each) for each in result.get("duplicates", ())]
         above = " › ".join(result["headings"]) or result["title"]
         return _e(
@@ -284,7 +284,7 @@ class _Page:
             _e("p", f"and near-duplicates: {', '.join(duplicates[:5])}", class_="note") if duplicates else None,
         )
 
-    def _file_form(self, view: _View) -> Element:
+    def _file_form(self, view: _PageState) -> Element:
         kept = [("q", view.q), ("store", view.store), ("mode", view.mode), ("k", str(view.k))]
         return _e(
             "form",
@@ -297,7 +297,7 @@ class _Page:
 
     # Facets
 
-    def _facets(self, view: _View, facets: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[Element]:
+    def _facets(self, view: _PageState, facets: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[Element]:
         for condition in view.filters:
             rest = tuple(each for each in view.filters if each != condition)
             without = self._link(replace(view, filters=rest, id=""), "remove", aria_label=f"Remove {condition}")
@@ -323,11 +323,11 @@ class _Page:
 
     # Preview
 
-    def _chunk(self, view: _View, chunk_id: str, neighbours: int = 0) -> dict[str, Any]:
+    def _chunk(self, view: _PageState, chunk_id: str, neighbours: int = 0) -> dict[str, Any]:
         query = {"q": view.q} if view.q else {}
         return self._answer("chunk", store=view.store, id=chunk_id, before=neighbours, after=neighbours, **query)
 
-    def _preview(self, view: _View, *, is_result: bool) -> list[Child]:
+    def _preview(self, view: _PageState, *, is_result: bool) -> list[Child]:
         found = self._chunk(view, view.id, 2)
         chunk = found["chunk"]
         text = chunk["text"]
@@ -346,7 +346,7 @@ class _Page:
                 "p",
                 _e("button", "Copy", type="button", data_copy=copied, hidden=True, title=copied),
                 self._editor_link(view, chunk),
-                self._link(_View(store=view.store, q=view.q, mode=view.mode, like=chunk["id"]), "More like this"),
+                self._link(_PageState(store=view.store, q=view.q, mode=view.mode, like=chunk["id"]), "More like this"),
                 self._link(replace(view, id=""), "Close", class_="close"),
                 class_="actions",
             ),
@@ -358,7 +358,7 @@ class _Page:
             *(self._why(view) if is_result else []),
         ]
 
-    def _editor_link(self, view: _View, chunk: Mapping[str, Any]) -> Element | None:
+    def _editor_link(self, view: _PageState, chunk: Mapping[str, Any]) -> Element | None:
         if self._editor is None or chunk["path"] is None:
             return None
         place = file_path(chunk["path"], self._stores[view.store].path)
@@ -367,7 +367,7 @@ class _Page:
         address = self._editor.replace("{path}", quote(str(place))).replace("{line}", str(chunk["start_line"] or 1))
         return _e("a", "Open in the editor", href=address)
 
-    def _why(self, view: _View) -> list[Child]:
+    def _why(self, view: _PageState) -> list[Child]:
         """Explain the score of the open result."""
         explanation = self._answer("explain", **view.search, id=view.id)["explanation"]
         rows = list(_parts(explanation))
@@ -384,7 +384,7 @@ class _Page:
             _e("p", explanation["note"], class_="note") if explanation["note"] else None,
         ]
 
-    def _why_not(self, view: _View) -> list[Child]:
+    def _why_not(self, view: _PageState) -> list[Child]:
         found = self._answer("why_not", store=view.store, q=view.q, path=view.file, mode=view.mode, k=view.k)
         rows = [_standing(each) for each in found["standings"]]
         lost = [
