@@ -54,6 +54,7 @@ BENCHMARKS = {
     "tuning": Benchmark("Tuning", 30, "tuning.tuning"),
     "index_build": Benchmark("Index building", 50, "index_build.index_build"),
     "langchain": Benchmark("LangChain: RagVectorStore and FAISS", 10, "langchain_stores.langchain"),
+    "serving": Benchmark("Serving over HTTP", 12, "serving.serving"),
     "refit": Benchmark("Refit", 4, "refit.refit"),
     "drift": Benchmark("Drift", 10, "refit.drift"),
     "training": Benchmark("DefSent+", 15, "training.training"),
