@@ -21,6 +21,7 @@ from ragembed.version import __version__
 
 COMMANDS: Mapping[str, str] = {
     "index": "Index files and folders, or update a store.",
+    "watch": "Update a store whenever files change.",
     "query": "Search a store.",
     "context": "Pack the best text for a query into a budget.",
     "why-not": "Explain why a file is not among the results.",

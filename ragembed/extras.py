@@ -30,6 +30,7 @@ _EXTRAS: Mapping[str, tuple[str, str]] = {
     "snowballstemmer": ("snowballstemmer", "languages"),
     "torch": ("torch", "torch"),
     "transformers": ("transformers", "torch"),
+    "watchfiles": ("watchfiles", "watch"),
     "xlrd": ("xlrd", "office"),
 }
 """The package name and the extra for each importable module."""
