@@ -20,7 +20,7 @@ from ragembed.documents.discovery import DiscoveryOptions, exclusions
 from ragembed.documents.ignore import IGNORE_FILES, files_above
 from ragembed.documents.places import Place, exists, shown_path
 from ragembed.errors import ConfigError, RagembedError, StoreError, StoreLockedError
-from ragembed.extras import needed_for
+from ragembed.extras import require
 from ragembed.indexes.indexing.request import IndexingRequest, stored_request
 from ragembed.indexes.indexing.run import IndexingReport, index_files
 from ragembed.indexes.indexing.scan import IndexingOptions
@@ -98,9 +98,10 @@ class Watcher:
         self._on_run = on_run or _log_run
         self._on_note = on_note or _LOG.warning
         self._noted: set[str] = set()
-        self._has_run = False
+        self._has_run = self._told = False
         self._failed = 0.0
         self._known: set[str] | None = None
+        self._skipped: tuple[str, ...] = ()
 
     def run(self, stop: threading.Event) -> None:
         """Bring the store up to date, then update it after each change, until ``stop`` is set.
@@ -119,21 +120,24 @@ class Watcher:
         StoreError
             If the store cannot be used, or was removed or replaced while it was watched.
         """
+        if not self._polls:
+            require("watchfiles", "watching files")
         for path in self._given:
             if not isinstance(path, Path):
                 raise ConfigError(f"{path} is a URL, which cannot be watched: run 'ragembed index {path}' regularly")
             if not exists(path):
                 raise ConfigError(f"{path} does not exist: give a file or folder to watch")
-        with self._store() as store, watcher_lock(self._path):
+        with self._open() as self._store, watcher_lock(self._path):
             self._inode = (self._path / DATABASE).stat().st_ino
-            roots = self._roots(store)
-            self._request = IndexingRequest(self._path, roots, device=self._device, keep_missing=True, opened=store)
-            self._local = [root for root in roots if isinstance(root, Path)]
+            self._roots = self._local_paths()
+            self._request = IndexingRequest(
+                self._path, self._roots, device=self._device, keep_missing=True, opened=self._store
+            )
             if self._polls or self._follow(stop):
                 self._poll(stop)
 
     @contextmanager
-    def _store(self) -> Iterator[Store]:
+    def _open(self) -> Iterator[Store]:
         if self._opened is not None:
             yield self._opened
             return
@@ -143,9 +147,9 @@ class Watcher:
         with Store.open(self._path, device=self._device) as store:
             yield store
 
-    def _roots(self, store: Store) -> tuple[Path, ...]:
+    def _local_paths(self) -> tuple[Path, ...]:
         """Return the absolute paths to watch."""
-        stored = stored_request(store)
+        stored = stored_request(self._store)
         places = self._given or (stored[0] if stored else ())
         for url in (place for place in places if not isinstance(place, Path)):
             self._note(f"{url} is a URL, which cannot be watched: run 'ragembed index' to update it")
@@ -158,7 +162,6 @@ class Watcher:
 
     def _follow(self, stop: threading.Event) -> bool:
         """Run after each burst of notifications until ``stop`` is set; return whether polling must take over."""
-        told = False
         while not stop.is_set():
             surroundings = self._surroundings()
             try:
@@ -171,9 +174,6 @@ class Watcher:
                 return True
             with notifier:
                 done = self._index(stop)
-                if not told:
-                    self._on_note(f"watching {', '.join(map(shown_path, self._local))}")
-                    told = True
                 while not stop.is_set():
                     changed = self._changed(notifier, stop)
                     if changed is None or self._surroundings() != surroundings:
@@ -193,10 +193,9 @@ class Watcher:
         Raises :class:`OSError` and :class:`RuntimeError`.
         """
         # watchfiles.watch() would begin to watch only when it waits, so changes during the first run would be missed.
-        with needed_for("ragembed watch"):
-            from watchfiles._rust_notify import RustNotify
+        from watchfiles._rust_notify import RustNotify
 
-        roots = [str(root) for root in self._local if root.exists()]
+        roots = [str(root) for root in self._roots if root.exists()]
         # If errors of permission were ignored, watchfiles would also ignore the limit on watched folders.
         arguments = (roots, False, False, 0, True, False)
         try:
@@ -224,45 +223,47 @@ class Watcher:
             least = _POLL_SECONDS if done else _RETRY_SECONDS
             stop.wait(max(least, _POLL_SHARE * (time.monotonic() - started)))
 
-    def _surroundings(self) -> list[tuple[str, tuple[int, ...] | None]]:
+    def _surroundings(self) -> list[tuple[object, ...]]:
         """Return the identities of the roots, and the states of the ignore files above them."""
-        found: list[tuple[str, tuple[int, ...] | None]] = []
-        for root in self._local:
-            status = _status(root)
-            found.append((str(root), status and (status.st_dev, status.st_ino)))
-            for file in files_above(root):
-                status = _status(file)
-                found.append((str(file), status and (status.st_ino, status.st_size, status.st_mtime_ns)))
+        found = []
+        for root in self._roots:
+            found.append(_state(root, "st_dev", "st_ino"))
+            found += [_state(file, "st_size", "st_mtime_ns") for file in files_above(root)]
         return found
 
     def _concerns(self, changed: Iterable[Path]) -> bool:
         """Return whether one of the changes can change the store: not in an excluded folder, for example."""
-        gone = []
+        try:
+            return self._touches_indexed(changed)
+        except RagembedError:
+            return True  # the run reports the error
+
+    def _touches_indexed(self, changed: Iterable[Path]) -> bool:
+        gone: set[Path] = set()
+        shut: set[Path] = set()
         excluded = None
         for path in changed:
             subject = _ruled_by(path)
-            if not exists(subject):
-                gone.append(subject)
+            if not shut.isdisjoint((subject, *subject.parents)):
                 continue
-            try:
-                excluded = excluded or exclusions([root for root in self._local if root.exists()], self._options())
-                if (place := excluded(subject)) is None:
-                    return True
-            except ConfigError:
-                return True  # the run reports it
-            gone.append(place)
-        return any(source_path(place, self._path) in self._stored() for place in gone)
+            if not exists(subject):
+                gone.add(subject)
+                continue
+            excluded = excluded or exclusions([root for root in self._roots if root.exists()], self._options())
+            if (place := excluded(subject)) is None:
+                return True
+            shut.add(place)
+        return any(source_path(place, self._path) in self._stored() for place in gone | shut)
 
     def _options(self) -> DiscoveryOptions:
-        stored = stored_request(self._request.opened)
+        stored = stored_request(self._store)
         return (stored[1] if stored else IndexingOptions()).discovery()
 
     def _stored(self) -> set[str]:
-        """Return the names of all files and folders in the store."""
+        """Return the names of all files in the store, of those that the last run skipped, and of their folders."""
         if self._known is None:
-            assert self._request.opened is not None
             self._known = set()
-            for name in self._request.opened.sources():
+            for name in (*self._store.sources(), *self._skipped):
                 while name and name not in self._known:
                     self._known.add(name)
                     name = name.rpartition("/")[0]
@@ -287,6 +288,9 @@ class Watcher:
                 return False
             else:
                 self._report(report)
+                if not self._told:
+                    self._told = True
+                    self._on_note(f"watching {', '.join(map(shown_path, self._roots))}")
                 return True
         return True
 
@@ -298,6 +302,7 @@ class Watcher:
     def _report(self, report: IndexingReport) -> None:
         self._has_run = True
         self._known = None
+        self._skipped = tuple(report.scan.skipped)
         skipped = [
             f"skipped {shown_path(file_path(name, self._path))}: {why}" for name, why in report.scan.skipped.items()
         ]
@@ -321,11 +326,13 @@ def _ruled_by(path: Path) -> Path:
     return path.parent if path.name in (*IGNORE_FILES, ".git") else path
 
 
-def _status(place: Place) -> os.stat_result | None:
+def _state(place: Place, *fields: str) -> tuple[object, ...]:
+    """Return the place and fields of its status, which are left out if it does not exist."""
     try:
-        return os.stat(place)  # type: ignore[arg-type]
+        status = place.stat()
     except OSError:
-        return None
+        return (place,)
+    return (place, *(getattr(status, name) for name in fields))
 
 
 def _reason(error: Exception) -> str:

@@ -149,7 +149,7 @@ def why(path: Place, paths: Sequence[Place], options: DiscoveryOptions | None = 
     return f"{name} is not read: {candidate.skipped}"
 
 
-def exclusions(paths: Sequence[Place], options: DiscoveryOptions | None = None) -> Callable[[Path], Place | None]:
+def exclusions(paths: Sequence[Place], options: DiscoveryOptions | None = None) -> Callable[[Path], Path | None]:
     """Return a function that finds the rule-excluded file or folder that is, or contains, an existing path.
 
     The function returns None if no rule excludes the path, or if the path is below none of ``paths``. It reads each
@@ -162,10 +162,11 @@ def exclusions(paths: Sequence[Place], options: DiscoveryOptions | None = None) 
     """
     walks = _walks(paths, options or DiscoveryOptions())
 
-    def excluded(path: Path) -> Place | None:
+    def excluded(path: Path) -> Path | None:
         innermost = _innermost(path, walks)
         found = None if innermost is None else next(innermost[1].run(only=innermost[0]), None)
-        return found.candidate.path if found is not None and found.candidate.ignored else None
+        place = found.candidate.path if found is not None and found.candidate.ignored else None
+        return place if isinstance(place, Path) else None
 
     return excluded
 
