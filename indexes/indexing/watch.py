@@ -37,12 +37,14 @@ _LONGEST_MS = 5_000
 """A run starts after this time even if files keep changing."""
 _CHECK_MS = 1_000
 """Time between two looks at the roots and at the ignore files above them, which no notification covers."""
-_LOCKED_SECONDS, _RETRY_SECONDS = 1.0, 10.0
-"""Pause before a run is tried again that found the store locked, and before one that failed."""
+_PAUSE_SECONDS, _RETRY_SECONDS = 1.0, 10.0
+"""Pause before the watcher tries again: for a state that passes, such as a locked store; and after a failed run."""
 _POLL_SECONDS, _POLL_SHARE = 2.0, 20.0
 """Pause between two polls, and its least ratio to the time of a poll: polling takes at most 5 % of a core."""
-_OPENED_TWICE_SECONDS = 1.0
-"""Pause before watching is tried a second time: the kernel may not have freed the former watches."""
+_SWEEP_SECONDS, _SWEEP_SHARE = 600.0, 2000.0
+"""The same for a run without any notification. It finds changes that the system does not report."""
+_LISTED = 20
+"""Number of skipped files that are named after a run."""
 _LIMIT = re.compile(r"watch limit|too many open files|no space left", re.IGNORECASE)
 _LIMIT_REMEDY = (
     "the system's limit on watched folders is reached; raise it with 'sysctl fs.inotify.max_user_watches=1048576 "
@@ -99,7 +101,7 @@ class Watcher:
         self._on_note = on_note or _LOG.warning
         self._noted: set[str] = set()
         self._has_run = self._told = False
-        self._failed = 0.0
+        self._due = 0.0
         self._known: set[str] | None = None
         self._skipped: tuple[str, ...] = ()
 
@@ -133,7 +135,9 @@ class Watcher:
             self._request = IndexingRequest(
                 self._path, self._roots, device=self._device, keep_missing=True, opened=self._store
             )
-            if self._polls or self._follow(stop):
+            if not self._polls:
+                self._follow(stop)
+            if self._polls:
                 self._poll(stop)
 
     @contextmanager
@@ -160,32 +164,36 @@ class Watcher:
 
     # Waiting for changes
 
-    def _follow(self, stop: threading.Event) -> bool:
-        """Run after each burst of notifications until ``stop`` is set; return whether polling must take over."""
+    def _follow(self, stop: threading.Event) -> None:
+        """Run after each burst of notifications, until ``stop`` is set or the system cannot watch the files."""
         while not stop.is_set():
             surroundings = self._surroundings()
             try:
                 notifier = self._notifier(stop)
             except FileNotFoundError:
-                stop.wait(_LOCKED_SECONDS)  # a root has just been removed
+                stop.wait(_PAUSE_SECONDS)  # a root has just been removed
                 continue
             except (OSError, RuntimeError) as error:
                 self._on_note(f"the files are compared every few seconds instead of watched: {_reason(error)}")
-                return True
+                self._polls = True
+                return
             with notifier:
-                done = self._index(stop)
+                self._index(stop)
                 while not stop.is_set():
-                    changed = self._changed(notifier, stop)
-                    if changed is None or self._surroundings() != surroundings:
+                    try:
+                        changed = self._changed(notifier, stop)
+                    except RuntimeError:  # a name that is not Unicode
+                        stop.wait(_PAUSE_SECONDS)
+                        break
+                    if self._surroundings() != surroundings:
                         break
                     if self._concerns(changed):
                         # New folders have no watch if the system's limit is reached: watching again reports that.
                         if any(path.is_dir() for path in changed):
                             break
-                        done = self._index(stop)
-                    elif not done and time.monotonic() > self._failed + _RETRY_SECONDS:
-                        done = self._index(stop)
-        return False
+                        self._index(stop)
+                    elif time.monotonic() > self._due:
+                        self._index(stop)
 
     def _notifier(self, stop: threading.Event) -> RustNotify:
         """Watch the roots that exist, from now on.
@@ -203,29 +211,27 @@ class Watcher:
         except FileNotFoundError:
             raise
         except (OSError, RuntimeError):
-            stop.wait(_OPENED_TWICE_SECONDS)
+            stop.wait(_PAUSE_SECONDS)  # the former watches may not be freed yet
             return RustNotify(*arguments)
 
-    def _changed(self, notifier: RustNotify, stop: threading.Event) -> set[Path] | None:
-        """Wait for changes, for a second at most; return the paths, or None if they are not known."""
-        try:
-            changes = notifier.watch(_LONGEST_MS, self._quiet_ms, _CHECK_MS, stop)
-        except RuntimeError:  # a name that is not Unicode
-            return None
+    def _changed(self, notifier: RustNotify, stop: threading.Event) -> set[Path]:
+        """Wait for changes, for a second at most, and return their paths.
+
+        Raises :class:`RuntimeError` if watchfiles cannot report a change.
+        """
+        changes = notifier.watch(_LONGEST_MS, self._quiet_ms, _CHECK_MS, stop)
         if changes == "signal":
             raise KeyboardInterrupt
         return set() if isinstance(changes, str) else {Path(path) for _, path in changes}
 
     def _poll(self, stop: threading.Event) -> None:
         while not stop.is_set():
-            started = time.monotonic()
-            done = self._index(stop)
-            least = _POLL_SECONDS if done else _RETRY_SECONDS
-            stop.wait(max(least, _POLL_SHARE * (time.monotonic() - started)))
+            self._index(stop)
+            stop.wait(self._due - time.monotonic())
 
     def _surroundings(self) -> list[tuple[object, ...]]:
         """Return the identities of the roots, and the states of the ignore files above them."""
-        found = []
+        found: list[tuple[object, ...]] = []
         for root in self._roots:
             found.append(_state(root, "st_dev", "st_ino"))
             found += [_state(file, "st_size", "st_mtime_ns") for file in files_above(root)]
@@ -271,28 +277,31 @@ class Watcher:
 
     # Runs
 
-    def _index(self, stop: threading.Event) -> bool:
-        """Update the store, after other processes have written to it; return whether the run succeeded."""
+    def _index(self, stop: threading.Event) -> None:
+        """Update the store when no other process writes to it, and set the time of the next run without a change."""
         while not stop.is_set():
+            started = time.monotonic()
             self._require_same_store()
             try:
                 report = index_files(self._request, self._progress)
             except StoreLockedError as error:
                 self._note(f"waiting: {error}")
-                stop.wait(_LOCKED_SECONDS)
+                stop.wait(_PAUSE_SECONDS)
             except (RagembedError, OSError) as error:
                 if not self._has_run:
                     raise
-                self._failed = time.monotonic()
+                self._due = time.monotonic() + _RETRY_SECONDS
                 self._note(f"the store was not updated, next attempt in {_RETRY_SECONDS:g} s: {error}")
-                return False
+                return
             else:
+                least, share = (_POLL_SECONDS, _POLL_SHARE) if self._polls else (_SWEEP_SECONDS, _SWEEP_SHARE)
+                now = time.monotonic()
+                self._due = now + max(least, share * (now - started))
                 self._report(report)
                 if not self._told:
                     self._told = True
                     self._on_note(f"watching {', '.join(map(shown_path, self._roots))}")
-                return True
-        return True
+                return
 
     def _require_same_store(self) -> None:
         require_store(self._path)
@@ -306,10 +315,11 @@ class Watcher:
         skipped = [
             f"skipped {shown_path(file_path(name, self._path))}: {why}" for name, why in report.scan.skipped.items()
         ]
-        notes = [*report.scan.warnings, *skipped]
-        for note in notes:
+        new = [note for note in skipped if note not in self._noted]
+        more = [f"{len(new) - _LISTED:,} more files were skipped: list them with ragembed status --skipped"]
+        for note in (*report.scan.warnings, *new[:_LISTED], *more[: len(new) > _LISTED]):
             self._note(note)
-        self._noted = set(notes)
+        self._noted = {*report.scan.warnings, *skipped}
         self._on_run(report)
 
     def _note(self, text: str) -> None:

@@ -298,7 +298,7 @@ def limited(monkeypatch, allowed):
         return original(*arguments)
 
     monkeypatch.setattr(_rust_notify, "RustNotify", notifier)
-    monkeypatch.setattr(watch, "_OPENED_TWICE_SECONDS", 0.0)
+    monkeypatch.setattr(watch, "_PAUSE_SECONDS", 0.0)
     monkeypatch.setattr(watch, "_POLL_SECONDS", 0.01)
     monkeypatch.setattr(watch, "_POLL_SHARE", 0.0)
 
@@ -365,7 +365,8 @@ def test_root_that_is_a_file_is_followed_through_rename_saves(docs, config):
         running.wait(lambda: texts(store) == ["fourth, in place"])
 
 
-def test_bad_files_are_noted_once_and_stop_nothing(store, docs):
+def test_bad_files_are_noted_once_and_stop_nothing(store, docs, monkeypatch):
+    monkeypatch.setattr(watch, "_PAUSE_SECONDS", 0.01)
     with following(store) as running:
         (docs / "bad.pdf").write_bytes(b"%PDF-1.4 nothing")
         running.wait_for_note("skipped docs/bad.pdf")
@@ -379,7 +380,7 @@ def test_bad_files_are_noted_once_and_stop_nothing(store, docs):
 
 
 def test_waits_for_another_writer(store, docs, monkeypatch):
-    monkeypatch.setattr(watch, "_LOCKED_SECONDS", 0.01)
+    monkeypatch.setattr(watch, "_PAUSE_SECONDS", 0.01)
     with following(store) as running:
         with writer_lock(store):
             (docs / "c.md").write_text("a file\n")
@@ -403,6 +404,26 @@ def test_failed_run_is_tried_again(store, docs, monkeypatch):
         (docs / "c.md").write_text("a file\n")
         running.wait_for_files("docs/anchor.rst", "docs/sub/b.md", "docs/c.md")
     assert len([note for note in running.notes if "the disk is full" in note]) == 1
+
+
+def test_changes_without_a_notification_are_found_later(store, docs, monkeypatch):
+    monkeypatch.setattr(watch, "_CHECK_MS", 20)
+    monkeypatch.setattr(watch, "_SWEEP_SECONDS", 0.0)
+    monkeypatch.setattr(watch, "_SWEEP_SHARE", 0.0)
+    monkeypatch.setattr(Watcher, "_concerns", lambda _self, _changed: False)
+    with following(store) as running:
+        (docs / "c.md").write_text("a file\n")
+        running.wait_for_files("docs/anchor.rst", "docs/sub/b.md", "docs/c.md")
+
+
+def test_names_at_most_20_skipped_files_per_run(store, docs):
+    with following(store) as running:
+        docs.rename(docs.with_name("away"))
+        for i in range(25):
+            (docs.with_name("away") / f"{i}.bin").write_bytes(b"\0")
+        docs.with_name("away").rename(docs)
+        running.wait_for_note("5 more files were skipped")
+    assert len([note for note in running.notes if ".bin" in note]) == 20
 
 
 def test_ends_with_an_error_if_the_store_was_removed(store, docs):
