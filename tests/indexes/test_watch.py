@@ -22,6 +22,7 @@ from ragembed.indexes.indexing import watch
 from ragembed.indexes.indexing.request import IndexingRequest
 from ragembed.indexes.indexing.run import index_files
 from ragembed.indexes.indexing.watch import Watcher
+from ragembed.indexes.storage.folders import require_own
 from ragembed.indexes.storage.layout import source_path
 from ragembed.indexes.storage.lock import writer_lock
 from tests.conftest import WORDS
@@ -331,6 +332,16 @@ def test_second_watcher_names_the_first(store):
     message = str(raised.value)
     assert f"already watches the store {store} (PID {os.getpid()} on {socket.gethostname()}, since 2" in message
     with following(store):  # the lock is free again
+        pass
+
+
+def test_files_of_a_killed_watcher_belong_to_the_store(store):
+    with following(store):
+        left = (store / "watcher.json").read_bytes()
+    assert not (store / "watcher.json").exists()
+    (store / "watcher.json").write_bytes(left)
+    require_own(store, "")
+    with following(store):
         pass
 
 
