@@ -29,18 +29,25 @@ def watch(setting: Setting) -> Outcome:
     documents, store = sorted(files.iterdir()), setting.folder / "store"
     setting.runner.run([*RAGEMBED, "index", files, "--store", store])
     rows = []
-    for name, options in (("notifications", ()), ("`--poll`", ("--poll",))):
+    for name, saves, options in (("notifications", 100, ()), ("`--poll`", 20, ("--poll",))):
         with _watching(setting, files, store, *options) as process:
-            waits = _saves(store, documents, name, setting.choose(100, 5))
+            waits = _saves(store, documents, name, setting.choose(saves, 5))
             time.sleep(2)
             idle = _idle(process, float(setting.choose(60, 5)))
         middle, high, highest = statistics.median(waits), float(np.percentile(waits, 95)), max(waits)
-        rows.append([name, *(significant(value, 3) for value in (middle, high, highest)), f"{100 * idle:.3f} %"])
-    header = ("", "median, s", "95th percentile, s", "longest, s", "processor while idle")
+        rows.append(
+            [
+                name,
+                str(len(waits)),
+                *(significant(value, 3) for value in (middle, high, highest)),
+                f"{100 * idle:.3f} %",
+            ]
+        )
+    header = ("", "saves", "median, s", "95th percentile, s", "longest, s", "processor while idle")
     about = (
         f"`ragembed watch` on {len(documents):,} files, the first documents of Cranfield, with all defaults. "
-        f"{len(waits)} times, a sentence with a new word is added to one file; every second file is written beside the "
-        "old one and renamed. The time ends when a lexical search of another process finds the new word. The share of "
+        "Each save adds a sentence with a new word to one file; every second file is written beside the old one and "
+        "renamed. The time ends when a lexical search of another process finds the new word. The share of "
         f"one core is measured over {setting.choose(60, 5)} s without changes."
     )
     return Outcome([about, table(header, rows)])

@@ -189,7 +189,7 @@ class Watcher:
                         break
                     if self._concerns(changed):
                         # New folders have no watch if the system's limit is reached: watching again reports that.
-                        if any(path.is_dir() for path in changed):
+                        if any(map(os.path.isdir, changed)):
                             break
                         self._index(stop)
                     elif time.monotonic() > self._due:
@@ -203,7 +203,7 @@ class Watcher:
         # watchfiles.watch() would begin to watch only when it waits, so changes during the first run would be missed.
         from watchfiles._rust_notify import RustNotify
 
-        roots = [str(root) for root in self._roots if root.exists()]
+        roots = [str(root) for root in self._present()]
         # If errors of permission were ignored, watchfiles would also ignore the limit on watched folders.
         arguments = (roots, False, False, 0, True, False)
         try:
@@ -228,6 +228,10 @@ class Watcher:
         while not stop.is_set():
             self._index(stop)
             stop.wait(self._due - time.monotonic())
+
+    def _present(self) -> list[Path]:
+        """Return the roots that exist and can be accessed."""
+        return [root for root in self._roots if len(_state(root, "st_ino")) > 1]
 
     def _surroundings(self) -> list[tuple[object, ...]]:
         """Return the identities of the roots, and the states of the ignore files above them."""
@@ -255,10 +259,11 @@ class Watcher:
             if not exists(subject):
                 gone.add(subject)
                 continue
-            excluded = excluded or exclusions([root for root in self._roots if root.exists()], self._options())
+            excluded = excluded or exclusions(self._present(), self._options())
             if (place := excluded(subject)) is None:
                 return True
             shut.add(place)
+        # What is gone or excluded now matters only if the store has files from there.
         return any(source_path(place, self._path) in self._stored() for place in gone | shut)
 
     def _options(self) -> DiscoveryOptions:
@@ -337,7 +342,7 @@ def _ruled_by(path: Path) -> Path:
 
 
 def _state(place: Place, *fields: str) -> tuple[object, ...]:
-    """Return the place and fields of its status, which are left out if it does not exist."""
+    """Return the place and fields of its status, which are left out if it cannot be accessed."""
     try:
         status = place.stat()
     except OSError:

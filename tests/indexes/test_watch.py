@@ -137,6 +137,12 @@ def test_catches_up_at_start_and_then_follows(store, docs):
             assert opened.search("late file", 1, "lexical")[0].source == "docs/sub/late.md"
 
 
+def test_shares_a_store_that_is_open_for_searches(store, docs):
+    with Store.open(store) as opened, following(store, opened=opened) as running:
+        (docs / "late.md").write_text("a late file\n")
+        running.wait(lambda: [hit.source for hit in opened.search("late file", 1, "dense")] == ["docs/late.md"])
+
+
 class Editor:
     """Random edits below ``root``, of the kinds that editors, shells and git make."""
 
@@ -273,6 +279,19 @@ def test_changes_of_files_that_are_not_read_start_no_run(store, docs):
         (docs / "read.md").write_text("a file\n")
         running.wait_for_files("docs/anchor.rst", "docs/sub/b.md", "docs/read.md")
     assert [report.scan.added for report in running.reports] == [[], ["docs/read.md"]]
+
+
+@pytest.mark.parametrize("name", [".ragembed", "my-store"])
+def test_writing_a_store_inside_a_watched_folder_starts_no_run(docs, config, name):
+    store = docs / name
+    index_files(IndexingRequest(store, (docs,), embedder=config))
+    with following(store) as running:
+        (docs / "first.md").write_text("a file\n")
+        running.wait_for_files("anchor.rst", "sub/b.md", "first.md")
+        time.sleep(10 * QUIET)
+        (docs / "second.md").write_text("a file\n")
+        running.wait_for_files("anchor.rst", "sub/b.md", "first.md", "second.md")
+    assert [report.scan.added for report in running.reports] == [[], ["first.md"], ["second.md"]]
 
 
 @pytest.mark.parametrize("name", [".gitignore", ".ragembedignore", ".git/info/exclude"])
