@@ -40,7 +40,7 @@ _CHECK_MS = 1_000
 _PAUSE_SECONDS, _RETRY_SECONDS = 1.0, 10.0
 """Pause before the watcher tries again: for a state that passes, such as a locked store; and after a failed run."""
 _POLL_SECONDS, _POLL_SHARE = 2.0, 20.0
-"""Pause between two polls, and its least ratio to the time of a poll: polling takes at most 5 % of a core."""
+"""Pause between two polls, and its least ratio to their processor time: polling takes at most 5 % of a core."""
 _SWEEP_SECONDS, _SWEEP_SHARE = 600.0, 2000.0
 """The same for a run without any notification. It finds changes that the system does not report."""
 _LISTED = 20
@@ -285,7 +285,7 @@ class Watcher:
     def _index(self, stop: threading.Event) -> None:
         """Update the store when no other process writes to it, and set the time of the next run without a change."""
         while not stop.is_set():
-            started = time.monotonic()
+            started, used = time.monotonic(), time.thread_time()
             self._require_same_store()
             try:
                 report = index_files(self._request, self._progress)
@@ -301,7 +301,7 @@ class Watcher:
             else:
                 least, share = (_POLL_SECONDS, _POLL_SHARE) if self._polls else (_SWEEP_SECONDS, _SWEEP_SHARE)
                 now = time.monotonic()
-                self._due = now + max(least, share * (now - started))
+                self._due = now + max(least, now - started, share * (time.thread_time() - used))
                 self._report(report)
                 if not self._told:
                     self._told = True
