@@ -32,6 +32,7 @@ COMMANDS: Mapping[str, str] = {
     "tune": "Find better search settings without labels.",
     "optimize": "Merge small segments and free unused space.",
     "verify": "Check a store for damage and repair it.",
+    "watch": "Update a store whenever files change.",
     "mcp": "Serve stores to agents over MCP.",
     "serve": "Serve stores over HTTP.",
     "models": "List embedding models, here and recommended.",
