@@ -6,6 +6,7 @@ import json
 import logging
 import math
 import re
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -42,6 +43,7 @@ class ServerSettings:
     """Who may send requests, and what they may do.
 
     ``editor`` is the address of the link that opens a file in the editor of a reader, with ``{path}`` and ``{line}``.
+    With ``watch``, the stores are updated whenever their files change.
     """
 
     hosts: AllowedHosts
@@ -51,6 +53,7 @@ class ServerSettings:
     limits: Limits = field(default_factory=Limits)
     log_queries: bool = False
     editor: str | None = None
+    watch: bool = False
 
 
 class _HttpHandlers:
@@ -64,6 +67,7 @@ class _HttpHandlers:
         self._writer = WorkerThreads(1)  # writes wait for each other here, and not in the threads that search
         self._settings = settings
         self._is_warm = False
+        self._stop = threading.Event()
 
     def routes(self) -> list[Route]:
         """Return the routes of the API."""
@@ -88,8 +92,14 @@ class _HttpHandlers:
             served.warm_up()
         self._is_warm = True
 
+    def watch(self) -> None:
+        """Watch the files of the stores, each in a thread that ends with the process."""
+        for name, served in self.stores.items():
+            threading.Thread(target=served.watch, args=(self._stop,), name=f"watch-{name}", daemon=True).start()
+
     def close(self) -> None:
         """Start no more work."""
+        self._stop.set()
         self.workers.close()
         self._writer.close()
 
@@ -176,6 +186,8 @@ def make_app(stores: Mapping[str, Path], settings: ServerSettings) -> ASGIApp:
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:
         async with mcp_lifespan():
             handlers.workers.start(handlers.warm_up)
+            if settings.watch:
+                handlers.watch()
             yield
             handlers.close()
 
