@@ -39,7 +39,7 @@ class Candidates:
     """The candidates of hybrid search for one query, best first.
 
     ``vector`` is the unit vector that was searched for, and ``towards`` are the keys of the chunks that it was moved
-    towards. For the chunks ``keys``, ``dense`` holds the cosines, ``lexical`` BM25, ``shared`` the similarity of their
+    towards. For the chunks ``keys``, ``dense`` holds the cosines minus a part of the hubness, ``lexical`` BM25, ``shared`` the similarity of their
     words to those of the chunks ``like`` (or None), and ``scores`` the fused scores. All are float64, shape ``(n,)``.
     """
 
@@ -168,8 +168,12 @@ def _fused(
         known = words.chunk_vectors(snapshot)
         both = cosines | known.cosines(vector, [key for key in words.likely if key not in cosines])
         keys = list(both)
+        by_vectors = np.array(list(both.values()))
+        hubness = known.hubness(keys) if fusion.hubness else None
+        if hubness is not None:
+            by_vectors -= fusion.hubness * hubness
         by_words = np.array([words.of_chunk(key) for key in keys])
-        unfused = Candidates(vector, moved_to, keys, np.array(list(both.values())), by_words, np.zeros(len(keys)))
+        unfused = Candidates(vector, moved_to, keys, by_vectors, by_words, np.zeros(len(keys)))
         found.append(unfused.fused(fusion))
     return found
 

@@ -1,6 +1,6 @@
 """Repair: rebuild an index from the raw vectors, raw vectors and postings from the texts, and the embedder.
 
-A damaged baseline is dropped; the next refit makes another.
+A damaged baseline is dropped; the next refit makes another. Damaged hubness is dropped; the next run measures it again.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from ragembed.indexes.storage.baseline import KEY as BASELINE
 from ragembed.indexes.storage.baseline import copy_baseline
 from ragembed.indexes.storage.embedders import embedder_record, load_embedder, unfitted_embedder
 from ragembed.indexes.storage.folders import publish, temporary_folder
+from ragembed.indexes.storage.hubness import KEY as HUBNESS
 from ragembed.indexes.storage.layout import DATABASE, EMBEDDERS, GITIGNORE, GITIGNORE_TEXT
 from ragembed.indexes.storage.segments import SegmentFiles, SegmentRecord, same_kind, to_raw, write_segment
 from ragembed.indexes.storage.transactions import (
@@ -85,6 +86,9 @@ class _Repair:
             if Part.BASELINE in self._parts:
                 with database.transaction():
                     catalog.set_meta(database.connection, BASELINE, None)
+            if Part.HUBNESS in self._parts:
+                with database.transaction():
+                    catalog.set_meta(database.connection, HUBNESS, None)
             record = catalog.embedder(database.connection)
             given = self._given is not None and self._given.fingerprint == record["fingerprint"]
             if Part.EMBEDDER in self._parts and not given:
@@ -159,6 +163,7 @@ class _Repair:
                 compaction.replace_files(database.connection, key, files)
             database.connection.execute("DELETE FROM rewritten")
             catalog.set_meta(database.connection, "embedder", record)
+            catalog.set_meta(database.connection, HUBNESS, None)
         # Replace damaged files last. If the process is killed earlier, the next repair finds them damaged again.
         if damaged:
             shutil.rmtree(final)

@@ -1,0 +1,103 @@
+"""Updates of the hubness of a store's chunks after its chunks or its embedder changed."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import numpy as np
+
+from ragembed.embedder import Embedder
+from ragembed.indexes.storage import catalog
+from ragembed.indexes.storage.compaction import sweep_unnamed
+from ragembed.indexes.storage.hubness import KEY, Hubness, hubness_record, load_hubness, save_hubness
+from ragembed.indexes.storage.segments import Segment
+from ragembed.indexes.storage.transactions import Database
+from ragembed.indexes.types import Keys, Progress, Rows, VectorEncoder, text_hash
+from ragembed.postprocess import unit_rows
+from ragembed.pseudo_queries import draw_spans
+from ragembed.types import Floats
+
+LEAST_CHUNKS = 600
+"""Number of chunks from which hubness is measured: fewer chunks give too few pseudo-queries."""
+
+PSEUDO_QUERIES = 1_200
+"""Maximum number of pseudo-queries that chunks are compared with."""
+
+_GROWTH = 2
+"""Growth of a store since its pseudo-queries were drawn that makes a new draw necessary."""
+
+_MOST_UNMEASURED = 0.05
+"""Share of chunks up to which a query measures those that it needs itself. It saves writing the file for each chunk."""
+
+_BATCH = 10_000
+
+
+def update_hubness(store: Path, database: Database, embedder: VectorEncoder, progress: Progress) -> None:
+    """Measure the hubness of new chunks, or of all chunks if the embedder changed or the store has doubled."""
+    connection = database.connection
+    chunks = catalog.count(connection, "chunks")
+    if chunks < LEAST_CHUNKS or not isinstance(embedder, Embedder):
+        if catalog.meta(connection, KEY) is not None:
+            _adopt(store, database, None)
+        return
+    keys, rows = catalog.chunk_rows(connection)
+    record = hubness_record(connection)
+    if record is None or chunks >= _GROWTH * record["chunks"]:
+        progress.start("fitting", "chunks", len(keys))
+        measured, drawn_from = _drawn(connection, embedder), chunks
+        known = np.zeros(len(keys), dtype=bool)
+    else:
+        measured, drawn_from = load_hubness(store, record), record["chunks"]
+        known, _ = measured.known(keys)
+        if np.count_nonzero(~known) <= _MOST_UNMEASURED * len(keys):
+            return
+        progress.start("fitting", "chunks", int(np.count_nonzero(~known)))
+    values = measured.known(keys)[1]
+    values[~known] = _measured(store, connection, embedder, measured, rows[~known], progress)
+    whole = Hubness(measured.texts, measured.origins, measured.queries, keys, values)
+    _adopt(store, database, save_hubness(store, embedder.fingerprint, whole, drawn_from))
+    progress.finish()
+
+
+def _adopt(store: Path, database: Database, record: dict[str, object] | None) -> None:
+    with database.transaction():
+        catalog.set_meta(database.connection, KEY, record)
+    sweep_unnamed(store, database.connection)
+
+
+def _drawn(connection: sqlite3.Connection, embedder: Embedder) -> Hubness:
+    """Return pseudo-queries of the store's texts, with no chunk measured."""
+    drawn = draw_spans(catalog.embedded_texts(connection), PSEUDO_QUERIES, embedder.config.seed)
+    texts = tuple(span for span, _ in drawn)
+    origins = np.frombuffer(b"".join(text_hash(text) for _, text in drawn), dtype=np.uint8).reshape(len(drawn), -1)
+    queries = unit_rows(embedder.encode_queries(texts))
+    return Hubness(texts, origins, queries, np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.float32))
+
+
+def _measured(
+    store: Path, connection: sqlite3.Connection, embedder: Embedder, hubness: Hubness, rows: Rows, progress: Progress
+) -> Floats:
+    """Return the hubness of the vectors ``rows``, which may repeat, float32, shape ``(n,)``."""
+    distinct, of_row = np.unique(rows, return_inverse=True)
+    segments = {record.key: Segment(store, record.files) for record in catalog.segments(connection)}
+    found = np.empty(len(distinct), dtype=np.float32)
+    for start in range(0, len(distinct), _BATCH):
+        some = distinct[start : start + _BATCH]
+        found[start : start + len(some)] = _of_rows(connection, segments, embedder, hubness, some)
+        progress.advance(len(some))
+    values: Floats = found[of_row]
+    return values
+
+
+def _of_rows(
+    connection: sqlite3.Connection, segments: dict[int, Segment], embedder: Embedder, hubness: Hubness, rows: Keys
+) -> Floats:
+    places = catalog.places_of_rows(connection, rows.tolist())
+    hashes = catalog.hashes_of_rows(connection, rows.tolist())
+    keys, positions = np.array([places[row] for row in rows.tolist()], dtype=np.int64).T
+    vectors = np.empty((len(rows), hubness.queries.shape[1]), dtype=np.float32)
+    for key in np.unique(keys).tolist():
+        inside = keys == key
+        vectors[inside] = segments[key].vectors(embedder.postprocess_documents).at(positions[inside])
+    return hubness.of(vectors, [hashes[row] for row in rows.tolist()])
