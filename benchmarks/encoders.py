@@ -26,7 +26,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from ragembed import Embedder, EmbedderConfig
 from ragembed.models.files import find_model
 
-TURNS, TEXTS, CHARACTERS = 3, 256, 1200
+TURNS, TEXTS, CHARACTERS = 3, 64, 1200
 SHAPE = {
     "hidden_size": 384,
     "num_hidden_layers": 6,

@@ -49,7 +49,7 @@ BENCHMARKS = {
     "quality": Benchmark("Retrieval quality", 30, "quality.quality"),
     "multilingual": Benchmark("Multilingual models", 10, "multilingual.multilingual"),
     "presets": Benchmark("Presets and post-processors", 30, "quality.presets"),
-    "code_search": Benchmark("Search in source code", 30, "code_search.code_search"),
+    "code_search": Benchmark("Search in source code", 15, "code_search.code_search"),
     "tuning": Benchmark("Tuning", 30, "tuning.tuning"),
     "index_build": Benchmark("Index building", 50, "index_build.index_build"),
     "langchain": Benchmark("LangChain: RagVectorStore and FAISS", 10, "langchain_stores.langchain"),

@@ -43,7 +43,7 @@ ONLY_IMPORTERS = {
     "semble_grammars": ("ragembed.documents.readers.definitions",),
     "tree_sitter": ("ragembed.documents.readers.definitions",),
     "faiss": ("ragembed.indexes.ann",),
-    "olefile": ("ragembed.documents.readers.outlook",),
+    "olefile": ("ragembed.documents.readers.excel", "ragembed.documents.readers.outlook"),
     "xlrd": ("ragembed.documents.readers.excel",),
     "fsspec": ("ragembed.documents.remote",),
     "pypdfium2": ("ragembed.documents.readers.pdf_pages",),

@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -103,7 +104,7 @@ class Built:
     text_tokens: int
     needs_model: bool
     encoding_model: ContextualModel | None = None
-    agrees_in_bfloat16: Callable[[], bool] = lambda: False
+    agrees_in_bfloat16: Callable[[], bool] = bool  # bool() is False
     set_aside: tuple[str, ...] = ()
     is_external: bool = False
 
@@ -183,8 +184,12 @@ def _routed(config: EmbedderConfig, documents: Built, queries: Built) -> Built:
             **dict.fromkeys(("document_prompt", "query_prompt", "prompt_name")),
         ),
         needs_model=documents.needs_model or queries.needs_model,
-        agrees_in_bfloat16=lambda: documents.agrees_in_bfloat16() and queries.agrees_in_bfloat16(),
+        agrees_in_bfloat16=partial(_all_agree, documents, queries),
     )
+
+
+def _all_agree(*parts: Built) -> bool:
+    return all(part.agrees_in_bfloat16() for part in parts)
 
 
 def _check_directions(config: EmbedderConfig, dim: int) -> None:
@@ -422,7 +427,7 @@ class _Contextual:
             room,
             needs_model=True,
             encoding_model=None if isinstance(extractor, AvgExtractor) else model,
-            agrees_in_bfloat16=lambda: self._files.is_default or contextual.agrees_in_bfloat16(),
+            agrees_in_bfloat16=partial(bool, True) if self._files.is_default else contextual.agrees_in_bfloat16,
             set_aside=self._set_aside,
         )
 

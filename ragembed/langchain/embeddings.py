@@ -62,8 +62,10 @@ class RagEmbeddings(BaseModel, Embeddings):
     query_template : str, optional
         Text around each query, such as ``"query: [X]"``, instead of that of the preset. By default, queries have the
         template of documents.
-    document_prompt, query_prompt : str, optional
-        Text before each document or query, such as ``"query: "``, a short form of the templates.
+    document_prompt : str, optional
+        Text before each document, such as ``"passage: "``, a short form of ``template``.
+    query_prompt : str, optional
+        Text before each query, such as ``"query: "``, a short form of ``query_template``.
     prompt_name : str, optional
         Name of a prompt in the model's package, to use before documents and queries.
     pooling : str, optional

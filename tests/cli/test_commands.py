@@ -272,7 +272,7 @@ def test_files_summary_counts_by_format_outcome_and_reason(docs, cli):
     sizes = {name: (docs / name).stat().st_size for name in ("locks.md", "wings.txt")}
     assert found["markdown", "read"] == (1, sizes["locks.md"], "")
     assert found["text", "read"] == (1, sizes["wings.txt"], "")
-    assert found["text", "skipped"] == (2, 7000, "over the limit of 2,048 bytes (--max-size)")
+    assert found["log", "skipped"] == (2, 7000, "over the limit of 2,048 bytes (--max-size)")
     assert found["png", "skipped"][:2] == (2, 17)
     assert found["png", "skipped"][2].startswith("png: an image; ")
     assert found["tmp", "ignored"][:2] == (1, 1)
@@ -286,7 +286,7 @@ def test_files_summary_counts_by_format_outcome_and_reason(docs, cli):
 
 def test_files_summary_names_missing_packages(docs, cli, monkeypatch):
     (docs / "paper.pdf").write_bytes(b"%PDF")
-    monkeypatch.setattr("ragembed.extras.is_installed", lambda module: module != "pypdf")
+    monkeypatch.setattr("ragembed.extras.is_installed", lambda module: module != "pypdfium2")
     assert "skipped  pip install 'ragembed[pdf]'" in cli("files", docs, "--summary").stdout
 
 

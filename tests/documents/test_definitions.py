@@ -442,3 +442,9 @@ def test_the_parts_of_a_long_function_have_its_signature_if_there_is_room() -> N
     assert "def f(self, x)" in first.text
     assert last.headings == ("class C", "def f(self, x)")
     assert all(last.headings[: len(chunk.headings)] == chunk.headings and chunk.headings for chunk in others)
+
+
+def test_a_node_without_named_parts_is_no_error() -> None:
+    text = "help() {\n  cat << 'END'\nplain text\nEND\n}\n\ncat << END\n$x text\nEND\n"
+    [document] = read(Path("a.sh"), data=text.encode())
+    assert "plain text" in document.text

@@ -409,6 +409,15 @@ def test_damaged_files_are_read_or_rejected(name: str) -> None:
             parsed(name, bytes(damaged))
 
 
+def test_loop_of_sectors_in_an_old_container_ends() -> None:
+    pytest.importorskip("xlrd")
+    data = bytearray((DATA / "stock.xls").read_bytes())
+    table = 512 * (1 + int.from_bytes(data[60:64], "little"))
+    data[table : table + 256] = bytes(256)  # each small sector is followed by the first one
+    with suppress(DocumentError):
+        parsed("a.xls", bytes(data))
+
+
 CONVERTER = """#!{python}
 import pathlib, sys, time
 if "{action}" == "sleep":

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragembed.documents.model import ParsedDocument
-from ragembed.documents.readers import READERS, read, reader_for
+from ragembed.documents.readers import READERS, definitions, read, reader_for
 from ragembed.documents.readers.structure import HeadingPath, TextBuilder, well_formed
 from ragembed.errors import DocumentError
 
@@ -115,6 +115,13 @@ def test_rst_code_and_tables() -> None:
     ]
 
 
+@pytest.fixture
+def without_grammars(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read source files as if the extra ``code`` were not installed."""
+    monkeypatch.setattr(definitions, "LANGUAGES", {})
+
+
+@pytest.mark.usefixtures("without_grammars")
 def test_python_is_split_at_definitions() -> None:
     text = (
         '"""Doc."""\nimport os\n\n# about f\n@wrap\ndef f():\n    return 1\n\nX = 1\n\n'
@@ -132,6 +139,7 @@ def test_python_is_split_at_definitions() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.usefixtures("without_grammars")
 def test_invalid_python_is_split_by_layout() -> None:
     assert [line for _, line, _ in outline(parsed("a.py", "print 'x'\n\ndef f():\n\n    pass\n\ny\n"))] == [
         "print 'x'",
@@ -140,10 +148,12 @@ def test_invalid_python_is_split_by_layout() -> None:
     ]
 
 
+@pytest.mark.usefixtures("without_grammars")
 def test_python_with_odd_escapes_gives_no_warning() -> None:
     assert parsed("a.py", "def f():\n    return '\\d'\n").blocks[0].headings == ("def f",)
 
 
+@pytest.mark.usefixtures("without_grammars")
 def test_other_languages_are_split_at_unindented_lines() -> None:
     document = parsed("a.c", "int a;\n\nint f()\n{\n    x();\n\n    y();\n\n}\n\nint b;\n")
     assert [line for _, line, _ in outline(document)] == ["int a;", "int f()", "int b;"]

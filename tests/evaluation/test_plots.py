@@ -61,7 +61,7 @@ def test_combined_layers_come_after_single_layers(draw):
     layers = ("first+last", "10", "last", "2")
     figure = draw([result(i, layers=one, postprocess=()) for i, one in enumerate(layers)])
     assert [tick.get_text() for tick in figure.axes[0].get_xticklabels()] == ["2", "10", "first+last", "last"]
-    assert lines(figure) == {"minilm: idf:0.25": [[0, 1, 2, 3], [3, 1, 0, 2]]}
+    assert lines(figure) == {"minilm: auto": [[0, 1, 2, 3], [3, 1, 0, 2]]}
 
 
 def test_lines_separate_query_fits_templates_and_extractors(draw):
@@ -82,14 +82,14 @@ def test_scores_are_means_over_collections(draw):
         for layers, value in zip(("1", "2"), values, strict=True)
     ]
     figure = draw(results)
-    assert lines(figure) == {"minilm: idf:0.25": [[1, 2], [3, 6]]}
+    assert lines(figure) == {"minilm: auto": [[1, 2], [3, 6]]}
     assert figure.get_suptitle() == "a, b"
 
 
 def test_plot_by_w_includes_transformer_and_avg(draw):
     extractors = ("bert+avg:w=0.5", "avg", "bert+avg:w=-1", "transformer")
     figure = draw([result(i, extractor=extractor, postprocess=()) for i, extractor in enumerate(extractors)])
-    assert lines(figure) == {"minilm: idf:0.25": [[-1, 0, 0.5, 1], [2, 3, 0, 1]]}
+    assert lines(figure) == {"minilm: auto": [[-1, 0, 0.5, 1], [2, 3, 0, 1]]}
 
 
 def test_plot_by_w_separates_other_settings(draw):
@@ -99,8 +99,8 @@ def test_plot_by_w_separates_other_settings(draw):
         for w in (0, 1)
     ]
     assert lines(draw(results)) == {
-        "minilm, unseen mapped: idf:0.25": [[0, 1], [0, 1]],
-        "minilm, unseen skip: idf:0.25": [[0, 1], [0, 1]],
+        "minilm, unseen mapped: auto": [[0, 1], [0, 1]],
+        "minilm, unseen skip: auto": [[0, 1], [0, 1]],
     }
 
 

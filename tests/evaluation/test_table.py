@@ -51,8 +51,8 @@ def test_single_embedding_has_one_column_per_collection_and_mean():
     assert text_table(results).split("\n") == [
         "spearman, sts12, sts13",
         "",
-        "                      sts12  sts13  average",
-        "idf:0.25 + normalize   50.0   60.0     55.0",
+        "                  sts12  sts13  average",
+        "auto + normalize   50.0   60.0     55.0",
     ]
 
 

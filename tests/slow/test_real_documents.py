@@ -78,6 +78,40 @@ def test_queries_about_python(python_doc, question, place):
     assert any(place in source for source in found(python_doc, question, 5))
 
 
+PAPERS = (
+    ("how do hot kettles hurt people", "office/handbook"),
+    ("how often must limescale be removed with hard water", "office/handbook"),
+    ("may children use the kettle alone", "office/handbook"),
+    ("which kettle models sold best", "office/sales"),
+    ("remark of the speaker about the first quarter", "office/sales"),
+    ("price of the gooseneck kettle", "office/stock"),
+    ("who counts the stock", "office/stock"),
+    ("comment on a hyperlink in a document", "office/word-comments.docx"),
+    ("slide with a table of cell texts", "office/powerpoint-table.pptx"),
+    ("quantity of pears", "office/excel-tables.xlsx"),
+    ("how to unsubscribe from the ppp mailing list", "mail/digest.eml"),
+    ("message in quoted printable encoding", "mail/encodings.eml"),
+    ("email that contains another email", "mail/outlook"),
+    ("outer body", "mail/outlook-attached-mail.msg"),
+    ("where are shared libraries installed with multiarch", "pdf/tables.pdf"),
+    ("override_dh_install for DEB_HOST_MULTIARCH", "pdf/tables.pdf"),
+    ("contents of the guide for Debian maintainers", "pdf/manual.pdf"),
+    ("fix by tar-ignore or extend-diff-ignore", "pdf/manual.pdf"),
+    ("secret words", "pdf/owner-password.pdf"),
+    ("الخط الأميري", "pdf/arabic.pdf"),
+)
+"""Queries about the PDF, mail and Office files of ``tests/data``, with a part of the path that answers them."""
+
+
+def test_queries_about_pdf_mail_and_office_files(tmp_path):
+    for package in ("pypdfium2", "olefile", "xlrd"):
+        pytest.importorskip(package)
+    index_files(IndexingRequest(tmp_path / "store", (ROOT / "tests" / "data",)))
+    with Store.open(tmp_path / "store") as store:
+        missed = [query for query, place in PAPERS if not any(place in source for source in found(store, query, 5))]
+    assert len(missed) <= len(PAPERS) // 10, missed
+
+
 def test_human_judgements_on_cranfield(tmp_path, collections):
     """The whole path over one file of abstracts; floors a little below what was measured."""
     folder = collections / "retrieval" / "cran"

@@ -15,9 +15,8 @@ from pathlib import Path
 from ragembed.documents.decoding import decode
 from ragembed.documents.model import ParsedDocument
 from ragembed.documents.readers import office, rtf
-from ragembed.documents.readers.package import OLE_MAGIC
 from ragembed.documents.readers.reader import ReadOptions
-from ragembed.documents.readers.structure import FileText
+from ragembed.documents.readers.structure import OLE_MAGIC, FileText
 from ragembed.errors import DocumentError
 
 CONVERTERS = {

@@ -265,7 +265,7 @@ class _DefinitionWalk:
         """Return whether comments above ``node`` are about the first definition inside it."""
         if node.type in self.language.wrappers:
             return True
-        first = node.named_child(0) if BODY.search(node.type) else None
+        first = _first_named(node) if BODY.search(node.type) else None
         return first is not None and self._is_definition(first)
 
     def _is_definition(self, node: Node) -> bool:
@@ -280,9 +280,9 @@ class _DefinitionWalk:
     def _value(self, node: Node) -> Node | None:
         """Return the function or class that an assignment assigns."""
         name = self.language.values.get(node.type)
-        value = node.child_by_field_name(name) if name else node.named_child(node.named_child_count - 1)
+        value = node.child_by_field_name(name) if name else next(reversed(node.named_children), None)
         if value is not None and value.type == "expression_list":
-            value = value.named_child(0)
+            value = _first_named(value)
         return value if value is not None and value.type in FUNCTION_VALUES else None
 
     def _is_split(self, node: Node) -> bool:
@@ -325,6 +325,11 @@ def _parts(node: Node) -> Iterator[Node]:
             yield from child.children
         elif "comment" not in child.type:
             yield child
+
+
+def _first_named(node: Node) -> Node | None:
+    """Return the first named child of ``node``, or None if it has none, such as the body of a heredoc."""
+    return node.named_child(0) if node.named_child_count else None
 
 
 def _with_comments(parent: Node) -> Iterator[tuple[Node, int]]:

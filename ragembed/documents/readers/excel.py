@@ -1,4 +1,4 @@
-"""Read Excel files: xlsx from its XML, xls with xlrd."""
+"""Read Excel files: xlsx from its XML, xls with olefile and xlrd."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from ragembed.documents.readers.spreadsheet import (
     rows_of_sheets,
     sheet_documents,
 )
+from ragembed.documents.readers.structure import OLE_MAGIC
 from ragembed.errors import DocumentError
 from ragembed.extras import needed_for
 
@@ -37,7 +38,7 @@ NOT_CODES = re.compile(r'"[^"]*"|\\.|_.|\*.|\[(?!h+\]|m+\]|s+\])[^\]]*\]|General
 DIGITS = "0123456789"
 DURATION = re.compile(r"\[(h+|m+|s+)\]", re.IGNORECASE)
 ZIP_MAGIC = b"PK\x03\x04"
-XLRD_ERRORS = (ArithmeticError, AssertionError, AttributeError, LookupError, OSError, TypeError, ValueError)
+XLRD_ERRORS = (ArithmeticError, AssertionError, AttributeError, LookupError, NameError, OSError, TypeError, ValueError)
 """Errors that xlrd raises for a damaged file, besides its own and ``struct.error``."""
 
 
@@ -219,8 +220,16 @@ def _format_kind(number: int, code: str) -> str:
 
 def _xls_sheets(data: bytes) -> Iterator[tuple[str, Iterator[SheetRow]]]:
     with needed_for("reading xls files"):
+        import olefile
         import xlrd
     with _document_errors(xlrd):
+        if data.startswith(OLE_MAGIC):
+            # xlrd does not end for a container whose sectors form a loop.
+            with olefile.OleFileIO(io.BytesIO(data)) as container:
+                name = next((name for name in ("Workbook", "Book") if container.exists(name)), None)
+                if name is None:
+                    raise DocumentError("no workbook in this Office file: it may be encrypted, or not an Excel file")
+                data = container.openstream(name).read()
         book = xlrd.open_workbook(file_contents=data, logfile=io.StringIO(), on_demand=True, ragged_rows=True)
         names = book.sheet_names()
     for number, name in enumerate(names, 1):

@@ -17,9 +17,8 @@ from ragembed.documents.readers import mail, source
 from ragembed.documents.readers.html import decode_html
 from ragembed.documents.readers.mail import MOST_ADDRESSES, base_name, header_metadata, person, utc
 from ragembed.documents.readers.mail_text import html_text, is_picture, plain_text, text_of_mail
-from ragembed.documents.readers.package import OLE_MAGIC
 from ragembed.documents.readers.reader import ReadOptions
-from ragembed.documents.readers.structure import one_line, well_formed
+from ragembed.documents.readers.structure import OLE_MAGIC, one_line, well_formed
 from ragembed.errors import DocumentError
 from ragembed.extras import needed_for
 

@@ -18,9 +18,9 @@ from typing import cast
 from urllib.parse import unquote
 from xml.parsers import expat
 
+from ragembed.documents.readers.structure import OLE_MAGIC
 from ragembed.errors import DocumentError
 
-OLE_MAGIC = b"\xd0\xcf\x11\xe0"
 LARGEST_PACKAGE = 200_000_000
 """Maximum size of all parts that are read, unpacked, in bytes. Pictures and other media are not read."""
 HIGHEST_RATIO = 250

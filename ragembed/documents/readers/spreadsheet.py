@@ -205,7 +205,7 @@ def number_text(value: float) -> str:
 
 def date_text(serial: float, *, epoch_1904: bool = False, duration: bool = False) -> str:
     """Return the ISO date, time or both for the day number of a cell; the number itself if it is out of range."""
-    if abs(serial) > 1e7:
+    if not abs(serial) < 1e7:
         return number_text(serial)
     seconds = round(serial * 86_400)
     if duration:

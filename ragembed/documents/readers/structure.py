@@ -9,6 +9,8 @@ from ragembed.documents.decoding import decode, is_binary
 from ragembed.documents.model import Block, BlockKind, ParsedDocument
 from ragembed.errors import DocumentError
 
+OLE_MAGIC = b"\xd0\xcf\x11\xe0"
+"""The first bytes of an OLE container: an Office file from before 2007, an encrypted Office file or an Outlook mail."""
 MOST_SHORT_LINES, SHORT_LINE = 1_000_000, 16
 """A file with more lines, of fewer characters on average, is refused: it is no text, and needs much time and memory."""
 MOST_MARKS = 2_000_000
