@@ -154,8 +154,9 @@ def _prompts(config: dict[str, Any]) -> str:
 
 
 def _fusion(fusion: dict[str, Any]) -> str:
-    tuned = "" if fusion == Fusion().to_dict() else " (tuned)"
-    return f"{fusion['method']}, alpha {fusion['alpha']:g}, feedback {fusion['feedback']:g}{tuned}"
+    hubness = f", hubness {fusion['hubness']:g}" if fusion["hubness"] else ""
+    tuned = "" if {**fusion, "hubness": 0.0} == Fusion().to_dict() else " (tuned)"
+    return f"{fusion['method']}, alpha {fusion['alpha']:g}, feedback {fusion['feedback']:g}{hubness}{tuned}"
 
 
 def _index(status: dict[str, Any]) -> str:

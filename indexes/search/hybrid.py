@@ -39,8 +39,9 @@ class Candidates:
     """The candidates of hybrid search for one query, best first.
 
     ``vector`` is the unit vector that was searched for, and ``towards`` are the keys of the chunks that it was moved
-    towards. For the chunks ``keys``, ``dense`` holds the cosines minus a part of the hubness, ``lexical`` BM25, ``shared`` the similarity of their
-    words to those of the chunks ``like`` (or None), and ``scores`` the fused scores. All are float64, shape ``(n,)``.
+    towards. For the chunks ``keys``, ``dense`` holds the cosines, less a part of the hubness if the fusion has it,
+    ``lexical`` BM25, ``shared`` the similarity of their words to those of the chunks ``like`` (or None), and ``scores``
+    the fused scores. All are float64, shape ``(n,)``.
     """
 
     vector: Floats

@@ -189,7 +189,8 @@ class OpenHubness:
     def clear(self) -> None:
         """Release the mapped file."""
         with self._lock:
-            self._generation, self._record = -1, None
+            self._generation = -1
+            self._record: dict[str, Any] | None = None
             self._hubness: Hubness | None = None
 
     def of(self, connection: sqlite3.Connection) -> Hubness | None:

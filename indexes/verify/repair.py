@@ -83,12 +83,7 @@ class _Repair:
             if Part.REWRITTEN in self._parts:
                 with database.transaction():
                     database.connection.execute("DELETE FROM rewritten")
-            if Part.BASELINE in self._parts:
-                with database.transaction():
-                    catalog.set_meta(database.connection, BASELINE, None)
-            if Part.HUBNESS in self._parts:
-                with database.transaction():
-                    catalog.set_meta(database.connection, HUBNESS, None)
+            self._forget(database)
             record = catalog.embedder(database.connection)
             given = self._given is not None and self._given.fingerprint == record["fingerprint"]
             if Part.EMBEDDER in self._parts and not given:
@@ -101,6 +96,14 @@ class _Repair:
             if self._parts & {Part.WORDS, Part.POSTINGS}:
                 update_postings(self._store, database, self._progress)
             compaction.sweep_unnamed(self._store, database.connection)
+
+    def _forget(self, database: Database) -> None:
+        """Remove the records of damaged files that a store can do without."""
+        forgotten = [key for part, key in ((Part.BASELINE, BASELINE), (Part.HUBNESS, HUBNESS)) if part in self._parts]
+        if forgotten:
+            with database.transaction():
+                for key in forgotten:
+                    catalog.set_meta(database.connection, key, None)
 
     # Segments
 

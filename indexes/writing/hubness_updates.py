@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from ragembed.embedder import Embedder
+from ragembed.indexes.search.fusion import stored_fusion
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.compaction import sweep_unnamed
 from ragembed.indexes.storage.hubness import KEY, Hubness, hubness_record, load_hubness, save_hubness
@@ -34,10 +35,13 @@ _BATCH = 10_000
 
 
 def update_hubness(store: Path, database: Database, embedder: VectorEncoder, progress: Progress) -> None:
-    """Measure the hubness of new chunks, or of all chunks if the embedder changed or the store has doubled."""
+    """Measure the hubness of new chunks, or of all chunks if the embedder changed or the store has doubled.
+
+    Remove it if hybrid search does not use it, or if the store has too few chunks.
+    """
     connection = database.connection
     chunks = catalog.count(connection, "chunks")
-    if chunks < LEAST_CHUNKS or not isinstance(embedder, Embedder):
+    if not stored_fusion(connection).hubness or chunks < LEAST_CHUNKS or not isinstance(embedder, Embedder):
         if catalog.meta(connection, KEY) is not None:
             _adopt(store, database, None)
         return
