@@ -47,6 +47,7 @@ BENCHMARKS = {
     "lexical": Benchmark("Lexical search", 5, "speed.lexical"),
     "growth": Benchmark("Growth", 13, "speed.growth"),
     "quality": Benchmark("Retrieval quality", 30, "quality.quality"),
+    "hubness": Benchmark("Correction for hubs", 6, "hubness.hubness"),
     "multilingual": Benchmark("Multilingual models", 10, "multilingual.multilingual"),
     "presets": Benchmark("Presets and post-processors", 30, "quality.presets"),
     "code_search": Benchmark("Search in source code", 15, "code_search.code_search"),

@@ -1,0 +1,240 @@
+"""Hubness: measured as its formula says, kept up to date, and subtracted from the cosines of hybrid search."""
+
+import itertools
+import shutil
+
+import numpy as np
+import pytest
+
+from ragembed import Embedder, Fusion, Store
+from ragembed.errors import ConfigError, StoreDamagedError
+from ragembed.indexes import IndexConfig
+from ragembed.indexes.ann import picking
+from ragembed.indexes.indexing.refit import refit_store
+from ragembed.indexes.search.dense import ChunkVectors
+from ragembed.indexes.storage import catalog, segments
+from ragembed.indexes.storage.copying import copy_store
+from ragembed.indexes.storage.hubness import NEAREST, hubness_record, load_hubness
+from ragembed.indexes.types import text_hash
+from ragembed.indexes.verify import Part, verify_store
+from ragembed.indexes.writing import hubness_updates
+from ragembed.pseudo_queries import draw_spans
+from tests.conftest import WORDS, record
+
+TEXTS = [" ".join(words) for words in itertools.islice(itertools.permutations(WORDS[8:20], 6), 0, 40_000, 200)]
+QUERIES = ("segment vector file", "writer of the store", "answer wing flow", "folder")
+LEAST, WEIGHT = 120, 0.5
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch):
+    monkeypatch.setattr(hubness_updates, "LEAST_CHUNKS", LEAST)
+    monkeypatch.setattr(hubness_updates, "PSEUDO_QUERIES", 60)
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory, tiny_config):
+    """A store of three segments without hubness."""
+    path = tmp_path_factory.mktemp("hubness") / "store"
+    with Store.create(path, Embedder(tiny_config).fit(TEXTS[:60]), index="flat") as store:
+        for start in range(0, 150, 50):
+            store.add([record(f"id{i}", TEXTS[i]) for i in range(start, start + 50)])
+        store.add([record("copy", TEXTS[7])])
+    return path
+
+
+@pytest.fixture
+def path(template, tmp_path):
+    return shutil.copytree(template, tmp_path / "store")
+
+
+def measured(path):
+    """Return the hubness of each chunk by id, as search reads it."""
+    with Store.open(path) as store:
+        ids = store.ids()
+        values = store.read(
+            lambda: store._reader.read(
+                lambda snapshot: ChunkVectors(snapshot).hubness(
+                    [catalog.keys_of_ids(snapshot.connection, ids)[each] for each in ids]
+                )
+            )
+        )
+    return None if values is None else dict(zip(ids, values.tolist(), strict=True))
+
+
+def expected(path):
+    """Return the hubness of each chunk by id, one chunk and pseudo-query at a time."""
+    with Store.open(path) as store:
+        texts = {chunk.id: chunk.chunk.embedded_text for chunk in store.chunks()}
+        drawn = draw_spans(texts.values(), 60, store.embedder.config.seed)
+        queries = store.embedder.encode_queries([span for span, _ in drawn])
+        queries /= np.linalg.norm(queries, axis=1, keepdims=True)
+        found = {}
+        for (each, text), vector in zip(texts.items(), store.vectors(list(texts)), strict=True):
+            cosines = [float(vector @ q) for q, (_, origin) in zip(queries, drawn, strict=True) if origin != text]
+            found[each] = float(np.mean(sorted(cosines)[-NEAREST:]))
+    return found
+
+
+def file_of(path):
+    with Store.open(path) as store:
+        rec = store._reader.read(lambda snapshot: hubness_record(snapshot.connection))
+    return path / "embedders" / rec["fingerprint"] / rec["file"], rec
+
+
+def results(path, fusion=None, k=20, **options):
+    with Store.open(path, **options) as store:
+        return [[(hit.id, hit.score, hit.dense) for hit in store.search(query, k, fusion=fusion)] for query in QUERIES]
+
+
+def ids(found):
+    return [[each for each, *_ in hits] for hits in found]
+
+
+def test_the_hubness_is_the_mean_cosine_of_the_nearest_pseudo_queries_from_other_texts(path):
+    assert measured(path) is None
+    refit_store(path, hubness=WEIGHT)
+    found = measured(path)
+    assert found.keys() == expected(path).keys()
+    np.testing.assert_allclose(list(found.values()), list(expected(path).values()), atol=1e-6)
+    assert found["copy"] == found["id7"]
+
+
+@pytest.mark.parametrize("kind", ["flat", "fp16", "hnsw", "ivf-sq8"])
+def test_hybrid_search_subtracts_it_from_the_cosines_in_every_kind_of_index(path, kind, monkeypatch):
+    monkeypatch.setattr(segments, "LEAST_APPROXIMATE", 40)
+    monkeypatch.setattr(picking, "LEAST_ASKED", 40)
+    refit_store(path, hubness=WEIGHT)
+    with Store.open(path) as store, store.writer() as writer:
+        writer.refresh_index(IndexConfig(kind))
+    hubness, fusion = expected(path), Fusion("minmax", alpha=1.0, feedback=0.0, hubness=WEIGHT)
+    with Store.open(path) as store:
+        for query in QUERIES:
+            hits = store.search(query, 151, fusion=fusion)
+            corrected = np.array([hit.dense - WEIGHT * hubness[hit.id] for hit in hits])
+            np.testing.assert_allclose(
+                [hit.score for hit in hits], (corrected - corrected.min()) / np.ptp(corrected), atol=1e-4
+            )
+            [vector] = store.embedder.encode_queries([query])
+            cosines = store.vectors([hit.id for hit in hits]) @ vector
+            np.testing.assert_allclose([hit.dense for hit in hits], cosines / np.linalg.norm(vector), atol=1e-5)
+
+
+def test_other_searches_and_weight_zero_are_unchanged(path):
+    refit_store(path)
+    with Store.open(path) as store:
+        before = [[(hit.id, hit.score) for hit in store.search(query, 9, mode="dense")] for query in QUERIES]
+    hybrid = results(path)
+    refit_store(path, hubness=WEIGHT)
+    with Store.open(path) as store:
+        assert [[(hit.id, hit.score) for hit in store.search(q, 9, mode="dense")] for q in QUERIES] == before
+        assert store.fusion == Fusion(hubness=WEIGHT)
+    assert results(path, Fusion()) == hybrid != results(path)
+    refit_store(path, hubness=0)
+    assert measured(path) is None
+    assert results(path) == hybrid
+
+
+def test_new_chunks_are_measured_at_once_and_their_results_are_those_of_a_refit(path, monkeypatch):
+    refit_store(path, hubness=WEIGHT)
+    file, rec = file_of(path)
+    with Store.open(path) as store:
+        store.add([record(f"new{i}", TEXTS[150 + i]) for i in range(7)])
+        store.delete(["id3"])
+    assert file_of(path) == (file, rec)  # So few are measured by the queries.
+    few = measured(path)
+    with Store.open(path) as store:
+        store.add([record(f"more{i}", TEXTS[160 + i]) for i in range(30)])
+    kept = load_hubness(path, file_of(path)[1])
+    assert len(kept.keys) == 151 + 7 - 1 + 30
+    assert not file.exists()
+    many = measured(path)
+    assert {each: many[each] for each in few} == pytest.approx(few, abs=1e-6)
+    with Store.open(path) as store:
+        hashes = [text_hash(chunk.chunk.embedded_text) for chunk in store.chunks()]
+        again = dict(zip(store.ids(), kept.of(store.vectors(store.ids()), hashes).tolist(), strict=True))
+    assert many == pytest.approx(again, abs=1e-6)
+    refit_store(path)
+    assert measured(path) == pytest.approx(expected(path), abs=1e-6)
+
+
+def test_the_pseudo_queries_are_drawn_again_when_the_store_has_doubled(path):
+    refit_store(path, hubness=WEIGHT)
+    with Store.open(path) as store:
+        store.add([record(f"x{i}", f"{TEXTS[i]} zebra {i}") for i in range(160)])
+    assert file_of(path)[1]["chunks"] == 311
+    assert measured(path) == pytest.approx(expected(path), abs=1e-6)
+
+
+def test_a_small_store_has_none_and_a_weight_needs_a_store_that_measures(path):
+    with pytest.raises(ConfigError, match="the store does not measure it: run 'ragembed refit --hubness"):
+        results(path, Fusion(hubness=0.5))
+    with pytest.raises(ConfigError, match="hubness is -1"):
+        Fusion(hubness=-1)
+    refit_store(path, hubness=WEIGHT)
+    with Store.open(path) as store:
+        store.delete([f"id{i}" for i in range(40)])
+    assert measured(path) is None
+    assert len(results(path)[0]) == 20
+
+
+def test_it_survives_copies_shards_and_post_processors(path, tmp_path):
+    refit_store(path, hubness=WEIGHT)
+    found = results(path)
+    copy_store(path, tmp_path / "copy")
+    assert results(tmp_path / "copy") == found
+    with Store.open(path) as store:
+        store.optimize(index=IndexConfig("flat", shards=3))
+    assert ids(results(path)) == ids(found)
+    refit_store(path, ["normalize"], "shared")
+    assert measured(path) == pytest.approx(expected(path), abs=1e-6)
+
+
+def test_damage_is_found_and_repaired(path):
+    refit_store(path, hubness=WEIGHT)
+    found, (file, _) = measured(path), file_of(path)
+    data = bytearray(file.read_bytes())
+    data[-1] ^= 1
+    file.write_bytes(data)
+    with pytest.raises(StoreDamagedError, match="does not match its committed hash"):
+        results(path)
+    assert verify_store(path).parts() == {Part.HUBNESS}
+    assert verify_store(path, repair=True).problems == []
+    assert measured(path) is None
+    with Store.open(path) as store, store.writer() as writer:
+        writer.refresh_index()
+    assert measured(path) == found
+    file_of(path)[0].unlink()
+    assert verify_store(path).parts() == {Part.HUBNESS}
+
+
+@pytest.mark.parametrize("fusion", [Fusion(hubness=WEIGHT), Fusion("rrf", hubness=WEIGHT, feedback=0)])
+def test_an_explanation_has_its_term_and_sums_to_the_score(path, fusion):
+    refit_store(path, hubness=WEIGHT)
+    hubness = measured(path)
+    with Store.open(path) as store:
+        for each in store.explain(QUERIES[0], 10, fusion=fusion):
+            assert sum(term.value for term in each.terms) == pytest.approx(each.hit.score, abs=1e-6)
+            terms = [term.value for term in each.terms if term.kind == "hubness"]
+            assert terms == (
+                [] if each.dense.rank else [pytest.approx(-each.dense.factor * WEIGHT * hubness[each.hit.id])]
+            )
+            [rounding] = [term.value for term in each.terms if term.kind == "rounding"]
+            assert abs(rounding) < 1e-4
+
+
+def test_the_commands_turn_it_on_show_it_and_compare(path, cli, tmp_path):
+    assert "postprocess" in cli("refit", "--hubness", 0.5, "--store", path).stdout
+    assert "hubness 0.5" in cli("status", "--store", path).stdout
+    shown = cli("query", QUERIES[0], "--store", path, "--explain").stdout
+    assert "(cosine less hubness " in shown
+    assert "near many queries -" in shown
+    (tmp_path / "q.jsonl").write_text(
+        '{"query": "segment vector file", "relevant": ["id7"]}\n{"query": "wing flow", "relevant": ["id9"]}\n'
+    )
+    assert (
+        "hubness=0"
+        in cli(
+            "eval", "retrieval", tmp_path / "q.jsonl", "--store", path, "--compare", "hybrid", "hybrid:hubness=0"
+        ).stdout
+    )
