@@ -56,7 +56,7 @@ class ChunkVectors:
             return None
         measured, values = hubness.known(np.array(keys, dtype=np.int64))
         if not measured.all():
-            new = [keys[i] for i in np.flatnonzero(~measured)]
+            new = [keys[i] for i in np.flatnonzero(~measured).tolist()]
             rows = catalog.rows_of_keys(self._snapshot.connection, new)
             hashes = catalog.hashes_of_rows(self._snapshot.connection, list(rows.values()))
             values[~measured] = hubness.of(self.of(new), [hashes[rows[key]] for key in new])

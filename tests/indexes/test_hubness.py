@@ -1,6 +1,7 @@
 """Hubness: measured as its formula says, kept up to date, and subtracted from the cosines of hybrid search."""
 
 import itertools
+import json
 import shutil
 
 import numpy as np
@@ -229,9 +230,8 @@ def test_the_commands_turn_it_on_show_it_and_compare(path, cli, tmp_path):
     shown = cli("query", QUERIES[0], "--store", path, "--explain").stdout
     assert "(cosine less hubness " in shown
     assert "near many queries -" in shown
-    (tmp_path / "q.jsonl").write_text(
-        '{"query": "segment vector file", "relevant": ["id7"]}\n{"query": "wing flow", "relevant": ["id9"]}\n'
-    )
+    judged = [{"query": "segment vector file", "relevant": ["id7"]}, {"query": "wing flow", "relevant": ["id9"]}]
+    (tmp_path / "q.jsonl").write_text("\n".join(map(json.dumps, judged)))
     assert (
         "hubness=0"
         in cli(
