@@ -60,7 +60,7 @@ class Fusion:
     >>> from ragembed import Fusion
     >>> fusion = Fusion("rrf", alpha=0.5, feedback=0.0)
     >>> fusion.to_dict()
-    {'method': 'rrf', 'alpha': 0.5, 'feedback': 0.0, 'rrf_k': 60.0, 'hubness': 0.0}
+    {'method': 'rrf', 'alpha': 0.5, 'feedback': 0.0, 'rrf_k': 60.0}
     """
 
     method: Method = "zscore"
@@ -87,7 +87,7 @@ class Fusion:
         Returns
         -------
         dict
-            The values of all parameters, by name.
+            The values of all parameters, by name; ``hubness`` only if it is not 0.
 
         Examples
         --------
@@ -95,7 +95,7 @@ class Fusion:
         >>> Fusion().to_dict()["method"]
         'zscore'
         """
-        return asdict(self)
+        return {name: value for name, value in asdict(self).items() if value or name != "hubness"}
 
     @classmethod
     def from_dict(cls, fields: Any) -> Fusion:
