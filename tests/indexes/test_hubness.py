@@ -233,8 +233,8 @@ def test_the_commands_turn_it_on_show_it_and_compare(path, cli, tmp_path):
     judged = [{"query": "segment vector file", "relevant": ["id7"]}, {"query": "wing flow", "relevant": ["id9"]}]
     (tmp_path / "q.jsonl").write_text("\n".join(map(json.dumps, judged)))
     assert (
-        "hubness=0"
+        "hubness=0.5"
         in cli(
-            "eval", "retrieval", tmp_path / "q.jsonl", "--store", path, "--compare", "hybrid", "hybrid:hubness=0"
+            "eval", "retrieval", tmp_path / "q.jsonl", "--store", path, "--compare", "hybrid", "hybrid:hubness=0.5"
         ).stdout
     )
