@@ -46,8 +46,8 @@ def hubness(setting: Setting) -> Outcome:
     notes = (
         "Changes in points, against weight 0, of the default hybrid search with MiniLM. Each document is one chunk. "
         "`mean` has its 95 % interval and p-value from a bootstrap over the queries of each collection; `all queries` "
-        f"is a paired bootstrap over all of them. Without correction: {own}. Time of a query with weight 0.5 divided by "
-        f"that with weight 0, median over turns: {'; '.join(ratios)}. Seed {setting.seed}. ragembed "
+        f"is a paired bootstrap over all of them. Without correction: {own}. Time of a query with weight 0.5 divided "
+        f"by that with weight 0, median over turns: {'; '.join(ratios)}. Seed {setting.seed}. ragembed "
         f"{version('ragembed')}."
     )
     return Outcome([table(["", *found, "mean", "all queries"], rows), notes])

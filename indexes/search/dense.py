@@ -59,7 +59,7 @@ class ChunkVectors:
             new = [keys[i] for i in np.flatnonzero(~measured).tolist()]
             rows = catalog.rows_of_keys(self._snapshot.connection, new)
             hashes = catalog.hashes_of_rows(self._snapshot.connection, list(rows.values()))
-            values[~measured] = hubness.of(self.of(new), [hashes[rows[key]] for key in new])
+            values[~measured] = hubness.queries.hubness(self.of(new), [hashes[rows[key]] for key in new])
         return values
 
     def cosines(self, vector: Floats, keys: Sequence[int]) -> dict[int, float]:

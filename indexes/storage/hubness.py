@@ -29,7 +29,7 @@ from ragembed.files import replace_file
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.folders import require_committed
 from ragembed.indexes.storage.layout import EMBEDDERS
-from ragembed.indexes.types import Keys
+from ragembed.indexes.types import Keys, Rows
 from ragembed.tensor_map import map_tensors
 from ragembed.types import Floats
 
@@ -45,8 +45,8 @@ _TEXTS = {"fingerprint": str, "file": str, "sha256": str, "chunks": int}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Hubness:
-    """The hubness of a store's chunks, and the pseudo-queries that it is measured with.
+class DrawnQueries:
+    """The pseudo-queries that chunks are compared with.
 
     Parameters
     ----------
@@ -55,30 +55,24 @@ class Hubness:
     origins
         The hashes of the texts that they were drawn from, uint8, shape ``(m, 16)``. A chunk with such a text is not
         compared with its own pseudo-query, which would be nearer than any query.
-    queries
-        The unit vectors of the pseudo-queries, float32, shape ``(m, d)``.
-    keys
-        Keys of the measured chunks, ascending, int64, shape ``(n,)``.
-    values
-        Their hubness, float32, shape ``(n,)``.
+    vectors
+        Their unit vectors, float32, shape ``(m, d)``.
     """
 
     texts: tuple[str, ...]
     origins: NDArray[np.uint8]
-    queries: Floats
-    keys: Keys
-    values: Floats
+    vectors: Floats
 
-    def of(self, vectors: Floats, hashes: Sequence[bytes]) -> Floats:
+    def hubness(self, vectors: Floats, hashes: Sequence[bytes]) -> Floats:
         """Return the hubness of unit vectors, shape ``(n, d)``, whose texts have these hashes; float32, shape ``(n,)``.
 
         It is the mean of the ``NEAREST`` highest cosines with pseudo-queries from other texts.
         """
         own = {origin.tobytes(): at for at, origin in enumerate(self.origins)}
         found = np.empty(len(vectors), dtype=np.float32)
-        nearest = min(NEAREST, max(len(self.queries) - 1, 1))
+        nearest = min(NEAREST, max(len(self.vectors) - 1, 1))
         for start in range(0, len(vectors), _BLOCK):
-            cosines = vectors[start : start + _BLOCK] @ self.queries.T
+            cosines = vectors[start : start + _BLOCK] @ self.vectors.T
             drawn = [(row, own[key]) for row, key in enumerate(hashes[start : start + _BLOCK]) if key in own]
             if drawn:
                 cosines[tuple(np.array(drawn).T)] = -1.0
@@ -86,13 +80,38 @@ class Hubness:
             found[start : start + _BLOCK] = cosines[:, -nearest:].mean(axis=1)
         return found
 
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Hubness:
+    """The hubness of a store's chunks, and the pseudo-queries that it is measured with.
+
+    Parameters
+    ----------
+    queries
+        The pseudo-queries.
+    keys
+        Keys of the measured chunks, ascending, int64, shape ``(n,)``, ``n >= 1``.
+    rows
+        Their vector rows, int64, shape ``(n,)``. A chunk whose searched text changes gets another row.
+    values
+        Their hubness, float32, shape ``(n,)``.
+    """
+
+    queries: DrawnQueries
+    keys: Keys
+    rows: Rows
+    values: Floats
+
     def known(self, keys: Keys) -> tuple[NDArray[np.bool_], Floats]:
         """Return which chunks have been measured, and the hubness of each, 0 if it has not been; shapes ``(n,)``."""
-        if not len(self.keys):
-            return np.zeros(len(keys), dtype=bool), np.zeros(len(keys), dtype=np.float32)
         at = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
         measured = self.keys[at] == keys
         return measured, np.where(measured, self.values[at], np.float32(0.0))
+
+    def outdated(self, keys: Keys, rows: Rows) -> NDArray[np.bool_]:
+        """Return for all chunks whether one was measured with another vector than that of its row, shape ``(n,)``."""
+        at = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
+        return (self.keys[at] == keys) & (self.rows[at] != rows)
 
 
 def is_hubness(name: str) -> bool:
@@ -108,10 +127,11 @@ def save_hubness(store: Path, fingerprint: str, hubness: Hubness, chunks: int) -
     from safetensors.numpy import save
 
     arrays = {
-        "texts": np.frombuffer("\n".join(hubness.texts).encode("utf-8", "replace"), dtype=np.uint8),
-        "origins": hubness.origins,
-        "queries": hubness.queries,
+        "texts": np.frombuffer("\n".join(hubness.queries.texts).encode("utf-8", "replace"), dtype=np.uint8),
+        "origins": hubness.queries.origins,
+        "queries": hubness.queries.vectors,
         "keys": hubness.keys,
+        "rows": hubness.rows,
         "values": hubness.values,
     }
     data = save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
@@ -133,11 +153,15 @@ def load_hubness(store: Path, record: Mapping[str, Any]) -> Hubness:
         arrays = map_tensors(file)
         texts = tuple(bytes(arrays["texts"]).decode("utf-8").split("\n"))
         dim, keys = arrays["queries"].shape[1], arrays["keys"]
-        return Hubness(
+        queries = DrawnQueries(
             texts,
             saved_array(arrays, "origins", np.uint8, (len(texts), _HASH_BYTES)),
             saved_array(arrays, "queries", np.float32, (len(texts), dim)),
+        )
+        return Hubness(
+            queries,
             saved_array(arrays, "keys", np.int64, (keys.size,)),
+            saved_array(arrays, "rows", np.int64, (keys.size,)),
             saved_array(arrays, "values", np.float32, (keys.size,)),
         )
     except (ModelError, KeyError, ValueError, IndexError) as error:

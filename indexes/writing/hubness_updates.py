@@ -11,7 +11,7 @@ from ragembed.embedder import Embedder
 from ragembed.indexes.search.fusion import stored_fusion
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.compaction import sweep_unnamed
-from ragembed.indexes.storage.hubness import KEY, Hubness, hubness_record, load_hubness, save_hubness
+from ragembed.indexes.storage.hubness import KEY, DrawnQueries, Hubness, hubness_record, load_hubness, save_hubness
 from ragembed.indexes.storage.segments import Segment
 from ragembed.indexes.storage.transactions import Database
 from ragembed.indexes.types import Keys, Progress, Rows, VectorEncoder, text_hash
@@ -47,20 +47,21 @@ def update_hubness(store: Path, database: Database, embedder: VectorEncoder, pro
         return
     keys, rows = catalog.chunk_rows(connection)
     record = hubness_record(connection)
+    wanted, values = np.ones(len(keys), dtype=bool), np.zeros(len(keys), dtype=np.float32)
     if record is None or chunks >= _GROWTH * record["chunks"]:
         progress.start("fitting", "chunks", len(keys))
-        measured, drawn_from = _drawn(connection, embedder), chunks
-        known = np.zeros(len(keys), dtype=bool)
+        queries, drawn_from = _drawn(connection, embedder), chunks
     else:
-        measured, drawn_from = load_hubness(store, record), record["chunks"]
-        known, _ = measured.known(keys)
-        if np.count_nonzero(~known) <= _MOST_UNMEASURED * len(keys):
+        former, drawn_from = load_hubness(store, record), record["chunks"]
+        queries, outdated = former.queries, former.outdated(keys, rows)
+        known, values = former.known(keys)
+        wanted = ~known | outdated
+        if not outdated.any() and np.count_nonzero(wanted) <= _MOST_UNMEASURED * len(keys):
             return
-        progress.start("fitting", "chunks", int(np.count_nonzero(~known)))
-    values = measured.known(keys)[1]
-    values[~known] = _measured(store, connection, embedder, measured, rows[~known], progress)
-    whole = Hubness(measured.texts, measured.origins, measured.queries, keys, values)
-    _adopt(store, database, save_hubness(store, embedder.fingerprint, whole, drawn_from))
+        progress.start("fitting", "chunks", int(np.count_nonzero(wanted)))
+    values[wanted] = _measured(store, connection, embedder, queries, rows[wanted], progress)
+    hubness = Hubness(queries, keys, rows, values)
+    _adopt(store, database, save_hubness(store, embedder.fingerprint, hubness, drawn_from))
     progress.finish()
 
 
@@ -70,17 +71,21 @@ def _adopt(store: Path, database: Database, record: dict[str, object] | None) ->
     sweep_unnamed(store, database.connection)
 
 
-def _drawn(connection: sqlite3.Connection, embedder: Embedder) -> Hubness:
-    """Return pseudo-queries of the store's texts, with no chunk measured."""
+def _drawn(connection: sqlite3.Connection, embedder: Embedder) -> DrawnQueries:
+    """Draw pseudo-queries from the store's texts, and encode them."""
     drawn = draw_spans(catalog.embedded_texts(connection), PSEUDO_QUERIES, embedder.config.seed)
     texts = tuple(span for span, _ in drawn)
     origins = np.frombuffer(b"".join(text_hash(text) for _, text in drawn), dtype=np.uint8).reshape(len(drawn), -1)
-    queries = unit_rows(embedder.encode_queries(texts))
-    return Hubness(texts, origins, queries, np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.float32))
+    return DrawnQueries(texts, origins, unit_rows(embedder.encode_queries(texts)))
 
 
 def _measured(
-    store: Path, connection: sqlite3.Connection, embedder: Embedder, hubness: Hubness, rows: Rows, progress: Progress
+    store: Path,
+    connection: sqlite3.Connection,
+    embedder: Embedder,
+    queries: DrawnQueries,
+    rows: Rows,
+    progress: Progress,
 ) -> Floats:
     """Return the hubness of the vectors ``rows``, which may repeat, float32, shape ``(n,)``."""
     distinct, of_row = np.unique(rows, return_inverse=True)
@@ -88,20 +93,20 @@ def _measured(
     found = np.empty(len(distinct), dtype=np.float32)
     for start in range(0, len(distinct), _BATCH):
         some = distinct[start : start + _BATCH]
-        found[start : start + len(some)] = _of_rows(connection, segments, embedder, hubness, some)
+        found[start : start + len(some)] = _of_rows(connection, segments, embedder, queries, some)
         progress.advance(len(some))
     values: Floats = found[of_row]
     return values
 
 
 def _of_rows(
-    connection: sqlite3.Connection, segments: dict[int, Segment], embedder: Embedder, hubness: Hubness, rows: Keys
+    connection: sqlite3.Connection, segments: dict[int, Segment], embedder: Embedder, queries: DrawnQueries, rows: Keys
 ) -> Floats:
     places = catalog.places_of_rows(connection, rows.tolist())
     hashes = catalog.hashes_of_rows(connection, rows.tolist())
     keys, positions = np.array([places[row] for row in rows.tolist()], dtype=np.int64).T
-    vectors = np.empty((len(rows), hubness.queries.shape[1]), dtype=np.float32)
+    vectors = np.empty((len(rows), queries.vectors.shape[1]), dtype=np.float32)
     for key in np.unique(keys).tolist():
         inside = keys == key
         vectors[inside] = segments[key].vectors(embedder.postprocess_documents).at(positions[inside])
-    return hubness.of(vectors, [hashes[row] for row in rows.tolist()])
+    return queries.hubness(vectors, [hashes[row] for row in rows.tolist()])

@@ -3,6 +3,7 @@
 import itertools
 import json
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -153,10 +154,25 @@ def test_new_chunks_are_measured_at_once_and_their_results_are_those_of_a_refit(
     assert {each: many[each] for each in few} == pytest.approx(few, abs=1e-6)
     with Store.open(path) as store:
         hashes = [text_hash(chunk.chunk.embedded_text) for chunk in store.chunks()]
-        again = dict(zip(store.ids(), kept.of(store.vectors(store.ids()), hashes).tolist(), strict=True))
+        again = dict(zip(store.ids(), kept.queries.hubness(store.vectors(store.ids()), hashes).tolist(), strict=True))
     assert many == pytest.approx(again, abs=1e-6)
     refit_store(path)
     assert measured(path) == pytest.approx(expected(path), abs=1e-6)
+
+
+def test_a_chunk_whose_searched_text_changes_is_measured_again(path):
+    refit_store(path, hubness=WEIGHT)
+    with Store.open(path) as store, store.writer() as writer:
+        [old] = [chunk for chunk in store.chunks() if chunk.id == "id9"]
+        new = replace(old, chunk=replace(old.chunk, searched="zebra " + TEXTS[199]))
+        writer.stage([new.chunk.embedded_text])
+        writer.search_by([new])
+        writer.refresh_index()
+    before = load_hubness(path, file_of(path)[1])
+    with Store.open(path) as store:
+        [vector] = store.vectors(["id9"])
+    found = measured(path)["id9"]
+    assert found == pytest.approx(float(before.queries.hubness(vector[None, :], [b""])[0]), abs=1e-6)
 
 
 def test_the_pseudo_queries_are_drawn_again_when_the_store_has_doubled(path):
