@@ -4,6 +4,7 @@ import itertools
 import json
 import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from ragembed.indexes.types import text_hash
 from ragembed.indexes.verify import Part, verify_store
 from ragembed.indexes.writing import hubness_updates
 from ragembed.pseudo_queries import draw_spans
+from ragembed.tensor_map import map_tensors
 from tests.conftest import WORDS, record
 
 TEXTS = [" ".join(words) for words in itertools.islice(itertools.permutations(WORDS[8:20], 6), 0, 40_000, 200)]
@@ -100,6 +102,15 @@ def test_the_hubness_is_the_mean_cosine_of_the_nearest_pseudo_queries_from_other
     assert found.keys() == expected(path).keys()
     np.testing.assert_allclose(list(found.values()), list(expected(path).values()), atol=1e-6)
     assert found["copy"] == found["id7"]
+
+
+def test_the_file_and_its_record_are_as_described(path):
+    refit_store(path, hubness=WEIGHT)
+    file, rec = file_of(path)
+    pages = Path(__file__).resolve().parents[2] / "docs" / "reference"
+    for page, names in (("store-metadata.md", rec), ("store-files.md", map_tensors(file))):
+        _, _, described = (pages / page).read_text(encoding="utf-8").partition("ubness")
+        assert [name for name in names if f"| `{name}` |" not in described] == []
 
 
 @pytest.mark.parametrize("kind", ["flat", "fp16", "hnsw", "ivf-sq8"])
