@@ -111,7 +111,7 @@ class Hubness:
     def outdated(self, keys: Keys, rows: Rows) -> NDArray[np.bool_]:
         """Return for all chunks whether one was measured with another vector than that of its row, shape ``(n,)``."""
         at = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
-        return (self.keys[at] == keys) & (self.rows[at] != rows)
+        return np.logical_and(self.keys[at] == keys, self.rows[at] != rows)
 
 
 def is_hubness(name: str) -> bool:
