@@ -111,7 +111,8 @@ class Hubness:
     def outdated(self, keys: Keys, rows: Rows) -> NDArray[np.bool_]:
         """Return for all chunks whether one was measured with another vector than that of its row, shape ``(n,)``."""
         at = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
-        return np.logical_and(self.keys[at] == keys, self.rows[at] != rows)
+        changed: NDArray[np.bool_] = (self.keys[at] == keys) & (self.rows[at] != rows)
+        return changed
 
 
 def is_hubness(name: str) -> bool:
