@@ -357,7 +357,7 @@ def test_compare_search_with_run(found, beir, good):
         (["small", "--compare", "hybrid:alpha=x", "hybrid"], "'hybrid:alpha=x': alpha is 'x': expected a number"),
         (
             ["small", "--compare", "hybrid:beta=1", "hybrid"],
-            "'beta=1': expected each of alpha, feedback, fusion, preset",
+            "'beta=1': expected each of alpha, feedback, hubness, fusion, preset",
         ),
         (["small", "--compare", "hybrid:fusion=sum", "hybrid"], "unknown fusion 'sum': expected one of zscore"),
         (["small", "--compare", "lexical:preset=re", "hybrid"], "'preset' applies only to dense and hybrid search"),
