@@ -20,7 +20,7 @@ from ragembed.indexes import ChunkRecord
 from ragembed.indexes.indexing.refit import refit_store
 from ragembed.types import Doubles
 
-_WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0)
+_WEIGHTS = (0.0, 0.5, 0.7)
 _MEASURES = ("ndcg@10", "map", "recall@100")
 _DEPTH, _RESAMPLES = 100, 10_000
 
@@ -99,7 +99,7 @@ def _ratio(store: Store, queries: Sequence[str], setting: Setting) -> float:
     ratios = []
     for turn in range(setting.turns + 1):
         spent = {0.0: 0.0, 0.5: 0.0}
-        for number, query in enumerate(queries[: setting.choose(90, 5)]):
+        for number, query in enumerate(queries[: setting.choose(60, 5)]):
             for weight in sorted(spent, reverse=bool((turn + number) % 2)):
                 started = time.perf_counter()
                 store.search(query, 10, fusion=Fusion(hubness=weight))
