@@ -10,7 +10,6 @@ import ast
 import random
 import re
 import subprocess
-import sysconfig
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -70,7 +69,7 @@ def code_search(setting: Setting) -> Outcome:
     rows, sizes = [], []
     for language, files in _sources(setting).items():
         folder = setting.folder / language
-        functions = _write(folder, language, files, setting)
+        functions = write_functions(folder, language, files, setting)
         say(f"{language}: {len(functions)} queries")
         kept = {name: _search(setting, folder, functions, name) for name in ("layout", "definitions")}
         sizes.append(f"{language} {len(functions)}")
@@ -89,8 +88,8 @@ def code_search(setting: Setting) -> Outcome:
         f"Per cent of the queries whose function is complete within the first results. Queries: {', '.join(sizes)}. A "
         "query is the first sentence of the documentation of a function, without the name of the function; the "
         f"documentation is removed from the file. The functions have {LINES[0]} to {LINES[-1]} lines. The embedder is "
-        "the default, fitted on the files. *layout* is the reader without the extra `code`: Python is split with its "
-        "own parser, other languages at blank lines. Brackets show the 95 % interval of a paired bootstrap over the "
+        "the default, fitted on the files. *layout* is the reader without the extra `code`, which splits at blank "
+        "lines. Brackets show the 95 % interval of a paired bootstrap over the "
         f"queries. ragembed {version('ragembed')}, semble-grammars {version('semble-grammars')}."
     )
     return Outcome([table(["", "search", "within", "layout", "definitions", "difference"], rows), notes])
@@ -134,8 +133,8 @@ def _is_complete(function: Function, hits: Iterable[Hit]) -> bool:
 
 
 def _sources(setting: Setting) -> dict[str, list[tuple[str, str]]]:
-    """Return the names and texts of the files of each language, in random order."""
-    languages = {"Python": _texts(Path(sysconfig.get_path("stdlib")), ".py")}
+    """Return the names and texts of the files of each language but Python, whose parser is always its own."""
+    languages: dict[str, list[tuple[str, str]]] = {}
     packages = setting.cache / "code-packages"
     for language, (suffix, names) in PACKAGES.items():
         for name in names:
@@ -154,17 +153,25 @@ def _sources(setting: Setting) -> dict[str, list[tuple[str, str]]]:
                         ]
                         opened.extractall(packages / name / "java", inside)
         languages[language] = [text for name in names for text in _texts(packages / name, suffix)]
-    limit = setting.choose(400_000, 100_000)
-    for language, texts in languages.items():
-        random.Random(setting.seed).shuffle(texts)
-        kept, total = [], 0
-        for name, text in texts:
-            total += len(text)
-            if total > limit:
-                break
-            kept.append((name, text))
-        languages[language] = kept
-    return languages
+    return {language: _limited(texts, setting) for language, texts in languages.items()}
+
+
+def read_sources(folder: Path, suffix: str, setting: Setting) -> list[tuple[str, str]]:
+    """Return the names and texts of files below a folder, in random order."""
+    return _limited(_texts(folder, suffix), setting)
+
+
+def _limited(texts: Sequence[tuple[str, str]], setting: Setting) -> list[tuple[str, str]]:
+    """Return texts in random order, as many as the size of the benchmark allows."""
+    shuffled = list(texts)
+    random.Random(setting.seed).shuffle(shuffled)
+    kept, total = [], 0
+    for name, text in shuffled:
+        total += len(text)
+        if total > setting.choose(400_000, 100_000):
+            break
+        kept.append((name, text))
+    return kept
 
 
 def _texts(folder: Path, suffix: str) -> list[tuple[str, str]]:
@@ -182,7 +189,7 @@ def _texts(folder: Path, suffix: str) -> list[tuple[str, str]]:
     return found
 
 
-def _write(folder: Path, language: str, files: Sequence[tuple[str, str]], setting: Setting) -> list[Function]:
+def write_functions(folder: Path, language: str, files: Sequence[tuple[str, str]], setting: Setting) -> list[Function]:
     """Write the files without the documentation of the chosen functions, and return these functions."""
     documented = [(name, found) for name, text in files for found in _documented(text, language)]
     number = min(len(documented), setting.choose(300, 20))

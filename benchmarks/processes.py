@@ -82,6 +82,7 @@ LANGCHAIN = Environment("langchain", without=("huggingface_hub",))  # langchain-
 SPEED = Environment("speed")
 INDEXES = Environment("indexes", without=None)
 MULTILINGUAL = Environment("multilingual")
+SEMBLE = Environment("semble", without=None)
 
 
 def versions(python: str | Path, *names: str) -> str:

@@ -50,6 +50,7 @@ BENCHMARKS = {
     "hubness": Benchmark("Correction for hubs", 6, "hubness.hubness"),
     "multilingual": Benchmark("Multilingual models", 10, "multilingual.multilingual"),
     "presets": Benchmark("Presets and post-processors", 30, "quality.presets"),
+    "context": Benchmark("Context within a budget", 15, "context.context"),
     "code_search": Benchmark("Search in source code", 15, "code_search.code_search"),
     "tuning": Benchmark("Tuning", 30, "tuning.tuning"),
     "index_build": Benchmark("Index building", 50, "index_build.index_build"),

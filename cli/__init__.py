@@ -22,6 +22,7 @@ from ragembed.version import __version__
 COMMANDS: Mapping[str, str] = {
     "index": "Index files and folders, or update a store.",
     "query": "Search a store.",
+    "context": "Pack the best text for a query into a budget.",
     "why-not": "Explain why a file is not among the results.",
     "status": "Show what a store contains and how it was made.",
     "files": "List the files that indexing would read.",
@@ -31,6 +32,7 @@ COMMANDS: Mapping[str, str] = {
     "tune": "Find better search settings without labels.",
     "optimize": "Merge small segments and free unused space.",
     "verify": "Check a store for damage and repair it.",
+    "mcp": "Serve stores to agents over MCP.",
     "models": "List embedding models, here and recommended.",
     "eval": "Evaluate embeddings and search on test collections.",
     "train": "Train a model on a dictionary, without labels.",

@@ -21,6 +21,7 @@ from ragembed.errors import ConfigError
 from ragembed.indexes.ann.choosing import LATENCY_MS, RECALL
 from ragembed.indexes.ann.specs import AUTO, NAMES
 from ragembed.indexes.filters import And, Field, Filter, Glob, Or, parse
+from ragembed.indexes.search.search import MODES
 from ragembed.indexes.storage.layout import STORE_VARIABLE
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -174,6 +175,15 @@ def device_option(command: Command) -> Command:
 
 
 quiet_option = click.option("-q", "--quiet", is_flag=True, help="Print only results and errors, no progress or notes.")
+
+
+mode_option = click.option(
+    "--mode",
+    type=click.Choice(MODES),
+    default="hybrid",
+    show_default=True,
+    help="Search by meaning (dense), by words (lexical, BM25), or both combined (hybrid).",
+)
 
 
 def store_option(command: Command) -> Command:

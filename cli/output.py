@@ -15,7 +15,8 @@ from urllib.parse import quote
 
 import click
 
-from ragembed.documents.places import Place, RemotePath, is_url
+from ragembed.documents.places import is_url
+from ragembed.documents.places import shown_path as shown_path
 from ragembed.errors import IndexWarning
 
 if TYPE_CHECKING:
@@ -48,16 +49,6 @@ def _print_json(value: Mapping[str, Any], lines: Iterable[Mapping[str, Any]], ou
 
 def _as_json(value: Mapping[str, Any], indent: int | None = None) -> str:
     return json.dumps({"schema_version": SCHEMA_VERSION, **value}, ensure_ascii=False, indent=indent)
-
-
-def shown_path(path: Place) -> str:
-    """Return ``path`` relative to the working directory if it is inside it, else absolute; URLs are unchanged."""
-    if isinstance(path, RemotePath):
-        return path.url
-    absolute = os.path.abspath(path)  # noqa: PTH100  resolve() would follow symbolic links
-    here = str(Path.cwd())
-    shown = os.path.relpath(absolute, here) if absolute.startswith(here.rstrip(os.sep) + os.sep) else absolute
-    return shown.encode("utf-8", "backslashreplace").decode()
 
 
 def for_terminal() -> bool:

@@ -6,6 +6,7 @@
 - :func:`measure_drift` compares the fit of a store with its present corpus. :func:`refit_store` fits the
   post-processors again, and :func:`apply_settings` changes the settings of the embedder and of hybrid search.
 - :class:`ChunkRecord` and :class:`SourceRecord` are the chunks and the files in a store.
+- :class:`Context` is the text that :meth:`Store.context` packs for the prompt of a model.
 - :class:`VectorEncoder` describes the methods of an embedder, for embedders of your own.
 """
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from ragembed.indexes.indexing.refit import apply_settings, refit_store
     from ragembed.indexes.indexing.run import IndexingReport
     from ragembed.indexes.indexing.scan import IndexingOptions
+    from ragembed.indexes.search.context import Context, ContextBlock, LeftOut
     from ragembed.indexes.search.fusion import Fusion
     from ragembed.indexes.search.ranking import RankingOptions
     from ragembed.indexes.store import Store
@@ -30,12 +32,15 @@ if TYPE_CHECKING:
 __all__ = [
     "Budget",
     "ChunkRecord",
+    "Context",
+    "ContextBlock",
     "DriftReport",
     "Fusion",
     "Hit",
     "IndexConfig",
     "IndexingOptions",
     "IndexingReport",
+    "LeftOut",
     "RankingOptions",
     "SourceRecord",
     "Store",
@@ -54,6 +59,7 @@ __getattr__, __dir__ = lazy_attributes(
         "indexing.refit": ("apply_settings", "refit_store"),
         "indexing.run": ("IndexingReport",),
         "indexing.scan": ("IndexingOptions",),
+        "search.context": ("Context", "ContextBlock", "LeftOut"),
         "search.fusion": ("Fusion",),
         "search.ranking": ("RankingOptions",),
         "store": ("Store",),

@@ -27,7 +27,8 @@ from ragembed.indexes.ann.library import require_library
 from ragembed.indexes.ann.records import IndexConfig, IndexEvaluation, IndexSelection
 from ragembed.indexes.ann.specs import AUTO
 from ragembed.indexes.filters import Where, parse
-from ragembed.indexes.search import search
+from ragembed.indexes.search import packing, search
+from ragembed.indexes.search.context import Context, ContextFormat, renderer_of
 from ragembed.indexes.search.fanout import Engine, segment_search
 from ragembed.indexes.search.fusion import Fusion, stored_fusion
 from ragembed.indexes.search.ranking import RankingOptions
@@ -61,6 +62,7 @@ from ragembed.indexes.writing import boilerplate_store
 from ragembed.indexes.writing.boilerplate_store import BoilerplateLine
 from ragembed.indexes.writing.index_selection import warn
 from ragembed.indexes.writing.writer import StoreWriter
+from ragembed.models.token_counting import token_counter
 from ragembed.types import Floats
 from ragembed.version import __version__
 
@@ -425,6 +427,129 @@ class Store:
         'zscore'
         """
         return self._reader.read(lambda snapshot: stored_fusion(snapshot.connection))
+
+    def context(
+        self,
+        query: str,
+        budget: int = 4000,
+        mode: Mode = "hybrid",
+        *,
+        where: Where | None = None,
+        fusion: Fusion | None = None,
+        ranking: RankingOptions | None = None,
+        format: ContextFormat = "text",  # noqa: A002  the name of the command's option
+        tokenizer: str | Path | Callable[[str], int] | None = None,
+        name_file: Callable[[str], str] | None = None,
+    ) -> Context:
+        """Pack the most useful text for a query into a budget of tokens, for the prompt of a model.
+
+        The best hits come first. Near-duplicates are folded, each hit is widened to its section and to its neighbours
+        while the budget lasts, and overlapping pieces are merged. The text of a file that is unchanged on disk is that
+        of its lines.
+
+        Parameters
+        ----------
+        query : str
+            Text of the query.
+        budget : int, default 4000
+            Maximum number of tokens of the whole output, 1 or more.
+        mode : {"hybrid", "dense", "lexical"}, default "hybrid"
+            As in :meth:`search`.
+        where : str or mapping, optional
+            As in :meth:`search`.
+        fusion : ragembed.Fusion, optional
+            As in :meth:`search`.
+        ranking : ragembed.RankingOptions, optional
+            As in :meth:`search`. None folds near-duplicates and ranks by score.
+        format : {"text", "markdown", "json", "xml"}, default "text"
+            Format of the output. The budget counts its delimiters too.
+        tokenizer : str, pathlib.Path or callable, optional
+            Tokenizer of the model that reads the output: a file ``tokenizer.json``, a folder with this file, or a
+            function that returns the number of tokens of a text. None uses an estimate, which is rarely too low.
+        name_file : callable, optional
+            Function that returns the name to show for a file, from its name in the store. None shows its path,
+            relative to the working directory if the file is below it.
+
+        Returns
+        -------
+        Context
+            The blocks, the text for the prompt, and the hits that did not fit.
+
+        Raises
+        ------
+        ConfigError
+            If ``budget`` is less than 1, the format is unknown, the tokenizer cannot be found, or as :meth:`search`
+            does.
+        ModelError
+            If the tokenizer cannot be read.
+
+        Examples
+        --------
+        >>> context = store.context("How do I brew tea?", budget=100)
+        >>> context.blocks[0].text
+        'Tea is brewed with hot water.'
+        >>> context.tokens <= 100
+        True
+        """
+        counter, renderer = token_counter(tokenizer), renderer_of(format)
+        condition = None if where is None else parse(where)
+
+        def answer(snapshot: Snapshot) -> Context:
+            fused = fusion or stored_fusion(snapshot.connection)
+            request = packing.PackingRequest(query, budget, format, renderer, counter, name_file)
+            ranked = ranking or RankingOptions(dedupe=True)
+            [hits] = search.search(snapshot, [query], request.candidates, mode, condition, fused, ranked)
+            return packing.pack(snapshot, self.path, hits, request)
+
+        return self._reader.read(answer)
+
+    def pack(
+        self,
+        hits: Sequence[Hit],
+        budget: int = 4000,
+        query: str = "",
+        *,
+        format: ContextFormat = "text",  # noqa: A002  the name of the command's option
+        tokenizer: str | Path | Callable[[str], int] | None = None,
+        name_file: Callable[[str], str] | None = None,
+    ) -> Context:
+        """Pack hits of this store, such as those of another search or a reranker, as :meth:`context` does.
+
+        Parameters
+        ----------
+        hits : sequence of Hit
+            Hits, best first. A hit whose id is not in the store is packed with its own text.
+        budget : int, default 4000
+            As in :meth:`context`.
+        query : str, default ""
+            Text of the query. If a hit does not fit, its lines with most of the query's words are kept.
+        format : {"text", "markdown", "json", "xml"}, default "text"
+            As in :meth:`context`.
+        tokenizer : str, pathlib.Path or callable, optional
+            As in :meth:`context`.
+        name_file : callable, optional
+            As in :meth:`context`.
+
+        Returns
+        -------
+        Context
+            As :meth:`context`.
+
+        Raises
+        ------
+        ConfigError, ModelError
+            As :meth:`context` does.
+
+        Examples
+        --------
+        >>> hits = store.search("How do I brew tea?", mode="dense")
+        >>> [block.path for block in store.pack(hits, budget=200).blocks][0]
+        'tea'
+        """
+        request = packing.PackingRequest(
+            query, budget, format, renderer_of(format), token_counter(tokenizer), name_file
+        )
+        return self._reader.read(lambda snapshot: packing.pack(snapshot, self.path, list(hits), request))
 
     def explain(
         self,
@@ -855,8 +980,13 @@ class Store:
         """Return the records of indexing runs in every namespace, for :meth:`StoreWriter.take_run_records`."""
         return self._reader.read(lambda snapshot: taken_out(snapshot.connection))
 
-    def sources(self) -> dict[str, SourceRecord]:
+    def sources(self, paths: Iterable[str] | None = None) -> dict[str, SourceRecord]:
         """Return the files in the store.
+
+        Parameters
+        ----------
+        paths : iterable of str, optional
+            Names of files in the store. Only these files are returned; unknown names are ignored.
 
         Returns
         -------
@@ -868,7 +998,8 @@ class Store:
         >>> store.sources()  # Chunks that were added with add() belong to no file.
         {}
         """
-        return self._reader.read(lambda snapshot: catalog.sources(snapshot.connection))
+        names = None if paths is None else list(paths)
+        return self._reader.read(lambda snapshot: catalog.sources(snapshot.connection, names))
 
     def boilerplate(self) -> list[BoilerplateLine]:
         """Return the lines that many files repeat. Search ignores these lines.

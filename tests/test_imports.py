@@ -52,6 +52,19 @@ def test_help_is_light():
     assert loaded(command("--help")).isdisjoint({*HEAVY, "faiss", "numpy", "tokenizers", "sqlite3"})
 
 
+def test_listing_the_tools_for_agents_is_light():
+    pytest.importorskip("mcp")
+    code = (
+        "import asyncio\nfrom pathlib import Path\nfrom mcp import Client\n"
+        "from ragembed.serving.mcp_server import make_server\n"
+        "async def run():\n"
+        "    async with Client(make_server({'docs': Path('none')})) as client:\n"
+        "        await client.list_tools()\n"
+        "asyncio.run(run())"
+    )
+    assert loaded(code).isdisjoint({*HEAVY, "faiss", "numpy", "tokenizers", "sqlite3"})
+
+
 @pytest.mark.parametrize("mode", ["hybrid", "dense", "lexical"])
 def test_a_query_needs_no_framework(store, mode):
     modules = loaded(command("query", "lock", "--store", store, "--mode", mode))

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ragembed.cli.options import filter_options, format_option, search_filter, store_option, with_number
+from ragembed.cli.options import filter_options, format_option, mode_option, search_filter, store_option, with_number
 from ragembed.cli.output import for_terminal, link, print_records, printable, say, say_unfinished, shown_path
 from ragembed.cli.snippet import QueryWords
 from ragembed.documents.readers.registry import member_of
 from ragembed.indexes import ChunkRecord, Fusion, Hit, RankingOptions, Store
 from ragembed.indexes.search.fusion import METHODS, Method
-from ragembed.indexes.search.search import MODES, Mode
+from ragembed.indexes.search.search import Mode
 from ragembed.indexes.storage.layout import choose_store, file_path
 from ragembed.reranking import CrossEncoderReranker
 
@@ -42,13 +42,7 @@ class RankingCommand(click.Command):
 @click.option(
     "-k", "count", type=click.IntRange(1), metavar="N", default=10, show_default=True, help="Number of results."
 )
-@click.option(
-    "--mode",
-    type=click.Choice(MODES),
-    default="hybrid",
-    show_default=True,
-    help="Search by meaning (dense), by words (lexical, BM25), or both combined (hybrid).",
-)
+@mode_option
 @click.option(
     "--alpha",
     type=click.FloatRange(0.0, 1.0),

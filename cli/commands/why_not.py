@@ -7,12 +7,12 @@ from pathlib import Path
 import click
 
 from ragembed.cli.explanation import LEAST, bare, is_word
-from ragembed.cli.options import PlacePath, format_option, store_option
+from ragembed.cli.options import PlacePath, format_option, mode_option, store_option
 from ragembed.cli.output import counted, lines_of, print_record, printable, say, shown_path
 from ragembed.documents.places import Place
 from ragembed.documents.readers.registry import member_of
 from ragembed.indexes import Store
-from ragembed.indexes.search.search import MODES, Mode
+from ragembed.indexes.search.search import Mode
 from ragembed.indexes.search.why_not import FileRank, WhyNot
 from ragembed.indexes.storage.layout import choose_store, file_path, source_path
 from ragembed.indexes.types import ChunkRecord
@@ -33,13 +33,7 @@ _WORDS = 8
     show_default=True,
     help="Number of results to compare with.",
 )
-@click.option(
-    "--mode",
-    type=click.Choice(MODES),
-    default="hybrid",
-    show_default=True,
-    help="Search by meaning (dense), by words (lexical, BM25), or both combined (hybrid).",
-)
+@mode_option
 @store_option
 @format_option
 def command(query: str, file: Place, count: int, mode: Mode, store: Path | None, output: str) -> None:

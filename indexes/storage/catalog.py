@@ -217,10 +217,21 @@ def _integers(found: Iterable[Sequence[int]]) -> NDArray[np.int64]:
     return np.fromiter((row[0] for row in found), dtype=np.int64)
 
 
-def sources(connection: sqlite3.Connection) -> dict[str, SourceRecord]:
-    """Return the files in the store by name."""
-    rows = connection.execute("SELECT path, size, mtime_ns, sha256, pipeline_hash FROM sources")
+def sources(connection: sqlite3.Connection, names: Iterable[str] | None = None) -> dict[str, SourceRecord]:
+    """Return the files in the store by name: all of them, or those with one of ``names``."""
+    statement = "SELECT path, size, mtime_ns, sha256, pipeline_hash FROM sources"
+    if names is None:
+        rows = connection.execute(statement)
+    else:
+        statement += " WHERE path IN (SELECT value FROM json_each(?))"
+        rows = connection.execute(statement, (json_ids(names),))
     return {row[0]: SourceRecord(*row) for row in rows}
+
+
+def source_hash(connection: sqlite3.Connection, path: str) -> str | None:
+    """Return the hash of the content of a file when it was indexed, or None if the file is not in the store."""
+    found = connection.execute("SELECT sha256 FROM sources WHERE path = ?", (path,)).fetchone()
+    return None if found is None else str(found[0])
 
 
 def skipped(connection: sqlite3.Connection) -> dict[str, str]:
@@ -338,6 +349,17 @@ def chunks_by_key(connection: sqlite3.Connection, keys: Sequence[int]) -> dict[i
     wanted = json.dumps(list(keys))
     found = connection.execute(_CHUNKS + " WHERE c.key IN (SELECT value FROM json_each(?))", (wanted,))  # noqa: S608  constants
     return {row["key"]: _chunk_record(row) for row in found}
+
+
+def neighbour(connection: sqlite3.Connection, key: int, step: int) -> int | None:
+    """Return the key of the chunk after the chunk ``key`` in the same file, or before it if ``step`` is negative."""
+    beyond, order = (">", "ASC") if step > 0 else ("<", "DESC")
+    found = connection.execute(
+        f"SELECT key FROM chunks WHERE source = (SELECT source FROM chunks WHERE key = ?1) AND key {beyond} ?1"  # noqa: S608  constants
+        f" ORDER BY key {order} LIMIT 1",
+        (key,),
+    ).fetchone()
+    return None if found is None else int(found[0])
 
 
 def texts_of_rows(connection: sqlite3.Connection, rows: Sequence[int]) -> list[str]:

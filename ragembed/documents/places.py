@@ -126,6 +126,16 @@ def exists(place: Place) -> bool:
     return place.exists() if isinstance(place, RemotePath) else os.path.lexists(place)
 
 
+def shown_path(place: Place) -> str:
+    """Return ``place`` relative to the working directory if it is inside it, else absolute; URLs are unchanged."""
+    if isinstance(place, RemotePath):
+        return place.url
+    path = os.path.abspath(place)  # noqa: PTH100  resolve() would follow symbolic links
+    here = str(Path.cwd())
+    shown = os.path.relpath(path, here) if path.startswith(here.rstrip(os.sep) + os.sep) else path
+    return shown.encode("utf-8", "backslashreplace").decode()
+
+
 def _require_no_secret(scheme: str, rest: str) -> None:
     """Raise :class:`ConfigError` if the URL contains a secret. The message does not repeat the URL."""
     authority = rest.partition("/")[0]

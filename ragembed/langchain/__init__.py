@@ -3,6 +3,7 @@
 - :class:`RagEmbeddings` are embeddings that are fitted on your corpus.
 - :class:`RagVectorStore` is a vector store in a folder, with dense, lexical and hybrid search.
 - :class:`RagRetriever` is a retriever over the vector store, with one field per setting.
+- :class:`RagContext` packs retrieved documents into a budget of tokens.
 - :class:`RagRecordManager` keeps the records of LangChain's indexing API in the store.
 
 Importing this package does not import FAISS or PyTorch, because each class is loaded on first use.
@@ -18,16 +19,18 @@ with needed_for("ragembed.langchain"):
     import langchain_core as _langchain_core  # noqa: F401  if it is missing, the error is raised here
 
 if TYPE_CHECKING:
+    from ragembed.langchain.context import RagContext
     from ragembed.langchain.embeddings import RagEmbeddings
     from ragembed.langchain.record_manager import RagRecordManager
     from ragembed.langchain.retrievers import RagRetriever
     from ragembed.langchain.vectorstore import RagVectorStore
 
-__all__ = ["RagEmbeddings", "RagRecordManager", "RagRetriever", "RagVectorStore"]
+__all__ = ["RagContext", "RagEmbeddings", "RagRecordManager", "RagRetriever", "RagVectorStore"]
 
 __getattr__, __dir__ = lazy_attributes(
     __name__,
     {
+        "context": ("RagContext",),
         "embeddings": ("RagEmbeddings",),
         "record_manager": ("RagRecordManager",),
         "retrievers": ("RagRetriever",),

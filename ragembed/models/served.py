@@ -7,6 +7,7 @@ the environment and goes only to the host that it belongs to; it is in no config
 from __future__ import annotations
 
 import os
+import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -338,12 +339,11 @@ def _mean(vectors: Floats, weights: Sequence[int]) -> Floats:
 
 def _retry_after(value: str | None) -> float:
     """Return the seconds that the header ``Retry-After`` asks to wait: a number or a date; 0 for anything else."""
+    seconds = value or "0"
+    if re.fullmatch(r"\s*-?\d+(\.\d*)?\s*", seconds, re.ASCII):
+        return max(float(seconds), 0.0)
     try:
-        return max(float(value or 0), 0.0)
-    except ValueError:
-        pass
-    try:
-        date = parsedate_to_datetime(value or "")
+        date = parsedate_to_datetime(seconds)
     except ValueError:
         return 0.0
     date = date if date.tzinfo is not None else date.replace(tzinfo=timezone.utc)

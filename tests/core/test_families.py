@@ -86,7 +86,7 @@ def table_row(family: Family, least: list[float]) -> str:
 
 
 def write(row: str) -> None:
-    """Put ``row`` into the table of the documentation, in the place of the row of the same model."""
+    """Put ``row`` into the table of the documentation, replacing the row of the same model."""
     text = PAGE.read_text(encoding="utf-8")
     start = re.escape("|".join(row.split("|")[:3]))
     found = re.subn(rf"(?m)^{start}\|.*$", lambda _: row, text)

@@ -42,7 +42,7 @@ CATALOG = b"<< /Type /Catalog /Pages 2 0 R >>"
 
 
 def objects_to_pdf(objects: Sequence[bytes]) -> bytes:
-    """Return a PDF of numbered objects, of which the first one is the catalogue."""
+    """Return a PDF of numbered objects. The first one is the catalogue."""
     out, offsets = b"%PDF-1.4\n", []
     for number, body in enumerate(objects, 1):
         offsets.append(len(out))

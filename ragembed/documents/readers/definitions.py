@@ -2,6 +2,8 @@
 
 A definition includes its decorators and the comments directly above it. Its heading is its signature: the text between
 the decorators and the body. One walk serves all languages; ``LANGUAGES`` names the nodes that matter in each.
+Python is not among them: with its own parser, hybrid search found 75 % of the functions in a benchmark within 2,000
+tokens, and 69 % with this module.
 """
 
 from __future__ import annotations
@@ -85,7 +87,6 @@ _CPP = _language(
     f"{_C_TYPES} class_specifier namespace_definition concept_definition",
     wrappers="template_declaration type_definition declaration",
 )
-_PYTHON = _language("python", "function_definition", "class_definition", wrappers="decorated_definition")
 _BASH = _language("bash", "function_definition")
 _JAVASCRIPT = _language(
     "javascript", _JAVASCRIPT_FUNCTIONS, "class_declaration class", _JAVASCRIPT_VALUES, _JAVASCRIPT_WRAPPERS
@@ -95,8 +96,6 @@ _KOTLIN = _language(
 )
 
 LANGUAGES: dict[str, Language] = {
-    ".py": _PYTHON,
-    ".pyi": _PYTHON,
     ".js": _JAVASCRIPT,
     ".mjs": _JAVASCRIPT,
     ".cjs": _JAVASCRIPT,

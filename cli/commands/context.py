@@ -1,0 +1,87 @@
+"""``ragembed context``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from ragembed.cli.options import filter_options, mode_option, search_filter, store_option
+from ragembed.cli.output import printable, say, say_unfinished
+from ragembed.indexes import Context, Store
+from ragembed.indexes.search.context import CONTEXT_FORMATS, ContextFormat
+from ragembed.indexes.search.search import Mode
+from ragembed.indexes.storage.layout import choose_store
+
+_NO_CONTEXT_EXIT = 1
+
+
+@click.command(name="context")
+@click.argument("query")
+@click.option(
+    "--budget",
+    type=click.IntRange(1),
+    metavar="TOKENS",
+    default=4000,
+    show_default=True,
+    help="Largest number of tokens of the whole output.",
+)
+@click.option(
+    "--tokenizer",
+    metavar="PATH",
+    help="Tokenizer of the model that reads the output: a file tokenizer.json, or a folder with this file.  [default: "
+    "an estimate, which is rarely too low]",
+)
+@mode_option
+@click.option(
+    "--format",
+    "output",
+    type=click.Choice(CONTEXT_FORMATS),
+    default="text",
+    show_default=True,
+    help="Output format: text (fenced), markdown (fenced), json (one object), xml (tags for prompts).",
+)
+@click.option("--json", "output", flag_value="json", help="Same as --format json.")
+@filter_options
+@store_option
+def command(
+    query: str,
+    budget: int,
+    tokenizer: str | None,
+    mode: Mode,
+    output: ContextFormat,
+    where: str | None,
+    globs: tuple[str, ...],
+    store: Path | None,
+) -> None:
+    """Pack the best text for a query into a budget of tokens.
+
+    \b
+    ragembed context "how are stores locked?" --budget 2000
+    ragembed context "release notes" --format xml --where "ext = 'md'"
+
+    Prints blocks of text for the prompt of a model, each with its file and lines: sed -n 'START,ENDp' FILE prints the
+    same lines. The best hits come first, near-duplicates are left out, and hits are widened to their sections while the
+    budget lasts. Hits that do not fit are listed at the end if there is room.
+
+    Exit status: 0 with text, 1 without, 2 for an error.
+    """  # noqa: D301  click reads the backspace character as "do not wrap"
+    if not query.strip():
+        raise click.BadParameter("the query is empty: expected at least one word", param_hint="QUERY")
+    condition = search_filter(where, globs)
+    with Store.open(choose_store(store)) as opened:
+
+        def run_query() -> tuple[Context, bool]:
+            context = opened.context(query, budget, mode, where=condition, format=output, tokenizer=tokenizer)
+            return context, opened.unfinished
+
+        context, unfinished = opened.read(run_query)
+        being_written = unfinished and opened.being_written
+    click.echo(printable(context.text) if sys.stdout.isatty() else context.text, nl=False)
+    if unfinished:
+        say_unfinished(being_written=being_written)
+    if not context.blocks:
+        best = f": the best hit is {context.left_out[0]}" if context.left_out else ""
+        say(f"no text fits into {budget:,} tokens{best}" if best else "no results", err=True)
+        raise click.exceptions.Exit(_NO_CONTEXT_EXIT)

@@ -1,0 +1,99 @@
+"""``ragembed mcp``."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import click
+
+from ragembed.extras import require
+from ragembed.indexes.storage.layout import STORE_FOLDER, choose_store
+from ragembed.serving.client_config import CLIENTS, client_config
+
+_NAMED = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]{0,39})=(.+)", re.DOTALL)
+_SECONDS = 10.0
+
+
+@click.command(name="mcp")
+@click.option(
+    "--store",
+    "stores",
+    multiple=True,
+    metavar="[NAME=]PATH",
+    help="Folder of a store, and the name that agents use for it. Repeat it to serve several stores.  [default: "
+    "$RAGEMBED_STORE, else the nearest .ragembed here or in a parent folder]",
+)
+@click.option(
+    "--http",
+    "port",
+    type=click.IntRange(0, 65535),
+    metavar="PORT",
+    help="Serve http://127.0.0.1:PORT/mcp to clients on this machine; 0 takes a free port.  [default: stdio]",
+)
+@click.option(
+    "--auto-index",
+    is_flag=False,
+    flag_value=_SECONDS,
+    type=click.FloatRange(0.0, 3600.0),
+    metavar="[SECONDS]",
+    help="Index files that changed before each answer, for at most this time; a longer run continues in the "
+    f"background. SECONDS is {_SECONDS:g} if you leave it out.  [default: off]",
+)
+@click.option(
+    "--print-config",
+    "client",
+    type=click.Choice(list(CLIENTS)),
+    help="Print the configuration that makes a client start this server, and exit.",
+)
+def command(stores: tuple[str, ...], port: int | None, auto_index: float | None, client: str | None) -> None:
+    """Serve stores to agents over the Model Context Protocol (MCP).
+
+    \b
+    ragembed mcp --print-config claude
+    ragembed mcp --store docs=docs/.ragembed --store code=src/.ragembed --auto-index
+    ragembed mcp --http 8765
+
+    Agents can search, read the indexed text, and ask why a file is not found. They cannot change a store or read other
+    files. The server ends when its input ends.
+    """  # noqa: D301  click reads the backspace character as "do not wrap"
+    named = _named(stores)
+    if client is not None:
+        if port is not None:
+            raise click.UsageError("--print-config prints a configuration for stdio: leave --http out")
+        click.echo(client_config(client, named, auto_index), nl=False)
+        click.echo(f"put this into {CLIENTS[client].file}", err=True)
+        return
+    require("mcp", "ragembed mcp")
+    from ragembed.serving.mcp_server import make_server, run_http, run_stdio
+
+    server = make_server(named, auto_index)
+    if port is None:
+        run_stdio(server)
+    else:
+        run_http(server, port)
+
+
+def _named(stores: tuple[str, ...]) -> dict[str, Path]:
+    """Return the stores by name: the given one, else that of the folder."""
+    named: dict[str, Path] = {}
+    for given in stores or (str(choose_store(None)),):
+        match = _NAMED.fullmatch(given)
+        if not given:
+            raise click.BadParameter("the path is empty: expected the name of a folder", param_hint="--store")
+        path = Path(match[2] if match else given)
+        name = match[1] if match else _name_of(path)
+        if name in named:
+            raise click.BadParameter(
+                f"two stores have the name {name!r}: name them with --store NAME=PATH", param_hint="--store"
+            )
+        named[name] = path
+    return named
+
+
+def _name_of(store: Path) -> str:
+    """Return the name of a store's folder, or of the folder above it for ``.ragembed``, in characters of URLs."""
+    absolute = Path(os.path.abspath(store))  # noqa: PTH100  resolve() would follow symbolic links
+    folder = absolute.parent if absolute.name == STORE_FOLDER else absolute
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", folder.name).strip("-.")[:40] or "documents"

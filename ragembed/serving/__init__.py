@@ -1,0 +1,1 @@
+"""Servers that answer from stores: the Model Context Protocol (MCP) for agents."""

@@ -1,0 +1,250 @@
+"""The tools that an agent sees: names, descriptions, JSON schemas, and the check of the arguments.
+
+Clients list the definitions before every conversation, so this module imports nothing heavy, and the definitions are
+short: all of them together have at most 1,500 tokens. Schemas have no null unions, which some clients reject; a value
+that is unknown is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ragembed.errors import ConfigError
+
+Schema = dict[str, Any]
+
+DEFAULT_TOKENS, MOST_TOKENS = 2500, 10_000
+"""Tokens of an answer: by default, and at most."""
+_LEAST_TOKENS = 200
+_MOST_CHARACTERS = 4000
+_MOST_RESULTS = 100
+_SHOWN = 60
+
+_TEXT: Schema = {"type": "string"}
+_NUMBER: Schema = {"type": "number"}
+_INTEGER: Schema = {"type": "integer"}
+_BOOLEAN: Schema = {"type": "boolean"}
+_TEXTS: Schema = {"type": "array", "items": _TEXT}
+
+_LINE: Schema = {"type": "integer", "minimum": 1}
+_K: Schema = {"type": "integer", "minimum": 1, "maximum": _MOST_RESULTS, "default": 10}
+_MODE: Schema = {"type": "string", "enum": ["hybrid", "dense", "lexical"], "default": "hybrid"}
+_WHERE: Schema = {**_TEXT, "description": "Filter, e.g. ext = 'md' AND path GLOB 'docs/**'"}
+_TOKENS: Schema = {"type": "integer", "minimum": _LEAST_TOKENS, "maximum": MOST_TOKENS, "default": DEFAULT_TOKENS}
+_PAGES: Schema = {"max_tokens": _TOKENS, "cursor": {**_TEXT, "description": "From the previous answer"}}
+
+
+def _object(properties: Schema, required: Sequence[str] = ()) -> Schema:
+    return {"type": "object", "properties": properties, **({"required": list(required)} if required else {})}
+
+
+_PASSAGES: Schema = {
+    "results": {
+        "type": "array",
+        "items": _object(
+            {
+                "id": _TEXT,
+                "path": _TEXT,
+                "start_line": _INTEGER,
+                "end_line": _INTEGER,
+                "headings": _TEXTS,
+                "score": _NUMBER,
+                "stale": _BOOLEAN,
+                "text": _TEXT,
+            },
+            ["id", "text"],
+        ),
+    },
+    "cursor": _TEXT,
+    "note": _TEXT,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ToolDefinition:
+    """A tool: its name and description, and the schemas of its arguments and its structured answer."""
+
+    name: str
+    description: str
+    arguments: Schema
+    required: tuple[str, ...]
+    answer: Schema
+
+    def input_schema(self, stores: Sequence[str]) -> Schema:
+        """Return the JSON schema of the arguments; ``stores`` are the names of the stores that are served."""
+        return _object(self._properties(stores), self._required(stores))
+
+    def checked(self, arguments: Mapping[str, Any], stores: Sequence[str]) -> dict[str, Any]:
+        """Return the arguments with defaults, without those that are null; raise :class:`ConfigError` for others."""
+        properties = self._properties(stores)
+        given = {name: value for name, value in arguments.items() if value is not None}
+        for name in given:
+            if name not in properties:
+                known = ", ".join(properties) or "none"
+                raise ConfigError(f"unknown argument {_shown(name)} of {self.name}: expected one of {known}")
+        for name in self._required(stores):
+            if name not in given:
+                expected = f"one of {', '.join(stores)}" if name == "store" else _expected(properties[name])
+                raise ConfigError(f"the argument {name!r} of {self.name} is missing: expected {expected}")
+        for name, value in given.items():
+            if not _is_valid(value, properties[name]):
+                raise ConfigError(
+                    f"the argument {name!r} of {self.name} is {_shown(value)}: expected {_expected(properties[name])}"
+                )
+        if given.get("store", stores[0]) not in stores:
+            raise ConfigError(f"unknown store {_shown(given['store'])}: expected one of {', '.join(stores)}")
+        defaults = {name: schema["default"] for name, schema in properties.items() if "default" in schema}
+        return {**defaults, **{name: _converted(value, properties[name]) for name, value in given.items()}}
+
+    def _properties(self, stores: Sequence[str]) -> Schema:
+        return self.arguments if len(stores) == 1 else {"store": _TEXT, **self.arguments}
+
+    def _required(self, stores: Sequence[str]) -> list[str]:
+        return [*(["store"] if len(stores) > 1 and self.name != "status" else []), *self.required]
+
+
+TOOLS: Mapping[str, ToolDefinition] = {
+    tool.name: tool
+    for tool in (
+        ToolDefinition(
+            "search",
+            "Find passages by meaning and words in the indexed documents. Use it first to locate something. Answers "
+            "the best passages with path, lines and text. stale: the file changed since it was indexed.",
+            {"query": _TEXT, "k": _K, "mode": _MODE, "where": _WHERE, **_PAGES},
+            ("query",),
+            _object(_PASSAGES, ["results"]),
+        ),
+        ToolDefinition(
+            "context",
+            "Collect what to read before answering a question: passages widened to their sections, merged, without "
+            "near-duplicates, within max_tokens. Use it instead of search and many get calls.",
+            {"query": _TEXT, "mode": _MODE, "where": _WHERE, "max_tokens": _TOKENS},
+            ("query",),
+            _object(
+                {
+                    "blocks": {
+                        "type": "array",
+                        "items": _object(
+                            {
+                                "path": _TEXT,
+                                "start_line": _INTEGER,
+                                "end_line": _INTEGER,
+                                "headings": _TEXTS,
+                                "stale": _BOOLEAN,
+                                "text": _TEXT,
+                            },
+                            ["path", "text"],
+                        ),
+                    },
+                    "left_out": _TEXTS,
+                    "note": _TEXT,
+                },
+                ["blocks"],
+            ),
+        ),
+        ToolDefinition(
+            "get",
+            "Read the indexed text of a file, of some of its lines, or of one chunk. Give path or id from an answer.",
+            {"path": _TEXT, "start_line": _LINE, "end_line": _LINE, "id": _TEXT, **_PAGES},
+            (),
+            _object(_PASSAGES, ["results"]),
+        ),
+        ToolDefinition(
+            "similar",
+            "Find passages that are like a passage you have: related sections, copies, other implementations.",
+            {"id": _TEXT, "k": _K, "other_files": {"type": "boolean", "default": False}, **_PAGES},
+            ("id",),
+            _object(_PASSAGES, ["results"]),
+        ),
+        ToolDefinition(
+            "why_not",
+            "Explain why a file you expected is not among the results of a query: its rank in each mode, and the "
+            "words in which the results score higher. Use it to rephrase a query.",
+            {"query": _TEXT, "path": _TEXT, "k": _K, "mode": _MODE},
+            ("query", "path"),
+            _object(
+                {
+                    "path": _TEXT,
+                    "ranks": {
+                        "type": "array",
+                        "items": _object(
+                            {"mode": _TEXT, "rank": _INTEGER, "of": _INTEGER, "score": _NUMBER, "needed": _NUMBER},
+                            ["mode", "of"],
+                        ),
+                    },
+                    "weaker_words": _TEXTS,
+                    "best_id": _TEXT,
+                    "note": _TEXT,
+                },
+                ["path", "ranks", "weaker_words"],
+            ),
+        ),
+        ToolDefinition(
+            "status",
+            "Show what is indexed: root folder of the paths, files, chunks, files changed since. Use it if results "
+            "are missing.",
+            {},
+            (),
+            _object(
+                {
+                    "stores": {
+                        "type": "array",
+                        "items": _object(
+                            {
+                                "name": _TEXT,
+                                "root": _TEXT,
+                                "files": _INTEGER,
+                                "chunks": _INTEGER,
+                                "changed_files": _INTEGER,
+                                "problem": _TEXT,
+                            },
+                            ["name", "root"],
+                        ),
+                    },
+                },
+                ["stores"],
+            ),
+        ),
+    )
+}
+"""The tools by name."""
+
+
+def _is_valid(value: object, schema: Schema) -> bool:
+    if "enum" in schema:
+        return isinstance(value, str) and value in schema["enum"]
+    if schema["type"] == "boolean":
+        return isinstance(value, bool)
+    if schema["type"] == "integer":
+        whole = isinstance(value, int | float) and not isinstance(value, bool) and value == value // 1
+        return whole and schema["minimum"] <= value <= schema.get("maximum", 2**53)
+    if not isinstance(value, str) or len(value) > _MOST_CHARACTERS:
+        return False
+    return bool(value.strip()) and "\0" not in value and not any("\ud800" <= each <= "\udfff" for each in value)
+
+
+def _converted(value: Any, schema: Schema) -> Any:
+    return int(value) if schema.get("type") == "integer" else value
+
+
+def _expected(schema: Schema) -> str:
+    if "enum" in schema:
+        return f"one of {', '.join(schema['enum'])}"
+    if schema["type"] == "boolean":
+        return "true or false"
+    if schema["type"] == "integer":
+        most = schema.get("maximum")
+        return f"an integer from {schema['minimum']:,} to {most:,}" if most else "an integer, 1 or more"
+    return f"text with 1 to {_MOST_CHARACTERS:,} characters"
+
+
+def _shown(value: object) -> str:
+    """Return the beginning of an argument as it is written in an error message."""
+    if isinstance(value, str):
+        return repr(value if len(value) <= _SHOWN else f"{value[:_SHOWN]}…")
+    if isinstance(value, bool | int | float):
+        text = repr(value) if not isinstance(value, int) or abs(value) < 10**20 else "a huge number"
+        return text.lower() if isinstance(value, bool) else text
+    return "an array" if isinstance(value, list) else "an object"

@@ -1,0 +1,410 @@
+"""The MCP server with the official client: in memory, over stdio and over HTTP, in both generations of the protocol."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mcp import Client, MCPError, StdioServerParameters
+from mcp_types import TextResourceContents
+
+import ragembed
+from ragembed import Store
+from ragembed.models.token_counting import estimated_tokens
+from ragembed.serving import stores, tools
+from ragembed.serving.client_config import CLIENTS, client_config
+from ragembed.serving.definitions import DEFAULT_TOKENS, TOOLS
+from ragembed.serving.mcp_server import make_server
+from tests.serving.processes import COMMAND, StdioServer, http_server, message
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+GENERATIONS = ["legacy", "2026-07-28"]
+
+
+def served(store, **options):
+    return make_server({"docs": store}, **options)
+
+
+async def call(client, tool, **arguments):
+    """Call a tool that must not fail; the client checks the answer against the output schema."""
+    result = await client.call_tool(tool, arguments)
+    assert not result.is_error, result.content
+    return result.structured_content, result.content[0].text
+
+
+async def failure(client, tool, **arguments):
+    result = await client.call_tool(tool, arguments)
+    assert result.is_error
+    return result.content[0].text
+
+
+def tokens(value):
+    return estimated_tokens(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+
+
+@pytest.mark.parametrize("mode", GENERATIONS)
+async def test_definitions_are_short_read_only_and_without_null_unions(store, mode):
+    async with Client(served(store), mode=mode) as client:
+        listed = (await client.list_tools()).tools
+    assert [tool.name for tool in listed] == ["search", "context", "get", "similar", "why_not", "status"]
+    for tool in listed:
+        assert tool.annotations.read_only_hint
+        assert tool.annotations.open_world_hint is False
+        assert tool.input_schema["type"] == tool.output_schema["type"] == "object"
+    written = json.dumps([tool.model_dump(by_alias=True, exclude_none=True) for tool in listed], separators=(",", ":"))
+    assert not re.search(r'"anyOf"|"oneOf"|"null"|\$ref', written)
+    assert len(written) <= 6000  # 1,433 tokens of o200k_base, which counts 4.05 characters per token here
+
+
+@pytest.mark.parametrize("mode", GENERATIONS)
+async def test_each_tool_answers_with_structured_content_and_text(store, mode):
+    async with Client(served(store), mode=mode) as client:
+        found, text = await call(client, "search", query="writer lock", k=2)
+        first = found["results"][0]
+        assert (first["path"], first["start_line"], first["headings"]) == ("docs/locks.md", 1, ["Locks"])
+        assert "The writer holds the lock of the store." in first["text"]
+        assert f"1. docs/locks.md:1-3 (id {first['id']}; Locks)\n```\n{first['text']}\n```\n" in text
+
+        whole, text = await call(client, "get", path="docs/locks.md")
+        assert [part["start_line"] for part in whole["results"]] == [1, 5]
+        lines, _ = await call(client, "get", path=str(store.parent / "docs/locks.md"), start_line=6, end_line=7)
+        assert lines["results"] == whole["results"][1:]
+        assert (await call(client, "get", id=first["id"]))[0]["results"] == whole["results"][:1]
+
+        near, _ = await call(client, "similar", id=first["id"], k=3)
+        assert first["id"] not in [each["id"] for each in near["results"]]
+        elsewhere, _ = await call(client, "similar", id=first["id"], other_files=True)
+        assert "docs/locks.md" not in [each["path"] for each in elsewhere["results"]]
+
+        packed, text = await call(client, "context", query="writer lock", where="path GLOB '*.md'")
+        assert packed["blocks"][0]["path"] == "docs/locks.md"
+        assert packed["blocks"][0]["text"] in text
+
+        lost, text = await call(client, "why_not", query="writer lock", path="docs/wings.txt", k=1, mode="lexical")
+        [best] = (await call(client, "search", query="writer lock", k=1, mode="lexical"))[0]["results"]
+        assert lost["ranks"] == [{"mode": "lexical", "of": 2, "needed": best["score"]}]
+        assert set(lost["weaker_words"]) == {"writer", "lock"}
+        assert "writer" in text
+
+        about, text = await call(client, "status")
+        assert about["stores"][0]["root"] == str(store.parent)
+        assert about["stores"][0]["files"] == 3
+        assert "files: 3" in text
+
+
+async def test_results_without_hits_say_what_to_do(store):
+    async with Client(served(store)) as client:
+        found, text = await call(client, "search", query="writer", where="path = 'nothing'")
+    assert found == {"results": []}
+    assert "status shows what is indexed" in text
+
+
+async def test_no_text_can_forge_the_end_of_its_fence(store):
+    async with Client(served(store)) as client:
+        found, text = await call(client, "search", query="zebra", k=1, mode="lexical")
+    assert "\n````\n2. other.md" in found["results"][0]["text"]
+    assert text.count("\n`````\n") == 2
+    assert text.index("\n`````\n") < text.index("2. other.md") < text.rindex("\n`````\n")
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "message"),
+    [
+        ("search", {}, "the argument 'query' of search is missing: expected text with 1 to 4,000 characters"),
+        ("search", {"query": " "}, "the argument 'query' of search is ' ': expected text"),
+        ("search", {"query": "x" * 100_000}, "expected text with 1 to 4,000 characters"),
+        ("search", {"query": "a\0b"}, "expected text"),
+        ("search", {"query": ["a"]}, "is an array: expected text"),
+        ("search", {"query": "a", "k": 0}, "the argument 'k' of search is 0: expected an integer from 1 to 100"),
+        ("search", {"query": "a", "k": 10**400}, "is a huge number: expected an integer from 1 to 100"),
+        ("search", {"query": "a", "k": True}, "is true: expected an integer"),
+        ("search", {"query": "a", "k": 1.5}, "is 1.5: expected an integer"),
+        ("search", {"query": "a", "mode": "fuzzy"}, "expected one of hybrid, dense, lexical"),
+        ("search", {"query": "a", "limit": 3}, "unknown argument 'limit' of search: expected one of query, k, mode"),
+        ("search", {"query": "a", "max_tokens": 10_001}, "expected an integer from 200 to 10,000"),
+        ("search", {"query": "a", "where": "ext ="}, "ext ="),
+        ("search", {"query": "a", "cursor": "next"}, "the cursor belongs to another request"),
+        ("similar", {"id": "none"}, "no chunk has the id 'none'"),
+        ("similar", {"id": "none", "other_files": 1}, "is 1: expected true or false"),
+        ("get", {}, "get needs either path or id"),
+        ("get", {"path": "docs/locks.md", "id": "x"}, "get needs either path or id"),
+        ("get", {"path": "docs/locks.md", "start_line": 9}, "its last indexed line is 8"),
+        ("get", {"path": "docs/locks.md", "start_line": 3, "end_line": 2}, "end_line is 2, before start_line 3"),
+        ("get", {"path": "lock.md"}, "'lock.md' is not an indexed file of the store docs: expected a path from an"),
+        ("get", {"path": "locks.md"}, "did you mean docs/locks.md?"),
+        ("why_not", {"query": "a", "path": "docs/none.md"}, "docs/none.md is not in the store: it was never indexed"),
+        ("delete", {"path": "docs/locks.md"}, "unknown tool 'delete': expected one of search, context"),
+    ],
+)
+async def test_a_wrong_argument_is_one_line_with_a_remedy(store, tool, arguments, message):
+    async with Client(served(store)) as client:
+        text = await failure(client, tool, **arguments)
+    assert message in text
+    assert "\n" not in text
+    assert len(text) < 500
+
+
+async def test_only_indexed_text_is_read(folder, store):
+    secret = folder / "secret.txt"
+    secret.write_text("zebra secret")
+    indexed = folder / "docs/wings.txt"
+    indexed.unlink()
+    indexed.symlink_to(secret)
+    (folder / "docs/link.md").symlink_to(secret)
+    paths = [
+        *("secret.txt", "../secret.txt", "docs/../secret.txt", "docs/link.md", "docs", ".", "/etc/passwd"),
+        *(str(secret), "file:///etc/passwd", "docs/wings.txt/../../secret.txt", ".ragembed/store.db"),
+    ]
+    async with Client(served(store)) as client:
+        for path in paths:
+            assert "secret" not in (await failure(client, "get", path=path)).replace("secret.txt", "")
+            await failure(client, "why_not", query="zebra", path=path)
+            with pytest.raises(MCPError):
+                await client.read_resource(f"ragembed://docs/{path}")
+        answers = [
+            await call(client, "get", path="docs/wings.txt"),
+            await call(client, "search", query="supersonic wing", k=1),
+            await call(client, "context", query="supersonic wing", where="ext = 'txt'"),
+        ]
+    for structured, text in answers:
+        passage = next(iter(structured.get("results") or structured["blocks"]))
+        assert passage["stale"]
+        assert "Supersonic air flow on a wing." in passage["text"]
+        assert "changed since it was indexed" in text
+        assert "secret" not in text
+
+
+async def test_changed_files_are_stale_until_another_process_indexes_them(folder, store):
+    file = folder / "docs/wings.txt"
+    async with Client(served(store)) as client:
+        touched, _ = await call(client, "search", query="supersonic", k=1, mode="lexical")
+        file.touch()
+        assert await call(client, "search", query="supersonic", k=1, mode="lexical") == (touched, _)
+        file.write_text("Subsonic air flow on a body.\n")
+        changed, _ = await call(client, "search", query="supersonic", k=1, mode="lexical")
+        assert changed["results"] == [{**touched["results"][0], "stale": True}]
+        assert (await call(client, "status"))[0]["stores"][0]["changed_files"] == 1
+        subprocess.run([*COMMAND[:-1], "index", "docs", "-q"], check=True, cwd=folder)
+        found, _ = await call(client, "search", query="subsonic", k=1, mode="lexical")
+        assert found["results"][0]["text"] == "Subsonic air flow on a body."
+        assert "stale" not in found["results"][0]
+
+
+async def test_auto_index_updates_the_store_before_the_answer(folder, store, monkeypatch):
+    file = folder / "docs/wings.txt"
+    async with Client(served(store, auto_index=60.0)) as client:
+        file.write_text("Subsonic air flow on a body.\n")
+        found, _ = await call(client, "search", query="subsonic", k=1, mode="lexical")
+        assert found["results"][0]["text"] == "Subsonic air flow on a body."
+        assert "note" not in found
+        with Store.open(store).writer():
+            found, text = await call(client, "search", query="subsonic", k=1)
+        assert "the store was not updated" in found["note"]
+        assert found["note"] in text
+        assert len(found["results"]) == 1
+    until = threading.Event()
+    monkeypatch.setattr(stores, "index_files", lambda _request: until.wait(60))
+    async with Client(served(store, auto_index=0.0)) as client:
+        found, _ = await call(client, "search", query="subsonic", k=1)
+        until.set()
+        assert found["note"] == "the store is still being updated after 0 s: recent changes may be missing"
+        assert len(found["results"]) == 1
+
+
+async def test_pages_hold_every_result_once(store):
+    with Store.open(store) as opened:
+        opened.add([f"alpha {'beta ' * 50}{number}" for number in range(30)], ids=[f"id{n}" for n in range(30)])
+    async with Client(served(store)) as client:
+        first, text = await call(client, "search", query="alpha", k=30, mode="lexical")
+        assert max(tokens(first), estimated_tokens(text)) <= DEFAULT_TOKENS
+        ids, cursor = [each["id"] for each in first["results"]], first["cursor"]
+        assert cursor in text
+        wrong = await failure(client, "search", query="beta", k=30, mode="lexical", cursor=cursor)
+        assert wrong == "the cursor belongs to another request: pass the same arguments as before, or no cursor"
+        while cursor:
+            page, _ = await call(client, "search", query="alpha", k=30, mode="lexical", cursor=cursor)
+            ids += [each["id"] for each in page["results"]]
+            cursor = page.get("cursor")
+        assert sorted(ids) == sorted(f"id{n}" for n in range(30))
+        with Store.open(store) as opened:
+            opened.delete(["id0"])
+        changed = await failure(client, "search", query="alpha", k=30, mode="lexical", cursor=first["cursor"])
+        assert changed == "the store changed since the cursor was made: call again without cursor"
+
+
+@given(st.lists(st.text(max_size=400) | st.sampled_from(["`" * 300, "a b\n" * 300, "\u4e2d" * 500]), max_size=8))
+def test_pages_fit_the_budget_and_join_to_the_whole_text(texts):
+    passages = [{"id": f"{number}", "text": text} for number, text in enumerate(texts)]
+    position, pages = tools._Position(), []
+    while position is not None:
+        page, position = tools._page(passages, position, 300)
+        assert tokens({"results": page, "cursor": "9" * 40}) <= 300
+        assert estimated_tokens(tools._rendered(page)) <= 300
+        pages += page
+    joined = {}
+    for passage in pages:
+        joined[passage["id"]] = joined.get(passage["id"], "") + passage["text"]
+    assert list(joined.values()) == texts
+
+
+async def test_a_long_context_stays_within_its_budget(folder, store):
+    (folder / "docs/long.md").write_text("\n\n".join(f'## Part {n}\n\nalpha "beta" \\gamma\\ {n}' for n in range(300)))
+    ragembed.index(store=store)
+    async with Client(served(store)) as client:
+        for budget in (200, DEFAULT_TOKENS):
+            packed, text = await call(client, "context", query="alpha beta", max_tokens=budget)
+            assert packed["blocks"]
+            assert max(tokens(packed), estimated_tokens(text)) <= budget
+
+
+async def test_several_stores_are_named(folder, store, tmp_path):
+    missing = tmp_path / "missing" / ".ragembed"
+    async with Client(make_server({"docs": store, "code": missing})) as client:
+        assert await failure(client, "search", query="lock") == (
+            "the argument 'store' of search is missing: expected one of docs, code"
+        )
+        assert (
+            await failure(client, "search", query="lock", store="x") == "unknown store 'x': expected one of docs, code"
+        )
+        found, _ = await call(client, "search", query="writer lock", store="docs", k=1)
+        assert found["results"][0]["path"] == "docs/locks.md"
+        assert "create one with 'ragembed index PATH'" in await failure(client, "search", query="lock", store="code")
+        about, text = await call(client, "status")
+        assert [entry["name"] for entry in about["stores"]] == ["docs", "code"]
+        assert f"no store at {missing}" in about["stores"][1]["problem"]
+        assert "problem: no store" in text
+        missing.parent.mkdir()
+        store.rename(missing)
+        found, _ = await call(client, "search", query="writer lock", store="code", k=1)
+        assert found["results"][0]["stale"]
+        assert "no store at" in await failure(client, "search", query="lock", store="docs")
+
+
+@pytest.mark.parametrize("mode", GENERATIONS)
+async def test_documents_are_resources(store, mode):
+    async with Client(served(store), mode=mode) as client:
+        [template] = (await client.list_resource_templates()).resource_templates
+        assert template.uri_template == "ragembed://{store}/{+path}"
+        [content] = (await client.read_resource("ragembed://docs/docs/locks.md")).contents
+        assert isinstance(content, TextResourceContents)
+        assert content.text.startswith("# Locks\n\nThe writer holds")
+        assert content.text.endswith("It sees one whole store.")
+        assert (await client.list_resources()).resources == []
+
+
+def test_unexpected_errors_are_one_line(store, monkeypatch, caplog):
+    import anyio
+
+    async def run():
+        async with Client(served(store)) as client:
+            monkeypatch.setattr(Store, "search", lambda *_, **__: 1 / 0)
+            return await failure(client, "search", query="lock")
+
+    assert anyio.run(run) == (
+        "unexpected ZeroDivisionError in 'search': check the store with 'ragembed verify', and the log of the server"
+    )
+    assert "division by zero" in caplog.text
+
+
+# Processes
+
+
+def test_stdout_of_the_process_holds_only_messages(folder):
+    server = StdioServer(folder)
+    assert server.hello["result"]["serverInfo"]["name"] == "ragembed"
+    server.send(b"no JSON")
+    server.send(b'{"jsonrpc": "2.0", "id": 2, "method": 7}')
+    assert len(server.ask("tools/list")["result"]["tools"]) == len(TOOLS)
+    assert server.call("search", query="writer lock", k=1)["structuredContent"]["results"][0]["path"] == "docs/locks.md"
+    assert server.call("search", query=5)["isError"]
+    rest, errors = server.end()
+    assert (server.process.returncode, rest) == (0, b"")
+    assert b"Traceback" not in errors
+
+
+def test_the_process_ends_with_its_input_while_a_call_runs(folder):
+    code = (
+        "import time\nfrom pathlib import Path\nfrom ragembed.serving import mcp_server\n"
+        "mcp_server._Handlers._call = lambda *_: time.sleep(600)\n"
+        "mcp_server.run_stdio(mcp_server.make_server({'docs': Path('.ragembed')}))"
+    )
+    server = StdioServer(folder, command=[sys.executable, "-c", code])
+    server.send(message("tools/call", 1, name="search", arguments={"query": "lock"}).encode())
+    server.ask("ping")
+    server.end()
+    assert server.process.returncode == 0
+
+
+async def test_the_official_client_starts_the_process(folder):
+    parameters = StdioServerParameters(command=COMMAND[0], args=COMMAND[1:], cwd=folder)
+    async with Client(parameters) as client:
+        found, _ = await call(client, "search", query="writer lock", k=1)
+    assert found["results"][0]["path"] == "docs/locks.md"
+
+
+async def test_http_answers_local_clients_only(folder):
+    with http_server(folder) as url:
+        for mode in GENERATIONS:
+            async with Client(url, mode=mode) as client:
+                assert len((await client.list_tools()).tools) == len(TOOLS)
+                found, _ = await call(client, "search", query="writer lock", k=1)
+                assert found["results"][0]["path"] == "docs/locks.md"
+        assert url.startswith("http://127.0.0.1:")
+        port = url.split(":")[2].split("/")[0]
+        body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
+        accept = {"Accept": "application/json, text/event-stream", "MCP-Protocol-Version": "2025-11-25"}
+        with httpx.Client() as plain:
+
+            def status(**headers):
+                answer = plain.post(url, json=body, headers=accept | headers)
+                assert not [name for name in answer.headers if name.lower().startswith("access-control")]
+                return answer.status_code
+
+            assert status() == 200
+            assert status(Origin=f"http://localhost:{port}") == 200
+            for host in ("evil.example", f"evil.example:{port}", f"127.0.0.1.evil.example:{port}", "localhost:1"):
+                assert status(Host=host) == 421
+            for origin in (
+                "http://evil.example",
+                "null",
+                "http://localhost:1",
+                f"http://127.0.0.1:{port}.evil.example",
+            ):
+                assert status(Origin=origin) == 403
+            assert plain.post(url, content=b"x" * 5_000_000, headers=accept).status_code == 413
+            assert plain.options(url, headers={"Origin": "http://evil.example"}).status_code in (403, 405)
+
+
+# Configuration of clients
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_printed_configurations_start_the_server_from_any_folder(client, folder, cli, monkeypatch):
+    monkeypatch.chdir(folder)
+    text = cli("mcp", "--print-config", client, "--store", "notes=.ragembed", "--auto-index").stdout
+    value = tomllib.loads(text) if client == "codex" else json.loads(text)
+    [servers] = value.values()
+    entry = servers["ragembed"]
+    assert Path(entry["command"]).is_absolute()
+    assert entry["args"][-4:] == ["mcp", "--store", f"notes={folder / '.ragembed'}", "--auto-index=10"]
+
+
+def test_stores_are_named_after_their_folders(cli, tmp_path):
+    text = cli("mcp", "--print-config", "claude", "--store", tmp_path / "My Notes" / ".ragembed").stdout
+    assert f"My-Notes={tmp_path}" in text
+    twice = cli("mcp", "--store", tmp_path / "a" / ".ragembed", "--store", tmp_path / "b" / "a", exit_code=2)
+    assert "two stores have the name 'a'" in twice.output
+    assert "the path is empty" in cli("mcp", "--store", "", exit_code=2).output
+    assert client_config("zed", {"a": tmp_path}).count(str(tmp_path)) == 1
