@@ -29,29 +29,16 @@ from ragembed.indexes.storage.layout import choose_store
     help="Post-processors for queries: the same as for documents (shared), or fitted on pseudo-queries (separate).  "
     "[default: the present one]",
 )
-@click.option(
-    "--hubness",
-    type=click.FloatRange(0.0),
-    metavar="WEIGHT",
-    help="Subtract WEIGHT times its hubness from each chunk's cosine in hybrid search; 0.5 is usual, 0 turns it off. "
-    "The hubness is high if a chunk is near many queries.  [default: the present weight]",
-)
 @store_option
 @format_option
 def command(
-    postprocess: str | None,
-    query_fit: QueryFit | None,
-    hubness: float | None,
-    store: Path | None,
-    wait_seconds: float,
-    output: str,
+    postprocess: str | None, query_fit: QueryFit | None, store: Path | None, wait_seconds: float, output: str
 ) -> None:
     """Refit the post-processors of a store without encoding documents.
 
     \b
     ragembed refit
     ragembed refit --postprocess center,normalize
-    ragembed refit --hubness 0.5
 
     Without options, fits the present post-processors on the documents that the store contains now. Run it when ragembed
     status --drift recommends it. If a run is interrupted, the store keeps its old fit, and the next run
@@ -59,7 +46,7 @@ def command(
     """  # noqa: D301  click reads the backspace character as "do not wrap"
     steps = None if postprocess is None else postprocess_steps(postprocess)
     with warnings_as_notes():
-        fitted = refit_store(choose_store(store), steps, query_fit, StderrProgress(), wait_seconds, hubness=hubness)
+        fitted = refit_store(choose_store(store), steps, query_fit, StderrProgress(), wait_seconds)
     about: dict[str, Any] = {
         "postprocess": list(fitted.config.postprocess),
         "query_fit": fitted.config.query_fit,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -154,11 +153,12 @@ def _prompts(config: dict[str, Any]) -> str:
     return "none" if config["template"] == queries == PLAIN else f"{config['template']}; for queries {queries}"
 
 
-def _fusion(fields: dict[str, Any]) -> str:
-    fusion = Fusion.from_dict(fields)
-    hubness = f", hubness {fusion.hubness:g}" if fusion.hubness else ""
-    tuned = "" if replace(fusion, hubness=0.0) == Fusion() else " (tuned)"
-    return f"{fusion.method}, alpha {fusion.alpha:g}, feedback {fusion.feedback:g}{hubness}{tuned}"
+def _fusion(fusion: dict[str, Any]) -> str:
+    tuned = "" if fusion == Fusion().to_dict() else " (tuned)"
+    return (
+        f"{fusion['method']}, alpha {fusion['alpha']:g}, feedback {fusion['feedback']:g}, hubness {fusion['hubness']:g}"
+        f"{tuned}"
+    )
 
 
 def _index(status: dict[str, Any]) -> str:

@@ -53,9 +53,7 @@ class System:
         if self.search is None:
             return {"run": str(self.run)}
         fusion = self.search.fusion
-        fused = {"method": fusion.method, "alpha": fusion.alpha, "feedback": fusion.feedback} | (
-            {"hubness": fusion.hubness} if fusion.hubness else {}
-        )
+        fused = {name: getattr(fusion, name) for name in ("method", *_NUMBERS)}
         return {
             **({} if self.store is None else {"store": str(self.store)}),
             "mode": self.search.mode,

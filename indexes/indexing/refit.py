@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -33,8 +32,6 @@ def refit_store(
     query_fit: QueryFit | None = None,
     progress: Progress | None = None,
     wait_seconds: float = 0.0,
-    *,
-    hubness: float | None = None,
 ) -> Embedder:
     """Fit the post-processors of a store, or replace them, and return the new embedder.
 
@@ -54,9 +51,6 @@ def refit_store(
         Listener with the methods ``start(phase, unit, total)``, ``advance(count)`` and ``finish()``.
     wait_seconds : float
         Seconds to wait if another process writes to the store.
-    hubness : float, optional
-        The part of a chunk's hubness that hybrid search subtracts from its cosine, see :class:`ragembed.Fusion`; the
-        current part by default. 0 turns it off.
 
     Returns
     -------
@@ -91,10 +85,8 @@ def refit_store(
             raise ConfigError(
                 f"{', '.join(steps)} cannot be fitted on {vectors:,} chunks: expected {least_fit(steps):,} or more"
             )
-        meta: dict[str, object] = {"wanted": {"postprocess": list(steps), "query_fit": fitted.config.query_fit}}
-        if hubness is not None:
-            meta["fusion"] = replace(store.fusion, hubness=hubness).to_dict()
-        fit_store(store, writer, fitted, progress or SilentProgress(), meta)
+        wanted = {"postprocess": list(steps), "query_fit": fitted.config.query_fit}
+        fit_store(store, writer, fitted, progress or SilentProgress(), {"wanted": wanted})
         warn(writer.refresh_index(progress=progress))
         return fitted
 

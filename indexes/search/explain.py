@@ -251,13 +251,14 @@ class ExplainedQuery:
             parts = embedder.token_parts(query, "queries")
         else:
             note = f"the vectors were made by {embedder.describe()['model']}: ragembed does not know their tokens"
-        keys = [] if candidates is None else candidates.towards
+        weights = {} if candidates is None else candidates.towards
+        keys = list(weights)
         rows, records = (
             catalog.rows_of_keys(snapshot.connection, keys),
             catalog.chunks_by_key(snapshot.connection, keys),
         )
         best = snapshot.vectors([rows[key] for key in keys]).astype(np.float64)
-        added = best * fusion.feedback / max(len(keys), 1)
+        added = best * np.array(list(weights.values()))[:, None]
         length = float(np.linalg.norm(vector + added.sum(axis=0))) if keys else 1.0
         return cls(vector, parts, 1.0 / length, tuple(records[key] for key in keys), added / length, note)
 

@@ -44,11 +44,10 @@ class Fusion:
         (Rocchio 1971). 0 searches only once.
     rrf_k : float, default 60.0
         Constant of ``"rrf"``, more than 0. A higher value reduces the advantage of the first ranks.
-    hubness : float, default 0.0
-        Part of a chunk's hubness that is subtracted from its cosine; 0.5 is usual, 0 uses the cosine. Hubness is the
-        mean cosine of a chunk with the pseudo-queries nearest to it: a chunk that is near all kinds of queries has a
-        high hubness (Conneau et al. 2018, section 2.3). A store measures it after ``ragembed refit --hubness 0.5``, if
-        it has at least 600 chunks.
+    hubness : float, default 0.5
+        Part of a chunk's hubness that is subtracted from its cosine. Hubness is the mean cosine of a chunk with the
+        pseudo-queries nearest to it: a chunk that is near all kinds of queries has a high hubness (Conneau et al. 2018,
+        section 2.3). Stores of fewer than 100 chunks and stores of given vectors have no hubness. 0 uses the cosine.
 
     Raises
     ------
@@ -60,14 +59,14 @@ class Fusion:
     >>> from ragembed import Fusion
     >>> fusion = Fusion("rrf", alpha=0.5, feedback=0.0)
     >>> fusion.to_dict()
-    {'method': 'rrf', 'alpha': 0.5, 'feedback': 0.0, 'rrf_k': 60.0}
+    {'method': 'rrf', 'alpha': 0.5, 'feedback': 0.0, 'rrf_k': 60.0, 'hubness': 0.5}
     """
 
     method: Method = "zscore"
     alpha: float = 0.6
     feedback: float = 0.75
     rrf_k: float = 60.0
-    hubness: float = 0.0
+    hubness: float = 0.5
 
     def __post_init__(self) -> None:
         if self.method not in METHODS:
@@ -87,7 +86,7 @@ class Fusion:
         Returns
         -------
         dict
-            The values of all parameters, by name; ``hubness`` only if it is not 0.
+            The values of all parameters, by name.
 
         Examples
         --------
@@ -95,7 +94,7 @@ class Fusion:
         >>> Fusion().to_dict()["method"]
         'zscore'
         """
-        return {name: value for name, value in asdict(self).items() if value or name != "hubness"}
+        return asdict(self)
 
     @classmethod
     def from_dict(cls, fields: Any) -> Fusion:
@@ -104,7 +103,7 @@ class Fusion:
         Parameters
         ----------
         fields : mapping of str to object
-            Values for all parameters, by name. ``hubness`` may be missing.
+            Values for all parameters, by name.
 
         Returns
         -------
@@ -124,8 +123,6 @@ class Fusion:
         """
         names = asdict(cls())
         numbers = [name for name in names if name != "method"]
-        if isinstance(fields, dict):
-            fields = {"hubness": cls().hubness, **fields}
         if not isinstance(fields, dict) or fields.keys() != names.keys():
             raise ConfigError(f"the fusion settings are {fields!r}: expected an object with {', '.join(names)}")
         if any(isinstance(fields[name], bool) or not isinstance(fields[name], (int, float)) for name in numbers):

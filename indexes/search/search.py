@@ -13,7 +13,7 @@ from ragembed.errors import ConfigError
 from ragembed.indexes.filters import Filter
 from ragembed.indexes.lexical import fulltext
 from ragembed.indexes.search import dense
-from ragembed.indexes.search.fusion import Fusion, stored_fusion
+from ragembed.indexes.search.fusion import Fusion
 from ragembed.indexes.search.hybrid import DEPTH, Candidates, LexicalMatches, candidates
 from ragembed.indexes.search.ranking import RankingOptions, Source, mmr, rank
 from ragembed.indexes.search.snapshot import Snapshot
@@ -51,15 +51,10 @@ def search(
 
     Ties are ordered by file, then by order of insertion. Chunks that hold only boilerplate are never returned.
     ``ranking`` adds steps after scoring. Hybrid search appends the candidates that it read last to ``trace``. Raises
-    :class:`ConfigError` for an unknown mode, a negative ``k``, or a weight of hubness that the store does not measure.
+    :class:`ConfigError` for an unknown mode or a negative ``k``.
     """
     if mode not in MODES:
         raise ConfigError(f"unknown search mode {mode!r}: expected one of {', '.join(MODES)}")
-    if mode == "hybrid" and fusion.hubness and not stored_fusion(snapshot.connection).hubness:
-        raise ConfigError(
-            f"hubness is {fusion.hubness:g}, but the store does not measure it: run 'ragembed refit --hubness "
-            f"{fusion.hubness:g}' first, or leave it out"
-        )
     k = _within(snapshot, k)
     if k == 0 or not queries:
         return [[] for _ in queries]

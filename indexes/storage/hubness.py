@@ -35,7 +35,7 @@ from ragembed.types import Floats
 
 KEY = "hubness"
 
-NEAREST = 20
+NEAREST = 40
 """Number of nearest pseudo-queries whose cosines are averaged."""
 
 _HASH_BYTES = 16
@@ -54,7 +54,7 @@ class DrawnQueries:
         The pseudo-queries, ``m`` of them.
     origins
         The hashes of the texts that they were drawn from, uint8, shape ``(m, 16)``. A chunk with such a text is not
-        compared with its own pseudo-query, which would be nearer than any query.
+        compared with its own pseudo-queries, which would be nearer than any query.
     vectors
         Their unit vectors, float32, shape ``(m, d)``.
     """
@@ -68,14 +68,15 @@ class DrawnQueries:
 
         It is the mean of the ``NEAREST`` highest cosines with pseudo-queries from other texts.
         """
-        own = {origin.tobytes(): at for at, origin in enumerate(self.origins)}
+        own: dict[bytes, list[int]] = {}
+        for at, origin in enumerate(self.origins):
+            own.setdefault(origin.tobytes(), []).append(at)
         found = np.empty(len(vectors), dtype=np.float32)
-        nearest = min(NEAREST, max(len(self.vectors) - 1, 1))
+        nearest = min(NEAREST, len(self.vectors))
         for start in range(0, len(vectors), _BLOCK):
             cosines = vectors[start : start + _BLOCK] @ self.vectors.T
-            drawn = [(row, own[key]) for row, key in enumerate(hashes[start : start + _BLOCK]) if key in own]
-            if drawn:
-                cosines[tuple(np.array(drawn).T)] = -1.0
+            for row, key in enumerate(hashes[start : start + _BLOCK]):
+                cosines[row, own.get(key, [])] = -1.0
             cosines.partition(cosines.shape[1] - nearest, axis=1)
             found[start : start + _BLOCK] = cosines[:, -nearest:].mean(axis=1)
         return found

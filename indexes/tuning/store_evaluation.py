@@ -102,9 +102,7 @@ def rank(
         with store.writer() as writer:
             writer.stage_vectors(texts, vectors)
             writer.commit(chunks=records)
-            hubness = max(search.fusion.hubness if search.mode == "hybrid" else 0.0 for search in searches)
-            if hubness:
-                writer.set_meta({"fusion": Fusion(hubness=hubness).to_dict()})
+            if any(search.mode == "hybrid" for search in searches):
                 writer.refresh_index()
         named: Callable[[str, Hit], str] = lambda _, hit: names[int(hit.id)]  # noqa: E731  a lambda with a type
         return [_rankings(store, collection.queries, search, depth, named) for search in searches]

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 
 from ragembed.embedder import Embedder
-from ragembed.indexes.search.fusion import stored_fusion
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.compaction import sweep_unnamed
 from ragembed.indexes.storage.hubness import KEY, DrawnQueries, Hubness, hubness_record, load_hubness, save_hubness
@@ -19,11 +18,14 @@ from ragembed.postprocess import unit_rows
 from ragembed.pseudo_queries import draw_spans
 from ragembed.types import Floats
 
-LEAST_CHUNKS = 600
+LEAST_CHUNKS = 100
 """Number of chunks from which hubness is measured: fewer chunks give too few pseudo-queries."""
 
 PSEUDO_QUERIES = 1_200
-"""Maximum number of pseudo-queries that chunks are compared with."""
+"""Maximum number of pseudo-queries of a draw."""
+
+DRAWS = 2
+"""Number of draws. The hubness of two draws differs less than that of one from the hubness of many."""
 
 _GROWTH = 2
 """Growth of a store since its pseudo-queries were drawn that makes a new draw necessary."""
@@ -37,11 +39,12 @@ _BATCH = 10_000
 def update_hubness(store: Path, database: Database, embedder: VectorEncoder, progress: Progress) -> None:
     """Measure the hubness of new chunks, or of all chunks if the embedder changed or the store has doubled.
 
-    Remove it if hybrid search does not use it, or if the store has too few chunks.
+    Remove it if the store has too few chunks, or vectors that another program made, because encoding pseudo-queries may
+    cost money there.
     """
     connection = database.connection
     chunks = catalog.count(connection, "chunks")
-    if not stored_fusion(connection).hubness or chunks < LEAST_CHUNKS or not isinstance(embedder, Embedder):
+    if chunks < LEAST_CHUNKS or not isinstance(embedder, Embedder) or embedder._is_external:
         if catalog.meta(connection, KEY) is not None:
             _adopt(store, database, None)
         return
@@ -73,7 +76,12 @@ def _adopt(store: Path, database: Database, record: dict[str, object] | None) ->
 
 def _drawn(connection: sqlite3.Connection, embedder: Embedder) -> DrawnQueries:
     """Draw pseudo-queries from the store's texts, and encode them."""
-    drawn = draw_spans(catalog.embedded_texts(connection), PSEUDO_QUERIES, embedder.config.seed)
+    seed = embedder.config.seed
+    drawn = [
+        each
+        for draw in range(DRAWS)
+        for each in draw_spans(catalog.embedded_texts(connection), PSEUDO_QUERIES, seed + draw)
+    ]
     texts = tuple(span for span, _ in drawn)
     origins = np.frombuffer(b"".join(text_hash(text) for _, text in drawn), dtype=np.uint8).reshape(len(drawn), -1)
     return DrawnQueries(texts, origins, unit_rows(embedder.encode_queries(texts)))
