@@ -211,7 +211,7 @@ def explain_hits(
     expression = None if mode == "dense" else query_expression(snapshot, query)
     keys = catalog.keys_of_ids(snapshot.connection, [hit.id for hit in hits])
     phrases = phrase_scores(snapshot, expression, list(keys.values()))
-    encoded = None if mode == "lexical" else ExplainedQuery.of(snapshot, query, fusion, candidates)
+    encoded = None if mode == "lexical" else ExplainedQuery.of(snapshot, query, candidates)
     explained = []
     for hit in hits:
         key = keys[hit.id]
@@ -242,7 +242,7 @@ class ExplainedQuery:
     note: str | None
 
     @classmethod
-    def of(cls, snapshot: Snapshot, query: str, fusion: Fusion, candidates: Candidates | None) -> ExplainedQuery:
+    def of(cls, snapshot: Snapshot, query: str, candidates: Candidates | None) -> ExplainedQuery:
         """Encode a query, as a whole and by token."""
         embedder, query = snapshot.embedder(), normalise(query)
         vector = unit_rows(embedder.encode_queries([query]))[0].astype(np.float64)

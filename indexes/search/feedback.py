@@ -15,6 +15,7 @@ from ragembed.postprocess import unit_rows
 from ragembed.types import Doubles, Floats, Integers
 
 _K1, _B = 1.2, 0.75
+_NOISE = 1e-6
 _WORD = re.compile(r"\w+")
 
 
@@ -25,8 +26,10 @@ def shares(scores: Doubles, best: int) -> Doubles:
     deviation has a share that is smaller by the factor e. In the relevance model of Lavrenko & Croft 2001, documents
     count by their probability given the query in the same way.
     """
-    spread = float(scores.std()) if len(scores) else 0.0
-    found: Doubles = np.exp((scores[:best] - scores[:1]) / (spread or 1.0))
+    if not len(scores):
+        return np.zeros(0)
+    spread = max(float(scores.std()), _NOISE * float(np.abs(scores).max())) or 1.0
+    found: Doubles = np.exp((scores[:best] - scores[0]) / spread)
     return found / found.sum()
 
 

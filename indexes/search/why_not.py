@@ -177,7 +177,7 @@ def why_not(snapshot: Snapshot, query: str, source: str, k: int, mode: Mode, fus
     [hits] = search(snapshot, [query], k, mode, None, fusion, trace=trace)
     expression = query_expression(snapshot, query)
     candidates = trace[-1] if trace else None
-    encoded = None if mode == "lexical" else ExplainedQuery.of(snapshot, query, fusion, candidates)
+    encoded = None if mode == "lexical" else ExplainedQuery.of(snapshot, query, candidates)
     ranks: dict[Mode, FileRank] = {}
     if encoded is not None and candidates is not None:
         ranks["hybrid"] = _in_hybrid(snapshot, own, k, expression or "", fusion, candidates)

@@ -30,6 +30,7 @@ from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.folders import require_committed
 from ragembed.indexes.storage.layout import EMBEDDERS
 from ragembed.indexes.types import Keys, Rows
+from ragembed.pseudo_queries import PseudoQueries
 from ragembed.tensor_map import map_tensors
 from ragembed.types import Floats
 
@@ -50,8 +51,8 @@ class DrawnQueries:
 
     Parameters
     ----------
-    texts
-        The pseudo-queries, ``m`` of them.
+    drawn
+        The pseudo-queries, ``m`` of them, and their raw vectors.
     origins
         The hashes of the texts that they were drawn from, uint8, shape ``(m, 16)``. A chunk with such a text is not
         compared with its own pseudo-queries, which would be nearer than any query.
@@ -59,7 +60,7 @@ class DrawnQueries:
         Their unit vectors, float32, shape ``(m, d)``.
     """
 
-    texts: tuple[str, ...]
+    drawn: PseudoQueries
     origins: NDArray[np.uint8]
     vectors: Floats
 
@@ -129,8 +130,9 @@ def save_hubness(store: Path, fingerprint: str, hubness: Hubness, chunks: int) -
     from safetensors.numpy import save
 
     arrays = {
-        "texts": np.frombuffer("\n".join(hubness.queries.texts).encode("utf-8", "replace"), dtype=np.uint8),
+        "texts": np.frombuffer("\n".join(hubness.queries.drawn.texts).encode("utf-8", "replace"), dtype=np.uint8),
         "origins": hubness.queries.origins,
+        "raw": hubness.queries.drawn.raw,
         "queries": hubness.queries.vectors,
         "keys": hubness.keys,
         "rows": hubness.rows,
@@ -154,9 +156,9 @@ def load_hubness(store: Path, record: Mapping[str, Any]) -> Hubness:
     try:
         arrays = map_tensors(file)
         texts = tuple(bytes(arrays["texts"]).decode("utf-8").split("\n"))
-        dim, keys = arrays["queries"].shape[1], arrays["keys"]
+        raw_dim, dim, keys = arrays["raw"].shape[1], arrays["queries"].shape[1], arrays["keys"]
         queries = DrawnQueries(
-            texts,
+            PseudoQueries(texts, saved_array(arrays, "raw", np.float32, (len(texts), raw_dim))),
             saved_array(arrays, "origins", np.uint8, (len(texts), _HASH_BYTES)),
             saved_array(arrays, "queries", np.float32, (len(texts), dim)),
         )

@@ -15,7 +15,7 @@ from ragembed.indexes.storage.segments import Segment
 from ragembed.indexes.storage.transactions import Database
 from ragembed.indexes.types import Keys, Progress, Rows, VectorEncoder, text_hash
 from ragembed.postprocess import unit_rows
-from ragembed.pseudo_queries import draw_spans
+from ragembed.pseudo_queries import PseudoQueries, draw_spans
 from ragembed.types import Floats
 
 LEAST_CHUNKS = 100
@@ -36,9 +36,21 @@ _MOST_UNMEASURED = 0.05
 _BATCH = 10_000
 
 
-def update_hubness(store: Path, database: Database, embedder: VectorEncoder, progress: Progress) -> None:
+def kept_queries(store: Path, connection: sqlite3.Connection) -> PseudoQueries | None:
+    """Return the pseudo-queries of the store's hubness in memory, or None if it was not measured."""
+    record = hubness_record(connection)
+    if record is None:
+        return None
+    drawn = load_hubness(store, record).queries.drawn
+    return PseudoQueries(drawn.texts, drawn.raw.copy())
+
+
+def update_hubness(
+    store: Path, database: Database, embedder: VectorEncoder, known: PseudoQueries | None, progress: Progress
+) -> None:
     """Measure the hubness of new chunks, or of all chunks if the embedder changed or the store has doubled.
 
+    Pseudo-queries whose raw vectors are ``known``, from before the embedder changed, are not encoded again.
     Remove it if the store has too few chunks, or vectors that another program made, because encoding pseudo-queries may
     cost money there.
     """
@@ -53,7 +65,8 @@ def update_hubness(store: Path, database: Database, embedder: VectorEncoder, pro
     wanted, values = np.ones(len(keys), dtype=bool), np.zeros(len(keys), dtype=np.float32)
     if record is None or chunks >= _GROWTH * record["chunks"]:
         progress.start("fitting", "chunks", len(keys))
-        queries, drawn_from = _drawn(connection, embedder), chunks
+        known = known if record is None else kept_queries(store, connection)
+        queries, drawn_from = _drawn(connection, embedder, known), chunks
     else:
         former, drawn_from = load_hubness(store, record), record["chunks"]
         queries, outdated = former.queries, former.outdated(keys, rows)
@@ -74,17 +87,17 @@ def _adopt(store: Path, database: Database, record: dict[str, object] | None) ->
     sweep_unnamed(store, database.connection)
 
 
-def _drawn(connection: sqlite3.Connection, embedder: Embedder) -> DrawnQueries:
-    """Draw pseudo-queries from the store's texts, and encode them."""
+def _drawn(connection: sqlite3.Connection, embedder: Embedder, known: PseudoQueries | None) -> DrawnQueries:
+    """Draw pseudo-queries from the store's texts, and encode those that are not ``known``."""
     seed = embedder.config.seed
     drawn = [
         each
         for draw in range(DRAWS)
         for each in draw_spans(catalog.embedded_texts(connection), PSEUDO_QUERIES, seed + draw)
     ]
-    texts = tuple(span for span, _ in drawn)
     origins = np.frombuffer(b"".join(text_hash(text) for _, text in drawn), dtype=np.uint8).reshape(len(drawn), -1)
-    return DrawnQueries(texts, origins, unit_rows(embedder.encode_queries(texts)))
+    queries = PseudoQueries.of([span for span, _ in drawn], embedder._raw_pseudo_queries, known)
+    return DrawnQueries(queries, origins, unit_rows(embedder.postprocess_queries(queries.raw)))
 
 
 def _measured(

@@ -27,8 +27,9 @@ from ragembed.indexes.storage.segments import SegmentRecord, of_kind, write_segm
 from ragembed.indexes.storage.transactions import Database, write_errors
 from ragembed.indexes.types import Progress, SilentProgress, VectorEncoder
 from ragembed.indexes.writing import index_selection
-from ragembed.indexes.writing.hubness_updates import update_hubness
+from ragembed.indexes.writing.hubness_updates import kept_queries, update_hubness
 from ragembed.indexes.writing.posting_updates import update_postings
+from ragembed.pseudo_queries import PseudoQueries
 
 _FREE_SHARE = 0.05
 """Unused share of the database above which the space is returned to the disk."""
@@ -43,6 +44,7 @@ class Upkeep:
         self._database = database
         self._connection = database.connection
         self._embedder = embedder
+        self._pseudo_queries: PseudoQueries | None = None
         self._check_embedder()
         wanted = catalog.index_config(self._connection)  # Raises errors before anything is written.
         require_library(wanted.kind, *(record.files.kind for record in self._segments()))
@@ -110,6 +112,7 @@ class Upkeep:
             )
         with write_errors(self._store):
             record = self._saved(embedder)
+            self._pseudo_queries = kept_queries(self._store, self._connection)
             fitted_on = None if baseline is None else save_baseline(self._store, embedder.fingerprint, baseline)
             if embedder.fingerprint != self._embedder.fingerprint:
                 self._rewrite_for(embedder, progress or SilentProgress())
@@ -141,6 +144,7 @@ class Upkeep:
         make = of_kind(IndexSpec(FLAT) if self._approximate else catalog.index_spec(self._connection))
         with write_errors(self._store):
             record = save_embedder(self._store, embedder)
+            self._pseudo_queries = None
             fitted_on = save_baseline(self._store, embedder.fingerprint, baseline)
             sizes = shard_sizes(self.live_vectors(), catalog.index_config(self._connection).shards)[:-1]
             written = write_segments(self._store, blocks, embedder.postprocess_documents, make, sizes)
@@ -277,7 +281,7 @@ class Upkeep:
         progress = progress or SilentProgress()
         with write_errors(self._store):
             update_postings(self._store, self._database, progress)
-            update_hubness(self._store, self._database, self._embedder, progress)
+            update_hubness(self._store, self._database, self._embedder, self._pseudo_queries, progress)
         rows = self.live_vectors()
         wanted = wanted or catalog.index_config(self._connection)
         choice = catalog.index_choice(self._connection)

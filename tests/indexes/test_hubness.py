@@ -27,23 +27,26 @@ from tests.conftest import WORDS, record
 
 TEXTS = [" ".join(words) for words in itertools.islice(itertools.permutations(WORDS[8:20], 6), 0, 40_000, 200)]
 QUERIES = ("segment vector file", "writer of the store", "answer wing flow", "folder")
-LEAST, WEIGHT = 120, 0.5
+DRAWN = 60
+PLAIN = Fusion(hubness=0)
 
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch):
-    monkeypatch.setattr(hubness_updates, "LEAST_CHUNKS", LEAST)
-    monkeypatch.setattr(hubness_updates, "PSEUDO_QUERIES", 60)
+    monkeypatch.setattr(hubness_updates, "PSEUDO_QUERIES", DRAWN)
 
 
 @pytest.fixture(scope="module")
 def template(tmp_path_factory, tiny_config):
-    """A store of three segments without hubness."""
+    """A store of three segments with the hubness of its 151 chunks."""
     path = tmp_path_factory.mktemp("hubness") / "store"
-    with Store.create(path, Embedder(tiny_config).fit(TEXTS[:60]), index="flat") as store:
-        for start in range(0, 150, 50):
-            store.add([record(f"id{i}", TEXTS[i]) for i in range(start, start + 50)])
-        store.add([record("copy", TEXTS[7])])
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(hubness_updates, "PSEUDO_QUERIES", DRAWN)
+        with Store.create(path, Embedder(tiny_config).fit(TEXTS[:60]), index="flat") as store:
+            for start in range(0, 150, 50):
+                store.add([record(f"id{i}", TEXTS[i]) for i in range(start, start + 50)])
+            store.add([record("copy", TEXTS[7])])
+        refit_store(path)
     return path
 
 
@@ -70,7 +73,7 @@ def expected(path):
     """Return the hubness of each chunk by id, one chunk and pseudo-query at a time."""
     with Store.open(path) as store:
         texts = {chunk.id: chunk.chunk.embedded_text for chunk in store.chunks()}
-        drawn = draw_spans(texts.values(), 60, store.embedder.config.seed)
+        drawn = [each for seed in (0, 1) for each in draw_spans(texts.values(), DRAWN, seed)]
         queries = store.embedder.encode_queries([span for span, _ in drawn])
         queries /= np.linalg.norm(queries, axis=1, keepdims=True)
         found = {}
@@ -96,8 +99,6 @@ def ids(found):
 
 
 def test_the_hubness_is_the_mean_cosine_of_the_nearest_pseudo_queries_from_other_texts(path):
-    assert measured(path) is None
-    refit_store(path, hubness=WEIGHT)
     found = measured(path)
     assert found.keys() == expected(path).keys()
     np.testing.assert_allclose(list(found.values()), list(expected(path).values()), atol=1e-6)
@@ -105,7 +106,6 @@ def test_the_hubness_is_the_mean_cosine_of_the_nearest_pseudo_queries_from_other
 
 
 def test_the_file_and_its_record_are_as_described(path):
-    refit_store(path, hubness=WEIGHT)
     file, rec = file_of(path)
     pages = Path(__file__).resolve().parents[2] / "docs" / "reference"
     for page, names in (("store-metadata.md", rec), ("store-files.md", map_tensors(file))):
@@ -117,14 +117,13 @@ def test_the_file_and_its_record_are_as_described(path):
 def test_hybrid_search_subtracts_it_from_the_cosines_in_every_kind_of_index(path, kind, monkeypatch):
     monkeypatch.setattr(segments, "LEAST_APPROXIMATE", 40)
     monkeypatch.setattr(picking, "LEAST_ASKED", 40)
-    refit_store(path, hubness=WEIGHT)
     with Store.open(path) as store, store.writer() as writer:
         writer.refresh_index(IndexConfig(kind))
-    hubness, fusion = expected(path), Fusion("minmax", alpha=1.0, feedback=0.0, hubness=WEIGHT)
+    hubness, fusion = expected(path), Fusion("minmax", alpha=1.0, feedback=0.0)
     with Store.open(path) as store:
         for query in QUERIES:
             hits = store.search(query, 151, fusion=fusion)
-            corrected = np.array([hit.dense - WEIGHT * hubness[hit.id] for hit in hits])
+            corrected = np.array([hit.dense - 0.5 * hubness[hit.id] for hit in hits])
             np.testing.assert_allclose(
                 [hit.score for hit in hits], (corrected - corrected.min()) / np.ptp(corrected), atol=1e-4
             )
@@ -133,23 +132,20 @@ def test_hybrid_search_subtracts_it_from_the_cosines_in_every_kind_of_index(path
             np.testing.assert_allclose([hit.dense for hit in hits], cosines / np.linalg.norm(vector), atol=1e-5)
 
 
-def test_other_searches_and_weight_zero_are_unchanged(path):
+def test_other_searches_and_weight_zero_do_not_use_it(path, monkeypatch):
+    found = results(path, PLAIN)
+    with Store.open(path) as store:
+        dense = [[(hit.id, hit.score) for hit in store.search(query, 9, mode="dense")] for query in QUERIES]
+    assert found != results(path)
+    monkeypatch.setattr(hubness_updates, "LEAST_CHUNKS", 1000)
     refit_store(path)
-    with Store.open(path) as store:
-        before = [[(hit.id, hit.score) for hit in store.search(query, 9, mode="dense")] for query in QUERIES]
-    hybrid = results(path)
-    refit_store(path, hubness=WEIGHT)
-    with Store.open(path) as store:
-        assert [[(hit.id, hit.score) for hit in store.search(q, 9, mode="dense")] for q in QUERIES] == before
-        assert store.fusion == Fusion(hubness=WEIGHT)
-    assert results(path, Fusion()) == hybrid != results(path)
-    refit_store(path, hubness=0)
     assert measured(path) is None
-    assert results(path) == hybrid
+    assert results(path) == results(path, PLAIN) == found
+    with Store.open(path) as store:
+        assert [[(hit.id, hit.score) for hit in store.search(query, 9, mode="dense")] for query in QUERIES] == dense
 
 
 def test_new_chunks_are_measured_at_once_and_their_results_are_those_of_a_refit(path, monkeypatch):
-    refit_store(path, hubness=WEIGHT)
     file, rec = file_of(path)
     with Store.open(path) as store:
         store.add([record(f"new{i}", TEXTS[150 + i]) for i in range(7)])
@@ -172,7 +168,6 @@ def test_new_chunks_are_measured_at_once_and_their_results_are_those_of_a_refit(
 
 
 def test_a_chunk_whose_searched_text_changes_is_measured_again(path):
-    refit_store(path, hubness=WEIGHT)
     with Store.open(path) as store, store.writer() as writer:
         [old] = [chunk for chunk in store.chunks() if chunk.id == "id9"]
         new = replace(old, chunk=replace(old.chunk, searched="zebra " + TEXTS[199]))
@@ -187,27 +182,22 @@ def test_a_chunk_whose_searched_text_changes_is_measured_again(path):
 
 
 def test_the_pseudo_queries_are_drawn_again_when_the_store_has_doubled(path):
-    refit_store(path, hubness=WEIGHT)
     with Store.open(path) as store:
         store.add([record(f"x{i}", f"{TEXTS[i]} zebra {i}") for i in range(160)])
     assert file_of(path)[1]["chunks"] == 311
     assert measured(path) == pytest.approx(expected(path), abs=1e-6)
 
 
-def test_a_small_store_has_none_and_a_weight_needs_a_store_that_measures(path):
-    with pytest.raises(ConfigError, match="the store does not measure it: run 'ragembed refit --hubness"):
-        results(path, Fusion(hubness=0.5))
+def test_a_small_store_has_none(path):
     with pytest.raises(ConfigError, match="hubness is -1"):
         Fusion(hubness=-1)
-    refit_store(path, hubness=WEIGHT)
     with Store.open(path) as store:
-        store.delete([f"id{i}" for i in range(40)])
+        store.delete([f"id{i}" for i in range(60)])
     assert measured(path) is None
-    assert len(results(path)[0]) == 20
+    assert results(path) == results(path, PLAIN)
 
 
 def test_it_survives_copies_shards_and_post_processors(path, tmp_path):
-    refit_store(path, hubness=WEIGHT)
     found = results(path)
     copy_store(path, tmp_path / "copy")
     assert results(tmp_path / "copy") == found
@@ -219,7 +209,6 @@ def test_it_survives_copies_shards_and_post_processors(path, tmp_path):
 
 
 def test_damage_is_found_and_repaired(path):
-    refit_store(path, hubness=WEIGHT)
     found, (file, _) = measured(path), file_of(path)
     data = bytearray(file.read_bytes())
     data[-1] ^= 1
@@ -236,32 +225,26 @@ def test_damage_is_found_and_repaired(path):
     assert verify_store(path).parts() == {Part.HUBNESS}
 
 
-@pytest.mark.parametrize("fusion", [Fusion(hubness=WEIGHT), Fusion("rrf", hubness=WEIGHT, feedback=0)])
+@pytest.mark.parametrize("fusion", [Fusion(), Fusion("rrf", feedback=0)])
 def test_an_explanation_has_its_term_and_sums_to_the_score(path, fusion):
-    refit_store(path, hubness=WEIGHT)
     hubness = measured(path)
     with Store.open(path) as store:
         for each in store.explain(QUERIES[0], 10, fusion=fusion):
             assert sum(term.value for term in each.terms) == pytest.approx(each.hit.score, abs=1e-6)
             terms = [term.value for term in each.terms if term.kind == "hubness"]
             assert terms == (
-                [] if each.dense.rank else [pytest.approx(-each.dense.factor * WEIGHT * hubness[each.hit.id])]
+                [] if each.dense.rank else [pytest.approx(-each.dense.factor * 0.5 * hubness[each.hit.id])]
             )
             [rounding] = [term.value for term in each.terms if term.kind == "rounding"]
             assert abs(rounding) < 1e-4
 
 
-def test_the_commands_turn_it_on_show_it_and_compare(path, cli, tmp_path):
-    assert "postprocess" in cli("refit", "--hubness", 0.5, "--store", path).stdout
+def test_the_commands_show_it_and_compare(path, cli, tmp_path):
     assert "hubness 0.5" in cli("status", "--store", path).stdout
     shown = cli("query", QUERIES[0], "--store", path, "--explain").stdout
     assert "(cosine less hubness " in shown
     assert "near many queries -" in shown
     judged = [{"query": "segment vector file", "relevant": ["id7"]}, {"query": "wing flow", "relevant": ["id9"]}]
     (tmp_path / "q.jsonl").write_text("\n".join(map(json.dumps, judged)))
-    assert (
-        "hubness=0.5"
-        in cli(
-            "eval", "retrieval", tmp_path / "q.jsonl", "--store", path, "--compare", "hybrid", "hybrid:hubness=0.5"
-        ).stdout
-    )
+    options = ("--store", path, "--compare", "hybrid", "hybrid:hubness=0")
+    assert "hubness=0" in cli("eval", "retrieval", tmp_path / "q.jsonl", *options).stdout
