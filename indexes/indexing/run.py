@@ -29,6 +29,7 @@ from ragembed.extras import is_installed
 from ragembed.indexes.ann.library import require_library
 from ragembed.indexes.ann.records import IndexEvaluation, IndexSelection
 from ragembed.indexes.indexing import fitting
+from ragembed.indexes.indexing.calibration import calibrate
 from ragembed.indexes.indexing.backend import (
     ChunkedFiles,
     IndexingBackend,
@@ -280,6 +281,7 @@ class _Run:
                 writer.set_meta({"unfinished": False, "work": None, "boilerplate": done})
             writer.merge()
             scan.warnings.extend(writer.refresh_index(self._index, self._progress))
+            scan.warnings.extend(calibrate(store, writer, self._progress))
         scan.warnings.extend(fitting.warn_if_outgrown(store))
         scan.warnings.extend(self._slow_model(store, encoded))
         if self._backend.resume_token is None:

@@ -206,6 +206,7 @@ def explain_hits(
     """Explain hits. ``candidates`` are those of hybrid search, or None if another mode found the hits."""
     if not hits:
         return []
+    fusion = fusion if candidates is None else candidates.fusion
     expression = None if mode == "dense" else query_expression(snapshot, query)
     keys = catalog.keys_of_ids(snapshot.connection, [hit.id for hit in hits])
     phrases = phrase_scores(snapshot, expression, list(keys.values()))

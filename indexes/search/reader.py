@@ -15,6 +15,7 @@ from ragembed.embedder import Embedder
 from ragembed.errors import IncompatibleStoreError, StoreDamagedError, StoreError
 from ragembed.indexes.filters import Filter
 from ragembed.indexes.lexical.bm25 import OpenPostings
+from ragembed.indexes.lexical.highest import HighestScores
 from ragembed.indexes.search.fanout import LocalSegments
 from ragembed.indexes.search.snapshot import SegmentSearch, Snapshot
 from ragembed.indexes.storage import catalog
@@ -59,6 +60,7 @@ class SnapshotReader:
         self._selected_in = -1
         self._selections: dict[Filter | None, Selection | None] = {}
         self._postings = OpenPostings(path)
+        self._highest = HighestScores()
         self._idle: list[sqlite3.Connection] = []
         self._lock = threading.RLock()
         self._current = threading.local()
@@ -128,6 +130,7 @@ class SnapshotReader:
                 lambda: self._embedder(connection),
                 lambda where: self._select(connection, where),
                 lambda: self._postings.of(connection),
+                self._highest,
                 self._searcher,
             )
         except sqlite3.DatabaseError as error:

@@ -18,6 +18,7 @@ from ragembed.evaluation.retrieval import ndcg
 from ragembed.extractors.protocol import Side
 from ragembed.indexes.ann.specs import FLAT
 from ragembed.indexes.search.dense import nearest
+from ragembed.indexes.lexical.highest import HighestScores
 from ragembed.indexes.search.fanout import LocalSegments
 from ragembed.indexes.search.feedback import WordNumbers, likeness
 from ragembed.indexes.search.fusion import Fusion
@@ -183,6 +184,7 @@ class PoolSearch:
                 NoEncoder,
                 lambda _: select(self._connection, None),
                 lambda: None,
+                HighestScores(),
                 self._searcher,
                 by_row,
             )
