@@ -71,7 +71,7 @@ def script_of(letter: str) -> str:
 def main_language(texts: Iterable[str]) -> str | None:
     """Return the language that most of ``texts`` is in, by its English name, or None if it is not recognised.
 
-    Languages in a script that several of the known languages have are told apart by frequent words.
+    Frequent words distinguish languages with the same script.
     """
     together = "\n".join(texts)
     counts = scripts(together)

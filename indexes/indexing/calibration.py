@@ -34,7 +34,7 @@ from ragembed.types import Doubles
 LEAST_CHUNKS = 20
 """Number of chunks from which relevance is fitted."""
 
-LANGUAGE = "texts"
+LANGUAGE = "detected_language"
 """Key of the language of the texts in the database."""
 
 _SPANS = 100
@@ -80,8 +80,8 @@ def calibrate(store: Store, writer: StoreWriter, progress: Progress, *, again: b
 def unread_warning(language: str, model: str) -> str:
     """Return the warning that a model was not made for the language of the texts, with the remedy."""
     return (
-        f"most texts are in {language.capitalize()}, and the model {model} was not made for this language: search finds "
-        'their words, but often not their meaning; for a multilingual model, run "pip install '
+        f"most texts are in {language.capitalize()}, and the model {model} was not made for this language: search "
+        'finds their words, but often not their meaning; for a multilingual model, run "pip install '
         "'ragembed[multilingual]'\", delete the store, and run 'ragembed index --model multilingual-e5-small-q4'"
     )
 
@@ -145,7 +145,7 @@ def _signals(snapshot: Snapshot, queries: Sequence[str], answers: Sequence[Seque
 
 def _function(groups: Sequence[Doubles]) -> Logistic:
     """Return the relevance function for cosine and matched share, shape ``(n, 2)``, of the three groups of queries."""
-    foreign, without, with_own = groups
+    foreign, without, _ = groups
     weights = _regression([foreign, without], [0.0, 1.0], _RIDGE)[1:]
     if (weights < 0).any():  # More of either never makes a text less relevant.
         kept = weights > 0

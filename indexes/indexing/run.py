@@ -29,7 +29,6 @@ from ragembed.extras import is_installed
 from ragembed.indexes.ann.library import require_library
 from ragembed.indexes.ann.records import IndexEvaluation, IndexSelection
 from ragembed.indexes.indexing import fitting
-from ragembed.indexes.indexing.calibration import calibrate
 from ragembed.indexes.indexing.backend import (
     ChunkedFiles,
     IndexingBackend,
@@ -38,6 +37,7 @@ from ragembed.indexes.indexing.backend import (
     Sources,
     StageReport,
 )
+from ragembed.indexes.indexing.calibration import calibrate
 from ragembed.indexes.indexing.request import IndexingRequest, mismatch, open_existing, require_same, stored_request
 from ragembed.indexes.indexing.scan import IndexingOptions, Scan
 from ragembed.indexes.storage.folders import require_place

@@ -259,7 +259,7 @@ class Fusion:
 
 
 def read_weight(unread: float) -> float:
-    """Return the weight of the vector of a query of which the model cannot read a share, from 1 to 0."""
+    """Return the weight of a query's vector if the model cannot read the share ``unread`` of the query, from 1 to 0."""
     return max(0.0, 1.0 - unread / _MOST_UNREAD)
 
 

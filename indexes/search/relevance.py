@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -69,11 +69,18 @@ class RelevanceModel:
 
         Returns None if the cosine is all that is known of a query that the model cannot read.
         """
-        if cosine is None:
-            return None if matched is None else self.lexical(0.0, matched)
-        if matched is None:
-            return self.dense(cosine, 0.0) if read > 0 else None
-        return read * self.hybrid(cosine, matched) + (1.0 - read) * self.lexical(0.0, matched)
+        if matched is None and (cosine is None or read == 0):
+            return None
+        value = self.function(cosine, matched, read)(cosine or 0.0, matched or 0.0)
+        if cosine is None or matched is None or read == 0:
+            return value
+        return read * value + (1.0 - read) * self.lexical(0.0, matched)
+
+    def function(self, cosine: float | None, matched: float | None, read: float) -> Logistic:
+        """Return the function for the values that are known of a hit."""
+        if cosine is None or (read == 0 and matched is not None):
+            return self.lexical
+        return self.dense if matched is None else self.hybrid
 
     def to_dict(self) -> dict[str, Any]:
         """Return the model as JSON values."""
@@ -104,6 +111,47 @@ def stored_relevance(connection: sqlite3.Connection) -> RelevanceModel | None:
     return model if model is not None and model.fingerprint == catalog.embedder(connection)["fingerprint"] else None
 
 
+@dataclass(frozen=True, slots=True)
+class RelevanceParts:
+    """How the relevance of a hit is made up.
+
+    Attributes
+    ----------
+    value : float
+        The relevance.
+    cosine : float or None
+        Cosine of the query and the chunk, None if it was not computed.
+    matched : float or None
+        BM25 of the chunk divided by ``highest``, None if it was not computed.
+    highest : float or None
+        The highest BM25 that a text could have for the query.
+    read : float
+        Weight of the query's vector, from 1 to 0, by how much of the query the model can read.
+    origin, of_cosine, of_matched : float
+        The logarithm of the odds is the sum of these parts, before ``read``.
+    """
+
+    value: float
+    cosine: float | None
+    matched: float | None
+    highest: float | None
+    read: float
+    origin: float
+    of_cosine: float
+    of_matched: float
+
+    @classmethod
+    def of(cls, model: RelevanceModel, hit: Hit, highest: float | None, read: float) -> RelevanceParts | None:
+        """Return the parts for a hit, or None if it has no relevance."""
+        matched = matched_share(hit.lexical, highest)
+        value = model.of(hit.dense, matched, read)
+        if value is None:
+            return None
+        function = model.function(hit.dense, matched, read)
+        of_cosine, of_matched = function.cosine * (hit.dense or 0.0), function.matched * (matched or 0.0)
+        return cls(value, hit.dense, matched, highest, read, function.origin, of_cosine, of_matched)
+
+
 def with_relevance(model: RelevanceModel, hits: Sequence[Hit], highest: float | None, read: float) -> list[Hit]:
     """Return the hits of a query with their relevance.
 
@@ -121,13 +169,13 @@ def matched_share(lexical: float | None, highest: float | None) -> float | None:
 
 
 def at_least(hits: Sequence[Hit], least: float) -> list[Hit]:
-    """Return the hits with a relevance of ``least`` or more."""
-    return [hit for hit in hits if hit.relevance is not None and hit.relevance >= least]
+    """Return the hits with a relevance of ``least`` or more; an unknown one counts as 0."""
+    return [hit for hit in hits if (hit.relevance or 0.0) >= least]
 
 
-def is_weak(hits: Sequence[Hit]) -> bool:
+def is_weak(relevances: Iterable[float | None]) -> bool:
     """Return whether no hit reaches the relevance ``WEAK``, or False if the relevance is not known."""
-    known = [hit.relevance for hit in hits if hit.relevance is not None]
+    known = [relevance for relevance in relevances if relevance is not None]
     return bool(known) and max(known) < WEAK
 
 

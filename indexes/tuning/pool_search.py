@@ -17,8 +17,8 @@ from ragembed.evaluation.encoding import RawVectors, raw_part
 from ragembed.evaluation.retrieval import ndcg
 from ragembed.extractors.protocol import Side
 from ragembed.indexes.ann.specs import FLAT
-from ragembed.indexes.search.dense import nearest
 from ragembed.indexes.lexical.highest import HighestScores
+from ragembed.indexes.search.dense import nearest
 from ragembed.indexes.search.fanout import LocalSegments
 from ragembed.indexes.search.feedback import WordNumbers, likeness
 from ragembed.indexes.search.fusion import Fusion

@@ -24,6 +24,7 @@ _SHOWN = 60
 
 _TEXT: Schema = {"type": "string"}
 _NUMBER: Schema = {"type": "number"}
+_SHARE: Schema = {"type": "number", "minimum": 0, "maximum": 1}
 _INTEGER: Schema = {"type": "integer"}
 _BOOLEAN: Schema = {"type": "boolean"}
 _TEXTS: Schema = {"type": "array", "items": _TEXT}
@@ -51,6 +52,7 @@ _PASSAGES: Schema = {
                 "end_line": _INTEGER,
                 "headings": _TEXTS,
                 "score": _NUMBER,
+                "relevance": _NUMBER,
                 "stale": _BOOLEAN,
                 "text": _TEXT,
             },
@@ -111,8 +113,9 @@ TOOLS: Mapping[str, ToolDefinition] = {
         ToolDefinition(
             "search",
             "Find passages by meaning and words in the indexed documents. Use it first to locate something. Answers "
-            "the best passages with path, lines and text. stale: the file changed since it was indexed.",
-            {"query": _TEXT, "k": _K, "mode": _MODE, "where": _WHERE, **_PAGES},
+            "the best passages with path, lines and text. stale: the file changed since it was indexed. relevance: "
+            "0 to 1, weak below 0.5.",
+            {"query": _TEXT, "k": _K, "mode": _MODE, "where": _WHERE, "min_relevance": _SHARE, **_PAGES},
             ("query",),
             _object(_PASSAGES, ["results"]),
         ),
@@ -120,7 +123,7 @@ TOOLS: Mapping[str, ToolDefinition] = {
             "context",
             "Collect what to read before answering a question: passages widened to their sections, merged, without "
             "near-duplicates, within max_tokens. Use it instead of search and many get calls.",
-            {"query": _TEXT, "mode": _MODE, "where": _WHERE, "max_tokens": _TOKENS},
+            {"query": _TEXT, "mode": _MODE, "where": _WHERE, "min_relevance": _SHARE, "max_tokens": _TOKENS},
             ("query",),
             _object(
                 {
@@ -133,6 +136,7 @@ TOOLS: Mapping[str, ToolDefinition] = {
                                 "end_line": _INTEGER,
                                 "headings": _TEXTS,
                                 "stale": _BOOLEAN,
+                                "relevance": _NUMBER,
                                 "text": _TEXT,
                             },
                             ["path", "text"],
@@ -217,6 +221,9 @@ def _is_valid(value: object, schema: Schema) -> bool:
         return isinstance(value, str) and value in schema["enum"]
     if schema["type"] == "boolean":
         return isinstance(value, bool)
+    if schema["type"] == "number":
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        return is_number and schema["minimum"] <= value <= schema["maximum"]
     if schema["type"] == "integer":
         whole = isinstance(value, int | float) and not isinstance(value, bool) and value == value // 1
         return whole and schema["minimum"] <= value <= schema.get("maximum", 2**53)
@@ -234,6 +241,8 @@ def _expected(schema: Schema) -> str:
         return f"one of {', '.join(schema['enum'])}"
     if schema["type"] == "boolean":
         return "true or false"
+    if schema["type"] == "number":
+        return f"a number from {schema['minimum']:g} to {schema['maximum']:g}"
     if schema["type"] == "integer":
         most = schema.get("maximum")
         return f"an integer from {schema['minimum']:,} to {most:,}" if most else "an integer, 1 or more"

@@ -19,6 +19,7 @@ from ragembed.documents.readers.registry import member_of
 from ragembed.errors import ConfigError, StoreError
 from ragembed.indexes.search.context import NOTE, fence_of, location_of, one_line
 from ragembed.indexes.search.ranking import RankingOptions
+from ragembed.indexes.search.relevance import is_weak
 from ragembed.indexes.storage.layout import source_path
 from ragembed.indexes.store import Store
 from ragembed.indexes.types import ChunkRecord, Hit
@@ -30,6 +31,7 @@ _CURSOR = re.compile(r"(\d{1,9})\.(\d{1,9})\.(\d{1,18})\.([0-9a-f]{12})")
 _MOST_HEADINGS, _LONGEST_HEADING = 4, 80
 _MOST_LISTED = 20
 _ROUNDING = 4
+_WEAK = "weak matches: the documents may not answer this query"
 _NO_RESULTS = "No results. Use other words, another mode or no filter; status shows what is indexed."
 
 
@@ -94,7 +96,8 @@ class StoreTools:
     def _search(self, served: ServedStore, given: dict[str, Any]) -> ToolAnswer:
         def answer(store: Store) -> Sequence[Hit]:
             ranking = RankingOptions(dedupe=True)
-            return store.search(given["query"], given["k"], given["mode"], where=given.get("where"), ranking=ranking)
+            settings = {"where": given.get("where"), "min_relevance": given.get("min_relevance")}
+            return store.search(given["query"], given["k"], given["mode"], ranking=ranking, **settings)
 
         return _passages(served, given, answer)
 
@@ -134,7 +137,12 @@ class StoreTools:
         wanted = budget = given["max_tokens"]
         while True:
             context = served.open().context(
-                given["query"], budget, given["mode"], where=given.get("where"), name_file=lambda name: name
+                given["query"],
+                budget,
+                given["mode"],
+                where=given.get("where"),
+                name_file=lambda name: name,
+                min_relevance=given.get("min_relevance"),
             )
             blocks = [
                 _without_missing(
@@ -145,6 +153,7 @@ class StoreTools:
                         "page": block.page,
                         "headings": _headings(block.headings),
                         "stale": block.is_stale or None,
+                        "relevance": _rounded(block.relevance),
                         "text": block.text,
                     }
                 )
@@ -160,6 +169,8 @@ class StoreTools:
             if _tokens(longer) > wanted:
                 break
             structured = longer
+        if context.is_weak:
+            structured = {**structured, "note": _WEAK}
         if context.left_out and not blocks:
             return ToolAnswer(structured, f"Nothing fits into {wanted} tokens: call again with a larger max_tokens.\n")
         return ToolAnswer(structured, context.text or f"{_NO_RESULTS}\n")
@@ -306,6 +317,8 @@ def _passages(
             passage["stale"] = True
     page, rest = _page(passages, position, given["max_tokens"])
     structured: dict[str, Any] = {"results": page}
+    if is_weak(record.relevance for record in found if isinstance(record, Hit)):
+        structured["note"] = _WEAK
     text = _rendered(page)
     if rest is not None:
         structured["cursor"] = _cursor(given, generation, rest)
@@ -389,6 +402,7 @@ def _passage(record: Hit | ChunkRecord) -> dict[str, Any]:
             "page": chunk.page,
             "headings": _headings(chunk.headings or ((chunk.title,) if chunk.title else ())),
             "score": _rounded(hit.score) if hit else None,
+            "relevance": _rounded(hit.relevance) if hit else None,
             "near_duplicates": len(hit.duplicates) or None if hit else None,
             "text": chunk.text,
         }
