@@ -96,10 +96,12 @@ def reads_script(tokenizer: Tokenizer, script: str, example: str) -> bool:
 
     It cannot read a script that its tokenizer maps to the unknown token, or splits into letters or bytes.
     """
-    known = [each for language in _languages_in(script) for each in everyday_sentences()[language][:_TESTED]]
-    texts = known or [example]
     most = _MOST_TOKENS_OF_SHORT_WORDS if script in _ONE_LETTER_WORDS else _MOST_TOKENS
-    return _unknown(tokenizer, texts) <= _MOST_UNKNOWN and _tokens_per_letter(tokenizer, texts) <= most
+    examples = [everyday_sentences()[language][:_TESTED] for language in _languages_in(script)] or [(example,)]
+    return any(
+        _unknown(tokenizer, texts) <= _MOST_UNKNOWN and _tokens_per_letter(tokenizer, texts) <= most
+        for texts in examples
+    )
 
 
 def reads_language(tokenizer: Tokenizer, language: str) -> bool:

@@ -65,7 +65,8 @@ def calibrate(store: Store, writer: StoreWriter, progress: Progress, *, again: b
         return []
     drawn = draw_spans(store.embedded_texts(), _SPANS, embedder.config.seed)
     language = main_language(text for _, text in drawn)
-    reads = language is None or embedder._is_external or reads_language(embedder.tokenizer, language)
+    assumed = language in (None, _DEFAULT_LANGUAGE) or embedder._is_external
+    reads = assumed or reads_language(embedder.tokenizer, str(language))
     found: dict[str, object] = {LANGUAGE: {"chunks": chunks, "language": language, "is_read": reads}}
     if chunks >= LEAST_CHUNKS:
         progress.start("fitting", "queries", None)

@@ -123,7 +123,7 @@ TOOLS: Mapping[str, ToolDefinition] = {
             "context",
             "Collect what to read before answering a question: passages widened to their sections, merged, without "
             "near-duplicates, within max_tokens. Use it instead of search and many get calls.",
-            {"query": _TEXT, "mode": _MODE, "where": _WHERE, "min_relevance": _SHARE, "max_tokens": _TOKENS},
+            {"query": _TEXT, "mode": _MODE, "where": _WHERE, "max_tokens": _TOKENS},
             ("query",),
             _object(
                 {
@@ -136,7 +136,6 @@ TOOLS: Mapping[str, ToolDefinition] = {
                                 "end_line": _INTEGER,
                                 "headings": _TEXTS,
                                 "stale": _BOOLEAN,
-                                "relevance": _NUMBER,
                                 "text": _TEXT,
                             },
                             ["path", "text"],

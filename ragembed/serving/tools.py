@@ -142,7 +142,6 @@ class StoreTools:
                 given["mode"],
                 where=given.get("where"),
                 name_file=lambda name: name,
-                min_relevance=given.get("min_relevance"),
             )
             blocks = [
                 _without_missing(
@@ -153,24 +152,21 @@ class StoreTools:
                         "page": block.page,
                         "headings": _headings(block.headings),
                         "stale": block.is_stale or None,
-                        "relevance": _rounded(block.relevance),
                         "text": block.text,
                     }
                 )
                 for block in context.blocks
             ]
-            size = _tokens({"blocks": blocks})
+            structured: dict[str, Any] = {"blocks": blocks, **({"note": _WEAK} if context.is_weak else {})}
+            size = _tokens(structured)
             if size <= wanted or not blocks:
                 break
             budget = budget * wanted * 19 // (size * 20)  # JSON can need more tokens than the text
-        structured: dict[str, Any] = {"blocks": blocks}
         for each in context.left_out[:_MOST_LISTED]:
             longer = {**structured, "left_out": [*structured.get("left_out", []), str(each)]}
             if _tokens(longer) > wanted:
                 break
             structured = longer
-        if context.is_weak:
-            structured = {**structured, "note": _WEAK}
         if context.left_out and not blocks:
             return ToolAnswer(structured, f"Nothing fits into {wanted} tokens: call again with a larger max_tokens.\n")
         return ToolAnswer(structured, context.text or f"{_NO_RESULTS}\n")
