@@ -21,7 +21,7 @@ import numpy as np
 from ragembed.embedder import Embedder
 from ragembed.indexes.search.fusion import stored_fusion
 from ragembed.indexes.search.relevance import KEY, Logistic, RelevanceModel, matched_share, stored_relevance
-from ragembed.indexes.search.search import query_expression, search
+from ragembed.indexes.search.search import Mode, query_expression, search
 from ragembed.indexes.search.snapshot import Snapshot
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.store import Store
@@ -70,7 +70,7 @@ def calibrate(store: Store, writer: StoreWriter, progress: Progress, *, again: b
     found: dict[str, object] = {LANGUAGE: {"chunks": chunks, "language": language, "is_read": reads}}
     if chunks >= LEAST_CHUNKS:
         progress.start("fitting", "queries", None)
-        fitted = store._reader.read(lambda snapshot: _fitted(snapshot, embedder.fingerprint, drawn, language))
+        fitted = store._reader.read(lambda snapshot: _fitted(snapshot, embedder, drawn, language))
         found[KEY] = None if fitted is None else fitted.to_dict()
         progress.finish()
     writer.set_meta(found)
@@ -97,13 +97,17 @@ class _Signals(NamedTuple):
 
 
 def _fitted(
-    snapshot: Snapshot, fingerprint: str, drawn: Sequence[tuple[str, str]], language: str | None
+    snapshot: Snapshot, embedder: Embedder, drawn: Sequence[tuple[str, str]], language: str | None
 ) -> RelevanceModel | None:
-    """Return the relevance model for spans, each with the text that it comes from; None if no span has other hits."""
+    """Return the relevance model for spans, each with the text that it comes from; None if no span has other hits.
+
+    Nothing is sent to a server: with an external model, words alone decide.
+    """
+    mode: Mode = "lexical" if embedder._is_external else "hybrid"
     spans = [span for span, _ in drawn]
     everyday = everyday_sentences()[language or _DEFAULT_LANGUAGE]
     fusion = replace(stored_fusion(snapshot.connection), feedback=0.0)  # It costs half of the time, and adds no signal.
-    answers = search(snapshot, [*spans, *everyday], _RESULTS, "hybrid", None, fusion)
+    answers = search(snapshot, [*spans, *everyday], _RESULTS, mode, None, fusion)
     own, others = [], []
     for (span, text), hits in zip(drawn, answers, strict=False):
         is_own = [hit.chunk.embedded_text == text or _contains(hit, span) for hit in hits]
@@ -115,12 +119,13 @@ def _fitted(
         return None
     groups = (foreign, without, with_own)
     nothing = [np.zeros(len(each.cosines)) for each in groups]
+    dense = _function([np.stack([each.best_cosines, zero], 1) for each, zero in zip(groups, nothing, strict=True)])
     return RelevanceModel(
-        fingerprint,
+        embedder.fingerprint,
         catalog.count(snapshot.connection, "chunks"),
         len(without.cosines),
         hybrid=_function([np.stack([each.cosines, each.matched], 1) for each in groups]),
-        dense=_function([np.stack([each.best_cosines, zero], 1) for each, zero in zip(groups, nothing, strict=True)]),
+        dense=None if embedder._is_external else dense,
         lexical=_function([np.stack([zero, each.best_matched], 1) for each, zero in zip(groups, nothing, strict=True)]),
     )
 

@@ -54,14 +54,14 @@ class RelevanceModel:
     """The relevance functions of a store: for hits with both values, with a cosine only, and with BM25 only.
 
     ``fingerprint`` is that of the embedder that they were fitted with. ``chunks`` and ``pseudo_queries`` count what
-    they were fitted on.
+    they were fitted on. ``dense`` is None if no vectors of queries were made for the fit.
     """
 
     fingerprint: str
     chunks: int
     pseudo_queries: int
     hybrid: Logistic
-    dense: Logistic
+    dense: Logistic | None
     lexical: Logistic
 
     def of(self, cosine: float | None, matched: float | None, read: float) -> float | None:
@@ -71,12 +71,15 @@ class RelevanceModel:
         """
         if matched is None and (cosine is None or read == 0):
             return None
-        value = self.function(cosine, matched, read)(cosine or 0.0, matched or 0.0)
+        function = self.function(cosine, matched, read)
+        if function is None:
+            return None
+        value = function(cosine or 0.0, matched or 0.0)
         if cosine is None or matched is None or read == 0:
             return value
         return read * value + (1.0 - read) * self.lexical(0.0, matched)
 
-    def function(self, cosine: float | None, matched: float | None, read: float) -> Logistic:
+    def function(self, cosine: float | None, matched: float | None, read: float) -> Logistic | None:
         """Return the function for the values that are known of a hit."""
         if cosine is None or (read == 0 and matched is not None):
             return self.lexical
@@ -86,15 +89,18 @@ class RelevanceModel:
         """Return the model as JSON values."""
         about = {"fingerprint": self.fingerprint, "chunks": self.chunks, "pseudo_queries": self.pseudo_queries}
         functions = {name: getattr(self, name) for name in _FUNCTIONS}
-        return {**about, **{name: [each.origin, each.cosine, each.matched] for name, each in functions.items()}}
+        return about | {
+            name: None if each is None else [each.origin, each.cosine, each.matched] for name, each in functions.items()
+        }
 
     @classmethod
     def from_dict(cls, value: Any) -> RelevanceModel:
         """Return the model that :meth:`to_dict` returned; raise :class:`ConfigError` for anything else."""
         try:
-            functions = {name: Logistic(*map(_finite, value[name])) for name in _FUNCTIONS}
+            hybrid, lexical = (Logistic(*map(_finite, value[name])) for name in ("hybrid", "lexical"))
+            dense = None if value["dense"] is None else Logistic(*map(_finite, value["dense"]))
             chunks, queries = int(value["chunks"]), int(value["pseudo_queries"])
-            return cls(str(value["fingerprint"]), chunks, queries, **functions)
+            return cls(str(value["fingerprint"]), chunks, queries, hybrid, dense, lexical)
         except (TypeError, KeyError, ValueError) as error:
             raise ConfigError(f"the relevance is {str(value)[:60]!r}: expected the record of a fit") from error
 
@@ -144,10 +150,9 @@ class RelevanceParts:
     def of(cls, model: RelevanceModel, hit: Hit, highest: float | None, read: float) -> RelevanceParts | None:
         """Return the parts for a hit, or None if it has no relevance."""
         matched = matched_share(hit.lexical, highest)
-        value = model.of(hit.dense, matched, read)
-        if value is None:
+        value, function = model.of(hit.dense, matched, read), model.function(hit.dense, matched, read)
+        if value is None or function is None:
             return None
-        function = model.function(hit.dense, matched, read)
         of_cosine, of_matched = function.cosine * (hit.dense or 0.0), function.matched * (matched or 0.0)
         return cls(value, hit.dense, matched, highest, read, function.origin, of_cosine, of_matched)
 

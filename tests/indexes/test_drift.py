@@ -11,7 +11,7 @@ from ragembed import Embedder
 from ragembed.errors import StoreError
 from ragembed.extractors.transformer import TransformerExtractor
 from ragembed.indexes import Store
-from ragembed.indexes.indexing import drift
+from ragembed.indexes.indexing import drift, refit
 from ragembed.indexes.indexing.refit import refit_store
 from ragembed.indexes.indexing.request import IndexingRequest
 from ragembed.indexes.indexing.run import index_files
