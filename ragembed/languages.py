@@ -22,6 +22,9 @@ _HEADER = re.compile(r"\[(\w+)\]")
 _LEAST_WORDS = 50
 """Number of words from which a language is recognised."""
 
+_LEAST_SHARE, _LEAST_DISTINCT = 0.05, 5
+"""Share of a text's words that the sentences of its language contain, and the number of different ones, at least."""
+
 _ONE_LETTER_WORDS = ("HAN", "HIRAGANA", "KATAKANA", "HANGUL", "THAI")
 """Scripts in which a token of one letter is common, in models that know the script, too."""
 
@@ -88,7 +91,8 @@ def main_language(texts: Iterable[str]) -> str | None:
     words = Counter(word.lower() for word in _WORD.findall(together))
     known = {language: sum(words[word] for word in _words(language)) for language in possible}
     best = max(known, key=lambda each: (known[each], each))
-    return best if known[best] and words.total() >= _LEAST_WORDS else None
+    is_clear = known[best] >= _LEAST_SHARE * words.total() and len(_words(best) & words.keys()) >= _LEAST_DISTINCT
+    return best if is_clear and words.total() >= _LEAST_WORDS else None
 
 
 def reads_script(tokenizer: Tokenizer, script: str, example: str) -> bool:

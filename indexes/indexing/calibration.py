@@ -81,7 +81,7 @@ def calibrate(store: Store, writer: StoreWriter, progress: Progress, *, again: b
 def unread_warning(language: str, model: str) -> str:
     """Return the warning that a model was not made for the language of the texts, with the remedy."""
     return (
-        f"most texts are in {language.capitalize()}, and the model {model} was not made for this language: search "
+        f"most texts seem to be in {language.capitalize()}, which the model {model} was not made for: search "
         'finds their words, but often not their meaning; for a multilingual model, run "pip install '
         "'ragembed[multilingual]'\", delete the store, and run 'ragembed index --model multilingual-e5-small-q4'"
     )

@@ -7,11 +7,11 @@ from ragembed.languages import everyday_sentences, main_language, reads_language
 from ragembed.models.word_tokenizer import WordTokenizer
 
 TEXTS = {
-    "english": "The bees leave the hive in the morning and return with pollen from the fields. " * 4,
+    "english": "How do the bees find what they need for the whole family? They dance when they come back in. " * 4,
     "german": "Die Bienen verlassen am Morgen den Stock und kommen mit Pollen von den Feldern zurück. " * 4,
     "french": "Les abeilles quittent la ruche le matin et reviennent des champs avec du pollen. " * 4,
-    "russian": "Утром пчёлы вылетают из улья и возвращаются с полей с пыльцой, а за ними и другие. " * 4,
-    "ukrainian": "Вранці бджоли вилітають з вулика і повертаються з полів із пилком, це їх робота. " * 5,
+    "russian": "Утром пчёлы летят из улья на поля, и с полей они приносят пыльцу в улей для личинок. " * 5,
+    "ukrainian": "Вранці бджоли летять з вулика на поля, і як до вулика для личинок, так і на сонце від тіні. " * 5,
     "greek": "Οι μέλισσες φεύγουν το πρωί από την κυψέλη και γυρίζουν με γύρη από τα χωράφια.",
     "chinese": "蜜蜂早上离开蜂箱，带着花粉从田野回来。",
     "japanese": "ミツバチは朝に巣箱を出て、野原から花粉を持って帰る。",
@@ -36,7 +36,7 @@ def test_other_texts_are_recognised(language):
     assert main_language([TEXTS[language]]) == language
 
 
-@pytest.mark.parametrize("text", ["", "42 = 6 * 7", "lock(writer)", "მარტივი ტექსტი"])
+@pytest.mark.parametrize("text", ["", "42 = 6 * 7", "lock(writer)", "lock number 3 in folder " * 30, "მარტივი ტექსტი"])
 def test_too_little_text_has_no_language(text):
     assert main_language([text]) is None
 
