@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 import click
 
-from ragembed.cli.output import printable
 from ragembed.contributions import Contributions, WordShare
 from ragembed.indexes.search.explain import Explanation, ScorePart
 from ragembed.indexes.search.relevance import RelevanceParts
 from ragembed.indexes.types import ChunkRecord
+from ragembed.printable import printable
 
 WORDS = 6
 """Number of words to list."""

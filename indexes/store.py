@@ -8,7 +8,7 @@ the documentation specifies the format.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from types import TracebackType
@@ -576,6 +576,7 @@ class Store:
         fusion: Fusion | None = None,
         ranking: RankingOptions | None = None,
         min_relevance: float | None = None,
+        ids: Collection[str] | None = None,
     ) -> list[Explanation]:
         """Search, and explain the score of each hit.
 
@@ -597,6 +598,8 @@ class Store:
             As in :meth:`search`.
         min_relevance : float, optional
             As in :meth:`search`.
+        ids : collection of str, optional
+            Explain only the hits with these ids. None explains every hit.
 
         Returns
         -------
@@ -621,7 +624,7 @@ class Store:
 
         def answer(snapshot: Snapshot) -> list[Explanation]:
             fused = fusion or stored_fusion(snapshot.connection)
-            return explain(snapshot, query, k, mode, condition, fused, ranking, min_relevance)
+            return explain(snapshot, query, k, mode, condition, fused, ranking, min_relevance, ids)
 
         return self._reader.read(answer)
 

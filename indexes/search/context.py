@@ -17,6 +17,7 @@ from typing import Any, Literal, get_args
 
 from ragembed.errors import ConfigError
 from ragembed.indexes.search.relevance import is_weak
+from ragembed.version import SCHEMA_VERSION
 
 ContextFormat = Literal["text", "markdown", "json", "xml"]
 CONTEXT_FORMATS: tuple[ContextFormat, ...] = get_args(ContextFormat)
@@ -292,7 +293,7 @@ class _Tags(Renderer):
 class _Json(Renderer):
     def render(self, query: str, blocks: Iterable[ContextBlock], left_out: Iterable[LeftOut]) -> str:
         value = {
-            "schema_version": 1,
+            "schema_version": SCHEMA_VERSION,
             "query": query,
             "note": NOTE,
             "blocks": [block.to_dict() for block in blocks],

@@ -29,6 +29,9 @@ KEY = "relevance"
 WEAK = 0.5
 """Relevance of the best hit below which the matches of a query are weak: probably, no hit answers it."""
 
+WEAK_MATCHES = "weak matches: the documents may not answer this query"
+"""What to say if the best hit has a relevance below ``WEAK``."""
+
 _FUNCTIONS = ("hybrid", "dense", "lexical")
 
 

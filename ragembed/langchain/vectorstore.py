@@ -888,6 +888,9 @@ class RagVectorStore(VectorStore):
             How the two scores are combined; by default the fusion of the store.
         ranking : ragembed.RankingOptions, optional
             Steps after the search; none by default.
+        min_relevance : float, optional
+            Leave out documents with a lower relevance, from 0 to 1. The store needs a fit of it, such as ``ragembed
+            refit`` makes.
         **kwargs
             Not supported: any other argument raises ``TypeError``.
 
