@@ -10,13 +10,15 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ragembed.extractors.protocol import Tokenizer
 
 LATIN = "LATIN"
+
+_SENTENCES = Path(__file__).with_name("everyday.txt")
 _WORD = re.compile(r"[^\W\d_]+")
 _HEADER = re.compile(r"\[(\w+)\]")
 _LEAST_WORDS = 50
@@ -51,7 +53,7 @@ def everyday_sentences() -> Mapping[str, tuple[str, ...]]:
     """Return the everyday sentences by the English name of their language, in lower case."""
     found: dict[str, list[str]] = {}
     sentences: list[str] = []
-    for line in files("ragembed").joinpath("everyday.txt").read_text(encoding="utf-8").splitlines():
+    for line in _SENTENCES.read_text(encoding="utf-8").splitlines():
         if header := _HEADER.fullmatch(line):
             sentences = found[header[1]] = []
         else:

@@ -26,9 +26,14 @@ class HighestScores:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._terms: IndexedTerms | None = None
-        self._generation, self._chunks = -1, 0
-        self._frequencies: dict[bytes, int] = {}
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget what is known of the store, because another one may be in its place."""
+        with self._lock:
+            self._terms: IndexedTerms | None = None
+            self._generation, self._chunks = -1, 0
+            self._frequencies: dict[bytes, int] = {}
 
     def of(self, connection: sqlite3.Connection, expression: str, postings: Postings | None) -> float:
         """Return the highest BM25 for an expression of :func:`ragembed.indexes.lexical.fulltext.match_expression`."""

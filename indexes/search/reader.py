@@ -80,6 +80,7 @@ class SnapshotReader:
             self._segments.clear()
             self._selections.clear()
             self._postings.clear()
+            self._highest.clear()
 
     def read(self, answer: Callable[[Snapshot], Answer]) -> Answer:
         """Return ``answer(snapshot)``, calling it again if a writer removed files of the snapshot.
