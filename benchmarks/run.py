@@ -49,6 +49,7 @@ BENCHMARKS = {
     "growth": Benchmark("Growth", 13, "speed.growth"),
     "quality": Benchmark("Retrieval quality", 30, "quality.quality"),
     "ordering": Benchmark("Order of hybrid results", 8, "ordering.ordering"),
+    "relevance": Benchmark("Relevance and languages", 15, "relevance.relevance"),
     "multilingual": Benchmark("Multilingual models", 10, "multilingual.multilingual"),
     "presets": Benchmark("Presets and post-processors", 30, "quality.presets"),
     "context": Benchmark("Context within a budget", 15, "context.context"),

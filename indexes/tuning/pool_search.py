@@ -17,6 +17,7 @@ from ragembed.evaluation.encoding import RawVectors, raw_part
 from ragembed.evaluation.retrieval import ndcg
 from ragembed.extractors.protocol import Side
 from ragembed.indexes.ann.specs import FLAT
+from ragembed.indexes.lexical.highest import HighestScores
 from ragembed.indexes.search.dense import nearest
 from ragembed.indexes.search.fanout import LocalSegments
 from ragembed.indexes.search.feedback import WordNumbers, likeness
@@ -184,6 +185,7 @@ class PoolSearch:
                 lambda _: select(self._connection, None),
                 lambda: None,
                 lambda: None,
+                HighestScores(),
                 self._searcher,
                 by_row,
             )
