@@ -27,11 +27,11 @@ from lxml import etree
 from lxml import html as lxml_html
 from processes import say
 
-DOCUMENTS, QUERIES = 1500, 300
-"""Maximum numbers of documents and queries of a collection."""
-_CHARACTERS, _CHARACTERS_CJK = 2000, 800
-"""Documents are cut to this length; Chinese, Japanese and Korean characters carry more."""
-_SHORTEST, _SHORTEST_CJK = 120, 50
+DOCUMENTS, QUERIES = 300, 150
+"""Maximum numbers of documents and queries of a collection: few, so that a processor encodes all in an hour."""
+_CHARACTERS, _CHARACTERS_OTHER = 500, 250
+"""Documents are cut to this length; in scripts other than Latin, because MiniLM makes a token of each character."""
+_SHORTEST, _SHORTEST_OTHER = 120, 50
 _RELEVANT = 5
 """A query with more relevant documents than this is too general, and left out."""
 _SEED = 0
@@ -75,6 +75,11 @@ class Corpus:
     def cjk(self) -> bool:
         """Whether the texts have Chinese, Japanese or Korean characters."""
         return self.language in {"Chinese", "Japanese", "Korean"}
+
+    @property
+    def latin(self) -> bool:
+        """Whether the language has the Latin script."""
+        return not self.cjk and self.language != "Russian"
 
     @property
     def stemmer(self) -> str:
@@ -534,7 +539,7 @@ def sampled(texts: Texts, corpus: Corpus) -> tuple[dict[str, Document], dict[str
     several documents if ``texts.hidden``, or of more than ``_RELEVANT`` documents; hidden queries that their document
     repeats; and queries that are the title of a document. The draws depend on the seed alone.
     """
-    characters, shortest = (_CHARACTERS_CJK, _SHORTEST_CJK) if corpus.cjk else (_CHARACTERS, _SHORTEST)
+    characters, shortest = (_CHARACTERS, _SHORTEST) if corpus.latin else (_CHARACTERS_OTHER, _SHORTEST_OTHER)
     documents = {
         key: Document(cut(each.text, characters), each.title)
         for key, each in texts.documents.items()

@@ -47,6 +47,7 @@ BENCHMARKS = {
     "lexical": Benchmark("Lexical search", 5, "speed.lexical"),
     "growth": Benchmark("Growth", 13, "speed.growth"),
     "quality": Benchmark("Retrieval quality", 30, "quality.quality"),
+    "collections": Benchmark("Twenty collections", 90, "defaults.collections"),
     "multilingual": Benchmark("Multilingual models", 10, "multilingual.multilingual"),
     "presets": Benchmark("Presets and post-processors", 30, "quality.presets"),
     "context": Benchmark("Context within a budget", 15, "context.context"),
