@@ -444,10 +444,7 @@ def _left_out(found: Sequence[Measured]) -> list[str]:
             ]
         )
     return [
-        (
-            "Leave one collection out: the way with the highest mean on all other collections, measured on the collection "
-            "that was left out."
-        ),
+        "Leave one collection out: the way with the highest mean on the other collections, measured on this one.",
         table(["", "ways", "choices", "gain over the default", "better", "worse"], rows),
     ]
 
@@ -458,19 +455,13 @@ def _agreement(found: Sequence[Measured]) -> list[str]:
         "fusion": [way for way in _TUNABLE if WAYS[way].config == _NOW],
         "embedder": [way for way in _TUNABLE if WAYS[way].fusion == Fusion()],
     }
-    rows = []
-    for group, ways in groups.items():
-        for signal in [*signals, _ALL_SIGNALS]:
-            rows.append([f"{group}: {signal}", *_agreement_row(found, signal, ways)])
+    rows = [
+        [f"{group}: {signal}", *_agreement_row(found, signal, ways)]
+        for group, ways in groups.items()
+        for signal in [*signals, _ALL_SIGNALS]
+    ]
     return [
-        (
-            "Label-free scores: for each collection, the settings are compared by pseudo-queries of one kind, and by the "
-            "judgements. Spearman's correlation is the mean over the collections. The gain is that, by judgements, of the "
-            f"settings with the best label-free score. {_ALL_SIGNALS!r} is the mean over the kinds that `ragembed tune` "
-            "uses. `keywords` are three rare words of a sentence, `half` half of its words, and `other words` a sentence "
-            "without half of the words that it shares with the rest of its document. `sure` counts only settings that beat "
-            "the default significantly by pseudo-queries; otherwise the default stays."
-        ),
+        _ABOUT_SIGNALS,
         table(
             ["", "collections", "Spearman", "gain", "better", "worse", "gain if sure", "changed", "better", "worse"],
             rows,
@@ -479,6 +470,14 @@ def _agreement(found: Sequence[Measured]) -> list[str]:
 
 
 _ALL_SIGNALS = "mean of all"
+_ABOUT_SIGNALS = (
+    "Label-free scores: for each collection, settings are compared by pseudo-queries of one kind and by judgements. "
+    "Spearman's correlation is the mean over collections. The gain is that, by judgements, of the settings with the "
+    f"best label-free score. {_ALL_SIGNALS!r} is the mean over the kinds that `ragembed tune` uses. `keywords` are "
+    "three rare words of a sentence, `half` half of its words, and `other words` a sentence without half of the words "
+    "that it shares with the rest of its document. In the columns `if sure`, the default stays unless the settings are "
+    "significantly better by pseudo-queries."
+)
 
 
 def _pseudo(one: Measured, signal: str, way: str) -> Doubles | None:
