@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from corpora import CORPORA, build
@@ -64,7 +65,7 @@ _CHANGES: Mapping[str, EmbedderConfig] = {
 """Changes of the default embedder."""
 FUSIONS: Mapping[str, Fusion] = {
     f"alpha {alpha:g}, feedback {feedback:g}": Fusion(alpha=alpha, feedback=feedback)
-    for alpha in (0.4, 0.5, 0.6, 0.7, 0.8)
+    for alpha in (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
     for feedback in (0.0, 0.25, 0.5, 0.75)
 }
 """The grid of fusions from which a default is chosen."""
@@ -78,7 +79,11 @@ WAYS: Mapping[str, Way] = {
     "hybrid, rrf": Way(fusion=Fusion("rrf")),
     "BM25, --language": Way(mode="lexical", stemmed=True),
     "hybrid, --language": Way(stemmed=True),
-    **{f"hybrid, {name}": Way(fusion=fusion) for name, fusion in FUSIONS.items() if fusion != Fusion()},
+    **{
+        f"hybrid, {name}": Way(fusion=fusion)
+        for name, fusion in FUSIONS.items()
+        if fusion not in (Fusion(), Fusion(feedback=0.0))
+    },
     **{f"hybrid, {name}": Way(config) for name, config in _CHANGES.items()},
     **{f"dense, {name}": Way(config, "dense") for name, config in _CHANGES.items()},
 }
@@ -87,7 +92,7 @@ MEASURES = ("ndcg@10", "recall@100", "map")
 _TUNABLE = [
     name
     for name, way in WAYS.items()
-    if way.mode == "hybrid" and not way.stemmed and (way.fusion.feedback == Fusion().feedback or name == NO_FEEDBACK)
+    if way.mode == "hybrid" and not way.stemmed and (way.fusion.feedback in {0.0, 0.75} or way.fusion.alpha == 0.6)
 ]
 """Settings that the label-free scores are compared for."""
 
@@ -120,11 +125,12 @@ def measured(setting: Setting) -> list[Measured]:
     found = []
     for collection, language in judged_collections(setting):
         path = setting.cache / "scores" / f"{collection.name}.json"
-        if not path.is_file():
-            say(f"{collection.name}: {len(collection.documents):,} documents, {len(collection.queries)} queries")
-            path.parent.mkdir(exist_ok=True)
-            path.write_text(json.dumps(_measure(collection, language, setting)), encoding="utf-8")
-        kept = json.loads(path.read_text(encoding="utf-8"))
+        path.parent.mkdir(exist_ok=True)
+        kept = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {"values": {}, "pseudo": {}}
+        if missing := [name for name in WAYS if name not in kept["values"]]:
+            say(f"{collection.name}: {len(collection.documents):,} documents, {len(missing)} ways to search")
+            _measure(collection, language, setting, kept)
+            path.write_text(json.dumps(kept), encoding="utf-8")
         values = {
             way: {name: np.array(each) for name, each in scores.items()} for way, scores in kept["values"].items()
         }
@@ -135,7 +141,8 @@ def measured(setting: Setting) -> list[Measured]:
     return found
 
 
-def _measure(collection: RetrievalCollection, language: str, setting: Setting) -> dict[str, object]:
+def _measure(collection: RetrievalCollection, language: str, setting: Setting, kept: dict[str, Any]) -> None:
+    """Add to ``kept`` the scores of the ways to search that are not there yet."""
     names = list(collection.documents)
     position = {name: at for at, name in enumerate(names)}
     parts = [collection.parts(name) for name in names]
@@ -149,8 +156,7 @@ def _measure(collection: RetrievalCollection, language: str, setting: Setting) -
     asked = [*judged, *(query for queries in signals.values() for query in queries)]
     vectors = _Vectors(collection.name, pool, judged, asked, setting)
     judged_rows = list(range(len(judged)))
-    values: dict[str, dict[str, list[float]]] = {}
-    pseudo: dict[str, dict[str, list[float]]] = {signal: {} for signal in signals}
+    values, pseudo = kept["values"], kept["pseudo"]
     firsts = np.cumsum([len(judged), *(len(queries) for queries in signals.values())])
     for stemmed in (False, True):
         with tempfile.TemporaryDirectory(dir=setting.folder) as folder:
@@ -158,12 +164,13 @@ def _measure(collection: RetrievalCollection, language: str, setting: Setting) -
             for name, way in sorted(WAYS.items(), key=lambda item: str(item[1].config)):
                 if way.stemmed != stemmed:
                     continue
-                embedded = vectors.of(way.config)
-                rankings = search.find(embedded, judged_rows, way.mode, way.fusion, _DEPTH)
-                values[name] = _scores(collection, names, rankings)
-                if name in _TUNABLE:
-                    for (signal, queries), first in zip(signals.items(), firsts[:-1], strict=True):
+                if name not in values:
+                    rankings = search.find(vectors.of(way.config), judged_rows, way.mode, way.fusion, _DEPTH)
+                    values[name] = _scores(collection, names, rankings)
+                for (signal, queries), first in zip(signals.items(), firsts[:-1], strict=True):
+                    if name in _TUNABLE and name not in pseudo.setdefault(signal, {}):
                         rows = range(int(first), int(first) + len(queries))
+                        embedded = vectors.of(way.config)
                         pseudo[signal][name] = [
                             ndcg([str(at) for at in best], {str(at): 1 for at in query.answers})
                             for best, query in zip(
@@ -171,7 +178,6 @@ def _measure(collection: RetrievalCollection, language: str, setting: Setting) -
                             )
                         ]
             search.close()
-    return {"values": values, "pseudo": pseudo}
 
 
 def _scores(collection: RetrievalCollection, names: list[str], rankings: list[list[int]]) -> dict[str, list[float]]:
@@ -198,6 +204,7 @@ class _Vectors:
         self._texts = [passage.chunk.embedded_text for passage in pool.passages]
         self._raw = RawVectors([_NOW, *_CHANGES.values()], self._texts, None)
         changed = [query.changed[at].embedded_text for query in asked for at in sorted(query.changed)]
+        self._last: tuple[EmbedderConfig, PoolVectors] | None = None
         folder = setting.cache / "vectors"
         folder.mkdir(exist_ok=True)
         pseudo = [query.text for query in asked[len(judged) :]]
@@ -225,6 +232,11 @@ class _Vectors:
 
     def of(self, config: EmbedderConfig) -> PoolVectors:
         """Return the embeddings of ``config``, with post-processors fitted on all documents."""
+        if self._last is None or self._last[0] != config:
+            self._last = config, self._embedded(config)
+        return self._last[1]
+
+    def _embedded(self, config: EmbedderConfig) -> PoolVectors:
         documents, queries, changed = self._made[raw_part(config)]
         chain = self._raw.chain(config, self._texts, documents)
         return PoolVectors(
@@ -419,7 +431,7 @@ def _choose(found: Sequence[Measured], ways: Sequence[str]) -> str:
 
 
 def _left_out(found: Sequence[Measured]) -> list[str]:
-    fusions = [DEFAULT, "hybrid, minmax", "hybrid, rrf", *(f"hybrid, {name}" for name in FUSIONS)]
+    fusions = [name for name, way in WAYS.items() if way == Way(fusion=way.fusion)]
     embedders = [DEFAULT, *(f"hybrid, {name}" for name in _CHANGES)]
     complete = [way for way in WAYS if all(way in one.values for one in found)]
     rows = []
