@@ -71,6 +71,7 @@ def command(
     without --apply.
     """  # noqa: D301  click reads the backspace character as "do not wrap"
     from ragembed.indexes.tuning import tune_store
+    from ragembed.indexes.tuning.report import APPLICABLE
 
     progress: Progress = SilentProgress() if quiet else StderrProgress()
     with warnings_as_notes():
@@ -88,7 +89,7 @@ def command(
         click.echo(_csv(report), nl=False)
     elif not print_record(report.to_dict(), output):
         click.echo(printable("\n".join(_text(report))))
-        if report.outcome == "better" and not report.applied and not quiet:
+        if report.outcome in APPLICABLE and not report.applied and not quiet:
             given = {"--store": store, "--queries": queries, "--device": device, "--seed": seed or None}
             words = [word for name, value in given.items() if value is not None for word in (name, str(value))]
             flags = ["--refit-only"] if refit_only else []

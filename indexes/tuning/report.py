@@ -9,7 +9,9 @@ from typing import Any, Literal
 from ragembed.config.settings import EmbedderConfig
 from ragembed.indexes.search.fusion import Fusion
 
-Outcome = Literal["better", "no significant difference", "too little"]
+Outcome = Literal["better", "probably better", "no significant difference", "too little"]
+APPLICABLE: frozenset[Outcome] = frozenset({"better", "probably better"})
+"""The outcomes after which ``--apply`` changes the store."""
 MEAN = "mean"
 """The key of the mean over all sources, beside the names of the sources."""
 
@@ -99,9 +101,10 @@ class TuningReport:
 
     Parameters
     ----------
-    outcome : {"better", "no significant difference", "too little"}
-        ``"better"`` if the chosen settings are significantly better on the held-out documents; ``"too little"`` if the
-        store has too few chunks or gives too few queries.
+    outcome : {"better", "probably better", "no significant difference", "too little"}
+        ``"better"`` if the chosen settings are significantly better on the held-out documents; ``"probably better"`` if
+        only the fusion changes, and is better there, but not significantly; ``"too little"`` if the store has too few
+        chunks or gives too few queries.
     reason : str
         The reason for the outcome.
     chunks : int

@@ -20,12 +20,14 @@ from ragembed.indexes.storage.layout import source_path
 from ragembed.indexes.store import Store
 from ragembed.indexes.tuning.candidates import chain_choices, describe, raw_variants
 from ragembed.indexes.tuning.choosing import (
+    LEAST_GAIN,
     Settings,
     Trial,
     Trials,
     choose,
     cost,
     finalists,
+    fusion_source,
     macro_mean,
     most_trials,
     screen,
@@ -33,7 +35,7 @@ from ragembed.indexes.tuning.choosing import (
 from ragembed.indexes.tuning.pool import Pool, draw_pool
 from ragembed.indexes.tuning.pool_search import Encoder, PoolSearch, texts_to_encode
 from ragembed.indexes.tuning.queries import Logged, QuerySet, Source, collect, log_source, read_log
-from ragembed.indexes.tuning.report import MEAN, Candidate, Compared, Outcome, TuningReport
+from ragembed.indexes.tuning.report import APPLICABLE, MEAN, Candidate, Compared, Outcome, TuningReport
 from ragembed.indexes.tuning.sources import LOG, SOURCES
 from ragembed.indexes.types import ChunkRecord, Progress, SilentProgress
 from ragembed.types import Doubles
@@ -48,11 +50,6 @@ QUERIES_ALONE = 1000
 """Maximum number of pseudo-queries if there is only one source."""
 LEAST_QUERIES = 10
 """Minimum number of pseudo-queries of a source in each half."""
-LEAST_GAIN = 2.0
-"""Minimum gain, in points of nDCG@10 on held-out documents, that justifies encoding all documents again.
-
-A smaller gain can be an error of the score.
-"""
 _CHANGED_PER_QUERY = 3
 _RESAMPLES, _RESAMPLES_OF_MANY = 10_000, 2_000
 _NEEDS = ("nothing", "note", "refit", "encode")
@@ -87,7 +84,7 @@ def tune_store(
     encode : bool
         Whether to compare settings that require encoding all documents again.
     apply : bool
-        Whether to apply the chosen settings to the store if they are significantly better.
+        Whether to apply the chosen settings to the store if the outcome is ``"better"`` or ``"probably better"``.
     device : str, optional
         Device for encoding, as for :meth:`ragembed.Store.open`.
     progress : object, optional
@@ -125,7 +122,7 @@ def tune_store(
     if without:
         skipped = f"skipped {without:,} {'query' if without == 1 else 'queries'} of {queries}: no answer given"
         report = replace(report, reason=f"{report.reason}; {skipped}")
-    if apply and report.outcome == "better" and report.chosen is not None:
+    if apply and report.outcome in APPLICABLE and report.chosen is not None:
         apply_settings(path, report.chosen.config, report.chosen.fusion, device, progress, wait_seconds)
         report = replace(report, applied=True)
     return report
@@ -352,18 +349,24 @@ def label(settings: Settings, current: Settings) -> str:
 
 
 def _outcome(hybrid: Mapping[str, Compared], chosen: Settings, current: Settings) -> tuple[Outcome, str]:
-    """Return the outcome and its reason, based on the comparison on the held-out documents."""
-    worse = [name for name, compared in hybrid.items() if compared.high < 0]
-    mean = hybrid[MEAN]
-    if worse:
+    """Return the outcome and its reason, based on the comparison on the held-out documents.
+
+    A fusion is judged by the source that chooses it, and need not be significantly better: it costs nothing.
+    """
+    fusion_only = _NEEDS[cost(chosen, current)] == "note"
+    key = fusion_source(hybrid) if fusion_only else MEAN
+    if worse := [name for name in ((key,) if fusion_only else hybrid) if hybrid[name].high < 0]:
         return "no significant difference", f"on the held-out documents it is worse for: {', '.join(worse)}"
+    found = hybrid[key]
+    what = "mean nDCG@10" if key == MEAN else f"nDCG@10 of the source '{key}'"
     reason = (
-        f"on the held-out documents the mean nDCG@10 changes by {mean.difference:+.1f} points, "
-        f"95 % interval {mean.low:+.1f} to {mean.high:+.1f}"
+        f"on the held-out documents the {what} changes by {found.difference:+.1f} points, "
+        f"95 % interval {found.low:+.1f} to {found.high:+.1f}"
     )
-    if mean.low <= 0:
-        return "no significant difference", reason
-    if _NEEDS[cost(chosen, current)] == "encode" and mean.difference < LEAST_GAIN:
-        too_small = f"less than the {LEAST_GAIN:g} points that justify encoding all documents again"
+    if found.low <= 0:
+        likely = fusion_only and found.difference > 0
+        return ("probably better" if likely else "no significant difference"), reason
+    if not fusion_only and found.difference < LEAST_GAIN:
+        too_small = f"less than the {LEAST_GAIN:g} points that justify another embedder"
         return "no significant difference", f"{reason}: {too_small}"
     return "better", reason
