@@ -146,7 +146,11 @@ def _measure(collection: RetrievalCollection, language: str, setting: Setting, k
     names = list(collection.documents)
     position = {name: at for at, name in enumerate(names)}
     parts = [collection.parts(name) for name in names]
-    records = [ChunkRecord(str(at), Chunk(text, title=title)) for at, (title, text) in enumerate(parts)]
+    is_code = collection.name in CORPORA and CORPORA[collection.name].domain == "source code"
+    records = [
+        ChunkRecord(str(at), Chunk(text, title=title), f"{at}.py" if is_code else None)
+        for at, (title, text) in enumerate(parts)
+    ]
     pool = Pool(records, [PoolPlace(record.id, 0, at) for at, record in enumerate(records)], len(records))
     judged = [
         PseudoQuery(collection.queries[key], tuple(position[name] for name in gains), {})

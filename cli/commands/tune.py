@@ -43,7 +43,7 @@ _WIDEST_LABEL = 60
     "--seed", type=click.IntRange(0), metavar="N", default=0, show_default=True, help="Seed of the random samples."
 )
 @click.option(
-    "--apply", "apply_best", is_flag=True, help="Apply the best settings to the store if they are significantly better."
+    "--apply", "apply_best", is_flag=True, help="Apply the chosen settings to the store if they are (probably) better."
 )
 @device_option
 @quiet_option
@@ -67,8 +67,8 @@ def command(
 
     Sentences, headings, titles, links and other parts of the documents serve as queries for the chunks that they come
     from. Layers, token weights, templates, post-processors and fusion are chosen on one half of the documents and
-    tested on the other half. The result is "better" only if the test shows a significant improvement. Nothing changes
-    without --apply.
+    tested on the other half. The report ends with the outcome, and with what tuning can decide. Nothing changes without
+    --apply.
     """  # noqa: D301  click reads the backspace character as "do not wrap"
     from ragembed.indexes.tuning import tune_store
     from ragembed.indexes.tuning.report import APPLICABLE
