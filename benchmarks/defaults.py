@@ -29,6 +29,7 @@ from ragembed.evaluation.encoding import RawVectors, raw_part
 from ragembed.indexes import ChunkRecord, Fusion
 from ragembed.indexes.search.search import Mode
 from ragembed.indexes.text.analyzer import of_language
+from ragembed.indexes.tuning.choosing import LEAST_GAIN, SLACK
 from ragembed.indexes.tuning.pool import Pool, PoolPlace
 from ragembed.indexes.tuning.pool_search import PoolSearch, PoolVectors
 from ragembed.indexes.tuning.queries import PseudoQuery, collect
@@ -468,18 +469,22 @@ def _left_out(found: Sequence[Measured]) -> list[str]:
 def _agreement(found: Sequence[Measured]) -> list[str]:
     signals = list(dict.fromkeys(signal for one in found for signal in one.pseudo))
     groups = {
-        "fusion": [way for way in _TUNABLE if WAYS[way].config == _NOW],
-        "embedder": [way for way in _TUNABLE if WAYS[way].fusion == Fusion()],
+        "fusion": (
+            [way for way in _TUNABLE if WAYS[way] == Way(fusion=replace(WAYS[way].fusion, feedback=0.75))],
+            SLACK,
+        ),
+        "fusion and feedback": ([way for way in _TUNABLE if WAYS[way].config == _NOW], SLACK),
+        "embedder": ([way for way in _TUNABLE if WAYS[way].fusion == Fusion()], LEAST_GAIN / 100),
     }
     rows = [
-        [f"{group}: {signal}", *_agreement_row(found, signal, ways)]
-        for group, ways in groups.items()
+        [f"{group}: {signal}", *_agreement_row(found, signal, ways, least)]
+        for group, (ways, least) in groups.items()
         for signal in [*signals, _ALL_SIGNALS]
     ]
     return [
         _ABOUT_SIGNALS,
         table(
-            ["", "collections", "Spearman", "gain", "better", "worse", "gain if sure", "changed", "better", "worse"],
+            ["", "collections", "Spearman", "gain", "better", "worse", "gain of tune", "changed", "better", "worse"],
             rows,
         ),
     ]
@@ -491,8 +496,9 @@ _ABOUT_SIGNALS = (
     "Spearman's correlation is the mean over collections. The gain is that, by judgements, of the settings with the "
     f"best label-free score. {_ALL_SIGNALS!r} is the mean over the kinds that `ragembed tune` uses. `keywords` are "
     "three rare words of a sentence, `half` half of its words, and `other words` a sentence without half of the words "
-    "that it shares with the rest of its document. In the columns `if sure`, the default stays unless the settings are "
-    "significantly better by pseudo-queries."
+    "that it shares with the rest of its document. The columns from `gain of tune` follow its rule: the default stays "
+    f"unless the settings gain {100 * SLACK:g} points by the label-free score, or {LEAST_GAIN:g} for another embedder. "
+    f"There are up to {_PSEUDO_QUERIES} pseudo-queries of each kind; `ragembed tune` uses up to 400."
 )
 
 
@@ -507,8 +513,8 @@ def _pseudo(one: Measured, signal: str, way: str) -> Doubles | None:
     return np.concatenate([part * (total / (len(known) * len(part))) for part in known]) if known else None
 
 
-def _agreement_row(found: Sequence[Measured], signal: str, ways: Sequence[str]) -> list[str]:
-    correlations, gains, sure = [], [], []
+def _agreement_row(found: Sequence[Measured], signal: str, ways: Sequence[str], least: float) -> list[str]:
+    correlations, gains, tuned = [], [], []
     for one in found:
         usable = [way for way in ways if way in one.values]
         by_pseudo = {way: _pseudo(one, signal, way) for way in usable}
@@ -519,18 +525,17 @@ def _agreement_row(found: Sequence[Measured], signal: str, ways: Sequence[str]) 
         correlations.append(spearman_correlation(scores, human))
         best = usable[int(scores.argmax())]
         gains.append(_difference(one, best))
-        values = by_pseudo[best]
-        sure.append(_difference(one, best if values is not None and _sign(values) > 0 else DEFAULT))
-    signs, sure_signs = [_sign(each) for each in gains], [_sign(each) for each in sure]
-    changed = sum(bool(each.any()) for each in sure)
+        tuned.append(_difference(one, best if scores.max() >= least else DEFAULT))
+    signs, tuned_signs = [_sign(each) for each in gains], [_sign(each) for each in tuned]
+    changed = sum(bool(each.any()) for each in tuned)
     return [
         str(len(gains)),
         f"{np.mean(correlations):.2f}",
         str(Gain.of(gains)),
         str(signs.count(1)),
         str(signs.count(-1)),
-        str(Gain.of(sure)),
+        str(Gain.of(tuned)),
         str(changed),
-        str(sure_signs.count(1)),
-        str(sure_signs.count(-1)),
+        str(tuned_signs.count(1)),
+        str(tuned_signs.count(-1)),
     ]

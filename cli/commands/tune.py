@@ -98,7 +98,7 @@ def command(
 
 def _text(report: TuningReport) -> Iterator[str]:
     from ragembed.evaluation.table import aligned
-    from ragembed.indexes.tuning.report import MEAN
+    from ragembed.indexes.tuning.report import LIMITS, MEAN
 
     sampled = ", ".join(
         f"{name} {sum(counts)}" + ("" if name in report.used else " (too few)")
@@ -135,12 +135,16 @@ def _text(report: TuningReport) -> Iterator[str]:
         )
     if report.chosen is not None:
         yield ""
-        yield f"on the documents held out: {report.chosen.label}"
+        yield f"the settings chosen: {report.chosen.label}"
         yield ""
         rows = {**report.held_out, "mean, dense alone": report.held_out_dense[MEAN]}
         yield from aligned([["", "queries", "now", "tuned", "difference"], *(_row(*row) for row in rows.items())])
     yield ""
     yield f"{report.outcome}: {report.reason}"
+    if report.candidates:
+        yield ""
+        yield "How far to trust this:"
+        yield from (f"- {each}" for each in LIMITS)
     if report.applied:
         yield "applied"
 

@@ -135,7 +135,7 @@ def most_trials(raws: Sequence[EmbedderConfig], chains: Sequence[ChainChoice]) -
 
 
 def choose(trials: Trials, current: Settings, raws: Sequence[EmbedderConfig], chains: Sequence[ChainChoice]) -> Trial:
-    """Return the best trial: the best fusion of the current embedder, or another embedder that gains much more.
+    """Return the best trial with another embedder, or that of ``current`` if no other gains ``LEAST_GAIN``.
 
     1. Try every way to make raw vectors with the current post-processors, and every chain with the current raw vectors.
     2. Try the best few raw vectors with every chain, and all raw vectors with the best chain.
@@ -165,16 +165,15 @@ def _with(trials: Trials, fusion: Fusion) -> list[Settings]:
     return [settings for settings in trials.tried if settings.fusion == fusion]
 
 
-def _fuse(trials: Trials, settings: Settings) -> None:
-    """Try other weights of the two scores, then other fusion methods with the best weight.
+def _fuse(trials: Trials, settings: Settings) -> list[Trial]:
+    """Try other weights of the two scores, and other fusion methods.
 
     Feedback is not tuned: a pseudo-query with a single answer cannot show whether feedback finds similar chunks.
     """
-    steps: tuple[tuple[str, tuple[Any, ...]], ...] = (("alpha", _ALPHAS), ("method", METHODS))
-    for name, values in steps:
-        fusions = [settings.fusion, *(replace(settings.fusion, **{name: value}) for value in values)]
-        found = [trials.of(replace(settings, fusion=fusion)) for fusion in dict.fromkeys(fusions)]
-        settings = max(found, key=lambda trial: trials.fusion_score(trial.hybrid)).settings
+    changes: list[dict[str, Any]] = [{}, *({"alpha": alpha} for alpha in _ALPHAS)]
+    changes += [{"method": method} for method in METHODS]
+    fusions = dict.fromkeys(replace(settings.fusion, **change) for change in changes)
+    return [trials.of(replace(settings, fusion=fusion)) for fusion in fusions]
 
 
 def _best(trials: Trials, among: Sequence[Settings]) -> list[Trial]:
@@ -188,20 +187,25 @@ def finalists(trials: Trials, current: Settings) -> list[Trial]:
 
 
 def _chosen(trials: Trials, current: Settings) -> Trial:
-    """Return the best fusion of the current embedder, unless another embedder gains ``LEAST_GAIN`` more.
+    """Return the best trial if its embedder gains ``LEAST_GAIN`` over the best fusion of the current one.
 
-    Of the other embedders within ``SLACK`` of the best, the one that needs the least work counts.
+    Of the trials within ``SLACK`` of the best, the one that needs the least work counts.
     """
     ranked = finalists(trials, current)
-    now = trials.of(current)
-    same = [trial for trial in ranked if trial.settings.config == current.config]
-    fused = max(same, key=lambda trial: trials.fusion_score(trial.hybrid))
-    if trials.fusion_score(fused.hybrid) - trials.fusion_score(now.hybrid) < SLACK:
-        fused = now
-    near = [trial for trial in ranked if trials.score(trial.hybrid) >= trials.score(ranked[0].hybrid) - SLACK]
+    scores = [trials.score(trial.hybrid) for trial in ranked]
+    near = [trial for trial, score in zip(ranked, scores, strict=True) if score >= scores[0] - SLACK]
     best = min(near, key=lambda trial: cost(trial.settings, current))
-    gain = 100.0 * (trials.score(best.hybrid) - trials.score(fused.hybrid))
-    return best if cost(best.settings, current) > 1 and gain >= LEAST_GAIN else fused
+    own = max(score for trial, score in zip(ranked, scores, strict=True) if trial.settings.config == current.config)
+    gain = 100.0 * (trials.score(best.hybrid) - own)
+    return best if cost(best.settings, current) > 1 and gain >= LEAST_GAIN else trials.of(current)
+
+
+def choose_fusion(trials: Trials, current: Settings) -> Trial:
+    """Return the best fusion of the current embedder, or the current one if it gains less than ``SLACK``."""
+    now, *others = _fuse(trials, current)
+    best = max(others, key=lambda trial: trials.fusion_score(trial.hybrid))
+    gain = trials.fusion_score(best.hybrid) - trials.fusion_score(now.hybrid)
+    return best if gain >= SLACK else now
 
 
 def cost(settings: Settings, current: Settings) -> int:

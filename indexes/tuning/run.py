@@ -25,6 +25,7 @@ from ragembed.indexes.tuning.choosing import (
     Trial,
     Trials,
     choose,
+    choose_fusion,
     cost,
     finalists,
     fusion_source,
@@ -185,20 +186,28 @@ def _tune(
         prepare = partial(_prepare, stack, store.language, device, progress)
         raws = screen(pool, sources, seed, current, raws, prepare)
         encoder, search = prepare(raws, pool, drawn)
-        first, second = _Half(drawn, 0, seed, _RESAMPLES_OF_MANY), _Half(drawn, 1, seed, _RESAMPLES)
+        first, second = _Part(drawn, 0, seed, _RESAMPLES_OF_MANY), _Part(drawn, 1, seed, _RESAMPLES)
         progress.start("comparing", "settings", most_trials(raws, chains))
         trials = Trials(encoder, search, first.rows, first.source, progress.advance)
         chosen = choose(trials, current, raws, chains)
         progress.finish()
         candidates = _candidates(trials, trials.of(current), current, first)
-        if chosen.settings == current:
-            comparison = _Findings(tuple(candidates.values()))
-            return base.report("no significant difference", "no other settings are better", comparison)
-        held_out = Trials(encoder, search, second.rows, second.source)
-        before, after = held_out.of(current), held_out.of(chosen.settings)
-    hybrid, dense = second.compare(after.hybrid, before.hybrid), second.compare(after.dense, before.dense)
-    comparison = _Findings(tuple(candidates.values()), candidates[chosen.settings], hybrid, dense)
-    return base.report(*_outcome(hybrid, chosen.settings, current), comparison)
+        found = base.report(
+            "no significant difference", "no other settings are better", _Findings(tuple(candidates.values()))
+        )
+        # The few fusions are compared on all queries: half of them would choose badly in a small store.
+        everything = _Part(drawn, None, seed, _RESAMPLES)
+        for part, pick in ((second, lambda _: chosen), (everything, lambda test: choose_fusion(test, current))):
+            if found.outcome in APPLICABLE:
+                break
+            test = Trials(encoder, search, part.rows, part.source)
+            settings = pick(test).settings
+            if settings != current:
+                before, after = test.of(current), test.of(settings)
+                hybrid, dense = part.compare(after.hybrid, before.hybrid), part.compare(after.dense, before.dense)
+                comparison = _Findings(tuple(candidates.values()), candidates[settings], hybrid, dense)
+                found = base.report(*_outcome(hybrid, settings, current), comparison)
+    return found
 
 
 def _collected(pool: Pool, sources: Mapping[str, Source], seed: int) -> tuple[QuerySet, dict[str, tuple[int, int]]]:
@@ -278,11 +287,11 @@ class _Findings:
     dense: Mapping[str, Compared] = field(default_factory=dict)
 
 
-class _Half:
-    """The queries of one half; computes means and comparisons of their scores."""
+class _Part:
+    """The queries of one half, or all queries; computes means and comparisons of their scores."""
 
-    def __init__(self, drawn: QuerySet, half: int, seed: int, resamples: int) -> None:
-        self.rows = [row for row, each in enumerate(drawn.half) if each == half]
+    def __init__(self, drawn: QuerySet, half: int | None, seed: int, resamples: int) -> None:
+        self.rows = [row for row, each in enumerate(drawn.half) if half in (None, each)]
         self.source = [drawn.source[row] for row in self.rows]
         self._sources = np.array(self.source)
         self._names = drawn.sources
@@ -320,7 +329,7 @@ class _Half:
         }
 
 
-def _candidates(trials: Trials, now: Trial, current: Settings, half: _Half) -> dict[Settings, Candidate]:
+def _candidates(trials: Trials, now: Trial, current: Settings, half: _Part) -> dict[Settings, Candidate]:
     """Return all candidates, best first."""
     return {
         trial.settings: Candidate(
@@ -351,16 +360,17 @@ def label(settings: Settings, current: Settings) -> str:
 def _outcome(hybrid: Mapping[str, Compared], chosen: Settings, current: Settings) -> tuple[Outcome, str]:
     """Return the outcome and its reason, based on the comparison on the held-out documents.
 
-    A fusion is judged by the source that chooses it, and need not be significantly better: it costs nothing.
+    A fusion is compared on all documents, by the source that chooses it. It need not be significantly better, because
+    it costs nothing.
     """
     fusion_only = _NEEDS[cost(chosen, current)] == "note"
-    key = fusion_source(hybrid) if fusion_only else MEAN
+    key, where = (fusion_source(hybrid), "all documents") if fusion_only else (MEAN, "the held-out documents")
     if worse := [name for name in ((key,) if fusion_only else hybrid) if hybrid[name].high < 0]:
-        return "no significant difference", f"on the held-out documents it is worse for: {', '.join(worse)}"
+        return "no significant difference", f"on {where} it is worse for: {', '.join(worse)}"
     found = hybrid[key]
     what = "mean nDCG@10" if key == MEAN else f"nDCG@10 of the source '{key}'"
     reason = (
-        f"on the held-out documents the {what} changes by {found.difference:+.1f} points, "
+        f"on {where} the {what} changes by {found.difference:+.1f} points, "
         f"95 % interval {found.low:+.1f} to {found.high:+.1f}"
     )
     if found.low <= 0:

@@ -14,6 +14,7 @@ from ragembed.indexes.tuning.choosing import (
     Settings,
     Trials,
     choose,
+    choose_fusion,
     cost,
     macro_mean,
     most_trials,
@@ -56,7 +57,7 @@ def trials(of, done=lambda _: None):
 def test_finds_the_best_raw_vectors_chain_and_fusion():
     def of(config, fusion):
         right = (config.seed == 7) + (config.postprocess[0] == "abtt:2") + (config.query_fit == "shared")
-        return 0.2 * right - abs(fusion.alpha - 0.8) + 0.1 * (fusion.method == "rrf")
+        return 0.2 * right - abs(fusion.alpha - 0.8)
 
     chosen = choose(trials(of), NOW, RAWS, CHAINS).settings
     assert (chosen.config.seed, chosen.config.postprocess, chosen.config.query_fit) == (
@@ -64,7 +65,7 @@ def test_finds_the_best_raw_vectors_chain_and_fusion():
         ("abtt:2", "normalize"),
         "shared",
     )
-    assert chosen.fusion == Fusion("rrf", 0.8)
+    assert chosen.fusion == Fusion(alpha=0.8)
 
 
 def test_current_settings_are_chosen_if_all_are_equal():
@@ -84,7 +85,7 @@ def test_first_sentences_choose_the_fusion(by):
             return np.where(np.array(SOURCE) == by, 0.5 + 0.01 * (fusion.alpha == 0.3), 0.5)
 
     tried = Trials(ByFusion(None), ByFusion(lambda *_: 0.5), range(len(SOURCE)), SOURCE)
-    assert choose(tried, NOW, [NOW.config], []).settings.fusion.alpha == (0.3 if by == "first sentence" else 0.6)
+    assert choose_fusion(tried, NOW).settings.fusion.alpha == (0.3 if by == "first sentence" else 0.6)
 
 
 def test_costs_rise_with_the_work_of_the_store():
