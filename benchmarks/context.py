@@ -8,7 +8,9 @@ import shutil
 import sysconfig
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import version
+from itertools import accumulate
 from pathlib import Path
 from urllib.parse import quote
 
@@ -74,7 +76,7 @@ def context(setting: Setting) -> Outcome:
     header = ["", "tokens", _PACKED, _PLAIN, "gain", _SEMBLE, "gain"]
     sizes = ", ".join(f"{name} {len(found[_PACKED][BUDGETS[0]])}" for name, found in measured.items())
     notes = (
-        "Per cent of the answers whose lines are all in the output. An answer is a judged document, or the function "
+        "Per cent of the answers whose text is all in the output. An answer is a judged document, or the function "
         "whose documentation begins with the query (see *Search in source code*). *Top-k* prints the best chunks in "
         "the order of their scores, each that still fits, with the same header. All outputs have the same format, and "
         "the default estimate counts their tokens. *cran in sections* has "
@@ -142,6 +144,9 @@ def _measure(setting: Setting, judged: _Judged) -> Found:
     store = setting.folder / f"{judged.folder.name}-store"
     index_files(IndexingRequest(store, (judged.folder,)))
     found: dict[str, dict[int, np.ndarray]] = {}
+    texts = {
+        str(file.relative_to(judged.folder)): file.read_text(encoding="utf-8") for file in judged.folder.rglob("*.*")
+    }
     with Store.open(store) as opened:
         say(f"{judged.name}: {len(judged.queries)} queries, {len(opened):,} chunks")
         hits = {query: _blocks(opened.search(query, _DEPTH)) for query in judged.queries}
@@ -155,7 +160,7 @@ def _measure(setting: Setting, judged: _Judged) -> Found:
         for way, pack in ways.items():
             found[way] = {
                 budget: np.array([
-                    _recall(pack(query, budget), answers, judged.folder.name)
+                    _recall(pack(query, budget), answers, texts)
                     for query, answers in zip(judged.queries, judged.answers, strict=True)
                 ])
                 for budget in BUDGETS
@@ -190,18 +195,45 @@ def _fitting(blocks: Iterable[ContextBlock], budget: int) -> list[ContextBlock]:
     return kept
 
 
-def _recall(blocks: Iterable[ContextBlock], answers: Ranges, folder: str) -> float:
-    """Return the share of the answers whose lines are all in the blocks; paths may begin above ``folder``."""
-    lines: dict[str, set[int]] = {}
+def _recall(blocks: Iterable[ContextBlock], answers: Ranges, texts: Mapping[str, str]) -> float:
+    """Return the share of the answers whose text is all in the blocks; paths may begin above the folder.
+
+    A long line may be divided between chunks, so characters are compared and not line numbers.
+    """
+    found: dict[str, np.ndarray] = {}
     for block in blocks:
-        if block.start_line and block.end_line:
-            lines.setdefault(block.path, set()).update(range(block.start_line, block.end_line + 1))
+        name = next((name for name in _endings(block.path) if name in texts), None)
+        if name is None or block.start_line is None:
+            continue
+        text = texts[name]
+        start = text.find(block.text, _offset(text, block.start_line))
+        if start < 0:
+            raise ValueError(f"{block.location} has a text that is not in the file")
+        found.setdefault(name, np.zeros(len(text), dtype=bool))[start : start + len(block.text)] = True
     complete = 0
     for name, first, last in answers:
-        places = (path for path in lines if path == name or f"/{path}".endswith(f"/{folder}/{name}"))
-        own = lines.get(next(places, name), set())
-        complete += own.issuperset(range(first, last + 1))
+        if name in found:
+            text = texts[name]
+            start, stop = _offset(text, first), _offset(text, last + 1)
+            wanted = [i for i in range(start, stop) if not text[i].isspace()]
+            complete += bool(found[name][wanted].all())
     return complete / len(answers)
+
+
+def _endings(path: str) -> Iterator[str]:
+    """Yield the path, then what follows each of its slashes."""
+    parts = path.split("/")
+    yield from ("/".join(parts[i:]) for i in range(len(parts)))
+
+
+@cache
+def _offsets(text: str) -> list[int]:
+    return list(accumulate((len(line) + 1 for line in text.split("\n")), initial=0))
+
+
+def _offset(text: str, line: int) -> int:
+    """Return the position of a line, from 1, in a text."""
+    return min(_offsets(text)[line - 1], len(text))
 
 
 def _of_semble(setting: Setting, judged: _Judged) -> dict[str, list[ContextBlock]]:

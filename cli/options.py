@@ -22,7 +22,7 @@ from ragembed.indexes.ann.choosing import LATENCY_MS, RECALL
 from ragembed.indexes.ann.specs import AUTO, NAMES
 from ragembed.indexes.filters import And, Field, Filter, Glob, Or, parse
 from ragembed.indexes.search.search import MODES
-from ragembed.indexes.storage.layout import STORE_VARIABLE
+from ragembed.indexes.storage.layout import STORE_FOLDER, STORE_VARIABLE, choose_store
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -44,6 +44,7 @@ _POOLINGS = f"{EMBEDDING_AUTO} (the model as its authors use it), {', '.join(POO
 _WEIGHTINGS = "auto, uniform, idf, idf:0.5, -biases, sif or usif"
 _STEPS = "such as abtt:2,normalize; or none"
 _QUERY_FITS = "the same as for documents (shared), or fitted on pseudo-queries (separate)"
+_NAMED = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]{0,39})=(.+)", re.DOTALL)
 _MILLISECONDS = {"us": 1e-3, "ms": 1.0, "s": 1e3}
 _UNITS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
 
@@ -453,3 +454,25 @@ def search_filter(where: str | None, globs: tuple[str, ...]) -> Filter | None:
     if globs:
         parts.append(Or(tuple(Glob(Field("path"), glob) for glob in globs)))
     return And(tuple(parts)) if parts else None
+
+
+def named_stores(stores: tuple[str, ...], hint: str) -> dict[str, Path]:
+    """Return the stores ``[NAME=]PATH`` by name, by default that of the folder; ``hint`` names the option in errors."""
+    named: dict[str, Path] = {}
+    for given in stores or (str(choose_store(None)),):
+        match = _NAMED.fullmatch(given)
+        if not given:
+            raise click.BadParameter("the path is empty: expected the name of a folder", param_hint=hint)
+        path = Path(match[2] if match else given)
+        name = match[1] if match else _store_name(path)
+        if name in named:
+            raise click.BadParameter(f"two stores have the name {name!r}: name them with NAME=PATH", param_hint=hint)
+        named[name] = path
+    return named
+
+
+def _store_name(store: Path) -> str:
+    """Return the name of a store's folder, or of the folder above it for ``.ragembed``, in characters of URLs."""
+    absolute = Path(os.path.abspath(store))  # noqa: PTH100  resolve() would follow symbolic links
+    folder = absolute.parent if absolute.name == STORE_FOLDER else absolute
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", folder.name).strip("-.")[:40] or "documents"

@@ -8,7 +8,7 @@ the documentation specifies the format.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from types import TracebackType
@@ -560,6 +560,7 @@ class Store:
         where: Where | None = None,
         fusion: Fusion | None = None,
         ranking: RankingOptions | None = None,
+        ids: Collection[str] | None = None,
     ) -> list[Explanation]:
         """Search, and explain the score of each hit.
 
@@ -579,6 +580,8 @@ class Store:
             As in :meth:`search`.
         ranking : ragembed.RankingOptions, optional
             As in :meth:`search`.
+        ids : collection of str, optional
+            Explain only the hits with these ids. None explains every hit.
 
         Returns
         -------
@@ -603,7 +606,7 @@ class Store:
 
         def answer(snapshot: Snapshot) -> list[Explanation]:
             fused = fusion or stored_fusion(snapshot.connection)
-            return explain(snapshot, query, k, mode, condition, fused, ranking)
+            return explain(snapshot, query, k, mode, condition, fused, ranking, ids)
 
         return self._reader.read(answer)
 

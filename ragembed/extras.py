@@ -28,8 +28,11 @@ _EXTRAS: Mapping[str, tuple[str, str]] = {
     "sentence_transformers": ("sentence-transformers", "rerank"),
     "sklearn": ("scikit-learn", "evaluation"),
     "snowballstemmer": ("snowballstemmer", "languages"),
+    "starlette": ("starlette", "serve"),
     "torch": ("torch", "torch"),
     "transformers": ("transformers", "torch"),
+    "uvicorn": ("uvicorn", "serve"),
+    "watchfiles": ("watchfiles", "watch"),
     "xlrd": ("xlrd", "office"),
 }
 """The package name and the extra for each importable module."""

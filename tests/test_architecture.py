@@ -54,9 +54,11 @@ ONLY_IMPORTERS = {
     "langchain_core": ("ragembed.langchain",),
     "mcp": ("ragembed.serving.mcp_server",),
     "mcp_types": ("ragembed.serving.mcp_server",),
-    "uvicorn": ("ragembed.serving.mcp_server",),
+    "starlette": ("ragembed.serving",),
+    "uvicorn": ("ragembed.serving.mcp_server", "ragembed.serving.http_server"),
     "click": ("ragembed.cli", "ragembed.__main__"),
     "sqlite3": ("ragembed.indexes",),
+    "watchfiles": ("ragembed.indexes.indexing.watch",),
     "ray": ("ragembed.ray_cluster", "ragembed.distributed.ray_workers"),
 }
 

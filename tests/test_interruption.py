@@ -30,8 +30,8 @@ def commit_until_the_signal(*args):
 signal.signal(signal.SIGINT, signal.default_int_handler)
 writer.COMMIT_SECONDS = 0
 RunEncoder = backend.RunEncoder
-RunEncoder.parts = lambda self, texts, progress=None: (
-    self._embedder.raw_documents(texts[start : start + %d], progress) for start in range(0, len(texts), %d)
+RunEncoder.parts = lambda self, texts, progress=None, done=0: (
+    self._embedder.raw_documents(texts[start : start + %d], progress) for start in range(done, len(texts), %d)
 )
 writer.StoreWriter._commit_vectors = commit_until_the_signal
 from ragembed.cli import main

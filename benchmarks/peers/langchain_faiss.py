@@ -10,7 +10,8 @@ from langchain_huggingface import HuggingFaceEmbeddings
 from worker import Request, Told, Turn, main, milliseconds
 
 
-def _load(request: Request) -> FAISS:
+def load(request: Request) -> FAISS:
+    """Load the store of a request."""
     embeddings = HuggingFaceEmbeddings(model_name=request["model"])
     return FAISS.load_local(request["store"], embeddings, allow_dangerous_deserialization=True)
 
@@ -31,13 +32,13 @@ def index(request: Request) -> None:
 
 def query(request: Request) -> Told:
     """Ask one query."""
-    found = _load(request).similarity_search_with_score(request["query"], k=10)
+    found = load(request).similarity_search_with_score(request["query"], k=10)
     return {"results": [{"source": hit.metadata["source"], "score": float(score)} for hit, score in found]}
 
 
 def rankings(request: Request) -> Told:
     """Return the files found for each of many queries, best first."""
-    store = _load(request)
+    store = load(request)
     return {
         key: [hit.metadata["source"] for hit in store.similarity_search(text, k=request["k"])]
         for key, text in request["queries"].items()
@@ -58,7 +59,7 @@ def warm_store(request: Request) -> None:
 
 def warm(request: Request) -> tuple[Turn, Told]:
     """Ask the queries of a turn, by text and by vector."""
-    store, turns = _load(request), request["queries"]
+    store, turns = load(request), request["queries"]
     vectors = {query: store.embeddings.embed_query(query) for queries in turns for query in queries}
     ways = {
         "dense": lambda query: store.similarity_search(query, k=10),

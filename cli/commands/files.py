@@ -15,6 +15,7 @@ from ragembed.cli.output import print_record, print_records, readable_bytes, say
 from ragembed.cli.requests import indexing_options, paths_or_stored
 from ragembed.documents.discovery import FileCandidate, discover, why
 from ragembed.documents.places import Place
+from ragembed.documents.readers.converted import missing_converter
 from ragembed.documents.readers.registry import named_reader
 from ragembed.extras import has_extra
 from ragembed.indexes.indexing.request import open_existing
@@ -116,7 +117,8 @@ def _outcome(candidate: FileCandidate) -> tuple[str, str]:
     reader = named_reader(candidate.path.name)
     if reader is not None and reader.extra is not None and not has_extra(reader.extra):
         return "skipped", f"pip install 'ragembed[{reader.extra}]'"
-    return "read", ""
+    missing = None if reader is None else missing_converter(reader.name)
+    return ("read", "") if missing is None else ("skipped", missing)
 
 
 def _as_dict(candidate: FileCandidate) -> dict[str, Any]:

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import re
-from pathlib import Path
-
 import click
 
+from ragembed.cli.options import named_stores
 from ragembed.extras import require
-from ragembed.indexes.storage.layout import STORE_FOLDER, choose_store
 from ragembed.serving.client_config import CLIENTS, client_config
 
-_NAMED = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]{0,39})=(.+)", re.DOTALL)
 _SECONDS = 10.0
 
 
@@ -58,7 +53,7 @@ def command(stores: tuple[str, ...], port: int | None, auto_index: float | None,
     Agents can search, read the indexed text, and ask why a file is not found. They cannot change a store or read other
     files. The server ends when its input ends.
     """  # noqa: D301  click reads the backspace character as "do not wrap"
-    named = _named(stores)
+    named = named_stores(stores, "--store")
     if client is not None:
         if port is not None:
             raise click.UsageError("--print-config prints a configuration for stdio: leave --http out")
@@ -73,27 +68,3 @@ def command(stores: tuple[str, ...], port: int | None, auto_index: float | None,
         run_stdio(server)
     else:
         run_http(server, port)
-
-
-def _named(stores: tuple[str, ...]) -> dict[str, Path]:
-    """Return the stores by name: the given one, else that of the folder."""
-    named: dict[str, Path] = {}
-    for given in stores or (str(choose_store(None)),):
-        match = _NAMED.fullmatch(given)
-        if not given:
-            raise click.BadParameter("the path is empty: expected the name of a folder", param_hint="--store")
-        path = Path(match[2] if match else given)
-        name = match[1] if match else _name_of(path)
-        if name in named:
-            raise click.BadParameter(
-                f"two stores have the name {name!r}: name them with --store NAME=PATH", param_hint="--store"
-            )
-        named[name] = path
-    return named
-
-
-def _name_of(store: Path) -> str:
-    """Return the name of a store's folder, or of the folder above it for ``.ragembed``, in characters of URLs."""
-    absolute = Path(os.path.abspath(store))  # noqa: PTH100  resolve() would follow symbolic links
-    folder = absolute.parent if absolute.name == STORE_FOLDER else absolute
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", folder.name).strip("-.")[:40] or "documents"

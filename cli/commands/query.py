@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ragembed.cli.options import filter_options, format_option, mode_option, search_filter, store_option, with_number
-from ragembed.cli.output import for_terminal, link, print_records, printable, say, say_unfinished, shown_path
-from ragembed.cli.snippet import QueryWords
-from ragembed.documents.readers.registry import member_of
-from ragembed.indexes import ChunkRecord, Fusion, Hit, RankingOptions, Store
+from ragembed.cli.output import for_terminal, link, print_records, say, say_unfinished, shown_path
+from ragembed.indexes import Fusion, Hit, RankingOptions, Store
 from ragembed.indexes.search.fusion import METHODS, Method
+from ragembed.indexes.search.result_json import hit_json, place_json
 from ragembed.indexes.search.search import Mode
+from ragembed.indexes.search.snippet import QueryWords
 from ragembed.indexes.storage.layout import choose_store, file_path
+from ragembed.printable import printable
 from ragembed.reranking import CrossEncoderReranker
 
 if TYPE_CHECKING:
@@ -143,7 +144,11 @@ def command(
         hits, explanations, unfinished, language = opened.read(run_query)
         being_written = unfinished and opened.being_written
     words = QueryWords(query, [hit.chunk.text for hit in hits], language)
-    results = [_as_dict(rank, hit, words, chosen) for rank, hit in enumerate(hits, 1)]
+
+    def name_file(name: str) -> str:
+        return shown_path(file_path(name, chosen))
+
+    results = [hit_json(rank, hit, words, name_file) for rank, hit in enumerate(hits, 1)]
     for result, explanation in zip(results, explanations, strict=False):
         result["explanation"] = explanation.to_dict()
     if not print_records({"query": query, "mode": mode, "results": results}, "results", output):
@@ -153,7 +158,7 @@ def command(
             if explanation is not None:
                 from ragembed.cli.explanation import explained
 
-                for line in explained(explanation, lambda record: _place(_place_of(record, chosen))):
+                for line in explained(explanation, lambda record: _place(place_json(record, name_file))):
                     click.echo(f"    {line}")
                 click.echo()
     if unfinished:
@@ -161,36 +166,6 @@ def command(
     if not hits:
         say("no results", err=True)
         raise click.exceptions.Exit(_NO_HITS_EXIT)
-
-
-def _place_of(record: Hit | ChunkRecord, store: Path) -> dict[str, Any]:
-    member = member_of(record.source, record.chunk.metadata)
-    return {
-        "id": record.id,
-        "path": None if record.source is None else shown_path(file_path(record.source, store)),
-        **({} if member is None else {"member": member}),
-        "start_line": record.chunk.start_line,
-        "end_line": record.chunk.end_line,
-        "page": record.chunk.page,
-    }
-
-
-def _as_dict(rank: int, hit: Hit, words: QueryWords, store: Path) -> dict[str, Any]:
-    chunk = hit.chunk
-    return {
-        "rank": rank,
-        **_place_of(hit, store),
-        "title": chunk.title,
-        "headings": list(chunk.headings),
-        "score": hit.score,
-        "dense": hit.dense,
-        "lexical": hit.lexical,
-        "rerank": hit.rerank,
-        "snippet": words.snippet(chunk.text),
-        "text": chunk.text,
-        "metadata": dict(chunk.metadata),
-        "duplicates": [_place_of(duplicate, store) for duplicate in hit.duplicates],
-    }
 
 
 def _print_hit(

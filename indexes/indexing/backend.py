@@ -11,8 +11,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol, TypeAlias
 
-import numpy as np
-
 from ragembed.corpus import blocks
 from ragembed.documents.boilerplate import LineKeys, Stripper
 from ragembed.documents.model import Chunk
@@ -208,27 +206,28 @@ class RunEncoder:
         """PyTorch's names of the devices that encoded texts; empty for an embedder from outside ragembed."""
         return tuple(self._devices)
 
-    def __call__(self, texts: Sequence[str], progress: Callable[[int], None] | None = None) -> Floats:
-        """Return raw vectors of ``texts``, float32, shape ``(n, d)``; ``progress`` gets the number of new vectors."""
-        return np.concatenate(list(self.parts(texts, progress)))
+    def parts(
+        self, texts: Sequence[str], progress: Callable[[int], None] | None = None, *, done: int = 0
+    ) -> Iterator[Floats]:
+        """Yield the raw vectors of a batch in order, in parts that can be saved one by one.
 
-    def parts(self, texts: Sequence[str], progress: Callable[[int], None] | None = None) -> Iterator[Floats]:
-        """Yield the raw vectors of a batch in order, in parts that can be saved one by one."""
+        The first ``done`` texts are left out. They must be whole parts of the same batch.
+        """
         embedder = self._embedder
         if not isinstance(embedder, Embedder):
-            yield embedder.raw_documents(texts, progress)
+            yield embedder.raw_documents(texts[done:], progress)
             return
         if embedder._is_external:
-            for part in blocks(texts, PART):
+            for part in blocks(texts[done:], PART):
                 yield embedder.raw_documents(part, progress)
             return
         without_torch = embedder._raw_without_framework(texts, progress)
         if without_torch is not None:
             self._devices["cpu"] = None
-            yield without_torch
+            yield without_torch[done:]
             return
         devices = embedder.device_names()
         self._devices.update(dict.fromkeys(devices))
-        for part in blocks(texts, PART if set(devices) == {"cpu"} else len(texts)):
+        for part in blocks(texts[done:], PART if set(devices) == {"cpu"} else len(texts)):
             yield embedder.raw_documents(part, progress)
             give_back()

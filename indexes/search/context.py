@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import Any, Literal, get_args
 
 from ragembed.errors import ConfigError
+from ragembed.version import SCHEMA_VERSION
 
 ContextFormat = Literal["text", "markdown", "json", "xml"]
 CONTEXT_FORMATS: tuple[ContextFormat, ...] = get_args(ContextFormat)
@@ -282,7 +283,7 @@ class _Tags(Renderer):
 class _Json(Renderer):
     def render(self, query: str, blocks: Iterable[ContextBlock], left_out: Iterable[LeftOut]) -> str:
         value = {
-            "schema_version": 1,
+            "schema_version": SCHEMA_VERSION,
             "query": query,
             "note": NOTE,
             "blocks": [block.to_dict() for block in blocks],

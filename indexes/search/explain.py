@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
@@ -193,10 +193,13 @@ def explain(
     where: Filter | None = None,
     fusion: Fusion | None = None,
     ranking: RankingOptions | None = None,
+    ids: Collection[str] | None = None,
 ) -> list[Explanation]:
-    """Search as :func:`search` does, and explain each of the best ``k`` hits, best first."""
+    """Search as :func:`search` does, and explain each of the best ``k`` hits, or those with one of ``ids``."""
     fusion, trace = fusion or Fusion(), list[Candidates]()
     [hits] = search(snapshot, [query], k, mode, where, fusion, ranking, trace)
+    if ids is not None:
+        hits = [hit for hit in hits if hit.id in ids]
     return explain_hits(snapshot, query, hits, mode, fusion, trace[-1] if trace else None)
 
 

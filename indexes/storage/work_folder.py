@@ -23,7 +23,7 @@ _FOLDERS = re.compile(r"shards|read|fit|embed|fitted|read/(\d{5,}|\.\d{5,}\.[0-9
 _FILES = re.compile(
     r"plan\.json|known\.jsonl|boilerplate\.json|blocks\.safetensors|shards/\d{5,}\.jsonl"
     r"|read/\d{5,}\.trying|read/[^/]+/(spool\.jsonl|index\.safetensors|scan\.json)"
-    r"|(fit|embed)/\d{5,}\.safetensors|fitted/(config\.json|state\.safetensors)"
+    r"|(fit|embed)/\d{5,}\.safetensors|embed/\d{5,}\.unfinished\.safetensors|fitted/(config\.json|state\.safetensors)"
 )
 # Files that are written before the plan. A run that was killed in between leaves only these.
 _BEFORE_PLAN = re.compile(rf"{re.escape(LOCK)}|{re.escape(HOLDER)}|\.plan\.json\.\d+\.tmp")

@@ -394,13 +394,22 @@ def read_blocks(work: Work) -> Blocks:
 def embed_block(
     work: Work, chunked: ChunkedShards, stripper: Stripper, embedder: Embedder, blocks: Blocks, number: int
 ) -> int:
-    """Encode the texts of a block and write their raw vectors. Return the number of texts."""
+    """Encode the texts of a block and write their raw vectors, part by part. Return the number of texts.
+
+    An interrupted task continues after the parts that were written.
+    """
     chunks = blocks.of(number)
     start, stop = int(chunks[0]), int(chunks[-1]) + 1
     wanted = np.zeros(stop - start, dtype=bool)
     wanted[chunks - start] = True
     texts = [text for text, take in zip(chunked.texts(start, stop, stripper), wanted, strict=True) if take]
-    write_arrays(work.output(EMBED, number), {_RAW: to_raw(RunEncoder(embedder)(texts))})
+    unfinished = work.unfinished(number)
+    raws = [read_arrays(unfinished)[_RAW]] if unfinished.exists() else []
+    for raw in RunEncoder(embedder).parts(texts, done=sum(map(len, raws))):
+        raws.append(to_raw(raw))
+        write_arrays(unfinished, {_RAW: np.concatenate(raws)})
+    write_arrays(work.output(EMBED, number), {_RAW: np.concatenate(raws)})
+    unfinished.unlink(missing_ok=True)
     return len(texts)
 
 

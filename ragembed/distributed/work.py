@@ -11,6 +11,7 @@
     fitted/                      the embedder, with its extractor fitted on all chunks
     blocks.safetensors           texts that are encoded together
     embed/00000.safetensors      for each block: raw vectors, float16
+    embed/00000.unfinished.safetensors    the raw vectors of a block so far
 
 Each file or folder is written under a temporary name and then renamed, so every file with a final name is complete. No
 file is a pickle. :mod:`ragembed.indexes.storage.work_folder` knows these names, and removes no other files.
@@ -146,6 +147,10 @@ class Work:
     def output(self, stage: str, number: int) -> Path:
         """Return the file that a task writes, or the folder for a reading task."""
         return self.folder / stage / (f"{number:05}" if stage == READ else f"{number:05}.safetensors")
+
+    def unfinished(self, block: int) -> Path:
+        """Return the file with the first raw vectors of a block that is being encoded."""
+        return self.folder / EMBED / f"{block:05}.unfinished.safetensors"
 
     def missing(self, stage: str, tasks: int) -> list[int]:
         """Return the numbers of the unfinished tasks of a stage with ``tasks`` tasks."""

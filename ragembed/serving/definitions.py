@@ -22,43 +22,45 @@ _MOST_CHARACTERS = 4000
 _MOST_RESULTS = 100
 _SHOWN = 60
 
-_TEXT: Schema = {"type": "string"}
+TEXT: Schema = {"type": "string"}
 _NUMBER: Schema = {"type": "number"}
 _INTEGER: Schema = {"type": "integer"}
 _BOOLEAN: Schema = {"type": "boolean"}
-_TEXTS: Schema = {"type": "array", "items": _TEXT}
+_TEXTS: Schema = {"type": "array", "items": TEXT}
 
+ID: Schema = {**TEXT, "description": "Id of a chunk, from an answer"}
 _LINE: Schema = {"type": "integer", "minimum": 1}
-_K: Schema = {"type": "integer", "minimum": 1, "maximum": _MOST_RESULTS, "default": 10}
-_MODE: Schema = {"type": "string", "enum": ["hybrid", "dense", "lexical"], "default": "hybrid"}
-_WHERE: Schema = {**_TEXT, "description": "Filter, e.g. ext = 'md' AND path GLOB 'docs/**'"}
+K: Schema = {"type": "integer", "minimum": 1, "maximum": _MOST_RESULTS, "default": 10}
+MODE: Schema = {"type": "string", "enum": ["hybrid", "dense", "lexical"], "default": "hybrid"}
+WHERE: Schema = {**TEXT, "description": "Filter, e.g. ext = 'md' AND path GLOB 'docs/**'"}
 _TOKENS: Schema = {"type": "integer", "minimum": _LEAST_TOKENS, "maximum": MOST_TOKENS, "default": DEFAULT_TOKENS}
-_PAGES: Schema = {"max_tokens": _TOKENS, "cursor": {**_TEXT, "description": "From the previous answer"}}
+_PAGES: Schema = {"max_tokens": _TOKENS, "cursor": {**TEXT, "description": "From the previous answer"}}
 
 
-def _object(properties: Schema, required: Sequence[str] = ()) -> Schema:
+def object_schema(properties: Schema, required: Sequence[str] = ()) -> Schema:
+    """Return the schema of an object."""
     return {"type": "object", "properties": properties, **({"required": list(required)} if required else {})}
 
 
 _PASSAGES: Schema = {
     "results": {
         "type": "array",
-        "items": _object(
+        "items": object_schema(
             {
-                "id": _TEXT,
-                "path": _TEXT,
+                "id": TEXT,
+                "path": TEXT,
                 "start_line": _INTEGER,
                 "end_line": _INTEGER,
                 "headings": _TEXTS,
                 "score": _NUMBER,
                 "stale": _BOOLEAN,
-                "text": _TEXT,
+                "text": TEXT,
             },
             ["id", "text"],
         ),
     },
-    "cursor": _TEXT,
-    "note": _TEXT,
+    "cursor": TEXT,
+    "note": TEXT,
 }
 
 
@@ -74,7 +76,7 @@ class ToolDefinition:
 
     def input_schema(self, stores: Sequence[str]) -> Schema:
         """Return the JSON schema of the arguments; ``stores`` are the names of the stores that are served."""
-        return _object(self._properties(stores), self._required(stores))
+        return object_schema(self._properties(stores), self._required(stores))
 
     def checked(self, arguments: Mapping[str, Any], stores: Sequence[str]) -> dict[str, Any]:
         """Return the arguments with defaults, without those that are null; raise :class:`ConfigError` for others."""
@@ -83,7 +85,7 @@ class ToolDefinition:
         for name in given:
             if name not in properties:
                 known = ", ".join(properties) or "none"
-                raise ConfigError(f"unknown argument {_shown(name)} of {self.name}: expected one of {known}")
+                raise ConfigError(f"unknown argument {shown(name)} of {self.name}: expected one of {known}")
         for name in self._required(stores):
             if name not in given:
                 expected = f"one of {', '.join(stores)}" if name == "store" else _expected(properties[name])
@@ -91,15 +93,14 @@ class ToolDefinition:
         for name, value in given.items():
             if not _is_valid(value, properties[name]):
                 raise ConfigError(
-                    f"the argument {name!r} of {self.name} is {_shown(value)}: expected {_expected(properties[name])}"
+                    f"the argument {name!r} of {self.name} is {shown(value)}: expected {_expected(properties[name])}"
                 )
-        if given.get("store", stores[0]) not in stores:
-            raise ConfigError(f"unknown store {_shown(given['store'])}: expected one of {', '.join(stores)}")
+        _check_store(given, stores)
         defaults = {name: schema["default"] for name, schema in properties.items() if "default" in schema}
         return {**defaults, **{name: _converted(value, properties[name]) for name, value in given.items()}}
 
     def _properties(self, stores: Sequence[str]) -> Schema:
-        return self.arguments if len(stores) == 1 else {"store": _TEXT, **self.arguments}
+        return self.arguments if len(stores) == 1 else {"store": TEXT, **self.arguments}
 
     def _required(self, stores: Sequence[str]) -> list[str]:
         return [*(["store"] if len(stores) > 1 and self.name != "status" else []), *self.required]
@@ -112,34 +113,34 @@ TOOLS: Mapping[str, ToolDefinition] = {
             "search",
             "Find passages by meaning and words in the indexed documents. Use it first to locate something. Answers "
             "the best passages with path, lines and text. stale: the file changed since it was indexed.",
-            {"query": _TEXT, "k": _K, "mode": _MODE, "where": _WHERE, **_PAGES},
+            {"query": TEXT, "k": K, "mode": MODE, "where": WHERE, **_PAGES},
             ("query",),
-            _object(_PASSAGES, ["results"]),
+            object_schema(_PASSAGES, ["results"]),
         ),
         ToolDefinition(
             "context",
             "Collect what to read before answering a question: passages widened to their sections, merged, without "
             "near-duplicates, within max_tokens. Use it instead of search and many get calls.",
-            {"query": _TEXT, "mode": _MODE, "where": _WHERE, "max_tokens": _TOKENS},
+            {"query": TEXT, "mode": MODE, "where": WHERE, "max_tokens": _TOKENS},
             ("query",),
-            _object(
+            object_schema(
                 {
                     "blocks": {
                         "type": "array",
-                        "items": _object(
+                        "items": object_schema(
                             {
-                                "path": _TEXT,
+                                "path": TEXT,
                                 "start_line": _INTEGER,
                                 "end_line": _INTEGER,
                                 "headings": _TEXTS,
                                 "stale": _BOOLEAN,
-                                "text": _TEXT,
+                                "text": TEXT,
                             },
                             ["path", "text"],
                         ),
                     },
                     "left_out": _TEXTS,
-                    "note": _TEXT,
+                    "note": TEXT,
                 },
                 ["blocks"],
             ),
@@ -147,36 +148,36 @@ TOOLS: Mapping[str, ToolDefinition] = {
         ToolDefinition(
             "get",
             "Read the indexed text of a file, of some of its lines, or of one chunk. Give path or id from an answer.",
-            {"path": _TEXT, "start_line": _LINE, "end_line": _LINE, "id": _TEXT, **_PAGES},
+            {"path": TEXT, "start_line": _LINE, "end_line": _LINE, "id": TEXT, **_PAGES},
             (),
-            _object(_PASSAGES, ["results"]),
+            object_schema(_PASSAGES, ["results"]),
         ),
         ToolDefinition(
             "similar",
             "Find passages that are like a passage you have: related sections, copies, other implementations.",
-            {"id": _TEXT, "k": _K, "other_files": {"type": "boolean", "default": False}, **_PAGES},
+            {"id": TEXT, "k": K, "other_files": {"type": "boolean", "default": False}, **_PAGES},
             ("id",),
-            _object(_PASSAGES, ["results"]),
+            object_schema(_PASSAGES, ["results"]),
         ),
         ToolDefinition(
             "why_not",
             "Explain why a file you expected is not among the results of a query: its rank in each mode, and the "
             "words in which the results score higher. Use it to rephrase a query.",
-            {"query": _TEXT, "path": _TEXT, "k": _K, "mode": _MODE},
+            {"query": TEXT, "path": TEXT, "k": K, "mode": MODE},
             ("query", "path"),
-            _object(
+            object_schema(
                 {
-                    "path": _TEXT,
+                    "path": TEXT,
                     "ranks": {
                         "type": "array",
-                        "items": _object(
-                            {"mode": _TEXT, "rank": _INTEGER, "of": _INTEGER, "score": _NUMBER, "needed": _NUMBER},
+                        "items": object_schema(
+                            {"mode": TEXT, "rank": _INTEGER, "of": _INTEGER, "score": _NUMBER, "needed": _NUMBER},
                             ["mode", "of"],
                         ),
                     },
                     "weaker_words": _TEXTS,
-                    "best_id": _TEXT,
-                    "note": _TEXT,
+                    "best_id": TEXT,
+                    "note": TEXT,
                 },
                 ["path", "ranks", "weaker_words"],
             ),
@@ -187,18 +188,18 @@ TOOLS: Mapping[str, ToolDefinition] = {
             "are missing.",
             {},
             (),
-            _object(
+            object_schema(
                 {
                     "stores": {
                         "type": "array",
-                        "items": _object(
+                        "items": object_schema(
                             {
-                                "name": _TEXT,
-                                "root": _TEXT,
+                                "name": TEXT,
+                                "root": TEXT,
                                 "files": _INTEGER,
                                 "chunks": _INTEGER,
                                 "changed_files": _INTEGER,
-                                "problem": _TEXT,
+                                "problem": TEXT,
                             },
                             ["name", "root"],
                         ),
@@ -210,6 +211,21 @@ TOOLS: Mapping[str, ToolDefinition] = {
     )
 }
 """The tools by name."""
+
+
+def chosen_store(arguments: Mapping[str, Any], stores: Sequence[str]) -> str:
+    """Return the store that arguments without anything else name; raise :class:`ConfigError` if they do not."""
+    if unknown := arguments.keys() - {"store"}:
+        raise ConfigError(f"unknown argument {shown(min(unknown))}: expected store")
+    if "store" not in arguments and len(stores) > 1:
+        raise ConfigError(f"the argument 'store' is missing: expected one of {', '.join(stores)}")
+    _check_store(arguments, stores)
+    return str(arguments.get("store", stores[0]))
+
+
+def _check_store(given: Mapping[str, Any], stores: Sequence[str]) -> None:
+    if given.get("store", stores[0]) not in stores:
+        raise ConfigError(f"unknown store {shown(given['store'])}: expected one of {', '.join(stores)}")
 
 
 def _is_valid(value: object, schema: Schema) -> bool:
@@ -240,8 +256,10 @@ def _expected(schema: Schema) -> str:
     return f"text with 1 to {_MOST_CHARACTERS:,} characters"
 
 
-def _shown(value: object) -> str:
+def shown(value: object) -> str:
     """Return the beginning of an argument as it is written in an error message."""
+    if value is None:
+        return "null"
     if isinstance(value, str):
         return repr(value if len(value) <= _SHOWN else f"{value[:_SHOWN]}…")
     if isinstance(value, bool | int | float):

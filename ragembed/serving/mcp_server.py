@@ -7,7 +7,8 @@ import os
 import socket
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,7 @@ from ragembed.version import __version__
 if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
     from starlette.applications import Starlette
+    from starlette.routing import Route
 
     from ragembed.serving.tools import StoreTools, ToolAnswer
 
@@ -39,11 +41,11 @@ _LOG = logging.getLogger(__name__)
 class _Handlers:
     """Handlers of the requests. The tools are imported by the first call, so that ``tools/list`` is quick."""
 
-    def __init__(self, stores: Mapping[str, Path], auto_index: float | None) -> None:
+    def __init__(self, stores: Mapping[str, Path], auto_index: float | None, tools: StoreTools | None) -> None:
         self._stores = dict(stores)
         self._auto_index = auto_index
         self._lock = threading.Lock()
-        self._tools: StoreTools | None = None
+        self._tools = tools
         self._limiter: anyio.CapacityLimiter | None = None
 
     async def list_tools(self, _context: ServerRequestContext[Any], _params: object) -> types.ListToolsResult:
@@ -118,15 +120,22 @@ class _Handlers:
     def _loaded(self) -> StoreTools:
         with self._lock:
             if self._tools is None:
+                from ragembed.serving.stores import ServedStore
                 from ragembed.serving.tools import StoreTools
 
-                self._tools = StoreTools(self._stores, self._auto_index)
+                stores = {name: ServedStore(name, path) for name, path in self._stores.items()}
+                self._tools = StoreTools(stores, self._auto_index)
             return self._tools
 
 
-def make_server(stores: Mapping[str, Path], auto_index: float | None = None) -> Server[Any]:
-    """Return the server for stores by name; ``auto_index`` is as for :class:`ragembed.serving.tools.StoreTools`."""
-    handlers = _Handlers(stores, auto_index)
+def make_server(
+    stores: Mapping[str, Path], auto_index: float | None = None, tools: StoreTools | None = None
+) -> Server[Any]:
+    """Return the server for stores by name; ``auto_index`` is as for :class:`ragembed.serving.tools.StoreTools`.
+
+    ``tools`` are the tools of the same stores if these are open already.
+    """
+    handlers = _Handlers(stores, auto_index, tools)
     places = "; ".join(f"{name}: {_root(path)}" for name, path in stores.items())
     return Server(
         "ragembed",
@@ -173,6 +182,22 @@ def make_http_app(server: Server[Any], port: int) -> Starlette:
     return server.streamable_http_app(
         streamable_http_path=HTTP_PATH, stateless_http=True, json_response=True, transport_security=security
     )
+
+
+def make_route(server: Server[Any]) -> tuple[Route, Callable[[], AbstractAsyncContextManager[None]]]:
+    """Return the route ``/mcp`` for another application, and what has to run as long as it is served.
+
+    The application has to check Host and Origin itself.
+    """
+    from mcp.server.transport_security import TransportSecuritySettings
+    from starlette.routing import Route
+
+    unchecked = TransportSecuritySettings(enable_dns_rebinding_protection=False)
+    app = server.streamable_http_app(
+        streamable_http_path=HTTP_PATH, stateless_http=True, json_response=True, transport_security=unchecked
+    )
+    [route] = app.routes
+    return Route(HTTP_PATH, route.endpoint, name="mcp"), server.session_manager.run
 
 
 def run_http(server: Server[Any], port: int) -> None:

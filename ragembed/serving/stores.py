@@ -9,16 +9,26 @@ import threading
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
-from ragembed.errors import RagembedError
+from ragembed.documents.readers.registry import member_of
+from ragembed.errors import ConfigError, RagembedError, StoreError
 from ragembed.files import open_regular
 from ragembed.indexes.indexing.request import IndexingRequest
 from ragembed.indexes.indexing.run import index_files
-from ragembed.indexes.storage.layout import file_path, is_below, require_store
+from ragembed.indexes.indexing.watch import Watcher
+from ragembed.indexes.search.context import one_line
+from ragembed.indexes.storage.layout import file_path, is_below, require_store, source_path
 from ragembed.indexes.store import Store
-from ragembed.indexes.types import SourceRecord
+from ragembed.indexes.types import ChunkRecord, Hit, SourceRecord
 
 _HASHES_KEPT = 1000
+_LOG = logging.getLogger(__name__)
+_MOST_LISTED = 20
+
+
+class UnknownNameError(ConfigError):
+    """A request names a file or a chunk that the store does not have."""
 
 
 class ServedStore:
@@ -45,6 +55,13 @@ class ServedStore:
             require_store(self.path)
             return self._store
 
+    def warm_up(self) -> None:
+        """Load the model, so that the first search is as quick as the next. A problem is logged."""
+        try:
+            self.open().embedder.encode_queries(["warm-up"])
+        except RagembedError as error:
+            _LOG.warning("the store %s is not ready: %s", self.name, error)
+
     def update(self, seconds: float) -> str | None:
         """Index the files that changed, for at most ``seconds``; return a note if results may still be out of date.
 
@@ -60,6 +77,80 @@ class ServedStore:
             if not run.done.wait(max(0.0, deadline - time.monotonic())):
                 return f"the store is still being updated after {seconds:g} s: recent changes may be missing"
         return run.problem
+
+    def watch(self, stop: threading.Event) -> None:
+        """Update the store whenever its files change, until ``stop`` is set. An error is logged and ends this."""
+        try:
+            Watcher(self.path, opened=self.open()).run(stop)
+        except RagembedError as error:
+            _LOG.error("the files of the store %s are not watched: %s", self.name, error)
+
+    def state(self) -> str | None:
+        """Return a note if files may be missing because a run is under way or was interrupted."""
+        store = self.open()
+        if not store.unfinished:
+            return None
+        if store.being_written:
+            return "the store is being indexed: files that are still missing follow"
+        return "the last indexing run was interrupted: run 'ragembed index' to continue it"
+
+    def size(self) -> tuple[int, int] | None:
+        """Return the generation and the number of chunks, or None if the store cannot be read."""
+        try:
+            store = self.open()
+            return store.read(lambda: (store.generation, len(store)))
+        except StoreError:
+            return None
+
+    def summary(self) -> dict[str, Any]:
+        """Return what the store contains as JSON values, or the problem if it cannot be read."""
+        place = {"name": self.name, "root": str(self.root)}
+        try:
+            store = self.open()
+            status = store.status()
+            changed = self.changed(store.sources(), read=False)
+            state = self.state()
+        except StoreError as error:
+            return {**place, "problem": str(error)}
+        indexed = (status["indexing"] or {}).get("paths", [])
+        return {
+            **place,
+            "indexed": [one_line(path) for path in indexed[:_MOST_LISTED]],
+            "files": status["files"],
+            "chunks": status["chunks"],
+            "changed_files": len(changed),
+            "skipped_files": len(status["skipped"]),
+            "model": status["embedder"]["model"],
+            "language": status["language"],
+            "problem": state,
+        }
+
+    def name_of(self, path: str) -> str:
+        """Return the name in the store for a path of a client. Nothing is read from the disk."""
+        return source_path(Path(path), self.path) if Path(path).is_absolute() else path
+
+    def source(self, path: str) -> str:
+        """Return the name of an indexed file; raise :class:`UnknownNameError` for every other path."""
+        store, name = self.open(), self.name_of(path)
+        if store.sources([name]):
+            return name
+        last = f"/{path.rsplit('/', 1)[-1]}"
+        alike = [one_line(each) for each in store.sources() if f"/{each}".endswith(last)][:3]
+        hint = (
+            f"did you mean {' or '.join(alike)}?"
+            if alike
+            else f"expected a path from an answer, relative to {self.root}"
+        )
+        raise UnknownNameError(f"{path[:200]!r} is not an indexed file of the store {self.name}: {hint}")
+
+    def similar(self, chunk_id: str, k: int, *, other_files: bool) -> list[Hit]:
+        """Return the chunks nearest to a chunk, without itself; with ``other_files``, from other files only."""
+        store = self.open()
+        record = chunk_with_id(store, chunk_id)
+        [vector] = store.vectors([record.id])
+        where = {"path": {"$ne": record.source}} if other_files and record.source is not None else None
+        hits = store.search_vector(vector, k + 1, where=where)
+        return [hit for hit in hits if hit.id != record.id][:k]
 
     def changed(self, names: Iterable[str], *, read: bool = True) -> set[str]:
         """Return the files that changed or disappeared since they were indexed; files behind URLs are not checked.
@@ -101,6 +192,28 @@ class ServedStore:
             return None
 
 
+def chunk_with_id(store: Store, chunk_id: str) -> ChunkRecord:
+    """Return a chunk; raise :class:`UnknownNameError` if there is none with this id."""
+    for record in store.get([chunk_id]):
+        return record
+    raise UnknownNameError(
+        f"no chunk has the id {chunk_id[:60]!r}: expected an id from a recent answer, because the ids of a file change "
+        "with its text; search again"
+    )
+
+
+def in_document_order(records: Iterable[ChunkRecord]) -> list[ChunkRecord]:
+    """Return the chunks of a file by member, page and line; the store keeps them in this order, except after edits."""
+
+    def place(record: ChunkRecord) -> tuple[int, int]:
+        return record.chunk.page or 0, record.chunk.start_line or 0
+
+    members: dict[str | None, list[ChunkRecord]] = {}
+    for record in records:
+        members.setdefault(member_of(record.source, record.chunk.metadata), []).append(record)
+    return [record for member in members.values() for record in sorted(member, key=place)]
+
+
 class _IndexingRun:
     """A run of ``ragembed index`` in a thread of its own, which ends with the process."""
 
@@ -115,8 +228,8 @@ class _IndexingRun:
             index_files(self._request)
         except RagembedError as error:
             self.problem = f"the store was not updated: {error}"
-        except Exception as error:
-            logging.getLogger(__name__).exception("The store %s was not updated", self._request.store)
+        except Exception as error:  # noqa: BLE001  the answer gets a note, the log the traceback
+            _LOG.exception("The store %s was not updated", self._request.store)
             self.problem = f"the store was not updated: {type(error).__name__}; run 'ragembed index' to see why"
         finally:
             self.done.set()

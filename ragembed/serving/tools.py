@@ -11,20 +11,18 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
 from ragembed.documents.readers.registry import member_of
-from ragembed.errors import ConfigError, StoreError
+from ragembed.errors import ConfigError
 from ragembed.indexes.search.context import NOTE, fence_of, location_of, one_line
 from ragembed.indexes.search.ranking import RankingOptions
-from ragembed.indexes.storage.layout import source_path
 from ragembed.indexes.store import Store
 from ragembed.indexes.types import ChunkRecord, Hit
 from ragembed.models.token_counting import estimated_tokens
 from ragembed.serving.definitions import MOST_TOKENS, TOOLS
-from ragembed.serving.stores import ServedStore
+from ragembed.serving.stores import ServedStore, chunk_with_id, in_document_order
 
 _CURSOR = re.compile(r"(\d{1,9})\.(\d{1,9})\.(\d{1,18})\.([0-9a-f]{12})")
 _MOST_HEADINGS, _LONGEST_HEADING = 4, 80
@@ -52,8 +50,8 @@ class _Position:
 class StoreTools:
     """The tools for several stores. ``auto_index`` is the time in seconds to bring a store up to date before a call."""
 
-    def __init__(self, stores: Mapping[str, Path], auto_index: float | None = None) -> None:
-        self._stores = {name: ServedStore(name, path) for name, path in stores.items()}
+    def __init__(self, stores: Mapping[str, ServedStore], auto_index: float | None = None) -> None:
+        self._stores = stores
         self._auto_index = auto_index
         self._tools: Mapping[str, Callable[[ServedStore, dict[str, Any]], ToolAnswer]] = {
             "search": self._search,
@@ -74,7 +72,7 @@ class StoreTools:
         served = self._stores[given.pop("store", next(iter(self._stores)))]
         late = None if self._auto_index is None else served.update(self._auto_index)
         answer = self._tools[name](served, given)
-        notes = [note for note in (late, answer.structured.get("note"), _state(served.open())) if note]
+        notes = [note for note in (late, answer.structured.get("note"), served.state()) if note]
         if not notes:
             return answer
         note = "; ".join(notes)
@@ -85,8 +83,8 @@ class StoreTools:
         if name not in self._stores:
             raise ConfigError(f"unknown store {name[:60]!r}: expected one of {', '.join(self._stores)}")
         served = self._stores[name]
-        source = _source(served, unquote(path))
-        passages = [_passage(record) for record in _document_order(served.open().chunks(source))]
+        source = served.source(unquote(path))
+        passages = [_passage(record) for record in in_document_order(served.open().chunks(source))]
         page, rest = _page(passages, _Position(), MOST_TOKENS)
         text = "\n".join(passage["text"] for passage in page)
         return text if rest is None else f"{text}\n[cut: read on with the tool get]"
@@ -99,13 +97,8 @@ class StoreTools:
         return _passages(served, given, answer)
 
     def _similar(self, served: ServedStore, given: dict[str, Any]) -> ToolAnswer:
-        def answer(store: Store) -> Sequence[Hit]:
-            record = _chunk(store, given["id"])
-            [vector] = store.vectors([record.id])
-            elsewhere = given["other_files"] and record.source is not None
-            where = {"path": {"$ne": record.source}} if elsewhere else None
-            hits = store.search_vector(vector, given["k"] + 1, where=where)
-            return [hit for hit in hits if hit.id != record.id][: given["k"]]
+        def answer(_store: Store) -> Sequence[Hit]:
+            return served.similar(given["id"], given["k"], other_files=given["other_files"])
 
         return _passages(served, given, answer)
 
@@ -114,13 +107,13 @@ class StoreTools:
             raise ConfigError("get needs either path or id: expected one of them, from an answer of search or context")
         first, last = given.get("start_line"), given.get("end_line")
         if "id" in given:
-            return _passages(served, given, lambda store: [_chunk(store, given["id"])])
+            return _passages(served, given, lambda store: [chunk_with_id(store, given["id"])])
         if first is not None and last is not None and last < first:
             raise ConfigError(f"end_line is {last}, before start_line {first}: expected a line at or after it")
-        source = _source(served, given["path"])
+        source = served.source(given["path"])
 
         def answer(store: Store) -> Sequence[ChunkRecord]:
-            records = _document_order(store.chunks(source))
+            records = in_document_order(store.chunks(source))
             found = [record for record in records if _has_lines(record, first, last)]
             if not found and records:
                 end = max((record.chunk.end_line or 0 for record in records), default=0)
@@ -165,7 +158,7 @@ class StoreTools:
         return ToolAnswer(structured, context.text or f"{_NO_RESULTS}\n")
 
     def _why_not(self, served: ServedStore, given: dict[str, Any]) -> ToolAnswer:
-        name = _name_of(served, given["path"])
+        name = served.name_of(given["path"])
         found = served.open().why_not(given["query"], name, given["k"], given["mode"])
         ranks = [
             _without_missing(
@@ -200,7 +193,7 @@ class StoreTools:
 
 
 def _status(stores: Iterable[ServedStore]) -> ToolAnswer:
-    entries = [_store_status(served) for served in stores]
+    entries = [_without_missing(served.summary()) for served in stores]
     lines = [
         "\n".join(f"{name}: {', '.join(value) if isinstance(value, list) else value}" for name, value in entry.items())
         for entry in entries
@@ -208,78 +201,7 @@ def _status(stores: Iterable[ServedStore]) -> ToolAnswer:
     return ToolAnswer({"stores": entries}, "\n\n".join(lines) + "\n")
 
 
-def _store_status(served: ServedStore) -> dict[str, Any]:
-    place = {"name": served.name, "root": str(served.root)}
-    try:
-        store = served.open()
-        status = store.status()
-        changed = served.changed(store.sources(), read=False)
-    except StoreError as error:
-        return {**place, "problem": str(error)}
-    indexed = (status["indexing"] or {}).get("paths", [])
-    return _without_missing(
-        {
-            **place,
-            "indexed": [one_line(path) for path in indexed[:_MOST_LISTED]],
-            "files": status["files"],
-            "chunks": status["chunks"],
-            "changed_files": len(changed),
-            "skipped_files": len(status["skipped"]),
-            "model": status["embedder"]["model"],
-            "language": status["language"],
-            "problem": _state(store),
-        }
-    )
-
-
-def _state(store: Store) -> str | None:
-    if not store.unfinished:
-        return None
-    if store.being_written:
-        return "the store is being indexed: files that are still missing follow"
-    return "the last indexing run was interrupted: run 'ragembed index' to continue it"
-
-
 # Files and chunks
-
-
-def _name_of(served: ServedStore, path: str) -> str:
-    """Return the name in the store for a path of an agent. Nothing is read from the disk."""
-    return source_path(Path(path), served.path) if Path(path).is_absolute() else path
-
-
-def _source(served: ServedStore, path: str) -> str:
-    """Return the name of an indexed file; raise :class:`ConfigError` for every other path."""
-    store, name = served.open(), _name_of(served, path)
-    if store.sources([name]):
-        return name
-    last = f"/{path.rsplit('/', 1)[-1]}"
-    alike = [one_line(each) for each in store.sources() if f"/{each}".endswith(last)][:3]
-    hint = (
-        f"did you mean {' or '.join(alike)}?" if alike else f"expected a path from an answer, relative to {served.root}"
-    )
-    raise ConfigError(f"{path[:200]!r} is not an indexed file of the store {served.name}: {hint}")
-
-
-def _chunk(store: Store, chunk_id: str) -> ChunkRecord:
-    for record in store.get([chunk_id]):
-        return record
-    raise ConfigError(
-        f"no chunk has the id {chunk_id[:60]!r}: expected an id from a recent answer, because the ids of a file change "
-        "with its text; search again"
-    )
-
-
-def _document_order(records: Iterable[ChunkRecord]) -> list[ChunkRecord]:
-    """Return the chunks of a file by member, page and line; the store keeps them in this order, except after edits."""
-
-    def place(record: ChunkRecord) -> tuple[int, int]:
-        return record.chunk.page or 0, record.chunk.start_line or 0
-
-    members: dict[str | None, list[ChunkRecord]] = {}
-    for record in records:
-        members.setdefault(member_of(record.source, record.chunk.metadata), []).append(record)
-    return [record for member in members.values() for record in sorted(member, key=place)]
 
 
 def _has_lines(record: ChunkRecord, first: int | None, last: int | None) -> bool:

@@ -290,6 +290,15 @@ def test_files_summary_names_missing_packages(docs, cli, monkeypatch):
     assert "skipped  pip install 'ragembed[pdf]'" in cli("files", docs, "--summary").stdout
 
 
+@pytest.mark.parametrize("program", [None, "/usr/bin/catdoc"])
+def test_files_summary_names_missing_converters(docs, cli, monkeypatch, program):
+    (docs / "letter.doc").write_bytes(b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1")
+    monkeypatch.setattr("shutil.which", lambda name: program)
+    expected = "read" if program else "skipped  no converter for doc files: install LibreOffice, antiword or catdoc"
+    [line] = [line for line in cli("files", docs, "--summary").stdout.splitlines() if line.startswith("doc ")]
+    assert expected in line
+
+
 def test_reset_options(docs, cli, tiny_model):
     cli("index", docs, "--model", tiny_model, "--exclude", "wings.txt")
     assert summary(cli("index", "--reset-options"))[:5] == [1, 0, 0, 1, 0]

@@ -127,6 +127,32 @@ def test_outlook_mails(name: str, expected: list[tuple[str, dict[str, Any]]]) ->
     assert warnings == []
 
 
+@pytest.mark.parametrize(
+    ("name", "expected"), [("outlook-picture.msg", "test\n"), ("outlook-attached-mail.msg", "Outer body\n")]
+)
+def test_outlook_mails_with_only_rtf(name: str, expected: str) -> None:
+    pytest.importorskip("olefile")
+    data = (DATA / name).read_bytes()
+    for kind in ("001E", "001F"):  # give the plain text another number
+        data = data.replace(f"_1000{kind}".encode("utf-16-le"), f"_10FF{kind}".encode("utf-16-le"))
+    documents = [each for each in parsed("a.msg", data)[0] if "member" not in each.metadata]
+    assert [document.text for document in documents] == [expected]
+
+
+def test_compressed_rtf() -> None:
+    from ragembed.documents.readers.outlook import _decompressed
+
+    example = (  # [MS-OXRTFCP] 4.1.1
+        "2d0000002b0000004c5a4675f1c5c7a703000a00726370673132354232 0af32068656c09002062 7705b06c647d0a800fa0"
+    )
+    data = bytes.fromhex(example)
+    assert _decompressed(data) == b"{\\rtf1\\ansi\\ansicpg1252\\pard hello world}\r\n"
+    assert _decompressed(data[:30]).startswith(b"{\\rtf1\\ansi")
+    assert _decompressed(b"\x10\0\0\0\x04\0\0\0MELA\0\0\0\0{\\b}") == b"{\\b}"
+    with pytest.raises(DocumentError, match="ZZZZ"):
+        _decompressed(data[:8] + b"ZZZZ" + data[12:])
+
+
 def test_damaged_outlook_mails_are_read_or_rejected() -> None:
     pytest.importorskip("olefile")
     whole = (DATA / "outlook-picture.msg").read_bytes()

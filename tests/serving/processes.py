@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -65,6 +67,42 @@ class StdioServer:
         with self._errors:
             self._errors.seek(0)
             return rest, self._errors.read()
+
+
+class ApiServer:
+    """``ragembed serve`` in ``folder``: its address, its process, and the lines that it writes to stderr."""
+
+    def __init__(self, folder: Path, *options: str, code: str | None = None) -> None:
+        program = [sys.executable, *(["-m", "ragembed"] if code is None else ["-c", code])]
+        arguments = ["serve", *options, *([] if "--uds" in options else ["--port", "0"])]
+        self.process = subprocess.Popen([*program, *arguments], stderr=subprocess.PIPE, text=True, cwd=folder)
+        self.log = [self.process.stderr.readline()]
+        self.url = self.log[0].rstrip().rpartition(" ")[2]
+        self._reader = threading.Thread(target=lambda: self.log.extend(self.process.stderr))
+        self._reader.start()
+
+    def wait(self, line: str) -> str:
+        """Return the first line of the log that contains ``line``; wait until there is one."""
+        while True:
+            found = [each for each in list(self.log) if line in each]
+            if found or not self._reader.is_alive():
+                return found[0]
+            time.sleep(0.01)
+
+    def end(self, signal_number: int = signal.SIGTERM) -> int:
+        """Send a signal; return the exit status."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal_number)
+        status = self.process.wait(timeout=60)
+        self._reader.join()
+        self.process.stderr.close()
+        return status
+
+    def __enter__(self) -> ApiServer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
 
 
 @contextmanager

@@ -124,6 +124,16 @@ def _office_output(name: str, program: str, target: str, source: Path) -> bytes:
     return converted.read_bytes()
 
 
+def missing_converter(kind: str) -> str | None:
+    """Return what to install to read files of this format, or None if a converter is installed or none is needed."""
+    try:
+        if kind in CONVERTERS:
+            _converter(kind)
+    except DocumentError as error:
+        return str(error)
+    return None
+
+
 def _converter(kind: str) -> tuple[str, str, str]:
     """Return the name and the path of the first program that is installed, and the format that it converts to."""
     for name, target in CONVERTERS[kind]:

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from ragembed.documents.decoding import declared_text, decode
 from ragembed.documents.model import Member, ParsedDocument
-from ragembed.documents.readers import mail, source
+from ragembed.documents.readers import mail, rtf, source
 from ragembed.documents.readers.html import decode_html
 from ragembed.documents.readers.mail import MOST_ADDRESSES, base_name, header_metadata, person, utc
-from ragembed.documents.readers.mail_text import html_text, is_picture, plain_text, text_of_mail
+from ragembed.documents.readers.mail_text import MailText, html_text, is_picture, plain_text, text_of_mail
 from ragembed.documents.readers.reader import ReadOptions
 from ragembed.documents.readers.structure import OLE_MAGIC, one_line, well_formed
 from ragembed.errors import DocumentError
@@ -35,6 +35,16 @@ _RECIPIENT_KINDS = {1: "to", 2: "cc"}
 _FIXED = struct.Struct("<HH4x8s")
 """Type, number and value of a property of a fixed size, in the stream of these properties."""
 _PROPERTIES = "__properties_version1.0"
+_RTF_HEADER = struct.Struct("<II4sI")
+"""Compressed size, size, kind and checksum of an RTF text; [MS-OXRTFCP]."""
+_RTF_WINDOW = 4096
+_RTF_BEGINNING = (
+    rb"{\rtf1\ansi\mac\deff0\deftab720{\fonttbl;}{\f0\fnil \froman \fswiss \fmodern \fscript \fdecor MS Sans Serif"
+    rb"SymbolArialTimes New RomanCourier{\colortbl\red0\green0\blue0"
+    b"\r\n"
+    rb"\par \pard\plain\f0\fs20\b\i\u\tab\tx"
+)
+"""The text to which the first references of a compressed RTF text can refer."""
 _MOST_RECIPIENTS = 1_000
 _EPOCH = datetime(1601, 1, 1, tzinfo=timezone.utc)
 
@@ -83,10 +93,7 @@ class _Storage:
         """Yield the mail as a document, and its attachments."""
         metadata = self._metadata()
         subject = metadata.get("subject")
-        text = self._text(_BODY)
-        builder = text_of_mail([plain_text(text) if text.strip() else html_text(self._html())])
-        if not builder.blocks and f"__substg1.0_{_RTF}0102" in self._names:
-            options.warn("the text of a mail is only in RTF, which is not read in mails")
+        builder = text_of_mail([self._body(options)])
         if not builder.blocks and subject:
             builder.add_text(subject, 0)
         yield ParsedDocument(builder.text, builder.blocks, subject, page_numbers=(), metadata=metadata)
@@ -95,13 +102,24 @@ class _Storage:
             if not is_picture(member.name):
                 yield member
 
+    def _body(self, options: ReadOptions) -> MailText:
+        """Return the text, else that of the HTML, else that of the RTF."""
+        text = self._text(_BODY)
+        if text.strip():
+            return plain_text(text)
+        html, compressed = self._html(), self._bytes(_RTF)
+        if html.strip() or not compressed:
+            return html_text(html)
+        documents = rtf.parse(Path("body.rtf"), _decompressed(compressed), options)
+        return plain_text("\n".join(document.text for document in documents))
+
     def _attachment(self, metadata: Mapping[str, Any], options: ReadOptions) -> Member:
         names = [self._text(number) for number in (_FILE_NAME, _SHORT_FILE_NAME, _NAME)]
         name = base_name(next(filter(None, names), "")) or "attachment"
         inner = f"__substg1.0_{_CONTENT}000D"
         if inner in self._names:
             storage = self._folder(inner)
-            size = sum(storage._size(number) for number in (_BODY, _HTML))
+            size = sum(storage._size(number) for number in (_BODY, _HTML, _RTF))
             return Member(name, size, partial(storage.mail, options))
         if self._text(_TYPE).lower() == "multipart/signed":
             name = "signed.eml"  # the mail as it was sent, in the attachment of a mail without a text
@@ -186,3 +204,31 @@ class _Storage:
     def _stream(self, name: str) -> bytes:
         with self._ole.openstream([*self._path, name]) as stream:
             return bytes(stream.read())
+
+
+def _decompressed(data: bytes) -> bytes:
+    """Return an RTF text, which is compressed as in LZ77 with a window of 4,096 bytes; [MS-OXRTFCP]."""
+    size, _, kind, _ = _RTF_HEADER.unpack_from(data)
+    packed = data[_RTF_HEADER.size : size + 4]
+    if kind == b"MELA":
+        return packed
+    if kind != b"LZFu":
+        raise DocumentError(f"broken Outlook mail: unknown compression {kind!r} of its RTF text")
+    text = bytearray(_RTF_BEGINNING)
+    at = 0
+    while at < len(packed):
+        flags = packed[at]
+        at += 1
+        for bit in range(8):
+            if not flags >> bit & 1:
+                text += packed[at : at + 1]
+                at += 1
+                continue
+            reference = int.from_bytes(packed[at : at + 2], "big")
+            at += 2
+            back = (len(text) - (reference >> 4)) % _RTF_WINDOW
+            if back == 0 or at > len(packed):  # the end of the text
+                return bytes(text[len(_RTF_BEGINNING) :])
+            for _ in range((reference & 15) + 2):
+                text.append(text[-back] if back <= len(text) else 0x20)
+    return bytes(text[len(_RTF_BEGINNING) :])

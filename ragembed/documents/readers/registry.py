@@ -94,7 +94,7 @@ READERS = (
     Reader("sql", 1, (".sql", ".ddl"), sql.parse),
     MAIL,
     Reader("mbox", 1, (".mbox",), mail.parse_mailbox, contains_files=True),
-    Reader("outlook", 1, (".msg",), outlook.parse, extra="office", contains_files=True),
+    Reader("outlook", 2, (".msg",), outlook.parse, extra="office", contains_files=True),
     Reader("zip", 1, (".zip",), archive.parse_zip, contains_files=True),
     Reader("tar", 1, archive.TAR_SUFFIXES, archive.parse_tar, contains_files=True),
     SOURCE,

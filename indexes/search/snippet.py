@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
+from functools import cache
 from itertools import accumulate, pairwise
 
 from ragembed.documents.normalisation import aligned, divided_words, normalise
 from ragembed.errors import MissingExtraError
 from ragembed.indexes.lexical.indexed_terms import IndexedTerms
-from ragembed.indexes.text.analyzer import Analyzer, letters_of, of_language, words_or_runs
+from ragembed.indexes.text.analyzer import letters_of, of_language, words_or_runs
 from ragembed.indexes.text.stemming import ENGLISH, NO_STEMMER
 
 Terms = frozenset[str]
@@ -18,6 +19,7 @@ _SHORT = 2
 """Words up to this many letters are ignored if the query has longer ones; most are articles and prepositions."""
 
 MAX_LINES, MAX_CHARACTERS = 4, 320
+_WORDS_KEPT = 1 << 15
 
 
 class QueryWords:
@@ -27,13 +29,10 @@ class QueryWords:
     """
 
     def __init__(self, query: str, texts: Iterable[str], language: str = ENGLISH) -> None:
-        try:
-            analyzer = of_language(language)
-        except MissingExtraError:
-            language, analyzer = NO_STEMMER, of_language(NO_STEMMER)
         query_words = _words_of_query(normalise(query))
-        words = list({*query_words, *(word for text in texts for _, _, word in _words(text))})
-        self._terms = dict(zip(words, _terms_of_each(words, language, analyzer), strict=True))
+        self._words = {text: list(_words(text)) for text in texts}
+        words = {*query_words, *(word for found in self._words.values() for _, _, word in found)}
+        self._terms = known_terms(language).of_each(words)
         self._wanted: Terms = frozenset().union(*(self._terms[word] for word in query_words))
 
     def places(self, text: str) -> list[tuple[int, int]]:
@@ -42,7 +41,9 @@ class QueryWords:
         A word may be written with ligatures, soft hyphens or a hyphen at the end of a line.
         """
         places: list[tuple[int, int]] = []
-        for start, end in sorted((start, end) for start, end, word in _words(text) if self._query_terms_of(word)):
+        for start, end in sorted(
+            (start, end) for start, end, word in self._words_of(text) if self._query_terms_of(word)
+        ):
             if places and start < places[-1][1]:
                 first, last = places.pop()
                 places.append((first, max(last, end)))
@@ -59,7 +60,7 @@ class QueryWords:
         lines = text.split("\n")
         line_starts = [0, *accumulate(len(line) + 1 for line in lines[:-1])]
         found = [Terms()] * len(lines)
-        for _, end, word in _words(text):  # the first lines that contain a word's end contain its start too
+        for _, end, word in self._words_of(text):  # the first lines that contain a word's end contain its start too
             found[bisect_right(line_starts, end - 1) - 1] |= self._query_terms_of(word)
         starts = range(max(len(lines) - MAX_LINES, 0) + 1)
         start = max(starts, key=lambda i: (len(Terms().union(*found[i : i + MAX_LINES])), -i))
@@ -71,6 +72,9 @@ class QueryWords:
                 stop -= 1
         block = "\n".join(lines[start:stop]).strip("\n")
         return block if len(block) <= MAX_CHARACTERS else self._cut(block)
+
+    def _words_of(self, text: str) -> Iterable[tuple[int, int, str]]:
+        return self._words[text] if text in self._words else _words(text)
 
     def _query_terms_of(self, word: str) -> Terms:
         return self._terms.get(word, Terms()) & self._wanted
@@ -88,8 +92,33 @@ class QueryWords:
         return line[start:end].strip()
 
 
-def _terms_of_each(words: list[str], language: str, analyzer: Analyzer) -> list[Terms]:
-    return IndexedTerms(language).of_each([analyzer.of_phrase(word).terms for word in words])
+class _KnownTerms:
+    """The terms of words in a language. They are kept, because a server meets the same words in every query."""
+
+    def __init__(self, language: str) -> None:
+        self._analyzer = of_language(language)
+        self._indexed = IndexedTerms(language)
+        self._known: dict[str, Terms] = {}
+
+    def of_each(self, words: Iterable[str]) -> dict[str, Terms]:
+        """Return the terms of each word. Threads may share the object."""
+        words = list(words)
+        found = {word: terms for word in words if (terms := self._known.get(word)) is not None}
+        new = [word for word in words if word not in found]
+        made = self._indexed.of_each([self._analyzer.of_phrase(word).terms for word in new]) if new else []
+        if len(self._known) > _WORDS_KEPT:
+            self._known = {}
+        self._known.update(zip(new, made, strict=True))
+        return {**found, **dict(zip(new, made, strict=True))}
+
+
+@cache
+def known_terms(language: str) -> _KnownTerms:
+    """Return the terms of words in ``language``, unstemmed if its stemmer is not installed."""
+    try:
+        return _KnownTerms(language)
+    except MissingExtraError:
+        return _KnownTerms(NO_STEMMER)
 
 
 def _words_of_query(query: str) -> set[str]:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragembed.cli.output import printable, readable_bytes
-from ragembed.cli.snippet import MAX_CHARACTERS, MAX_LINES, QueryWords
+from ragembed.indexes.search.snippet import MAX_CHARACTERS, MAX_LINES, QueryWords, known_terms
 from ragembed.indexes.text.analyzer import of_language
 from ragembed.indexes.text.stemming import stemmer
 
@@ -88,13 +88,13 @@ def test_marked_words_follow_lexical_search(text, query, language, marked):
 
 def test_missing_stemmer_compares_words_without_stemming(monkeypatch):
     monkeypatch.setitem(sys.modules, "snowballstemmer", None)
-    of_language.cache_clear()
-    stemmer.cache_clear()
+    for each in (of_language, stemmer, known_terms):
+        each.cache_clear()
     try:
         assert marked_words("Haus Hauses", "hauses", "german") == ["Hauses"]
     finally:
-        of_language.cache_clear()
-        stemmer.cache_clear()
+        for each in (of_language, stemmer, known_terms):
+            each.cache_clear()
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,42 @@
+"""Hits and chunks as JSON values, as ``ragembed query --json`` prints them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ragembed.documents.readers.registry import member_of
+from ragembed.indexes.search.snippet import QueryWords
+from ragembed.indexes.types import ChunkRecord, Hit
+
+
+def place_json(record: Hit | ChunkRecord, name_file: Callable[[str], str]) -> dict[str, Any]:
+    """Return the id and the position of a chunk; ``name_file`` returns the path to show for a name in the store."""
+    member = member_of(record.source, record.chunk.metadata)
+    return {
+        "id": record.id,
+        "path": None if record.source is None else name_file(record.source),
+        **({} if member is None else {"member": member}),
+        "start_line": record.chunk.start_line,
+        "end_line": record.chunk.end_line,
+        "page": record.chunk.page,
+    }
+
+
+def hit_json(rank: int, hit: Hit, words: QueryWords, name_file: Callable[[str], str]) -> dict[str, Any]:
+    """Return a hit with its rank, from 1, its scores, its text and a snippet of it."""
+    chunk = hit.chunk
+    return {
+        "rank": rank,
+        **place_json(hit, name_file),
+        "title": chunk.title,
+        "headings": list(chunk.headings),
+        "score": hit.score,
+        "dense": hit.dense,
+        "lexical": hit.lexical,
+        "rerank": hit.rerank,
+        "snippet": words.snippet(chunk.text),
+        "text": chunk.text,
+        "metadata": dict(chunk.metadata),
+        "duplicates": [place_json(duplicate, name_file) for duplicate in hit.duplicates],
+    }

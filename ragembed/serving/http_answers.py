@@ -1,0 +1,274 @@
+"""Answers of the HTTP API as JSON values. Each answer comes from one snapshot of a store."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime, timezone
+from typing import Any
+
+from ragembed.errors import ConfigError
+from ragembed.indexes.search.ranking import RankingOptions
+from ragembed.indexes.search.result_json import hit_json, place_json
+from ragembed.indexes.search.snippet import QueryWords
+from ragembed.indexes.storage.changes import extension
+from ragembed.indexes.storage.layout import is_below
+from ragembed.indexes.store import Store
+from ragembed.indexes.types import ChunkRecord, Hit
+from ragembed.serving.http_definitions import ENDPOINTS
+from ragembed.serving.stores import ServedStore, UnknownNameError, chunk_with_id, in_document_order
+from ragembed.version import SCHEMA_VERSION, __version__
+
+_COUNTED = 100
+"""Facets count this number of results."""
+_MOST_FACETS, _MOST_VALUES = 10, 50
+_PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+class StoreAnswers:
+    """The answers for several stores. Threads may share it."""
+
+    def __init__(self, stores: Mapping[str, ServedStore], *, writable: bool = False) -> None:
+        self._stores = stores
+        self._writable = writable
+        self._answers: Mapping[str, Callable[[ServedStore, dict[str, Any]], dict[str, Any]]] = {
+            "search": _search,
+            "context": _context,
+            "chunk": _chunk,
+            "similar": _similar,
+            "explain": _explain,
+            "why_not": _why_not,
+            "files": _files,
+        }
+
+    def answer(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the answer of an operation; raise :class:`ragembed.errors.RagembedError` if it fails."""
+        given = ENDPOINTS[name].operation.checked(arguments, list(self._stores))
+        if name == "status":
+            chosen = [self._stores[given["store"]]] if "store" in given else list(self._stores.values())
+            stores = [_present(served.summary()) for served in chosen]
+            about = {"version": __version__, "writable": self._writable, "stores": stores}
+            return {"schema_version": SCHEMA_VERSION, **about}
+        served = self._stores[given.pop("store", next(iter(self._stores)))]
+        answer = self._answers[name](served, given)
+        notes = [note for note in (answer.pop("note", None), served.state()) if note]
+        common = {"schema_version": SCHEMA_VERSION, "store": served.name}
+        return {**common, **answer, **({"note": "; ".join(notes)} if notes else {})}
+
+
+def _search(served: ServedStore, given: dict[str, Any]) -> dict[str, Any]:
+    store, query, offset = served.open(), given["q"], given["offset"]
+    ranking = _ranking(given)
+    names = _facet_names(given.get("facets", ""))
+
+    def found(k: int) -> list[Hit]:
+        return store.search(query, k, given["mode"], where=given.get("where"), ranking=ranking)
+
+    def answer() -> tuple[int, str, list[Hit], list[Hit]]:
+        hits = found(offset + given["k"])[offset:]
+        return store.generation, store.language, hits, found(_COUNTED) if names else []
+
+    generation, language, hits, counted = store.read(answer)
+    facets = {"facets": _facets(store, counted, names)} if names else {}
+    results = _results(served, hits, query, language, offset + 1)
+    return {"query": query, "mode": given["mode"], "generation": generation, "results": results, **facets}
+
+
+def _similar(served: ServedStore, given: dict[str, Any]) -> dict[str, Any]:
+    store = served.open()
+
+    def answer() -> tuple[int, str, list[Hit]]:
+        hits = served.similar(given["id"], given["k"], other_files=given["other_files"])
+        return store.generation, store.language, hits
+
+    generation, language, hits = store.read(answer)
+    return {"id": given["id"], "generation": generation, "results": _results(served, hits, "", language)}
+
+
+def _context(served: ServedStore, given: dict[str, Any]) -> dict[str, Any]:
+    store = served.open()
+
+    def answer() -> dict[str, Any]:
+        context = store.context(
+            given["q"],
+            given["budget"],
+            given["mode"],
+            where=given.get("where"),
+            format=given["format"],
+            name_file=lambda name: name,
+        )
+        return {"generation": store.generation, **context.to_dict(), "format": context.format, "text": context.text}
+
+    return store.read(answer)
+
+
+def _chunk(served: ServedStore, given: dict[str, Any]) -> dict[str, Any]:
+    store = served.open()
+
+    def answer() -> tuple[int, str, list[ChunkRecord], int]:
+        record = chunk_with_id(store, given["id"])
+        records = [record]
+        if record.source is not None and (given["before"] or given["after"]):
+            records = in_document_order(store.chunks(record.source))
+        at = next(i for i, each in enumerate(records) if each.id == record.id)
+        first = max(0, at - given["before"])
+        return store.generation, store.language, records[first : at + given["after"] + 1], at - first
+
+    generation, language, records, at = store.read(answer)
+    stale = served.changed({record.source for record in records if record.source is not None})
+    words = QueryWords(given["q"], [record.chunk.text for record in records], language) if "q" in given else None
+    chunks = [
+        {
+            **place_json(record, str),
+            "title": record.chunk.title,
+            "headings": list(record.chunk.headings),
+            "text": record.chunk.text,
+            "tokens": record.chunk.tokens,
+            "metadata": dict(record.chunk.metadata),
+            "stale": record.source in stale,
+            **({} if words is None else {"highlights": words.places(record.chunk.text)}),
+        }
+        for record in records
+    ]
+    return {"generation": generation, "chunk": chunks[at], "before": chunks[:at], "after": chunks[at + 1 :]}
+
+
+def _explain(served: ServedStore, given: dict[str, Any]) -> dict[str, Any]:
+    store, query, where = served.open(), given["q"], given.get("where")
+
+    def answer() -> dict[str, Any]:
+        chunk_with_id(store, given["id"])
+        found = store.explain(query, given["k"], given["mode"], where=where, ranking=_ranking(given), ids=[given["id"]])
+        if not found:
+            raise UnknownNameError(
+                f"the chunk {given['id'][:60]!r} is not among the best {given['k']} results: pass a larger k, or see "
+                "why with /v1/why-not"
+            )
+        explanation = found[0].to_dict()
+        [result] = _results(served, [found[0].hit], query, store.language)
+        del result["rank"]
+        return {"query": query, "generation": store.generation, "result": result, "explanation": explanation}
+
+    return store.read(answer)
+
+
+def _why_not(served: ServedStore, given: dict[str, Any]) -> dict[str, Any]:
+    store, name = served.open(), served.name_of(given["path"])
+
+    def answer() -> dict[str, Any]:
+        found = store.why_not(given["q"], name, given["k"], given["mode"])
+        about = {"query": given["q"], "path": found.source, "k": given["k"]}
+        return {"generation": store.generation, **about, **found.to_dict()}
+
+    return store.read(answer)
+
+
+def _files(served: ServedStore, given: dict[str, Any]) -> dict[str, Any]:
+    store, offset, below = served.open(), given["offset"], given.get("path")
+    generation, sources = store.read(lambda: (store.generation, store.sources()))
+    names = sorted(name for name in sources if below is None or is_below(name, below))
+    page = names[offset : offset + given["k"]]
+    stale = served.changed(page, read=False)
+    files = [
+        {
+            "path": name,
+            "size": sources[name].size,
+            "modified": _time(sources[name].mtime_ns).isoformat(timespec="seconds"),
+            "stale": name in stale,
+        }
+        for name in page
+    ]
+    return {"generation": generation, "total": len(names), "files": files}
+
+
+def _ranking(given: Mapping[str, Any]) -> RankingOptions:
+    return RankingOptions(dedupe=given["dedupe"], per_file=given.get("per_file"))
+
+
+def _results(
+    served: ServedStore, hits: Sequence[Hit], query: str, language: str, first_rank: int = 1
+) -> list[dict[str, Any]]:
+    words = QueryWords(query, [hit.chunk.text for hit in hits], language)
+    stale = served.changed({hit.source for hit in hits if hit.source is not None})
+    results = []
+    for rank, hit in enumerate(hits, first_rank):
+        result = hit_json(rank, hit, words, str)
+        marks = {"highlights": words.places(result["snippet"]), "stale": hit.source in stale}
+        results.append({**result, **marks})
+    return results
+
+
+# Facets
+
+
+def _facet_names(text: str) -> list[str]:
+    names = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    if len(names) > _MOST_FACETS:
+        raise ConfigError(f"facets has {len(names)} names: expected at most {_MOST_FACETS}")
+    return names
+
+
+def _facets(store: Store, hits: Sequence[Hit], names: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
+    """Return, for each name, the values in ``hits`` with their number, most frequent first, and how to filter."""
+    times = {}
+    if "date" in names:
+        sources = store.sources({hit.source for hit in hits if hit.source is not None})
+        times = {name: _time(source.mtime_ns) for name, source in sources.items()}
+    facets = {}
+    keys = [name for name in names if name != "metadata"] + (_metadata_keys(hits) if "metadata" in names else [])
+    for name in dict.fromkeys(keys):
+        counts = Counter(value for hit in hits for value in _facet_values(hit, name, times))
+        best = sorted(counts.items(), key=lambda item: (-item[1], str(item[0])))[:_MOST_VALUES]
+        facets[name] = [{"value": value, "count": count, "where": _facet_where(name, value)} for value, count in best]
+    return facets
+
+
+def _metadata_keys(hits: Sequence[Hit]) -> list[str]:
+    """Return the most frequent keys of metadata with values that can be counted."""
+    counts = Counter(key for hit in hits for key, value in hit.chunk.metadata.items() if not isinstance(value, dict))
+    return [key for key, _ in counts.most_common(_MOST_FACETS)]
+
+
+def _facet_values(hit: Hit, name: str, times: Mapping[str, datetime]) -> Iterable[Any]:
+    if name in ("folder", "type", "date"):
+        if hit.source is None:
+            return ()
+        if name == "folder":
+            folder = hit.source.rpartition("/")[0]
+            return (f"{folder}/" if folder.endswith(":/") else folder,)  # the root of a URL
+        if name == "type":
+            return (extension(hit.source),)
+        return (f"{times[hit.source]:%Y-%m}",) if hit.source in times else ()
+    value = hit.chunk.metadata.get(name)
+    values = value if isinstance(value, list) else (value,)
+    return {each for each in values if isinstance(each, str | int | float)}
+
+
+def _facet_where(name: str, value: Any) -> str:
+    """Return the condition that selects the chunks with a value."""
+    if name == "folder":
+        escaped = re.sub(r"[*?\[]", r"[\g<0>]", value)
+        pattern = f"{escaped}*" if value.endswith("/") else f"{escaped}/*"
+        return f"path GLOB {_quoted(pattern)}" if value else "NOT path GLOB '*/**'"
+    if name == "type":
+        return f"ext = {_quoted(value)}"
+    if name == "date":
+        year, month = map(int, value.split("-"))
+        following = f"{year + month // 12:04d}-{month % 12 + 1:02d}-01"
+        return f"mtime >= '{value}-01' AND mtime < '{following}'"
+    field = f"metadata.{name}" if _PLAIN_NAME.fullmatch(name) else 'metadata."{}"'.format(name.replace('"', '""'))
+    shown = _quoted(value) if isinstance(value, str) else str(value).lower()
+    return f"{field} = {shown} OR {field} CONTAINS {shown}" if isinstance(value, str) else f"{field} = {shown}"
+
+
+def _quoted(text: str) -> str:
+    return "'{}'".format(text.replace("'", "''"))
+
+
+def _time(nanoseconds: int) -> datetime:
+    return datetime.fromtimestamp(nanoseconds // 10**9, timezone.utc)
+
+
+def _present(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}

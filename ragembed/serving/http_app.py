@@ -1,0 +1,324 @@
+"""The ASGI application of ``ragembed serve``: routes, errors, and the checks around them."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import re
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from ragembed.errors import ConfigError, RagembedError, StoreLockedError
+from ragembed.serving import openai_embeddings, openapi, page, pushed_documents
+from ragembed.serving.definitions import Schema, chosen_store
+from ragembed.serving.http_answers import StoreAnswers
+from ragembed.serving.http_definitions import ENDPOINTS, Endpoint
+from ragembed.serving.http_limits import Limits, RequestLimits, WorkerThreads
+from ragembed.serving.http_metrics import CONTENT_TYPE, RequestMetrics, RequestObserver
+from ragembed.serving.http_security import AllowedHosts, BearerAuth, RequestGuard, problem
+from ragembed.serving.mcp_server import make_route, make_server
+from ragembed.serving.stores import ServedStore, UnknownNameError
+from ragembed.serving.tools import StoreTools
+
+PROBES = ("/healthz", "/readyz")
+_JSON = "application/json"
+_LOG = logging.getLogger(__name__)
+_BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSettings:
+    """Who may send requests, and what they may do.
+
+    ``editor`` is the address of the link that opens a file in the editor of a reader, with ``{path}`` and ``{line}``.
+    With ``watch``, the stores are updated whenever their files change.
+    """
+
+    hosts: AllowedHosts
+    tokens: tuple[str, ...] = ()
+    origins: tuple[str, ...] = ()
+    writable: bool = False
+    limits: Limits = field(default_factory=Limits)
+    log_queries: bool = False
+    editor: str | None = None
+    watch: bool = False
+
+
+class _HttpHandlers:
+    """The handlers. All of them run their work in threads, so that the event loop never waits."""
+
+    def __init__(self, stores: Mapping[str, Path], settings: ServerSettings) -> None:
+        self.stores = {name: ServedStore(name, path) for name, path in stores.items()}
+        self.workers = WorkerThreads(settings.limits.threads)
+        self.answers = StoreAnswers(self.stores, writable=settings.writable)
+        self.metrics = RequestMetrics()
+        self._writer = WorkerThreads(1)  # writes wait for each other here, and not in the threads that search
+        self._settings = settings
+        self._is_warm = False
+        self._stop = threading.Event()
+
+    def routes(self) -> list[Route]:
+        """Return the routes of the API."""
+        settings = self._settings
+        api = openapi.description(list(self.stores), writable=settings.writable, has_tokens=bool(settings.tokens))
+        return [
+            *(self._endpoint(endpoint) for endpoint in ENDPOINTS.values()),
+            _route("/v1/embeddings", "POST", "embeddings", self._embeddings),
+            _route("/v1/models", "GET", "models", self._models),
+            *(self._writing_routes() if settings.writable else ()),
+            _route("/healthz", "GET", "healthz", self._health),
+            _route("/readyz", "GET", "readyz", self._ready),
+            _route("/metrics", "GET", "metrics", self._metrics),
+            _route("/openapi.json", "GET", "openapi", _constant(as_json(api), _JSON)),
+            _route("/docs", "GET", "docs", _constant(openapi.as_page(api).encode(), "text/html")),
+            _route(openapi.STYLE_PATH, "GET", "docs", _constant(openapi.STYLE.encode(), "text/css")),
+        ]
+
+    def warm_up(self) -> None:
+        """Load the models of the stores, so that the first search is as quick as the next."""
+        for served in self.stores.values():
+            served.warm_up()
+        self._is_warm = True
+
+    def watch(self) -> None:
+        """Watch the files of the stores, each in a thread that ends with the process."""
+        for name, served in self.stores.items():
+            threading.Thread(target=served.watch, args=(self._stop,), name=f"watch-{name}", daemon=True).start()
+
+    def close(self) -> None:
+        """Start no more work."""
+        self._stop.set()
+        self.workers.close()
+        self._writer.close()
+
+    def _endpoint(self, endpoint: Endpoint) -> Route:
+        async def handle(request: Request) -> Response:
+            arguments = _arguments(request, await request.body(), endpoint)
+            request.scope["ragembed.arguments"] = arguments
+
+            def work() -> bytes:
+                return as_json(self.answers.answer(endpoint.operation.name, arguments))
+
+            return json_response(await self.workers.run(work))
+
+        path = endpoint.path.replace("{id}", "{id:path}")
+        return Route(path, answering(handle), methods=list(endpoint.methods), name=endpoint.operation.name)
+
+    async def _embeddings(self, request: Request) -> Response:
+        body = read_json(await request.body())
+        return json_response(await self.workers.run(lambda: as_json(openai_embeddings.embeddings(self.stores, body))))
+
+    async def _models(self, _request: Request) -> Response:
+        return json_response(as_json(openai_embeddings.models(self.stores)))
+
+    def _writing_routes(self) -> list[Route]:
+        return [
+            _route("/v1/documents", "POST", "write_documents", self._write_batch),
+            _route("/v1/documents/{id}", "PUT", "put_document", self._put),
+            _route("/v1/documents/{id}", "DELETE", "delete_document", self._delete),
+        ]
+
+    async def _write_batch(self, request: Request) -> Response:
+        body, served = read_json(await request.body()), self._served(request)
+        return await self._write(lambda wait: pushed_documents.write_batch(served, body, wait))
+
+    async def _put(self, request: Request) -> Response:
+        body, served, name = read_json(await request.body()), self._served(request), request.path_params["id"]
+        return await self._write(lambda wait: pushed_documents.put_document(served, name, body, wait))
+
+    async def _delete(self, request: Request) -> Response:
+        served, name = self._served(request), request.path_params["id"]
+        return await self._write(lambda wait: pushed_documents.delete_document(served, name, wait))
+
+    async def _write(self, write: Callable[[float], dict[str, Any]]) -> Response:
+        return json_response(await self._writer.run(lambda: as_json(write(self._settings.limits.seconds / 2))))
+
+    def _served(self, request: Request) -> ServedStore:
+        """Return the store that the query string names."""
+        given = _query_arguments(request)
+        return self.stores[chosen_store(given, list(self.stores))]
+
+    async def _health(self, _request: Request) -> Response:
+        return json_response(b'{"status":"ok"}')
+
+    async def _ready(self, _request: Request) -> Response:
+        def work() -> bool:
+            return self._is_warm and all(served.open().generation >= 0 for served in self.stores.values())
+
+        try:
+            is_ready = await self.workers.run(work)
+        except RagembedError:
+            is_ready = False
+        return json_response(b'{"status":"ready"}') if is_ready else problem(503, "a store is not ready")
+
+    async def _metrics(self, _request: Request) -> Response:
+        def work() -> str:
+            sizes = {name: served.size() for name, served in self.stores.items()}
+            known = {name: size for name, size in sizes.items() if size is not None}
+            gauges = [
+                ("ragembed_store_up", "Whether the store can be read", {name: name in known for name in sizes}),
+                ("ragembed_store_generation", "Commits so far", {name: size[0] for name, size in known.items()}),
+                ("ragembed_store_chunks", "Chunks", {name: size[1] for name, size in known.items()}),
+            ]
+            return self.metrics.text(gauges)
+
+        return Response(await self.workers.run(work), media_type=CONTENT_TYPE)
+
+
+def make_app(stores: Mapping[str, Path], settings: ServerSettings) -> ASGIApp:
+    """Return the application for stores by name."""
+    handlers = _HttpHandlers(stores, settings)
+    mcp_route, mcp_lifespan = make_route(make_server(stores, tools=StoreTools(handlers.stores)))
+
+    @asynccontextmanager
+    async def lifespan(_app: Starlette) -> AsyncIterator[None]:
+        async with mcp_lifespan():
+            handlers.workers.start(handlers.warm_up)
+            if settings.watch:
+                handlers.watch()
+            yield
+            handlers.close()
+
+    pages = page.endpoints(handlers.answers, handlers.workers.run, handlers.stores, settings.editor)
+    page_routes = [Route(path, answering(endpoint)) for path, endpoint in pages.items()]
+    inner = Starlette(
+        routes=[*handlers.routes(), *page_routes, mcp_route],
+        lifespan=lifespan,
+        exception_handlers={404: _no_such_path, 405: _no_such_method},
+    )
+    inner.router.redirect_slashes = False
+    app: ASGIApp = RequestLimits(inner, settings.limits, PROBES)
+    if settings.tokens:
+        app = BearerAuth(app, settings.tokens, (*PROBES, *page.PUBLIC_PATHS))
+    if settings.origins:
+        methods = ["GET", "POST", *(["PUT", "DELETE"] if settings.writable else [])]
+        headers = ["Authorization", "Content-Type"]
+        app = CORSMiddleware(app, allow_origins=settings.origins, allow_methods=methods, allow_headers=headers)
+    app = RequestGuard(app, settings.hosts, settings.origins)
+    return RequestObserver(app, handlers.metrics, log_queries=settings.log_queries)
+
+
+def answering(handle: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
+    """Return a handler that turns errors into responses with one sentence."""
+
+    async def handler(request: Request) -> Response:
+        try:
+            return await handle(request)
+        except UnknownNameError as error:
+            return problem(404, str(error))
+        except ConfigError as error:
+            return problem(400, str(error))
+        except StoreLockedError:
+            return problem(503, "another process is writing to the store: try again later", Retry_After="1")
+        except RecursionError:
+            return problem(400, "the request is nested too deeply: expected fewer levels")
+        except RagembedError as error:
+            _LOG.error("%s: %s", request.url.path, error)
+            return problem(503, f"{type(error).__name__}: the store cannot answer; the log of the server says why")
+        except Exception as error:  # noqa: BLE001  the client gets one line, the log the traceback
+            _LOG.exception("%s failed", request.url.path)
+            return problem(500, f"unexpected {type(error).__name__}: the log of the server says more")
+
+    return handler
+
+
+def json_response(body: bytes, status: int = 200) -> Response:
+    """Return a response with JSON."""
+    return Response(body, status, media_type=_JSON)
+
+
+def as_json(value: Any) -> bytes:
+    """Return a value as JSON. Numbers that JSON does not have become null, and lone surrogates are escaped."""
+    try:
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    except ValueError:
+        text = json.dumps(_finite(value), ensure_ascii=False, separators=(",", ":"))
+    return text.encode("utf-8", "backslashreplace")
+
+
+def read_json(body: bytes) -> dict[str, Any]:
+    """Return the object in a body; raise :class:`ConfigError` if there is none."""
+    try:
+        value = json.loads(body, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError):
+        raise ConfigError("the body is not JSON: expected a JSON object") from None
+    if not isinstance(value, dict):
+        raise ConfigError('the body is not a JSON object: expected one such as {"q": "store locks"}')
+    return value
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _route(path: str, method: str, name: str, handle: Callable[[Request], Awaitable[Response]]) -> Route:
+    return Route(path, answering(handle), methods=[method], name=name)
+
+
+def _constant(body: bytes, kind: str) -> Callable[[Request], Awaitable[Response]]:
+    async def handle(_request: Request) -> Response:
+        return Response(body, media_type=kind)
+
+    return handle
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _arguments(request: Request, body: bytes, endpoint: Endpoint) -> dict[str, Any]:
+    """Return the arguments of a request: those in the path, and those in the query string or the body."""
+    given = _query_arguments(request)
+    given = {name: _parsed(value, endpoint.operation.arguments.get(name, {})) for name, value in given.items()}
+    if request.method == "POST":
+        if given:
+            raise ConfigError("a POST request has its arguments in the body: leave the query string out")
+        given = read_json(body)
+    for name, value in request.path_params.items():
+        if name in given:
+            raise ConfigError(f"the argument {name!r} is part of the path: leave it out of the query string")
+        given[name] = value
+    return given
+
+
+def _query_arguments(request: Request) -> dict[str, Any]:
+    given: dict[str, Any] = {}
+    for name, value in request.query_params.multi_items():
+        if name in given:
+            raise ConfigError(f"the argument {name[:60]!r} is given twice: give it once")
+        given[name] = value
+    return given
+
+
+def _parsed(text: str, schema: Schema) -> Any:
+    """Return a value of a query string as the type of its schema, or unchanged if it has another form."""
+    if schema.get("type") == "integer" and re.fullmatch(r"-?[0-9]{1,15}", text):
+        return int(text)
+    if schema.get("type") == "boolean":
+        return _BOOLEANS.get(text.lower(), text)
+    return text
+
+
+async def _no_such_path(_request: Request, _error: Exception) -> Response:
+    return problem(404, "there is nothing at this path: /docs lists the paths")
+
+
+async def _no_such_method(_request: Request, error: Exception) -> Response:
+    allowed = getattr(error, "headers", None) or {}
+    return problem(405, "this path does not accept this method: /docs lists the methods", **allowed)

@@ -1,0 +1,192 @@
+"""The description of the HTTP API: OpenAPI 3.1, and a page for people."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ragembed.serving import openai_embeddings, pushed_documents
+from ragembed.serving.definitions import Schema
+from ragembed.serving.http_definitions import ENDPOINTS, Endpoint
+from ragembed.version import __version__
+
+_JSON = "application/json"
+_ERROR: Schema = {
+    "type": "object",
+    "properties": {
+        "error": {
+            "type": "object",
+            "properties": {
+                "message": {"type": "string"},
+                "type": {"type": "string"},
+                "param": {"type": "null"},
+                "code": {"type": "null"},
+            },
+            "required": ["message", "type"],
+        }
+    },
+    "required": ["error"],
+}
+_PROBLEMS = {
+    "400": "An argument is wrong; the message says how",
+    "401": "The bearer token is missing or wrong",
+    "403": "The request comes from a page of another origin",
+    "404": "The store has no such chunk, file or document",
+    "413": "The body is too large",
+    "415": "The body is not JSON",
+    "421": "The Host header does not name this server",
+    "429": "Too many requests are waiting",
+    "503": "A store cannot be read, or another process writes to it",
+    "504": "The answer took too long",
+}
+STYLE = """body { font: 16px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 56rem; padding: 0 1rem }
+code { background: #8882; border-radius: 3px; padding: 0 .2em }
+table { border-collapse: collapse } td, th { padding: .2rem .8rem .2rem 0; text-align: left; vertical-align: top }
+:root { color-scheme: light dark }
+"""
+STYLE_PATH = "/docs/style.css"
+
+
+def description(stores: Sequence[str], *, writable: bool, has_tokens: bool) -> dict[str, Any]:
+    """Return the OpenAPI description of a server."""
+    paths: dict[str, Any] = {}
+    for endpoint in ENDPOINTS.values():
+        paths[endpoint.path] = {method.lower(): _operation(endpoint, method, stores) for method in endpoint.methods}
+    paths["/v1/embeddings"] = {
+        "post": _described(
+            "embeddings",
+            "Encode texts with the embedder of a store, in the form of OpenAI's API.",
+            openai_embeddings.ANSWER,
+            body=openai_embeddings.REQUEST,
+        )
+    }
+    paths["/v1/models"] = {
+        "get": _described("models", "List the models of /v1/embeddings.", openai_embeddings.MODELS, problems=())
+    }
+    if writable:
+        paths |= _writing_paths(stores)
+    security: dict[str, Any] = {
+        "components": {"securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
+        "security": [{"token": []}],
+    }
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "ragembed", "version": __version__, "description": f"Stores: {', '.join(stores)}"},
+        "paths": paths,
+        **(security if has_tokens else {}),
+    }
+
+
+def as_page(api: Mapping[str, Any]) -> str:
+    """Return an HTML page that lists the operations. It has no scripts."""
+    parts = [
+        f"<h1>ragembed {html.escape(api['info']['version'])}</h1>",
+        f"<p>{html.escape(api['info']['description'])}</p>",
+        '<p>OpenAPI: <a href="/openapi.json">/openapi.json</a></p>',
+        "<p>Others: <code>/mcp</code>, <code>/metrics</code>, <code>/healthz</code>, <code>/readyz</code></p>",
+    ]
+    for path, methods in api["paths"].items():
+        first = next(iter(methods.values()))
+        names = ", ".join(method.upper() for method in methods)
+        parts.append(f"<h2><code>{names} {html.escape(path)}</code></h2><p>{html.escape(first['summary'])}</p>")
+        rows = [row for method in methods.values() for row in _rows(method)]
+        if rows:
+            cells = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in dict.fromkeys(rows))
+            parts.append(f"<table><tr><th>name</th><th>value</th><th></th></tr>{cells}</table>")
+    head = f'<meta charset="utf-8"><title>ragembed API</title><link rel="stylesheet" href="{STYLE_PATH}">'
+    return f'<!doctype html><html lang="en"><head>{head}</head><body>{"".join(parts)}</body></html>'
+
+
+def _rows(operation: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    body = operation.get("requestBody", {}).get("content", {}).get(_JSON, {}).get("schema", {})
+    found = [
+        *((each["name"], each["schema"], each.get("required", False)) for each in operation.get("parameters", [])),
+        *((name, schema, name in body.get("required", ())) for name, schema in body.get("properties", {}).items()),
+    ]
+    return [
+        (
+            f"<code>{html.escape(name)}</code>{' (required)' if required else ''}",
+            html.escape(_values(schema)),
+            html.escape(schema.get("description", "")),
+        )
+        for name, schema, required in found
+    ]
+
+
+def _values(schema: Schema) -> str:
+    """Return the values that a schema allows, for people."""
+    if "enum" in schema:
+        shown = " | ".join(map(str, schema["enum"]))
+    elif "minimum" in schema:
+        shown = (
+            f"{schema['minimum']} to {schema['maximum']:,}" if "maximum" in schema else f"{schema['minimum']} or more"
+        )
+    else:
+        shown = str(schema.get("type", "text or array of texts"))
+    return f"{shown}, default {schema['default']}" if "default" in schema else shown
+
+
+def _operation(endpoint: Endpoint, method: str, stores: Sequence[str]) -> dict[str, Any]:
+    operation = endpoint.operation
+    schema = operation.input_schema(stores)
+    arguments = {name: _described_text(each) for name, each in schema["properties"].items()}
+    if "store" in arguments:
+        arguments["store"] = {"type": "string", "enum": list(stores)}
+    required = schema.get("required", ())
+    if method == "POST":
+        body: Schema = {"type": "object", "properties": arguments, "additionalProperties": False}
+        if required:
+            body["required"] = list(required)
+        return _described(f"{operation.name}_post", operation.description, operation.answer, body=body)
+    parameters = [
+        {
+            "name": name,
+            "in": "path" if f"{{{name}}}" in endpoint.path else "query",
+            "required": name in required,
+            "schema": each,
+        }
+        for name, each in arguments.items()
+    ]
+    return _described(operation.name, operation.description, operation.answer, parameters=parameters)
+
+
+def _described_text(schema: Schema) -> Schema:
+    """Return the schema of an argument with the limits that the check of arguments applies to texts."""
+    is_text = schema.get("type") == "string" and "enum" not in schema
+    return {**schema, "minLength": 1, "maxLength": 4000} if is_text else schema
+
+
+def _described(
+    name: str,
+    summary: str,
+    answer: Schema,
+    *,
+    parameters: Sequence[Mapping[str, Any]] = (),
+    body: Schema | None = None,
+    problems: Sequence[str] = tuple(_PROBLEMS),
+) -> dict[str, Any]:
+    responses: dict[str, Any] = {"200": {"description": "The answer", "content": {_JSON: {"schema": answer}}}}
+    for status in problems:
+        responses[status] = {"description": _PROBLEMS[status], "content": {_JSON: {"schema": _ERROR}}}
+    request = {} if body is None else {"requestBody": {"required": True, "content": {_JSON: {"schema": body}}}}
+    listed = {"parameters": list(parameters)} if parameters else {}
+    return {"operationId": name, "summary": summary, **listed, **request, "responses": responses}
+
+
+def _writing_paths(stores: Sequence[str]) -> dict[str, Any]:
+    store = {"name": "store", "in": "query", "required": True, "schema": {"type": "string", "enum": list(stores)}}
+    common = [store] if len(stores) > 1 else []
+    named = [{"name": "id", "in": "path", "required": True, "schema": pushed_documents.ID}, *common]
+    answer = pushed_documents.ANSWER
+    put = "Add a document, or replace it."
+    batch = "Add, replace and delete documents in one transaction."
+    return {
+        "/v1/documents/{id}": {
+            "put": _described("put_document", put, answer, parameters=named, body=pushed_documents.DOCUMENT),
+            "delete": _described("delete_document", "Delete a document.", answer, parameters=named),
+        },
+        "/v1/documents": {
+            "post": _described("write_documents", batch, answer, parameters=common, body=pushed_documents.BATCH)
+        },
+    }

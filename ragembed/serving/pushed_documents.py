@@ -1,0 +1,237 @@
+"""Documents that clients push: they are divided into chunks, encoded and committed in one transaction.
+
+A pushed document is a file of the store with the name ``documents://ID``. Runs of ``ragembed index`` leave it alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ragembed.documents import chunking
+from ragembed.documents.chunking import Chunker
+from ragembed.documents.model import ParsedDocument
+from ragembed.documents.readers import only_document_errors, read
+from ragembed.embedder import Embedder
+from ragembed.errors import ConfigError, DocumentError
+from ragembed.indexes.indexing.request import stored_request
+from ragembed.indexes.indexing.scan import IndexingOptions
+from ragembed.indexes.store import Store
+from ragembed.indexes.types import ChunkRecord, SourceRecord, as_records, chunk_ids
+from ragembed.indexes.writing.index_selection import warn
+from ragembed.serving.definitions import Schema, object_schema, shown
+from ragembed.serving.stores import ServedStore, UnknownNameError
+from ragembed.version import SCHEMA_VERSION
+
+SCHEME = "documents://"
+MOST_DOCUMENTS = 1000
+_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._~-]{0,199}")
+_SUFFIXES = {"text": ".txt", "markdown": ".md"}
+
+_FIELDS: Schema = {
+    "text": {"type": "string", "minLength": 1},
+    "title": {"type": "string"},
+    "format": {"type": "string", "enum": list(_SUFFIXES), "default": "text"},
+    "metadata": {"type": "object", "description": "Values that filters can select by"},
+}
+ID: Schema = {
+    "type": "string",
+    "pattern": f"^{_ID.pattern}$",
+    "description": "1 to 200 letters, digits, -, ., _ and ~",
+}
+DOCUMENT: Schema = object_schema(_FIELDS, ["text"])
+BATCH: Schema = object_schema(
+    {
+        "documents": {
+            "type": "array",
+            "items": object_schema({"id": ID, **_FIELDS}, ["id", "text"]),
+            "maxItems": MOST_DOCUMENTS,
+        },
+        "delete": {"type": "array", "items": ID, "maxItems": MOST_DOCUMENTS},
+    }
+)
+ANSWER: Schema = object_schema(
+    {
+        "schema_version": {"type": "integer"},
+        "store": {"type": "string"},
+        "generation": {"type": "integer"},
+        "documents": {
+            "type": "array",
+            "items": object_schema(
+                {
+                    "id": {"type": "string"},
+                    "path": {"type": "string"},
+                    "status": {"type": "string", "enum": ["added", "changed", "unchanged", "deleted"]},
+                    "chunks": {"type": "integer"},
+                },
+                ["id", "path", "status"],
+            ),
+        },
+    },
+    ["schema_version", "store", "generation", "documents"],
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PushedDocument:
+    """A document of a client."""
+
+    id: str
+    text: str
+    title: str | None
+    format: str
+    metadata: Mapping[str, Any]
+
+    @classmethod
+    def parse(cls, value: object, document_id: str | None = None) -> PushedDocument:
+        """Return a document from JSON, where ``document_id`` is that of the path; raise :class:`ConfigError`."""
+        if not isinstance(value, dict):
+            raise ConfigError(f"a document is {shown(value)}: expected an object with a text")
+        expected = [*([] if document_id is not None else ["id"]), *_FIELDS]
+        for name in value:
+            if name not in expected:
+                raise ConfigError(f"unknown field {shown(name)} of a document: expected {', '.join(expected)}")
+        name = checked_id(value.get("id") if document_id is None else document_id)
+        text, title, form = value.get("text"), value.get("title"), value.get("format", "text")
+        metadata = value.get("metadata", {})
+        if not isinstance(text, str) or not text.strip():
+            raise ConfigError(f"the document {name} has no text: expected a text with at least one word")
+        if title is not None and not isinstance(title, str):
+            raise ConfigError(f"the title of the document {name} is {shown(title)}: expected a text")
+        if not isinstance(form, str) or form not in _SUFFIXES:
+            known = " or ".join(_SUFFIXES)
+            raise ConfigError(f"the format of the document {name} is {shown(form)}: expected {known}")
+        if not isinstance(metadata, dict):
+            raise ConfigError(f"the metadata of the document {name} is {shown(metadata)}: expected an object")
+        return cls(name, text, title, form, metadata)
+
+    @property
+    def path(self) -> str:
+        """The name in the store."""
+        return f"{SCHEME}{self.id}"
+
+    @property
+    def data(self) -> bytes:
+        """Everything that the chunks depend on."""
+        return json.dumps([self.text, self.title, self.format, dict(self.metadata)], sort_keys=True).encode()
+
+
+def checked_id(value: object) -> str:
+    """Return the id of a document; raise :class:`ConfigError` if it is none."""
+    if not isinstance(value, str) or _ID.fullmatch(value) is None:
+        raise ConfigError(
+            f"the id of a document is {shown(value)}: expected 1 to 200 letters, digits, -, ., _ and ~, beginning "
+            "with a letter, digit or _"
+        )
+    return value
+
+
+def put_document(served: ServedStore, document_id: str, body: Mapping[str, Any], wait: float) -> dict[str, Any]:
+    """Add or replace one document."""
+    return _write(served, [PushedDocument.parse(dict(body), document_id)], [], wait)
+
+
+def delete_document(served: ServedStore, document_id: str, wait: float) -> dict[str, Any]:
+    """Delete one document; raise :class:`UnknownNameError` if there is none with this id."""
+    name = checked_id(document_id)
+    if not served.open().sources([f"{SCHEME}{name}"]):
+        raise UnknownNameError(f"no document has the id {name}: nothing was deleted")
+    return _write(served, [], [name], wait)
+
+
+def write_batch(served: ServedStore, body: Mapping[str, Any], wait: float) -> dict[str, Any]:
+    """Add, replace and delete documents in one transaction. Ids to delete that are unknown are ignored."""
+    for name in body:
+        if name not in BATCH["properties"]:
+            raise ConfigError(f"unknown argument {shown(name)}: expected documents or delete")
+    given, gone = body.get("documents", []), body.get("delete", [])
+    for name, values in (("documents", given), ("delete", gone)):
+        if not isinstance(values, list) or len(values) > MOST_DOCUMENTS:
+            raise ConfigError(f"{name} is {shown(values)}: expected an array with at most {MOST_DOCUMENTS:,} items")
+    documents = [PushedDocument.parse(value) for value in given]
+    deleted = [checked_id(value) for value in gone]
+    ids = [document.id for document in documents] + deleted
+    if len(set(ids)) < len(ids):
+        twice = next(each for each in ids if ids.count(each) > 1)
+        raise ConfigError(f"the document {twice} occurs twice in the batch: give each id once")
+    if not ids:
+        raise ConfigError("the batch is empty: expected documents, or ids to delete")
+    return _write(served, documents, deleted, wait)
+
+
+def _write(
+    served: ServedStore, documents: Sequence[PushedDocument], deleted: Sequence[str], wait: float
+) -> dict[str, Any]:
+    store = served.open()
+    splitter = _Splitter(store)
+    known = store.sources([f"{SCHEME}{name}" for name in (*(each.id for each in documents), *deleted)])
+    entries: list[dict[str, Any]] = []
+    sources: list[SourceRecord] = []
+    records: list[ChunkRecord] = []
+    for document in documents:
+        source = splitter.source_of(document)
+        before = known.get(source.path)
+        entry = {"id": document.id, "path": source.path}
+        if before is not None and (before.sha256, before.pipeline_hash) == (source.sha256, source.pipeline_hash):
+            entries.append({**entry, "status": "unchanged"})
+            continue
+        chunks = splitter.chunks_of(document)
+        sources.append(source)
+        records += chunks
+        entries.append({**entry, "status": "added" if before is None else "changed", "chunks": len(chunks)})
+    gone = [name for name in deleted if f"{SCHEME}{name}" in known]
+    entries += [{"id": name, "path": f"{SCHEME}{name}", "status": "deleted"} for name in gone]
+    if sources or gone:
+        with store.writer(wait) as writer:
+            writer.stage(record.chunk.embedded_text for record in records)
+            writer.commit(chunks=records, sources=sources, removed_sources=[f"{SCHEME}{name}" for name in gone])
+            writer.merge()
+            warn(writer.refresh_index())
+    about = {"store": served.name, "generation": store.generation, "documents": entries}
+    return {"schema_version": SCHEMA_VERSION, **about}
+
+
+class _Splitter:
+    """Divides documents into chunks with the settings of the store's last indexing run."""
+
+    def __init__(self, store: Store) -> None:
+        embedder = store.embedder
+        if not isinstance(embedder, Embedder):
+            raise ConfigError("the vectors of this store were made elsewhere: documents cannot be added here")
+        stored = stored_request(store)
+        self._options = stored[1] if stored else IndexingOptions()
+        limits = self._options.chunking(embedder.text_tokens)
+        self._chunker = Chunker(limits, embedder.tokenizer.offsets)
+        self._pipeline = hashlib.sha256(f"{chunking.VERSION}:{limits}".encode()).hexdigest()[:16]
+
+    def source_of(self, document: PushedDocument) -> SourceRecord:
+        size, digest = len(document.text.encode("utf-8", "replace")), hashlib.sha256(document.data).hexdigest()
+        return SourceRecord(document.path, size, time.time_ns(), digest, self._pipeline)
+
+    def chunks_of(self, document: PushedDocument) -> list[ChunkRecord]:
+        name = Path(f"document{_SUFFIXES[document.format]}")
+        try:
+            with only_document_errors():
+                parsed = [
+                    self._with_metadata(each, document)
+                    for each in read(name, self._options.reading(), document.text.encode("utf-8", "replace"))
+                ]
+                chunks = list(self._chunker.split_all(parsed))
+        except DocumentError as error:
+            raise ConfigError(f"the document {document.id} cannot be read: {error}") from None
+        if not chunks:
+            raise ConfigError(f"the document {document.id} has no text: expected a text with at least one word")
+        ids = chunk_ids(document.path, chunks)
+        return as_records(
+            ChunkRecord(chunk_id, chunk, document.path) for chunk_id, chunk in zip(ids, chunks, strict=True)
+        )
+
+    def _with_metadata(self, parsed: ParsedDocument, document: PushedDocument) -> ParsedDocument:
+        title = parsed.title if document.title is None else document.title
+        return replace(parsed, title=title, metadata={**parsed.metadata, **document.metadata})

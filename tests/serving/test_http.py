@@ -1,0 +1,417 @@
+"""The HTTP API: answers, arguments, embeddings, pushed documents, limits and metrics."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import subprocess
+import sys
+import threading
+
+import httpx
+import jsonschema
+import numpy as np
+import pytest
+
+from ragembed import Store
+from ragembed.serving import http_answers
+from ragembed.serving.http_app import ServerSettings, as_json, make_app
+from ragembed.serving.http_definitions import ENDPOINTS
+from ragembed.serving.http_limits import Limits
+from ragembed.serving.http_security import AllowedHosts
+
+PORT = 8765
+URL = f"http://127.0.0.1:{PORT}"
+
+
+@pytest.fixture
+def client(store):
+    """``client(**settings)``: a client of an application that serves ``store`` as ``docs``."""
+
+    def make(stores=None, headers=(), **settings):
+        app = make_app(stores or {"docs": store}, ServerSettings(AllowedHosts(PORT), **settings))
+        return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=URL, headers=dict(headers), timeout=60)
+
+    return make
+
+
+async def get(client, url, status=200, **params):
+    answer = await client.get(url, params=params)
+    assert answer.status_code == status, answer.text
+    return answer.json() if status == 200 else answer.json()["error"]["message"]
+
+
+async def send(client, method, url, status=200, **body):
+    answer = await client.request(method, url, json=body)
+    assert answer.status_code == status, answer.text
+    return answer.json() if status == 200 else answer.json()["error"]["message"]
+
+
+# Answers
+
+
+async def test_search_answers_what_the_command_line_prints(client, folder, store, cli, monkeypatch):
+    monkeypatch.chdir(folder)
+    api = client()
+    for query, mode in [("writer lock", "hybrid"), ("supersonic wing", "dense"), ("reader", "lexical")]:
+        printed = json.loads(cli("query", query, "--mode", mode, "--json").stdout)
+        found = await get(api, "/v1/search", q=query, mode=mode)
+        marked = set()
+        for result in found["results"]:
+            marked |= {result["snippet"][start:end].lower() for start, end in result.pop("highlights")}
+            assert result.pop("stale") is False
+        assert {word.removesuffix("s") for word in marked} == set(query.split())
+        assert {name: found[name] for name in printed} == printed
+        assert found["store"] == "docs"
+        posted = await send(api, "POST", "/v1/search", q=query, mode=mode, k=2)
+        assert [each["id"] for each in posted["results"]] == [each["id"] for each in printed["results"][:2]]
+    with Store.open(store) as opened:
+        assert found["generation"] == opened.generation
+
+
+async def test_every_operation_answers_as_described(client):
+    api = client()
+    [first] = (await get(api, "/v1/search", q="writer lock", k=1))["results"]
+    requests = {
+        "search": {"q": "writer lock", "k": 1, "offset": 1, "facets": "folder,type,date"},
+        "context": {"q": "writer lock", "budget": 300},
+        "chunk": {"id": first["id"], "after": 3, "q": "lock"},
+        "similar": {"id": first["id"], "other_files": True},
+        "explain": {"q": "writer lock", "id": first["id"], "k": 1},
+        "why_not": {"q": "writer lock", "path": "docs/wings.txt", "k": 1},
+        "files": {"path": "docs", "k": 2},
+        "status": {},
+    }
+    answers = {}
+    for name, endpoint in ENDPOINTS.items():
+        arguments = dict(requests[name])
+        path = endpoint.path.replace("{id}", first["id"])
+        if "{id}" in endpoint.path:
+            del arguments["id"]
+        answers[name] = await get(api, path, **arguments)
+        jsonschema.validate(answers[name], endpoint.operation.answer)
+        assert answers[name]["schema_version"] == 1
+        if "POST" in endpoint.methods:
+            assert await send(api, "POST", path, **arguments) == answers[name]
+    [second] = answers["search"]["results"]
+    assert (second["rank"], second["id"] != first["id"]) == (2, True)
+    assert answers["context"]["blocks"][0]["text"] in answers["context"]["text"]
+    assert answers["chunk"]["chunk"]["text"] == first["text"]
+    assert [each["start_line"] for each in answers["chunk"]["after"]] == [5]
+    assert answers["chunk"]["chunk"]["highlights"]
+    assert "docs/locks.md" not in [each["path"] for each in answers["similar"]["results"]]
+    assert answers["explain"]["result"]["score"] == first["score"]
+    assert sum(each["value"] for each in answers["explain"]["explanation"]["terms"]) == pytest.approx(first["score"])
+    assert answers["why_not"]["standings"][0]["mode"] == "hybrid"
+    assert [each["path"] for each in answers["files"]["files"]] == ["docs/forged.md", "docs/locks.md"]
+    assert (answers["files"]["total"], answers["status"]["stores"][0]["files"]) == (3, 3)
+
+
+async def test_the_filter_of_each_facet_selects_as_many_chunks(client, store):
+    with Store.open(store) as opened:
+        metadata = [{"year": 2020 + n % 3, "kind": ["it's", "b"][: n % 3], "a b": n % 2 == 0} for n in range(9)]
+        opened.add([f"zebra number {n}" for n in range(9)], metadata=metadata)
+    api = client()
+    names = ["folder", "type", "date", "year", "kind", "a b"]
+    found = await get(api, "/v1/search", q="zebra", mode="dense", dedupe=False, facets=",".join(names))
+    assert list(found["facets"]) == names
+    assert {each["value"]: each["count"] for each in found["facets"]["kind"]} == {"it's": 6, "b": 3}
+    for name in names:
+        for value in found["facets"][name]:
+            some = await get(api, "/v1/search", q="zebra", k=100, mode="dense", dedupe=False, where=value["where"])
+            assert len(some["results"]) == value["count"], value
+
+
+@pytest.mark.parametrize(
+    ("source", "value"),
+    [("a.md", ""), ("docs/[x]/a.md", "docs/[x]"), ("documents://a", "documents://"), ("s3://b/c/a.md", "s3://b/c")],
+)
+def test_folders_of_all_kinds_are_facets(source, value):
+    from ragembed.indexes.filters import parse
+    from ragembed.indexes.filters.globs import path_glob_matches
+
+    class Result:
+        pass
+
+    hit = Result()
+    hit.source = source
+    assert list(http_answers._facet_values(hit, "folder", {})) == [value]
+    condition = parse(http_answers._facet_where("folder", value))
+    glob = condition if value else condition.operand
+    for other, expected in [(source, True), ("x/y.md", False)]:
+        assert (path_glob_matches(other, glob.pattern) == bool(value)) is expected
+
+
+async def test_several_stores_are_named(client, store, tmp_path, caplog):
+    api = client({"docs": store, "code": tmp_path / "missing"})
+    assert await get(api, "/v1/search", 400, q="lock") == (
+        "the argument 'store' of search is missing: expected one of docs, code"
+    )
+    assert await get(api, "/v1/search", 400, q="lock", store="../docs") == (
+        "unknown store '../docs': expected one of docs, code"
+    )
+    assert (await get(api, "/v1/search", q="lock", store="docs"))["results"]
+    problem = await get(api, "/v1/search", 503, q="lock", store="code")
+    assert str(tmp_path) not in problem
+    assert f"no store at {tmp_path}" in caplog.text
+    assert [each["name"] for each in (await get(api, "/v1/status"))["stores"]] == ["docs", "code"]
+    assert await get(api, "/readyz", 503) == "a store is not ready"
+
+
+@pytest.mark.parametrize(
+    ("path", "arguments", "message"),
+    [
+        ("/v1/search", {}, "the argument 'q' of search is missing: expected text"),
+        ("/v1/search", {"q": " "}, "the argument 'q' of search is ' ': expected text with 1 to 4,000 characters"),
+        ("/v1/search", {"q": "a", "k": "0"}, "the argument 'k' of search is 0: expected an integer from 1 to 100"),
+        ("/v1/search", {"q": "a", "k": "ten"}, "is 'ten': expected an integer from 1 to 100"),
+        ("/v1/search", {"q": "a", "k": "9" * 400}, "expected an integer from 1 to 100"),
+        ("/v1/search", {"q": "a", "dedupe": "maybe"}, "is 'maybe': expected true or false"),
+        ("/v1/search", {"q": "a", "mode": "fuzzy"}, "expected one of hybrid, dense, lexical"),
+        ("/v1/search", {"q": "a", "rerank": "/tmp/model"}, "unknown argument 'rerank' of search"),
+        ("/v1/search", {"q": "a", "where": "ext ="}, "ext ="),
+        ("/v1/search", {"q": "a", "where": "(" * 3000}, "more than 100 levels"),
+        ("/v1/search", {"q": "a", "facets": "a,b,c,d,e,f,g,h,i,j,k"}, "facets has 11 names: expected at most 10"),
+        ("/v1/search", {"q": ["a", "b"]}, "the argument 'q' is given twice"),
+        ("/v1/chunks/x", {"id": "y"}, "is part of the path"),
+        ("/v1/context", {"q": "a", "format": "json"}, "expected one of text, markdown, xml"),
+        ("/v1/why-not", {"q": "a", "path": "docs/none.md"}, "docs/none.md is not in the store: it was never indexed"),
+        ("/v1/files", {"path": "docs", "offset": "-1"}, "expected an integer from 0"),
+    ],
+)
+async def test_a_wrong_argument_is_one_sentence(client, path, arguments, message):
+    text = await get(client(), path, 400, **arguments)
+    assert message in text
+    assert "\n" not in text
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"3", b"[" * 100_000, b'{"q":' * 50_000, b"\xff", b'{"q": NaN}'])
+async def test_a_body_that_is_no_json_object_is_refused(client, body):
+    answer = await client().post("/v1/search", content=body, headers={"Content-Type": "application/json"})
+    assert (answer.status_code, "JSON object" in answer.text) == (400, True)
+
+
+async def test_unknown_chunks_and_paths_are_not_found(client):
+    api = client()
+    assert "no chunk has the id 'none'" in await get(api, "/v1/chunks/none", 404)
+    assert "no chunk has the id 'a/b'" in await get(api, "/v1/chunks/a%2Fb", 404)
+    assert "no chunk has the id" in await get(api, "/v1/similar", 404, id="none")
+    ids = [each["id"] for each in (await get(api, "/v1/search", q="lock"))["results"]]
+    assert "not among the best 1 results" in await get(api, "/v1/explain", 404, q="lock", id=ids[-1], k=1)
+    assert "there is nothing at this path" in await get(api, "/v1/nothing", 404)
+    answer = await api.request("DELETE", "/v1/search")
+    assert (answer.status_code, set(answer.headers["allow"].split(", "))) == (405, {"GET", "HEAD", "POST"})
+
+
+async def test_an_unexpected_error_is_one_sentence(client, monkeypatch, caplog):
+    monkeypatch.setattr(Store, "search", lambda *_, **__: 1 / 0)
+    text = await get(client(), "/v1/search", 500, q="lock")
+    assert text == "unexpected ZeroDivisionError: the log of the server says more"
+    assert "division by zero" in caplog.text
+
+
+def test_json_has_no_value_that_other_languages_refuse():
+    value = {"a": [float("nan"), float("inf"), 1.5], "b": "\ud800ä"}
+    assert as_json(value) == '{"a":[null,null,1.5],"b":"\\ud800ä"}'.encode()
+
+
+# Embeddings
+
+
+@pytest.mark.parametrize("form", ["float", "base64"])
+async def test_embeddings_equal_those_of_the_embedder(client, store, form):
+    texts = ["The writer holds the lock.", "zebra", "中" * 50]
+    with Store.open(store) as opened:
+        expected = {
+            "query": opened.embedder.encode_queries(texts),
+            "document": opened.embedder.encode_documents(texts),
+        }
+    api = client()
+    cases = [
+        ("docs", {}, "document"),
+        ("docs:query", {}, "query"),
+        ("docs:document", {}, "document"),
+        ("docs", {"input_type": "query"}, "query"),
+        ("docs:query", {"input_type": "query"}, "query"),
+    ]
+    for model, more, side in cases:
+        answer = await send(api, "POST", "/v1/embeddings", model=model, input=texts, encoding_format=form, **more)
+        rows = [each["embedding"] for each in answer["data"]]
+        if form == "base64":
+            rows = [np.frombuffer(base64.b64decode(row), dtype="<f4") for row in rows]
+        np.testing.assert_allclose(np.array(rows), expected[side], atol=1e-6)
+        assert [each["index"] for each in answer["data"]] == [0, 1, 2]
+        assert answer["usage"]["prompt_tokens"] > 0
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "message"),
+    [
+        ({"input": [1, 2, 3]}, 400, "input holds token numbers, which belong to another tokenizer: send texts"),
+        ({"input": [[1, 2], [3]]}, 400, "input holds token numbers"),
+        ({"input": []}, 400, "input has 0 texts: expected 1 to 2,048"),
+        ({"input": ["a"] * 2049}, 400, "input has 2,049 texts"),
+        ({"input": ""}, 400, "expected texts with one character or more"),
+        ({"input": {"a": 1}}, 400, "input is not a text or a list of texts"),
+        ({}, 400, "the argument 'input' of embeddings is missing"),
+        ({"input": "a", "model": "text-embedding-3-small"}, 404, "expected one of docs, docs:document, docs:query"),
+        ({"input": "a", "model": "/etc/passwd"}, 404, "unknown model '/etc/passwd'"),
+        ({"input": "a", "model": "docs:passage"}, 404, "unknown model 'docs:passage'"),
+        ({"input": "a", "model": "docs:query", "input_type": "document"}, 400, "the model is for a query"),
+        ({"input": "a", "input_type": "passage"}, 400, "expected one of document, query"),
+        ({"input": "a", "encoding_format": "int8"}, 400, "expected one of float, base64"),
+        ({"input": "a", "dimensions": 8}, 400, "dimensions is 8: the vectors of docs have 32"),
+        ({"input": "a", "trust_remote_code": True}, 400, "unknown argument 'trust_remote_code'"),
+    ],
+)
+async def test_a_wrong_embedding_request_is_one_sentence(client, body, status, message):
+    text = await send(client(), "POST", "/v1/embeddings", status, **{"model": "docs", **body})
+    assert message in text
+    assert "\n" not in text
+
+
+async def test_models_are_the_stores(client):
+    listed = await get(client(), "/v1/models")
+    assert [each["id"] for each in listed["data"]] == ["docs", "docs:document", "docs:query"]
+
+
+# Pushed documents
+
+
+async def test_documents_are_added_replaced_and_deleted(client, folder, store):
+    api = client(writable=True)
+    text = "# Giraffes\n\nzebra zebra giraffe\n\n# Others\n\n" + "lion tiger bear. " * 400
+    put = await send(api, "PUT", "/v1/documents/a.b-1", text=text, format="markdown", metadata={"year": 2026})
+    assert put["documents"][0]["status"] == "added"
+    assert put["documents"][0]["chunks"] > 1
+    assert (await send(api, "PUT", "/v1/documents/a.b-1", text=text, format="markdown", metadata={"year": 2026}))[
+        "documents"
+    ] == [{"id": "a.b-1", "path": "documents://a.b-1", "status": "unchanged"}]
+    best = (await get(api, "/v1/search", q="giraffe zebra", mode="lexical", where="year = 2026"))["results"][0]
+    assert (best["path"], best["headings"], best["metadata"]) == ("documents://a.b-1", ["Giraffes"], {"year": 2026})
+
+    put = await send(api, "PUT", "/v1/documents/a.b-1", text="okapi", title="Short")
+    assert put["documents"] == [{"id": "a.b-1", "path": "documents://a.b-1", "status": "changed", "chunks": 1}]
+    assert (await get(api, "/v1/search", q="giraffe", mode="lexical"))["results"] == []
+    [best] = (await get(api, "/v1/search", q="okapi", mode="lexical"))["results"]
+    assert (best["title"], best["stale"]) == ("Short", False)
+
+    batch = [{"id": "x", "text": "one okapi"}, {"id": "y", "text": "two okapis"}]
+    answer = await send(api, "POST", "/v1/documents", documents=batch, delete=["a.b-1", "unknown"])
+    assert [(each["id"], each["status"]) for each in answer["documents"]] == [
+        *(("x", "added"), ("y", "added")),
+        ("a.b-1", "deleted"),
+    ]
+    found = await get(api, "/v1/search", q="okapi", mode="lexical")
+    assert sorted(each["path"] for each in found["results"]) == ["documents://x", "documents://y"]
+    assert found["generation"] == answer["generation"]
+
+    subprocess.run([sys.executable, "-m", "ragembed", "index", "docs", "-q"], check=True, cwd=folder)
+    assert (await get(api, "/v1/files", path="documents://x"))["total"] == 1
+    assert (await send(api, "DELETE", "/v1/documents/x"))["documents"][0]["status"] == "deleted"
+    assert "no document has the id x" in await send(api, "DELETE", "/v1/documents/x", 404)
+    assert (await send(api, "POST", "/v1/documents", delete=["x"]))["documents"] == []
+    with Store.open(store) as opened:
+        assert not opened.verify().problems
+        assert len(opened.sources()) == 4
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "message"),
+    [
+        ("PUT", "a", {}, "the document a has no text"),
+        ("PUT", "a", {"text": " "}, "the document a has no text"),
+        ("PUT", "a", {"text": 5}, "the document a has no text"),
+        ("PUT", "a", {"text": "b", "path": "/etc/passwd"}, "unknown field 'path' of a document"),
+        ("PUT", "a", {"text": "b", "format": "html"}, "is 'html': expected text or markdown"),
+        ("PUT", "a", {"text": "b", "format": {}}, "is an object: expected text or markdown"),
+        ("PUT", "a", {"text": "b", "metadata": []}, "is an array: expected an object"),
+        ("PUT", "..", {"text": "b"}, "the id of a document is '..'"),
+        ("PUT", "a b", {"text": "b"}, "the id of a document is 'a b'"),
+        ("PUT", "ä", {"text": "b"}, "the id of a document is 'ä'"),
+        ("PUT", "a?store=other", {"text": "b"}, "unknown store 'other'"),
+        ("POST", "", {}, "the batch is empty"),
+        ("POST", "", {"documents": {}}, "documents is an object: expected an array"),
+        ("POST", "", {"documents": ["a"]}, "a document is 'a': expected an object"),
+        ("POST", "", {"documents": [{"id": "a", "text": "b"}], "delete": ["a"]}, "the document a occurs twice"),
+        ("POST", "", {"delete": ["../x"]}, "the id of a document is '../x'"),
+    ],
+)
+async def test_a_wrong_document_changes_nothing(client, store, method, path, body, message):
+    api = client(writable=True)
+    path = path.replace("..", "%2E%2E")
+    assert message in await send(api, method, f"/v1/documents/{path}".rstrip("/"), 400, **body)
+    with Store.open(store) as opened:
+        assert len(opened.sources()) == 3
+
+
+async def test_nothing_is_written_without_leave(client, store):
+    api = client()
+    for method, path in [("PUT", "/v1/documents/a"), ("POST", "/v1/documents"), ("DELETE", "/v1/documents/a")]:
+        assert "nothing at this path" in await send(api, method, path, 404, text="a")
+    api = client(writable=True, limits=Limits(seconds=0.2))
+    with Store.open(store).writer():
+        answer = await api.put("/v1/documents/a", json={"text": "a"})
+        assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+    assert "/v1/documents" in (await get(api, "/openapi.json"))["paths"]
+    assert "/v1/documents" not in (await get(client(), "/openapi.json"))["paths"]
+
+
+# Limits and metrics
+
+
+async def test_large_bodies_are_refused(client):
+    api = client(limits=Limits(body=1000))
+    headers = {"Content-Type": "application/json"}
+
+    async def parts():
+        for _ in range(20):
+            yield b" " * 100
+
+    for content in (b" " * 1001, parts()):
+        answer = await api.post("/v1/search", content=content, headers=headers)
+        assert (answer.status_code, "at most 1,000 bytes" in answer.text) == (413, True)
+    assert (await api.post("/v1/search", json={"q": "lock"})).status_code == 200
+
+
+async def test_requests_beyond_the_queue_are_refused_and_slow_ones_end(client, monkeypatch):
+    api, free = client(limits=Limits(threads=1, queue=1, seconds=0.3)), threading.Event()
+    monkeypatch.setattr(Store, "search", lambda *_, **__: free.wait(60) and [])
+    answers = await asyncio.gather(*(api.get("/v1/search", params={"q": "lock"}) for _ in range(4)))
+    assert sorted(answer.status_code for answer in answers) == [429, 429, 504, 504]
+    refused = next(answer for answer in answers if answer.status_code == 429)
+    assert refused.headers["retry-after"] == "1"
+    assert (await api.get("/healthz")).status_code == 200
+    free.set()
+    assert (await api.get("/v1/search", params={"q": "lock"})).status_code == 200
+
+
+async def test_metrics_count_requests(client):
+    api = client()
+    await get(api, "/v1/search", q="lock")
+    await get(api, "/v1/search", 400, q="")
+    await api.get("/healthz", headers={"Host": "evil.example"})
+    answer = await api.get("/metrics")
+    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+    lines = answer.text.splitlines()
+    for line in (
+        'ragembed_http_requests_total{operation="search",method="GET",status="200"} 1',
+        'ragembed_http_requests_total{operation="search",method="GET",status="400"} 1',
+        'ragembed_http_requests_total{operation="none",method="GET",status="421"} 1',
+        'ragembed_http_request_duration_seconds_count{operation="search"} 2',
+        'ragembed_http_request_duration_seconds_bucket{operation="search",le="+Inf"} 2',
+        'ragembed_store_up{store="docs"} 1',
+        'ragembed_store_chunks{store="docs"} 4',
+    ):
+        assert line in lines, answer.text
+
+
+async def test_the_description_names_every_path(client):
+    api = client()
+    described = await get(api, "/openapi.json")
+    assert set(described["paths"]) == {"/v1/embeddings", "/v1/models", *(each.path for each in ENDPOINTS.values())}
+    page = await api.get("/docs")
+    assert all(path in page.text for path in described["paths"])
+    assert "<script" not in page.text
+    assert (await api.get("/docs/style.css")).headers["content-type"].startswith("text/css")
