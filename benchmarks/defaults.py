@@ -113,7 +113,7 @@ def judged_collections(setting: Setting) -> Iterator[tuple[RetrievalCollection, 
     """Yield the judged collections of the test data and those of :mod:`corpora`, with the language of each store."""
     for collection in setting.collections():
         yield collection, "english"
-    folder = setting.cache / "collections"
+    folder = _kept_in(setting, "collections")
     names = list(CORPORA)[: 1 if setting.trial else None]
     if missing := [name for name in names if not (folder / name / "qrels").is_dir()]:
         build(folder, missing, setting.cache / "packages")
@@ -121,12 +121,18 @@ def judged_collections(setting: Setting) -> Iterator[tuple[RetrievalCollection, 
         yield read_beir(folder / name, 100 if setting.trial else None), CORPORA[name].stemmer
 
 
+def _kept_in(setting: Setting, name: str) -> Path:
+    """Return a folder of the cache; a trial has its own, because its collections are smaller."""
+    folder = setting.cache / ("trial" if setting.trial else "") / name
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
 def measured(setting: Setting) -> list[Measured]:
     """Measure every way to search on every collection; scores and vectors are kept in the cache."""
     found = []
     for collection, language in judged_collections(setting):
-        path = setting.cache / "scores" / f"{collection.name}.json"
-        path.parent.mkdir(exist_ok=True)
+        path = _kept_in(setting, "scores") / f"{collection.name}.json"
         kept = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {"values": {}, "pseudo": {}}
         if missing := [name for name in WAYS if name not in kept["values"]]:
             say(f"{collection.name}: {len(collection.documents):,} documents, {len(missing)} ways to search")
@@ -210,8 +216,7 @@ class _Vectors:
         self._raw = RawVectors([_NOW, *_CHANGES.values()], self._texts, None)
         changed = [query.changed[at].embedded_text for query in asked for at in sorted(query.changed)]
         self._last: tuple[EmbedderConfig, PoolVectors] | None = None
-        folder = setting.cache / "vectors"
-        folder.mkdir(exist_ok=True)
+        folder = _kept_in(setting, "vectors")
         pseudo = [query.text for query in asked[len(judged) :]]
         whole = self._kept(folder / f"{name}.npz", self._texts, [query.text for query in judged])
         drawn = self._kept(folder / f"{name}-pseudo.npz", changed, pseudo)

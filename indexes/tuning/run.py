@@ -186,7 +186,7 @@ def _tune(
         prepare = partial(_prepare, stack, store.language, device, progress)
         raws = screen(pool, sources, seed, current, raws, prepare)
         encoder, search = prepare(raws, pool, drawn)
-        first, second = _Part(drawn, 0, seed, _RESAMPLES_OF_MANY), _Part(drawn, 1, seed, _RESAMPLES)
+        first, second = _QueryPart(drawn, 0, seed, _RESAMPLES_OF_MANY), _QueryPart(drawn, 1, seed, _RESAMPLES)
         progress.start("comparing", "settings", most_trials(raws, chains))
         trials = Trials(encoder, search, first.rows, first.source, progress.advance)
         chosen = choose(trials, current, raws, chains)
@@ -196,7 +196,7 @@ def _tune(
             "no significant difference", "no other settings are better", _Findings(tuple(candidates.values()))
         )
         # The few fusions are compared on all queries: half of them would choose badly in a small store.
-        everything = _Part(drawn, None, seed, _RESAMPLES)
+        everything = _QueryPart(drawn, None, seed, _RESAMPLES)
         for part, pick in ((second, lambda _: chosen), (everything, lambda test: choose_fusion(test, current))):
             if found.outcome in APPLICABLE:
                 break
@@ -287,7 +287,7 @@ class _Findings:
     dense: Mapping[str, Compared] = field(default_factory=dict)
 
 
-class _Part:
+class _QueryPart:
     """The queries of one half, or all queries; computes means and comparisons of their scores."""
 
     def __init__(self, drawn: QuerySet, half: int | None, seed: int, resamples: int) -> None:
@@ -329,7 +329,7 @@ class _Part:
         }
 
 
-def _candidates(trials: Trials, now: Trial, current: Settings, half: _Part) -> dict[Settings, Candidate]:
+def _candidates(trials: Trials, now: Trial, current: Settings, half: _QueryPart) -> dict[Settings, Candidate]:
     """Return all candidates, best first."""
     return {
         trial.settings: Candidate(
