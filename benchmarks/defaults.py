@@ -409,6 +409,14 @@ def _by_collection(found: Sequence[Measured]) -> list[str]:
     ]
 
 
+_SINGLE = [
+    name
+    for name, way in WAYS.items()
+    if way.mode == "hybrid" and name != DEFAULT and (way.fusion.alpha == 0.6 or way.fusion.feedback == 0.75)
+]
+"""Changes of one setting of the default."""
+
+
 def _by_way(found: Sequence[Measured]) -> list[str]:
     rows = []
     for way in WAYS:
@@ -432,7 +440,13 @@ def _by_way(found: Sequence[Measured]) -> list[str]:
             "difference."
         ),
         table(["", "mean", "difference", "better", "worse", "worse on"], rows),
+        "The difference of each change on each collection.",
+        table(["", *(one.name for one in found)], [[way, *_on_each(found, way)] for way in _SINGLE]),
     ]
+
+
+def _on_each(found: Sequence[Measured], way: str) -> list[str]:
+    return [_compared(one, way) if way in one.values else "–" for one in found]
 
 
 def _choose(found: Sequence[Measured], ways: Sequence[str]) -> str:

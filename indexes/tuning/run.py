@@ -192,22 +192,21 @@ def _tune(
         chosen = choose(trials, current, raws, chains)
         progress.finish()
         candidates = _candidates(trials, trials.of(current), current, first)
-        found = base.report(
-            "no significant difference", "no other settings are better", _Findings(tuple(candidates.values()))
-        )
+        compared = _Findings(tuple(candidates.values()))
+        report = base.report("no significant difference", "no other settings are better", compared)
         # The few fusions are compared on all queries: half of them would choose badly in a small store.
         everything = _QueryPart(drawn, None, seed, _RESAMPLES)
-        for part, pick in ((second, lambda _: chosen), (everything, lambda test: choose_fusion(test, current))):
-            if found.outcome in APPLICABLE:
+        for part, embedder in ((second, chosen.settings), (everything, None)):
+            if report.outcome in APPLICABLE:
                 break
             test = Trials(encoder, search, part.rows, part.source)
-            settings = pick(test).settings
+            settings = embedder or choose_fusion(test, current).settings
             if settings != current:
                 before, after = test.of(current), test.of(settings)
                 hybrid, dense = part.compare(after.hybrid, before.hybrid), part.compare(after.dense, before.dense)
                 comparison = _Findings(tuple(candidates.values()), candidates[settings], hybrid, dense)
-                found = base.report(*_outcome(hybrid, settings, current), comparison)
-    return found
+                report = base.report(*_outcome(hybrid, settings, current), comparison)
+    return report
 
 
 def _collected(pool: Pool, sources: Mapping[str, Source], seed: int) -> tuple[QuerySet, dict[str, tuple[int, int]]]:
