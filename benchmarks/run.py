@@ -49,6 +49,7 @@ BENCHMARKS = {
     "growth": Benchmark("Growth", 13, "speed.growth"),
     "quality": Benchmark("Retrieval quality", 30, "quality.quality"),
     "collections": Benchmark("Twenty collections", 90, "defaults.collections"),
+    "ordering": Benchmark("Order of hybrid results", 8, "ordering.ordering"),
     "multilingual": Benchmark("Multilingual models", 10, "multilingual.multilingual"),
     "presets": Benchmark("Presets and post-processors", 30, "quality.presets"),
     "context": Benchmark("Context within a budget", 15, "context.context"),
