@@ -356,7 +356,8 @@ def collections(setting: Setting) -> Outcome:
         "`benchmarks/corpora.py` builds from packages of documentation. Their queries are parts that were taken out of "
         "the documents (questions of an FAQ, titles, one-line descriptions, docstrings), or entries of an index with "
         "the pages that they point to. Each document is one chunk. Values are in per cent. Differences compare with "
-        f"the default ({Fusion()}, MiniLM), without the correction for hubs, on the same queries, with 95 % intervals in brackets: for one collection, a "
+        f"the default ({Fusion()}, MiniLM), without the correction for hubs, on the same queries, "
+        f"with 95 % intervals in brackets: for one collection, a "
         "paired bootstrap over its queries (* means that the interval excludes 0); for a mean, a bootstrap over "
         f"collections and queries. ragembed {version('ragembed')}."
     )
