@@ -153,7 +153,7 @@ class _HttpHandlers:
         def work() -> str:
             sizes = {name: served.size() for name, served in self.stores.items()}
             known = {name: size for name, size in sizes.items() if size is not None}
-            gauges = [
+            gauges: list[tuple[str, str, Mapping[str, float]]] = [
                 ("ragembed_store_up", "Whether the store can be read", {name: name in known for name in sizes}),
                 ("ragembed_store_generation", "Commits so far", {name: size[0] for name, size in known.items()}),
                 ("ragembed_store_chunks", "Chunks", {name: size[1] for name, size in known.items()}),
@@ -186,7 +186,7 @@ def make_app(stores: Mapping[str, Path], settings: ServerSettings) -> ASGIApp:
         app = BearerAuth(app, settings.tokens, (*PROBES, *page.PUBLIC_PATHS))
     if settings.origins:
         methods = ["GET", "POST", *(["PUT", "DELETE"] if settings.writable else [])]
-        headers = ["Authorization", "Content-Type"]
+        headers = ["Authorization", "Content-Type", "MCP-Protocol-Version"]
         app = CORSMiddleware(app, allow_origins=settings.origins, allow_methods=methods, allow_headers=headers)
     app = RequestGuard(app, settings.hosts, settings.origins)
     return RequestObserver(app, handlers.metrics, log_queries=settings.log_queries)

@@ -45,6 +45,8 @@ def tcp_listener(host: str, port: int) -> Iterator[socket.socket]:
 @contextmanager
 def unix_listener(path: Path) -> Iterator[socket.socket]:
     """Listen on a Unix socket, which the owner and the group may use, during the ``with`` block."""
+    if not hasattr(socket, "AF_UNIX"):
+        raise ConfigError("this system has no Unix sockets: use --host and --port")
     _remove_stale(path)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         before = os.umask(0o777 & ~_SOCKET_MODE)
