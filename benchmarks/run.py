@@ -42,6 +42,7 @@ BENCHMARKS = {
     "quantile": Benchmark("Quantiles", 1.5, "speed.quantile"),
     "index": Benchmark("Indexing", 11, "speed.index"),
     "reindex": Benchmark("Reindexing", 1.5, "speed.reindex"),
+    "watch": Benchmark("Watching", 5, "watching.watch"),
     "cold": Benchmark("Cold queries", 3, "speed.cold"),
     "warm": Benchmark("Warm queries", 4, "speed.warm"),
     "lexical": Benchmark("Lexical search", 5, "speed.lexical"),

@@ -15,8 +15,8 @@ from typing import Any
 
 import click
 
-from ragembed.cli.output import printable
 from ragembed.errors import RagembedError
+from ragembed.printable import printable
 from ragembed.version import __version__
 
 COMMANDS: Mapping[str, str] = {
@@ -32,6 +32,7 @@ COMMANDS: Mapping[str, str] = {
     "tune": "Find better search settings without labels.",
     "optimize": "Merge small segments and free unused space.",
     "verify": "Check a store for damage and repair it.",
+    "watch": "Update a store whenever files change.",
     "mcp": "Serve stores to agents over MCP.",
     "serve": "Serve stores over HTTP.",
     "models": "List embedding models, here and recommended.",

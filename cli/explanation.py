@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 import click
 
-from ragembed.cli.output import printable
 from ragembed.contributions import Contributions, WordShare
 from ragembed.indexes.search.explain import Explanation, ScorePart
 from ragembed.indexes.types import ChunkRecord
+from ragembed.printable import printable
 
 WORDS = 6
 """Number of words to list."""

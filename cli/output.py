@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import unicodedata
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ import click
 from ragembed.documents.places import is_url
 from ragembed.documents.places import shown_path as shown_path
 from ragembed.errors import IndexWarning
+from ragembed.printable import printable
 from ragembed.version import SCHEMA_VERSION
 
 if TYPE_CHECKING:
@@ -82,12 +82,6 @@ def lines_of(start: int, end: int) -> str:
     return f"line {start}" if start == end else f"lines {start}-{end}"
 
 
-def printable(text: str) -> str:
-    """Remove control characters and bidirectional overrides; keep tabs and newlines."""
-    kept = "".join(character for character in text if character in "\n\t" or not _is_control(character))
-    return kept.encode("utf-8", "backslashreplace").decode()
-
-
 def say(text: str, *, err: bool = False) -> None:
     """Print ``text`` as one line without control characters."""
     click.echo(printable(text).replace("\n", " "), err=err)
@@ -99,11 +93,6 @@ def say_unfinished(*, being_written: bool) -> None:
         say("note: the store is being indexed: files that are still missing follow", err=True)
     else:
         say("note: the last indexing run was interrupted: run ragembed index to continue it", err=True)
-
-
-def _is_control(character: str) -> bool:
-    bidirectional = "\u202a" <= character <= "\u202e" or "\u2066" <= character <= "\u2069"
-    return bidirectional or unicodedata.category(character) == "Cc"
 
 
 def say_choice(choice: IndexSelection, check: IndexEvaluation) -> None:

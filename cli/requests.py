@@ -65,7 +65,7 @@ def indexing_request(
         index_config(given, store, reset=reset),
         device,
         language,
-        store,
+        opened=store,
     )
 
 

@@ -32,6 +32,7 @@ _EXTRAS: Mapping[str, tuple[str, str]] = {
     "torch": ("torch", "torch"),
     "transformers": ("transformers", "torch"),
     "uvicorn": ("uvicorn", "serve"),
+    "watchfiles": ("watchfiles", "watch"),
     "xlrd": ("xlrd", "office"),
 }
 """The package name and the extra for each importable module."""

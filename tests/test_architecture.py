@@ -58,6 +58,7 @@ ONLY_IMPORTERS = {
     "uvicorn": ("ragembed.serving.mcp_server", "ragembed.serving.http_server"),
     "click": ("ragembed.cli", "ragembed.__main__"),
     "sqlite3": ("ragembed.indexes",),
+    "watchfiles": ("ragembed.indexes.indexing.watch",),
     "ray": ("ragembed.ray_cluster", "ragembed.distributed.ray_workers"),
 }
 

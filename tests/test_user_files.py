@@ -21,6 +21,8 @@ PHOTO = "segments/0a1b2c3d-0a1b-0a1b-0a1b-0a1b2c3d4e5f/photo.jpg"
 NAMED_LIKE_OURS = (
     "writer.lock",
     "writer.pid",
+    "watcher.lock",
+    "watcher.json",
     "store.db-generation",
     "store.db-wal",
     "store.db-shm",

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from ragembed.cli.options import PlacePath, format_option, reading_options, store_option
-from ragembed.cli.output import counted, lines_of, print_records, printable, say, shown_path
+from ragembed.cli.output import counted, lines_of, print_records, say, shown_path
 from ragembed.cli.requests import embedder_config, indexing_options
 from ragembed.documents.chunking import Chunker
 from ragembed.documents.discovery import discover
@@ -22,6 +22,7 @@ from ragembed.errors import DocumentError
 from ragembed.indexes import Store
 from ragembed.indexes.indexing.request import open_existing
 from ragembed.indexes.storage.layout import choose_store
+from ragembed.printable import printable
 
 
 @click.command(name="chunks")

@@ -8,11 +8,12 @@ from pathlib import Path
 import click
 
 from ragembed.cli.options import filter_options, mode_option, search_filter, store_option
-from ragembed.cli.output import printable, say, say_unfinished
+from ragembed.cli.output import say, say_unfinished
 from ragembed.indexes import Context, Store
 from ragembed.indexes.search.context import CONTEXT_FORMATS, ContextFormat
 from ragembed.indexes.search.search import Mode
 from ragembed.indexes.storage.layout import choose_store
+from ragembed.printable import printable
 
 _NO_CONTEXT_EXIT = 1
 

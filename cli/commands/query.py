@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ragembed.cli.options import filter_options, format_option, mode_option, search_filter, store_option, with_number
-from ragembed.cli.output import for_terminal, link, print_records, printable, say, say_unfinished, shown_path
+from ragembed.cli.output import for_terminal, link, print_records, say, say_unfinished, shown_path
 from ragembed.indexes import Fusion, Hit, RankingOptions, Store
 from ragembed.indexes.search.fusion import METHODS, Method
 from ragembed.indexes.search.result_json import hit_json, place_json
 from ragembed.indexes.search.search import Mode
 from ragembed.indexes.search.snippet import QueryWords
 from ragembed.indexes.storage.layout import choose_store, file_path
+from ragembed.printable import printable
 from ragembed.reranking import CrossEncoderReranker
 
 if TYPE_CHECKING:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 TOKEN_VARIABLE = "RAGEMBED_SERVE_TOKEN"  # noqa: S105  the name of a variable
+EDITOR = "vscode://file{path}:{line}"
 _HOST, _PORT = "127.0.0.1", 8765
 
 
@@ -53,6 +54,12 @@ _HOST, _PORT = "127.0.0.1", 8765
     multiple=True,
     metavar="ORIGIN",
     help="Let pages of this origin, such as https://app.example.com, send requests (CORS). Can be repeated.",
+)
+@click.option(
+    "--editor",
+    metavar="ADDRESS",
+    help="Address of the link on the search page that opens a file, with {path} and {line}; an empty one removes the "
+    f"link.  [default: {EDITOR}, and none for other machines]",
 )
 @click.option("--writable", is_flag=True, help="Let clients add and delete documents.")
 @click.option(
@@ -95,6 +102,7 @@ def command(
     token_file: Path | None,
     names: tuple[str, ...],
     origins: tuple[str, ...],
+    editor: str | None,
     writable: bool,
     max_body: int,
     threads: int | None,
@@ -137,7 +145,10 @@ def command(
             address, port = http_server.address_of(listener)
             hosts = AllowedHosts(port, http_server.own_addresses(address), frozenset(map(str.lower, names)))
             url = f"http://{address}:{port}"
-        settings = ServerSettings(hosts, tuple(tokens), tuple(map(origin_of, origins)), writable, limits, log_queries)
+        if editor is None and uds is None and http_server.is_loopback(host):
+            editor = EDITOR
+        allowed = tuple(map(origin_of, origins))
+        settings = ServerSettings(hosts, tuple(tokens), allowed, writable, limits, log_queries, editor or None)
         say(f"serving {', '.join(named)} at {url}", err=True)
         http_server.run(named, settings, listener, access_log=access_log)
     http_server.end_process()

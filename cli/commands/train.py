@@ -18,8 +18,9 @@ from ragembed.cli.options import (
     quiet_option,
     with_options,
 )
-from ragembed.cli.output import print_record, printable, say
+from ragembed.cli.output import print_record, say
 from ragembed.cli.progress import StderrProgress
+from ragembed.printable import printable
 from ragembed.training.recipes import RECIPES, recipe_for
 from ragembed.training.settings import (
     MAX_STEPS,

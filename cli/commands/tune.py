@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING
 import click
 
 from ragembed.cli.options import EXISTING_FILE, WritingCommand, device_option, format_option, quiet_option, store_option
-from ragembed.cli.output import counted, print_record, printable, say, warnings_as_notes
+from ragembed.cli.output import counted, print_record, say, warnings_as_notes
 from ragembed.cli.progress import StderrProgress
 from ragembed.indexes.storage.layout import choose_store
 from ragembed.indexes.types import Progress, SilentProgress
+from ragembed.printable import printable
 
 if TYPE_CHECKING:
     from ragembed.indexes.tuning import Candidate, Compared, TuningReport

@@ -8,7 +8,7 @@ import click
 
 from ragembed.cli.explanation import LEAST, bare, is_word
 from ragembed.cli.options import PlacePath, format_option, mode_option, store_option
-from ragembed.cli.output import counted, lines_of, print_record, printable, say, shown_path
+from ragembed.cli.output import counted, lines_of, print_record, say, shown_path
 from ragembed.documents.places import Place
 from ragembed.documents.readers.registry import member_of
 from ragembed.indexes import Store
@@ -16,6 +16,7 @@ from ragembed.indexes.search.search import Mode
 from ragembed.indexes.search.why_not import FileRank, WhyNot
 from ragembed.indexes.storage.layout import choose_store, file_path, source_path
 from ragembed.indexes.types import ChunkRecord
+from ragembed.printable import printable
 
 _NOUNS = {"hybrid": "score", "dense": "cosine", "lexical": "BM25"}
 _WORDS = 8

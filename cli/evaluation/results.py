@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ragembed.cli.evaluation.systems import System
-from ragembed.cli.output import print_record, print_records, printable
+from ragembed.cli.output import print_record, print_records
 from ragembed.cli.requests import NamedConfig, embedder_config, embedder_configs
+from ragembed.printable import printable
 
 if TYPE_CHECKING:
     import numpy as np

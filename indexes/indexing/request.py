@@ -40,6 +40,9 @@ class IndexingRequest:
         Device for encoding documents and building indexes, as for :meth:`ragembed.Store.open`.
     language
         Language for a new store, as for :meth:`Store.create`. For an existing store, it must match.
+    keep_missing
+        Keep the files of a path that is missing or that contains none of them, for example because its disk is not
+        mounted. By default, the files of a missing path are removed if ``paths`` names it.
     opened
         The store, if it exists and the caller has opened it on ``device``; otherwise the run opens it.
     """
@@ -51,6 +54,7 @@ class IndexingRequest:
     index: IndexConfig | None = None
     device: str | None = None
     language: str | None = None
+    keep_missing: bool = False
     opened: Store | None = None
 
 

@@ -40,7 +40,7 @@ from ragembed.indexes.indexing.backend import (
 from ragembed.indexes.indexing.request import IndexingRequest, mismatch, open_existing, require_same, stored_request
 from ragembed.indexes.indexing.scan import IndexingOptions, Scan
 from ragembed.indexes.storage.folders import require_place
-from ragembed.indexes.storage.layout import WORK, is_below, make_folder, require_writable, source_path
+from ragembed.indexes.storage.layout import WORK, file_path, is_below, make_folder, require_writable, source_path
 from ragembed.indexes.storage.lock import writer_lock
 from ragembed.indexes.storage.work_folder import WorkFolder
 from ragembed.indexes.store import Store
@@ -144,7 +144,8 @@ class _Run:
             require_library(self._index.kind)
         self._device = request.device
         self._language = request.language
-        self._explicit_paths = bool(request.paths)
+        self._keep_missing = request.keep_missing
+        self._explicit_paths = bool(request.paths) and not request.keep_missing
         self._fitted = False
         if not self._paths:
             raise ConfigError("nothing to index: give a file or folder, as in 'ragembed index docs/'")
@@ -225,6 +226,8 @@ class _Run:
                 f"{len(scan.removed):,} files from the store; expected a pattern that matches files, such as '*.md' "
                 "(to remove files, run 'ragembed delete')"
             )
+        if self._keep_missing:
+            notes.extend(_keep_emptied(scan, self._store_path))
         scan.warnings.extend(notes)
         if self._opened is None:
             scan.warnings.extend(fitting.notes_on_model(embedder))
@@ -241,7 +244,7 @@ class _Run:
         for path in self._paths:
             root = source_path(path, self._store_path)
             try:
-                if exists(path) or not any(is_below(name, root) for name in known):
+                if exists(path) or not (self._keep_missing or any(is_below(name, root) for name in known)):
                     paths.append(path)
                 elif self._explicit_paths:
                     gone.append(path)
@@ -401,6 +404,22 @@ class _FileCommits:
         ]
         lines = {source.path: self._lines[source.path][1] for source, _ in files}
         self._writer.commit(chunks=records, sources=[source for source, _ in files], lines=lines)
+
+
+def _keep_emptied(scan: Scan, store: Path) -> list[str]:
+    """Keep the files of each path without any of its files, and return notes on these paths."""
+    notes = []
+    for root in scan.roots:
+        missing = [name for name in scan.removed if is_below(name, root)]
+        if missing and not any(is_below(name, root) for name in scan.kept):
+            scan.kept.update(missing)
+            place = file_path(root, store)
+            notes.append(
+                f"none of the {len(missing):,} files of {place} is found there: they stay in the store, because its "
+                f"disk may not be mounted; to remove them, run 'ragembed index {place}'"
+            )
+    scan.removed = [name for name in scan.removed if name not in scan.kept]
+    return notes
 
 
 def _sweep_work(store: Path) -> None:

@@ -26,7 +26,7 @@ from ragembed.indexes.storage.layout import (
     WORK,
     is_store,
 )
-from ragembed.indexes.storage.lock import HOLDER, LOCK
+from ragembed.indexes.storage.lock import HOLDER, LOCK, WATCH_LOCK, WATCHER, is_watcher
 from ragembed.indexes.storage.work_folder import WorkFolder
 
 SEGMENT_NAME = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -109,9 +109,11 @@ def _is_own_file(entry: Path) -> bool:
     if name == GITIGNORE:
         return GITIGNORE_TEXT.startswith(entry.read_bytes())  # A killed process may have written only a part.
     if not entry.stat().st_size:
-        return name in (LOCK, *_NUMBERS) or _DATABASES.fullmatch(name) is not None
+        return name in (LOCK, WATCH_LOCK, WATCHER, *_NUMBERS) or _DATABASES.fullmatch(name) is not None
     if name in _NUMBERS:
         return entry.read_bytes().strip().isdigit()
+    if name == WATCHER:
+        return is_watcher(entry.read_bytes())
     if (found := _DATABASES.fullmatch(name)) is None:
         return False
     if found["beside"] is None:

@@ -1,12 +1,15 @@
-"""One writer at a time: a lock file, and a file that names the process that holds the lock."""
+"""One writer and one watcher at a time: a lock file each, and a file that names the process that holds the lock."""
 
 from __future__ import annotations
 
+import json
 import os
+import socket
 import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from datetime import datetime
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -16,6 +19,9 @@ from ragembed.files import write_file
 
 LOCK = "writer.lock"
 HOLDER = "writer.pid"
+WATCH_LOCK = "watcher.lock"
+WATCHER = "watcher.json"
+_WATCHER_FIELDS = {"pid", "host", "since"}
 _HOLDER_TRIES, _HOLDER_PAUSE = 10, 0.05
 
 
@@ -32,11 +38,7 @@ def writer_lock(store: Path, wait_seconds: float = 0.0, *, work: bool = False) -
     wait = "wait for it with --wait" if not wait_seconds else "wait longer with --wait"
     remedy = "choose another folder with --work for another store" if work else wait
     try:
-        if not file.exists():
-            write_file(file, b"")
-        # Without a mode, FileLock would ignore the umask.
-        lock = FileLock(file, mode=stat.S_IMODE(file.stat().st_mode) | 0o600)
-        lock.acquire(timeout=wait_seconds)
+        lock = _acquired(file, wait_seconds)
     except Timeout:
         raise StoreLockedError(
             f"another process is writing to {folder} (PID {_holder(store)}): try again when it is done, or {remedy}"
@@ -51,6 +53,52 @@ def writer_lock(store: Path, wait_seconds: float = 0.0, *, work: bool = False) -
         with suppress(OSError):
             (store / HOLDER).unlink(missing_ok=True)
         lock.release()
+
+
+@contextmanager
+def watcher_lock(store: Path) -> Iterator[None]:
+    """Hold the lock of the process that watches the files of a store.
+
+    Raises :class:`StoreLockedError` with the process id, host and start of the watcher that holds it, and
+    :class:`StoreError` if the folder cannot be written.
+    """
+    try:
+        lock = _acquired(store / WATCH_LOCK, 0.0)
+    except Timeout:
+        raise StoreLockedError(
+            f"another process already watches the store {store} ({_watcher(store)}): let it run, because it keeps the "
+            "store up to date, or stop it first"
+        ) from None
+    except OSError as error:
+        raise StoreError(f"cannot write to the store {store}: {error.strerror or error}") from error
+    try:
+        since = datetime.now().astimezone().isoformat(timespec="seconds")
+        holder = {"pid": os.getpid(), "host": socket.gethostname(), "since": since}
+        with suppress(OSError):  # On a full disk, the lock works without the name of its holder.
+            write_file(store / WATCHER, json.dumps(holder).encode())
+        yield
+    finally:
+        with suppress(OSError):
+            (store / WATCHER).unlink(missing_ok=True)
+        lock.release()
+
+
+def _acquired(file: Path, wait_seconds: float) -> FileLock:
+    """Return the lock of ``file``, held. Raises :class:`filelock.Timeout` and :class:`OSError`."""
+    if not file.exists():
+        write_file(file, b"")
+    # Without a mode, FileLock would ignore the umask.
+    lock = FileLock(file, mode=stat.S_IMODE(file.stat().st_mode) | 0o600)
+    lock.acquire(timeout=wait_seconds)
+    return lock
+
+
+def is_watcher(data: bytes) -> bool:
+    """Return whether ``data`` is the content of the file that names a watcher."""
+    try:
+        return set(json.loads(data)) == _WATCHER_FIELDS
+    except (TypeError, ValueError):
+        return False
 
 
 def is_being_written(store: Path) -> bool:
@@ -71,9 +119,22 @@ def is_being_written(store: Path) -> bool:
 
 
 def _holder(store: Path) -> str:
-    for _ in range(_HOLDER_TRIES):  # A holder writes its id just after it takes the lock.
+    return _written(store / HOLDER).decode() or "unknown"
+
+
+def _watcher(store: Path) -> str:
+    data = _written(store / WATCHER)
+    if not is_watcher(data):
+        return "PID unknown"
+    holder = json.loads(data)
+    return f"PID {holder['pid']} on {holder['host']}, since {holder['since']}"
+
+
+def _written(file: Path) -> bytes:
+    """Return the content of ``file``, which the holder of a lock writes just after it takes the lock."""
+    for _ in range(_HOLDER_TRIES):
         with suppress(OSError):
-            if holder := (store / HOLDER).read_text(encoding="ascii").strip():
-                return holder
+            if content := file.read_bytes().strip():
+                return content
         time.sleep(_HOLDER_PAUSE)
-    return "unknown"
+    return b""

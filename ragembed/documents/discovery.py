@@ -132,12 +132,12 @@ def why(path: Place, paths: Sequence[Place], options: DiscoveryOptions | None = 
     """
     name = shown(path)
     walks = _walks(paths, options or DiscoveryOptions())
-    places = [(parts, walk) for walk in walks if (parts := walk.tree.parts_of(path)) is not None]
+    innermost = _innermost(path, walks)
     if not exists(path):
         return f"{name} does not exist"
-    if not places:
+    if innermost is None:
         return f"{name} is not read: it is outside {', '.join(shown(walk.tree.root) for walk in walks)}"
-    parts, walk = min(places, key=lambda place: len(place[0]))
+    parts, walk = innermost
     found = next(walk.run(only=parts), None)
     if found is None:
         return f"{name} is a folder that is searched"
@@ -147,6 +147,28 @@ def why(path: Place, paths: Sequence[Place], options: DiscoveryOptions | None = 
     if candidate.path != walk.tree.place("/".join(parts)):
         return f"{name} is not read, because {shown(candidate.path)} is not read: {candidate.skipped}"
     return f"{name} is not read: {candidate.skipped}"
+
+
+def exclusions(paths: Sequence[Place], options: DiscoveryOptions | None = None) -> Callable[[Path], Path | None]:
+    """Return a function that finds the rule-excluded file or folder that is, or contains, an existing path.
+
+    The function returns None if no rule excludes the path, or if the path is below none of ``paths``. It reads each
+    ignore file when it is called, except those above the roots.
+
+    Raises
+    ------
+    ConfigError
+        For the same reasons as :func:`discover`.
+    """
+    walks = _walks(paths, options or DiscoveryOptions())
+
+    def excluded(path: Path) -> Path | None:
+        innermost = _innermost(path, walks)
+        found = None if innermost is None else next(innermost[1].run(only=innermost[0]), None)
+        place = found.candidate.path if found is not None and found.candidate.ignored else None
+        return place if isinstance(place, Path) else None
+
+    return excluded
 
 
 def member_rules(options: DiscoveryOptions) -> Callable[[str], bool]:
@@ -183,6 +205,12 @@ def _walks(paths: Sequence[Place], options: DiscoveryOptions) -> list[_Walk]:
         roots.setdefault(path if isinstance(path, RemotePath) else path.resolve(), (path, status))
     others: Set[Place] = roots.keys() if len(roots) > 1 else frozenset()
     return [_Walk(_tree(root, status, others), options) for root, status in roots.values()]
+
+
+def _innermost(path: Place, walks: Sequence[_Walk]) -> tuple[tuple[str, ...], _Walk] | None:
+    """Return the walk with the root nearest to ``path``, and the names of the path below this root."""
+    places = [(parts, walk) for walk in walks if (parts := walk.tree.parts_of(path)) is not None]
+    return min(places, key=lambda place: len(place[0]), default=None)
 
 
 def _look_up(path: Place) -> Status:

@@ -31,6 +31,7 @@ from ragembed.documents.places import Place, RemotePath
 from ragembed.errors import ConfigError
 from ragembed.files import NotRegularFileError, open_regular
 
+IGNORE_FILES = (".gitignore", ".ragembedignore")
 _POSIX_CLASSES = {
     "[:alnum:]": "a-zA-Z0-9",
     "[:alpha:]": "a-zA-Z",
@@ -134,14 +135,30 @@ def scope_above(root: Path, exclude: Sequence[str]) -> IgnoreScope:
     own: tuple[RuleList, ...] = ()
     git: tuple[RuleList, ...] = ()
     real = root.resolve()
-    repository = next((folder for folder in (real, *real.parents) if os.path.lexists(folder / ".git")), None)
+    repository, folders = _repository_of(real)
     if repository is not None:
         git = (_repository_rules(repository, above=_above(repository, real)),)
-        for folder in reversed([parent for parent in real.parents if parent.is_relative_to(repository)]):
+        for folder in folders:
             above = _above(folder, real)
             git = (RuleList(_read_rules(folder / ".gitignore"), above=above), *git)
             own = (RuleList(_read_rules(folder / ".ragembedignore"), above=above), *own)
     return IgnoreScope(command_line_rules("--exclude", exclude), own, git)
+
+
+def files_above(root: Path) -> list[Place]:
+    """Return the ignore files from outside ``root`` that apply to it, if they exist, and those of its repository."""
+    repository, folders = _repository_of(root.resolve())
+    if repository is None:
+        return []
+    return [_exclude_file(repository), *(folder / name for folder in folders for name in IGNORE_FILES)]
+
+
+def _repository_of(real: Path) -> tuple[Path | None, list[Path]]:
+    """Return the git repository that contains a folder, and the folders from the repository down to its parent."""
+    repository = next((folder for folder in (real, *real.parents) if os.path.lexists(folder / ".git")), None)
+    if repository is None:
+        return None, []
+    return repository, [parent for parent in reversed(real.parents) if parent.is_relative_to(repository)]
 
 
 def command_line_rules(option: str, globs: Sequence[str]) -> RuleList:
@@ -167,7 +184,11 @@ def _above(folder: Path, root: Path) -> str:
 
 
 def _repository_rules(repository: Place, below: str = "", above: str = "") -> RuleList:
-    return RuleList(_read_rules(_git_folder(repository / ".git") / "info" / "exclude"), below, above)
+    return RuleList(_read_rules(_exclude_file(repository)), below, above)
+
+
+def _exclude_file(repository: Place) -> Place:
+    return _git_folder(repository / ".git") / "info" / "exclude"
 
 
 def _git_folder(dot_git: Place) -> Place:

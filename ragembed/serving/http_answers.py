@@ -216,11 +216,18 @@ def _facets(store: Store, hits: Sequence[Hit], names: Sequence[str]) -> dict[str
         sources = store.sources({hit.source for hit in hits if hit.source is not None})
         times = {name: _time(source.mtime_ns) for name, source in sources.items()}
     facets = {}
-    for name in names:
+    keys = [name for name in names if name != "metadata"] + (_metadata_keys(hits) if "metadata" in names else [])
+    for name in dict.fromkeys(keys):
         counts = Counter(value for hit in hits for value in _facet_values(hit, name, times))
         best = sorted(counts.items(), key=lambda item: (-item[1], str(item[0])))[:_MOST_VALUES]
         facets[name] = [{"value": value, "count": count, "where": _facet_where(name, value)} for value, count in best]
     return facets
+
+
+def _metadata_keys(hits: Sequence[Hit]) -> list[str]:
+    """Return the most frequent keys of metadata with values that can be counted."""
+    counts = Counter(key for hit in hits for key, value in hit.chunk.metadata.items() if not isinstance(value, dict))
+    return [key for key, _ in counts.most_common(_MOST_FACETS)]
 
 
 def _facet_values(hit: Hit, name: str, times: Mapping[str, datetime]) -> Iterable[Any]:

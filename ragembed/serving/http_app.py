@@ -39,7 +39,10 @@ _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """Who may send requests, and what they may do."""
+    """Who may send requests, and what they may do.
+
+    ``editor`` is the address of the link that opens a file in the editor of a reader, with ``{path}`` and ``{line}``.
+    """
 
     hosts: AllowedHosts
     tokens: tuple[str, ...] = ()
@@ -47,6 +50,7 @@ class ServerSettings:
     writable: bool = False
     limits: Limits = field(default_factory=Limits)
     log_queries: bool = False
+    editor: str | None = None
 
 
 class _HttpHandlers:
@@ -55,10 +59,10 @@ class _HttpHandlers:
     def __init__(self, stores: Mapping[str, Path], settings: ServerSettings) -> None:
         self.stores = {name: ServedStore(name, path) for name, path in stores.items()}
         self.workers = WorkerThreads(settings.limits.threads)
+        self.answers = StoreAnswers(self.stores, writable=settings.writable)
         self.metrics = RequestMetrics()
         self._writer = WorkerThreads(1)  # writes wait for each other here, and not in the threads that search
         self._settings = settings
-        self._answers = StoreAnswers(self.stores, writable=settings.writable)
         self._is_warm = False
 
     def routes(self) -> list[Route]:
@@ -95,7 +99,7 @@ class _HttpHandlers:
             request.scope["ragembed.arguments"] = arguments
 
             def work() -> bytes:
-                return as_json(self._answers.answer(endpoint.operation.name, arguments))
+                return as_json(self.answers.answer(endpoint.operation.name, arguments))
 
             return json_response(await self.workers.run(work))
 
@@ -175,8 +179,10 @@ def make_app(stores: Mapping[str, Path], settings: ServerSettings) -> ASGIApp:
             yield
             handlers.close()
 
+    pages = page.endpoints(handlers.answers, handlers.workers.run, handlers.stores, settings.editor)
+    page_routes = [Route(path, answering(endpoint)) for path, endpoint in pages.items()]
     inner = Starlette(
-        routes=[*handlers.routes(), *page.routes(), mcp_route],
+        routes=[*handlers.routes(), *page_routes, mcp_route],
         lifespan=lifespan,
         exception_handlers={404: _no_such_path, 405: _no_such_method},
     )

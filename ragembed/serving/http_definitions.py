@@ -115,7 +115,10 @@ ENDPOINTS: Mapping[str, Endpoint] = {
                     "k": K,
                     "offset": {**_OFFSET, "description": "Number of results to skip"},
                     **_RANKING,
-                    "facets": {**TEXT, "description": "Names to count by: folder, type, date, or keys of metadata"},
+                    "facets": {
+                        **TEXT,
+                        "description": "What to count: folder, type, date, a key of metadata, or metadata for all keys",
+                    },
                 },
                 ("q",),
                 _answer(

@@ -7,6 +7,7 @@ content types stops forms, which browsers send anywhere without asking.
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import hmac
 import ipaddress
@@ -154,7 +155,10 @@ def _is_foreign_fetch(headers: Headers) -> bool:
 
 
 class BearerAuth:
-    """Refuses requests without one of the tokens, except for ``public`` paths."""
+    """Refuses requests without one of the tokens, except for ``public`` paths.
+
+    A token is a bearer token, or the password of Basic authentication with any user name.
+    """
 
     def __init__(self, app: ASGIApp, tokens: Iterable[str], public: Collection[str] = ()) -> None:
         self._app = app
@@ -166,15 +170,25 @@ class BearerAuth:
         if scope["type"] != "http" or scope["path"] in self._public or self._is_known(Headers(scope=scope)):
             await self._app(scope, receive, send)
             return
-        refused = problem(401, "a token is needed: send 'Authorization: Bearer TOKEN'", WWW_Authenticate="Bearer")
+        challenge = 'Bearer, Basic realm="ragembed", charset="UTF-8"'
+        refused = problem(401, "a token is needed: send 'Authorization: Bearer TOKEN'", WWW_Authenticate=challenge)
         await refused(scope, receive, send)
 
     def _is_known(self, headers: Headers) -> bool:
         """Compare with every token, in a time that does not depend on how many characters agree."""
         scheme, _, token = headers.get("authorization", "").partition(" ")
-        digest = hashlib.sha256(token.strip().encode()).digest()
+        token = _password(token) if scheme.lower() == "basic" else token.strip()
+        digest = hashlib.sha256(token.encode()).digest()
         found = [hmac.compare_digest(digest, each) for each in self._digests]
-        return scheme.lower() == "bearer" and any(found)
+        return scheme.lower() in ("bearer", "basic") and any(found)
+
+
+def _password(credentials: str) -> str:
+    """Return the password of Basic credentials, with which browsers send a token for the search page."""
+    try:
+        return base64.b64decode(credentials, validate=True).decode().partition(":")[2]
+    except ValueError:
+        return ""
 
 
 def checked_tokens(lines: Iterable[str], origin: str) -> Sequence[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import signal
 import socket
@@ -30,7 +31,10 @@ PORT = 8765
 TOKEN, OTHER = "0123456789abcdef" * 2, "another-token-of-32-characters!!"
 PROXIED = AllowedHosts(PORT, names=frozenset({"docs.example.com"}))
 PATHS = [
-    *(("GET", path) for path in ("/", "/docs", "/openapi.json", "/metrics", "/v1/models", "/healthz", "/none")),
+    *(
+        ("GET", path)
+        for path in ("/", "/docs", "/page.css", "/openapi.json", "/metrics", "/v1/models", "/healthz", "/none")
+    ),
     *(("GET", path) for path in ("/v1/search?q=lock", "/v1/status", "/v1/chunks/x")),
     *(("POST", path) for path in ("/v1/search", "/v1/embeddings", "/v1/documents", "/mcp", "/none")),
     ("PUT", "/v1/documents/a"),
@@ -145,9 +149,9 @@ async def test_no_request_names_a_model_or_a_path_outside_the_store(client, fold
 
 # Unauthenticated embedding endpoint: CVE-2026-45667
 @pytest.mark.parametrize(("method", "path"), PATHS)
-async def test_with_a_token_only_probes_and_the_page_are_public(client, handlers, method, path):
+async def test_with_a_token_only_probes_and_static_files_are_public(client, handlers, method, path):
     api = client(tokens=(TOKEN, OTHER), writable=True)
-    public = path in ("/", "/healthz")
+    public = path in ("/page.css", "/page.js", "/healthz")
     refused = (200, 307) if public else (401,)
     wrong = [
         *("", "Bearer", "Bearer ", f"Basic {TOKEN}", f"Bearer {TOKEN[:-1]}", f"Bearer {TOKEN}0"),
@@ -160,6 +164,8 @@ async def test_with_a_token_only_probes_and_the_page_are_public(client, handlers
     for token in (TOKEN, OTHER):
         if path != "/mcp":  # its session manager does not run here
             assert await status(api, method, path, Authorization=f"Bearer {token}") not in (401, 403)
+            basic = base64.b64encode(f"anyone:{token}".encode()).decode()
+            assert await status(api, method, path, Authorization=f"Basic {basic}") not in (401, 403)
 
 
 def test_tokens_are_compared_in_constant_time(monkeypatch):

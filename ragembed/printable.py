@@ -1,0 +1,12 @@
+"""Texts of documents, made safe to show in a terminal or on a web page."""
+
+from __future__ import annotations
+
+import re
+
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+def printable(text: str) -> str:
+    """Remove control characters and bidirectional overrides; keep tabs and newlines. Escape lone surrogates."""
+    return _CONTROL.sub("", text).encode("utf-8", "backslashreplace").decode()

@@ -1,0 +1,328 @@
+"""The search page: as a plain form, and in a browser."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import re
+import shutil
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import httpx
+import pytest
+
+import ragembed
+from ragembed.serving import page as page_module
+from ragembed.serving.http_app import ServerSettings, make_app
+from ragembed.serving.http_security import AllowedHosts
+from tests.serving.processes import ApiServer
+
+PORT = 8765
+HOSTILE = (
+    "# <script>window.hacked = 1</script>\n\nlock <img src=x onerror='window.hacked=1'> </pre>"
+    "<script>window.hacked=1</script> &lt;b&gt; \u202egnihton\u202c \x1b[31m\x07 \"quoted\" 'single'\n"
+)
+SHOTS = os.environ.get("RAGEMBED_SCREENSHOTS")
+"""A folder for pictures of the page, for people to look at."""
+
+
+@pytest.fixture(scope="module")
+def documents(_documents, tmp_path_factory):
+    """The documents with a table, a hostile file and a long line."""
+    folder = Path(shutil.copytree(_documents, tmp_path_factory.mktemp("page") / "served"))
+    docs = folder / "docs"
+    (docs / "people").mkdir()
+    for number, name in enumerate(("Ann", "Bob", "Bob", "Cid")):
+        (docs / "people" / f"{number}.md").write_text(f"# {name}\n\nThe lock {number}.\n")
+    books = [{"text": f"About the lock {number}", "author": name} for number, name in enumerate(("Ann", "Bob", "Bob"))]
+    (docs / "books.jsonl").write_text("".join(json.dumps(book) + "\n" for book in books))
+    (docs / "hostile.md").write_text(HOSTILE)
+    (docs / "long.txt").write_text("giant " + "x" * 1_000_000 + "\n")
+    ragembed.index(docs, store=folder / ".ragembed")
+    return folder
+
+
+# Without JavaScript
+
+
+class _Elements(HTMLParser):
+    """The elements of a page with their attributes, and the text of each part with an id."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str]]] = []
+        self.text = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.elements.append((tag, dict(attributes)))
+
+    def handle_data(self, data):
+        self.text += data
+
+    def links(self, text=""):
+        return [each["href"] for tag, each in self.elements if tag == "a" and text in each["href"]]
+
+
+@pytest.fixture
+def read(documents):
+    """``await read(path)``: the page at an address, without JavaScript."""
+    settings = ServerSettings(AllowedHosts(PORT), editor="vscode://file{path}:{line}")
+    app = make_app({"docs": documents / ".ragembed", "other": documents / ".ragembed"}, settings)
+
+    async def get(path, status=200):
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url=f"http://127.0.0.1:{PORT}", timeout=60) as client:
+            answer = await client.get(path)
+        assert answer.status_code == status, answer.text
+        assert answer.headers["content-type"] == "text/html; charset=utf-8"
+        assert "unsafe" not in answer.headers["content-security-policy"]
+        return _Elements(answer.text)
+
+    return get
+
+
+async def test_the_page_works_as_a_plain_form(read):
+    start = await read("/")
+    assert "docs: 10 files" in start.text
+    fields = {each["name"] for tag, each in start.elements if tag in ("input", "select")}
+    assert fields == {"q", "store", "mode", "where"}
+    found = await read("/?q=writer+lock&store=docs&mode=lexical&where=")
+    assert "docs/locks.md:1-3" in found.text
+    [opened] = [link for link in found.links("id=") if "locks.md" in found.text][:1]
+    preview = await read(opened)
+    assert "Why this result" in preview.text
+    assert any(tag == "mark" for tag, _ in preview.elements)
+    editor = preview.links("vscode:")
+    assert re.fullmatch(r"vscode://file/.*/docs/\S+:\d+", editor[0])
+    similar = await read(preview.links("like=")[0])
+    assert "Passages like docs/" in similar.text
+
+
+async def test_facets_narrow_the_results_and_can_be_removed(read):
+    found = await read("/?q=lock&mode=lexical")
+    [author] = [link for link in found.links("metadata.author") if "Bob" in link]
+    narrowed = await read(author)
+    assert set(re.findall(r"docs/[\w/.]+", narrowed.text)) == {"docs/books.jsonl"}
+    assert parse_qs(urlsplit(author).query)["f"] == ["metadata.author = 'Bob' OR metadata.author CONTAINS 'Bob'"]
+    back = [link for link in narrowed.links() if link == "/?q=lock&mode=lexical"]
+    assert back
+    below = await read(found.links("people")[0])
+    assert {"docs/people/0.md", "docs/people/3.md"} <= set(re.findall(r"docs/[\w/.]+", below.text))
+
+
+async def test_a_missing_file_is_explained(read):
+    found = await read("/?q=supersonic+wing&file=docs/locks.md&k=1")
+    assert "Why not docs/locks.md" in found.text
+    assert re.search(r"Meaning: rank \d+ of", found.text)
+    problem = await read("/?q=wing&file=docs/none.md", 400)
+    assert "docs/none.md is not in the store" in problem.text
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("/?q=lock&where=path+IS", "where"),
+        ("/?q=lock&id=none", "none"),
+        ("/?like=none", "none"),
+        ("/?q=lock&f=)+OR+(1=1", "where"),
+    ],
+)
+async def test_a_wrong_address_is_one_sentence(read, path, message):
+    found = await read(path, 400)
+    [alert] = [each for tag, each in found.elements if each.get("role") == "alert"]
+    assert alert["class"] == "problem"
+    assert message in found.text
+
+
+async def test_texts_of_documents_never_become_markup(read):
+    found = await read("/?q=quoted+single+nothing&mode=lexical")
+    [address] = found.links("id=")[:1]
+    for page in (
+        found,
+        await read(address),
+        await read("/?q=%3Cscript%3Ealert(1)%3C/script%3E&where=&f=path%3D'%22%3E'"),
+    ):
+        scripts = [each for tag, each in page.elements if tag == "script"]
+        assert [each["src"].partition("?")[0] for each in scripts] == ["/page.js"]
+        assert not any(tag == "img" or name.startswith("on") for tag, each in page.elements for name in each)
+        assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", page.text)
+    assert "<script>window." in found.text
+
+
+def test_the_page_is_small(documents):
+    static = sum(len(gzip.compress(data)) for data in page_module._STATIC.values())
+    assert static < 10_000
+
+
+# In a browser
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """A browser that is installed on the machine."""
+    api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed: pip install playwright")
+    program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if program is None:
+        pytest.skip("no browser: install the package chromium of your system")
+    with api.sync_playwright() as playwright:
+        running = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        yield running
+        running.close()
+
+
+@pytest.fixture(scope="module")
+def url(documents):
+    with ApiServer(documents, "docs=.ragembed") as server:
+        yield server.url
+
+
+@pytest.fixture
+def tab(browser, url):
+    """``tab(**options)``: a new window at the start of the page, with the requests that it made."""
+    opened = []
+
+    def make(path="/", **options):
+        context = browser.new_context(**{"viewport": {"width": 1280, "height": 800}, **options})
+        opened.append(context)
+        page = context.new_page()
+        page.requests, page.problems = [], []
+        page.on("request", lambda request: page.requests.append(request.url))
+        page.on("pageerror", lambda error: page.problems.append(str(error)))
+        page.on("console", lambda message: page.problems.append(message.text))
+        page.on("dialog", lambda dialog: page.problems.append(dialog.message))
+        page.goto(f"{url}{path}")
+        return page
+
+    yield make
+    for context in opened:
+        for page in context.pages:
+            assert page.problems == []
+            assert all(each.startswith((url, "data:")) for each in page.requests)
+        context.close()
+
+
+def places(page):
+    return page.locator("#results .place").all_inner_texts()
+
+
+def test_results_appear_while_typing(tab):
+    page = tab()
+    before = len(page.requests)
+    page.keyboard.type("writer lock", delay=5)
+    page.wait_for_selector("#results .place")
+    assert "docs/locks.md:1-3" in places(page)
+    assert len(page.requests) - before < len("writer lock")
+    assert page.title() == "writer lock – ragembed"
+    shared = tab(urlsplit(page.url).path + "?" + urlsplit(page.url).query)
+    assert places(shared) == places(page)
+
+
+def test_late_answers_are_dropped(tab):
+    page = tab()
+    waiting = []
+    page.route(re.compile(r"\?q=wing$"), lambda route: waiting.append(route))
+    page.keyboard.type("wing")
+    page.wait_for_selector("main[aria-busy=true]")
+    page.locator("input[name=q]").fill("writer lock")
+    page.wait_for_selector("#results .place")
+    found = places(page)
+    for route in waiting:
+        route.abort()
+    page.wait_for_timeout(50)
+    assert places(page) == found
+    assert "lock" in page.url
+
+
+def test_keyboard(tab):
+    page = tab("/?q=writer+lock")
+    page.keyboard.press("/")
+    assert page.evaluate("document.activeElement.name") == "q"
+    for _ in range(2):
+        page.keyboard.press("ArrowDown")
+    second = places(page)[1]
+    assert page.evaluate("document.activeElement.innerText") == second
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#hit")
+    assert page.locator("#preview h2").first.inner_text() == second
+    assert page.evaluate("document.activeElement.innerText") == second
+    page.keyboard.press("Escape")
+    page.wait_for_selector("#hit", state="detached")
+    assert page.evaluate("document.activeElement.name") == "q"
+    page.go_back()
+    page.wait_for_selector("#hit")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowUp")
+    assert page.evaluate("document.activeElement.name") == "q"
+
+
+def test_facets_preview_and_explanation(tab):
+    page = tab("/?q=lock&mode=lexical")
+    page.locator("#facets a", has_text="Bob").click()
+    page.wait_for_selector("#facets .filter")
+    assert {each.partition(":")[0] for each in places(page)} == {"docs/books.jsonl"}
+    page.locator("#facets .filter a").click()
+    page.wait_for_selector("#facets .filter", state="detached")
+    page.locator("#results .place", has_text="locks.md:1-3").click()
+    page.wait_for_selector("#hit mark")
+    assert "A reader never waits" in page.locator("#preview").inner_text()
+    assert page.locator("#preview svg rect").count() > 0
+    page.locator("#preview a", has_text="More like this").click()
+    page.wait_for_selector("#results h2")
+    assert page.locator("#results h2").inner_text() == "Passages like docs/locks.md:1-3"
+    page.go_back()
+    page.wait_for_selector("#hit")
+    page.locator(".why-not input[name=file]").fill("docs/wings.txt")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("text=Why not docs/wings.txt")
+
+
+def test_copy(tab):
+    page = tab("/?q=writer+lock", permissions=["clipboard-read", "clipboard-write"])
+    page.locator("#results .place", has_text="locks.md:1-3").click()
+    page.locator("#preview button").click()
+    page.wait_for_selector("text=Copied")
+    assert page.evaluate("navigator.clipboard.readText()") == "docs/locks.md:1"
+
+
+def test_problems_are_shown(tab):
+    page = tab("/?q=lock&where=path+IS")
+    assert page.locator("[role=alert]").inner_text().startswith("--where: expected NULL")
+    page.route(re.compile(r"\?q=zebra"), lambda route: route.abort())
+    page.locator("input[name=where]").fill("")
+    page.locator("input[name=q]").fill("zebra")
+    page.wait_for_selector("text=The server does not answer")
+    assert {each.partition(":")[0] for each in page.problems} == {"Failed to load resource"}
+    page.problems.clear()
+
+
+def test_hostile_documents_are_inert(tab):
+    page = tab("/?q=quoted+single+nothing&mode=lexical")
+    page.locator("#results .place").first.click()
+    page.wait_for_selector("#hit")
+    assert "<script>window." in page.locator("#preview").inner_text()
+    assert page.evaluate("window.hacked") is None
+    long = tab("/?q=giant&mode=lexical")
+    long.locator("#results .place", has_text="long.txt").first.click()
+    long.wait_for_selector("#hit")
+    assert long.evaluate("document.documentElement.scrollWidth") <= 1280
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(320, "dark"), (768, "light"), (1920, "dark"), (1920, "light")])
+def test_the_page_is_accessible_at_every_width(tab, width, scheme):
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    viewport = {"width": width, "height": 800}
+    for name, path in {"start": "/", "results": "/?q=lock", "problem": "/?q=lock&where=path+IS"}.items():
+        page = tab(path, viewport=viewport, color_scheme=scheme)
+        if name == "results":
+            page.locator("#results .place").first.click()
+            page.wait_for_selector("#hit")
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        found = axe.run(page)
+        assert found.violations_count == 0, found.generate_report()
+        if SHOTS:
+            page.screenshot(path=f"{SHOTS}/{name}-{width}-{scheme}.png")
+        page.problems.clear()
