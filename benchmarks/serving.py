@@ -37,7 +37,7 @@ _ADDRESS = re.compile(r"http://127\.0\.0\.1:\d+")
 
 @dataclass(slots=True)
 class _Load:
-    """What clients saw: milliseconds of each answer, problems with their number, generations, and the server's CPU time."""
+    """What clients saw: milliseconds of each answer, the problems, generations, and the CPU time of the server."""
 
     seconds: float = 0.0
     cpu: float = 0.0
