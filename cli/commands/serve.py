@@ -61,6 +61,7 @@ _HOST, _PORT = "127.0.0.1", 8765
     help="Address of the link on the search page that opens a file, with {path} and {line}; an empty one removes the "
     f"link.  [default: {EDITOR}, and none for other machines]",
 )
+@click.option("--watch", is_flag=True, help="Update the stores whenever their files change, like ragembed watch.")
 @click.option("--writable", is_flag=True, help="Let clients add and delete documents.")
 @click.option(
     "--max-body", type=size_in_bytes, metavar="SIZE", default="4M", show_default=True, help="Largest request body."
@@ -103,6 +104,7 @@ def command(
     names: tuple[str, ...],
     origins: tuple[str, ...],
     editor: str | None,
+    watch: bool,
     writable: bool,
     max_body: int,
     threads: int | None,
@@ -122,7 +124,7 @@ def command(
     /docs describes the API. Only programs on this machine can connect, unless you set --host, which needs a token.
     """  # noqa: D301  click reads the backspace character as "do not wrap"
     named = named_stores(stores, "STORE")
-    for module in ("mcp", "starlette", "uvicorn"):
+    for module in ("mcp", "starlette", "uvicorn", *(["watchfiles"] if watch else [])):
         require(module, "ragembed serve")
     from ragembed.serving import http_server
     from ragembed.serving.http_app import ServerSettings
@@ -148,7 +150,7 @@ def command(
         if editor is None and uds is None and http_server.is_loopback(host):
             editor = EDITOR
         allowed = tuple(map(origin_of, origins))
-        settings = ServerSettings(hosts, tuple(tokens), allowed, writable, limits, log_queries, editor or None)
+        settings = ServerSettings(hosts, tuple(tokens), allowed, writable, limits, log_queries, editor or None, watch)
         say(f"serving {', '.join(named)} at {url}", err=True)
         http_server.run(named, settings, listener, access_log=access_log)
     http_server.end_process()

@@ -7,6 +7,7 @@ import json
 import logging
 import math
 import re
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -44,6 +45,7 @@ class ServerSettings:
     """Who may send requests, and what they may do.
 
     ``editor`` is the address of the link that opens a file in the editor of a reader, with ``{path}`` and ``{line}``.
+    With ``watch``, the stores are updated whenever their files change.
     """
 
     hosts: AllowedHosts
@@ -53,6 +55,7 @@ class ServerSettings:
     limits: Limits = field(default_factory=Limits)
     log_queries: bool = False
     editor: str | None = None
+    watch: bool = False
 
 
 class _HttpHandlers:
@@ -67,6 +70,7 @@ class _HttpHandlers:
         self._settings = settings
         self._is_warm = self._is_ready = False
         self._ready_lock, self._ready_until = asyncio.Lock(), 0.0
+        self._stop = threading.Event()
 
     def routes(self) -> list[Route]:
         """Return the routes of the API."""
@@ -91,8 +95,14 @@ class _HttpHandlers:
             served.warm_up()
         self._is_warm = True
 
+    def watch(self) -> None:
+        """Watch the files of the stores, each in a thread that ends with the process."""
+        for name, served in self.stores.items():
+            threading.Thread(target=served.watch, args=(self._stop,), name=f"watch-{name}", daemon=True).start()
+
     def close(self) -> None:
         """Start no more work."""
+        self._stop.set()
         self.workers.close()
         self._writer.close()
 
@@ -179,6 +189,8 @@ def make_app(stores: Mapping[str, Path], settings: ServerSettings) -> ASGIApp:
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:
         async with mcp_lifespan():
             handlers.workers.start(handlers.warm_up)
+            if settings.watch:
+                handlers.watch()
             yield
             handlers.close()
 

@@ -16,6 +16,7 @@ from ragembed.errors import ConfigError, RagembedError, StoreError
 from ragembed.files import open_regular
 from ragembed.indexes.indexing.request import IndexingRequest
 from ragembed.indexes.indexing.run import index_files
+from ragembed.indexes.indexing.watch import Watcher
 from ragembed.indexes.search.context import one_line
 from ragembed.indexes.storage.layout import file_path, is_below, require_store, source_path
 from ragembed.indexes.store import Store
@@ -76,6 +77,13 @@ class ServedStore:
             if not run.done.wait(max(0.0, deadline - time.monotonic())):
                 return f"the store is still being updated after {seconds:g} s: recent changes may be missing"
         return run.problem
+
+    def watch(self, stop: threading.Event) -> None:
+        """Update the store whenever its files change, until ``stop`` is set. An error is logged and ends this."""
+        try:
+            Watcher(self.path, opened=self.open()).run(stop)
+        except RagembedError as error:
+            _LOG.error("the files of the store %s are not watched: %s", self.name, error)
 
     def state(self) -> str | None:
         """Return a note if files may be missing because a run is under way or was interrupted."""

@@ -442,3 +442,19 @@ def test_a_unix_socket_serves_its_owner_and_group(folder, tmp_path):
     with pytest.raises(ConfigError, match="is no socket"), http_server.unix_listener(path):
         pass
     assert path.read_text() == "mine"
+
+
+def test_files_are_watched(folder):
+    pytest.importorskip("watchfiles")
+    with ApiServer(folder, ".ragembed", "--watch") as running, httpx.Client(base_url=running.url, timeout=60) as client:
+        running.wait("watching")
+        (folder / "docs" / "new.md").write_text("The hedgehog is new.\n")
+        deadline = time.monotonic() + 60
+        found: list[dict[str, object]] = []
+        while not found and time.monotonic() < deadline:
+            time.sleep(0.05)
+            answer = client.get("/v1/search", params={"q": "hedgehog", "mode": "lexical"})
+            assert answer.status_code == 200
+            found = answer.json()["results"]
+        assert found[0]["path"] == "docs/new.md"
+        assert running.end() == 0
