@@ -48,6 +48,7 @@ BENCHMARKS = {
     "lexical": Benchmark("Lexical search", 5, "speed.lexical"),
     "growth": Benchmark("Growth", 13, "speed.growth"),
     "quality": Benchmark("Retrieval quality", 30, "quality.quality"),
+    "ordering": Benchmark("Order of hybrid results", 8, "ordering.ordering"),
     "multilingual": Benchmark("Multilingual models", 10, "multilingual.multilingual"),
     "presets": Benchmark("Presets and post-processors", 30, "quality.presets"),
     "context": Benchmark("Context within a budget", 15, "context.context"),

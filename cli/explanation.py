@@ -82,9 +82,13 @@ def _fusion(explanation: Explanation, place: Callable[[ChunkRecord], str]) -> li
     places = {record.id: place(record) for record in explanation.towards}
     own = sum(term.value for term in explanation.terms if term.kind == "query")
     feedback = [f"{places[term.name]} {term.value:+.3f}" for term in explanation.terms if term.kind == "feedback"]
-    lines = [f"meaning    {dense.value:+.3f} = {dense.weight:g} of {_scaled('cosine', dense, explanation.candidates)}"]
+    hubness = sum(term.value for term in explanation.terms if term.kind == "hubness")
+    score = "cosine less hubness" if hubness else "cosine"
+    lines = [f"meaning    {dense.value:+.3f} = {dense.weight:g} of {_scaled(score, dense, explanation.candidates)}"]
     if feedback:
         lines.append(f"             the query itself {own:+.3f}; moved towards {', '.join(feedback)}")
+    if hubness:
+        lines.append(f"             near many queries {hubness:+.3f}")
     lines.append(
         f"words      {lexical.value:+.3f} = {lexical.weight:.3g} of "
         f"{_scaled('BM25', lexical, explanation.candidates)}{_phrases(explanation.phrases)}"

@@ -57,13 +57,18 @@ def draw_pseudo_queries(texts: Iterable[str], count: int, seed: int) -> list[str
     The choice of texts and the position of a span depend only on the seed and on each text, not on the order of the
     corpus. Equal texts count once. A text of fewer than 4 words is used whole; a text without words is skipped.
     """
+    return [span for span, _ in draw_spans(texts, count, seed)]
+
+
+def draw_spans(texts: Iterable[str], count: int, seed: int) -> list[tuple[str, str]]:
+    """Draw spans as :func:`draw_pseudo_queries` does; return each with the text that it comes from."""
     best: dict[int, str] = {}
     for text in texts:
         best[_hash(text, seed)] = text
         if len(best) > _SLACK * count:
             best = _smallest(best, count)
-    drawn = (_span(text.split(), key) for key, text in _smallest(best, count).items())
-    return [span for span in drawn if span]
+    drawn = ((_span(text.split(), key), text) for key, text in _smallest(best, count).items())
+    return [(span, text) for span, text in drawn if span]
 
 
 def _smallest(texts: Mapping[int, str], count: int) -> dict[int, str]:

@@ -155,7 +155,10 @@ def _prompts(config: dict[str, Any]) -> str:
 
 def _fusion(fusion: dict[str, Any]) -> str:
     tuned = "" if fusion == Fusion().to_dict() else " (tuned)"
-    return f"{fusion['method']}, alpha {fusion['alpha']:g}, feedback {fusion['feedback']:g}{tuned}"
+    return (
+        f"{fusion['method']}, alpha {fusion['alpha']:g}, feedback {fusion['feedback']:g}, hubness {fusion['hubness']:g}"
+        f"{tuned}"
+    )
 
 
 def _index(status: dict[str, Any]) -> str:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 _CONFIGURATIONS = (".toml", ".json")
-_NUMBERS = ("alpha", "feedback")
+_NUMBERS = ("alpha", "feedback", "hubness")
 _SETTINGS = (*_NUMBERS, "fusion", "preset")
 
 
@@ -53,7 +53,7 @@ class System:
         if self.search is None:
             return {"run": str(self.run)}
         fusion = self.search.fusion
-        fused = {"method": fusion.method, "alpha": fusion.alpha, "feedback": fusion.feedback}
+        fused = {name: getattr(fusion, name) for name in ("method", *_NUMBERS)}
         return {
             **({} if self.store is None else {"store": str(self.store)}),
             "mode": self.search.mode,
@@ -81,8 +81,8 @@ def parse_system(
 ) -> System:
     """Return the system that ``spec`` names: ``NAME`` or ``NAME:SETTING=VALUE,...``.
 
-    NAME is a mode, a preset, a configuration file, a store, or a run file. Settings are ``alpha``, ``fusion`` and
-    ``feedback`` of hybrid search, and the ``preset`` of a mode.
+    NAME is a mode, a preset, a configuration file, a store, or a run file. Settings are ``alpha``, ``fusion``,
+    ``feedback`` and ``hubness`` of hybrid search, and the ``preset`` of a mode.
 
     Parameters
     ----------

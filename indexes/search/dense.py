@@ -46,6 +46,22 @@ class ChunkVectors:
             self._vectors = np.concatenate([self._vectors, found])
         return self._vectors[[self._places[key] for key in keys]]
 
+    def hubness(self, keys: Sequence[int]) -> Floats | None:
+        """Return the hubness of the chunks ``keys``, float32, shape ``(n,)``, or None if the store has not measured it.
+
+        Chunks that were added since are measured now.
+        """
+        hubness = self._snapshot.hubness()
+        if hubness is None:
+            return None
+        measured, values = hubness.known(np.array(keys, dtype=np.int64))
+        if not measured.all():
+            new = [keys[i] for i in np.flatnonzero(~measured).tolist()]
+            rows = catalog.rows_of_keys(self._snapshot.connection, new)
+            hashes = catalog.hashes_of_rows(self._snapshot.connection, list(rows.values()))
+            values[~measured] = hubness.queries.hubness(self.of(new), [hashes[rows[key]] for key in new])
+        return values
+
     def cosines(self, vector: Floats, keys: Sequence[int]) -> dict[int, float]:
         """Return the exact cosines of the chunks ``keys`` with a query vector, shape ``(d,)``, by key."""
         if not keys:

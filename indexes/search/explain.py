@@ -13,6 +13,7 @@ from ragembed.documents.normalisation import LineForms, line_forms, normalise
 from ragembed.embedder import Embedder
 from ragembed.indexes.filters import Filter
 from ragembed.indexes.lexical import fulltext
+from ragembed.indexes.search.dense import ChunkVectors
 from ragembed.indexes.search.fusion import Fusion, LinearScale
 from ragembed.indexes.search.hybrid import Candidates
 from ragembed.indexes.search.ranking import RankingOptions
@@ -23,7 +24,7 @@ from ragembed.indexes.types import ChunkRecord, Hit
 from ragembed.postprocess import unit_rows
 from ragembed.types import Doubles, Floats
 
-TermKind = Literal["query", "feedback", "dense", "phrase", "lexical", "shared", "rounding"]
+TermKind = Literal["query", "feedback", "hubness", "dense", "phrase", "lexical", "shared", "rounding"]
 
 _SAME_SCORE = 1e-6
 _OWN = "the query's own vector"
@@ -40,6 +41,7 @@ class Term:
 
         - ``"query"``: the cosine of the query's own vector, which is the sum of ``Explanation.contributions``
         - ``"feedback"``: a chunk that the query vector was moved towards; ``name`` is its id
+        - ``"hubness"``: minus a part of the chunk's hubness, its mean cosine with the nearest pseudo-queries
         - ``"phrase"``: BM25 of the phrase ``name`` of the query
         - ``"shared"``: words that the chunk shares with the best chunks
         - ``"dense"``, ``"lexical"``: a part that does not depend on the chunk's own score, such as minus the mean of
@@ -63,8 +65,8 @@ class ScorePart:
     Attributes
     ----------
     score : float
-        The cosine with the moved query vector, BM25, or the similarity of the chunk's words to those of the best
-        chunks.
+        The cosine with the moved query vector minus a part of the hubness, BM25, or the similarity of the chunk's words
+        to those of the best chunks.
     weight : float
         Factor of the scaled score.
     value : float
@@ -212,13 +214,15 @@ def explain_hits(
     expression = None if mode == "dense" else query_expression(snapshot, query)
     keys = catalog.keys_of_ids(snapshot.connection, [hit.id for hit in hits])
     phrases = phrase_scores(snapshot, expression, list(keys.values()))
-    encoded = None if mode == "lexical" else ExplainedQuery.of(snapshot, query, fusion, candidates)
+    encoded = None if mode == "lexical" else ExplainedQuery.of(snapshot, query, candidates)
     explained = []
     for hit in hits:
         key = keys[hit.id]
         parts = None if candidates is None else fused_parts(key, fusion, candidates)
         if encoded is not None and candidates is not None and parts is not None:
-            explained.append(_hybrid(snapshot, hit, key, encoded, phrases[key], parts, candidates))
+            hubness = ChunkVectors(snapshot).hubness([key]) if fusion.hubness else None
+            subtracted = 0.0 if hubness is None else fusion.hubness * float(hubness[0])
+            explained.append(_hybrid(snapshot, hit, key, encoded, phrases[key], parts, candidates, subtracted))
         elif encoded is not None:
             explained.append(_dense(snapshot, hit, key, encoded))
         else:
@@ -241,7 +245,7 @@ class ExplainedQuery:
     note: str | None
 
     @classmethod
-    def of(cls, snapshot: Snapshot, query: str, fusion: Fusion, candidates: Candidates | None) -> ExplainedQuery:
+    def of(cls, snapshot: Snapshot, query: str, candidates: Candidates | None) -> ExplainedQuery:
         """Encode a query, as a whole and by token."""
         embedder, query = snapshot.embedder(), normalise(query)
         vector = unit_rows(embedder.encode_queries([query]))[0].astype(np.float64)
@@ -250,13 +254,14 @@ class ExplainedQuery:
             parts = embedder.token_parts(query, "queries")
         else:
             note = f"the vectors were made by {embedder.describe()['model']}: ragembed does not know their tokens"
-        keys = [] if candidates is None else candidates.towards
+        weights = {} if candidates is None else candidates.towards
+        keys = list(weights)
         rows, records = (
             catalog.rows_of_keys(snapshot.connection, keys),
             catalog.chunks_by_key(snapshot.connection, keys),
         )
         best = snapshot.vectors([rows[key] for key in keys]).astype(np.float64)
-        added = best * fusion.feedback / max(len(keys), 1)
+        added = best * np.array(list(weights.values()))[:, None]
         length = float(np.linalg.norm(vector + added.sum(axis=0))) if keys else 1.0
         return cls(vector, parts, 1.0 / length, tuple(records[key] for key in keys), added / length, note)
 
@@ -312,7 +317,9 @@ def _hybrid(
     phrases: Mapping[str, float],
     parts: ScoreParts,
     candidates: Candidates,
+    subtracted: float,
 ) -> Explanation:
+    """Explain a hit of hybrid search; ``subtracted`` is the part of its hubness that its cosine lost."""
     row = catalog.rows_of_keys(snapshot.connection, [key])[key]
     vector = snapshot.vectors([row])[0].astype(np.float64)
     own = float(query.vector @ vector)
@@ -325,6 +332,8 @@ def _hybrid(
             Term("feedback", record.id, by_vector.factor * float(added @ vector))
             for record, added in zip(query.towards, query.added, strict=True)
         ]
+        if subtracted:
+            terms.append(Term("hubness", "near many queries", -by_vector.factor * subtracted))
     terms.append(_constant("dense", by_vector))
     terms += [Term("phrase", phrase, by_words.factor * score) for phrase, score in phrases.items()]
     deeper = by_words.score - sum(phrases.values())

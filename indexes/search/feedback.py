@@ -15,18 +15,31 @@ from ragembed.postprocess import unit_rows
 from ragembed.types import Doubles, Floats, Integers
 
 _K1, _B = 1.2, 0.75
+_NOISE = 1e-6
 _WORD = re.compile(r"\w+")
 
 
-def moved(query: Floats, best: Floats, weight: float) -> Floats:
-    """Return a query vector moved towards the mean of the best vectors, as a unit vector, shape ``(d,)``.
+def shares(scores: Doubles, best: int) -> Doubles:
+    """Return the shares of the first ``best`` candidates in feedback, which sum to 1.
 
-    ``query`` has shape ``(d,)`` and ``best`` shape ``(m, d)``. This is the feedback of Rocchio 1971, section 14.4, with
-    weight 1 for the query and no term for documents that are not relevant.
+    ``scores`` are the fused scores of all candidates, best first. A candidate whose score is lower by one standard
+    deviation has a share that is smaller by the factor e. In the relevance model of Lavrenko & Croft 2001, documents
+    count by their probability given the query in the same way.
     """
-    if not len(best):
-        return query
-    nearer: Floats = unit_rows((query + weight * best.mean(axis=0))[None, :])[0]
+    if not len(scores):
+        return np.zeros(0)
+    spread = max(float(scores.std()), _NOISE * float(np.abs(scores).max())) or 1.0
+    found: Doubles = np.exp((scores[:best] - scores[0]) / spread)
+    return found / found.sum()
+
+
+def moved(query: Floats, best: Floats, weights: Doubles) -> Floats:
+    """Return a query vector plus the weighted sum of the best vectors, as a unit vector, shape ``(d,)``.
+
+    ``query`` has shape ``(d,)``, ``best`` shape ``(m, d)`` and ``weights`` shape ``(m,)``. This is the feedback of
+    Rocchio 1971, section 14.4, with weight 1 for the query and no term for documents that are not relevant.
+    """
+    nearer: Floats = unit_rows((query + weights.astype(np.float32) @ best)[None, :])[0]
     return nearer
 
 

@@ -44,6 +44,10 @@ class Fusion:
         (Rocchio 1971). 0 searches only once.
     rrf_k : float, default 60.0
         Constant of ``"rrf"``, more than 0. A higher value reduces the advantage of the first ranks.
+    hubness : float, default 0.5
+        Part of a chunk's hubness that is subtracted from its cosine. Hubness is the mean cosine of a chunk with the
+        pseudo-queries nearest to it: a chunk that is near all kinds of queries has a high hubness (Conneau et al. 2018,
+        section 2.3). Stores of fewer than 100 chunks and stores of given vectors have no hubness. 0 uses the cosine.
 
     Raises
     ------
@@ -55,13 +59,14 @@ class Fusion:
     >>> from ragembed import Fusion
     >>> fusion = Fusion("rrf", alpha=0.5, feedback=0.0)
     >>> fusion.to_dict()
-    {'method': 'rrf', 'alpha': 0.5, 'feedback': 0.0, 'rrf_k': 60.0}
+    {'method': 'rrf', 'alpha': 0.5, 'feedback': 0.0, 'rrf_k': 60.0, 'hubness': 0.5}
     """
 
     method: Method = "zscore"
     alpha: float = 0.6
     feedback: float = 0.75
     rrf_k: float = 60.0
+    hubness: float = 0.5
 
     def __post_init__(self) -> None:
         if self.method not in METHODS:
@@ -72,6 +77,8 @@ class Fusion:
             raise ConfigError(f"feedback is {self.feedback}: expected 0 (none) or a positive weight")
         if not 0.0 < self.rrf_k < np.inf:
             raise ConfigError(f"rrf_k is {self.rrf_k}: expected a number above 0, such as 60")
+        if not 0.0 <= self.hubness < np.inf:
+            raise ConfigError(f"hubness is {self.hubness}: expected 0 (none) or a positive weight")
 
     def to_dict(self) -> dict[str, Any]:
         """Return the settings as JSON values.

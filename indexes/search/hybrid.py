@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -38,13 +38,14 @@ COMPARED_BY_WORDS = 100
 class Candidates:
     """The candidates of hybrid search for one query, best first.
 
-    ``vector`` is the unit vector that was searched for, and ``towards`` are the keys of the chunks that it was moved
-    towards. For the chunks ``keys``, ``dense`` holds the cosines, ``lexical`` BM25, ``shared`` the similarity of their
-    words to those of the chunks ``like`` (or None), and ``scores`` the fused scores. All are float64, shape ``(n,)``.
+    ``vector`` is the unit vector that was searched for, and ``towards`` holds the weights of the chunks that it was
+    moved towards, by key. For the chunks ``keys``, ``dense`` holds the cosines less a part of the hubness, ``lexical``
+    BM25, ``shared`` the similarity of their words to those of the chunks ``like`` (or None), and ``scores`` the fused
+    scores. All are float64, shape ``(n,)``.
     """
 
     vector: Floats
-    towards: list[int]
+    towards: Mapping[int, float]
     keys: list[int]
     dense: Doubles
     lexical: Doubles
@@ -68,6 +69,11 @@ class Candidates:
             scores=scores[order],
             shared=None if self.shared is None else self.shared[order],
         )
+
+    def weights(self, fusion: Fusion) -> dict[int, float]:
+        """Return the weights in feedback of the best chunks, by key."""
+        shares = fusion.feedback * feedback.shares(self.scores, FEEDBACK_CHUNKS)
+        return dict(zip(self.keys[:FEEDBACK_CHUNKS], shares.tolist(), strict=True))
 
     def best(self, count: int) -> Candidates:
         """Return the best ``count`` candidates, and those that tie with the last of them."""
@@ -137,13 +143,13 @@ def candidates(
     ``fusion.feedback``, they are fused again after feedback from vectors, and again after feedback from words.
     ``shared`` replaces :func:`shared_words`.
     """
-    nowhere: list[list[int]] = [[] for _ in worded]
+    nowhere: list[Mapping[int, float]] = [{} for _ in worded]
     found = _fused(snapshot, vectors, worded, depth, selection, fusion, nowhere)
     if fusion.feedback and fusion.alpha:
-        towards = [each.keys[:FEEDBACK_CHUNKS] for each in found]
+        towards = [each.weights(fusion) for each in found]
         moved = [
-            feedback.moved(vector, words.chunk_vectors(snapshot).of(keys), fusion.feedback)
-            for vector, words, keys in zip(vectors, worded, towards, strict=True)
+            feedback.moved(vector, words.chunk_vectors(snapshot).of(list(best)), np.array(list(best.values())))
+            for vector, words, best in zip(vectors, worded, towards, strict=True)
         ]
         found = _fused(snapshot, np.stack(moved), worded, depth, selection, fusion, towards)
     if fusion.feedback and fusion.alpha < 1:
@@ -159,7 +165,7 @@ def _fused(
     depth: int,
     selection: Selection | None,
     fusion: Fusion,
-    towards: Sequence[list[int]],
+    towards: Sequence[Mapping[int, float]],
 ) -> list[Candidates]:
     found: list[Candidates] = []
     near = nearest(snapshot, vectors, depth, selection)
@@ -168,8 +174,12 @@ def _fused(
         known = words.chunk_vectors(snapshot)
         both = cosines | known.cosines(vector, [key for key in words.likely if key not in cosines])
         keys = list(both)
+        by_vectors = np.array(list(both.values()))
+        hubness = known.hubness(keys) if fusion.hubness else None
+        if hubness is not None:
+            by_vectors -= fusion.hubness * hubness
         by_words = np.array([words.of_chunk(key) for key in keys])
-        unfused = Candidates(vector, moved_to, keys, np.array(list(both.values())), by_words, np.zeros(len(keys)))
+        unfused = Candidates(vector, moved_to, keys, by_vectors, by_words, np.zeros(len(keys)))
         found.append(unfused.fused(fusion))
     return found
 

@@ -19,6 +19,7 @@ from ragembed.indexes.search.fanout import LocalSegments
 from ragembed.indexes.search.snapshot import SegmentSearch, Snapshot
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.embedders import load_embedder
+from ragembed.indexes.storage.hubness import OpenHubness
 from ragembed.indexes.storage.layout import DATABASE
 from ragembed.indexes.storage.schema import connect
 from ragembed.indexes.storage.segments import Segment
@@ -59,6 +60,7 @@ class SnapshotReader:
         self._selected_in = -1
         self._selections: dict[Filter | None, Selection | None] = {}
         self._postings = OpenPostings(path)
+        self._hubness = OpenHubness(path)
         self._idle: list[sqlite3.Connection] = []
         self._lock = threading.RLock()
         self._current = threading.local()
@@ -78,6 +80,7 @@ class SnapshotReader:
             self._segments.clear()
             self._selections.clear()
             self._postings.clear()
+            self._hubness.clear()
 
     def read(self, answer: Callable[[Snapshot], Answer]) -> Answer:
         """Return ``answer(snapshot)``, calling it again if a writer removed files of the snapshot.
@@ -128,6 +131,7 @@ class SnapshotReader:
                 lambda: self._embedder(connection),
                 lambda where: self._select(connection, where),
                 lambda: self._postings.of(connection),
+                lambda: self._hubness.of(connection),
                 self._searcher,
             )
         except sqlite3.DatabaseError as error:

@@ -14,6 +14,7 @@ from ragembed.indexes.lexical import fulltext
 from ragembed.indexes.lexical.bm25 import Postings
 from ragembed.indexes.search.segment_search import SegmentHits
 from ragembed.indexes.storage import catalog
+from ragembed.indexes.storage.hubness import Hubness
 from ragembed.indexes.storage.segments import Segment
 from ragembed.indexes.storage.selection import Selection
 from ragembed.indexes.types import Rows, VectorEncoder
@@ -44,7 +45,8 @@ class SegmentSearch(Protocol):
 class Snapshot:
     """The state that one reader sees; ``connection`` is in a read transaction while the snapshot is used.
 
-    ``segments`` (by key), ``embedder``, ``select`` and ``postings`` are functions, because not every query needs them.
+    ``segments`` (by key), ``embedder``, ``select``, ``postings`` and ``hubness`` are functions, because not every query
+    needs them.
     ``searcher`` searches the segments.
     """
 
@@ -53,6 +55,7 @@ class Snapshot:
     embedder: Callable[[], VectorEncoder]
     select: Callable[[Filter | None], Selection | None]
     postings: Callable[[], Postings | None]
+    hubness: Callable[[], Hubness | None]
     searcher: SegmentSearch
 
     def dim(self) -> int | None:

@@ -13,6 +13,7 @@ from ragembed.contributions import Contributions
 from ragembed.errors import ConfigError
 from ragembed.indexes.ann.vectors import blocks, inner_products
 from ragembed.indexes.lexical import fulltext
+from ragembed.indexes.search.dense import ChunkVectors
 from ragembed.indexes.search.explain import ExplainedQuery, phrase_scores
 from ragembed.indexes.search.fusion import Fusion
 from ragembed.indexes.search.hybrid import Candidates, shared_words
@@ -176,7 +177,7 @@ def why_not(snapshot: Snapshot, query: str, source: str, k: int, mode: Mode, fus
     [hits] = search(snapshot, [query], k, mode, None, fusion, trace=trace)
     expression = query_expression(snapshot, query)
     candidates = trace[-1] if trace else None
-    encoded = None if mode == "lexical" else ExplainedQuery.of(snapshot, query, fusion, candidates)
+    encoded = None if mode == "lexical" else ExplainedQuery.of(snapshot, query, candidates)
     ranks: dict[Mode, FileRank] = {}
     if encoded is not None and candidates is not None:
         ranks["hybrid"] = _in_hybrid(snapshot, own, k, expression or "", fusion, candidates)
@@ -292,6 +293,9 @@ def _scores_on_scale(
         return {}
     rows = catalog.rows_of_keys(snapshot.connection, own)
     cosines = snapshot.vectors([rows[key] for key in own]).astype(np.float64) @ candidates.vector.astype(np.float64)
+    hubness = ChunkVectors(snapshot).hubness(own) if fusion.hubness else None
+    if hubness is not None:
+        cosines -= fusion.hubness * hubness
     words = fulltext.scores_of(snapshot.connection, expression, own)
     scores = [cosines, np.array([words.get(key, 0.0) for key in own])]
     lines = [fusion._linear_scale(candidates.dense), fusion._linear_scale(candidates.lexical)]

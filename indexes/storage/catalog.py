@@ -330,6 +330,14 @@ def places_of_rows(connection: sqlite3.Connection, rows: Sequence[int]) -> dict[
     return {row: (segment, position) for row, segment, position in found}
 
 
+def hashes_of_rows(connection: sqlite3.Connection, rows: Sequence[int]) -> dict[int, bytes]:
+    """Return the hash of the text of each vector row."""
+    found = connection.execute(
+        "SELECT row, text_hash FROM vectors WHERE row IN (SELECT value FROM json_each(?))", (json.dumps(list(rows)),)
+    )
+    return dict(found.fetchall())
+
+
 def embedded_by_key(connection: sqlite3.Connection, keys: Sequence[int]) -> dict[int, str]:
     """Return the embedded text of each chunk by key: title, headings and text without boilerplate."""
     statement = f"SELECT key, {_EMBEDDED} WHERE key IN (SELECT value FROM json_each(?))"  # noqa: S608  constants

@@ -15,6 +15,7 @@ from ragembed.indexes.ann.building import shard_sizes
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.baseline import sweep_baselines
 from ragembed.indexes.storage.folders import is_unfinished, sweep
+from ragembed.indexes.storage.hubness import sweep_hubness
 from ragembed.indexes.storage.layout import EMBEDDERS, POSTINGS, SEGMENTS
 from ragembed.indexes.storage.named_postings import named_postings
 from ragembed.indexes.storage.segments import (
@@ -188,6 +189,7 @@ def sweep_unnamed(store: Path, connection: sqlite3.Connection) -> None:
     sweep(store / EMBEDDERS, [catalog.embedder(connection)["fingerprint"]])
     sweep(store / POSTINGS, [record.files.folder for record in named_postings(connection)])
     sweep_baselines(store, connection)
+    sweep_hubness(store, connection)
     for file in store.iterdir():
         if is_unfinished(file):
             file.unlink(missing_ok=True)

@@ -17,6 +17,7 @@ from ragembed.extractors.external import VectorSource
 from ragembed.hashing import read_sha256
 from ragembed.indexes.storage.baseline import is_baseline
 from ragembed.indexes.storage.folders import publish, require_committed, temporary_folder
+from ragembed.indexes.storage.hubness import is_hubness
 from ragembed.indexes.storage.layout import EMBEDDERS
 from ragembed.indexes.types import VectorEncoder
 from ragembed.postprocess.chain import Chain
@@ -49,8 +50,8 @@ def embedder_record(store: Path, embedder: VectorEncoder, folder: Path) -> dict[
 
 def file_hashes(folder: Path) -> dict[str, str]:
     """Return the sha256 of each file of an embedder by name."""
-    files = sorted(file for file in folder.iterdir() if file.is_file() and not is_baseline(file.name))
-    return {file.name: read_sha256(file) for file in files}
+    files = sorted(file for file in folder.iterdir() if file.is_file())
+    return {file.name: read_sha256(file) for file in files if not (is_baseline(file.name) or is_hubness(file.name))}
 
 
 def load_embedder(

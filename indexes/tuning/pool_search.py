@@ -183,6 +183,7 @@ class PoolSearch:
                 NoEncoder,
                 lambda _: select(self._connection, None),
                 lambda: None,
+                lambda: None,
                 self._searcher,
                 by_row,
             )

@@ -342,7 +342,7 @@ def _candidates(trials: Trials, now: Trial, current: Settings, half: _Half) -> d
 def label(settings: Settings, current: Settings) -> str:
     """Return as text the settings that differ from ``current``, or ``"now"`` if none differ."""
     parts = [describe(settings.config, current.config)]
-    names = ("method", "alpha", "feedback", "rrf_k")
+    names = ("method", "alpha", "feedback", "rrf_k", "hubness")
     shown = {"method": "fusion"}
     for name in names:
         if getattr(settings.fusion, name) != getattr(current.fusion, name):

@@ -102,6 +102,8 @@ def rank(
         with store.writer() as writer:
             writer.stage_vectors(texts, vectors)
             writer.commit(chunks=records)
+            if any(search.mode == "hybrid" for search in searches):
+                writer.refresh_index()
         named: Callable[[str, Hit], str] = lambda _, hit: names[int(hit.id)]  # noqa: E731  a lambda with a type
         return [_rankings(store, collection.queries, search, depth, named) for search in searches]
 

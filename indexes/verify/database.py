@@ -15,6 +15,8 @@ from ragembed.indexes.search.fusion import Fusion
 from ragembed.indexes.storage import catalog, digests, schema
 from ragembed.indexes.storage.baseline import KEY as BASELINE
 from ragembed.indexes.storage.baseline import is_baseline_record
+from ragembed.indexes.storage.hubness import KEY as HUBNESS
+from ragembed.indexes.storage.hubness import is_hubness_record
 from ragembed.indexes.storage.layout import DATABASE
 from ragembed.indexes.storage.transactions import lost_commits
 from ragembed.indexes.text.stemming import AnalyzerConfig
@@ -135,6 +137,7 @@ def _readable_by(read: Callable[[Any], object]) -> Callable[[Any], bool]:
 _META: Mapping[str, Callable[[Any], bool]] = {
     "boilerplate": lambda value: isinstance(value, dict),
     BASELINE: is_baseline_record,
+    HUBNESS: is_hubness_record,
     "dim": lambda value: _is_count(value) and value > 0,
     "embedder": _is_embedder,
     "fusion": _readable_by(Fusion.from_dict),

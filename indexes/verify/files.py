@@ -17,6 +17,7 @@ from ragembed.indexes.lexical.postings import PostingsBlock
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.baseline import baseline_file, baseline_record
 from ragembed.indexes.storage.folders import hash_difference
+from ragembed.indexes.storage.hubness import hubness_file, hubness_record
 from ragembed.indexes.storage.layout import BLOCK, EMBEDDERS, INDEX, POSTINGS, RAW, SEGMENTS
 from ragembed.indexes.storage.named_postings import named_postings, stale_chunks
 from ragembed.indexes.storage.segments import RAW_TYPE, SegmentFiles, SegmentRecord, stored_spec, to_vectors
@@ -108,6 +109,14 @@ def check_baseline(store: Path, connection: sqlite3.Connection) -> Iterator[Prob
         file = baseline_file(store, record)
         if (message := file_difference(file, record["sha256"])) is not None:
             yield Problem(Part.BASELINE, file.relative_to(store).as_posix(), message)
+
+
+def check_hubness(store: Path, connection: sqlite3.Connection) -> Iterator[Problem]:
+    """Compare the file with the hubness of the chunks, if any, with its hash in the database."""
+    if (record := hubness_record(connection)) is not None:
+        file = hubness_file(store, record)
+        if (message := file_difference(file, record["sha256"])) is not None:
+            yield Problem(Part.HUBNESS, file.relative_to(store).as_posix(), message)
 
 
 def check_canaries(connection: sqlite3.Connection, embedder: VectorEncoder, raw_of: Mapping[int, Halves]) -> list[str]:

@@ -1,6 +1,6 @@
 """Repair: rebuild an index from the raw vectors, raw vectors and postings from the texts, and the embedder.
 
-A damaged baseline is dropped; the next refit makes another.
+A damaged baseline is dropped; the next refit makes another. Damaged hubness is dropped; the next run measures it again.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from ragembed.indexes.storage.baseline import KEY as BASELINE
 from ragembed.indexes.storage.baseline import copy_baseline
 from ragembed.indexes.storage.embedders import embedder_record, load_embedder, unfitted_embedder
 from ragembed.indexes.storage.folders import publish, temporary_folder
+from ragembed.indexes.storage.hubness import KEY as HUBNESS
 from ragembed.indexes.storage.layout import DATABASE, EMBEDDERS, GITIGNORE, GITIGNORE_TEXT
 from ragembed.indexes.storage.segments import SegmentFiles, SegmentRecord, same_kind, to_raw, write_segment
 from ragembed.indexes.storage.transactions import (
@@ -82,9 +83,7 @@ class _Repair:
             if Part.REWRITTEN in self._parts:
                 with database.transaction():
                     database.connection.execute("DELETE FROM rewritten")
-            if Part.BASELINE in self._parts:
-                with database.transaction():
-                    catalog.set_meta(database.connection, BASELINE, None)
+            self._forget(database)
             record = catalog.embedder(database.connection)
             given = self._given is not None and self._given.fingerprint == record["fingerprint"]
             if Part.EMBEDDER in self._parts and not given:
@@ -97,6 +96,14 @@ class _Repair:
             if self._parts & {Part.WORDS, Part.POSTINGS}:
                 update_postings(self._store, database, self._progress)
             compaction.sweep_unnamed(self._store, database.connection)
+
+    def _forget(self, database: Database) -> None:
+        """Remove the records of damaged files that a store can do without."""
+        forgotten = [key for part, key in ((Part.BASELINE, BASELINE), (Part.HUBNESS, HUBNESS)) if part in self._parts]
+        if forgotten:
+            with database.transaction():
+                for key in forgotten:
+                    catalog.set_meta(database.connection, key, None)
 
     # Segments
 
@@ -159,6 +166,7 @@ class _Repair:
                 compaction.replace_files(database.connection, key, files)
             database.connection.execute("DELETE FROM rewritten")
             catalog.set_meta(database.connection, "embedder", record)
+            catalog.set_meta(database.connection, HUBNESS, None)
         # Replace damaged files last. If the process is killed earlier, the next repair finds them damaged again.
         if damaged:
             shutil.rmtree(final)

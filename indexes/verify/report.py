@@ -18,6 +18,7 @@ class Part(Enum):
     INDEX = "index"
     EMBEDDER = "embedder"
     BASELINE = "baseline"
+    HUBNESS = "hubness"
     CANARY = "canary"
     REWRITTEN = "rewritten"
     FOLDER = "folder"

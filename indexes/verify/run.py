@@ -156,6 +156,7 @@ class _Verification:
         report = self._report
         embedder = self._embedder(connection)
         report.problems += files.check_baseline(self._store, connection)
+        report.problems += files.check_hubness(self._store, connection)
         records = catalog.segments(connection)
         report.chunks, report.segments = catalog.count(connection, "chunks"), len(records)
         self._progress.start("verifying", "vectors", sum(record.files.rows for record in records))

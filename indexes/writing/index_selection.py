@@ -134,6 +134,7 @@ def check_index(store: Path, connection: sqlite3.Connection, embedder: VectorEnc
         lambda: embedder,
         lambda where: select(connection, where),
         lambda: None,
+        lambda: None,
         LocalSegments(1),
     )
     queries = _queries(connection, embedder).measuring

@@ -22,11 +22,14 @@ from ragembed.indexes.storage import catalog, compaction
 from ragembed.indexes.storage.baseline import KEY as BASELINE
 from ragembed.indexes.storage.baseline import Baseline, baseline_record, load_baseline, save_baseline
 from ragembed.indexes.storage.embedders import save_embedder
+from ragembed.indexes.storage.hubness import KEY as HUBNESS
 from ragembed.indexes.storage.segments import SegmentRecord, of_kind, write_segment, write_segments
 from ragembed.indexes.storage.transactions import Database, write_errors
 from ragembed.indexes.types import Progress, SilentProgress, VectorEncoder
 from ragembed.indexes.writing import index_selection
+from ragembed.indexes.writing.hubness_updates import kept_queries, update_hubness
 from ragembed.indexes.writing.posting_updates import update_postings
+from ragembed.pseudo_queries import PseudoQueries
 
 _FREE_SHARE = 0.05
 """Unused share of the database above which the space is returned to the disk."""
@@ -41,6 +44,7 @@ class Upkeep:
         self._database = database
         self._connection = database.connection
         self._embedder = embedder
+        self._pseudo_queries: PseudoQueries | None = None
         self._check_embedder()
         wanted = catalog.index_config(self._connection)  # Raises errors before anything is written.
         require_library(wanted.kind, *(record.files.kind for record in self._segments()))
@@ -108,6 +112,7 @@ class Upkeep:
             )
         with write_errors(self._store):
             record = self._saved(embedder)
+            self._pseudo_queries = kept_queries(self._store, self._connection)
             fitted_on = None if baseline is None else save_baseline(self._store, embedder.fingerprint, baseline)
             if embedder.fingerprint != self._embedder.fingerprint:
                 self._rewrite_for(embedder, progress or SilentProgress())
@@ -115,7 +120,8 @@ class Upkeep:
                 for taken in catalog.rewritten(self._connection, embedder.fingerprint):
                     compaction.replace_files(self._connection, taken.key, taken.files)
                 self._connection.execute("DELETE FROM rewritten")
-                kept = {**(meta or {}), **self._outdated_choice(), "embedder": record, BASELINE: fitted_on}
+                fit = {"embedder": record, BASELINE: fitted_on, HUBNESS: None}
+                kept = {**(meta or {}), **self._outdated_choice(), **fit}
                 for key, value in kept.items():
                     catalog.set_meta(self._connection, key, value)
         self._embedder = embedder
@@ -138,14 +144,15 @@ class Upkeep:
         make = of_kind(IndexSpec(FLAT) if self._approximate else catalog.index_spec(self._connection))
         with write_errors(self._store):
             record = save_embedder(self._store, embedder)
+            self._pseudo_queries = None
             fitted_on = save_baseline(self._store, embedder.fingerprint, baseline)
             sizes = shard_sizes(self.live_vectors(), catalog.index_config(self._connection).shards)[:-1]
             written = write_segments(self._store, blocks, embedder.postprocess_documents, make, sizes)
             with self._database.transaction():
                 compaction.swap(self._connection, compaction.Rewritten(self._segments(), written))
                 self._connection.execute("DELETE FROM rewritten")
-                about = {**self._outdated_choice(), "embedder": record, "dim": raw_dim, BASELINE: fitted_on}
-                for key, value in {**meta, **about}.items():
+                fit = {"embedder": record, "dim": raw_dim, BASELINE: fitted_on, HUBNESS: None}
+                for key, value in {**meta, **self._outdated_choice(), **fit}.items():
                     catalog.set_meta(self._connection, key, value)
         self._embedder = embedder
         compaction.sweep_unnamed(self._store, self._connection)
@@ -258,7 +265,7 @@ class Upkeep:
     # Index
 
     def refresh_index(self, wanted: IndexConfig | None = None, progress: Progress | None = None) -> list[str]:
-        """Update the postings and the index after chunks changed; return warnings.
+        """Update the postings, the hubness and the index after chunks changed; return warnings.
 
         A new index is chosen if the store has outgrown the current one, or if ``wanted`` differs from the current
         settings. A changed index is measured. While an indexing run is unfinished, only the settings are stored. Raises
@@ -274,6 +281,7 @@ class Upkeep:
         progress = progress or SilentProgress()
         with write_errors(self._store):
             update_postings(self._store, self._database, progress)
+            update_hubness(self._store, self._database, self._embedder, self._pseudo_queries, progress)
         rows = self.live_vectors()
         wanted = wanted or catalog.index_config(self._connection)
         choice = catalog.index_choice(self._connection)

@@ -86,11 +86,11 @@ def test_query_and_status_use_the_fusion_of_the_store(cli, few):
         return [(hit["id"], hit["score"]) for hit in json.loads(done.stdout)["results"]]
 
     plain = scores()
-    assert "alpha 0.6, feedback 0.75" in cli("status", "--store", few).stdout
+    assert "alpha 0.6, feedback 0.75, hubness 0.5\n" in cli("status", "--store", few).stdout
     with Store.open(few) as store:
         config = store.embedder.config
     apply_settings(few, config, Fusion(alpha=0.2, feedback=0.0))
-    assert "alpha 0.2, feedback 0 (tuned)" in cli("status", "--store", few).stdout
+    assert "alpha 0.2, feedback 0, hubness 0.5 (tuned)" in cli("status", "--store", few).stdout
     assert scores() != plain
     assert scores("--alpha", 0.6, "--feedback", 0.75) == plain
     assert scores("--alpha", 0.2) == scores()

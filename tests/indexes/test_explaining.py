@@ -6,6 +6,7 @@ import pytest
 from ragembed import Embedder, EmbedderConfig
 from ragembed.indexes import Fusion, Store
 from ragembed.indexes.search.explain import explain_hits
+from ragembed.indexes.search.feedback import shares
 from ragembed.indexes.search.fusion import METHODS
 from ragembed.indexes.types import Hit
 from ragembed.postprocess import unit_rows
@@ -81,14 +82,16 @@ def test_feedback_has_one_term_per_chunk(store, embedder):
     explanation = store.explain(QUERY, 4, fusion=fusion)[3]
     [query] = unit_rows(embedder.encode_queries([QUERY]))
     names = [record.id for record in explanation.towards]
-    assert names == [hit.id for hit in store.search(QUERY, 3, fusion=Fusion(feedback=0.0))]
+    first = store.search(QUERY, len(TEXTS), fusion=Fusion(feedback=0.0))
+    assert names == [hit.id for hit in first[:3]]
     best, [vector] = store.vectors(names), store.vectors([explanation.hit.id])
-    moved = query + 0.5 * best.mean(axis=0)
+    weights = 0.5 * shares(np.array([hit.score for hit in first]), 3)
+    moved = query + weights @ best
     length = np.linalg.norm(moved)
     assert explanation.dense.score == pytest.approx(moved @ vector / length, abs=1e-5)
     factor = 0.6 / explanation.dense.line.unit / length
     terms = {term.name: term.value for term in by_kind(explanation, "feedback")}
-    expected = {name: factor * 0.5 / 3 * (row @ vector) for name, row in zip(names, best, strict=True)}
+    expected = {name: factor * weight * (row @ vector) for name, weight, row in zip(names, weights, best, strict=True)}
     assert terms == pytest.approx(expected, abs=1e-5)
     assert by_kind(explanation, "query")[0].value == pytest.approx(factor * (query @ vector), abs=1e-5)
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragembed.indexes.search.feedback import WordNumbers, moved
+from ragembed.indexes.search.feedback import WordNumbers, moved, shares
 from ragembed.indexes.search.feedback import likeness as likeness_of_numbers
 
 TEXTS = st.lists(st.lists(st.sampled_from("abcdefg"), max_size=12).map(" ".join), max_size=8)
@@ -62,8 +62,19 @@ def test_likeness_ignores_case_and_accepts_no_texts():
     assert likeness(["", "!?"], 3).tolist() == [0.0, 0.0]
 
 
-def test_moved_query_is_nearer_to_the_mean():
-    query, best = np.array([1.0, 0.0], dtype=np.float32), np.array([[0.0, 1.0], [0.0, 1.0]], dtype=np.float32)
-    assert moved(query, best, 1.0) == pytest.approx([0.5**0.5, 0.5**0.5])
-    assert moved(query, best, 0.0) == pytest.approx([1.0, 0.0])
-    assert moved(query, best[:0], 1.0) == pytest.approx([1.0, 0.0])
+def test_moved_query_is_nearer_to_the_best():
+    query, best = np.array([1.0, 0.0], dtype=np.float32), np.array([[0.0, 1.0], [0.0, 0.5]], dtype=np.float32)
+    assert moved(query, best, np.array([0.75, 0.5])) == pytest.approx([0.5**0.5, 0.5**0.5])
+    assert moved(query, best, np.zeros(2)) == pytest.approx([1.0, 0.0])
+    assert moved(query, best[:0], np.zeros(0)) == pytest.approx([1.0, 0.0])
+
+
+def test_share_in_feedback_falls_by_e_with_each_standard_deviation():
+    scores = np.array([4.0, 3.0, 3.0, 1.0, 0.0])
+    found = shares(scores, 3)
+    assert found.sum() == pytest.approx(1.0)
+    assert found / found[0] == pytest.approx(np.exp([0.0, -1 / scores.std(), -1 / scores.std()]))
+    assert shares(100 * scores + 7, 3) == pytest.approx(found)
+    assert shares(np.ones(5), 4).tolist() == [0.25] * 4
+    assert shares(np.zeros(2), 3).tolist() == [0.5, 0.5]
+    assert shares(np.zeros(0), 3).shape == (0,)

@@ -29,8 +29,10 @@ def reference_search(store, encoder, query, k, depth, fusion):
     [vector] = unit_rows(encoder.encode_queries([query]))
     fused = fuse(store, query, vector, depth, fusion)
     if fusion.feedback and fusion.alpha:
-        best = [name for name, _ in fused[:3]]
-        [vector] = unit_rows((vector + fusion.feedback * store.vectors(best).mean(axis=0))[None, :])
+        scores = np.array([score for _, score in fused])
+        shares = np.exp((scores[:3] - scores[0]) / scores.std())
+        best = shares / shares.sum() @ store.vectors([name for name, _ in fused[:3]])
+        [vector] = unit_rows((vector + fusion.feedback * best)[None, :])
         fused = fuse(store, query, vector, depth, fusion)
     if fusion.feedback and fusion.alpha < 1:
         least = fused[:100][-1][1]

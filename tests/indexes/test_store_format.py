@@ -119,9 +119,10 @@ class Reader:
         return self._best(self._matches(question), k)
 
     def hybrid(self, vector, question, k):
-        """Return id and fused score; for stores with fewer chunks than candidates."""
+        """Return id and fused score; for stores with fewer chunks than candidates and no hubness."""
         matches, chunks, vectors = self._matches(question), self.chunks(), self.vectors()
         assert len(chunks) <= 200
+        assert self.meta("hubness") is None
         fusion = self.meta("fusion", {"alpha": 0.6, "feedback": 0.75})
         alpha, feedback = fusion["alpha"], fusion["feedback"]
 
@@ -135,8 +136,12 @@ class Reader:
             return sorted(zip(chunks, scores, strict=True), key=lambda found: (-found[1], found[0]))
 
         asked = unit(vector[None, :])[0]
-        best = [vectors[chunks[key]["row"]] for key, _ in fused(asked)[:3]]
-        moved = unit((asked + feedback * np.mean(best, axis=0))[None, :])[0]
+        first = fused(asked)
+        scores = np.array([score for _, score in first])
+        best = [vectors[chunks[key]["row"]] for key, _ in first[:3]]
+        moved = unit((asked + feedback * np.average(best, axis=0, weights=np.exp(scores / scores.std())[:3]))[None, :])[
+            0
+        ]
         found = fused(moved)
         least = found[: max(100, k)][-1][1]
         compared = [key for key, score in found if score >= least]
@@ -523,7 +528,9 @@ def made(tmp_path_factory, tiny_config):
                 ]
             )
             with store.writer() as writer:
-                writer.set_meta({"fusion": {"method": "zscore", "alpha": 0.5, "feedback": 1.5, "rrf_k": 60.0}})
+                writer.set_meta(
+                    {"fusion": {"method": "zscore", "alpha": 0.5, "feedback": 1.5, "rrf_k": 60.0, "hubness": 0.5}}
+                )
     return base / "store"
 
 

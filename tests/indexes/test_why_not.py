@@ -6,6 +6,7 @@ import pytest
 from ragembed import Embedder, EmbedderConfig
 from ragembed.errors import ConfigError
 from ragembed.indexes import Fusion, SourceRecord, Store
+from ragembed.indexes.search.feedback import shares
 from ragembed.postprocess import unit_rows
 
 TEXTS = {
@@ -114,7 +115,9 @@ def found_cosine(store, question, explanation):
     """The cosine of the query, moved towards the best three, with the opposite vector."""
     best = store.vectors([record.id for record in explanation.towards])
     [query] = unit_rows(np.array([[1.0, 0.0]], dtype=np.float32))
-    [moved] = unit_rows((query + 0.75 * best.mean(axis=0))[None])
+    first = store.search(question, 100, fusion=Fusion(feedback=0.0))
+    weights = 0.75 * shares(np.array([hit.score for hit in first]), 3)
+    [moved] = unit_rows((query + weights @ best)[None])
     return float(moved @ store.vectors(["far"])[0])
 
 

@@ -1,0 +1,153 @@
+"""The order of hybrid results: correction for hubs, and feedback weighted by scores; quality, and time of a query."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from unittest.mock import patch
+
+import numpy as np
+from data import Setting
+from processes import say
+from report import table
+from speed import Outcome
+
+from ragembed import Embedder, Fusion, Store
+from ragembed.documents.model import Chunk
+from ragembed.evaluation import RetrievalCollection, paired_bootstrap, score_rankings
+from ragembed.indexes import ChunkRecord
+from ragembed.indexes.search import feedback
+from ragembed.types import Doubles
+
+_MEASURES = ("ndcg@10", "map", "recall@100")
+_DEPTH, _RESAMPLES = 100, 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """Settings of hybrid search: the weight of hubness, and whether feedback weighs the best chunks equally."""
+
+    hubness: float
+    equal: bool
+
+
+_NEITHER = _Order(0.0, True)
+_BOTH = _Order(Fusion().hubness, False)
+_ORDERS = {
+    "weighted feedback": _Order(0.0, False),
+    "correction for hubs": _Order(Fusion().hubness, True),
+    "both (default)": _BOTH,
+}
+
+Values = Mapping[_Order, Mapping[str, Doubles]]
+"""The values of each measure, one for each query, by order."""
+
+
+def ordering(setting: Setting) -> Outcome:
+    """Score hybrid search with and without each of the two steps; each document is one chunk."""
+    found: dict[str, Values] = {}
+    sizes, times = {}, []
+    for collection in setting.collections():
+        say(f"{collection.name}: {len(collection.documents):,} documents")
+        path = setting.folder / f"ordering-{collection.name}"
+        seconds = _write(collection, path, setting)
+        with Store.open(path) as store:
+            found[collection.name] = measured(store, collection)
+            ratio = _ratio(store, list(collection.queries.values()), setting)
+        sizes[collection.name] = len(collection.documents)
+        times.append(f"{collection.name} {ratio:.3f} ({seconds:.0f} s to index)")
+    return outcome(found, sizes, times, setting.seed)
+
+
+def outcome(found: Mapping[str, Values], sizes: Mapping[str, int], times: Sequence[str], seed: int) -> Outcome:
+    """Return the tables of the measurements."""
+    rows = []
+    for name, values in found.items():
+        gains = [values[order]["ndcg@10"] - values[_NEITHER]["ndcg@10"] for order in _ORDERS.values()]
+        before = values[_NEITHER]["ndcg@10"]
+        cells = [_of_one(gain) for gain in gains]
+        rows.append([name, f"{sizes[name]:,}", str(len(before)), f"{100.0 * before.mean():.1f}", *cells])
+    means = []
+    for measure in _MEASURES:
+        gains = [
+            [100.0 * (values[order][measure] - values[_NEITHER][measure]) for values in found.values()]
+            for order in _ORDERS.values()
+        ]
+        before = np.mean([100.0 * values[_NEITHER][measure].mean() for values in found.values()])
+        means.append([measure, f"{before:.1f}", *(_of_mean(each, seed) for each in gains)])
+    notes = (
+        "nDCG@10 of hybrid search with MiniLM, in points; each document is one chunk. *neither* weighs the three best "
+        "chunks equally in feedback and does not subtract hubness. The other columns are differences from it, with the "
+        "95 % interval of a paired bootstrap over the queries. The second table has the means of the collections, with "
+        "intervals and p-values of a bootstrap over the queries of each collection. Time of a query with both divided "
+        f"by that with neither, by the shortest time of each query: {'; '.join(times)}. ragembed {version('ragembed')}."
+    )
+    of_each = table(["", "documents", "queries", "neither", *_ORDERS], rows)
+    return Outcome([of_each, table(["mean", "neither", *_ORDERS], means), notes])
+
+
+def measured(store: Store, collection: RetrievalCollection) -> Values:
+    """Return the values of each measure with each order; the id of a chunk is the name of its document."""
+    found = {}
+    for order in (_NEITHER, *_ORDERS.values()):
+        with _feedback(order):
+            answers = store.search_many(list(collection.queries.values()), _DEPTH, fusion=Fusion(hubness=order.hubness))
+        rankings = {key: [hit.id for hit in hits] for key, hits in zip(collection.queries, answers, strict=True)}
+        found[order] = score_rankings(rankings, collection.relevance).values
+    return found
+
+
+@contextmanager
+def _feedback(order: _Order) -> Iterator[None]:
+    """Let feedback weigh the best chunks equally if ``order`` says so."""
+    with patch.object(feedback, "shares", _equal_shares) if order.equal else nullcontext():
+        yield
+
+
+def _equal_shares(scores: Doubles, best: int) -> Doubles:
+    count = len(scores[:best])
+    return np.full(count, 1.0 / max(count, 1))
+
+
+def _of_one(gain: Doubles) -> str:
+    found = paired_bootstrap(100.0 * gain, np.zeros(len(gain)))
+    return f"{found.difference:+.1f} ({found.low:+.1f} to {found.high:+.1f})"
+
+
+def _of_mean(gains: Sequence[Doubles], seed: int) -> str:
+    """Return the mean of the mean gains of the collections, with its interval and p-value."""
+    generator = np.random.default_rng(seed)
+    drawn = [gain[generator.integers(len(gain), size=(_RESAMPLES, len(gain)))].mean(axis=1) for gain in gains]
+    means, observed = np.mean(drawn, axis=0), float(np.mean([gain.mean() for gain in gains]))
+    low, high = np.quantile(means, [0.025, 0.975])
+    p_value = (1 + np.count_nonzero(np.abs(means - observed) >= abs(observed))) / (1 + _RESAMPLES)
+    return f"{observed:+.2f} ({low:+.2f} to {high:+.2f}; p {p_value:.4f})"
+
+
+def _write(collection: RetrievalCollection, path: Path, setting: Setting) -> float:
+    """Write a store of the collection; return the seconds."""
+    started = time.perf_counter()
+    embedder = Embedder.from_preset("minilm", seed=setting.seed).fit(collection.documents.values())
+    parts = {name: collection.parts(name) for name in collection.documents}
+    with Store.create(path, embedder) as store:
+        store.add([ChunkRecord(name, Chunk(text, title=title)) for name, (title, text) in parts.items()])
+    return time.perf_counter() - started
+
+
+def _ratio(store: Store, queries: Sequence[str], setting: Setting) -> float:
+    """Return the time of queries with both steps divided by that with neither; of each query, the shortest time."""
+    queries = queries[: setting.choose(60, 5)]
+    shortest = {order: np.full(len(queries), np.inf) for order in (_NEITHER, _BOTH)}
+    for turn in range(setting.turns + 1):
+        for number, query in enumerate(queries):
+            for order in [_NEITHER, _BOTH][:: -1 if (turn + number) % 2 else 1]:
+                with _feedback(order):
+                    started = time.perf_counter()
+                    store.search(query, 10, fusion=Fusion(hubness=order.hubness))
+                    spent = time.perf_counter() - started
+                shortest[order][number] = min(shortest[order][number], spent)
+    return float(shortest[_BOTH].sum() / shortest[_NEITHER].sum())

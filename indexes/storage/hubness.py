@@ -1,0 +1,233 @@
+"""Hubness: how near each chunk is to queries of any kind, measured with pseudo-queries and kept in a file.
+
+Some chunks are near many queries and would be among the results of most of them. The hubness of a chunk is the mean
+cosine of its nearest pseudo-queries; hybrid search subtracts a part of it from the chunk's cosine. This is the
+query-side half of cross-domain similarity local scaling (Conneau et al. 2018, "Word translation without parallel data",
+section 2.3).
+
+The file is in the embedder's folder, named by its own hash. It is valid while the database names it under ``hubness``
+together with the store's current embedder.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import sqlite3
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ragembed.errors import ModelError, StoreDamagedError
+from ragembed.extractors.protocol import saved_array
+from ragembed.files import replace_file
+from ragembed.indexes.storage import catalog
+from ragembed.indexes.storage.folders import require_committed
+from ragembed.indexes.storage.layout import EMBEDDERS
+from ragembed.indexes.types import Keys, Rows
+from ragembed.pseudo_queries import PseudoQueries
+from ragembed.tensor_map import map_tensors
+from ragembed.types import Floats
+
+KEY = "hubness"
+
+NEAREST = 40
+"""Number of nearest pseudo-queries whose cosines are averaged."""
+
+_HASH_BYTES = 16
+_BLOCK = 1024
+_NAME = re.compile(r"\.?hubness-[0-9a-f]{16}\.safetensors(\.[0-9]+\.tmp)?")
+_TEXTS = {"fingerprint": str, "file": str, "sha256": str, "chunks": int}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DrawnQueries:
+    """The pseudo-queries that chunks are compared with.
+
+    Parameters
+    ----------
+    drawn
+        The pseudo-queries, ``m`` of them, and their raw vectors.
+    origins
+        The hashes of the texts that they were drawn from, uint8, shape ``(m, 16)``. A chunk with such a text is not
+        compared with its own pseudo-queries, which would be nearer than any query.
+    vectors
+        Their unit vectors, float32, shape ``(m, d)``.
+    """
+
+    drawn: PseudoQueries
+    origins: NDArray[np.uint8]
+    vectors: Floats
+
+    def hubness(self, vectors: Floats, hashes: Sequence[bytes]) -> Floats:
+        """Return the hubness of unit vectors, shape ``(n, d)``, whose texts have these hashes; float32, shape ``(n,)``.
+
+        It is the mean of the ``NEAREST`` highest cosines with pseudo-queries from other texts.
+        """
+        own: dict[bytes, list[int]] = {}
+        for at, origin in enumerate(self.origins):
+            own.setdefault(origin.tobytes(), []).append(at)
+        found = np.empty(len(vectors), dtype=np.float32)
+        nearest = min(NEAREST, len(self.vectors))
+        for start in range(0, len(vectors), _BLOCK):
+            cosines = vectors[start : start + _BLOCK] @ self.vectors.T
+            for row, key in enumerate(hashes[start : start + _BLOCK]):
+                cosines[row, own.get(key, [])] = -1.0
+            cosines.partition(cosines.shape[1] - nearest, axis=1)
+            found[start : start + _BLOCK] = cosines[:, -nearest:].mean(axis=1)
+        return found
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Hubness:
+    """The hubness of a store's chunks, and the pseudo-queries that it is measured with.
+
+    Parameters
+    ----------
+    queries
+        The pseudo-queries.
+    keys
+        Keys of the measured chunks, ascending, int64, shape ``(n,)``, ``n >= 1``.
+    rows
+        Their vector rows, int64, shape ``(n,)``. A chunk whose searched text changes gets another row.
+    values
+        Their hubness, float32, shape ``(n,)``.
+    """
+
+    queries: DrawnQueries
+    keys: Keys
+    rows: Rows
+    values: Floats
+
+    def known(self, keys: Keys) -> tuple[NDArray[np.bool_], Floats]:
+        """Return which chunks have been measured, and the hubness of each, 0 if it has not been; shapes ``(n,)``."""
+        at = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
+        measured = self.keys[at] == keys
+        return measured, np.where(measured, self.values[at], np.float32(0.0))
+
+    def outdated(self, keys: Keys, rows: Rows) -> NDArray[np.bool_]:
+        """Return for all chunks whether one was measured with another vector than that of its row, shape ``(n,)``."""
+        at = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
+        changed: NDArray[np.bool_] = (self.keys[at] == keys) & (self.rows[at] != rows)
+        return changed
+
+
+def is_hubness(name: str) -> bool:
+    """Return whether a file name in an embedder's folder is that of a hubness file, or of an unfinished one."""
+    return _NAME.fullmatch(name) is not None
+
+
+def save_hubness(store: Path, fingerprint: str, hubness: Hubness, chunks: int) -> dict[str, Any]:
+    """Write ``hubness`` into the folder of the embedder ``fingerprint``; return the record for the database.
+
+    ``chunks`` is the number of chunks when the pseudo-queries were drawn.
+    """
+    from safetensors.numpy import save
+
+    arrays = {
+        "texts": np.frombuffer("\n".join(hubness.queries.drawn.texts).encode("utf-8", "replace"), dtype=np.uint8),
+        "origins": hubness.queries.origins,
+        "raw": hubness.queries.drawn.raw,
+        "queries": hubness.queries.vectors,
+        "keys": hubness.keys,
+        "rows": hubness.rows,
+        "values": hubness.values,
+    }
+    data = save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
+    sha256 = hashlib.sha256(data).hexdigest()
+    name = f"hubness-{sha256[:16]}.safetensors"
+    replace_file(store / EMBEDDERS / fingerprint / name, data)
+    return {"fingerprint": fingerprint, "file": name, "sha256": sha256, "chunks": chunks}
+
+
+def load_hubness(store: Path, record: Mapping[str, Any]) -> Hubness:
+    """Return the hubness that ``record`` names, memory-mapped.
+
+    Raises :class:`StoreDamagedError` if the file does not have its committed content, and :class:`FileNotFoundError` if
+    it is missing.
+    """
+    file = hubness_file(store, record)
+    require_committed(file, record["sha256"], "remove it with 'ragembed verify --repair'")
+    try:
+        arrays = map_tensors(file)
+        texts = tuple(bytes(arrays["texts"]).decode("utf-8").split("\n"))
+        raw_dim, dim, keys = arrays["raw"].shape[1], arrays["queries"].shape[1], arrays["keys"]
+        queries = DrawnQueries(
+            PseudoQueries(texts, saved_array(arrays, "raw", np.float32, (len(texts), raw_dim))),
+            saved_array(arrays, "origins", np.uint8, (len(texts), _HASH_BYTES)),
+            saved_array(arrays, "queries", np.float32, (len(texts), dim)),
+        )
+        return Hubness(
+            queries,
+            saved_array(arrays, "keys", np.int64, (keys.size,)),
+            saved_array(arrays, "rows", np.int64, (keys.size,)),
+            saved_array(arrays, "values", np.float32, (keys.size,)),
+        )
+    except (ModelError, KeyError, ValueError, IndexError) as error:
+        raise StoreDamagedError(f"{file} is damaged: {error}") from error
+
+
+def hubness_record(connection: sqlite3.Connection) -> dict[str, Any] | None:
+    """Return the database record of the hubness under the store's embedder, or None if there is none."""
+    record = catalog.meta(connection, KEY)
+    if record is None:
+        return None
+    if not is_hubness_record(record):
+        raise StoreDamagedError(f"the store's database holds {str(record)[:60]!r} for {KEY!r}: expected a hubness file")
+    kept: dict[str, Any] = record
+    return kept if kept["fingerprint"] == catalog.embedder(connection)["fingerprint"] else None
+
+
+def is_hubness_record(value: object) -> bool:
+    """Return whether a JSON value is a record that :func:`save_hubness` returns, or null."""
+    if value is None:
+        return True
+    if not isinstance(value, dict) or not all(isinstance(value.get(name), kind) for name, kind in _TEXTS.items()):
+        return False
+    return is_hubness(value["file"])
+
+
+def sweep_hubness(store: Path, connection: sqlite3.Connection) -> None:
+    """Remove hubness files that the database does not name."""
+    record = hubness_record(connection)
+    folder = store / EMBEDDERS / catalog.embedder(connection)["fingerprint"]
+    for file in list(folder.iterdir()) if folder.is_dir() else []:
+        if is_hubness(file.name) and (record is None or file.name != record["file"]):
+            file.unlink(missing_ok=True)
+
+
+def hubness_file(store: Path, record: Mapping[str, Any]) -> Path:
+    """Return the path of the file that ``record`` names."""
+    return store / EMBEDDERS / str(record["fingerprint"]) / str(record["file"])
+
+
+class OpenHubness:
+    """Opens the hubness of the store at ``path``. Threads may share an instance."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        self.clear()
+
+    def clear(self) -> None:
+        """Release the mapped file."""
+        with self._lock:
+            self._generation = -1
+            self._record: dict[str, Any] | None = None
+            self._hubness: Hubness | None = None
+
+    def of(self, connection: sqlite3.Connection) -> Hubness | None:
+        """Return the hubness of the generation that ``connection`` sees, or None if it was not measured."""
+        generation = catalog.meta(connection, "generation", 0)
+        with self._lock:
+            if generation != self._generation:
+                record = hubness_record(connection)
+                if record != self._record:
+                    self._hubness = None if record is None else load_hubness(self._path, record)
+                self._generation, self._record = generation, record
+            return self._hubness

@@ -1,0 +1,133 @@
+"""Updates of the hubness of a store's chunks after its chunks or its embedder changed."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import numpy as np
+
+from ragembed.embedder import Embedder
+from ragembed.indexes.storage import catalog
+from ragembed.indexes.storage.compaction import sweep_unnamed
+from ragembed.indexes.storage.hubness import KEY, DrawnQueries, Hubness, hubness_record, load_hubness, save_hubness
+from ragembed.indexes.storage.segments import Segment
+from ragembed.indexes.storage.transactions import Database
+from ragembed.indexes.types import Keys, Progress, Rows, VectorEncoder, text_hash
+from ragembed.postprocess import unit_rows
+from ragembed.pseudo_queries import PseudoQueries, draw_spans
+from ragembed.types import Floats
+
+LEAST_CHUNKS = 100
+"""Number of chunks from which hubness is measured: fewer chunks give too few pseudo-queries."""
+
+PSEUDO_QUERIES = 1_200
+"""Maximum number of pseudo-queries of a draw."""
+
+DRAWS = 2
+"""Number of draws. The hubness of two draws differs less than that of one from the hubness of many."""
+
+_GROWTH = 2
+"""Growth of a store since its pseudo-queries were drawn that makes a new draw necessary."""
+
+_MOST_UNMEASURED = 0.05
+"""Share of chunks up to which a query measures those that it needs itself. It saves writing the file for each chunk."""
+
+_BATCH = 10_000
+
+
+def kept_queries(store: Path, connection: sqlite3.Connection) -> PseudoQueries | None:
+    """Return the pseudo-queries of the store's hubness in memory, or None if it was not measured."""
+    record = hubness_record(connection)
+    if record is None:
+        return None
+    drawn = load_hubness(store, record).queries.drawn
+    return PseudoQueries(drawn.texts, drawn.raw.copy())
+
+
+def update_hubness(
+    store: Path, database: Database, embedder: VectorEncoder, known: PseudoQueries | None, progress: Progress
+) -> None:
+    """Measure the hubness of new chunks, or of all chunks if the embedder changed or the store has doubled.
+
+    Pseudo-queries whose raw vectors are ``known``, from before the embedder changed, are not encoded again.
+    Remove it if the store has too few chunks, or vectors that another program made, because encoding pseudo-queries may
+    cost money there.
+    """
+    connection = database.connection
+    chunks = catalog.count(connection, "chunks")
+    if chunks < LEAST_CHUNKS or not isinstance(embedder, Embedder) or embedder._is_external:
+        if catalog.meta(connection, KEY) is not None:
+            _adopt(store, database, None)
+        return
+    keys, rows = catalog.chunk_rows(connection)
+    record = hubness_record(connection)
+    wanted, values = np.ones(len(keys), dtype=bool), np.zeros(len(keys), dtype=np.float32)
+    if record is None or chunks >= _GROWTH * record["chunks"]:
+        progress.start("fitting", "chunks", len(keys))
+        known = known if record is None else kept_queries(store, connection)
+        queries, drawn_from = _drawn(connection, embedder, known), chunks
+    else:
+        former, drawn_from = load_hubness(store, record), record["chunks"]
+        queries, outdated = former.queries, former.outdated(keys, rows)
+        known, values = former.known(keys)
+        wanted = ~known | outdated
+        if not outdated.any() and np.count_nonzero(wanted) <= _MOST_UNMEASURED * len(keys):
+            return
+        progress.start("fitting", "chunks", int(np.count_nonzero(wanted)))
+    values[wanted] = _measured(store, connection, embedder, queries, rows[wanted], progress)
+    hubness = Hubness(queries, keys, rows, values)
+    _adopt(store, database, save_hubness(store, embedder.fingerprint, hubness, drawn_from))
+    progress.finish()
+
+
+def _adopt(store: Path, database: Database, record: dict[str, object] | None) -> None:
+    with database.transaction():
+        catalog.set_meta(database.connection, KEY, record)
+    sweep_unnamed(store, database.connection)
+
+
+def _drawn(connection: sqlite3.Connection, embedder: Embedder, known: PseudoQueries | None) -> DrawnQueries:
+    """Draw pseudo-queries from the store's texts, and encode those that are not ``known``."""
+    seed = embedder.config.seed
+    drawn = [
+        each
+        for draw in range(DRAWS)
+        for each in draw_spans(catalog.embedded_texts(connection), PSEUDO_QUERIES, seed + draw)
+    ]
+    origins = np.frombuffer(b"".join(text_hash(text) for _, text in drawn), dtype=np.uint8).reshape(len(drawn), -1)
+    queries = PseudoQueries.of([span for span, _ in drawn], embedder._raw_pseudo_queries, known)
+    return DrawnQueries(queries, origins, unit_rows(embedder.postprocess_queries(queries.raw)))
+
+
+def _measured(
+    store: Path,
+    connection: sqlite3.Connection,
+    embedder: Embedder,
+    queries: DrawnQueries,
+    rows: Rows,
+    progress: Progress,
+) -> Floats:
+    """Return the hubness of the vectors ``rows``, which may repeat, float32, shape ``(n,)``."""
+    distinct, of_row = np.unique(rows, return_inverse=True)
+    segments = {record.key: Segment(store, record.files) for record in catalog.segments(connection)}
+    found = np.empty(len(distinct), dtype=np.float32)
+    for start in range(0, len(distinct), _BATCH):
+        some = distinct[start : start + _BATCH]
+        found[start : start + len(some)] = _of_rows(connection, segments, embedder, queries, some)
+        progress.advance(len(some))
+    values: Floats = found[of_row]
+    return values
+
+
+def _of_rows(
+    connection: sqlite3.Connection, segments: dict[int, Segment], embedder: Embedder, queries: DrawnQueries, rows: Keys
+) -> Floats:
+    places = catalog.places_of_rows(connection, rows.tolist())
+    hashes = catalog.hashes_of_rows(connection, rows.tolist())
+    keys, positions = np.array([places[row] for row in rows.tolist()], dtype=np.int64).T
+    vectors = np.empty((len(rows), queries.vectors.shape[1]), dtype=np.float32)
+    for key in np.unique(keys).tolist():
+        inside = keys == key
+        vectors[inside] = segments[key].vectors(embedder.postprocess_documents).at(positions[inside])
+    return queries.hubness(vectors, [hashes[row] for row in rows.tolist()])

@@ -1,0 +1,250 @@
+"""Hubness: measured as its formula says, kept up to date, and subtracted from the cosines of hybrid search."""
+
+import itertools
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ragembed import Embedder, Fusion, Store
+from ragembed.errors import ConfigError, StoreDamagedError
+from ragembed.indexes import IndexConfig
+from ragembed.indexes.ann import picking
+from ragembed.indexes.indexing.refit import refit_store
+from ragembed.indexes.search.dense import ChunkVectors
+from ragembed.indexes.storage import catalog, segments
+from ragembed.indexes.storage.copying import copy_store
+from ragembed.indexes.storage.hubness import NEAREST, hubness_record, load_hubness
+from ragembed.indexes.types import text_hash
+from ragembed.indexes.verify import Part, verify_store
+from ragembed.indexes.writing import hubness_updates
+from ragembed.pseudo_queries import draw_spans
+from ragembed.tensor_map import map_tensors
+from tests.conftest import WORDS, record
+
+TEXTS = [" ".join(words) for words in itertools.islice(itertools.permutations(WORDS[8:20], 6), 0, 40_000, 200)]
+QUERIES = ("segment vector file", "writer of the store", "answer wing flow", "folder")
+DRAWN = 60
+PLAIN = Fusion(hubness=0)
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch):
+    monkeypatch.setattr(hubness_updates, "PSEUDO_QUERIES", DRAWN)
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory, tiny_config):
+    """A store of three segments with the hubness of its 151 chunks."""
+    path = tmp_path_factory.mktemp("hubness") / "store"
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(hubness_updates, "PSEUDO_QUERIES", DRAWN)
+        with Store.create(path, Embedder(tiny_config).fit(TEXTS[:60]), index="flat") as store:
+            for start in range(0, 150, 50):
+                store.add([record(f"id{i}", TEXTS[i]) for i in range(start, start + 50)])
+            store.add([record("copy", TEXTS[7])])
+        refit_store(path)
+    return path
+
+
+@pytest.fixture
+def path(template, tmp_path):
+    return shutil.copytree(template, tmp_path / "store")
+
+
+def measured(path):
+    """Return the hubness of each chunk by id, as search reads it."""
+    with Store.open(path) as store:
+        ids = store.ids()
+        values = store.read(
+            lambda: store._reader.read(
+                lambda snapshot: ChunkVectors(snapshot).hubness(
+                    [catalog.keys_of_ids(snapshot.connection, ids)[each] for each in ids]
+                )
+            )
+        )
+    return None if values is None else dict(zip(ids, values.tolist(), strict=True))
+
+
+def expected(path):
+    """Return the hubness of each chunk by id, one chunk and pseudo-query at a time."""
+    with Store.open(path) as store:
+        texts = {chunk.id: chunk.chunk.embedded_text for chunk in store.chunks()}
+        drawn = [each for seed in (0, 1) for each in draw_spans(texts.values(), DRAWN, seed)]
+        queries = store.embedder.encode_queries([span for span, _ in drawn])
+        queries /= np.linalg.norm(queries, axis=1, keepdims=True)
+        found = {}
+        for (each, text), vector in zip(texts.items(), store.vectors(list(texts)), strict=True):
+            cosines = [float(vector @ q) for q, (_, origin) in zip(queries, drawn, strict=True) if origin != text]
+            found[each] = float(np.mean(sorted(cosines)[-NEAREST:]))
+    return found
+
+
+def file_of(path):
+    with Store.open(path) as store:
+        rec = store._reader.read(lambda snapshot: hubness_record(snapshot.connection))
+    return path / "embedders" / rec["fingerprint"] / rec["file"], rec
+
+
+def results(path, fusion=None, k=20, **options):
+    with Store.open(path, **options) as store:
+        return [[(hit.id, hit.score, hit.dense) for hit in store.search(query, k, fusion=fusion)] for query in QUERIES]
+
+
+def ids(found):
+    return [[each for each, *_ in hits] for hits in found]
+
+
+def test_the_hubness_is_the_mean_cosine_of_the_nearest_pseudo_queries_from_other_texts(path):
+    found = measured(path)
+    assert found.keys() == expected(path).keys()
+    np.testing.assert_allclose(list(found.values()), list(expected(path).values()), atol=1e-6)
+    assert found["copy"] == found["id7"]
+
+
+def test_the_file_and_its_record_are_as_described(path):
+    file, rec = file_of(path)
+    pages = Path(__file__).resolve().parents[2] / "docs" / "reference"
+    for page, names in (("store-metadata.md", rec), ("store-files.md", map_tensors(file))):
+        _, _, described = (pages / page).read_text(encoding="utf-8").partition("ubness")
+        assert [name for name in names if f"| `{name}` |" not in described] == []
+
+
+@pytest.mark.parametrize("kind", ["flat", "fp16", "hnsw", "ivf-sq8"])
+def test_hybrid_search_subtracts_it_from_the_cosines_in_every_kind_of_index(path, kind, monkeypatch):
+    monkeypatch.setattr(segments, "LEAST_APPROXIMATE", 40)
+    monkeypatch.setattr(picking, "LEAST_ASKED", 40)
+    with Store.open(path) as store, store.writer() as writer:
+        writer.refresh_index(IndexConfig(kind))
+    hubness, fusion = expected(path), Fusion("minmax", alpha=1.0, feedback=0.0)
+    with Store.open(path) as store:
+        for query in QUERIES:
+            hits = store.search(query, 151, fusion=fusion)
+            corrected = np.array([hit.dense - 0.5 * hubness[hit.id] for hit in hits])
+            np.testing.assert_allclose(
+                [hit.score for hit in hits], (corrected - corrected.min()) / np.ptp(corrected), atol=1e-4
+            )
+            [vector] = store.embedder.encode_queries([query])
+            cosines = store.vectors([hit.id for hit in hits]) @ vector
+            np.testing.assert_allclose([hit.dense for hit in hits], cosines / np.linalg.norm(vector), atol=1e-5)
+
+
+def test_other_searches_and_weight_zero_do_not_use_it(path, monkeypatch):
+    found = results(path, PLAIN)
+    with Store.open(path) as store:
+        dense = [[(hit.id, hit.score) for hit in store.search(query, 9, mode="dense")] for query in QUERIES]
+    assert found != results(path)
+    monkeypatch.setattr(hubness_updates, "LEAST_CHUNKS", 1000)
+    refit_store(path)
+    assert measured(path) is None
+    assert results(path) == results(path, PLAIN) == found
+    with Store.open(path) as store:
+        assert [[(hit.id, hit.score) for hit in store.search(query, 9, mode="dense")] for query in QUERIES] == dense
+
+
+def test_new_chunks_are_measured_at_once_and_their_results_are_those_of_a_refit(path, monkeypatch):
+    file, rec = file_of(path)
+    with Store.open(path) as store:
+        store.add([record(f"new{i}", TEXTS[150 + i]) for i in range(7)])
+        store.delete(["id3"])
+    assert file_of(path) == (file, rec)  # So few are measured by the queries.
+    few = measured(path)
+    with Store.open(path) as store:
+        store.add([record(f"more{i}", TEXTS[160 + i]) for i in range(30)])
+    kept = load_hubness(path, file_of(path)[1])
+    assert len(kept.keys) == 151 + 7 - 1 + 30
+    assert not file.exists()
+    many = measured(path)
+    assert {each: many[each] for each in few} == pytest.approx(few, abs=1e-6)
+    with Store.open(path) as store:
+        hashes = [text_hash(chunk.chunk.embedded_text) for chunk in store.chunks()]
+        again = dict(zip(store.ids(), kept.queries.hubness(store.vectors(store.ids()), hashes).tolist(), strict=True))
+    assert many == pytest.approx(again, abs=1e-6)
+    refit_store(path)
+    assert measured(path) == pytest.approx(expected(path), abs=1e-6)
+
+
+def test_a_chunk_whose_searched_text_changes_is_measured_again(path):
+    with Store.open(path) as store, store.writer() as writer:
+        [old] = [chunk for chunk in store.chunks() if chunk.id == "id9"]
+        new = replace(old, chunk=replace(old.chunk, searched="zebra " + TEXTS[199]))
+        writer.stage([new.chunk.embedded_text])
+        writer.search_by([new])
+        writer.refresh_index()
+    before = load_hubness(path, file_of(path)[1])
+    with Store.open(path) as store:
+        [vector] = store.vectors(["id9"])
+    found = measured(path)["id9"]
+    assert found == pytest.approx(float(before.queries.hubness(vector[None, :], [b""])[0]), abs=1e-6)
+
+
+def test_the_pseudo_queries_are_drawn_again_when_the_store_has_doubled(path):
+    with Store.open(path) as store:
+        store.add([record(f"x{i}", f"{TEXTS[i]} zebra {i}") for i in range(160)])
+    assert file_of(path)[1]["chunks"] == 311
+    assert measured(path) == pytest.approx(expected(path), abs=1e-6)
+
+
+def test_a_small_store_has_none(path):
+    with pytest.raises(ConfigError, match="hubness is -1"):
+        Fusion(hubness=-1)
+    with Store.open(path) as store:
+        store.delete([f"id{i}" for i in range(60)])
+    assert measured(path) is None
+    assert results(path) == results(path, PLAIN)
+
+
+def test_it_survives_copies_shards_and_post_processors(path, tmp_path):
+    found = results(path)
+    copy_store(path, tmp_path / "copy")
+    assert results(tmp_path / "copy") == found
+    with Store.open(path) as store:
+        store.optimize(index=IndexConfig("flat", shards=3))
+    assert ids(results(path)) == ids(found)
+    refit_store(path, ["normalize"], "shared")
+    assert measured(path) == pytest.approx(expected(path), abs=1e-6)
+
+
+def test_damage_is_found_and_repaired(path):
+    found, (file, _) = measured(path), file_of(path)
+    data = bytearray(file.read_bytes())
+    data[-1] ^= 1
+    file.write_bytes(data)
+    with pytest.raises(StoreDamagedError, match="does not match its committed hash"):
+        results(path)
+    assert verify_store(path).parts() == {Part.HUBNESS}
+    assert verify_store(path, repair=True).problems == []
+    assert measured(path) is None
+    with Store.open(path) as store, store.writer() as writer:
+        writer.refresh_index()
+    assert measured(path) == found
+    file_of(path)[0].unlink()
+    assert verify_store(path).parts() == {Part.HUBNESS}
+
+
+@pytest.mark.parametrize("fusion", [Fusion(), Fusion("rrf", feedback=0)])
+def test_an_explanation_has_its_term_and_sums_to_the_score(path, fusion):
+    hubness = measured(path)
+    with Store.open(path) as store:
+        for each in store.explain(QUERIES[0], 10, fusion=fusion):
+            assert sum(term.value for term in each.terms) == pytest.approx(each.hit.score, abs=1e-6)
+            terms = [term.value for term in each.terms if term.kind == "hubness"]
+            assert terms == (
+                [] if each.dense.rank else [pytest.approx(-each.dense.factor * 0.5 * hubness[each.hit.id])]
+            )
+            [rounding] = [term.value for term in each.terms if term.kind == "rounding"]
+            assert abs(rounding) < 1e-4
+
+
+def test_the_commands_show_it_and_compare(path, cli, tmp_path):
+    assert "hubness 0.5" in cli("status", "--store", path).stdout
+    shown = cli("query", QUERIES[0], "--store", path, "--explain").stdout
+    assert "(cosine less hubness " in shown
+    assert "near many queries -" in shown
+    judged = [{"query": "segment vector file", "relevant": ["id7"]}, {"query": "wing flow", "relevant": ["id9"]}]
+    (tmp_path / "q.jsonl").write_text("\n".join(map(json.dumps, judged)))
+    options = ("--store", path, "--compare", "hybrid", "hybrid:hubness=0")
+    assert "hubness=0" in cli("eval", "retrieval", tmp_path / "q.jsonl", *options).stdout
