@@ -1,8 +1,8 @@
 """Make the pictures of the documentation.
 
-``make pictures`` records a terminal session as ``docs/_static/query.svg``. With ``--site FOLDER``, the folder of the
-built site, it also takes screenshots of four pages, each light and dark, 400 and 1,400 pixels wide, as
-``docs/screenshots/*.png``. That needs Chromium and ``pip install playwright``.
+``make pictures`` records a terminal session as ``docs/_static/query.svg``, and the search page on the same notes as
+``docs/_static/page.png``. With ``--site FOLDER``, the folder of the built site, it also takes screenshots of four
+pages, each light and dark, 400 and 1,400 pixels wide, as ``docs/screenshots/*.png``. Screenshots need Chromium.
 """
 
 from __future__ import annotations
@@ -66,7 +66,9 @@ def main() -> None:
     parser.add_argument("--site", type=Path, help="folder of the built site, for screenshots")
     parser.add_argument("--chromium", default="/usr/bin/chromium", help="the browser that takes the screenshots")
     given = parser.parse_args()
-    record_terminal()
+    with tempfile.TemporaryDirectory() as folder:
+        record_terminal(folder)
+        photograph_search(folder, given.chromium)
     if given.site:
         take_screenshots(given.site.resolve(), given.chromium)
 
@@ -97,16 +99,40 @@ def take_screenshots(site: Path, chromium: str) -> None:
         browser.close()
 
 
-def record_terminal() -> None:
-    """Run the commands in a temporary folder, and write what they print as a picture."""
+def photograph_search(folder: str, chromium: str) -> None:
+    """Serve the store in a folder, and photograph the search page with an open result."""
+    from PIL import Image
+    from playwright.sync_api import sync_playwright
+
+    picture = DOCS / "_static" / "page.png"
+    program = Path(sys.executable).with_name("ragembed")
+    command = [program, "serve", "notes=.ragembed", "--port", "0", "--no-access-log"]
+    with (
+        subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True) as server,  # noqa: S603
+        sync_playwright() as playwright,
+    ):
+        url = server.stderr.readline().rstrip().rpartition(" ")[2]
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": 1280, "height": 640})
+        page.goto(url)
+        page.locator("input[name=q]").fill(COMMANDS[1][1])
+        page.locator("#results .place").first.click()
+        page.wait_for_selector("#hit")
+        page.screenshot(path=picture)
+        browser.close()
+        server.terminate()
+    Image.open(picture).quantize(64).save(picture, optimize=True)
+
+
+def record_terminal(folder: str) -> None:
+    """Run the commands in an empty folder, and write what they print as a picture."""
     console = Console(record=True, width=COLUMNS, file=open(os.devnull, "w"), force_terminal=True)  # noqa: PTH123, SIM115
-    with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "notes").mkdir()
-        for page in PAGES:
-            shutil.copy(DOCS / page, Path(folder) / "notes")
-        for command in COMMANDS:
-            console.print(Text(f"$ ragembed {' '.join(map(_quoted, command))}", style="bold"))
-            console.print(Text.from_ansi(_output(command, folder)))
+    (Path(folder) / "notes").mkdir()
+    for page in PAGES:
+        shutil.copy(DOCS / page, Path(folder) / "notes")
+    for command in COMMANDS:
+        console.print(Text(f"$ ragembed {' '.join(map(_quoted, command))}", style="bold"))
+        console.print(Text.from_ansi(_output(command, folder)))
     (DOCS / "_static" / "query.svg").write_text(
         console.export_svg(title="ragembed", theme=DIMMED_MONOKAI, code_format=SVG_FORMAT, unique_id="ragembed"),
         encoding="utf-8",

@@ -33,8 +33,10 @@ from ragembed.documents.model import Block, Chunk, ParsedDocument, embedded_text
 from ragembed.documents.normalisation import normalise
 from ragembed.errors import ConfigError
 
-VERSION = 2
+VERSION = 3
 """Version of the chunks. It increases when the chunks of the same document change."""
+MOST_HEADINGS, LONGEST_HEADING = 16, 1_000
+"""Number of headings above a text, and characters of each, that are kept. Documents for people have fewer."""
 SMALLEST_LIMIT = 16
 CONTEXT_SHARE = 4
 """Title and heading path get at most a quarter of ``max_tokens``."""
@@ -87,14 +89,14 @@ class Chunker:
         """
         if not document.blocks:
             return []
-        return _Split(self.config, self.offsets, _with_normal_headings(document)).chunks()
+        return _Split(self.config, self.offsets, _with_usual_headings(document)).chunks()
 
     def split_all(self, documents: Iterable[ParsedDocument]) -> Iterator[Chunk]:
         """Yield the chunks of all documents, the same as :meth:`split` returns for each.
 
         Short documents, such as the rows of a table, are tokenised together, which is faster.
         """
-        normal = map(_with_normal_headings, documents)
+        normal = map(_with_usual_headings, documents)
         for group in batches(normal, lambda document: len(document.text), _BATCH_CHARACTERS):
             texts = dict.fromkeys(text for document in group for text in _texts_of_short(document))
             known = dict(zip(texts, self.offsets(list(texts)), strict=True)) if texts else {}
@@ -103,12 +105,19 @@ class Chunker:
                 yield from chunker.split(document)
 
 
-def _with_normal_headings(document: ParsedDocument) -> ParsedDocument:
-    if all(part.isascii() for block in document.blocks for part in (document.title or "", *block.headings)):
-        return document
-    title = None if document.title is None else normalise(document.title)
-    blocks = [replace(block, headings=tuple(map(normalise, block.headings))) for block in document.blocks]
+def _with_usual_headings(document: ParsedDocument) -> ParsedDocument:
+    """Return the document with its title and headings normalised, cut, and limited to the outermost ones."""
+    title = document.title and _usual(document.title)
+    blocks = [
+        block if headings == block.headings else replace(block, headings=headings)
+        for block in document.blocks
+        for headings in [tuple(map(_usual, block.headings[:MOST_HEADINGS]))]
+    ]
     return replace(document, title=title, blocks=blocks)
+
+
+def _usual(heading: str) -> str:
+    return normalise(heading[:LONGEST_HEADING])
 
 
 def _texts_of_short(document: ParsedDocument) -> Iterator[str]:

@@ -318,7 +318,7 @@ class _SearchPage:
             ]
             title = _FACET_TITLES.get(name, name)
             yield _e("details", _e("summary", title), _e("ul", *rows), open=True)
-        if facets:
+        if any(len(values) > 1 for values in facets.values()):
             yield _e("p", "Counts of the first 100 results.", class_="note")
 
     # Preview

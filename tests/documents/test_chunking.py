@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragembed.documents.chunking import Chunker, ChunkingConfig
+from ragembed.documents.chunking import LONGEST_HEADING, MOST_HEADINGS, Chunker, ChunkingConfig
 from ragembed.documents.cutting import Atom, Offsets, TokenMap, middle, overlap_start, trim
 from ragembed.documents.model import Block, Chunk, ParsedDocument, embedded_text
 from ragembed.documents.normalisation import normalise
@@ -336,3 +336,21 @@ def test_split_all_equals_split(limit):
     short = [markdown(f"{words(5)} {i}") for i in range(50)]
     list(Chunker(ChunkingConfig(limit), counted).split_all(short))
     assert len([texts for texts in calls if texts]) == 1
+
+
+def test_endless_headings_are_cut() -> None:
+    nested = "".join(f'<dl><dt class="sig" id="x{depth}">f{depth}<dd>' for depth in range(600))
+    document = next(read(Path("a.html"), data=nested.encode()))
+    assert max(len(block.headings) for block in document.blocks) > MOST_HEADINGS
+    counted = 0
+
+    def offsets(texts: list[str]) -> list[list[tuple[int, int]]]:
+        nonlocal counted
+        counted += sum(map(len, texts))
+        return word_offsets(texts)
+
+    chunks = Chunker(ChunkingConfig(256), offsets).split(document)
+    assert max(len(chunk.headings) for chunk in chunks) <= MOST_HEADINGS
+    assert counted < 200_000
+    chunks = split(markdown(f"# {'word ' * 100_000}\n\ntext\n"), 64)
+    assert max(len(heading) for chunk in chunks for heading in chunk.headings) <= LONGEST_HEADING

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import zipfile
+from copy import deepcopy
 from io import BytesIO
 from pathlib import Path
 
@@ -94,6 +95,8 @@ def test_pptx_slides_are_pages_with_notes() -> None:
     slide.notes_slide.notes_text_frame.text = "spoken"
     table = slide.shapes.add_table(1, 2, 0, 0, 100, 100).table
     table.cell(0, 0).text, table.cell(0, 1).text = "a", "b"
+    named = file.slides._sldIdLst
+    named.extend([deepcopy(named[0]) for _ in range(20_000)])  # a repeated slide is read once
     buffer = BytesIO()
     file.save(buffer)
     document = parsed("a.pptx", buffer.getvalue())
@@ -123,8 +126,10 @@ BOOK: dict[str, bytes | str] = {
 }
 
 
-def test_epub_chapters_are_in_spine_order() -> None:
-    document = parsed("a.epub", make_zip(BOOK))
+@pytest.mark.parametrize("repeated", [0, 20_000])
+def test_epub_chapters_are_in_spine_order(repeated: int) -> None:
+    package = PACKAGE.replace("<spine>", "<spine>" + '<itemref idref="one"/>' * repeated)
+    document = parsed("a.epub", make_zip({**BOOK, "OEBPS/book.opf": package}))
     assert outline(document) == [
         ("heading", "Chapter One", ("Chapter One",)),
         ("text", "first", ("Chapter One",)),

@@ -53,7 +53,8 @@ def _chapter_paths(package: _Elements, folder: str) -> list[str]:
     chapters = [item.get("href", "") for item in spine if item.get("media-type") in CHAPTER_TYPES]
     if not chapters:
         raise DocumentError("broken EPUB: its package file lists no chapters")
-    return [posixpath.normpath(posixpath.join(folder, unquote(href))) for href in chapters]
+    paths = [posixpath.normpath(posixpath.join(folder, unquote(href))) for href in chapters]
+    return list(dict.fromkeys(paths))  # a chapter belongs to the spine once; repeated, it could fill the memory
 
 
 def _under_chapter(page: HtmlPage, book_title: str | None) -> list[Block]:

@@ -66,11 +66,11 @@ def parse_pptx(path: Path, data: bytes, options: ReadOptions) -> Iterator[Parsed
     package = ZipPackage(data, "PowerPoint file")
     main = _main_part(package, "ppt/presentation.xml")
     relations = package.relations(main)
-    slides = [
+    slides = dict.fromkeys(  # a presentation names a slide once; repeated, it could fill the memory
         relations[key].target
         for entry in package.tree(main).iter("sldId")
         if (key := next((value for name, value in entry.items() if name.endswith("}id")), "")) in relations
-    ]
+    )
     authors = _optional(package, package.related(main, "commentAuthors") + package.related(main, "authors"), options)
     names = {attribute(author, "id"): attribute(author, "name") for root in authors for author in root}
     builder = OutlineBuilder()
