@@ -30,7 +30,8 @@ def shares(scores: Doubles, best: int) -> Doubles:
         return np.zeros(0)
     spread = max(float(scores.std()), _NOISE * float(np.abs(scores).max())) or 1.0
     found: Doubles = np.exp((scores[:best] - scores[0]) / spread)
-    return found / found.sum()
+    found /= found.sum()
+    return found
 
 
 def moved(query: Floats, best: Floats, weights: Doubles) -> Floats:

@@ -70,8 +70,8 @@ def update_hubness(
     else:
         former, drawn_from = load_hubness(store, record), record["chunks"]
         queries, outdated = former.queries, former.outdated(keys, rows)
-        known, values = former.known(keys)
-        wanted = ~known | outdated
+        measured, values = former.known(keys)
+        wanted = ~measured | outdated
         if not outdated.any() and np.count_nonzero(wanted) <= _MOST_UNMEASURED * len(keys):
             return
         progress.start("fitting", "chunks", int(np.count_nonzero(wanted)))
