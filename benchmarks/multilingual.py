@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
-import html
 import json
 import random
 import re
 import subprocess
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from corpora import help_pages, is_foreign, man_pages
 from data import Setting
 from processes import MULTILINGUAL, PEERS, say, versions
 from report import table
@@ -64,15 +63,15 @@ _LANGUAGES = {
 
 def multilingual(setting: Setting) -> Outcome:
     """Compare hybrid search with each model on man pages and help pages of Debian packages."""
-    english = {name: title for name, (title, _) in _help_pages(_unpacked(setting, "libreoffice-help-en-us")).items()}
+    english = {name: title for name, (title, _) in help_pages(_unpacked(setting, "libreoffice-help-en-us")).items()}
     names = random.Random(setting.seed).sample(sorted(english), setting.choose(2 * _DOCUMENTS, 200))
     by_language, by_collection = [], []
     for name, language in list(_LANGUAGES.items())[: setting.choose(len(_LANGUAGES), 1)]:
         manual = _unpacked(setting, f"manpages-{language.man}") / "usr/share/man" / (language.folder or language.man)
-        pages = _help_pages(_unpacked(setting, f"libreoffice-help-{language.office}"))
+        pages = help_pages(_unpacked(setting, f"libreoffice-help-{language.office}"))
         same_pages = {page: pages[page] for page in names if page in pages}
         pooled: dict[str, list[np.ndarray]] = {}
-        for kind, found, other in (("man pages", _man_pages(manual), {}), ("help pages", same_pages, english)):
+        for kind, found, other in (("man pages", man_pages(manual), {}), ("help pages", same_pages, english)):
             collection = _collection(f"{name}, {kind}", found, other, language, setting)
             say(f"{collection.name}: {len(collection.documents):,} documents, {len(collection.queries)} queries")
             scores = _scores(collection, language, setting)
@@ -196,7 +195,7 @@ def _collection(
     pages = {
         key: (title, text)
         for key, (title, text) in cut.items()
-        if len(text) >= language.characters // 3 and (not language.own_script or _is_foreign(text))
+        if len(text) >= language.characters // 3 and (not language.own_script or is_foreign(text))
     }
     titles, texts = (Counter(page[part] for page in pages.values()) for part in (0, 1))
     usable = [
@@ -204,7 +203,7 @@ def _collection(
         for key, (title, text) in pages.items()
         if titles[title] == texts[text] == 1
         and len(title) >= language.least
-        and (not language.own_script or _is_foreign(title))
+        and (not language.own_script or is_foreign(title))
     ]
     rng = random.Random(setting.seed)
     asked = rng.sample(sorted(usable), min(len(usable), setting.choose(_QUERIES, 20)))
@@ -215,12 +214,6 @@ def _collection(
     queries |= {f"{_ENGLISH}{key}": english[key] for key in asked if key in english and same[english[key]] == 1}
     documents = {key: text for key, (_, text) in pages.items() if key in kept}
     return RetrievalCollection(name, documents, queries, {key: {key.removeprefix(_ENGLISH): 1} for key in queries})
-
-
-def _is_foreign(text: str) -> bool:
-    """Return whether at least half of the letters are not ASCII."""
-    letters = [letter for letter in text if letter.isalpha()]
-    return sum(not letter.isascii() for letter in letters) * 2 >= max(1, len(letters))
 
 
 def _unpacked(setting: Setting, package: str) -> Path:
@@ -239,45 +232,3 @@ def _unpacked(setting: Setting, package: str) -> Path:
 def _debian_versions(setting: Setting) -> str:
     files = sorted((setting.cache / "debian").glob("*.deb"))
     return ", ".join(" ".join(file.name.replace("%3a", ":").split("_")[:2]) for file in files)
-
-
-def _man_pages(folder: Path) -> dict[str, tuple[str, str]]:
-    """Return the description and the text of each man page, by name."""
-    found = {}
-    for file in sorted(folder.glob("man[1-8]/*.gz")):
-        sections = _sections(gzip.decompress(file.read_bytes()).decode("utf-8", "replace"))
-        name = re.split(r"\s[-–—]+\s", sections[0], maxsplit=1) if sections else []
-        if len(name) == 2 and len(sections) > 1:
-            # The second section is usually the synopsis, and the third the description.
-            found[file.name] = (name[1], max(sections[1:3], key=len))
-    return found
-
-
-def _sections(source: str) -> list[str]:
-    """Return the texts of the sections of a man page, without requests and fonts."""
-    parts = re.split(r"^\.\s*S[Hh]\b.*\n", source, flags=re.MULTILINE)[1:]
-    return [" ".join(" ".join(_words(part)).split()) for part in parts]
-
-
-def _words(section: str) -> Iterator[str]:
-    for line in section.splitlines():
-        if re.match(r"['.]\s*(\\\"|(TH|de|ds|if|ie|el|nr|so|ig|in|sp|ta|ti|ft|ad|nh|hy|ne|TS|TE|PD|RS|RE)\b)", line):
-            continue
-        text = re.sub(r"^['.]\s*[A-Za-z]+\s*", "", line) if line[:1] in ".'" else line
-        text = re.sub(r"\\f(\[[^]]*\]|\(..|.)|\\s[-+]?\d+|\\[&,/|^%:]|\\\".*", "", text)
-        text = re.sub(r"\\\((?:hy|en|em)|\\-|\\\[(?:hy|en|em)\]", "-", text)
-        yield re.sub(r"\\e", r"\\", re.sub(r"\\\(..|\\\[[^]]*\]|\\\*(?:\(..|.)", " ", text)).replace('"', "")
-
-
-def _help_pages(folder: Path) -> dict[str, tuple[str, str]]:
-    """Return the title and the text of each help page, by its path in the help."""
-    found = {}
-    for file in sorted(folder.glob("usr/share/libreoffice/help/*/text/**/*.html")):
-        source = file.read_text(encoding="utf-8")
-        title = re.search(r"<title>(.*?)</title>", source, re.DOTALL)
-        parts = re.findall(r'<p id="[^"]*" class="paragraph"[^>]*>(.*?)</p>', source, re.DOTALL)
-        text = " ".join(" ".join(html.unescape(re.sub(r"<[^>]*>", "", part)) for part in parts).split())
-        if title and text:
-            name = file.as_posix().partition("/text/")[2]
-            found[name] = (" ".join(html.unescape(title[1]).split()), text)
-    return found

@@ -8,6 +8,7 @@ import click
 
 from ragembed.contributions import Contributions, WordShare
 from ragembed.indexes.search.explain import Explanation, ScorePart
+from ragembed.indexes.search.relevance import RelevanceParts
 from ragembed.indexes.types import ChunkRecord
 from ragembed.printable import printable
 
@@ -31,6 +32,8 @@ def explained(explanation: Explanation, place: Callable[[ChunkRecord], str]) -> 
         if explanation.mode == "hybrid":
             lines += _fusion(explanation, place)
         lines += _words(explanation)
+    if explanation.relevance is not None:
+        lines.append(f"relevance  {_relevance(explanation.relevance)}")
     if explanation.note is not None:
         lines.append(f"note       {explanation.note}")
     return [printable(line).replace("\n", " ") for line in lines]
@@ -100,6 +103,18 @@ def _fusion(explanation: Explanation, place: Callable[[ChunkRecord], str]) -> li
             f"{_scaled('words in common', shared, explanation.candidates)}: with {best}"
         )
     return lines
+
+
+def _relevance(parts: RelevanceParts) -> str:
+    """Return the relevance and its parts, on the scale of the logarithm of the odds."""
+    known = []
+    if parts.of_cosine and parts.cosine is not None:
+        known.append(f"cosine {parts.cosine:.3f} gives {parts.of_cosine:+.2f}")
+    if parts.matched is not None and parts.highest is not None:
+        known.append(f"BM25, {parts.matched:.0%} of the highest possible {parts.highest:.1f}, {parts.of_matched:+.2f}")
+    part = f"; weight of the cosine {parts.read:.2f}, because the model cannot read the whole query"
+    unread = "" if parts.read == 1 else part
+    return f"{parts.value:.2f}: {'; '.join(known)}; origin {parts.origin:+.2f}{unread}"
 
 
 def _scaled(name: str, part: ScorePart, candidates: int | None) -> str:

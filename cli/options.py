@@ -21,6 +21,7 @@ from ragembed.errors import ConfigError
 from ragembed.indexes.ann.choosing import LATENCY_MS, RECALL
 from ragembed.indexes.ann.specs import AUTO, NAMES
 from ragembed.indexes.filters import And, Field, Filter, Glob, Or, parse
+from ragembed.indexes.search.relevance import WEAK
 from ragembed.indexes.search.search import MODES
 from ragembed.indexes.storage.layout import STORE_FOLDER, STORE_VARIABLE, choose_store
 
@@ -184,6 +185,15 @@ mode_option = click.option(
     default="hybrid",
     show_default=True,
     help="Search by meaning (dense), by words (lexical, BM25), or both combined (hybrid).",
+)
+
+
+min_relevance_option = click.option(
+    "--min-relevance",
+    type=click.FloatRange(0.0, 1.0),
+    metavar="X",
+    help=f"Leave out results with a lower relevance, from 0 to 1; {WEAK:g} leaves out weak matches.  "
+    "[default: keep all]",
 )
 
 

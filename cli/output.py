@@ -17,6 +17,7 @@ import click
 from ragembed.documents.places import is_url
 from ragembed.documents.places import shown_path as shown_path
 from ragembed.errors import IndexWarning
+from ragembed.indexes.search.relevance import is_weak
 from ragembed.printable import printable
 from ragembed.version import SCHEMA_VERSION
 
@@ -93,6 +94,14 @@ def say_unfinished(*, being_written: bool) -> None:
         say("note: the store is being indexed: files that are still missing follow", err=True)
     else:
         say("note: the last indexing run was interrupted: run ragembed index to continue it", err=True)
+
+
+def say_weak(relevances: Iterable[float | None]) -> None:
+    """Print to stderr that no result is likely to answer the query, if their relevance is known and low."""
+    known = list(relevances)
+    if is_weak(known):
+        best = max(each for each in known if each is not None)
+        say(f"note: weak matches: the best has relevance {best:.2f}; the documents may not answer this query", err=True)
 
 
 def say_choice(choice: IndexSelection, check: IndexEvaluation) -> None:

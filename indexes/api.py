@@ -81,6 +81,7 @@ def search(
     where: Where | None = None,
     fusion: Fusion | None = None,
     ranking: RankingOptions | None = None,
+    min_relevance: float | None = None,
 ) -> list[Hit]:
     """Return the best chunks of a store for a query.
 
@@ -102,6 +103,8 @@ def search(
         How hybrid search fuses the scores. None uses the settings of the store.
     ranking : ragembed.RankingOptions, optional
         Further steps after scoring, such as folding near-duplicates or reranking. None ranks by score only.
+    min_relevance : float, optional
+        Leave out hits with a lower :attr:`Hit.relevance`, from 0 to 1. None returns the best hits, however weak.
 
     Returns
     -------
@@ -113,7 +116,8 @@ def search(
     StoreNotFoundError
         If there is no store.
     ConfigError
-        If ``mode`` is unknown, ``k`` is negative or the filter is invalid.
+        If ``mode`` is unknown, ``k`` is negative, the filter is invalid, or ``min_relevance`` is out of range or given
+        for a store without a fit of relevance.
 
     Examples
     --------
@@ -122,7 +126,7 @@ def search(
     ['tea']
     """
     with Store.open(require_store(_chosen(store))) as opened:
-        return opened.search(query, k, mode, where=where, fusion=fusion, ranking=ranking)
+        return opened.search(query, k, mode, where=where, fusion=fusion, ranking=ranking, min_relevance=min_relevance)
 
 
 def _chosen(store: str | Path | None) -> Path:

@@ -33,6 +33,7 @@ from ragembed.indexes.search.fanout import Engine, segment_search
 from ragembed.indexes.search.fusion import Fusion, stored_fusion
 from ragembed.indexes.search.ranking import RankingOptions
 from ragembed.indexes.search.reader import Answer, SnapshotReader
+from ragembed.indexes.search.relevance import stored_relevance
 from ragembed.indexes.search.search import Mode
 from ragembed.indexes.search.snapshot import SegmentSearch, Snapshot
 from ragembed.indexes.storage import catalog, run_records
@@ -317,6 +318,7 @@ class Store:
         where: Where | None = None,
         fusion: Fusion | None = None,
         ranking: RankingOptions | None = None,
+        min_relevance: float | None = None,
     ) -> list[Hit]:
         """Return the best chunks for a query.
 
@@ -335,6 +337,8 @@ class Store:
             How hybrid search fuses the scores. None uses :attr:`fusion` of the store.
         ranking : ragembed.RankingOptions, optional
             Further steps after scoring, such as folding near-duplicates or reranking. None ranks by score only.
+        min_relevance : float, optional
+            Leave out hits with a lower :attr:`Hit.relevance`, from 0 to 1. None returns the best hits, however weak.
 
         Returns
         -------
@@ -344,7 +348,8 @@ class Store:
         Raises
         ------
         ConfigError
-            If ``mode`` is unknown, ``k`` is negative or the filter is invalid.
+            If ``mode`` is unknown, ``k`` is negative, the filter is invalid, or ``min_relevance`` is out of range or
+            given for a store without a fit of relevance.
         IncompatibleStoreError
             If the embedder of the store cannot be loaded, or is not the one that was passed to :meth:`open`.
         StoreDamagedError
@@ -357,7 +362,9 @@ class Store:
         >>> [hit.id for hit in store.search("birds in autumn", where="year > 2024")]
         ['bird']
         """
-        return self.search_many([query], k, mode, where=where, fusion=fusion, ranking=ranking)[0]
+        return self.search_many(
+            [query], k, mode, where=where, fusion=fusion, ranking=ranking, min_relevance=min_relevance
+        )[0]
 
     def search_many(
         self,
@@ -368,6 +375,7 @@ class Store:
         where: Where | None = None,
         fusion: Fusion | None = None,
         ranking: RankingOptions | None = None,
+        min_relevance: float | None = None,
     ) -> list[list[Hit]]:
         """Search for several queries at once.
 
@@ -386,6 +394,8 @@ class Store:
         fusion : ragembed.Fusion, optional
             As in :meth:`search`.
         ranking : ragembed.RankingOptions, optional
+            As in :meth:`search`.
+        min_relevance : float, optional
             As in :meth:`search`.
 
         Returns
@@ -411,7 +421,7 @@ class Store:
 
         def answer(snapshot: Snapshot) -> list[list[Hit]]:
             fused = fusion or stored_fusion(snapshot.connection)
-            return search.search(snapshot, texts, k, mode, condition, fused, ranking)
+            return search.search(snapshot, texts, k, mode, condition, fused, ranking, min_relevance=min_relevance)
 
         return self._reader.read(answer)
 
@@ -440,6 +450,7 @@ class Store:
         format: ContextFormat = "text",  # noqa: A002  the name of the command's option
         tokenizer: str | Path | Callable[[str], int] | None = None,
         name_file: Callable[[str], str] | None = None,
+        min_relevance: float | None = None,
     ) -> Context:
         """Pack the most useful text for a query into a budget of tokens, for the prompt of a model.
 
@@ -469,6 +480,8 @@ class Store:
         name_file : callable, optional
             Function that returns the name to show for a file, from its name in the store. None shows its path,
             relative to the working directory if the file is below it.
+        min_relevance : float, optional
+            As in :meth:`search`.
 
         Returns
         -------
@@ -498,7 +511,9 @@ class Store:
             fused = fusion or stored_fusion(snapshot.connection)
             request = packing.PackingRequest(query, budget, format, renderer, counter, name_file)
             ranked = ranking or RankingOptions(dedupe=True)
-            [hits] = search.search(snapshot, [query], request.candidates, mode, condition, fused, ranked)
+            [hits] = search.search(
+                snapshot, [query], request.candidates, mode, condition, fused, ranked, min_relevance=min_relevance
+            )
             return packing.pack(snapshot, self.path, hits, request)
 
         return self._reader.read(answer)
@@ -560,6 +575,7 @@ class Store:
         where: Where | None = None,
         fusion: Fusion | None = None,
         ranking: RankingOptions | None = None,
+        min_relevance: float | None = None,
         ids: Collection[str] | None = None,
     ) -> list[Explanation]:
         """Search, and explain the score of each hit.
@@ -579,6 +595,8 @@ class Store:
         fusion : ragembed.Fusion, optional
             As in :meth:`search`.
         ranking : ragembed.RankingOptions, optional
+            As in :meth:`search`.
+        min_relevance : float, optional
             As in :meth:`search`.
         ids : collection of str, optional
             Explain only the hits with these ids. None explains every hit.
@@ -606,7 +624,7 @@ class Store:
 
         def answer(snapshot: Snapshot) -> list[Explanation]:
             fused = fusion or stored_fusion(snapshot.connection)
-            return explain(snapshot, query, k, mode, condition, fused, ranking, ids)
+            return explain(snapshot, query, k, mode, condition, fused, ranking, min_relevance, ids)
 
         return self._reader.read(answer)
 
@@ -1191,6 +1209,8 @@ class Store:
                 "bytes": sum(file.stat().st_size for file in self.path.rglob("*") if file.is_file()),
                 "embedder": catalog.embedder(connection),
                 "fusion": stored_fusion(connection).to_dict(),
+                "relevance": None if (model := stored_relevance(connection)) is None else model.to_dict(),
+                "detected_language": catalog.meta(connection, "detected_language"),
                 "indexing": catalog.meta(connection, "indexing"),
                 "unfinished": bool(catalog.meta(connection, "unfinished", False)),
             }

@@ -222,6 +222,9 @@ class Hit:
         Score of the reranker, or None if it did not read the chunk. Hits with this score come first, ordered by it.
     duplicates : tuple of ChunkRecord
         Near-duplicates that were folded into this hit, best first.
+    relevance : float or None
+        Estimated probability that the chunk is about the query, from 0 to 1. You can compare it between queries. None
+        if the store has no fit of it: ``ragembed refit`` makes one.
 
     Examples
     --------
@@ -238,6 +241,7 @@ class Hit:
     lexical: float | None = None
     rerank: float | None = None
     duplicates: tuple[ChunkRecord, ...] = ()
+    relevance: float | None = None
 
 
 def as_records(

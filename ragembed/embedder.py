@@ -31,6 +31,7 @@ from ragembed.extractors.build import Built, build_extractor
 from ragembed.extractors.external import VectorSource
 from ragembed.extractors.protocol import Extractor, Progress, Side, State, Tokenizer
 from ragembed.extractors.sharing import SharedFit, encode_together, fit_together
+from ragembed.languages import LATIN, reads_script, scripts
 from ragembed.models.choice import fast_dtype, find_devices
 from ragembed.postprocess import Chain, TwoSidedChain
 from ragembed.postprocess.moments import Moments
@@ -124,6 +125,7 @@ class Embedder:
         self._source = source
         self._texts: int | None = None
         self._chain: TwoSidedChain | None = None
+        self._reads: dict[str, bool] = {}
 
     @classmethod
     def from_preset(cls, name: str, *, device: str | None = None, **changes: Any) -> Embedder:
@@ -733,6 +735,36 @@ class Embedder:
     def tokenizer(self) -> Tokenizer:
         """The tokenizer that splits texts into tokens."""
         return self._built.tokenizer
+
+    def unread_share(self, text: str) -> float:
+        """Return the share of the letters of ``text`` in scripts that the model cannot read, from 0 to 1.
+
+        A model cannot read a script if its tokenizer has no words of it: it maps them to the unknown token, or splits
+        them into letters or bytes. Latin letters count as read. An external model counts as reading every script.
+
+        Parameters
+        ----------
+        text : str
+            A text, such as a query.
+
+        Returns
+        -------
+        float
+            The share.
+
+        Examples
+        --------
+        >>> from ragembed import Embedder
+        >>> embedder = Embedder()
+        >>> embedder.unread_share("tea"), embedder.unread_share("чай")  # doctest: +SKIP
+        (0.0, 1.0)
+        """
+        if text.isascii() or self._is_external:
+            return 0.0
+        counts = scripts(text)
+        for script in counts.keys() - self._reads.keys():
+            self._reads[script] = script == LATIN or reads_script(self.tokenizer, script, text)
+        return sum(count for script, count in counts.items() if not self._reads[script]) / max(counts.total(), 1)
 
     @property
     def source_sha256(self) -> str:

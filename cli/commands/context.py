@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
-from ragembed.cli.options import filter_options, mode_option, search_filter, store_option
-from ragembed.cli.output import say, say_unfinished
+from ragembed.cli.options import filter_options, min_relevance_option, mode_option, search_filter, store_option
+from ragembed.cli.output import say, say_unfinished, say_weak
 from ragembed.indexes import Context, Store
 from ragembed.indexes.search.context import CONTEXT_FORMATS, ContextFormat
 from ragembed.indexes.search.search import Mode
@@ -35,6 +35,7 @@ _NO_CONTEXT_EXIT = 1
     "an estimate, which is rarely too low]",
 )
 @mode_option
+@min_relevance_option
 @click.option(
     "--format",
     "output",
@@ -51,6 +52,7 @@ def command(
     budget: int,
     tokenizer: str | None,
     mode: Mode,
+    min_relevance: float | None,
     output: ContextFormat,
     where: str | None,
     globs: tuple[str, ...],
@@ -74,7 +76,15 @@ def command(
     with Store.open(choose_store(store)) as opened:
 
         def run_query() -> tuple[Context, bool]:
-            context = opened.context(query, budget, mode, where=condition, format=output, tokenizer=tokenizer)
+            context = opened.context(
+                query,
+                budget,
+                mode,
+                where=condition,
+                format=output,
+                tokenizer=tokenizer,
+                min_relevance=min_relevance,
+            )
             return context, opened.unfinished
 
         context, unfinished = opened.read(run_query)
@@ -82,6 +92,7 @@ def command(
     click.echo(printable(context.text) if sys.stdout.isatty() else context.text, nl=False)
     if unfinished:
         say_unfinished(being_written=being_written)
+    say_weak(block.relevance for block in context.blocks)
     if not context.blocks:
         best = f": the best hit is {context.left_out[0]}" if context.left_out else ""
         say(f"no text fits into {budget:,} tokens{best}" if best else "no results", err=True)

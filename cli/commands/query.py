@@ -11,8 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ragembed.cli.options import filter_options, format_option, mode_option, search_filter, store_option, with_number
-from ragembed.cli.output import for_terminal, link, print_records, say, say_unfinished, shown_path
+from ragembed.cli.options import (
+    filter_options,
+    format_option,
+    min_relevance_option,
+    mode_option,
+    search_filter,
+    store_option,
+    with_number,
+)
+from ragembed.cli.output import for_terminal, link, print_records, say, say_unfinished, say_weak, shown_path
 from ragembed.indexes import Fusion, Hit, RankingOptions, Store
 from ragembed.indexes.search.fusion import METHODS, Method
 from ragembed.indexes.search.result_json import hit_json, place_json
@@ -95,6 +103,7 @@ class RankingCommand(click.Command):
     show_default=True,
     help="Number of results that --rerank reorders.",
 )
+@min_relevance_option
 @click.option("--explain", is_flag=True, help="Show how each score is made up, down to single words.")
 @filter_options
 @store_option
@@ -106,6 +115,7 @@ def command(
     alpha: float | None,
     method: Method | None,
     feedback: float | None,
+    min_relevance: float | None,
     explain: bool,
     where: str | None,
     globs: tuple[str, ...],
@@ -121,7 +131,8 @@ def command(
     ragembed query '"index factory" string' --mode lexical --path 'docs/guide*'
     ragembed query "release notes" -k 3 --where "ext = 'md'" --json
 
-    Prints each result with its file, lines, score and a snippet, best first. Double quotes inside QUERY search for a
+    Prints each result with its file, lines, score, relevance and a snippet, best first. Scores order the results of one
+    query; the relevance, from 0 to 1, says how likely a result answers it. Double quotes inside QUERY search for a
     phrase: words in this order.
 
     Exit status: 0 with results, 1 without, 2 for an error.
@@ -137,6 +148,7 @@ def command(
         def run_query() -> tuple[list[Hit], list[Explanation], bool, str]:
             fusion = replace(opened.fusion, **{name: value for name, value in given.items() if value is not None})
             settings: dict[str, Any] = {"where": condition, "fusion": fusion, "ranking": ranking}
+            settings["min_relevance"] = min_relevance
             explanations = opened.explain(query, count, mode, **settings) if explain else []
             hits = [each.hit for each in explanations] if explain else opened.search(query, count, mode, **settings)
             return hits, explanations, opened.unfinished, opened.language
@@ -163,8 +175,9 @@ def command(
                 click.echo()
     if unfinished:
         say_unfinished(being_written=being_written)
+    say_weak(hit.relevance for hit in hits)
     if not hits:
-        say("no results", err=True)
+        say("no results" if min_relevance is None else f"no results with relevance {min_relevance:g} or more", err=True)
         raise click.exceptions.Exit(_NO_HITS_EXIT)
 
 
@@ -186,6 +199,7 @@ def _print_hit(
             place = link(place, result["path"])
         above = above and click.style(above, fg="cyan")
     score = f"{result['score']:.3f}" + ("" if result["rerank"] is None else f", rerank {result['rerank']:.3f}")
+    score += "" if result["relevance"] is None else f", relevance {result['relevance']:.2f}"
     click.echo("  ".join(part for part in (place, above, f"({score})") if part))
     click.echo(textwrap.indent(body, "    ", lambda _: True), color=True if coloured else None)
     if result["duplicates"]:

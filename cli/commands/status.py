@@ -15,6 +15,7 @@ from ragembed.config.templates import PLAIN
 from ragembed.extractors.build import is_external
 from ragembed.indexes import Fusion, Store
 from ragembed.indexes.ann.records import IndexConfig, IndexEvaluation, IndexSelection
+from ragembed.indexes.indexing.calibration import LEAST_CHUNKS
 from ragembed.indexes.indexing.drift import DriftReport, IdfShift, Verdict, Vocabulary, measure_drift
 from ragembed.indexes.indexing.fitting import pending_fit
 from ragembed.indexes.indexing.scan import IndexingOptions
@@ -93,7 +94,7 @@ def _lines(status: dict[str, Any], pending: str | None = None) -> list[tuple[str
         *_boilerplate(status["boilerplate"]),
         ("vectors", f"{status['vectors']:,} of dimension {status['dim']}, {status['unused_vectors']:,} unused"),
         ("index", _index(status)),
-        ("language", status["language"]),
+        ("language", status["language"] + _texts(status["detected_language"])),
         *_choice(status["index"]),
         ("size", readable_bytes(status["bytes"])),
         ("model", f"{embedder['model']}"),
@@ -111,6 +112,7 @@ def _lines(status: dict[str, Any], pending: str | None = None) -> list[tuple[str
             ("window", f"{shown}, estimated") if external else ("precision", f"{precision}; {shown}"),
         ]
     lines.append(("fusion", _fusion(status["fusion"])))
+    lines.append(("relevance", _relevance(status)))
     lines.append(("fingerprint", embedder["fingerprint"]))
     if status["indexing"]:
         changed = _changed_options(status["indexing"]["options"])
@@ -159,6 +161,24 @@ def _fusion(fusion: dict[str, Any]) -> str:
         f"{fusion['method']}, alpha {fusion['alpha']:g}, feedback {fusion['feedback']:g}, hubness {fusion['hubness']:g}"
         f"{tuned}"
     )
+
+
+def _relevance(status: dict[str, Any]) -> str:
+    fitted = status["relevance"]
+    if fitted is not None:
+        return f"fitted on {fitted['pseudo_queries']:,} pseudo-queries of {counted(fitted['chunks'], 'chunk')}"
+    if status["embedder"]["kind"] != "ragembed":
+        return "not fitted: the vectors were not made by ragembed"
+    few = status["chunks"] < LEAST_CHUNKS
+    return f"not fitted: it needs {LEAST_CHUNKS} chunks or more" if few else "not fitted yet: run ragembed refit"
+
+
+def _texts(texts: dict[str, Any] | None) -> str:
+    """Return the language of the texts, if it was recognised, and whether the model was made for it."""
+    if texts is None or texts["language"] is None:
+        return ""
+    found = texts["language"].capitalize()
+    return f"; texts in {found}" + ("" if texts["is_read"] else ", which the model was not made for")
 
 
 def _index(status: dict[str, Any]) -> str:

@@ -44,7 +44,7 @@ _WIDEST_LABEL = 60
     "--seed", type=click.IntRange(0), metavar="N", default=0, show_default=True, help="Seed of the random samples."
 )
 @click.option(
-    "--apply", "apply_best", is_flag=True, help="Apply the best settings to the store if they are significantly better."
+    "--apply", "apply_best", is_flag=True, help="Apply the chosen settings to the store if they are (probably) better."
 )
 @device_option
 @quiet_option
@@ -68,10 +68,11 @@ def command(
 
     Sentences, headings, titles, links and other parts of the documents serve as queries for the chunks that they come
     from. Layers, token weights, templates, post-processors and fusion are chosen on one half of the documents and
-    tested on the other half. The result is "better" only if the test shows a significant improvement. Nothing changes
-    without --apply.
+    tested on the other half. The report ends with the outcome, and with what tuning can decide. Nothing changes without
+    --apply.
     """  # noqa: D301  click reads the backspace character as "do not wrap"
     from ragembed.indexes.tuning import tune_store
+    from ragembed.indexes.tuning.report import APPLICABLE
 
     progress: Progress = SilentProgress() if quiet else StderrProgress()
     with warnings_as_notes():
@@ -89,7 +90,7 @@ def command(
         click.echo(_csv(report), nl=False)
     elif not print_record(report.to_dict(), output):
         click.echo(printable("\n".join(_text(report))))
-        if report.outcome == "better" and not report.applied and not quiet:
+        if report.outcome in APPLICABLE and not report.applied and not quiet:
             given = {"--store": store, "--queries": queries, "--device": device, "--seed": seed or None}
             words = [word for name, value in given.items() if value is not None for word in (name, str(value))]
             flags = ["--refit-only"] if refit_only else []
@@ -98,7 +99,7 @@ def command(
 
 def _text(report: TuningReport) -> Iterator[str]:
     from ragembed.evaluation.table import aligned
-    from ragembed.indexes.tuning.report import MEAN
+    from ragembed.indexes.tuning.report import LIMITS, MEAN
 
     sampled = ", ".join(
         f"{name} {sum(counts)}" + ("" if name in report.used else " (too few)")
@@ -135,12 +136,16 @@ def _text(report: TuningReport) -> Iterator[str]:
         )
     if report.chosen is not None:
         yield ""
-        yield f"on the documents held out: {report.chosen.label}"
+        yield f"the settings chosen: {report.chosen.label}"
         yield ""
         rows = {**report.held_out, "mean, dense alone": report.held_out_dense[MEAN]}
         yield from aligned([["", "queries", "now", "tuned", "difference"], *(_row(*row) for row in rows.items())])
     yield ""
     yield f"{report.outcome}: {report.reason}"
+    if report.candidates:
+        yield ""
+        yield "How far to trust this:"
+        yield from (f"- {each}" for each in LIMITS)
     if report.applied:
         yield "applied"
 

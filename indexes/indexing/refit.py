@@ -13,6 +13,7 @@ from ragembed.config.settings import EmbedderConfig, QueryFit
 from ragembed.embedder import FIT_LIMIT, Embedder
 from ragembed.errors import ConfigError, StoreError
 from ragembed.evaluation.encoding import raw_part
+from ragembed.indexes.indexing.calibration import calibrate
 from ragembed.indexes.indexing.fitting import fit_store, fits_on_store, least_fit
 from ragembed.indexes.search.fusion import Fusion
 from ragembed.indexes.storage.baseline import Baseline
@@ -36,8 +37,8 @@ def refit_store(
     """Fit the post-processors of a store, or replace them, and return the new embedder.
 
     All embeddings are computed again from the stored raw vectors, so no document is encoded again. The model encodes
-    only pseudo-queries that are new since the last fit. If the process is killed, the store keeps its previous
-    post-processors, and you can call the function again.
+    only pseudo-queries that are new since the last fit, and up to 140 queries to fit the relevance. If the process is
+    killed, the store keeps its previous post-processors, and you can call the function again.
 
     Parameters
     ----------
@@ -88,6 +89,7 @@ def refit_store(
         wanted = {"postprocess": list(steps), "query_fit": fitted.config.query_fit}
         fit_store(store, writer, fitted, progress or SilentProgress(), {"wanted": wanted})
         warn(writer.refresh_index(progress=progress))
+        warn(calibrate(store, writer, progress or SilentProgress(), again=True))
         return fitted
 
 
@@ -150,6 +152,7 @@ def apply_settings(
         else:
             _reencode(store, writer, Embedder(config, device=device, download=False), progress, meta)
         warn(writer.refresh_index(progress=progress))
+        warn(calibrate(store, writer, progress, again=True))
 
 
 def _reencode(

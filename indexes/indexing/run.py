@@ -37,6 +37,7 @@ from ragembed.indexes.indexing.backend import (
     Sources,
     StageReport,
 )
+from ragembed.indexes.indexing.calibration import calibrate
 from ragembed.indexes.indexing.request import IndexingRequest, mismatch, open_existing, require_same, stored_request
 from ragembed.indexes.indexing.scan import IndexingOptions, Scan
 from ragembed.indexes.storage.folders import require_place
@@ -283,6 +284,7 @@ class _Run:
                 writer.set_meta({"unfinished": False, "work": None, "boilerplate": done})
             writer.merge()
             scan.warnings.extend(writer.refresh_index(self._index, self._progress))
+            scan.warnings.extend(calibrate(store, writer, self._progress))
         scan.warnings.extend(fitting.warn_if_outgrown(store))
         scan.warnings.extend(self._slow_model(store, encoded))
         if self._backend.resume_token is None:

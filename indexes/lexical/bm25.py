@@ -57,6 +57,10 @@ class Postings:
                 self._add_phrase(found, connection, phrase)
         return _best(self._blocks, found, limit, selection)
 
+    def frequency(self, term: bytes) -> int:
+        """Return the number of chunks that contain a term."""
+        return sum(each.count(each.block.of(term)) for each in self._blocks)
+
     def _add_term(self, found: Sequence[Doubles], term: bytes) -> None:
         places = [each.block.of(term) for each in self._blocks]
         frequency = sum(each.count(inside) for each, inside in zip(self._blocks, places, strict=True))

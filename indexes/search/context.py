@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import Any, Literal, get_args
 
 from ragembed.errors import ConfigError
+from ragembed.indexes.search.relevance import is_weak
 from ragembed.version import SCHEMA_VERSION
 
 ContextFormat = Literal["text", "markdown", "json", "xml"]
@@ -60,6 +61,8 @@ class ContextBlock:
         Whether the file changed or disappeared after it was indexed.
     score : float
         Score of the best hit in the block.
+    relevance : float or None
+        Highest relevance of its hits, from 0 to 1; None if the store has no fit of relevance.
 
     Examples
     --------
@@ -81,6 +84,7 @@ class ContextBlock:
     is_exact: bool = False
     is_stale: bool = False
     score: float = 0.0
+    relevance: float | None = None
 
     @property
     def location(self) -> str:
@@ -105,6 +109,7 @@ class ContextBlock:
             "headings": list(self.headings),
             "exact": self.is_exact,
             "stale": self.is_stale or None,
+            "relevance": None if self.relevance is None else round(self.relevance, 3),
             "text": self.text,
         }
         return {name: value for name, value in values.items() if value not in (None, [])}
@@ -178,6 +183,11 @@ class Context:
 
     def __str__(self) -> str:
         return self.text
+
+    @property
+    def is_weak(self) -> bool:
+        """Whether no block has a relevance of 0.5 or more: probably, the text does not answer the query."""
+        return is_weak([block.relevance for block in self.blocks])
 
     def to_dict(self) -> dict[str, Any]:
         """Return the context as JSON values: the query, the budget, the tokens, the blocks and what was left out.

@@ -14,9 +14,10 @@ from ragembed.embedder import Embedder
 from ragembed.indexes.filters import Filter
 from ragembed.indexes.lexical import fulltext
 from ragembed.indexes.search.dense import ChunkVectors
-from ragembed.indexes.search.fusion import Fusion, LinearScale
+from ragembed.indexes.search.fusion import Fusion, LinearScale, read_weight
 from ragembed.indexes.search.hybrid import Candidates
 from ragembed.indexes.search.ranking import RankingOptions
+from ragembed.indexes.search.relevance import RelevanceParts, stored_relevance
 from ragembed.indexes.search.search import Mode, query_expression, search
 from ragembed.indexes.search.snapshot import Snapshot
 from ragembed.indexes.storage import catalog
@@ -120,6 +121,8 @@ class Explanation:
         Chunks whose words the chunk was compared with.
     note : str or None
         What could not be explained, and why.
+    relevance : ragembed.indexes.search.relevance.RelevanceParts or None
+        How the relevance of the hit is made up. None if the store has no fit of it.
     """
 
     hit: Hit
@@ -136,6 +139,7 @@ class Explanation:
     towards: tuple[ChunkRecord, ...] = ()
     like: tuple[ChunkRecord, ...] = ()
     note: str | None = None
+    relevance: RelevanceParts | None = None
 
     @property
     def text_start(self) -> int | None:
@@ -169,6 +173,7 @@ class Explanation:
             "towards": [record.id for record in self.towards],
             "like": [record.id for record in self.like],
             "note": self.note,
+            "relevance": None if self.relevance is None else asdict(self.relevance),
             "tokens": None if self.contributions is None else self._tokens(self.contributions),
         }
 
@@ -195,11 +200,12 @@ def explain(
     where: Filter | None = None,
     fusion: Fusion | None = None,
     ranking: RankingOptions | None = None,
+    min_relevance: float | None = None,
     ids: Collection[str] | None = None,
 ) -> list[Explanation]:
     """Search as :func:`search` does, and explain each of the best ``k`` hits, or those with one of ``ids``."""
     fusion, trace = fusion or Fusion(), list[Candidates]()
-    [hits] = search(snapshot, [query], k, mode, where, fusion, ranking, trace)
+    [hits] = search(snapshot, [query], k, mode, where, fusion, ranking, trace, min_relevance)
     if ids is not None:
         hits = [hit for hit in hits if hit.id in ids]
     return explain_hits(snapshot, query, hits, mode, fusion, trace[-1] if trace else None)
@@ -211,6 +217,7 @@ def explain_hits(
     """Explain hits. ``candidates`` are those of hybrid search, or None if another mode found the hits."""
     if not hits:
         return []
+    fusion = fusion if candidates is None else candidates.fusion
     expression = None if mode == "dense" else query_expression(snapshot, query)
     keys = catalog.keys_of_ids(snapshot.connection, [hit.id for hit in hits])
     phrases = phrase_scores(snapshot, expression, list(keys.values()))
@@ -227,7 +234,18 @@ def explain_hits(
             explained.append(_dense(snapshot, hit, key, encoded))
         else:
             explained.append(_lexical(hit, phrases[key]))
-    return explained
+    return _with_relevance(snapshot, query, expression, explained)
+
+
+def _with_relevance(
+    snapshot: Snapshot, query: str, expression: str | None, explained: Sequence[Explanation]
+) -> list[Explanation]:
+    model = stored_relevance(snapshot.connection)
+    if model is None:
+        return list(explained)
+    highest = None if expression is None else snapshot.highest_score(expression)
+    read = 1.0 if explained[0].mode == "lexical" else read_weight(snapshot.unread_share(normalise(query)))
+    return [replace(each, relevance=RelevanceParts.of(model, each.hit, highest, read)) for each in explained]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -16,6 +16,9 @@ Method = Literal["zscore", "minmax", "rrf"]
 METHODS: tuple[Method, ...] = get_args(Method)
 
 _NOISE = 1e-6
+
+_MOST_UNREAD = 0.9
+"""Share of a query that the model cannot read from which its vector does not count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +132,28 @@ class Fusion:
             raise ConfigError(f"the fusion settings are {fields!r}: expected numbers for {', '.join(numbers)}")
         return cls(**fields)
 
+    def for_unread(self, unread: float) -> Fusion:
+        """Return the settings for a query that the model can only partly read.
+
+        Parameters
+        ----------
+        unread : float
+            Share of the query that the model cannot read, from 0 to 1; see
+            :meth:`ragembed.Embedder.unread_share`.
+
+        Returns
+        -------
+        Fusion
+            The same settings, with ``alpha`` multiplied by ``1 - unread / 0.9``, at least 0.
+
+        Examples
+        --------
+        >>> from ragembed import Fusion
+        >>> Fusion(alpha=0.6).for_unread(0.45).alpha, Fusion().for_unread(1.0).alpha
+        (0.3, 0.0)
+        """
+        return replace(self, alpha=self.alpha * read_weight(unread)) if unread else self
+
     def scores(self, dense: Doubles, lexical: Doubles, shared: Doubles | None = None) -> Doubles:
         """Fuse the scores of candidates.
 
@@ -238,6 +263,11 @@ class Fusion:
         """Return ``1 / (rrf_k + rank)``; equal scores have equal ranks."""
         better = np.searchsorted(np.sort(-scores), -scores)
         return np.reciprocal(self.rrf_k + 1.0 + better.astype(np.float64))
+
+
+def read_weight(unread: float) -> float:
+    """Return the weight of a query's vector if the model cannot read the share ``unread`` of the query, from 1 to 0."""
+    return max(0.0, 1.0 - unread / _MOST_UNREAD)
 
 
 def _differ(scores: Doubles) -> bool:

@@ -41,7 +41,7 @@ class Candidates:
     ``vector`` is the unit vector that was searched for, and ``towards`` holds the weights of the chunks that it was
     moved towards, by key. For the chunks ``keys``, ``dense`` holds the cosines less a part of the hubness, ``lexical``
     BM25, ``shared`` the similarity of their words to those of the chunks ``like`` (or None), and ``scores`` the fused
-    scores. All are float64, shape ``(n,)``.
+    scores. All are float64, shape ``(n,)``. ``fusion`` fused them.
     """
 
     vector: Floats
@@ -50,6 +50,7 @@ class Candidates:
     dense: Doubles
     lexical: Doubles
     scores: Doubles
+    fusion: Fusion
     shared: Doubles | None = None
     like: tuple[int, ...] = ()
 
@@ -57,9 +58,9 @@ class Candidates:
         """Return the fused scores by chunk key."""
         return dict(zip(self.keys, self.scores.tolist(), strict=True))
 
-    def fused(self, fusion: Fusion) -> Candidates:
+    def fused(self) -> Candidates:
         """Return the candidates with fused scores, best first."""
-        scores = fusion.scores(self.dense, self.lexical, self.shared)
+        scores = self.fusion.scores(self.dense, self.lexical, self.shared)
         order = np.lexsort((np.array(self.keys, dtype=np.int64), -scores))
         return replace(
             self,
@@ -154,7 +155,7 @@ def candidates(
         found = _fused(snapshot, np.stack(moved), worded, depth, selection, fusion, towards)
     if fusion.feedback and fusion.alpha < 1:
         best = [each.best(max(candidate_depth, COMPARED_BY_WORDS)) for each in found]
-        found = [_with_shared_words(snapshot, each, fusion, shared or shared_words) for each in best]
+        found = [_with_shared_words(snapshot, each, shared or shared_words) for each in best]
     return found
 
 
@@ -179,15 +180,15 @@ def _fused(
         if hubness is not None:
             by_vectors -= fusion.hubness * hubness
         by_words = np.array([words.of_chunk(key) for key in keys])
-        unfused = Candidates(vector, moved_to, keys, by_vectors, by_words, np.zeros(len(keys)))
-        found.append(unfused.fused(fusion))
+        unfused = Candidates(vector, moved_to, keys, by_vectors, by_words, np.zeros(len(keys)), fusion)
+        found.append(unfused.fused())
     return found
 
 
-def _with_shared_words(snapshot: Snapshot, found: Candidates, fusion: Fusion, shared: SharedWords) -> Candidates:
+def _with_shared_words(snapshot: Snapshot, found: Candidates, shared: SharedWords) -> Candidates:
     """Fuse candidates again, with the similarity of their words to those of the best."""
     like = tuple(found.keys[:FEEDBACK_CHUNKS])
-    return replace(found, shared=shared(snapshot, found.keys, len(like)), like=like).fused(fusion)
+    return replace(found, shared=shared(snapshot, found.keys, len(like)), like=like).fused()
 
 
 def shared_words(snapshot: Snapshot, keys: Sequence[int], best: int) -> Doubles:

@@ -115,6 +115,7 @@ class _File:
     content: _Content = _Content()
     chunks: dict[int | None, _Stored] = field(default_factory=dict)
     scores: dict[str, float] = field(default_factory=dict)
+    relevance: dict[str, float] = field(default_factory=dict)
     line_costs: dict[int, int] = field(default_factory=dict)
 
 
@@ -182,7 +183,10 @@ class _Packer:
         waiting: list[_Waiting] = []
         for rank, hit in enumerate(self._hits):
             stored = _Stored(self._keys.get(hit.id), ChunkRecord(hit.id, hit.chunk, hit.source))
-            self._file_of(stored, rank).scores[hit.id] = hit.score
+            file = self._file_of(stored, rank)
+            file.scores[hit.id] = hit.score
+            if hit.relevance is not None:
+                file.relevance[hit.id] = hit.relevance
             waiting.append(_Waiting(float(rank), next(self._order), rank, stored, 0, stored))
         heapq.heapify(waiting)
         left_out: list[_Stored] = []
@@ -456,6 +460,7 @@ class _Packer:
             is_exact=is_exact,
             is_stale=file.is_stale,
             score=max((file.scores[each] for each in ids if each in file.scores), default=0.0),
+            relevance=max((file.relevance[each] for each in ids if each in file.relevance), default=None),
         )
 
     def _runs(self, excerpts: Sequence[_Excerpt]) -> Iterator[list[_Excerpt]]:

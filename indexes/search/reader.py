@@ -15,6 +15,7 @@ from ragembed.embedder import Embedder
 from ragembed.errors import IncompatibleStoreError, StoreDamagedError, StoreError
 from ragembed.indexes.filters import Filter
 from ragembed.indexes.lexical.bm25 import OpenPostings
+from ragembed.indexes.lexical.highest import HighestScores
 from ragembed.indexes.search.fanout import LocalSegments
 from ragembed.indexes.search.snapshot import SegmentSearch, Snapshot
 from ragembed.indexes.storage import catalog
@@ -61,6 +62,7 @@ class SnapshotReader:
         self._selections: dict[Filter | None, Selection | None] = {}
         self._postings = OpenPostings(path)
         self._hubness = OpenHubness(path)
+        self._highest = HighestScores()
         self._idle: list[sqlite3.Connection] = []
         self._lock = threading.RLock()
         self._current = threading.local()
@@ -81,6 +83,7 @@ class SnapshotReader:
             self._selections.clear()
             self._postings.clear()
             self._hubness.clear()
+            self._highest.clear()
 
     def read(self, answer: Callable[[Snapshot], Answer]) -> Answer:
         """Return ``answer(snapshot)``, calling it again if a writer removed files of the snapshot.
@@ -132,6 +135,7 @@ class SnapshotReader:
                 lambda where: self._select(connection, where),
                 lambda: self._postings.of(connection),
                 lambda: self._hubness.of(connection),
+                self._highest,
                 self._searcher,
             )
         except sqlite3.DatabaseError as error:

@@ -13,9 +13,10 @@ from ragembed.errors import ConfigError
 from ragembed.indexes.filters import Filter
 from ragembed.indexes.lexical import fulltext
 from ragembed.indexes.search import dense
-from ragembed.indexes.search.fusion import Fusion
+from ragembed.indexes.search.fusion import Fusion, read_weight
 from ragembed.indexes.search.hybrid import DEPTH, Candidates, LexicalMatches, candidates
 from ragembed.indexes.search.ranking import RankingOptions, Source, mmr, rank
+from ragembed.indexes.search.relevance import at_least, check_least, stored_relevance, with_relevance
 from ragembed.indexes.search.snapshot import Snapshot
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.selection import Selection
@@ -46,21 +47,31 @@ def search(
     fusion: Fusion,
     ranking: RankingOptions | None = None,
     trace: list[Candidates] | None = None,
+    min_relevance: float | None = None,
 ) -> list[list[Hit]]:
     """Return the best ``k`` chunks that match ``where`` for each of ``queries``, best first.
 
     Ties are ordered by file, then by order of insertion. Chunks that hold only boilerplate are never returned.
-    ``ranking`` adds steps after scoring. Hybrid search appends the candidates that it read last to ``trace``. Raises
-    :class:`ConfigError` for an unknown mode or a negative ``k``.
+    ``ranking`` adds steps after scoring. Hybrid search appends the candidates that it read last to ``trace``. Hits with
+    less than ``min_relevance`` are left out. Raises :class:`ConfigError` for an unknown mode, a negative ``k``, or a
+    ``min_relevance`` that is out of range, or that the store cannot compare with.
     """
     if mode not in MODES:
         raise ConfigError(f"unknown search mode {mode!r}: expected one of {', '.join(MODES)}")
+    model = stored_relevance(snapshot.connection)
+    check_least(min_relevance, model)
     k = _within(snapshot, k)
     if k == 0 or not queries:
         return [[] for _ in queries]
     request = _Request(snapshot, k, mode, fusion, snapshot.select(where), trace)
     queries = [normalise(query) for query in queries]
-    return _results(request, queries, _vectors(snapshot, queries, mode), ranking)
+    vectors = _vectors(snapshot, queries, mode)
+    highest = [None if model is None else request.highest(query) for query in queries]
+    found = _results(request, queries, vectors, ranking)
+    if model is not None:
+        read = [request.read_share(query) for query in queries]
+        found = [with_relevance(model, *of_one) for of_one in zip(found, highest, read, strict=True)]
+    return found if min_relevance is None else [at_least(hits, min_relevance) for hits in found]
 
 
 def search_vectors(snapshot: Snapshot, vectors: Floats, k: int, where: Filter | None = None) -> list[list[Hit]]:
@@ -165,18 +176,40 @@ class _Request:
         for i, cosines in zip(without_words, nearest, strict=True):
             ranked[i] = _nearest_first(self.snapshot, cosines, candidate_depth)
         with_words = list(words)
-        hybrid = self._hybrid(vectors()[with_words], list(words.values()), depth, candidate_depth)
+        texts = [queries[i] for i in with_words]
+        hybrid = self._hybrid(texts, vectors()[with_words], list(words.values()), depth, candidate_depth)
         for i, hits in zip(with_words, hybrid, strict=True):
             ranked[i] = hits
         return ranked
 
+    def highest(self, query: str) -> float | None:
+        """Return the highest BM25 that a text could have for a query, or None if the mode does not compute BM25."""
+        expression = None if self.mode == "dense" else query_expression(self.snapshot, query)
+        return None if expression is None else self.snapshot.highest_score(expression)
+
+    def read_share(self, query: str) -> float:
+        """Return the weight of the vector of a query, from 1 to 0, by how much of it the model can read."""
+        return 1.0 if self.mode == "lexical" else read_weight(self.snapshot.unread_share(query))
+
     def _hybrid(
-        self, vectors: Floats, words: Sequence[LexicalMatches], depth: int, candidate_depth: int
+        self,
+        queries: Sequence[str],
+        vectors: Floats,
+        words: Sequence[LexicalMatches],
+        depth: int,
+        candidate_depth: int,
     ) -> list[Iterator[Hit]]:
         if not words:
             return []
         vectors = unit_rows(vectors)
-        found = candidates(self.snapshot, vectors, words, depth, candidate_depth, self.selection, self.fusion)
+        fusions = [self.fusion.for_unread(self.snapshot.unread_share(query)) for query in queries]
+        fused: dict[int, Candidates] = {}
+        for fusion in dict.fromkeys(fusions):
+            at = [i for i, each in enumerate(fusions) if each == fusion]
+            some = [words[i] for i in at]
+            of_fusion = candidates(self.snapshot, vectors[at], some, depth, candidate_depth, self.selection, fusion)
+            fused.update(zip(at, of_fusion, strict=True))
+        found = [fused[i] for i in range(len(queries))]
         if self.trace is not None:
             self.trace.extend(found)
         together = zip(vectors, found, words, strict=True)

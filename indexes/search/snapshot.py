@@ -9,9 +9,11 @@ from typing import Protocol
 
 import numpy as np
 
+from ragembed.embedder import Embedder
 from ragembed.indexes.filters import Filter
 from ragembed.indexes.lexical import fulltext
 from ragembed.indexes.lexical.bm25 import Postings
+from ragembed.indexes.lexical.highest import HighestScores
 from ragembed.indexes.search.segment_search import SegmentHits
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.hubness import Hubness
@@ -46,8 +48,7 @@ class Snapshot:
     """The state that one reader sees; ``connection`` is in a read transaction while the snapshot is used.
 
     ``segments`` (by key), ``embedder``, ``select``, ``postings`` and ``hubness`` are functions, because not every query
-    needs them.
-    ``searcher`` searches the segments.
+    needs them. ``searcher`` searches the segments. ``highest`` keeps the term frequencies of earlier queries.
     """
 
     connection: sqlite3.Connection
@@ -56,6 +57,7 @@ class Snapshot:
     select: Callable[[Filter | None], Selection | None]
     postings: Callable[[], Postings | None]
     hubness: Callable[[], Hubness | None]
+    highest: HighestScores
     searcher: SegmentSearch
 
     def dim(self) -> int | None:
@@ -109,6 +111,17 @@ class Snapshot:
         if postings is None:
             return fulltext.search(self.connection, expression, limit, selection)
         return postings.search(self.connection, expression, limit, selection)
+
+    def highest_score(self, expression: str) -> float:
+        """Return the highest BM25 that a text could have for an expression."""
+        return self.highest.of(self.connection, expression, self.postings())
+
+    def unread_share(self, query: str) -> float:
+        """Return the share of the letters of a query that the model cannot read, 0 if the model is not known."""
+        if query.isascii():
+            return 0.0
+        embedder = self.embedder()
+        return embedder.unread_share(query) if isinstance(embedder, Embedder) else 0.0
 
     def vectors(self, rows: Sequence[int]) -> Floats:
         """Return the unit vectors of ``rows``, float32, shape ``(n, d)``, made from the raw vectors."""

@@ -177,6 +177,7 @@ def why_not(snapshot: Snapshot, query: str, source: str, k: int, mode: Mode, fus
     [hits] = search(snapshot, [query], k, mode, None, fusion, trace=trace)
     expression = query_expression(snapshot, query)
     candidates = trace[-1] if trace else None
+    fusion = fusion if candidates is None else candidates.fusion
     encoded = None if mode == "lexical" else ExplainedQuery.of(snapshot, query, candidates)
     ranks: dict[Mode, FileRank] = {}
     if encoded is not None and candidates is not None:

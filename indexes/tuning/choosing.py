@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,12 +18,21 @@ from ragembed.indexes.tuning.candidates import ChainChoice
 from ragembed.indexes.tuning.pool import Pool
 from ragembed.indexes.tuning.pool_search import Encoder, PoolSearch, PoolVectors
 from ragembed.indexes.tuning.queries import QuerySet, Source, collect
+from ragembed.indexes.tuning.report import MEAN
+from ragembed.indexes.tuning.sources import LOG
 from ragembed.types import Doubles
 
-_ALPHAS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+_ALPHAS = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 _RAWS_KEPT, _CLOSER, _FUSED_KEPT = 4, 8, 3
 SLACK = 0.005
 """Loss of nDCG@10 that is accepted for a candidate that needs less work, such as a refit instead of encoding."""
+LEAST_GAIN = 2.0
+"""Minimum gain, in points of nDCG@10, that justifies another embedder.
+
+Pseudo-queries do not rank embedders that differ less: see ``docs/how-to/tune.md``.
+"""
+_FUSION_SOURCES = (LOG, "first sentence")
+"""The sources that choose the fusion, best first. The first sentences of files agree best with judgements."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +105,20 @@ class Trials:
         """Return the mean over sources of the means of ``values``."""
         return macro_mean(values, self._source)
 
+    def fusion_score(self, values: Doubles) -> float:
+        """Return the mean of ``values`` by the source that chooses the fusion."""
+        name = fusion_source(self._source.tolist())
+        return self.score(values) if name == MEAN else float(values[self._source == name].mean())
+
     def _vectors(self, config: EmbedderConfig) -> PoolVectors:
         if self._made is None or self._made[0] != config:
             self._made = config, self._encoder.vectors(config)
         return self._made[1]
+
+
+def fusion_source(sources: Collection[str]) -> str:
+    """Return the one of ``sources`` that chooses the fusion, or ``MEAN`` for the mean over all."""
+    return next((name for name in _FUSION_SOURCES if name in sources), MEAN)
 
 
 def macro_mean(values: Doubles, source: NDArray[np.str_] | Sequence[str]) -> float:
@@ -116,7 +135,7 @@ def most_trials(raws: Sequence[EmbedderConfig], chains: Sequence[ChainChoice]) -
 
 
 def choose(trials: Trials, current: Settings, raws: Sequence[EmbedderConfig], chains: Sequence[ChainChoice]) -> Trial:
-    """Return the best trial, or a trial within ``SLACK`` of the best that needs less work from ``current``.
+    """Return the best trial with another embedder, or that of ``current`` if no other gains ``LEAST_GAIN``.
 
     1. Try every way to make raw vectors with the current post-processors, and every chain with the current raw vectors.
     2. Try the best few raw vectors with every chain, and all raw vectors with the best chain.
@@ -139,23 +158,22 @@ def choose(trials: Trials, current: Settings, raws: Sequence[EmbedderConfig], ch
     kept = [trial.settings for trial in _best(trials, _with(trials, current.fusion))[:_FUSED_KEPT]]
     for settings in dict.fromkeys([current, *kept]):
         _fuse(trials, settings)
-    return _cheapest(trials, current)
+    return _chosen(trials, current)
 
 
 def _with(trials: Trials, fusion: Fusion) -> list[Settings]:
     return [settings for settings in trials.tried if settings.fusion == fusion]
 
 
-def _fuse(trials: Trials, settings: Settings) -> None:
-    """Try other weights of the two scores, then other fusion methods with the best weight.
+def _fuse(trials: Trials, settings: Settings) -> list[Trial]:
+    """Try other weights of the two scores, and other fusion methods.
 
     Feedback is not tuned: a pseudo-query with a single answer cannot show whether feedback finds similar chunks.
     """
-    steps: tuple[tuple[str, tuple[Any, ...]], ...] = (("alpha", _ALPHAS), ("method", METHODS))
-    for name, values in steps:
-        fusions = [settings.fusion, *(replace(settings.fusion, **{name: value}) for value in values)]
-        found = [trials.of(replace(settings, fusion=fusion)) for fusion in dict.fromkeys(fusions)]
-        settings = max(found, key=lambda trial: trials.score(trial.hybrid)).settings
+    changes: list[dict[str, Any]] = [{}, *({"alpha": alpha} for alpha in _ALPHAS)]
+    changes += [{"method": method} for method in METHODS]
+    fusions = dict.fromkeys(replace(settings.fusion, **change) for change in changes)
+    return [trials.of(replace(settings, fusion=fusion)) for fusion in fusions]
 
 
 def _best(trials: Trials, among: Sequence[Settings]) -> list[Trial]:
@@ -168,12 +186,26 @@ def finalists(trials: Trials, current: Settings) -> list[Trial]:
     return _best(trials, [each for each in trials.tried if each.fusion.feedback == current.fusion.feedback])
 
 
-def _cheapest(trials: Trials, current: Settings) -> Trial:
-    """Return the trial that needs the least work among those within ``SLACK`` of the best."""
+def _chosen(trials: Trials, current: Settings) -> Trial:
+    """Return the best trial if its embedder gains ``LEAST_GAIN`` over the best fusion of the current one.
+
+    Of the trials within ``SLACK`` of the best, the one that needs the least work counts.
+    """
     ranked = finalists(trials, current)
-    least = trials.score(ranked[0].hybrid) - SLACK
-    near = [trial for trial in ranked if trials.score(trial.hybrid) >= least]
-    return min(near, key=lambda trial: cost(trial.settings, current))
+    scores = [trials.score(trial.hybrid) for trial in ranked]
+    near = [trial for trial, score in zip(ranked, scores, strict=True) if score >= scores[0] - SLACK]
+    best = min(near, key=lambda trial: cost(trial.settings, current))
+    own = max(score for trial, score in zip(ranked, scores, strict=True) if trial.settings.config == current.config)
+    gain = 100.0 * (trials.score(best.hybrid) - own)
+    return best if cost(best.settings, current) > 1 and gain >= LEAST_GAIN else trials.of(current)
+
+
+def choose_fusion(trials: Trials, current: Settings) -> Trial:
+    """Return the best fusion of the current embedder, or the current one if it gains less than ``SLACK``."""
+    now, *others = _fuse(trials, current)
+    best = max(others, key=lambda trial: trials.fusion_score(trial.hybrid))
+    gain = trials.fusion_score(best.hybrid) - trials.fusion_score(now.hybrid)
+    return best if gain >= SLACK else now
 
 
 def cost(settings: Settings, current: Settings) -> int:

@@ -17,6 +17,7 @@ from ragembed.evaluation.encoding import RawVectors, raw_part
 from ragembed.evaluation.retrieval import ndcg
 from ragembed.extractors.protocol import Side
 from ragembed.indexes.ann.specs import FLAT
+from ragembed.indexes.lexical.highest import HighestScores
 from ragembed.indexes.search.dense import nearest
 from ragembed.indexes.search.fanout import LocalSegments
 from ragembed.indexes.search.feedback import WordNumbers, likeness
@@ -167,14 +168,15 @@ class PoolSearch:
         return self._values(rows, self.find(vectors, rows, "hybrid", fusion))
 
     def find(
-        self, vectors: PoolVectors, rows: Sequence[int], mode: Mode, fusion: Fusion | None = None
+        self, vectors: PoolVectors, rows: Sequence[int], mode: Mode, fusion: Fusion | None = None, count: int = CUT
     ) -> list[list[int]]:
-        """Return the positions of the ten best chunks for each of the queries at ``rows``, best first."""
+        """Return the positions of the best ``count`` chunks for each of the queries at ``rows``, best first."""
         by_row = np.zeros((catalog.last_row(self._connection) + 1, vectors.documents.shape[1]), np.float32)
         by_row[self._changed_rows], by_row[self._rows] = vectors.changed, vectors.documents
-        return [self._find(by_row, vectors.queries[row], row, mode, fusion or Fusion()) for row in rows]
+        fusion = fusion or Fusion()
+        return [self._find(by_row, vectors.queries[row], row, mode, fusion, count) for row in rows]
 
-    def _find(self, by_row: Floats, vector: Floats, row: int, mode: Mode, fusion: Fusion) -> list[int]:
+    def _find(self, by_row: Floats, vector: Floats, row: int, mode: Mode, fusion: Fusion, count: int) -> list[int]:
         query = self._queries[row]
         with self._changed(query):
             snapshot = _PoolSnapshot(
@@ -184,6 +186,7 @@ class PoolSearch:
                 lambda _: select(self._connection, None),
                 lambda: None,
                 lambda: None,
+                HighestScores(),
                 self._searcher,
                 by_row,
             )
@@ -192,8 +195,11 @@ class PoolSearch:
                 prepared = self._prepared[row] = _PreparedQuery.of(snapshot, query, self._firsts[row])
             places = ChainMap(prepared.changed, self._places)
             vectors = unit_rows(vector[None, :])
-            if mode == "dense" or prepared.matches is None:
-                [cosines] = nearest(snapshot, vectors, CUT, prepared.selection)
+            if mode == "lexical":
+                scores = {} if prepared.matches is None else prepared.matches.scores
+                best = sorted(scores, key=lambda key: (-scores[key], key))
+            elif mode == "dense" or prepared.matches is None:
+                [cosines] = nearest(snapshot, vectors, count, prepared.selection)
                 best = sorted(cosines, key=lambda key: (-cosines[key], key))
             else:
 
@@ -201,9 +207,9 @@ class PoolSearch:
                     return likeness([self._words[places[key]] for key in keys], best)
 
                 matches, selection = [prepared.matches], prepared.selection
-                [found] = candidates(snapshot, vectors, matches, DEPTH, CUT, selection, fusion, shared)
+                [found] = candidates(snapshot, vectors, matches, DEPTH, count, selection, fusion, shared)
                 best = found.keys
-            return [self._positions[places[key]] for key in best[:CUT]]
+            return [self._positions[places[key]] for key in best[:count]]
 
     def _values(self, rows: Sequence[int], found: Sequence[list[int]]) -> Doubles:
         relevance = ({str(at): 1 for at in self._queries[row].answers} for row in rows)

@@ -9,7 +9,15 @@ from typing import Any, Literal
 from ragembed.config.settings import EmbedderConfig
 from ragembed.indexes.search.fusion import Fusion
 
-Outcome = Literal["better", "no significant difference", "too little"]
+Outcome = Literal["better", "probably better", "no significant difference", "too little"]
+LIMITS = (
+    "fusion: on 18 test collections, this choice of alpha and method was significantly better on 7 and worse on none",
+    "embedder: pseudo-queries do not rank similar embedders as people do; a gain below 2 points counts for nothing",
+    "feedback: pseudo-queries cannot decide it; compare --feedback on judged queries with 'ragembed eval retrieval'",
+)
+"""What tuning with pseudo-queries can decide; measured by ``benchmarks/run.py collections``."""
+APPLICABLE: frozenset[Outcome] = frozenset({"better", "probably better"})
+"""The outcomes after which ``--apply`` changes the store."""
 MEAN = "mean"
 """The key of the mean over all sources, beside the names of the sources."""
 
@@ -99,9 +107,10 @@ class TuningReport:
 
     Parameters
     ----------
-    outcome : {"better", "no significant difference", "too little"}
-        ``"better"`` if the chosen settings are significantly better on the held-out documents; ``"too little"`` if the
-        store has too few chunks or gives too few queries.
+    outcome : {"better", "probably better", "no significant difference", "too little"}
+        ``"better"`` if the chosen settings are significantly better; ``"probably better"`` if only the fusion changes,
+        and its gain is not significant; ``"too little"`` if the store has too few
+        chunks or gives too few queries.
     reason : str
         The reason for the outcome.
     chunks : int
@@ -119,7 +128,8 @@ class TuningReport:
     chosen : Candidate or None
         The candidate that was compared with the current settings on the held-out documents, if any.
     held_out : mapping of str to Compared
-        This comparison for hybrid search, by source and for the mean under the key ``"mean"``.
+        This comparison for hybrid search, by source and for the mean under the key ``"mean"``. If only the fusion
+        changes, it uses all documents.
     held_out_dense : mapping of str to Compared
         The same comparison for dense search.
     seed : int
@@ -163,6 +173,7 @@ class TuningReport:
         return {
             "outcome": self.outcome,
             "reason": self.reason,
+            "limits": list(LIMITS),
             "applied": self.applied,
             "chunks": self.chunks,
             "pool": self.pool,

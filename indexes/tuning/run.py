@@ -20,12 +20,15 @@ from ragembed.indexes.storage.layout import source_path
 from ragembed.indexes.store import Store
 from ragembed.indexes.tuning.candidates import chain_choices, describe, raw_variants
 from ragembed.indexes.tuning.choosing import (
+    LEAST_GAIN,
     Settings,
     Trial,
     Trials,
     choose,
+    choose_fusion,
     cost,
     finalists,
+    fusion_source,
     macro_mean,
     most_trials,
     screen,
@@ -33,7 +36,7 @@ from ragembed.indexes.tuning.choosing import (
 from ragembed.indexes.tuning.pool import Pool, draw_pool
 from ragembed.indexes.tuning.pool_search import Encoder, PoolSearch, texts_to_encode
 from ragembed.indexes.tuning.queries import Logged, QuerySet, Source, collect, log_source, read_log
-from ragembed.indexes.tuning.report import MEAN, Candidate, Compared, Outcome, TuningReport
+from ragembed.indexes.tuning.report import APPLICABLE, MEAN, Candidate, Compared, Outcome, TuningReport
 from ragembed.indexes.tuning.sources import LOG, SOURCES
 from ragembed.indexes.types import ChunkRecord, Progress, SilentProgress
 from ragembed.types import Doubles
@@ -48,11 +51,6 @@ QUERIES_ALONE = 1000
 """Maximum number of pseudo-queries if there is only one source."""
 LEAST_QUERIES = 10
 """Minimum number of pseudo-queries of a source in each half."""
-LEAST_GAIN = 2.0
-"""Minimum gain, in points of nDCG@10 on held-out documents, that justifies encoding all documents again.
-
-A smaller gain can be an error of the score.
-"""
 _CHANGED_PER_QUERY = 3
 _RESAMPLES, _RESAMPLES_OF_MANY = 10_000, 2_000
 _NEEDS = ("nothing", "note", "refit", "encode")
@@ -87,7 +85,7 @@ def tune_store(
     encode : bool
         Whether to compare settings that require encoding all documents again.
     apply : bool
-        Whether to apply the chosen settings to the store if they are significantly better.
+        Whether to apply the chosen settings to the store if the outcome is ``"better"`` or ``"probably better"``.
     device : str, optional
         Device for encoding, as for :meth:`ragembed.Store.open`.
     progress : object, optional
@@ -125,7 +123,7 @@ def tune_store(
     if without:
         skipped = f"skipped {without:,} {'query' if without == 1 else 'queries'} of {queries}: no answer given"
         report = replace(report, reason=f"{report.reason}; {skipped}")
-    if apply and report.outcome == "better" and report.chosen is not None:
+    if apply and report.outcome in APPLICABLE and report.chosen is not None:
         apply_settings(path, report.chosen.config, report.chosen.fusion, device, progress, wait_seconds)
         report = replace(report, applied=True)
     return report
@@ -188,20 +186,27 @@ def _tune(
         prepare = partial(_prepare, stack, store.language, device, progress)
         raws = screen(pool, sources, seed, current, raws, prepare)
         encoder, search = prepare(raws, pool, drawn)
-        first, second = _Half(drawn, 0, seed, _RESAMPLES_OF_MANY), _Half(drawn, 1, seed, _RESAMPLES)
+        first, second = _QueryPart(drawn, 0, seed, _RESAMPLES_OF_MANY), _QueryPart(drawn, 1, seed, _RESAMPLES)
         progress.start("comparing", "settings", most_trials(raws, chains))
         trials = Trials(encoder, search, first.rows, first.source, progress.advance)
         chosen = choose(trials, current, raws, chains)
         progress.finish()
         candidates = _candidates(trials, trials.of(current), current, first)
-        if chosen.settings == current:
-            comparison = _Findings(tuple(candidates.values()))
-            return base.report("no significant difference", "no other settings are better", comparison)
-        held_out = Trials(encoder, search, second.rows, second.source)
-        before, after = held_out.of(current), held_out.of(chosen.settings)
-    hybrid, dense = second.compare(after.hybrid, before.hybrid), second.compare(after.dense, before.dense)
-    comparison = _Findings(tuple(candidates.values()), candidates[chosen.settings], hybrid, dense)
-    return base.report(*_outcome(hybrid, chosen.settings, current), comparison)
+        compared = _Findings(tuple(candidates.values()))
+        report = base.report("no significant difference", "no other settings are better", compared)
+        # The few fusions are compared on all queries: half of them would choose badly in a small store.
+        everything = _QueryPart(drawn, None, seed, _RESAMPLES)
+        for part, embedder in ((second, chosen.settings), (everything, None)):
+            if report.outcome in APPLICABLE:
+                break
+            test = Trials(encoder, search, part.rows, part.source)
+            settings = embedder or choose_fusion(test, current).settings
+            if settings != current:
+                before, after = test.of(current), test.of(settings)
+                hybrid, dense = part.compare(after.hybrid, before.hybrid), part.compare(after.dense, before.dense)
+                comparison = _Findings(tuple(candidates.values()), candidates[settings], hybrid, dense)
+                report = base.report(*_outcome(hybrid, settings, current), comparison)
+    return report
 
 
 def _collected(pool: Pool, sources: Mapping[str, Source], seed: int) -> tuple[QuerySet, dict[str, tuple[int, int]]]:
@@ -281,11 +286,11 @@ class _Findings:
     dense: Mapping[str, Compared] = field(default_factory=dict)
 
 
-class _Half:
-    """The queries of one half; computes means and comparisons of their scores."""
+class _QueryPart:
+    """The queries of one half, or all queries; computes means and comparisons of their scores."""
 
-    def __init__(self, drawn: QuerySet, half: int, seed: int, resamples: int) -> None:
-        self.rows = [row for row, each in enumerate(drawn.half) if each == half]
+    def __init__(self, drawn: QuerySet, half: int | None, seed: int, resamples: int) -> None:
+        self.rows = [row for row, each in enumerate(drawn.half) if half in (None, each)]
         self.source = [drawn.source[row] for row in self.rows]
         self._sources = np.array(self.source)
         self._names = drawn.sources
@@ -323,7 +328,7 @@ class _Half:
         }
 
 
-def _candidates(trials: Trials, now: Trial, current: Settings, half: _Half) -> dict[Settings, Candidate]:
+def _candidates(trials: Trials, now: Trial, current: Settings, half: _QueryPart) -> dict[Settings, Candidate]:
     """Return all candidates, best first."""
     return {
         trial.settings: Candidate(
@@ -352,18 +357,25 @@ def label(settings: Settings, current: Settings) -> str:
 
 
 def _outcome(hybrid: Mapping[str, Compared], chosen: Settings, current: Settings) -> tuple[Outcome, str]:
-    """Return the outcome and its reason, based on the comparison on the held-out documents."""
-    worse = [name for name, compared in hybrid.items() if compared.high < 0]
-    mean = hybrid[MEAN]
-    if worse:
-        return "no significant difference", f"on the held-out documents it is worse for: {', '.join(worse)}"
+    """Return the outcome and its reason, based on the comparison on the held-out documents.
+
+    A fusion is compared on all documents, by the source that chooses it. It need not be significantly better, because
+    it costs nothing.
+    """
+    fusion_only = _NEEDS[cost(chosen, current)] == "note"
+    key, where = (fusion_source(hybrid), "all documents") if fusion_only else (MEAN, "the held-out documents")
+    if worse := [name for name in ((key,) if fusion_only else hybrid) if hybrid[name].high < 0]:
+        return "no significant difference", f"on {where} it is worse for: {', '.join(worse)}"
+    found = hybrid[key]
+    what = "mean nDCG@10" if key == MEAN else f"nDCG@10 of the source '{key}'"
     reason = (
-        f"on the held-out documents the mean nDCG@10 changes by {mean.difference:+.1f} points, "
-        f"95 % interval {mean.low:+.1f} to {mean.high:+.1f}"
+        f"on {where} the {what} changes by {found.difference:+.1f} points, "
+        f"95 % interval {found.low:+.1f} to {found.high:+.1f}"
     )
-    if mean.low <= 0:
-        return "no significant difference", reason
-    if _NEEDS[cost(chosen, current)] == "encode" and mean.difference < LEAST_GAIN:
-        too_small = f"less than the {LEAST_GAIN:g} points that justify encoding all documents again"
+    if found.low <= 0:
+        likely = fusion_only and found.difference > 0
+        return ("probably better" if likely else "no significant difference"), reason
+    if not fusion_only and found.difference < LEAST_GAIN:
+        too_small = f"less than the {LEAST_GAIN:g} points that justify another embedder"
         return "no significant difference", f"{reason}: {too_small}"
     return "better", reason

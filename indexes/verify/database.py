@@ -12,6 +12,8 @@ from typing import Any
 from ragembed.errors import ConfigError, RagembedError
 from ragembed.indexes.ann.records import IndexConfig, IndexEvaluation, IndexSelection
 from ragembed.indexes.search.fusion import Fusion
+from ragembed.indexes.search.relevance import KEY as RELEVANCE
+from ragembed.indexes.search.relevance import RelevanceModel
 from ragembed.indexes.storage import catalog, digests, schema
 from ragembed.indexes.storage.baseline import KEY as BASELINE
 from ragembed.indexes.storage.baseline import is_baseline_record
@@ -141,6 +143,8 @@ _META: Mapping[str, Callable[[Any], bool]] = {
     "dim": lambda value: _is_count(value) and value > 0,
     "embedder": _is_embedder,
     "fusion": _readable_by(Fusion.from_dict),
+    RELEVANCE: _readable_by(RelevanceModel.from_dict),
+    "detected_language": lambda value: isinstance(value, dict),
     "generation": _is_count,
     "index": _readable_by(IndexConfig.from_dict),
     "index_check": _readable_by(IndexEvaluation.from_dict),

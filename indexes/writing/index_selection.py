@@ -22,6 +22,7 @@ from ragembed.indexes.ann.picking import EXACT_WITHOUT_FAISS, Picked, TuningQuer
 from ragembed.indexes.ann.records import IndexConfig, IndexEvaluation, IndexSelection, Measurement
 from ragembed.indexes.ann.specs import AUTO, FLAT, IndexSpec, parse_spec
 from ragembed.indexes.ann.vectors import Vectors
+from ragembed.indexes.lexical.highest import HighestScores
 from ragembed.indexes.search.fanout import LocalSegments
 from ragembed.indexes.search.snapshot import Snapshot
 from ragembed.indexes.storage import catalog, compaction
@@ -135,6 +136,7 @@ def check_index(store: Path, connection: sqlite3.Connection, embedder: VectorEnc
         lambda where: select(connection, where),
         lambda: None,
         lambda: None,
+        HighestScores(),
         LocalSegments(1),
     )
     queries = _queries(connection, embedder).measuring

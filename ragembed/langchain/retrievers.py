@@ -97,12 +97,15 @@ class RagRetriever(BaseRetriever):
     reranker : BaseDocumentCompressor, optional
         A LangChain document compressor. It gets ``fetch_k`` candidates, or ``k`` if that is more; the first ``k`` of
         its output are returned.
+    min_relevance : float, optional
+        Leave out documents with a lower relevance, from 0 to 1; by default, none is left out. The relevance must have
+        been fitted, for example by ``ragembed refit``. For ``"hybrid"`` only.
 
     Raises
     ------
     ConfigError
         If ``vectorstore`` is not a :class:`ragembed.langchain.RagVectorStore`, or ``ranking`` is combined with
-        ``"mmr"``.
+        ``"mmr"``, or ``min_relevance`` with another type than ``"hybrid"``.
 
     Examples
     --------
@@ -163,6 +166,7 @@ class RagRetriever(BaseRetriever):
     lambda_mult: float = Field(default=0.5, ge=0.0, le=1.0)
     score_key: str | None = None
     reranker: BaseDocumentCompressor | None = None
+    min_relevance: float | None = Field(default=None, ge=0.0, le=1.0)
 
     _CALL_TIME: ClassVar[tuple[str, ...]] = (
         "k",
@@ -173,6 +177,7 @@ class RagRetriever(BaseRetriever):
         "fetch_k",
         "lambda_mult",
         "score_key",
+        "min_relevance",
     )
 
     @model_validator(mode="after")
@@ -187,6 +192,8 @@ class RagRetriever(BaseRetriever):
                 "search_type 'mmr' and ranking cannot be combined: use RankingOptions(mmr=0.5) with 'hybrid', 'dense' "
                 "or 'lexical'"
             )
+        if self.min_relevance is not None and self.search_type != "hybrid":
+            raise ConfigError(f"search_type {self.search_type!r} and min_relevance cannot be combined: use 'hybrid'")
         return self
 
     def _get_relevant_documents(
@@ -233,7 +240,12 @@ class RagRetriever(BaseRetriever):
     def _search(self, query: str, k: int) -> list[tuple[Document, float]]:
         store: Any = self.vectorstore
         searches: dict[str, Callable[..., list[tuple[Document, float]]]] = {
-            "hybrid": partial(store.hybrid_search_with_score, fusion=self.fusion, ranking=self.ranking),
+            "hybrid": partial(
+                store.hybrid_search_with_score,
+                fusion=self.fusion,
+                ranking=self.ranking,
+                min_relevance=self.min_relevance,
+            ),
             "dense": partial(store.similarity_search_with_score, ranking=self.ranking),
             "lexical": partial(store.lexical_search_with_score, ranking=self.ranking),
             "mmr": partial(

@@ -9,7 +9,7 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 from weakref import WeakSet
 
 import numpy as np
@@ -178,13 +178,17 @@ class RagVectorStore(VectorStore):
 
     Search with score:
 
-    The score is the cosine, from -1 to 1; higher is better. The relevance score is ``(1 + cosine) / 2``.
+    The score is the cosine, from -1 to 1; higher is better. The relevance score is ``(1 + cosine) / 2``. With
+    ``search_type="hybrid"``, it is the calibrated relevance, which you can compare between queries; run ``ragembed
+    refit`` or :func:`ragembed.indexes.refit_store` on the store once to fit it.
 
     .. code-block:: python
 
         results = vector_store.similarity_search_with_score(query="thud", k=1)
         for doc, score in results:
             print(f"* [SIM={score:.3f}] {doc.page_content} [{doc.metadata}]")
+
+        results = vector_store.similarity_search_with_relevance_scores(query="thud", k=1, score_threshold=0.7)
 
     Hybrid search:
 
@@ -865,6 +869,7 @@ class RagVectorStore(VectorStore):
         filter: LangChainFilter | None = None,  # noqa: A002  LangChain's name
         fusion: Fusion | None = None,
         ranking: RankingOptions | None = None,
+        min_relevance: float | None = None,
         **kwargs: Any,
     ) -> Scored:
         """Return the best documents by cosine and BM25 combined, with their fused scores.
@@ -883,6 +888,9 @@ class RagVectorStore(VectorStore):
             How the two scores are combined; by default the fusion of the store.
         ranking : ragembed.RankingOptions, optional
             Steps after the search; none by default.
+        min_relevance : float, optional
+            Leave out documents with a lower relevance, from 0 to 1. The store needs a fit of it, such as ``ragembed
+            refit`` makes.
         **kwargs
             Not supported: any other argument raises ``TypeError``.
 
@@ -892,7 +900,7 @@ class RagVectorStore(VectorStore):
             The documents with their scores, highest first.
         """
         _reject_unknown("hybrid_search_with_score", kwargs)
-        return _scored(self._hits(query, k, "hybrid", filter, fusion, ranking))
+        return _scored(self._hits(query, k, "hybrid", filter, fusion, ranking, min_relevance))
 
     def lexical_search(
         self,
@@ -1237,6 +1245,32 @@ class RagVectorStore(VectorStore):
         tags = [*(kwargs.pop("tags", None) or []), *self._get_retriever_tags()]
         return RagVectorStoreRetriever(vectorstore=self, tags=tags, **kwargs)
 
+    def _similarity_search_with_relevance_scores(
+        self,
+        query: str,
+        k: int = 4,
+        *,
+        search_type: Literal["dense", "hybrid", "lexical"] = "dense",
+        filter: LangChainFilter | None = None,  # noqa: A002  LangChain's name
+        ranking: RankingOptions | None = None,
+        **kwargs: Any,
+    ) -> Scored:
+        """Return documents with relevance scores from 0 to 1.
+
+        ``"dense"`` scales cosines. ``"hybrid"`` and ``"lexical"`` return the calibrated relevance of the hits, which
+        you can compare between queries.
+        """
+        if search_type == "dense":
+            found = self.similarity_search_with_score(query, k, filter=filter, ranking=ranking, **kwargs)
+            return [(document, _relevance(cosine)) for document, cosine in found]
+        fusion = kwargs.pop("fusion", None) if search_type == "hybrid" else None
+        _reject_unknown("similarity_search_with_relevance_scores", kwargs)
+        return _relevances(self._hits(query, k, search_type, filter, fusion, ranking, min_relevance=0.0))
+
+    async def _asimilarity_search_with_relevance_scores(self, query: str, k: int = 4, **kwargs: Any) -> Scored:
+        search = self._similarity_search_with_relevance_scores
+        return await run_in_executor(None, search, query, k, **kwargs)
+
     def _select_relevance_score_fn(self) -> Callable[[float], float]:
         return _relevance
 
@@ -1248,12 +1282,15 @@ class RagVectorStore(VectorStore):
         filter: LangChainFilter | None,  # noqa: A002  as above
         fusion: Fusion | None = None,
         ranking: RankingOptions | None = None,
+        min_relevance: float | None = None,
     ) -> list[Hit]:
         store = self._lazy.get()
         if store is None:
             return []
         where = _where(store, filter)
-        return store.search(query, k, mode=mode, where=where, fusion=fusion, ranking=ranking)
+        return store.search(
+            query, k, mode=mode, where=where, fusion=fusion, ranking=ranking, min_relevance=min_relevance
+        )
 
     # Files
 
@@ -1583,6 +1620,10 @@ def _scored(hits: Iterable[Hit]) -> Scored:
 
 def _cosines(hits: Iterable[Hit]) -> Scored:
     return [(document, max(-1.0, min(1.0, score))) for document, score in _scored(hits)]
+
+
+def _relevances(hits: Iterable[Hit]) -> Scored:
+    return [(to_document(hit), hit.relevance or 0.0) for hit in hits]
 
 
 def _relevance(cosine: float) -> float:

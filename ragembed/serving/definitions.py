@@ -24,6 +24,7 @@ _SHOWN = 60
 
 TEXT: Schema = {"type": "string"}
 _NUMBER: Schema = {"type": "number"}
+_SHARE: Schema = {"type": "number", "minimum": 0, "maximum": 1}
 _INTEGER: Schema = {"type": "integer"}
 _BOOLEAN: Schema = {"type": "boolean"}
 _TEXTS: Schema = {"type": "array", "items": TEXT}
@@ -53,6 +54,7 @@ _PASSAGES: Schema = {
                 "end_line": _INTEGER,
                 "headings": _TEXTS,
                 "score": _NUMBER,
+                "relevance": _NUMBER,
                 "stale": _BOOLEAN,
                 "text": TEXT,
             },
@@ -112,8 +114,9 @@ TOOLS: Mapping[str, ToolDefinition] = {
         ToolDefinition(
             "search",
             "Find passages by meaning and words in the indexed documents. Use it first to locate something. Answers "
-            "the best passages with path, lines and text. stale: the file changed since it was indexed.",
-            {"query": TEXT, "k": K, "mode": MODE, "where": WHERE, **_PAGES},
+            "the best passages with path, lines and text. stale: the file changed since it was indexed. relevance: "
+            "0 to 1, weak below 0.5.",
+            {"query": TEXT, "k": K, "mode": MODE, "where": WHERE, "min_relevance": _SHARE, **_PAGES},
             ("query",),
             object_schema(_PASSAGES, ["results"]),
         ),
@@ -233,6 +236,9 @@ def _is_valid(value: object, schema: Schema) -> bool:
         return isinstance(value, str) and value in schema["enum"]
     if schema["type"] == "boolean":
         return isinstance(value, bool)
+    if schema["type"] == "number":
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        return is_number and schema["minimum"] <= value <= schema["maximum"]
     if schema["type"] == "integer":
         whole = isinstance(value, int | float) and not isinstance(value, bool) and value == value // 1
         return whole and schema["minimum"] <= value <= schema.get("maximum", 2**53)
@@ -250,6 +256,8 @@ def _expected(schema: Schema) -> str:
         return f"one of {', '.join(schema['enum'])}"
     if schema["type"] == "boolean":
         return "true or false"
+    if schema["type"] == "number":
+        return f"a number from {schema['minimum']:g} to {schema['maximum']:g}"
     if schema["type"] == "integer":
         most = schema.get("maximum")
         return f"an integer from {schema['minimum']:,} to {most:,}" if most else "an integer, 1 or more"

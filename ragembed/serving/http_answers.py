@@ -10,6 +10,7 @@ from typing import Any
 
 from ragembed.errors import ConfigError
 from ragembed.indexes.search.ranking import RankingOptions
+from ragembed.indexes.search.relevance import WEAK_MATCHES, is_weak
 from ragembed.indexes.search.result_json import hit_json, place_json
 from ragembed.indexes.search.snippet import QueryWords
 from ragembed.indexes.storage.changes import extension
@@ -72,7 +73,8 @@ def _search(served: ServedStore, given: dict[str, Any]) -> dict[str, Any]:
     generation, language, hits, counted = store.read(answer)
     facets = {"facets": _facets(store, counted, names)} if names else {}
     results = _results(served, hits, query, language, offset + 1)
-    return {"query": query, "mode": given["mode"], "generation": generation, "results": results, **facets}
+    note = {"note": WEAK_MATCHES} if is_weak(hit.relevance for hit in hits) else {}
+    return {"query": query, "mode": given["mode"], "generation": generation, "results": results, **facets, **note}
 
 
 def _similar(served: ServedStore, given: dict[str, Any]) -> dict[str, Any]:

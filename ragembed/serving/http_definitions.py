@@ -73,6 +73,7 @@ _HIT: Schema = object_schema(
         "dense": {**_nullable("number"), "description": "Cosine"},
         "lexical": {**_nullable("number"), "description": "BM25"},
         "rerank": _nullable("number"),
+        "relevance": _nullable("number"),
         "snippet": {"type": "string"},
         "highlights": {**_PLACES, "description": "Start and end of words of the query in the snippet, in characters"},
         "text": {"type": "string"},

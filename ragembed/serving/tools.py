@@ -18,6 +18,7 @@ from ragembed.documents.readers.registry import member_of
 from ragembed.errors import ConfigError
 from ragembed.indexes.search.context import NOTE, fence_of, location_of, one_line
 from ragembed.indexes.search.ranking import RankingOptions
+from ragembed.indexes.search.relevance import WEAK_MATCHES, is_weak
 from ragembed.indexes.store import Store
 from ragembed.indexes.types import ChunkRecord, Hit
 from ragembed.models.token_counting import estimated_tokens
@@ -92,7 +93,8 @@ class StoreTools:
     def _search(self, served: ServedStore, given: dict[str, Any]) -> ToolAnswer:
         def answer(store: Store) -> Sequence[Hit]:
             ranking = RankingOptions(dedupe=True)
-            return store.search(given["query"], given["k"], given["mode"], where=given.get("where"), ranking=ranking)
+            settings = {"where": given.get("where"), "min_relevance": given.get("min_relevance")}
+            return store.search(given["query"], given["k"], given["mode"], ranking=ranking, **settings)
 
         return _passages(served, given, answer)
 
@@ -127,7 +129,11 @@ class StoreTools:
         wanted = budget = given["max_tokens"]
         while True:
             context = served.open().context(
-                given["query"], budget, given["mode"], where=given.get("where"), name_file=lambda name: name
+                given["query"],
+                budget,
+                given["mode"],
+                where=given.get("where"),
+                name_file=lambda name: name,
             )
             blocks = [
                 _without_missing(
@@ -143,11 +149,11 @@ class StoreTools:
                 )
                 for block in context.blocks
             ]
-            size = _tokens({"blocks": blocks})
+            structured: dict[str, Any] = {"blocks": blocks, **({"note": WEAK_MATCHES} if context.is_weak else {})}
+            size = _tokens(structured)
             if size <= wanted or not blocks:
                 break
             budget = budget * wanted * 19 // (size * 20)  # JSON can need more tokens than the text
-        structured: dict[str, Any] = {"blocks": blocks}
         for each in context.left_out[:_MOST_LISTED]:
             longer = {**structured, "left_out": [*structured.get("left_out", []), str(each)]}
             if _tokens(longer) > wanted:
@@ -228,6 +234,8 @@ def _passages(
             passage["stale"] = True
     page, rest = _page(passages, position, given["max_tokens"])
     structured: dict[str, Any] = {"results": page}
+    if is_weak(record.relevance for record in found if isinstance(record, Hit)):
+        structured["note"] = WEAK_MATCHES
     text = _rendered(page)
     if rest is not None:
         structured["cursor"] = _cursor(given, generation, rest)
@@ -311,6 +319,7 @@ def _passage(record: Hit | ChunkRecord) -> dict[str, Any]:
             "page": chunk.page,
             "headings": _headings(chunk.headings or ((chunk.title,) if chunk.title else ())),
             "score": _rounded(hit.score) if hit else None,
+            "relevance": _rounded(hit.relevance) if hit else None,
             "near_duplicates": len(hit.duplicates) or None if hit else None,
             "text": chunk.text,
         }

@@ -42,6 +42,7 @@ def test_report_in_each_format(cli, folder, report, output, monkeypatch):
     if output == "text":
         assert "better: on the held-out documents" in done.stdout
         assert "first sentence" in done.stdout
+        assert "- feedback: pseudo-queries cannot decide it" in done.stdout
         # The labels and their number are limited in a terminal only.
         assert all(candidate.label in done.stdout for candidate in report.candidates)
         assert len(report.candidates) > 10

@@ -43,8 +43,10 @@ VARIES = {
     "size",
     "canaries",
     "generation",
+    "relevance",
+    "detected_language",
 }
-"""Keys whose values depend on the machine, the time or the layout of the store."""
+"""Keys whose values depend on the machine, the time, the layout of the store, or a fit that has tests of its own."""
 
 
 def build(folder: Path) -> None:

@@ -12,6 +12,7 @@ from ragembed.extractors.transformer import TransformerExtractor
 from ragembed.indexes import Store
 from ragembed.indexes.ann import picking
 from ragembed.indexes.ann.records import IndexConfig
+from ragembed.indexes.indexing import refit
 from ragembed.indexes.indexing.refit import refit_store
 from ragembed.indexes.indexing.request import IndexingRequest
 from ragembed.indexes.indexing.run import index_files
@@ -46,7 +47,13 @@ def store(folder):
 
 
 @pytest.fixture
-def encoded(monkeypatch):
+def without_relevance(monkeypatch):
+    """Refits without the fit of relevance, which encodes queries of its own."""
+    monkeypatch.setattr(refit, "calibrate", lambda *_, **__: [])
+
+
+@pytest.fixture
+def encoded(monkeypatch, without_relevance):
     """The texts that the model encodes, as documents or queries."""
     texts = {"documents": [], "queries": [], "pseudo-queries": [], "few-documents": []}
     original = TransformerExtractor.encode
@@ -60,7 +67,7 @@ def encoded(monkeypatch):
 
 
 @pytest.fixture
-def no_encoder(monkeypatch):
+def no_encoder(monkeypatch, without_relevance):
     """An encoder that fails when it is called."""
 
     def encode(self, batch, side, *rest):
@@ -246,6 +253,7 @@ def test_database_records_the_hash_of_the_baseline(store):
     assert (store / "embedders" / named["fingerprint"] / named["file"]).is_file()
 
 
+@pytest.mark.usefixtures("without_relevance")
 def test_approximate_index_is_picked_again_without_encoding(store, monkeypatch):
     monkeypatch.setattr(picking, "LEAST_ASKED", 50)
     monkeypatch.setattr(index_selection, "QUERIES", 40)

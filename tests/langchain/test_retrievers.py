@@ -14,6 +14,9 @@ from langchain_core.runnables import RunnableLambda
 from langchain_core.vectorstores import InMemoryVectorStore, VectorStoreRetriever
 from pydantic import ValidationError
 
+from ragembed import Store
+from ragembed.errors import ConfigError
+from ragembed.indexes import refit_store
 from ragembed.langchain import RagEmbeddings, RagRetriever, RagVectorStore
 
 from .fakes import Angles, ids
@@ -323,3 +326,26 @@ def test_callbacks_get_results_and_errors(store: RagVectorStore) -> None:
     assert seen.ended == [["d9"], ["d9"]]
     assert len(seen.retrievers) == 4
     assert [("'n'" in error) for error in seen.errors] == [True, True]
+
+
+def test_relevance_of_hybrid_search(tmp_path: Path, unfitted: RagEmbeddings) -> None:
+    texts = [f"{word} number {n} in folder {n * 7}" for n in range(6) for word in ("lock", "wing", "zebra", "writer")]
+    made = RagVectorStore.from_texts(texts, unfitted, path=tmp_path / "store")
+    with made as store, pytest.raises(ConfigError, match="run 'ragembed refit' first"):
+        store.similarity_search_with_relevance_scores("lock", search_type="hybrid")
+    refit_store(tmp_path / "store", ["normalize"])
+    with RagVectorStore(path=tmp_path / "store") as store:
+        with Store.open(tmp_path / "store") as opened:
+            expected = {hit.id: hit.relevance for hit in opened.search("zebra number 3", 8)}
+        found = store.similarity_search_with_relevance_scores("zebra number 3", k=8, search_type="hybrid")
+        assert {document.id: relevance for document, relevance in found} == expected
+        least = sorted(expected.values())[4]
+        kept = store.similarity_search_with_relevance_scores(
+            "zebra number 3", k=8, search_type="hybrid", score_threshold=least
+        )
+        assert {document.id for document, _ in kept} == {each for each, value in expected.items() if value >= least}
+        retriever = RagRetriever(vectorstore=store, k=8, min_relevance=least)
+        assert ids(retriever.invoke("zebra number 3")) == [document.id for document, _ in kept]
+        assert len(retriever.invoke("zebra number 3", min_relevance=0.0)) == 8
+        with pytest.raises(ValidationError, match="min_relevance cannot be combined: use 'hybrid'"):
+            RagRetriever(vectorstore=store, search_type="dense", min_relevance=0.5)

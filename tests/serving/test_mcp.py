@@ -244,6 +244,23 @@ async def test_pages_hold_every_result_once(store):
         assert changed == "the store changed since the cursor was made: call again without cursor"
 
 
+async def test_search_returns_the_relevance_and_leaves_out_less(folder):
+    for number in range(20):
+        (folder / "docs" / f"{number}.txt").write_text(f"The writer of file {number} holds the lock {number * 7}.\n")
+    ragembed.index(store=folder / ".ragembed")
+    async with Client(served(folder / ".ragembed")) as client:
+        found, _ = await call(client, "search", query="lock of file 3", k=20)
+        values = [each["relevance"] for each in found["results"]]
+        least = sorted(values)[len(values) // 2]
+        kept, _ = await call(client, "search", query="lock of file 3", k=20, min_relevance=least - 1e-4)
+        assert 0 < len(kept["results"]) < len(values)
+        refused = await failure(client, "search", query="lock", min_relevance=2)
+        assert "is 2: expected a number from 0 to 1" in refused
+        weak, text = await call(client, "search", query="the unheard aardvark of nowhere", mode="lexical")
+        assert "weak matches" in weak["note"]
+        assert "weak matches" in text
+
+
 @given(st.lists(st.text(max_size=400) | st.sampled_from(["`" * 300, "a b\n" * 300, "\u4e2d" * 500]), max_size=8))
 def test_pages_fit_the_budget_and_join_to_the_whole_text(texts):
     passages = [{"id": f"{number}", "text": text} for number, text in enumerate(texts)]

@@ -9,11 +9,12 @@ from ragembed.errors import RankError
 from ragembed.indexes import ChunkRecord, Fusion
 from ragembed.indexes.tuning.candidates import ChainChoice, chain_choices
 from ragembed.indexes.tuning.choosing import (
+    LEAST_GAIN,
     PROBE,
-    SLACK,
     Settings,
     Trials,
     choose,
+    choose_fusion,
     cost,
     macro_mean,
     most_trials,
@@ -27,7 +28,7 @@ from ragembed.indexes.tuning.sources import SOURCES
 NOW = Settings(EmbedderConfig(seed=0), Fusion())
 CHAINS = chain_choices(NOW.config)
 RAWS = [EmbedderConfig(seed=seed) for seed in range(12)]
-SOURCE = ["a"] * 4 + ["b"] * 2
+SOURCE = ["first sentence"] * 4 + ["b"] * 2
 
 
 class Quality:
@@ -56,7 +57,7 @@ def trials(of, done=lambda _: None):
 def test_finds_the_best_raw_vectors_chain_and_fusion():
     def of(config, fusion):
         right = (config.seed == 7) + (config.postprocess[0] == "abtt:2") + (config.query_fit == "shared")
-        return 0.2 * right - abs(fusion.alpha - 0.8) + 0.1 * (fusion.method == "rrf")
+        return 0.2 * right - abs(fusion.alpha - 0.8)
 
     chosen = choose(trials(of), NOW, RAWS, CHAINS).settings
     assert (chosen.config.seed, chosen.config.postprocess, chosen.config.query_fit) == (
@@ -64,19 +65,27 @@ def test_finds_the_best_raw_vectors_chain_and_fusion():
         ("abtt:2", "normalize"),
         "shared",
     )
-    assert chosen.fusion == Fusion("rrf", 0.8)
+    assert chosen.fusion == Fusion(alpha=0.8)
 
 
 def test_current_settings_are_chosen_if_all_are_equal():
     assert choose(trials(lambda *_: 0.5), NOW, RAWS, CHAINS).settings == NOW
 
 
-@pytest.mark.parametrize(("gain", "seed"), [(SLACK / 2, 0), (SLACK * 2, 5)])
-def test_costlier_settings_must_gain_more_than_the_slack(gain, seed):
-    assert (
-        choose(trials(lambda config, _: 0.5 + gain * (config.seed == 5)), NOW, RAWS, CHAINS).settings.config.seed
-        == seed
-    )
+@pytest.mark.parametrize(("points", "seed"), [(LEAST_GAIN - 0.1, 0), (LEAST_GAIN + 0.1, 5)])
+def test_another_embedder_must_gain_much(points, seed):
+    found = choose(trials(lambda config, _: 0.5 + points / 100 * (config.seed == 5)), NOW, RAWS, CHAINS).settings
+    assert found.config.seed == seed
+
+
+@pytest.mark.parametrize("by", ["first sentence", "b"])
+def test_first_sentences_choose_the_fusion(by):
+    class ByFusion(Quality):
+        def hybrid(self, config, rows, fusion):
+            return np.where(np.array(SOURCE) == by, 0.5 + 0.01 * (fusion.alpha == 0.3), 0.5)
+
+    tried = Trials(ByFusion(None), ByFusion(lambda *_: 0.5), range(len(SOURCE)), SOURCE)
+    assert choose_fusion(tried, NOW).settings.fusion.alpha == (0.3 if by == "first sentence" else 0.6)
 
 
 def test_costs_rise_with_the_work_of_the_store():
@@ -100,19 +109,22 @@ def test_macro_mean_weights_sources_equally():
 
 
 @pytest.mark.parametrize(
-    ("mean", "one", "refit", "encode"),
+    ("mean", "one", "fusion", "embedder"),
     [
         ((4.0, 1.0, 7.0), (4.0, -1.0, 9.0), "better", "better"),
-        ((4.0, 0.0, 8.0), (4.0, 0.0, 8.0), "no significant difference", "no significant difference"),
+        ((4.0, 0.0, 8.0), (4.0, 0.0, 8.0), "probably better", "no significant difference"),
         ((-4.0, -7.0, -1.0), (1.0, -1.0, 3.0), "no significant difference", "no significant difference"),
         ((1.9, 1.0, 2.8), (1.9, 1.0, 2.8), "better", "no significant difference"),
-        ((4.0, 1.0, 7.0), (-2.0, -3.0, -1.0), "no significant difference", "no significant difference"),
+        ((1.9, -1.0, 4.8), (1.9, -1.0, 4.8), "probably better", "no significant difference"),
+        ((-0.5, -1.0, 0.8), (1.9, -1.0, 4.8), "no significant difference", "no significant difference"),
+        ((4.0, 1.0, 7.0), (-2.0, -3.0, -1.0), "better", "no significant difference"),
     ],
 )
-def test_outcome_is_better_only_for_significant_and_sufficient_gains(mean, one, refit, encode):
-    compared = {name: Compared(9, 50.0, 50.0 + each[0], *each, 0.5) for name, each in (("a", one), ("mean", mean))}
-    assert _outcome(compared, Settings(CHAINS[-1].on(NOW.config), Fusion()), NOW)[0] == refit
-    assert _outcome(compared, Settings(RAWS[1], Fusion()), NOW)[0] == encode
+def test_outcome_depends_on_the_gain_and_the_cost(mean, one, fusion, embedder):
+    compared = {name: Compared(9, 50.0, 50.0 + each[0], *each, 0.5) for name, each in (("b", one), ("mean", mean))}
+    assert _outcome(compared, Settings(NOW.config, Fusion(alpha=0.3)), NOW)[0] == fusion
+    for config in (CHAINS[-1].on(NOW.config), RAWS[1]):
+        assert _outcome(compared, Settings(config, Fusion()), NOW)[0] == embedder
 
 
 # Screening

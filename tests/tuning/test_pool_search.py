@@ -91,6 +91,14 @@ def test_dense_search_equals_a_store_with_the_changes(config, asked, stores, poo
 # Candidates
 
 
+def test_lexical_search_equals_a_store_with_the_changes(config, asked, stores, pool_search):
+    pool, queries = asked
+    vectors = Encoder([config], pool, queries).vectors(config)
+    found = pool_search.find(vectors, range(len(queries)), "lexical", count=20)
+    for store, query, best in zip(stores, queries, found, strict=True):
+        assert [str(at) for at in best] == [hit.id for hit in store.search(query.text, 20, "lexical")]
+
+
 def test_equivalent_chains_are_compared_once():
     chains = chain_choices(EmbedderConfig())
     assert chains[0] == ChainChoice(("normalize",), "separate")

@@ -1,0 +1,186 @@
+"""Measure what search needs to know about a store's texts: their language, and the relevance of hits.
+
+Relevance is fitted without judgements, on three groups of queries:
+
+- everyday sentences in the language of the store, which it has no answer to;
+- spans of the store without the chunk that they come from: their subject is in the store, an answer may be;
+- spans of the store with that chunk, which contains them.
+
+A logistic regression of the first two groups finds the weights of cosine and matched share. A second one, of the sum
+alone, finds its scale (Platt 1999); there, spans without their chunk count as 70 % answered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ragembed.embedder import Embedder
+from ragembed.indexes.search.fusion import stored_fusion
+from ragembed.indexes.search.relevance import KEY, Logistic, RelevanceModel, matched_share, stored_relevance
+from ragembed.indexes.search.search import Mode, query_expression, search
+from ragembed.indexes.search.snapshot import Snapshot
+from ragembed.indexes.storage import catalog
+from ragembed.indexes.store import Store
+from ragembed.indexes.types import Hit, Progress
+from ragembed.indexes.writing.writer import StoreWriter
+from ragembed.languages import everyday_sentences, main_language, reads_language
+from ragembed.pseudo_queries import draw_spans
+from ragembed.types import Doubles
+
+LEAST_CHUNKS = 20
+"""Number of chunks from which relevance is fitted."""
+
+LANGUAGE = "detected_language"
+"""Key of the language of the texts in the database."""
+
+_SPANS = 100
+_RESULTS = 10
+_GROWTH = 2
+"""Growth of a store since the fit that makes a new fit necessary."""
+
+_ANSWERED = 0.7
+"""Probability that a store answers a span of one of its chunks without this chunk."""
+
+_DEFAULT_LANGUAGE = "english"
+_STEPS, _RIDGE, _SCALE_RIDGE = 50, 1.0, 0.01
+
+
+def calibrate(store: Store, writer: StoreWriter, progress: Progress, *, again: bool = False) -> list[str]:
+    """Find the language of a store's texts, and fit the relevance; return a warning if the model cannot read it.
+
+    Does nothing if both are known and the store has not doubled since, unless ``again``. Nothing is fitted for
+    embedders that are not ragembed's, or for fewer than ``LEAST_CHUNKS`` chunks.
+    """
+    embedder, chunks = store.embedder, len(store)
+    if not isinstance(embedder, Embedder) or not chunks:
+        return []
+    known: dict[str, Any] | None = writer.meta(LANGUAGE)
+    model = store._reader.read(lambda snapshot: stored_relevance(snapshot.connection))
+    is_fitted = chunks < LEAST_CHUNKS or (model is not None and chunks < _GROWTH * model.chunks)
+    if not again and is_fitted and known is not None and chunks < _GROWTH * known["chunks"]:
+        return []
+    drawn = draw_spans(store.embedded_texts(), _SPANS, embedder.config.seed)
+    language = main_language(text for _, text in drawn)
+    assumed = language in (None, _DEFAULT_LANGUAGE) or embedder._is_external
+    reads = assumed or reads_language(embedder.tokenizer, str(language))
+    found: dict[str, object] = {LANGUAGE: {"chunks": chunks, "language": language, "is_read": reads}}
+    if chunks >= LEAST_CHUNKS:
+        progress.start("fitting", "queries", None)
+        fitted = store._reader.read(lambda snapshot: _fitted(snapshot, embedder, drawn, language))
+        found[KEY] = None if fitted is None else fitted.to_dict()
+        progress.finish()
+    writer.set_meta(found)
+    is_new = known is None or known["language"] != language
+    return [unread_warning(language, embedder.config.model)] if language and not reads and is_new else []
+
+
+def unread_warning(language: str, model: str) -> str:
+    """Return the warning that a model was not made for the language of the texts, with the remedy."""
+    return (
+        f"most texts seem to be in {language.capitalize()}, which the model {model} was not made for: search "
+        'finds their words, but often not their meaning; for a multilingual model, run "pip install '
+        "'ragembed[multilingual]'\", delete the store, and run 'ragembed index --model multilingual-e5-small-q4'"
+    )
+
+
+class _Signals(NamedTuple):
+    """Cosine and matched share of the best hit of each query: by fused score, by cosine, and by BM25; shapes (n,)."""
+
+    cosines: Doubles
+    matched: Doubles
+    best_cosines: Doubles
+    best_matched: Doubles
+
+
+def _fitted(
+    snapshot: Snapshot, embedder: Embedder, drawn: Sequence[tuple[str, str]], language: str | None
+) -> RelevanceModel | None:
+    """Return the relevance model for spans, each with the text that it comes from; None if no span has other hits.
+
+    Nothing is sent to a server: with an external model, words alone decide.
+    """
+    mode: Mode = "lexical" if embedder._is_external else "hybrid"
+    spans = [span for span, _ in drawn]
+    everyday = everyday_sentences()[language or _DEFAULT_LANGUAGE]
+    fusion = replace(stored_fusion(snapshot.connection), feedback=0.0)  # It costs half of the time, and adds no signal.
+    answers = search(snapshot, [*spans, *everyday], _RESULTS, mode, None, fusion)
+    own, others = [], []
+    for (span, text), hits in zip(drawn, answers, strict=False):
+        is_own = [hit.chunk.embedded_text == text or _contains(hit, span) for hit in hits]
+        own.append([hit for hit, is_it in zip(hits, is_own, strict=True) if is_it])
+        others.append([hit for hit, is_it in zip(hits, is_own, strict=True) if not is_it])
+    without, with_own = _signals(snapshot, spans, others), _signals(snapshot, spans, own)
+    foreign = _signals(snapshot, everyday, answers[len(spans) :])
+    if not len(without.cosines) or not len(foreign.cosines):
+        return None
+    groups = (foreign, without, with_own)
+    nothing = [np.zeros(len(each.cosines)) for each in groups]
+    dense = _function([np.stack([each.best_cosines, zero], 1) for each, zero in zip(groups, nothing, strict=True)])
+    return RelevanceModel(
+        embedder.fingerprint,
+        catalog.count(snapshot.connection, "chunks"),
+        len(without.cosines),
+        hybrid=_function([np.stack([each.cosines, each.matched], 1) for each in groups]),
+        dense=None if embedder._is_external else dense,
+        lexical=_function([np.stack([zero, each.best_matched], 1) for each, zero in zip(groups, nothing, strict=True)]),
+    )
+
+
+def _contains(hit: Hit, span: str) -> bool:
+    """Return whether a chunk repeats a span, as overlapping chunks and copies do."""
+    return span in " ".join(hit.chunk.embedded_text.split())
+
+
+def _signals(snapshot: Snapshot, queries: Sequence[str], answers: Sequence[Sequence[Hit]]) -> _Signals:
+    """Return the signals of the queries that have hits."""
+    rows = []
+    for query, hits in zip(queries, answers, strict=True):
+        if not hits:
+            continue
+        expression = query_expression(snapshot, query)
+        highest = None if expression is None else snapshot.highest_score(expression)
+        matched = [matched_share(hit.lexical, highest) or 0.0 for hit in hits]
+        cosines = [hit.dense or 0.0 for hit in hits]
+        rows.append((cosines[0], matched[0], max(cosines), max(matched)))
+    return _Signals(*np.array(rows, dtype=np.float64).reshape(-1, 4).T)
+
+
+def _function(groups: Sequence[Doubles]) -> Logistic:
+    """Return the relevance function for cosine and matched share, shape ``(n, 2)``, of the three groups of queries."""
+    foreign, without, _ = groups
+    weights = _regression([foreign, without], [0.0, 1.0], _RIDGE)[1:]
+    if (weights < 0).any():  # More of either never makes a text less relevant.
+        kept = weights > 0
+        weights = np.where(kept, _regression([foreign * kept, without * kept], [0.0, 1.0], _RIDGE)[1:], 0.0)
+    sums = [each @ np.maximum(weights, 0.0)[:, None] for each in groups]
+    origin, scale = _regression(sums, [0.0, _ANSWERED, 1.0], _SCALE_RIDGE)
+    cosine, matched = max(float(scale), 0.0) * np.maximum(weights, 0.0)
+    return Logistic(float(origin), float(cosine), float(matched))
+
+
+def _regression(groups: Sequence[Doubles], answers: Sequence[float], ridge: float) -> Doubles:
+    """Return intercept and coefficients of a logistic regression in which each group has the same weight.
+
+    The values of a group have shape ``(n, m)``; ``answers`` are the probabilities that the groups should get. The
+    penalty is half of ``ridge`` times the squared coefficients of standardised values. Newton's method.
+    """
+    kept = [(each, answer) for each, answer in zip(groups, answers, strict=True) if len(each)]
+    values = np.concatenate([each for each, _ in kept])
+    wanted = np.concatenate([np.full(len(each), answer) for each, answer in kept])
+    share = np.concatenate([np.full(len(each), _SPANS / len(each)) for each, _ in kept])
+    mean, spread = values.mean(axis=0), values.std(axis=0)
+    scaled = (values - mean) / np.where(spread > 0, spread, 1.0)
+    design = np.column_stack([np.ones(len(values)), scaled])
+    penalty = np.diag([1e-9, *[ridge] * values.shape[1]])
+    found = np.zeros(design.shape[1])
+    for _ in range(_STEPS):
+        odds = 1.0 / (1.0 + np.exp(-np.clip(design @ found, -30.0, 30.0)))
+        gradient = design.T @ (share * (odds - wanted)) + penalty @ found
+        curvature = (design * (share * odds * (1.0 - odds))[:, None]).T @ design + penalty
+        found = found - np.linalg.solve(curvature, gradient)
+    coefficients = found[1:] / np.where(spread > 0, spread, 1.0)
+    return np.concatenate([[found[0] - coefficients @ mean], coefficients])

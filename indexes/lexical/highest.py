@@ -1,0 +1,68 @@
+"""The highest BM25 that a text could have for a query."""
+
+from __future__ import annotations
+
+import json
+import math
+import sqlite3
+import threading
+from collections.abc import Sequence
+
+from ragembed.indexes.lexical import fulltext
+from ragembed.indexes.lexical.bm25 import K1, LEAST_IDF, Postings
+from ragembed.indexes.lexical.indexed_terms import IndexedTerms
+from ragembed.indexes.storage import catalog
+
+_VOCABULARY = "CREATE VIRTUAL TABLE IF NOT EXISTS temp.vocabulary USING fts5vocab (main, chunks_fts, row)"
+
+
+class HighestScores:
+    """Computes the highest BM25 of queries. Threads may share an instance.
+
+    BM25 of a term is less than ``k1 + 1`` times its idf, however often a text contains it. A term of the query that no
+    chunk contains has the highest idf. Terms in sequence, such as a text in double quotes, do not count: they are in a
+    query beside their parts. The numbers of chunks that contain a term are kept until the store changes.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget what is known of the store, because another one may be in its place."""
+        with self._lock:
+            self._terms: IndexedTerms | None = None
+            self._generation, self._chunks = -1, 0
+            self._frequencies: dict[bytes, int] = {}
+
+    def of(self, connection: sqlite3.Connection, expression: str, postings: Postings | None) -> float:
+        """Return the highest BM25 for an expression of :func:`ragembed.indexes.lexical.fulltext.match_expression`."""
+        generation = catalog.meta(connection, "generation", 0)
+        with self._lock:
+            if generation != self._generation:
+                self._generation, self._frequencies = generation, {}
+                self._chunks = catalog.count(connection, "chunks")
+            self._terms = self._terms or IndexedTerms(catalog.analyzer_config(connection).language)
+            phrases = [phrase for phrase in fulltext.phrases(expression) if not phrase.endswith("*")]
+            found = [self._terms.of_phrase(fulltext.shown(phrase)) for phrase in phrases]
+            single = [terms[0] for terms in found if len(terms) == 1] or [term for terms in found for term in terms]
+            self._count(connection, [term for term in single if term not in self._frequencies], postings)
+            return (K1 + 1.0) * sum(idf(self._chunks, self._frequencies[term]) for term in single)
+
+    def _count(self, connection: sqlite3.Connection, terms: Sequence[bytes], postings: Postings | None) -> None:
+        """Count the chunks that contain each of ``terms``."""
+        if postings is not None:
+            self._frequencies.update((term, postings.frequency(term)) for term in terms)
+        elif terms:
+            connection.execute(_VOCABULARY)
+            self._frequencies.update(dict.fromkeys(terms, 0))
+            found = connection.execute(
+                "SELECT term, doc FROM temp.vocabulary WHERE term IN (SELECT value FROM json_each(?))",
+                (json.dumps([term.decode() for term in terms]),),
+            )
+            self._frequencies.update((term.encode(), count) for term, count in found)
+
+
+def idf(chunks: int, frequency: int) -> float:
+    """Return the idf of BM25 of a term that ``frequency`` of ``chunks`` contain, at least ``LEAST_IDF``."""
+    return max(math.log((chunks - frequency + 0.5) / (frequency + 0.5)), LEAST_IDF)

@@ -1,0 +1,200 @@
+"""Relevance of hits: the probability that a text answers a query, comparable between queries.
+
+Scores order the hits of one query. The best score of a query that the corpus has nothing about is as high as that of
+any other, because fused scores are scaled over the candidates of the query. Relevance is computed from two values with
+a fixed scale:
+
+- the cosine of the query and the chunk;
+- the matched share, the chunk's BM25 divided by the highest BM25 that any text could have for the query. A word that
+  the store does not contain has the highest idf, so it lowers the share most.
+
+A logistic function of both, fitted on the store, gives the relevance. A query in a script that the model cannot read is
+judged by the matched share only, to the degree that the fusion leaves the cosine out.
+"""
+
+from __future__ import annotations
+
+import math
+import sqlite3
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ragembed.errors import ConfigError
+from ragembed.indexes.storage import catalog
+from ragembed.indexes.types import Hit
+
+KEY = "relevance"
+
+WEAK = 0.5
+"""Relevance of the best hit below which the matches of a query are weak: probably, no hit answers it."""
+
+WEAK_MATCHES = "weak matches: the documents may not answer this query"
+"""What to say if the best hit has a relevance below ``WEAK``."""
+
+_FUNCTIONS = ("hybrid", "dense", "lexical")
+
+
+@dataclass(frozen=True, slots=True)
+class Logistic:
+    """The function ``1 / (1 + exp(-(origin + cosine * c + matched * m)))`` of a cosine c and a matched share m."""
+
+    origin: float
+    cosine: float = 0.0
+    matched: float = 0.0
+
+    def __call__(self, cosine: float, matched: float) -> float:
+        """Return the value of the function, from 0 to 1."""
+        return 1.0 / (1.0 + math.exp(-max(-500.0, min(500.0, self.logit(cosine, matched)))))
+
+    def logit(self, cosine: float, matched: float) -> float:
+        """Return the logarithm of the odds."""
+        return self.origin + self.cosine * cosine + self.matched * matched
+
+
+@dataclass(frozen=True, slots=True)
+class RelevanceModel:
+    """The relevance functions of a store: for hits with both values, with a cosine only, and with BM25 only.
+
+    ``fingerprint`` is that of the embedder that they were fitted with. ``chunks`` and ``pseudo_queries`` count what
+    they were fitted on. ``dense`` is None if no vectors of queries were made for the fit.
+    """
+
+    fingerprint: str
+    chunks: int
+    pseudo_queries: int
+    hybrid: Logistic
+    dense: Logistic | None
+    lexical: Logistic
+
+    def of(self, cosine: float | None, matched: float | None, read: float) -> float | None:
+        """Return the relevance of a hit; ``read`` is the share of the query that the model can read.
+
+        Returns None if the cosine is all that is known of a query that the model cannot read.
+        """
+        if matched is None and (cosine is None or read == 0):
+            return None
+        function = self.function(cosine, matched, read)
+        if function is None:
+            return None
+        value = function(cosine or 0.0, matched or 0.0)
+        if cosine is None or matched is None or read == 0:
+            return value
+        return read * value + (1.0 - read) * self.lexical(0.0, matched)
+
+    def function(self, cosine: float | None, matched: float | None, read: float) -> Logistic | None:
+        """Return the function for the values that are known of a hit."""
+        if cosine is None or (read == 0 and matched is not None):
+            return self.lexical
+        return self.dense if matched is None else self.hybrid
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the model as JSON values."""
+        about = {"fingerprint": self.fingerprint, "chunks": self.chunks, "pseudo_queries": self.pseudo_queries}
+        functions = {name: getattr(self, name) for name in _FUNCTIONS}
+        return about | {
+            name: None if each is None else [each.origin, each.cosine, each.matched] for name, each in functions.items()
+        }
+
+    @classmethod
+    def from_dict(cls, value: Any) -> RelevanceModel:
+        """Return the model that :meth:`to_dict` returned; raise :class:`ConfigError` for anything else."""
+        try:
+            hybrid, lexical = (Logistic(*map(_finite, value[name])) for name in ("hybrid", "lexical"))
+            dense = None if value["dense"] is None else Logistic(*map(_finite, value["dense"]))
+            chunks, queries = int(value["chunks"]), int(value["pseudo_queries"])
+            return cls(str(value["fingerprint"]), chunks, queries, hybrid, dense, lexical)
+        except (TypeError, KeyError, ValueError) as error:
+            raise ConfigError(f"the relevance is {str(value)[:60]!r}: expected the record of a fit") from error
+
+
+def _finite(value: object) -> float:
+    if not isinstance(value, float | int) or not math.isfinite(value):
+        raise ValueError(value)
+    return float(value)
+
+
+def stored_relevance(connection: sqlite3.Connection) -> RelevanceModel | None:
+    """Return the relevance model of the store's embedder, or None if it was not fitted with this embedder."""
+    model = catalog.parsed_meta(connection, KEY, RelevanceModel.from_dict)
+    return model if model is not None and model.fingerprint == catalog.embedder(connection)["fingerprint"] else None
+
+
+@dataclass(frozen=True, slots=True)
+class RelevanceParts:
+    """How the relevance of a hit is made up.
+
+    Attributes
+    ----------
+    value : float
+        The relevance.
+    cosine : float or None
+        Cosine of the query and the chunk, None if it was not computed.
+    matched : float or None
+        BM25 of the chunk divided by ``highest``, None if it was not computed.
+    highest : float or None
+        The highest BM25 that a text could have for the query.
+    read : float
+        Weight of the query's vector, from 1 to 0, by how much of the query the model can read.
+    origin, of_cosine, of_matched : float
+        The logarithm of the odds is the sum of these parts, before ``read``.
+    """
+
+    value: float
+    cosine: float | None
+    matched: float | None
+    highest: float | None
+    read: float
+    origin: float
+    of_cosine: float
+    of_matched: float
+
+    @classmethod
+    def of(cls, model: RelevanceModel, hit: Hit, highest: float | None, read: float) -> RelevanceParts | None:
+        """Return the parts for a hit, or None if it has no relevance."""
+        matched = matched_share(hit.lexical, highest)
+        value, function = model.of(hit.dense, matched, read), model.function(hit.dense, matched, read)
+        if value is None or function is None:
+            return None
+        of_cosine, of_matched = function.cosine * (hit.dense or 0.0), function.matched * (matched or 0.0)
+        return cls(value, hit.dense, matched, highest, read, function.origin, of_cosine, of_matched)
+
+
+def with_relevance(model: RelevanceModel, hits: Sequence[Hit], highest: float | None, read: float) -> list[Hit]:
+    """Return the hits of a query with their relevance.
+
+    ``highest`` is the highest BM25 that a text could have for the query, or None if BM25 was not computed. ``read`` is
+    the share of the query that the model can read.
+    """
+    return [replace(hit, relevance=model.of(hit.dense, matched_share(hit.lexical, highest), read)) for hit in hits]
+
+
+def matched_share(lexical: float | None, highest: float | None) -> float | None:
+    """Return the share of the highest possible BM25 that a hit reaches, from 0 to 1, or None without BM25."""
+    if lexical is None or highest is None:
+        return None
+    return min(1.0, lexical / highest) if highest > 0 else 0.0
+
+
+def at_least(hits: Sequence[Hit], least: float) -> list[Hit]:
+    """Return the hits with a relevance of ``least`` or more; an unknown one counts as 0."""
+    return [hit for hit in hits if (hit.relevance or 0.0) >= least]
+
+
+def is_weak(relevances: Iterable[float | None]) -> bool:
+    """Return whether no hit reaches the relevance ``WEAK``, or False if the relevance is not known."""
+    known = [relevance for relevance in relevances if relevance is not None]
+    return bool(known) and max(known) < WEAK
+
+
+def check_least(least: float | None, model: RelevanceModel | None) -> None:
+    """Raise :class:`ConfigError` if ``least`` is out of range, or if the store has no relevance to compare with it."""
+    if least is None:
+        return
+    if not 0.0 <= least <= 1.0:
+        raise ConfigError(f"min_relevance is {least}: expected a number from 0 (every result) to 1")
+    if model is None:
+        raise ConfigError(
+            f"min_relevance is {least:g}, but the store has no relevance yet: run 'ragembed refit' first, or leave "
+            "it out"
+        )

@@ -1,0 +1,158 @@
+"""Everyday sentences in several languages: to recognise a language, and to test what a model can read.
+
+The sentences are in ``everyday.txt``. They say the same in each language, and nothing that a private corpus is about.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ragembed.extractors.protocol import Tokenizer
+
+LATIN = "LATIN"
+
+_SENTENCES = Path(__file__).with_name("everyday.txt")
+_WORD = re.compile(r"[^\W\d_]+")
+_HEADER = re.compile(r"\[(\w+)\]")
+_LEAST_WORDS = 50
+"""Number of words from which a language is recognised."""
+
+_LEAST_SHARE, _LEAST_DISTINCT = 0.05, 5
+"""Share of a text's words that the sentences of its language contain, and the number of different ones, at least."""
+
+_ONE_LETTER_WORDS = ("HAN", "HIRAGANA", "KATAKANA", "HANGUL", "THAI")
+"""Scripts in which a token of one letter is common, in models that know the script, too."""
+
+_KANA = 0.05
+"""Share of kana from which a text with Chinese characters is Japanese."""
+
+_UNKNOWN_TOKENS = frozenset({"[UNK]", "<unk>"})
+
+_MOST_UNKNOWN = 0.15
+"""Share of unknown tokens in everyday sentences from which a model cannot read them."""
+
+_MOST_TOKENS, _MOST_TOKENS_OF_SHORT_WORDS = 0.7, 1.2
+"""Number of tokens per letter from which a model cannot read a script: it splits words into letters or bytes."""
+
+_MOST_SPLIT = 1.35
+"""Tokens per letter, relative to the model's best language in Latin script, from which a language is foreign to it."""
+
+_TESTED = 20
+"""Number of sentences to test a model with; each language has so many or more."""
+
+
+@cache
+def everyday_sentences() -> Mapping[str, tuple[str, ...]]:
+    """Return the everyday sentences by the English name of their language, in lower case."""
+    found: dict[str, list[str]] = {}
+    sentences: list[str] = []
+    for line in _SENTENCES.read_text(encoding="utf-8").splitlines():
+        if header := _HEADER.fullmatch(line):
+            sentences = found[header[1]] = []
+        else:
+            sentences.append(line)
+    return {language: tuple(lines) for language, lines in found.items()}
+
+
+def scripts(text: str) -> Counter[str]:
+    """Return the number of letters and marks of each script, such as ``LATIN``, ``CYRILLIC`` or ``HAN``."""
+    return Counter(script_of(letter) for letter in text if unicodedata.category(letter)[0] in "LM")
+
+
+@cache
+def script_of(letter: str) -> str:
+    """Return the script of a letter: the first word of its Unicode name."""
+    script = unicodedata.name(letter, "UNKNOWN").partition(" ")[0]
+    return "HAN" if script in ("CJK", "IDEOGRAPHIC") else script
+
+
+def main_language(texts: Iterable[str]) -> str | None:
+    """Return the language that most of ``texts`` is in, by its English name, or None if it is not recognised.
+
+    Frequent words distinguish languages with the same script.
+    """
+    together = "\n".join(texts)
+    counts = scripts(together)
+    if not counts:
+        return None
+    script = max(counts, key=lambda each: (counts[each], each))
+    east_asian = counts["HAN"] + counts["HIRAGANA"] + counts["KATAKANA"]
+    if east_asian >= counts[script]:
+        kana = counts["HIRAGANA"] + counts["KATAKANA"]
+        return "japanese" if kana > _KANA * east_asian else "chinese"
+    possible = _languages_in(script)
+    if len(possible) < 2:
+        return possible[0] if possible else None
+    words = Counter(word.lower() for word in _WORD.findall(together))
+    known = {language: sum(words[word] for word in _words(language)) for language in possible}
+    best = max(known, key=lambda each: (known[each], each))
+    is_clear = known[best] >= _LEAST_SHARE * words.total() and len(_words(best) & words.keys()) >= _LEAST_DISTINCT
+    return best if is_clear and words.total() >= _LEAST_WORDS else None
+
+
+def reads_script(tokenizer: Tokenizer, script: str, example: str) -> bool:
+    """Return whether a model has tokens for words in ``script``; ``example`` is a text with letters of it.
+
+    It cannot read a script that its tokenizer maps to the unknown token, or splits into letters or bytes.
+    """
+    most = _MOST_TOKENS_OF_SHORT_WORDS if script in _ONE_LETTER_WORDS else _MOST_TOKENS
+    examples = [everyday_sentences()[language][:_TESTED] for language in _languages_in(script)] or [(example,)]
+    return any(
+        _unknown(tokenizer, texts) <= _MOST_UNKNOWN and _tokens_per_letter(tokenizer, texts) <= most
+        for texts in examples
+    )
+
+
+def reads_language(tokenizer: Tokenizer, language: str) -> bool:
+    """Return whether a model was made for ``language``, one of :func:`everyday_sentences`, by how it splits words.
+
+    A model splits words of a language that it was not made for into more pieces.
+    """
+    sentences = everyday_sentences()[language][:_TESTED]
+    script = _main_script(language)
+    if not reads_script(tokenizer, script, sentences[0]):
+        return False
+    if script != LATIN:
+        return True
+    least = min(_tokens_per_letter(tokenizer, everyday_sentences()[each][:_TESTED]) for each in _languages_in(script))
+    return _tokens_per_letter(tokenizer, sentences) <= _MOST_SPLIT * least
+
+
+@cache
+def _languages_in(script: str) -> tuple[str, ...]:
+    """Return the languages whose sentences are mostly in ``script``, or, for kana, partly."""
+    if script in ("HIRAGANA", "KATAKANA"):
+        return ("japanese",)
+    return tuple(language for language in everyday_sentences() if _main_script(language) == script)
+
+
+@cache
+def _main_script(language: str) -> str:
+    counts = scripts("".join(everyday_sentences()[language]))
+    return "HIRAGANA" if counts["HIRAGANA"] else max(counts, key=lambda each: (counts[each], each))
+
+
+@cache
+def _words(language: str) -> frozenset[str]:
+    sentences = everyday_sentences()[language][:_TESTED]
+    return frozenset(word.lower() for sentence in sentences for word in _WORD.findall(sentence))
+
+
+def _unknown(tokenizer: Tokenizer, texts: Sequence[str]) -> float:
+    """Return the share of unknown tokens; a tokenizer of words leaves unknown words out."""
+    ids = tokenizer.ids(texts)
+    places = sum(map(len, tokenizer.offsets(texts)))
+    known = sum(name not in _UNKNOWN_TOKENS for name in tokenizer.names(ids.flat.tolist()))
+    return 1.0 - known / places if places else 1.0
+
+
+def _tokens_per_letter(tokenizer: Tokenizer, texts: Sequence[str]) -> float:
+    letters = sum(unicodedata.category(letter)[0] in "LM" for text in texts for letter in text)
+    return len(tokenizer.ids(texts).flat) / max(letters, 1)

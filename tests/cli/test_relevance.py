@@ -1,0 +1,79 @@
+"""Relevance and the language of the texts from the command line."""
+
+import json
+
+import pytest
+
+from ragembed.indexes import Store
+
+TEXTS = ["the writer locks the store", "a reader of the segment", "shock wave on a wing", "the zebra sleeps"]
+
+
+@pytest.fixture
+def indexed(in_folder, cli, tiny_model):
+    folder = in_folder / "docs"
+    folder.mkdir()
+    for number in range(24):
+        (folder / f"{number:02}.txt").write_text(f"{TEXTS[number % 4]} number {number} of the folder {number * 7}\n")
+    cli("index", folder, "--model", tiny_model)
+    return folder
+
+
+def results(cli, *args, **settings):
+    return json.loads(cli("query", *args, "--json", **settings).stdout)["results"]
+
+
+@pytest.mark.usefixtures("indexed")
+def test_results_have_a_relevance_that_can_be_required(cli):
+    found = results(cli, "zebra sleeps")
+    values = [result["relevance"] for result in found]
+    assert all(0 <= value <= 1 for value in values)
+    least = sorted(values)[len(values) // 2]
+    kept = results(cli, "zebra sleeps", "--min-relevance", least)
+    assert [each["id"] for each in kept] == [each["id"] for each in found if each["relevance"] >= least]
+    shown = cli("query", "zebra sleeps", "--explain").stdout
+    assert f"relevance {values[0]:.2f})" in shown
+    assert f"    relevance  {values[0]:.2f}: " in shown
+    assert "highest possible" in shown
+    assert "relevance      fitted on 24 pseudo-queries of 24 chunks" in cli("status").stdout
+
+
+@pytest.mark.usefixtures("indexed")
+def test_weak_matches_are_noted(cli):
+    weak = cli("query", "unheard aardvark", "-k", "2", "--mode", "lexical", exit_code=1)
+    assert "no results" in weak.stderr
+    weak = cli("query", "the unheard aardvark of nowhere", "-k", "2", "--mode", "lexical")
+    assert "note: weak matches: the best has relevance 0." in weak.stderr
+    packed = cli("context", "the unheard aardvark of nowhere", "--mode", "lexical")
+    assert "note: weak matches" in packed.stderr
+    none = cli("query", "the unheard aardvark", "--min-relevance", "1", exit_code=1)
+    assert "no results with relevance 1 or more" in none.stderr
+    assert "weak matches" not in none.stderr
+    assert "is not in the range 0.0<=x<=1.0" in cli("query", "lock", "--min-relevance", "2", exit_code=2).stderr
+
+
+def test_a_store_without_it_says_how_to_get_it(indexed, cli):
+    with Store.open(indexed.parent / ".ragembed") as store, store.writer() as writer:
+        writer.set_meta({"relevance": None})
+    assert {result["relevance"] for result in results(cli, "zebra")} == {None}
+    assert ", relevance" not in cli("query", "zebra").stdout
+    assert "not fitted yet: run ragembed refit" in cli("status").stdout
+    refused = cli("query", "zebra", "--min-relevance", "0.5", exit_code=2)
+    assert "the store has no relevance yet: run 'ragembed refit' first" in refused.stderr
+    cli("refit", "--postprocess", "normalize")
+    assert None not in {result["relevance"] for result in results(cli, "zebra")}
+
+
+def test_a_language_that_the_model_does_not_know_is_named_once(in_folder, cli, tiny_model):
+    folder = in_folder / "docs"
+    folder.mkdir()
+    for number, text in enumerate(["写入者持有存储的锁。", "读者不等待写入者。", "机翼上的激波和边界层。"]):
+        (folder / f"{number}.txt").write_text(text, encoding="utf-8")
+    first = cli("index", folder, "--model", tiny_model).stderr
+    assert "note: most texts seem to be in Chinese, which the model" in first
+    assert "ragembed index --model multilingual-e5-small-q4" in first
+    (folder / "new.txt").write_text("还有一个文件。", encoding="utf-8")
+    assert "Chinese" not in cli("index").stderr
+    status = cli("status").stdout
+    assert "language       english; texts in Chinese, which the model was not made for" in status
+    assert results(cli, "写入者的锁")[0]["path"] == "docs/0.txt"
