@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import re
 import signal
 import subprocess
@@ -36,9 +37,10 @@ _ADDRESS = re.compile(r"http://127\.0\.0\.1:\d+")
 
 @dataclass(slots=True)
 class _Load:
-    """What clients saw: milliseconds of each answer, the number of each problem, and generations."""
+    """What clients saw: milliseconds of each answer, the problems, generations, and the CPU time of the server."""
 
     seconds: float = 0.0
+    cpu: float = 0.0
     taken: list[float] = field(default_factory=list)
     problems: Counter[str] = field(default_factory=Counter)
     generations: set[int] = field(default_factory=set)
@@ -65,11 +67,11 @@ def serving(setting: Setting) -> Outcome:
                 python, program, "warm_store", {"folder": str(folder), "seed": setting.seed, "model": model}
             )
     store = folder / "ragembed"
-    with _served(setting, [*RAGEMBED, "serve", f"docs={store}", *_OPTIONS]) as url:
-        latency, ratios = _latency(setting, store, url)
+    with _served(setting, [*RAGEMBED, "serve", f"docs={store}", *_OPTIONS]) as own:
+        latency, ratios = _latency(setting, store, own.url)
         peer = [LANGCHAIN.python, _FASTAPI, "serve", json.dumps({"model": model, "store": str(folder / "langchain")})]
         with _served(setting, peer) as other:
-            throughput, more = _throughput(setting, url, other)
+            throughput, more = _throughput(setting, own, other)
     load = _while_indexing(setting)
     about = (
         f"Stores of {count:,} chunks of up to 60 words, as in *Warm queries*; k is 10. *In process* is `Store.search` "
@@ -86,6 +88,19 @@ def serving(setting: Setting) -> Outcome:
 
 
 _OPTIONS = ("--port", "0", "--no-access-log", "--queue", "200")
+
+
+@dataclass(frozen=True, slots=True)
+class _Server:
+    """A server that runs."""
+
+    url: str
+    pid: int
+
+    def cpu_seconds(self) -> float:
+        """Return the CPU time of all its threads so far."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _seconds(setting: Setting, whole: int) -> int:
@@ -121,21 +136,22 @@ def _latency(setting: Setting, store: Path, url: str) -> tuple[str, dict[str, tu
     return table(header, rows), ratios
 
 
-def _throughput(setting: Setting, url: str, other: str) -> tuple[str, dict[str, tuple[float, bool]]]:
+def _throughput(setting: Setting, own: _Server, other: _Server) -> tuple[str, dict[str, tuple[float, bool]]]:
     queries = read_queries(setting.data)
     sides: dict[str, Callable[[_Client, str], object]] = {
         "ragembed, hybrid": lambda client, query: client.search(q=query, mode="hybrid"),
         "ragembed, dense": lambda client, query: client.search(q=query, mode="dense"),
         "LangChain and FastAPI": lambda client, query: client.get("/search", q=query),
     }
-    urls = {name: other if "LangChain" in name else url for name in sides}
+    servers = {name: other if "LangChain" in name else own for name in sides}
     loads = {name: _Load() for name in sides}
     for turn in range(-1, setting.turns):
         for name in list(sides)[:: 1 if turn % 2 else -1]:
             seconds = _seconds(setting, 20) if turn >= 0 else 2
-            load = _load(urls[name], sides[name], queries, lambda seconds=seconds: time.sleep(seconds))
+            load = _load(servers[name], sides[name], queries, lambda seconds=seconds: time.sleep(seconds))
             if turn >= 0:
                 loads[name].seconds += load.seconds
+                loads[name].cpu += load.cpu
                 loads[name].taken += load.taken
                 loads[name].problems += load.problems
                 say(f"  turn {turn + 1} of {setting.turns}: {name}, {load.rate:.0f} a second")
@@ -147,10 +163,12 @@ def _throughput(setting: Setting, url: str, other: str) -> tuple[str, dict[str, 
             *(load.percentile(share) for share in (50, 95)),
             f"{sum(load.problems.values())}",
             times(load.rate / theirs),
+            significant(1000 * load.cpu / len(load.taken), 3),
         ]
         for name, load in loads.items()
     ]
     header = ["", "answers per second", "median, ms", "p95, ms", "errors", "ratio of answers per second"]
+    header += ["CPU ms per answer"]
     ratios = {
         f"serve, {name.partition(', ')[2]}: answers per second beside LangChain and FastAPI": (load.rate / theirs, True)
         for name, load in loads.items()
@@ -187,8 +205,8 @@ def _while_indexing(setting: Setting) -> str:
             raise ValueError("torn answer")
 
     load = _Load()
-    with _served(setting, [*RAGEMBED, "serve", f"docs={store}", *_OPTIONS]) as url:
-        found = _load(url, check, read_queries(setting.data), index)
+    with _served(setting, [*RAGEMBED, "serve", f"docs={store}", *_OPTIONS]) as own:
+        found = _load(own, check, read_queries(setting.data), index)
     problems = ", ".join(f"{count} × {name}" for name, count in found.problems.items()) or "no error"
     return (
         f"{_CLIENTS} clients for {found.seconds:.0f} seconds, while `ragembed index` runs {runs} times, each time with "
@@ -197,12 +215,14 @@ def _while_indexing(setting: Setting) -> str:
     )
 
 
-def _load(url: str, ask: Callable[[_Client, str], object], queries: Sequence[str], during: Callable[[], None]) -> _Load:
+def _load(
+    server: _Server, ask: Callable[[_Client, str], object], queries: Sequence[str], during: Callable[[], None]
+) -> _Load:
     """Return what clients see that ask again and again until ``during`` returns."""
     load, lock, stop = _Load(), threading.Lock(), threading.Event()
 
     def work(number: int) -> None:
-        client, taken, problems = _Client(url), [], Counter[str]()
+        client, taken, problems = _Client(server.url), [], Counter[str]()
         for query in itertools.cycle(queries[number::_CLIENTS]):
             if stop.is_set():
                 break
@@ -217,7 +237,7 @@ def _load(url: str, ask: Callable[[_Client, str], object], queries: Sequence[str
             load.problems += problems
 
     threads = [threading.Thread(target=work, args=[number]) for number in range(_CLIENTS)]
-    started = time.perf_counter()
+    started, before = time.perf_counter(), server.cpu_seconds()
     for thread in threads:
         thread.start()
     try:
@@ -226,7 +246,7 @@ def _load(url: str, ask: Callable[[_Client, str], object], queries: Sequence[str
         stop.set()
         for thread in threads:
             thread.join()
-    load.seconds = time.perf_counter() - started
+    load.seconds, load.cpu = time.perf_counter() - started, server.cpu_seconds() - before
     return load
 
 
@@ -253,7 +273,7 @@ class _Client:
 
 
 @contextmanager
-def _served(setting: Setting, command: Sequence[str | Path]) -> Iterator[str]:
+def _served(setting: Setting, command: Sequence[str | Path]) -> Iterator[_Server]:
     """Run a server, which writes its address to stderr, during the ``with`` block."""
     process = subprocess.Popen(
         [str(part) for part in command],
@@ -271,7 +291,7 @@ def _served(setting: Setting, command: Sequence[str | Path]) -> Iterator[str]:
                 raise RuntimeError(f"{command} ended: see its error above")
             address = _ADDRESS.search(line)
         rest.start()
-        yield address[0]
+        yield _Server(address[0], process.pid)
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait()

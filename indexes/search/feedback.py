@@ -29,9 +29,9 @@ def shares(scores: Doubles, best: int) -> Doubles:
     if not len(scores):
         return np.zeros(0)
     spread = max(float(scores.std()), _NOISE * float(np.abs(scores).max())) or 1.0
-    found: Doubles = np.exp((scores[:best] - scores[0]) / spread)
-    found /= found.sum()
-    return found
+    found = np.exp((scores[:best] - scores[0]) / spread)
+    shared: Doubles = found / found.sum()
+    return shared
 
 
 def moved(query: Floats, best: Floats, weights: Doubles) -> Floats:

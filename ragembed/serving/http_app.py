@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import math
 import re
 import threading
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -66,7 +68,8 @@ class _HttpHandlers:
         self.metrics = RequestMetrics()
         self._writer = WorkerThreads(1)  # writes wait for each other here, and not in the threads that search
         self._settings = settings
-        self._is_warm = False
+        self._is_warm = self._is_ready = False
+        self._ready_lock, self._ready_until = asyncio.Lock(), 0.0
         self._stop = threading.Event()
 
     def routes(self) -> list[Route]:
@@ -154,20 +157,20 @@ class _HttpHandlers:
         return json_response(b'{"status":"ok"}')
 
     async def _ready(self, _request: Request) -> Response:
-        def work() -> bool:
-            return self._is_warm and all(served.open().generation >= 0 for served in self.stores.values())
+        async with self._ready_lock:  # anyone may ask: the stores are looked at once a second
+            if time.monotonic() >= self._ready_until:
+                self._is_ready = await self.workers.run(self._stores_are_ready)
+                self._ready_until = time.monotonic() + 1.0
+        return json_response(b'{"status":"ready"}') if self._is_ready else problem(503, "a store is not ready")
 
-        try:
-            is_ready = await self.workers.run(work)
-        except RagembedError:
-            is_ready = False
-        return json_response(b'{"status":"ready"}') if is_ready else problem(503, "a store is not ready")
+    def _stores_are_ready(self) -> bool:
+        return self._is_warm and all(served.size() is not None for served in self.stores.values())
 
     async def _metrics(self, _request: Request) -> Response:
         def work() -> str:
             sizes = {name: served.size() for name, served in self.stores.items()}
             known = {name: size for name, size in sizes.items() if size is not None}
-            gauges = [
+            gauges: list[tuple[str, str, Mapping[str, float]]] = [
                 ("ragembed_store_up", "Whether the store can be read", {name: name in known for name in sizes}),
                 ("ragembed_store_generation", "Commits so far", {name: size[0] for name, size in known.items()}),
                 ("ragembed_store_chunks", "Chunks", {name: size[1] for name, size in known.items()}),
@@ -199,12 +202,13 @@ def make_app(stores: Mapping[str, Path], settings: ServerSettings) -> ASGIApp:
         exception_handlers={404: _no_such_path, 405: _no_such_method},
     )
     inner.router.redirect_slashes = False
-    app: ASGIApp = RequestLimits(inner, settings.limits, PROBES)
+    public = (*PROBES, *page.PUBLIC_PATHS)  # without limits, too: requests without a token must not fill the queue
+    app: ASGIApp = RequestLimits(inner, settings.limits, public)
     if settings.tokens:
-        app = BearerAuth(app, settings.tokens, (*PROBES, *page.PUBLIC_PATHS))
+        app = BearerAuth(app, settings.tokens, public)
     if settings.origins:
         methods = ["GET", "POST", *(["PUT", "DELETE"] if settings.writable else [])]
-        headers = ["Authorization", "Content-Type"]
+        headers = ["Authorization", "Content-Type", "MCP-Protocol-Version"]
         app = CORSMiddleware(app, allow_origins=settings.origins, allow_methods=methods, allow_headers=headers)
     app = RequestGuard(app, settings.hosts, settings.origins)
     return RequestObserver(app, handlers.metrics, log_queries=settings.log_queries)

@@ -45,6 +45,8 @@ def tcp_listener(host: str, port: int) -> Iterator[socket.socket]:
 @contextmanager
 def unix_listener(path: Path) -> Iterator[socket.socket]:
     """Listen on a Unix socket, which the owner and the group may use, during the ``with`` block."""
+    if not hasattr(socket, "AF_UNIX"):
+        raise ConfigError("this system has no Unix sockets: use --host and --port")
     _remove_stale(path)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         before = os.umask(0o777 & ~_SOCKET_MODE)
@@ -100,9 +102,15 @@ def run(
         server_header=False,
         timeout_graceful_shutdown=_DRAIN_SECONDS,
     )
-    for number in (signal.SIGTERM, signal.SIGINT):  # uvicorn raises its signal again at the end: it is no failure
-        signal.signal(number, lambda *_: None)
-    uvicorn.Server(config).run(sockets=[listener])
+    server = uvicorn.Server(config)
+
+    def stop(*_: object) -> None:
+        server.should_exit = True
+
+    # These handlers work until uvicorn sets its own. It raises a signal again at the end, which is no failure.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
+    server.run(sockets=[listener])
 
 
 def end_process() -> None:

@@ -196,7 +196,7 @@ def make_route(server: Server[Any]) -> tuple[Route, Callable[[], AbstractAsyncCo
     app = server.streamable_http_app(
         streamable_http_path=HTTP_PATH, stateless_http=True, json_response=True, transport_security=unchecked
     )
-    [route] = app.routes
+    [route] = (each for each in app.routes if isinstance(each, Route))
     return Route(HTTP_PATH, route.endpoint, name="mcp"), server.session_manager.run
 
 

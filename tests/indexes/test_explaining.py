@@ -71,6 +71,12 @@ def test_hybrid_terms_sum_to_the_score(store, fusion):
         assert (each.unit == "cosine") == (fusion.method == "rrf" or fusion.alpha == 0.0)
 
 
+def test_single_hits_are_explained_as_among_the_others(store):
+    explanations = store.explain(QUERY, 5)
+    [second] = store.explain(QUERY, 5, ids=[explanations[1].hit.id, "unknown"])
+    assert second.to_dict() == explanations[1].to_dict()
+
+
 def test_feedback_has_one_term_per_chunk(store, embedder):
     fusion = Fusion(feedback=0.5)
     explanation = store.explain(QUERY, 4, fusion=fusion)[3]

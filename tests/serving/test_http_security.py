@@ -413,6 +413,17 @@ def test_a_signal_lets_requests_end_and_then_the_process(folder, seconds, status
         assert "lock" in json.loads(running.wait('"path": "/v1/search"'))["query"]
 
 
+def test_a_signal_while_the_server_starts_ends_it(folder):
+    code = (
+        "import signal, sys\nfrom ragembed.serving import http_server\nfrom ragembed.__main__ import main\n"
+        "http_server.uvicorn.Config.load = lambda self, load=http_server.uvicorn.Config.load: "
+        "(signal.raise_signal(signal.SIGTERM), load(self))\n"
+        "sys.argv[0] = 'ragembed'\nmain()"
+    )
+    with ApiServer(folder, code=code) as running:
+        assert running.process.wait(timeout=60) == 0
+
+
 def test_a_unix_socket_serves_its_owner_and_group(folder, tmp_path):
     path = tmp_path / "s"
     with socket.socket(socket.AF_UNIX) as left:  # a socket that a killed server left
