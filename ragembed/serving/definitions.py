@@ -24,7 +24,7 @@ _SHOWN = 60
 
 TEXT: Schema = {"type": "string"}
 _NUMBER: Schema = {"type": "number"}
-_SHARE: Schema = {"type": "number", "minimum": 0, "maximum": 1}
+SHARE: Schema = {"type": "number", "minimum": 0, "maximum": 1}
 _INTEGER: Schema = {"type": "integer"}
 _BOOLEAN: Schema = {"type": "boolean"}
 _TEXTS: Schema = {"type": "array", "items": TEXT}
@@ -116,7 +116,7 @@ TOOLS: Mapping[str, ToolDefinition] = {
             "Find passages by meaning and words in the indexed documents. Use it first to locate something. Answers "
             "the best passages with path, lines and text. stale: the file changed since it was indexed. relevance: "
             "0 to 1, weak below 0.5.",
-            {"query": TEXT, "k": K, "mode": MODE, "where": WHERE, "min_relevance": _SHARE, **_PAGES},
+            {"query": TEXT, "k": K, "mode": MODE, "where": WHERE, "min_relevance": SHARE, **_PAGES},
             ("query",),
             object_schema(_PASSAGES, ["results"]),
         ),

@@ -64,7 +64,8 @@ def _search(served: ServedStore, given: dict[str, Any]) -> dict[str, Any]:
     names = _facet_names(given.get("facets", ""))
 
     def found(k: int) -> list[Hit]:
-        return store.search(query, k, given["mode"], where=given.get("where"), ranking=ranking)
+        least = given.get("min_relevance")
+        return store.search(query, k, given["mode"], where=given.get("where"), ranking=ranking, min_relevance=least)
 
     def answer() -> tuple[int, str, list[Hit], list[Hit]]:
         hits = found(offset + given["k"])[offset:]
@@ -97,6 +98,7 @@ def _context(served: ServedStore, given: dict[str, Any]) -> dict[str, Any]:
             given["budget"],
             given["mode"],
             where=given.get("where"),
+            min_relevance=given.get("min_relevance"),
             format=given["format"],
             name_file=lambda name: name,
         )
@@ -141,7 +143,15 @@ def _explain(served: ServedStore, given: dict[str, Any]) -> dict[str, Any]:
 
     def answer() -> dict[str, Any]:
         chunk_with_id(store, given["id"])
-        found = store.explain(query, given["k"], given["mode"], where=where, ranking=_ranking(given), ids=[given["id"]])
+        found = store.explain(
+            query,
+            given["k"],
+            given["mode"],
+            where=where,
+            ranking=_ranking(given),
+            min_relevance=given.get("min_relevance"),
+            ids=[given["id"]],
+        )
         if not found:
             raise UnknownNameError(
                 f"the chunk {given['id'][:60]!r} is not among the best {given['k']} results: pass a larger k, or see "

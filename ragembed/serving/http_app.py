@@ -314,6 +314,8 @@ def _parsed(text: str, schema: Schema) -> Any:
     """Return a value of a query string as the type of its schema, or unchanged if it has another form."""
     if schema.get("type") == "integer" and re.fullmatch(r"-?[0-9]{1,15}", text):
         return int(text)
+    if schema.get("type") == "number" and re.fullmatch(r"[0-9]{1,15}(\.[0-9]{1,15})?", text):
+        return float(text)
     if schema.get("type") == "boolean":
         return _BOOLEANS.get(text.lower(), text)
     return text

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ragembed.serving.definitions import ID, MODE, TEXT, WHERE, K, Schema, ToolDefinition, object_schema
+from ragembed.serving.definitions import ID, MODE, SHARE, TEXT, WHERE, K, Schema, ToolDefinition, object_schema
 
 MOST_OFFSET = 900
 MOST_NEIGHBOURS = 20
@@ -23,6 +23,7 @@ _RANKING: Schema = {
     "where": WHERE,
     "dedupe": {"type": "boolean", "default": True, "description": "Combine near-duplicates"},
     "per_file": {"type": "integer", "minimum": 1, "maximum": 100, "description": "Most results of a file"},
+    "min_relevance": SHARE,
 }
 _STRINGS: Schema = {"type": "array", "items": {"type": "string"}}
 _PLACES: Schema = {"type": "array", "items": {"type": "array", "items": {"type": "integer"}}}
@@ -143,6 +144,7 @@ ENDPOINTS: Mapping[str, Endpoint] = {
                     "budget": {"type": "integer", "minimum": 1, "maximum": MOST_BUDGET, "default": BUDGET},
                     "mode": MODE,
                     "where": WHERE,
+                    "min_relevance": SHARE,
                     "format": {"type": "string", "enum": ["text", "markdown", "xml"], "default": "text"},
                 },
                 ("q",),

@@ -275,7 +275,7 @@ class _SearchPage:
                 class_="place",
                 aria_current="true" if result["id"] == view.id else None,
             ),
-            _e("span", f"{result['score']:.3f}", class_="score", title="Score, comparable within these results"),
+            _e("span", _score(result), class_="score"),
             _e("span", "changed", class_="stale", title="The file changed since it was indexed")
             if result["stale"]
             else None,
@@ -451,6 +451,12 @@ def _place(record: Mapping[str, Any]) -> str:
     if record["start_line"] is not None:
         return f"{path}:{record['start_line']}-{record['end_line']}"
     return path if record["page"] is None else f"{path}, page {record['page']}"
+
+
+def _score(result: Mapping[str, Any]) -> str:
+    """Return the relevance, which is comparable between queries, or else the score."""
+    score, relevance = f"{result['score']:.3f}", result.get("relevance")
+    return f"score {score}" if relevance is None else f"relevance {relevance:.2f}, score {score}"
 
 
 def _shown(value: Any) -> str:

@@ -149,7 +149,8 @@ def test_an_interrupted_writer_leaves_nothing(
     assert not [path for path in (tmp_path / "cache" / "ragembed" / "models").iterdir() if path.is_dir()]
 
 
-def test_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # other tests may have written the model into their cache
     monkeypatch.setattr(multilingual, "packed_weights", lambda: None)
     with pytest.raises(MissingExtraError, match=r"pip install 'ragembed\[multilingual\]'"):
         find_model(MULTILINGUAL_MODEL)

@@ -108,6 +108,15 @@ async def test_every_operation_answers_as_described(client):
     assert (answers["files"]["total"], answers["status"]["stores"][0]["files"]) == (3, 3)
 
 
+@pytest.mark.parametrize("path", ["/v1/search", "/v1/context", "/v1/explain"])
+async def test_the_least_relevance_reaches_the_search(client, path):
+    api = client()
+    [best] = (await get(api, "/v1/search", q="lock", k=1))["results"]
+    given = {"q": "lock", **({"id": best["id"]} if path == "/v1/explain" else {})}
+    assert "run 'ragembed refit' first" in await get(api, path, 400, **given, min_relevance="0.5")
+    assert "is 2.0: expected" in await get(api, path, 400, **given, min_relevance="2")
+
+
 async def test_the_filter_of_each_facet_selects_as_many_chunks(client, store):
     with Store.open(store) as opened:
         metadata = [{"year": 2020 + n % 3, "kind": ["it's", "b"][: n % 3], "a b": n % 2 == 0} for n in range(9)]
