@@ -45,7 +45,7 @@ _MOST_SPLIT = 1.35
 """Tokens per letter, relative to the model's best language in Latin script, from which a language is foreign to it."""
 
 _TESTED = 20
-"""Number of sentences to test a model with; each language has so many or more."""
+"""Number of sentences that a model is tested with. Each language has at least this many."""
 
 
 @cache

@@ -2,7 +2,7 @@
 
 Relevance is fitted without judgements, on three groups of queries:
 
-- everyday sentences in the language of the store, which it has no answer to;
+- everyday sentences in the language of the store, which the store does not answer;
 - spans of the store without the chunk that they come from: their subject is in the store, an answer may be;
 - spans of the store with that chunk, which contains them.
 
@@ -56,26 +56,37 @@ def calibrate(store: Store, writer: StoreWriter, progress: Progress, *, again: b
     embedders that are not ragembed's, or for fewer than ``LEAST_CHUNKS`` chunks.
     """
     embedder, chunks = store.embedder, len(store)
-    if not isinstance(embedder, Embedder) or not chunks:
+    if not isinstance(embedder, Embedder):
         return []
     known: dict[str, Any] | None = writer.meta(LANGUAGE)
-    model = store._reader.read(lambda snapshot: stored_relevance(snapshot.connection))
-    is_fitted = chunks < LEAST_CHUNKS or (model is not None and chunks < _GROWTH * model.chunks)
-    if not again and is_fitted and known is not None and chunks < _GROWTH * known["chunks"]:
+    if not chunks:
+        if known is not None:
+            writer.set_meta({LANGUAGE: None, KEY: None})
+        return []
+    if not again and known is not None and not _is_due(store, writer, known["chunks"], chunks):
         return []
     drawn = draw_spans(store.embedded_texts(), _SPANS, embedder.config.seed)
     language = main_language(text for _, text in drawn)
     assumed = language in (None, _DEFAULT_LANGUAGE) or embedder._is_external
     reads = assumed or reads_language(embedder.tokenizer, str(language))
     found: dict[str, object] = {LANGUAGE: {"chunks": chunks, "language": language, "is_read": reads}}
+    fitted = None
     if chunks >= LEAST_CHUNKS:
         progress.start("fitting", "queries", None)
         fitted = store._reader.read(lambda snapshot: _fitted(snapshot, embedder, drawn, language))
-        found[KEY] = None if fitted is None else fitted.to_dict()
         progress.finish()
-    writer.set_meta(found)
+    writer.set_meta({**found, KEY: None if fitted is None else fitted.to_dict()})
     is_new = known is None or known["language"] != language
     return [unread_warning(language, embedder.config.model)] if language and not reads and is_new else []
+
+
+def _is_due(store: Store, writer: StoreWriter, before: int, chunks: int) -> bool:
+    """Return whether the fit for ``before`` chunks does not suit the present ``chunks`` or the present embedder."""
+    is_kept = writer.meta(KEY) is not None
+    if chunks < LEAST_CHUNKS:
+        return is_kept or chunks >= _GROWTH * before
+    model = store._reader.read(lambda snapshot: stored_relevance(snapshot.connection))
+    return before < LEAST_CHUNKS or chunks >= _GROWTH * before or (is_kept and model is None)
 
 
 def unread_warning(language: str, model: str) -> str:

@@ -13,6 +13,8 @@ from ragembed.indexes.lexical.bm25 import K1, LEAST_IDF, Postings
 from ragembed.indexes.lexical.indexed_terms import IndexedTerms
 from ragembed.indexes.storage import catalog
 
+_MOST_KEPT = 100_000
+"""Number of terms whose frequencies are kept, so that the memory of a server does not grow with its queries."""
 _VOCABULARY = "CREATE VIRTUAL TABLE IF NOT EXISTS temp.vocabulary USING fts5vocab (main, chunks_fts, row)"
 
 
@@ -29,7 +31,7 @@ class HighestScores:
         self.clear()
 
     def clear(self) -> None:
-        """Forget what is known of the store, because another one may be in its place."""
+        """Drop everything that is kept, because the store may have been replaced."""
         with self._lock:
             self._terms: IndexedTerms | None = None
             self._generation, self._chunks = -1, 0
@@ -46,6 +48,8 @@ class HighestScores:
             phrases = [phrase for phrase in fulltext.phrases(expression) if not phrase.endswith("*")]
             found = [self._terms.of_phrase(fulltext.shown(phrase)) for phrase in phrases]
             single = [terms[0] for terms in found if len(terms) == 1] or [term for terms in found for term in terms]
+            if len(self._frequencies) > _MOST_KEPT:
+                self._frequencies = {}
             self._count(connection, [term for term in single if term not in self._frequencies], postings)
             return (K1 + 1.0) * sum(idf(self._chunks, self._frequencies[term]) for term in single)
 

@@ -408,7 +408,7 @@ def _lexical(hit: Hit, phrases: Mapping[str, float]) -> Explanation:
 
 
 def _complete(terms: Sequence[Term], score: float) -> tuple[Term, ...]:
-    """Return ``terms`` and a last term with the rounding error, so that they sum to ``score``."""
+    """Return ``terms`` and a last term with the rounding error, which makes the sum ``score``."""
     return (*terms, Term("rounding", "", score - sum(term.value for term in terms)))
 
 

@@ -30,7 +30,7 @@ WEAK = 0.5
 """Relevance of the best hit below which the matches of a query are weak: probably, no hit answers it."""
 
 WEAK_MATCHES = "weak matches: the documents may not answer this query"
-"""What to say if the best hit has a relevance below ``WEAK``."""
+"""The note for a best hit with a relevance below ``WEAK``."""
 
 _FUNCTIONS = ("hybrid", "dense", "lexical")
 
@@ -40,8 +40,8 @@ class Logistic:
     """The function ``1 / (1 + exp(-(origin + cosine * c + matched * m)))`` of a cosine c and a matched share m."""
 
     origin: float
-    cosine: float = 0.0
-    matched: float = 0.0
+    cosine: float
+    matched: float
 
     def __call__(self, cosine: float, matched: float) -> float:
         """Return the value of the function, from 0 to 1."""
@@ -83,7 +83,7 @@ class RelevanceModel:
         return read * value + (1.0 - read) * self.lexical(0.0, matched)
 
     def function(self, cosine: float | None, matched: float | None, read: float) -> Logistic | None:
-        """Return the function for the values that are known of a hit."""
+        """Return the function for a hit with these values."""
         if cosine is None or (read == 0 and matched is not None):
             return self.lexical
         return self.dense if matched is None else self.hybrid
@@ -195,6 +195,6 @@ def check_least(least: float | None, model: RelevanceModel | None) -> None:
         raise ConfigError(f"min_relevance is {least}: expected a number from 0 (every result) to 1")
     if model is None:
         raise ConfigError(
-            f"min_relevance is {least:g}, but the store has no relevance yet: run 'ragembed refit' first, or leave "
-            "it out"
+            f"min_relevance is {least:g}, but the store has no fit of relevance: expected 20 chunks or more, embedded "
+            "by ragembed; run 'ragembed refit' first, or leave min_relevance out"
         )

@@ -25,7 +25,7 @@ from ragembed.types import Doubles
 _ALPHAS = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 _RAWS_KEPT, _CLOSER, _FUSED_KEPT = 4, 8, 3
 SLACK = 0.005
-"""Loss of nDCG@10 that is accepted for a candidate that needs less work, such as a refit instead of encoding."""
+"""Loss of nDCG@10 that is accepted for a candidate that needs less work, and the least gain of another fusion."""
 LEAST_GAIN = 2.0
 """Minimum gain, in points of nDCG@10, that justifies another embedder.
 
@@ -117,7 +117,7 @@ class Trials:
 
 
 def fusion_source(sources: Collection[str]) -> str:
-    """Return the one of ``sources`` that chooses the fusion, or ``MEAN`` for the mean over all."""
+    """Return the source that chooses the fusion, or ``MEAN`` if none of ``sources`` does."""
     return next((name for name in _FUSION_SOURCES if name in sources), MEAN)
 
 
@@ -140,7 +140,7 @@ def choose(trials: Trials, current: Settings, raws: Sequence[EmbedderConfig], ch
     1. Try every way to make raw vectors with the current post-processors, and every chain with the current raw vectors.
     2. Try the best few raw vectors with every chain, and all raw vectors with the best chain.
     3. Try the best settings again with feedback. Steps 1 and 2 run without it, because it more than doubles the time.
-    4. For the best few of these and for the current settings, try other weights of fusion, then other methods.
+    4. For the best few of these and for the current settings, try other weights of fusion, and other methods.
     """
     no_feedback = replace(current.fusion, feedback=0.0)
     trials.of(current)

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragembed.config.settings import EmbedderConfig
+from ragembed.documents.normalisation import normalise
 from ragembed.evaluation.encoding import RawVectors, raw_part
 from ragembed.evaluation.retrieval import ndcg
 from ragembed.extractors.protocol import Side
@@ -130,10 +131,20 @@ class PoolSearch:
         The chunks to search, and the queries to search for.
     language
         The language for stemming words.
+    unread_share
+        Returns the share of a query that the model cannot read, as :meth:`ragembed.Embedder.unread_share`.
     """
 
-    def __init__(self, folder: Path, pool: Pool, queries: Sequence[PseudoQuery], language: str) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        pool: Pool,
+        queries: Sequence[PseudoQuery],
+        language: str,
+        unread_share: Callable[[str], float] = lambda _: 0.0,
+    ) -> None:
         self._queries = queries
+        self._unread = [unread_share(normalise(query.text)) for query in queries]
         changed = [(at, query.changed[at]) for query in queries for at in sorted(query.changed)]
         chunks = [*(passage.chunk for passage in pool.passages), *(chunk for _, chunk in changed)]
         texts = [chunk.embedded_text for chunk in chunks]
@@ -207,6 +218,7 @@ class PoolSearch:
                     return likeness([self._words[places[key]] for key in keys], best)
 
                 matches, selection = [prepared.matches], prepared.selection
+                fusion = fusion.for_unread(self._unread[row])
                 [found] = candidates(snapshot, vectors, matches, DEPTH, count, selection, fusion, shared)
                 best = found.keys
             return [self._positions[places[key]] for key in best[:count]]

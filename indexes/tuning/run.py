@@ -183,7 +183,7 @@ def _tune(
         base = replace(base, note=note)
     chains = chain_choices(current.config)
     with ExitStack() as stack:
-        prepare = partial(_prepare, stack, store.language, device, progress)
+        prepare = partial(_prepare, stack, store, device, progress)
         raws = screen(pool, sources, seed, current, raws, prepare)
         encoder, search = prepare(raws, pool, drawn)
         first, second = _QueryPart(drawn, 0, seed, _RESAMPLES_OF_MANY), _QueryPart(drawn, 1, seed, _RESAMPLES)
@@ -199,13 +199,15 @@ def _tune(
         for part, embedder in ((second, chosen.settings), (everything, None)):
             if report.outcome in APPLICABLE:
                 break
-            test = Trials(encoder, search, part.rows, part.source)
+            progress.start("comparing", "settings", None)
+            test = Trials(encoder, search, part.rows, part.source, progress.advance)
             settings = embedder or choose_fusion(test, current).settings
             if settings != current:
                 before, after = test.of(current), test.of(settings)
                 hybrid, dense = part.compare(after.hybrid, before.hybrid), part.compare(after.dense, before.dense)
                 comparison = _Findings(tuple(candidates.values()), candidates[settings], hybrid, dense)
                 report = base.report(*_outcome(hybrid, settings, current), comparison)
+            progress.finish()
     return report
 
 
@@ -221,7 +223,7 @@ def _collected(pool: Pool, sources: Mapping[str, Source], seed: int) -> tuple[Qu
 
 def _prepare(
     stack: ExitStack,
-    language: str,
+    store: Store,
     device: str | None,
     progress: Progress,
     raws: Sequence[EmbedderConfig],
@@ -233,7 +235,11 @@ def _prepare(
     encoder = Encoder(raws, pool, drawn.queries, device, progress.advance)
     progress.finish()
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ragembed-tune-")))
-    search = PoolSearch(folder / "store", pool, drawn.queries, language)
+
+    def unread_share(query: str) -> float:
+        return store._reader.read(lambda snapshot: snapshot.unread_share(query))
+
+    search = PoolSearch(folder / "store", pool, drawn.queries, store.language, unread_share)
     stack.callback(search.close)
     return encoder, search
 
@@ -364,7 +370,7 @@ def _outcome(hybrid: Mapping[str, Compared], chosen: Settings, current: Settings
     """
     fusion_only = _NEEDS[cost(chosen, current)] == "note"
     key, where = (fusion_source(hybrid), "all documents") if fusion_only else (MEAN, "the held-out documents")
-    if worse := [name for name in ((key,) if fusion_only else hybrid) if hybrid[name].high < 0]:
+    if not fusion_only and (worse := [name for name in hybrid if hybrid[name].high < 0]):
         return "no significant difference", f"on {where} it is worse for: {', '.join(worse)}"
     found = hybrid[key]
     what = "mean nDCG@10" if key == MEAN else f"nDCG@10 of the source '{key}'"
