@@ -235,7 +235,9 @@ def test_store_after_200_random_edits_equals_a_new_index(store, docs, config):
     assert answers(store) == answers(new)
 
 
-def test_checkout_of_500_files_is_one_run(store, docs):
+def test_checkout_of_500_files_is_one_run(store, docs, monkeypatch):
+    monkeypatch.setattr(watch, "_LONGEST_MS", 60_000)
+
     def git(*arguments):
         subprocess.run(["git", "-C", docs, "-c", "user.name=a", "-c", "user.email=a@b", *arguments], check=True)
 
@@ -252,7 +254,7 @@ def test_checkout_of_500_files_is_one_run(store, docs):
     git("add", ".")
     git("commit", "-qm", "b")
     git("checkout", "-q", "main")
-    with following(store, quiet_seconds=1.0) as running:
+    with following(store, quiet_seconds=3.0) as running:
         git("checkout", "-q", "many")
         running.wait(lambda: len(files(store)) == 499)
     first, second = (report.scan for report in running.reports)
