@@ -1,6 +1,7 @@
 """A watched store follows its files: one run per burst of changes, and the result of a new index."""
 
 import hashlib
+import itertools
 import os
 import random
 import shutil
@@ -437,6 +438,25 @@ def test_failed_run_is_tried_again(store, docs, monkeypatch):
         (docs / "c.md").write_text("a file\n")
         running.wait_for_files("docs/anchor.rst", "docs/sub/b.md", "docs/c.md")
     assert len([note for note in running.notes if "the disk is full" in note]) == 1
+
+
+def test_a_file_that_grows_all_the_time_leaves_pauses(store, docs, monkeypatch):
+    original, times = watch.index_files, []
+
+    def slow(*arguments):
+        start = time.monotonic()
+        time.sleep(0.3)
+        report = original(*arguments)
+        times.append((start, time.monotonic()))
+        return report
+
+    monkeypatch.setattr(watch, "index_files", slow)
+    with following(store) as running, (docs / "log.md").open("a") as file:
+        while len(running.reports) < 4:
+            file.write("a line\n")
+            file.flush()
+            time.sleep(0.005)
+    assert all(start - end >= 0.3 for (_, end), (start, _) in itertools.pairwise(times))
 
 
 def test_changes_without_a_notification_are_found_later(store, docs, monkeypatch):
