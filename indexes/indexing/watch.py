@@ -39,6 +39,8 @@ _CHECK_MS = 1_000
 """Time between two looks at the roots and at the ignore files above them, which no notification covers."""
 _PAUSE_SECONDS, _RETRY_SECONDS = 1.0, 10.0
 """Pause before the watcher tries again: for a state that passes, such as a locked store; and after a failed run."""
+_LONGEST_REST_SECONDS = 60.0
+"""Longest pause after a run. Shorter runs take at most half of the time, even if a file never stops changing."""
 _POLL_SECONDS, _POLL_SHARE = 2.0, 20.0
 """Pause between two polls, and its least ratio to their processor time: polling takes at most 5 % of a core."""
 _SWEEP_SECONDS, _SWEEP_SHARE = 600.0, 2000.0
@@ -101,7 +103,7 @@ class Watcher:
         self._on_note = on_note or _LOG.warning
         self._noted: set[str] = set()
         self._has_run = self._told = False
-        self._due = 0.0
+        self._due = self._rest_until = 0.0
         self._known: set[str] | None = None
         self._skipped: tuple[str, ...] = ()
 
@@ -215,7 +217,9 @@ class Watcher:
             return RustNotify(*arguments)
 
     def _changed(self, notifier: RustNotify, stop: threading.Event) -> set[Path]:
-        """Wait for changes, for a second at most, and return their paths.
+        """Wait for changes and return their paths; return none if nothing changes for a second.
+
+        This lasts up to five seconds after the first change if more changes follow.
 
         Raises :class:`RuntimeError` if watchfiles cannot report a change.
         """
@@ -284,23 +288,25 @@ class Watcher:
 
     def _index(self, stop: threading.Event) -> None:
         """Update the store when no other process writes to it, and set the time of the next run without a change."""
+        stop.wait(max(0.0, self._rest_until - time.monotonic()))
         while not stop.is_set():
             started, used = time.monotonic(), time.thread_time()
             self._require_same_store()
             try:
                 report = index_files(self._request, self._progress)
-            except StoreLockedError as error:
-                self._note(f"waiting: {error}")
+            except StoreLockedError:
+                self._note("waiting: another process is writing to the store")
                 stop.wait(_PAUSE_SECONDS)
             except (RagembedError, OSError) as error:
                 if not self._has_run:
                     raise
+                self._rest_after(started)
                 self._due = time.monotonic() + _RETRY_SECONDS
                 self._note(f"the store was not updated, next attempt in {_RETRY_SECONDS:g} s: {error}")
                 return
             else:
                 least, share = (_POLL_SECONDS, _POLL_SHARE) if self._polls else (_SWEEP_SECONDS, _SWEEP_SHARE)
-                now = time.monotonic()
+                now = self._rest_after(started)
                 self._due = now + max(least, now - started, share * (time.thread_time() - used))
                 self._report(report)
                 if not self._told:
@@ -308,10 +314,16 @@ class Watcher:
                     self._on_note(f"watching {', '.join(map(shown_path, self._roots))}")
                 return
 
+    def _rest_after(self, started: float) -> float:
+        """Let the next run begin only after a pause as long as the run that began at ``started``; return the time."""
+        now = time.monotonic()
+        self._rest_until = now + min(now - started, _LONGEST_REST_SECONDS)
+        return now
+
     def _require_same_store(self) -> None:
         require_store(self._path)
         if (self._path / DATABASE).stat().st_ino != self._inode:
-            raise StoreError(f"the store {self._path} was replaced while it was watched: start 'ragembed watch' again")
+            raise StoreError(f"the store {self._path} was replaced while it was watched: start the watcher again")
 
     def _report(self, report: IndexingReport) -> None:
         self._has_run = True

@@ -109,6 +109,11 @@ def require_writable(store: Path) -> None:
         )
 
 
+def root_of(store: Path) -> Path:
+    """Return the folder that the names of the files in a store are relative to."""
+    return _absolute(store).parent
+
+
 def source_path(file: Place, store: Path) -> str:
     r"""Return the name under which ``file`` is kept: relative to the folder that holds the store, with ``/``; or a URL.
 
@@ -140,7 +145,7 @@ class NamesInStore:
 
 def file_path(source: str, store: Path) -> Place:
     """Return the place of the file with the name ``source`` in the store; paths are absolute."""
-    return RemotePath(source) if is_url(source) else _absolute(_absolute(store).parent / source)
+    return RemotePath(source) if is_url(source) else _absolute(root_of(store) / source)
 
 
 def is_below(source: str, root: str) -> bool:
@@ -156,7 +161,7 @@ def is_below(source: str, root: str) -> bool:
 
 def _beside(file: Path, store: Path) -> Path:
     try:
-        return Path(os.path.relpath(_absolute(file), _absolute(store).parent))
+        return Path(os.path.relpath(_absolute(file), root_of(store)))
     except ValueError:
         return _absolute(file)
 

@@ -35,6 +35,7 @@ from ragembed.serving.stores import ServedStore, UnknownNameError
 from ragembed.serving.tools import StoreTools
 
 PROBES = ("/healthz", "/readyz")
+_METRICS = "/metrics"
 _JSON = "application/json"
 _LOG = logging.getLogger(__name__)
 _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
@@ -66,6 +67,7 @@ class _HttpHandlers:
         self.workers = WorkerThreads(settings.limits.threads)
         self.answers = StoreAnswers(self.stores, writable=settings.writable)
         self.metrics = RequestMetrics()
+        self._probes = WorkerThreads(1)  # probes do not wait behind searches
         self._writer = WorkerThreads(1)  # writes wait for each other here, and not in the threads that search
         self._settings = settings
         self._is_warm = self._is_ready = False
@@ -83,7 +85,7 @@ class _HttpHandlers:
             *(self._writing_routes() if settings.writable else ()),
             _route("/healthz", "GET", "healthz", self._health),
             _route("/readyz", "GET", "readyz", self._ready),
-            _route("/metrics", "GET", "metrics", self._metrics),
+            _route(_METRICS, "GET", "metrics", self._metrics),
             _route("/openapi.json", "GET", "openapi", _constant(as_json(api), _JSON)),
             _route("/docs", "GET", "docs", _constant(openapi.as_page(api).encode(), "text/html")),
             _route(openapi.STYLE_PATH, "GET", "docs", _constant(openapi.STYLE.encode(), "text/css")),
@@ -104,6 +106,7 @@ class _HttpHandlers:
         """Start no more work."""
         self._stop.set()
         self.workers.close()
+        self._probes.close()
         self._writer.close()
 
     def _endpoint(self, endpoint: Endpoint) -> Route:
@@ -159,7 +162,7 @@ class _HttpHandlers:
     async def _ready(self, _request: Request) -> Response:
         async with self._ready_lock:  # anyone may ask: the stores are looked at once a second
             if time.monotonic() >= self._ready_until:
-                self._is_ready = await self.workers.run(self._stores_are_ready)
+                self._is_ready = await self._probes.run(self._stores_are_ready)
                 self._ready_until = time.monotonic() + 1.0
         return json_response(b'{"status":"ready"}') if self._is_ready else problem(503, "a store is not ready")
 
@@ -177,13 +180,15 @@ class _HttpHandlers:
             ]
             return self.metrics.text(gauges)
 
-        return Response(await self.workers.run(work), media_type=CONTENT_TYPE)
+        return Response(await self._probes.run(work), media_type=CONTENT_TYPE)
 
 
 def make_app(stores: Mapping[str, Path], settings: ServerSettings) -> ASGIApp:
     """Return the application for stores by name."""
     handlers = _HttpHandlers(stores, settings)
-    mcp_route, mcp_lifespan = make_route(make_server(stores, tools=StoreTools(handlers.stores)))
+    mcp_route, mcp_lifespan = make_route(
+        make_server(stores, tools=StoreTools(handlers.stores), run=handlers.workers.run)
+    )
 
     @asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:
@@ -203,7 +208,7 @@ def make_app(stores: Mapping[str, Path], settings: ServerSettings) -> ASGIApp:
     )
     inner.router.redirect_slashes = False
     public = (*PROBES, *page.PUBLIC_PATHS)  # without limits, too: requests without a token must not fill the queue
-    app: ASGIApp = RequestLimits(inner, settings.limits, public)
+    app: ASGIApp = RequestLimits(inner, settings.limits, (*public, _METRICS))
     if settings.tokens:
         app = BearerAuth(app, settings.tokens, public)
     if settings.origins:

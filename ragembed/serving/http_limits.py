@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import anyio
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ragembed.serving.http_security import problem
@@ -49,7 +50,8 @@ class WorkerThreads:
 class RequestLimits:
     """Refuses requests beyond the limits: 413 for a large body, 429 if too many wait, 504 if one takes too long.
 
-    Paths in ``free`` are answered even if too many requests wait.
+    Paths in ``free`` are answered even if too many requests wait. A request whose client leaves during the upload is
+    dropped.
     """
 
     def __init__(self, app: ASGIApp, limits: Limits, free: Collection[str] = ()) -> None:
@@ -82,7 +84,10 @@ class RequestLimits:
             await send(message)
 
         with anyio.move_on_after(self._limits.seconds) as time:
-            body = await self._body(receive)
+            try:
+                body = await self._body(receive)
+            except ClientDisconnect:
+                return
             if body is None:
                 refused = problem(413, f"the body is too large: expected at most {self._limits.body:,} bytes")
                 await refused(scope, receive, watched)
@@ -93,13 +98,16 @@ class RequestLimits:
             await late(scope, receive, send)
 
     async def _body(self, receive: Receive) -> bytes | None:
-        """Return the body, or None if it is too large."""
+        """Return the body, or None if it is too large.
+
+        Raises ``ClientDisconnect`` if the client leaves before the end of the body.
+        """
         parts: list[bytes] = []
         size = 0
         while True:
             message = await receive()
             if message["type"] == "http.disconnect":
-                return b"".join(parts)
+                raise ClientDisconnect
             parts.append(message.get("body", b""))
             size += len(parts[-1])
             if size > self._limits.body:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
-import socket
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import anyio
 import mcp_types as types
@@ -20,7 +19,9 @@ from mcp.server.stdio import stdio_server
 from mcp.shared.exceptions import MCPError
 
 from ragembed.errors import RagembedError
+from ragembed.indexes.storage.layout import root_of
 from ragembed.serving.definitions import TOOLS
+from ragembed.serving.listeners import tcp_listener
 from ragembed.version import __version__
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
     from ragembed.serving.tools import StoreTools, ToolAnswer
 
+ThreadRunner: TypeAlias = Callable[..., Awaitable[Any]]
+"""Runs a function with arguments in a thread, such as :meth:`ragembed.serving.http_limits.WorkerThreads.run`."""
 SCHEME = "ragembed://"
 HTTP_PATH = "/mcp"
 _LOOPBACK = "127.0.0.1"
@@ -41,11 +44,14 @@ _LOG = logging.getLogger(__name__)
 class _Handlers:
     """Handlers of the requests. The tools are imported by the first call, so that ``tools/list`` is quick."""
 
-    def __init__(self, stores: Mapping[str, Path], auto_index: float | None, tools: StoreTools | None) -> None:
+    def __init__(
+        self, stores: Mapping[str, Path], auto_index: float | None, tools: StoreTools | None, run: ThreadRunner | None
+    ) -> None:
         self._stores = dict(stores)
         self._auto_index = auto_index
         self._lock = threading.Lock()
         self._tools = tools
+        self._run = run
         self._limiter: anyio.CapacityLimiter | None = None
 
     async def list_tools(self, _context: ServerRequestContext[Any], _params: object) -> types.ListToolsResult:
@@ -107,6 +113,8 @@ class _Handlers:
         return types.ReadResourceResult(contents=contents)
 
     async def _in_thread(self, function: Any, *arguments: Any) -> Any:
+        if self._run is not None:
+            return await self._run(function, *arguments)
         if self._limiter is None:
             self._limiter = anyio.CapacityLimiter(_CALLS_AT_ONCE)
         return await run_sync(function, *arguments, abandon_on_cancel=True, limiter=self._limiter)
@@ -129,14 +137,18 @@ class _Handlers:
 
 
 def make_server(
-    stores: Mapping[str, Path], auto_index: float | None = None, tools: StoreTools | None = None
+    stores: Mapping[str, Path],
+    auto_index: float | None = None,
+    tools: StoreTools | None = None,
+    run: ThreadRunner | None = None,
 ) -> Server[Any]:
     """Return the server for stores by name; ``auto_index`` is as for :class:`ragembed.serving.tools.StoreTools`.
 
-    ``tools`` are the tools of the same stores if these are open already.
+    ``tools`` are the tools of the same stores if these are open already. ``run`` runs each call in a thread; by
+    default, the server has four threads of its own.
     """
-    handlers = _Handlers(stores, auto_index, tools)
-    places = "; ".join(f"{name}: {_root(path)}" for name, path in stores.items())
+    handlers = _Handlers(stores, auto_index, tools, run)
+    places = "; ".join(f"{name}: {root_of(path)}" for name, path in stores.items())
     return Server(
         "ragembed",
         version=__version__,
@@ -201,25 +213,18 @@ def make_route(server: Server[Any]) -> tuple[Route, Callable[[], AbstractAsyncCo
 
 
 def run_http(server: Server[Any], port: int) -> None:
-    """Serve ``http://127.0.0.1:port/mcp`` until the process is interrupted; port 0 takes any free port."""
+    """Serve ``http://127.0.0.1:port/mcp`` until the process is interrupted; port 0 takes any free port.
+
+    Raises :class:`ragembed.errors.ConfigError` if another program uses the port.
+    """
     import uvicorn
 
-    # With the protocol named, asyncio turns Nagle's algorithm off, which would delay each answer by 40 ms.
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:
-        if os.name == "posix":
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((_LOOPBACK, port))
-        listener.listen()
+    with tcp_listener(_LOOPBACK, port) as listener:
         port = listener.getsockname()[1]
         sys.stderr.write(f"serving http://{_LOOPBACK}:{port}{HTTP_PATH}\n")
         sys.stderr.flush()
         config = uvicorn.Config(make_http_app(server, port), log_level="warning", access_log=False)
         uvicorn.Server(config).run(sockets=[listener])
-
-
-def _root(store: Path) -> Path:
-    """Return the folder that paths of a store are relative to."""
-    return Path(os.path.abspath(store)).parent  # noqa: PTH100  resolve() would follow symbolic links
 
 
 def _failure(message: str) -> types.CallToolResult:

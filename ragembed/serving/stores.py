@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import os
 import threading
 import time
 from collections.abc import Iterable, Sequence
@@ -12,17 +11,20 @@ from pathlib import Path
 from typing import Any
 
 from ragembed.documents.readers.registry import member_of
-from ragembed.errors import ConfigError, RagembedError, StoreError
+from ragembed.errors import ConfigError, RagembedError, StoreError, StoreLockedError
 from ragembed.files import open_regular
 from ragembed.indexes.indexing.request import IndexingRequest
 from ragembed.indexes.indexing.run import index_files
 from ragembed.indexes.indexing.watch import Watcher
 from ragembed.indexes.search.context import one_line
-from ragembed.indexes.storage.layout import file_path, is_below, require_store, source_path
+from ragembed.indexes.storage.layout import file_path, is_below, require_store, root_of, source_path
 from ragembed.indexes.store import Store
 from ragembed.indexes.types import ChunkRecord, Hit, SourceRecord
 
 _HASHES_KEPT = 1000
+_HASH_PART = 2**20
+_WATCH_RETRY_SECONDS = 10.0
+"""Pause before a store is watched again after an error, such as a store that does not exist yet."""
 _LOG = logging.getLogger(__name__)
 _MOST_LISTED = 20
 
@@ -40,12 +42,13 @@ class ServedStore:
         self._lock = threading.Lock()
         self._store: Store | None = None
         self._run: _IndexingRun | None = None
+        self._hashes_lock = threading.Lock()
         self._hashes: dict[tuple[str, int, int], str | None] = {}
 
     @property
     def root(self) -> Path:
         """Folder that the names of files are relative to."""
-        return Path(os.path.abspath(self.path)).parent  # noqa: PTH100  resolve() would follow symbolic links
+        return root_of(self.path)
 
     def open(self) -> Store:
         """Return the open store; raise :class:`ragembed.errors.StoreError` if it cannot be opened."""
@@ -61,6 +64,8 @@ class ServedStore:
             self.open().embedder.encode_queries(["warm-up"])
         except RagembedError as error:
             _LOG.warning("the store %s is not ready: %s", self.name, error)
+        except Exception:  # noqa: BLE001  the server answers from its other stores, and the log gets the traceback
+            _LOG.exception("the store %s is not ready", self.name)
 
     def update(self, seconds: float) -> str | None:
         """Index the files that changed, for at most ``seconds``; return a note if results may still be out of date.
@@ -79,11 +84,30 @@ class ServedStore:
         return run.problem
 
     def watch(self, stop: threading.Event) -> None:
-        """Update the store whenever its files change, until ``stop`` is set. An error is logged and ends this."""
+        """Update the store whenever its files change, until ``stop`` is set or another process watches the store.
+
+        After any other error, for example because the store does not exist yet, this tries again. The same error is
+        logged once.
+        """
+        logged = None
+        while not stop.is_set():
+            error = self._watch(stop)
+            if isinstance(error, StoreLockedError):
+                _LOG.error("the files of the store %s are not watched: %s", self.name, error)
+                return
+            if error is not None and str(error) != logged:
+                logged = str(error)
+                again = f"next attempt in {_WATCH_RETRY_SECONDS:g} s"
+                _LOG.error("the files of the store %s are not watched, %s: %s", self.name, again, error)
+            stop.wait(_WATCH_RETRY_SECONDS)
+
+    def _watch(self, stop: threading.Event) -> RagembedError | OSError | None:
+        """Watch the store until ``stop`` is set or an error occurs, and return the error."""
         try:
             Watcher(self.path, opened=self.open()).run(stop)
-        except RagembedError as error:
-            _LOG.error("the files of the store %s are not watched: %s", self.name, error)
+        except (RagembedError, OSError) as error:
+            return error
+        return None
 
     def state(self) -> str | None:
         """Return a note if files may be missing because a run is under way or was interrupted."""
@@ -174,11 +198,15 @@ class ServedStore:
         if status.st_mtime_ns == record.mtime_ns:
             return False
         known = record.path, status.st_size, status.st_mtime_ns
-        if known not in self._hashes:
+        with self._hashes_lock:
+            if known in self._hashes:
+                return self._hashes[known] != record.sha256
+        made = self._hash(place, [root for root in roots if is_below(record.path, root)])
+        with self._hashes_lock:
             while len(self._hashes) >= _HASHES_KEPT:
-                self._hashes.pop(next(iter(self._hashes)), None)
-            self._hashes[known] = self._hash(place, [root for root in roots if is_below(record.path, root)])
-        return self._hashes[known] != record.sha256
+                del self._hashes[next(iter(self._hashes))]
+            self._hashes[known] = made
+        return made != record.sha256
 
     def _hash(self, place: Path, roots: Sequence[str]) -> str | None:
         """Return the hash of a file, or None if it cannot be read without following links below its root."""
@@ -187,7 +215,10 @@ class ServedStore:
         root = file_path(max(roots, key=len), self.path)
         try:
             with open_regular(place, root if isinstance(root, Path) else None) as file:
-                return hashlib.sha256(file.read()).hexdigest()
+                made = hashlib.sha256()
+                for part in iter(lambda: file.read(_HASH_PART), b""):
+                    made.update(part)
+                return made.hexdigest()
         except OSError:
             return None
 

@@ -1,6 +1,7 @@
 """A watched store follows its files: one run per burst of changes, and the result of a new index."""
 
 import hashlib
+import itertools
 import os
 import random
 import shutil
@@ -235,7 +236,9 @@ def test_store_after_200_random_edits_equals_a_new_index(store, docs, config):
     assert answers(store) == answers(new)
 
 
-def test_checkout_of_500_files_is_one_run(store, docs):
+def test_checkout_of_500_files_is_one_run(store, docs, monkeypatch):
+    monkeypatch.setattr(watch, "_LONGEST_MS", 60_000)
+
     def git(*arguments):
         subprocess.run(["git", "-C", docs, "-c", "user.name=a", "-c", "user.email=a@b", *arguments], check=True)
 
@@ -252,7 +255,7 @@ def test_checkout_of_500_files_is_one_run(store, docs):
     git("add", ".")
     git("commit", "-qm", "b")
     git("checkout", "-q", "main")
-    with following(store, quiet_seconds=1.0) as running:
+    with following(store, quiet_seconds=3.0) as running:
         git("checkout", "-q", "many")
         running.wait(lambda: len(files(store)) == 499)
     first, second = (report.scan for report in running.reports)
@@ -435,6 +438,25 @@ def test_failed_run_is_tried_again(store, docs, monkeypatch):
         (docs / "c.md").write_text("a file\n")
         running.wait_for_files("docs/anchor.rst", "docs/sub/b.md", "docs/c.md")
     assert len([note for note in running.notes if "the disk is full" in note]) == 1
+
+
+def test_a_file_that_grows_all_the_time_leaves_pauses(store, docs, monkeypatch):
+    original, times = watch.index_files, []
+
+    def slow(*arguments):
+        start = time.monotonic()
+        time.sleep(0.3)
+        report = original(*arguments)
+        times.append((start, time.monotonic()))
+        return report
+
+    monkeypatch.setattr(watch, "index_files", slow)
+    with following(store) as running, (docs / "log.md").open("a") as file:
+        while len(running.reports) < 4:
+            file.write("a line\n")
+            file.flush()
+            time.sleep(0.005)
+    assert all(start - end >= 0.3 for (_, end), (start, _) in itertools.pairwise(times))
 
 
 def test_changes_without_a_notification_are_found_later(store, docs, monkeypatch):

@@ -13,13 +13,15 @@ import httpx
 import jsonschema
 import numpy as np
 import pytest
+from mcp import Client
 
 from ragembed import Store
-from ragembed.serving import http_answers
+from ragembed.serving import http_answers, http_app, tools
 from ragembed.serving.http_app import ServerSettings, as_json, make_app
 from ragembed.serving.http_definitions import ENDPOINTS
-from ragembed.serving.http_limits import Limits
+from ragembed.serving.http_limits import Limits, RequestLimits
 from ragembed.serving.http_security import AllowedHosts
+from ragembed.serving.mcp_server import make_server
 
 PORT = 8765
 URL = f"http://127.0.0.1:{PORT}"
@@ -387,9 +389,10 @@ async def test_large_bodies_are_refused(client):
 async def test_requests_beyond_the_queue_are_refused_and_slow_ones_end(client, monkeypatch):
     api, free = client(limits=Limits(threads=1, queue=1, seconds=0.3)), threading.Event()
     monkeypatch.setattr(Store, "search", lambda *_, **__: free.wait(60) and [])
-    paths = ["/v1/search?q=lock"] * 4 + ["/healthz", "/page.css"]
-    *answers, health, style = await asyncio.gather(*map(api.get, paths))
-    assert (health.status_code, style.status_code) == (200, 200)
+    paths = ["/v1/search?q=lock"] * 4 + ["/healthz", "/page.css", "/metrics", "/readyz"]
+    *answers, health, style, metrics, ready = await asyncio.gather(*map(api.get, paths))
+    assert (health.status_code, style.status_code, metrics.status_code) == (200, 200, 200)
+    assert ready.json()["error"]["message"] == "a store is not ready"  # because nothing warmed it up
     assert sorted(answer.status_code for answer in answers) == [429, 429, 504, 504]
     refused = next(answer for answer in answers if answer.status_code == 429)
     assert refused.headers["retry-after"] == "1"
@@ -425,3 +428,44 @@ async def test_the_description_names_every_path(client):
     assert all(path in page.text for path in described["paths"])
     assert "<script" not in page.text
     assert (await api.get("/docs/style.css")).headers["content-type"].startswith("text/css")
+
+
+async def test_a_request_whose_upload_ends_early_is_dropped():
+    called = []
+
+    async def app(*_):
+        called.append("app")
+
+    async def send(message):
+        called.append(message)
+
+    messages = [{"type": "http.request", "body": b'{"q": "lo', "more_body": True}, {"type": "http.disconnect"}]
+
+    async def receive():
+        return messages.pop(0)
+
+    await RequestLimits(app, Limits())({"type": "http", "path": "/v1/search"}, receive, send)
+    assert called == []
+
+
+async def test_tool_calls_share_the_threads_of_the_server(store, monkeypatch):
+    made, free, calls = [], threading.Event(), []
+
+    def make(*arguments, **options):
+        made.append(options["run"])
+        return make_server(*arguments, **options)
+
+    monkeypatch.setattr(http_app, "make_server", make)
+    make_app({"docs": store}, ServerSettings(AllowedHosts(PORT), limits=Limits(threads=1)))
+    monkeypatch.setattr(
+        tools.StoreTools, "call", lambda *_: calls.append(free.wait(60)) or tools.ToolAnswer({"stores": []}, "text")
+    )
+    async with Client(make_server({"docs": store}, run=made[0])) as client:
+        first, waiting = (asyncio.create_task(client.call_tool("status", {})) for _ in range(2))
+        await asyncio.sleep(0.1)
+        waiting.cancel()
+        await asyncio.sleep(0.1)
+        free.set()
+        assert not (await first).is_error
+    await made[0](lambda: None)
+    assert calls == [True]

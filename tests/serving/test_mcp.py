@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 import subprocess
 import sys
 import threading
@@ -425,3 +426,12 @@ def test_stores_are_named_after_their_folders(cli, tmp_path):
     assert "two stores have the name 'a'" in twice.output
     assert "the path is empty" in cli("mcp", "--store", "", exit_code=2).output
     assert client_config("zed", {"a": tmp_path}).count(str(tmp_path)) == 1
+
+
+def test_a_port_in_use_is_one_sentence(folder, cli, monkeypatch):
+    monkeypatch.chdir(folder)
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        text = cli("mcp", "--http", str(port), exit_code=2).stderr
+    assert f"cannot listen on 127.0.0.1:{port}: " in text
+    assert "choose another port" in text
