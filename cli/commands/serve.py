@@ -147,7 +147,7 @@ def command(
             address, port = listeners.address_of(listener)
             hosts = AllowedHosts(port, http_server.own_addresses(address), frozenset(map(str.lower, names)))
             url = f"http://{address}:{port}"
-        if editor is None and uds is None and listeners.is_loopback(host):
+        if editor is None and uds is None and not names and listeners.is_loopback(host):
             editor = EDITOR
         allowed = tuple(map(origin_of, origins))
         settings = ServerSettings(hosts, tuple(tokens), allowed, writable, limits, log_queries, editor or None, watch)

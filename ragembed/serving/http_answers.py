@@ -68,12 +68,12 @@ def _search(served: ServedStore, given: dict[str, Any]) -> dict[str, Any]:
         return store.search(query, k, given["mode"], where=given.get("where"), ranking=ranking, min_relevance=least)
 
     def answer() -> tuple[int, str, list[Hit], list[Hit]]:
-        hits = found(offset + given["k"])[offset:]
+        hits = found(offset + given["k"])
         return store.generation, store.language, hits, found(_COUNTED) if names else []
 
     generation, language, hits, counted = store.read(answer)
     facets = {"facets": _facets(store, counted, names)} if names else {}
-    results = _results(served, hits, query, language, offset + 1)
+    results = _results(served, hits[offset:], query, language, offset + 1)
     note = {"note": WEAK_MATCHES} if is_weak(hit.relevance for hit in hits) else {}
     return {"query": query, "mode": given["mode"], "generation": generation, "results": results, **facets, **note}
 
@@ -268,7 +268,7 @@ def _facet_where(name: str, value: Any) -> str:
     if name == "date":
         year, month = map(int, value.split("-"))
         following = f"{year + month // 12:04d}-{month % 12 + 1:02d}-01"
-        return f"mtime >= '{value}-01' AND mtime < '{following}'"
+        return f"mtime >= '{value}-01T00:00Z' AND mtime < '{following}T00:00Z'"
     field = f"metadata.{name}" if _PLAIN_NAME.fullmatch(name) else 'metadata."{}"'.format(name.replace('"', '""'))
     shown = _quoted(value) if isinstance(value, str) else str(value).lower()
     return f"{field} = {shown} OR {field} CONTAINS {shown}" if isinstance(value, str) else f"{field} = {shown}"

@@ -9,7 +9,7 @@ from ragembed.serving.definitions import ID, MODE, SHARE, TEXT, WHERE, K, Schema
 
 MOST_OFFSET = 900
 MOST_NEIGHBOURS = 20
-_MOST_COMPARED = 20
+MOST_COMPARED = 20
 """A file is compared with at most this number of results, because each of them is encoded again."""
 MOST_FILES = 1000
 BUDGET = 4000
@@ -215,7 +215,7 @@ ENDPOINTS: Mapping[str, Endpoint] = {
             ToolDefinition(
                 "why_not",
                 "Explain why a file is not among the results of a query.",
-                {"q": TEXT, "path": TEXT, "k": {**K, "maximum": _MOST_COMPARED}, "mode": MODE},
+                {"q": TEXT, "path": TEXT, "k": {**K, "maximum": MOST_COMPARED}, "mode": MODE},
                 ("q", "path"),
                 _answer({"query": {"type": "string"}, "path": {"type": "string"}, "k": {"type": "integer"}}),
             ),

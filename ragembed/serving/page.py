@@ -24,6 +24,7 @@ from ragembed.indexes.search.search import MODES
 from ragembed.indexes.storage.layout import file_path
 from ragembed.printable import printable
 from ragembed.serving.http_answers import StoreAnswers
+from ragembed.serving.http_definitions import MOST_COMPARED
 from ragembed.serving.http_security import CONTENT_SECURITY_POLICY
 from ragembed.serving.stores import ServedStore
 
@@ -385,7 +386,8 @@ class _SearchPage:
         ]
 
     def _why_not(self, view: _PageState) -> list[Child]:
-        found = self._answer("why_not", store=view.store, q=view.q, path=view.file, mode=view.mode, k=view.k)
+        k = min(view.k, MOST_COMPARED)
+        found = self._answer("why_not", store=view.store, q=view.q, path=view.file, mode=view.mode, k=k)
         rows = [_standing(each) for each in found["standings"]]
         lost = [
             f"{each['word']} ({each['here']:.3f} here, {each['results']:.3f} in the results)" for each in found["words"]

@@ -118,6 +118,7 @@ async def test_a_missing_file_is_explained(read):
     found = await read("/?q=supersonic+wing&file=docs/locks.md&k=1")
     assert "Why not docs/locks.md" in found.text
     assert re.search(r"Meaning: rank \d+ of", found.text)
+    assert "Why not docs/locks.md" in (await read("/?q=wing&file=docs/locks.md&k=30")).text
     problem = await read("/?q=wing&file=docs/none.md", 400)
     assert "docs/none.md is not in the store" in problem.text
 
