@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
@@ -23,7 +23,9 @@ from ragembed.version import SCHEMA_VERSION, __version__
 
 _COUNTED = 100
 """Facets count this number of results."""
-_MOST_FACETS, _MOST_VALUES = 10, 50
+_MOST_FACETS, _MOST_VALUES, _LONGEST_VALUE = 10, 50, 100
+_OF_FILES = ("folder", "type", "date")
+"""Facets of files; the others are keys of metadata."""
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -232,18 +234,22 @@ def _facets(store: Store, hits: Sequence[Hit], names: Sequence[str]) -> dict[str
     for name in dict.fromkeys(keys):
         counts = Counter(value for hit in hits for value in _facet_values(hit, name, times))
         best = sorted(counts.items(), key=lambda item: (-item[1], str(item[0])))[:_MOST_VALUES]
-        facets[name] = [{"value": value, "count": count, "where": _facet_where(name, value)} for value, count in best]
+        found = [hit.chunk.metadata[name] for hit in hits if hit.chunk.metadata.get(name) is not None]
+        kinds = {isinstance(each, list) for each in found}
+        facets[name] = [
+            {"value": value, "count": count, "where": _facet_where(name, value, kinds)} for value, count in best
+        ]
     return facets
 
 
 def _metadata_keys(hits: Sequence[Hit]) -> list[str]:
     """Return the most frequent keys of metadata with values that can be counted."""
     counts = Counter(key for hit in hits for key, value in hit.chunk.metadata.items() if not isinstance(value, dict))
-    return [key for key, _ in counts.most_common(_MOST_FACETS)]
+    return [key for key, _ in counts.most_common(_MOST_FACETS) if key not in _OF_FILES]
 
 
 def _facet_values(hit: Hit, name: str, times: Mapping[str, datetime]) -> Iterable[Any]:
-    if name in ("folder", "type", "date"):
+    if name in _OF_FILES:
         if hit.source is None:
             return ()
         if name == "folder":
@@ -254,11 +260,15 @@ def _facet_values(hit: Hit, name: str, times: Mapping[str, datetime]) -> Iterabl
         return (f"{times[hit.source]:%Y-%m}",) if hit.source in times else ()
     value = hit.chunk.metadata.get(name)
     values = value if isinstance(value, list) else (value,)
-    return {each for each in values if isinstance(each, str | int | float)}
+    return {
+        each
+        for each in values
+        if isinstance(each, int | float) or (isinstance(each, str) and len(each) <= _LONGEST_VALUE)
+    }
 
 
-def _facet_where(name: str, value: Any) -> str:
-    """Return the condition that selects the chunks with a value."""
+def _facet_where(name: str, value: Any, kinds: Collection[bool]) -> str:
+    """Return the condition that selects the chunks with a value; ``kinds`` says whether values are lists."""
     if name == "folder":
         escaped = re.sub(r"[*?\[]", r"[\g<0>]", value)
         pattern = f"{escaped}*" if value.endswith("/") else f"{escaped}/*"
@@ -271,7 +281,8 @@ def _facet_where(name: str, value: Any) -> str:
         return f"mtime >= '{value}-01T00:00Z' AND mtime < '{following}T00:00Z'"
     field = f"metadata.{name}" if _PLAIN_NAME.fullmatch(name) else 'metadata."{}"'.format(name.replace('"', '""'))
     shown = _quoted(value) if isinstance(value, str) else str(value).lower()
-    return f"{field} = {shown} OR {field} CONTAINS {shown}" if isinstance(value, str) else f"{field} = {shown}"
+    tests = [f"{field} = {shown}"] * (False in kinds) + [f"{field} CONTAINS {shown}"] * (True in kinds)
+    return " OR ".join(tests)
 
 
 def _quoted(text: str) -> str:

@@ -29,9 +29,9 @@ from ragembed.serving.http_answers import StoreAnswers
 from ragembed.serving.http_definitions import ENDPOINTS, Endpoint
 from ragembed.serving.http_limits import Limits, RequestLimits, WorkerThreads
 from ragembed.serving.http_metrics import CONTENT_TYPE, RequestMetrics, RequestObserver
-from ragembed.serving.http_security import AllowedHosts, BearerAuth, RequestGuard, problem
+from ragembed.serving.http_security import AllowedHosts, BearerAuth, RequestGuard, problem, status_and_message
 from ragembed.serving.mcp_server import make_route, make_server
-from ragembed.serving.stores import ServedStore, UnknownNameError
+from ragembed.serving.stores import ServedStore
 from ragembed.serving.tools import StoreTools
 
 PROBES = ("/healthz", "/readyz")
@@ -200,7 +200,10 @@ def make_app(stores: Mapping[str, Path], settings: ServerSettings) -> ASGIApp:
             handlers.close()
 
     pages = page.endpoints(handlers.answers, handlers.workers.run, handlers.stores, settings.editor)
-    page_routes = [Route(path, answering(endpoint)) for path, endpoint in pages.items()]
+    page_routes = [
+        Route(path, answering(endpoint), methods=["GET"], name="page" if path == "/" else "static")
+        for path, endpoint in pages.items()
+    ]
     inner = Starlette(
         routes=[*handlers.routes(), *page_routes, mcp_route],
         lifespan=lifespan,
@@ -225,17 +228,12 @@ def answering(handle: Callable[[Request], Awaitable[Response]]) -> Callable[[Req
     async def handler(request: Request) -> Response:
         try:
             return await handle(request)
-        except UnknownNameError as error:
-            return problem(404, str(error))
-        except ConfigError as error:
-            return problem(400, str(error))
         except StoreLockedError:
             return problem(503, "another process is writing to the store: try again later", Retry_After="1")
         except RecursionError:
             return problem(400, "the request is nested too deeply: expected fewer levels")
         except RagembedError as error:
-            _LOG.error("%s: %s", request.url.path, error)
-            return problem(503, f"{type(error).__name__}: the store cannot answer; the log of the server says why")
+            return problem(*status_and_message(error, request.url.path))
         except Exception as error:  # noqa: BLE001  the client gets one line, the log the traceback
             _LOG.exception("%s failed", request.url.path)
             return problem(500, f"unexpected {type(error).__name__}: the log of the server says more")

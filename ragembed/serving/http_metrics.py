@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 ACCESS_LOG = logging.getLogger("ragembed.access")
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
-_OTHER = "none"
+_NO_ROUTE = "none"
 _METHODS = ("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS")
 
 
@@ -63,7 +63,7 @@ class RequestMetrics:
         lines.append(f"ragembed_http_requests_running {self.running}")
         for name, description, values in gauges:
             lines += _header(name, "gauge", description)
-            lines += [f'{name}{{store="{store}"}} {value:g}' for store, value in values.items()]
+            lines += [f'{name}{{store="{store}"}} {int(value)}' for store, value in values.items()]
         return "\n".join(lines) + "\n"
 
 
@@ -98,7 +98,7 @@ class RequestObserver:
             seconds = time.perf_counter() - start
             method = scope["method"] if scope["method"] in _METHODS else "other"
             route = scope.get("route")
-            self._metrics.add(_OTHER if route is None else str(route.name), method, status, seconds)
+            self._metrics.add(_NO_ROUTE if route is None else str(route.name), method, status, seconds)
             if ACCESS_LOG.isEnabledFor(logging.INFO):
                 ACCESS_LOG.info("%s", self._line(scope, status, size, seconds))
 

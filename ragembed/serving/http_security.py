@@ -11,6 +11,7 @@ import base64
 import hashlib
 import hmac
 import ipaddress
+import logging
 import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -20,8 +21,10 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ragembed.errors import ConfigError
+from ragembed.errors import ConfigError, RagembedError
+from ragembed.serving.stores import UnknownNameError
 
+_LOG = logging.getLogger(__name__)
 LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
 CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -46,6 +49,19 @@ def problem(status: int, message: str, **headers: str) -> JSONResponse:
     kind = "invalid_request_error" if status < 500 else "server_error"
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     return JSONResponse({"error": {"message": message, "type": kind, "param": None, "code": None}}, status, named)
+
+
+def status_and_message(error: RagembedError, place: str) -> tuple[int, str]:
+    """Return the status and the sentence for an error; ``place`` is the path of the request.
+
+    What is wrong with a store is in the log alone, because the message may name folders of the server.
+    """
+    if isinstance(error, UnknownNameError):
+        return 404, str(error)
+    if isinstance(error, ConfigError):
+        return 400, str(error)
+    _LOG.error("%s: %s", place, error)
+    return 503, f"{type(error).__name__}: the store cannot answer; the log of the server says why"
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from ragembed.indexes.storage.layout import file_path
 from ragembed.printable import printable
 from ragembed.serving.http_answers import StoreAnswers
 from ragembed.serving.http_definitions import MOST_COMPARED
-from ragembed.serving.http_security import CONTENT_SECURITY_POLICY
+from ragembed.serving.http_security import CONTENT_SECURITY_POLICY, status_and_message
 from ragembed.serving.stores import ServedStore
 
 _FACETS = "folder,type,date,metadata"
@@ -147,13 +148,15 @@ class _SearchPage:
                 found = answer["results"]
             else:
                 results = self._welcome()
-            if view.id:
-                preview = self._preview(view, is_result=any(each["id"] == view.id for each in found))
-            if view.file and view.q:
-                preview = [*self._why_not(view), *preview]
         except RagembedError as error:
-            status = 400
-            results = [_e("p", str(error), class_="problem", role="alert")]
+            status, results = _problem(error)
+        # A bookmark may open a passage that has changed: the results stay.
+        for given, part in ((view.file and view.q, self._why_not), (view.id, partial(self._preview, found=found))):
+            try:
+                preview += part(view) if given else []
+            except RagembedError as error:  # noqa: PERF203  one part that fails leaves the other
+                status, alert = _problem(error)
+                preview += alert
         title = f"{view.q} – ragembed" if view.q else "ragembed"
         html = _e("html", self._head(title), self._body(view, facets, results, preview), lang="en")
         return status, b"<!doctype html>" + tostring(html, "utf-8", method="html")
@@ -238,7 +241,7 @@ class _SearchPage:
             rows.append(_e("li", _e("b", str(store["name"])), f": {numbers}", f" ({note})" if note else None))
         keys = [("/", "search"), ("↓ ↑", "next and previous result"), ("Enter", "open"), ("Esc", "close")]
         return [
-            _e("p", "Type a question or some words. Results appear as you type."),
+            _e("p", "Type a query. Results appear as you type."),
             _e("ul", *rows),
             _e("p", *(part for key, what in keys for part in (_e("kbd", key), f" {what}  ")), class_="keys"),
         ]
@@ -286,10 +289,11 @@ class _SearchPage:
         )
 
     def _file_form(self, view: _PageState) -> Element:
-        kept = [("q", view.q), ("store", view.store), ("mode", view.mode), ("k", str(view.k))]
+        kept = [("q", view.q), ("store", view.store), ("mode", view.mode), ("k", str(view.k)), ("where", view.where)]
+        kept += [("f", each) for each in view.filters]
         return _e(
             "form",
-            *(_hidden(name, value) for name, value in kept),
+            *(_hidden(name, value) for name, value in kept if value),
             _e("label", "Why is a file not here? ", _e("input", name="file", value=view.file, placeholder="docs/a.md")),
             _e("button", "Explain"),
             action="/",
@@ -328,9 +332,9 @@ class _SearchPage:
         query = {"q": view.q} if view.q else {}
         return self._answer("chunk", store=view.store, id=chunk_id, before=neighbours, after=neighbours, **query)
 
-    def _preview(self, view: _PageState, *, is_result: bool) -> list[Child]:
-        found = self._chunk(view, view.id, 2)
-        chunk = found["chunk"]
+    def _preview(self, view: _PageState, found: Sequence[Mapping[str, Any]]) -> list[Child]:
+        passage = self._chunk(view, view.id, 2)
+        chunk = passage["chunk"]
         text = chunk["text"]
         line = chunk["start_line"]
         path = chunk["path"] or chunk["id"]
@@ -347,16 +351,16 @@ class _SearchPage:
                 "p",
                 _e("button", "Copy", type="button", data_copy=copied, hidden=True, title=copied),
                 self._editor_link(view, chunk),
-                self._link(_PageState(store=view.store, q=view.q, mode=view.mode, like=chunk["id"]), "More like this"),
+                self._link(replace(view, like=chunk["id"], id="", file="", k=_STEP), "More like this"),
                 self._link(replace(view, id=""), "Close", class_="close"),
                 class_="actions",
             ),
             _e("p", " › ".join(chunk["headings"]) or chunk["title"] or "", class_="headings", dir="auto"),
-            *(_e("pre", each["text"][:_LONGEST_TEXT], dir="auto") for each in found["before"]),
+            *(_e("pre", each["text"][:_LONGEST_TEXT], dir="auto") for each in passage["before"]),
             _e("pre", *shown, cut, class_="hit", id="hit", dir="auto"),
-            *(_e("pre", each["text"][:_LONGEST_TEXT], dir="auto") for each in found["after"]),
+            *(_e("pre", each["text"][:_LONGEST_TEXT], dir="auto") for each in passage["after"]),
             *_metadata(chunk["metadata"]),
-            *(self._why(view) if is_result else []),
+            *(self._why(view) if any(each["id"] == view.id for each in found) else []),
         ]
 
     def _editor_link(self, view: _PageState, chunk: Mapping[str, Any]) -> Element | None:
@@ -365,7 +369,10 @@ class _SearchPage:
         place = file_path(chunk["path"], self._stores[view.store].path)
         if not isinstance(place, Path):
             return None
-        address = self._editor.replace("{path}", quote(str(place))).replace("{line}", str(chunk["start_line"] or 1))
+        path = quote("/" + place.as_posix().lstrip("/"), safe="/:")
+        address = self._editor.replace("{path}", path).replace("{line}", str(chunk["start_line"] or 1))
+            "{line}", str(chunk["start_line"] or 1)
+        )
         return _e("a", "Open in the editor", href=address)
 
     def _why(self, view: _PageState) -> list[Child]:
@@ -399,6 +406,12 @@ class _SearchPage:
             _e("p", found["note"], class_="note") if found.get("note") else None,
             _e("p", self._link(replace(view, file=""), "Close", class_="close")),
         ]
+
+
+def _problem(error: RagembedError) -> tuple[int, list[Child]]:
+    """Return the status of an error, and the part of the page that shows it."""
+    status, message = status_and_message(error, "/")
+    return status, [_e("p", message, class_="problem", role="alert")]
 
 
 def _standing(standing: Mapping[str, Any]) -> str:

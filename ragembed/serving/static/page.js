@@ -51,6 +51,7 @@ function show(page) {
 }
 
 function prepare() {
+  if (!navigator.clipboard) return; // without HTTPS, browsers have it on this machine alone
   for (const button of document.querySelectorAll("button[data-copy]")) button.hidden = false;
 }
 
