@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from ragembed.embedder import Embedder
+from ragembed.errors import StoreDamagedError
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.compaction import sweep_unnamed
 from ragembed.indexes.storage.hubness import KEY, DrawnQueries, Hubness, hubness_record, load_hubness, save_hubness
@@ -41,8 +44,17 @@ def kept_queries(store: Path, connection: sqlite3.Connection) -> PseudoQueries |
     record = hubness_record(connection)
     if record is None:
         return None
-    drawn = load_hubness(store, record).queries.drawn
+    drawn = _loaded(store, record).queries.drawn
     return PseudoQueries(drawn.texts, drawn.raw.copy())
+
+
+def _loaded(store: Path, record: Mapping[str, Any]) -> Hubness:
+    try:
+        return load_hubness(store, record)
+    except FileNotFoundError as error:
+        raise StoreDamagedError(
+            f"a file of the store is missing: {error.filename}; remove its record with 'ragembed verify --repair'"
+        ) from error
 
 
 def update_hubness(
@@ -68,7 +80,7 @@ def update_hubness(
         known = known if record is None else kept_queries(store, connection)
         queries, drawn_from = _drawn(connection, embedder, known), chunks
     else:
-        former, drawn_from = load_hubness(store, record), record["chunks"]
+        former, drawn_from = _loaded(store, record), record["chunks"]
         queries, outdated = former.queries, former.outdated(keys, rows)
         measured, values = former.known(keys)
         wanted = ~measured | outdated

@@ -225,6 +225,19 @@ def test_damage_is_found_and_repaired(path):
     assert verify_store(path).parts() == {Part.HUBNESS}
 
 
+def test_an_addition_without_the_file_says_how_to_repair_the_store(path):
+    file, _ = file_of(path)
+    file.unlink()
+    with Store.open(path) as store, pytest.raises(StoreDamagedError, match=f"{file.name}; remove its record with"):
+        store.add([record(f"new{i}", TEXTS[150 + i]) for i in range(20)])
+    with pytest.raises(StoreDamagedError, match=f"{file.name}; remove its record with"):
+        refit_store(path, ["normalize"], "shared")
+    assert verify_store(path, repair=True).problems == []
+    with Store.open(path) as store:
+        store.add([record("new20", TEXTS[170])])
+    assert len(measured(path)) == 151 + 21
+
+
 @pytest.mark.parametrize("fusion", [Fusion(), Fusion("rrf", feedback=0)])
 def test_an_explanation_has_its_term_and_sums_to_the_score(path, fusion):
     hubness = measured(path)
