@@ -11,12 +11,14 @@ together with the store's current embedder.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import re
 import sqlite3
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -39,13 +41,15 @@ KEY = "hubness"
 NEAREST = 40
 """Number of nearest pseudo-queries whose cosines are averaged."""
 
-_HASH_BYTES = 16
+HASH_BYTES = 16
+"""Size of the hash of a text."""
+
 _BLOCK = 1024
 _NAME = re.compile(r"\.?hubness-[0-9a-f]{16}\.safetensors(\.[0-9]+\.tmp)?")
 _TEXTS = {"fingerprint": str, "file": str, "sha256": str, "chunks": int}
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class DrawnQueries:
     """The pseudo-queries that chunks are compared with.
 
@@ -67,19 +71,28 @@ class DrawnQueries:
     def hubness(self, vectors: Floats, hashes: Sequence[bytes]) -> Floats:
         """Return the hubness of unit vectors, shape ``(n, d)``, whose texts have these hashes; float32, shape ``(n,)``.
 
-        It is the mean of the ``NEAREST`` highest cosines with pseudo-queries from other texts.
+        It is the mean of the ``NEAREST`` highest cosines with pseudo-queries from other texts. If some text has fewer
+        of them, the mean is over that number for every text, and 0 if there are none.
         """
-        own: dict[bytes, list[int]] = {}
-        for at, origin in enumerate(self.origins):
-            own.setdefault(origin.tobytes(), []).append(at)
-        found = np.empty(len(vectors), dtype=np.float32)
-        nearest = min(NEAREST, len(self.vectors))
+        own = self._of_text
+        found = np.zeros(len(vectors), dtype=np.float32)
+        nearest = min(NEAREST, len(self.vectors) - max(map(len, own.values()), default=0))
+        if nearest < 1:
+            return found
         for start in range(0, len(vectors), _BLOCK):
             cosines = vectors[start : start + _BLOCK] @ self.vectors.T
             for row, key in enumerate(hashes[start : start + _BLOCK]):
                 cosines[row, own.get(key, [])] = -1.0
             cosines.partition(cosines.shape[1] - nearest, axis=1)
             found[start : start + _BLOCK] = cosines[:, -nearest:].mean(axis=1)
+        return found
+
+    @cached_property
+    def _of_text(self) -> dict[bytes, list[int]]:
+        """Positions of the pseudo-queries by the hash of the text that they were drawn from."""
+        found: dict[bytes, list[int]] = {}
+        for at, origin in enumerate(self.origins):
+            found.setdefault(origin.tobytes(), []).append(at)
         return found
 
 
@@ -159,7 +172,7 @@ def load_hubness(store: Path, record: Mapping[str, Any]) -> Hubness:
         raw_dim, dim, keys = arrays["raw"].shape[1], arrays["queries"].shape[1], arrays["keys"]
         queries = DrawnQueries(
             PseudoQueries(texts, saved_array(arrays, "raw", np.float32, (len(texts), raw_dim))),
-            saved_array(arrays, "origins", np.uint8, (len(texts), _HASH_BYTES)),
+            saved_array(arrays, "origins", np.uint8, (len(texts), HASH_BYTES)),
             saved_array(arrays, "queries", np.float32, (len(texts), dim)),
         )
         return Hubness(
@@ -198,7 +211,9 @@ def sweep_hubness(store: Path, connection: sqlite3.Connection) -> None:
     folder = store / EMBEDDERS / catalog.embedder(connection)["fingerprint"]
     for file in list(folder.iterdir()) if folder.is_dir() else []:
         if is_hubness(file.name) and (record is None or file.name != record["file"]):
-            file.unlink(missing_ok=True)
+            # Windows does not remove a file that a search has mapped. A later writer removes it.
+            with contextlib.suppress(PermissionError):
+                file.unlink(missing_ok=True)
 
 
 def hubness_file(store: Path, record: Mapping[str, Any]) -> Path:

@@ -13,7 +13,15 @@ from ragembed.embedder import Embedder
 from ragembed.errors import StoreDamagedError
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.compaction import sweep_unnamed
-from ragembed.indexes.storage.hubness import KEY, DrawnQueries, Hubness, hubness_record, load_hubness, save_hubness
+from ragembed.indexes.storage.hubness import (
+    HASH_BYTES,
+    KEY,
+    DrawnQueries,
+    Hubness,
+    hubness_record,
+    load_hubness,
+    save_hubness,
+)
 from ragembed.indexes.storage.segments import Segment
 from ragembed.indexes.storage.transactions import Database
 from ragembed.indexes.types import Keys, Progress, Rows, VectorEncoder, text_hash
@@ -63,14 +71,13 @@ def update_hubness(
     """Measure the hubness of new chunks, or of all chunks if the embedder changed or the store has doubled.
 
     Pseudo-queries whose raw vectors are ``known``, from before the embedder changed, are not encoded again.
-    Remove it if the store has too few chunks, or vectors that another program made, because encoding pseudo-queries may
-    cost money there.
+    Remove it if the store has too few chunks, no chunk with a word, or vectors that another program made, because
+    encoding pseudo-queries may cost money there.
     """
     connection = database.connection
     chunks = catalog.count(connection, "chunks")
     if chunks < LEAST_CHUNKS or not isinstance(embedder, Embedder) or embedder._is_external:
-        if catalog.meta(connection, KEY) is not None:
-            _adopt(store, database, None)
+        _forget(store, database)
         return
     keys, rows = catalog.chunk_rows(connection)
     record = hubness_record(connection)
@@ -78,7 +85,12 @@ def update_hubness(
     if record is None or chunks >= _GROWTH * record["chunks"]:
         progress.start("fitting", "chunks", len(keys))
         known = known if record is None else kept_queries(store, connection)
-        queries, drawn_from = _drawn(connection, embedder, known), chunks
+        drawn, drawn_from = _drawn(connection, embedder, known), chunks
+        if drawn is None:
+            _forget(store, database)
+            progress.finish()
+            return
+        queries = drawn
     else:
         former, drawn_from = _loaded(store, record), record["chunks"]
         queries, outdated = former.queries, former.outdated(keys, rows)
@@ -93,21 +105,31 @@ def update_hubness(
     progress.finish()
 
 
+def _forget(store: Path, database: Database) -> None:
+    if catalog.meta(database.connection, KEY) is not None:
+        _adopt(store, database, None)
+
+
 def _adopt(store: Path, database: Database, record: dict[str, object] | None) -> None:
     with database.transaction():
         catalog.set_meta(database.connection, KEY, record)
     sweep_unnamed(store, database.connection)
 
 
-def _drawn(connection: sqlite3.Connection, embedder: Embedder, known: PseudoQueries | None) -> DrawnQueries:
-    """Draw pseudo-queries from the store's texts, and encode those that are not ``known``."""
+def _drawn(connection: sqlite3.Connection, embedder: Embedder, known: PseudoQueries | None) -> DrawnQueries | None:
+    """Draw pseudo-queries from the store's texts, and encode those that are not ``known``.
+
+    Returns None if no text has a word.
+    """
     seed = embedder.config.seed
     drawn = [
         each
         for draw in range(DRAWS)
         for each in draw_spans(catalog.embedded_texts(connection), PSEUDO_QUERIES, seed + draw)
     ]
-    origins = np.frombuffer(b"".join(text_hash(text) for _, text in drawn), dtype=np.uint8).reshape(len(drawn), -1)
+    if not drawn:
+        return None
+    origins = np.frombuffer(b"".join(text_hash(text) for _, text in drawn), dtype=np.uint8).reshape(-1, HASH_BYTES)
     queries = PseudoQueries.of([span for span, _ in drawn], embedder._raw_pseudo_queries, known)
     return DrawnQueries(queries, origins, unit_rows(embedder.postprocess_queries(queries.raw)))
 

@@ -17,11 +17,11 @@ from ragembed.indexes.indexing.refit import refit_store
 from ragembed.indexes.search.dense import ChunkVectors
 from ragembed.indexes.storage import catalog, segments
 from ragembed.indexes.storage.copying import copy_store
-from ragembed.indexes.storage.hubness import NEAREST, hubness_record, load_hubness
+from ragembed.indexes.storage.hubness import NEAREST, DrawnQueries, hubness_record, load_hubness
 from ragembed.indexes.types import text_hash
 from ragembed.indexes.verify import Part, verify_store
 from ragembed.indexes.writing import hubness_updates
-from ragembed.pseudo_queries import draw_spans
+from ragembed.pseudo_queries import PseudoQueries, draw_spans
 from ragembed.tensor_map import map_tensors
 from tests.conftest import WORDS, record
 
@@ -195,6 +195,27 @@ def test_a_small_store_has_none(path):
         store.delete([f"id{i}" for i in range(60)])
     assert measured(path) is None
     assert results(path) == results(path, PLAIN)
+
+
+def test_a_store_without_words_has_none(tmp_path, tiny_config):
+    path = tmp_path / "store"
+    with Store.create(path, Embedder(tiny_config).fit(TEXTS[:60]), index="flat") as store:
+        store.add([record(f"id{i}", "" if i % 2 else " " * i) for i in range(120)])
+        assert len(store.ids()) == 120
+    assert measured(path) is None
+
+
+@pytest.mark.parametrize(("own", "others", "mean"), [(2, 2, 0.55), (1, 0, 0.0), (2, 60, 0.5)])
+def test_own_spans_do_not_count_if_there_are_few_pseudo_queries(own, others, mean):
+    """Own spans have the cosine 1; one other span has the cosine 0.6, the rest 0.5."""
+    cosines = np.array([1.0] * own + [0.6] * (own == others) + [0.5] * (others - (own == others)), dtype=np.float32)
+    vectors = np.stack([cosines, np.sqrt(1 - cosines**2)], axis=1)
+    origins = np.frombuffer(
+        b"".join([b"x" * 16] * own + [bytes([i]) * 16 for i in range(others)]), dtype=np.uint8
+    ).reshape(-1, 16)
+    queries = DrawnQueries(PseudoQueries(("w",) * len(vectors), vectors), origins, vectors)
+    chunk = np.array([[1.0, 0.0]], dtype=np.float32)
+    assert queries.hubness(chunk, [b"x" * 16]) == pytest.approx([mean])
 
 
 def test_it_survives_copies_shards_and_post_processors(path, tmp_path):
