@@ -24,7 +24,7 @@ from ragembed.indexes.storage.hubness import (
 )
 from ragembed.indexes.storage.segments import Segment
 from ragembed.indexes.storage.transactions import Database
-from ragembed.indexes.types import Keys, Progress, Rows, VectorEncoder, text_hash
+from ragembed.indexes.types import Progress, Rows, VectorEncoder, text_hash
 from ragembed.postprocess import unit_rows
 from ragembed.pseudo_queries import PseudoQueries, draw_spans
 from ragembed.types import Floats
@@ -79,29 +79,27 @@ def update_hubness(
     if chunks < LEAST_CHUNKS or not isinstance(embedder, Embedder) or embedder._is_external:
         _forget(store, database)
         return
-    keys, rows = catalog.chunk_rows(connection)
-    record = hubness_record(connection)
-    wanted, values = np.ones(len(keys), dtype=bool), np.zeros(len(keys), dtype=np.float32)
-    if record is None or chunks >= _GROWTH * record["chunks"]:
-        progress.start("fitting", "chunks", len(keys))
-        known = known if record is None else kept_queries(store, connection)
-        drawn, drawn_from = _drawn(connection, embedder, known), chunks
-        if drawn is None:
-            _forget(store, database)
-            progress.finish()
+    record, former, drawn_from = hubness_record(connection), None, chunks
+    if record is not None and chunks < _GROWTH * record["chunks"]:
+        # Chunks that use an older row again are not counted. Queries measure them, too.
+        if catalog.chunks_after_row(connection, record["last_row"]) <= _MOST_UNMEASURED * chunks:
             return
-        queries = drawn
-    else:
         former, drawn_from = _loaded(store, record), record["chunks"]
-        queries, outdated = former.queries, former.outdated(keys, rows)
-        measured, values = former.known(keys)
-        wanted = ~measured | outdated
-        if not outdated.any() and np.count_nonzero(wanted) <= _MOST_UNMEASURED * len(keys):
-            return
-        progress.start("fitting", "chunks", int(np.count_nonzero(wanted)))
-    values[wanted] = _measured(store, connection, embedder, queries, rows[wanted], progress)
-    hubness = Hubness(queries, keys, rows, values)
-    _adopt(store, database, save_hubness(store, embedder.fingerprint, hubness, drawn_from))
+    rows = catalog.live_rows(connection)
+    measured, values = np.zeros(len(rows), dtype=bool), np.zeros(len(rows), dtype=np.float32)
+    queries: DrawnQueries | None
+    if former is None:
+        progress.start("fitting", "chunks", len(rows))
+        queries = _drawn(connection, embedder, known if record is None else kept_queries(store, connection))
+    else:
+        queries, (measured, values) = former.queries, former.known(rows)
+        progress.start("fitting", "chunks", int(np.count_nonzero(~measured)))
+    if queries is None:
+        _forget(store, database)
+    else:
+        values[~measured] = _measured(store, connection, embedder, queries, rows[~measured], progress)
+        hubness = Hubness(queries, rows, values)
+        _adopt(store, database, save_hubness(store, embedder.fingerprint, hubness, drawn_from))
     progress.finish()
 
 
@@ -142,20 +140,18 @@ def _measured(
     rows: Rows,
     progress: Progress,
 ) -> Floats:
-    """Return the hubness of the vectors ``rows``, which may repeat, float32, shape ``(n,)``."""
-    distinct, of_row = np.unique(rows, return_inverse=True)
+    """Return the hubness of the vectors ``rows``, float32, shape ``(n,)``."""
     segments = {record.key: Segment(store, record.files) for record in catalog.segments(connection)}
-    found = np.empty(len(distinct), dtype=np.float32)
-    for start in range(0, len(distinct), _BATCH):
-        some = distinct[start : start + _BATCH]
+    found = np.empty(len(rows), dtype=np.float32)
+    for start in range(0, len(rows), _BATCH):
+        some = rows[start : start + _BATCH]
         found[start : start + len(some)] = _of_rows(connection, segments, embedder, queries, some)
         progress.advance(len(some))
-    values: Floats = found[of_row]
-    return values
+    return found
 
 
 def _of_rows(
-    connection: sqlite3.Connection, segments: dict[int, Segment], embedder: Embedder, queries: DrawnQueries, rows: Keys
+    connection: sqlite3.Connection, segments: dict[int, Segment], embedder: Embedder, queries: DrawnQueries, rows: Rows
 ) -> Floats:
     places = catalog.places_of_rows(connection, rows.tolist())
     hashes = catalog.hashes_of_rows(connection, rows.tolist())

@@ -155,7 +155,7 @@ def test_new_chunks_are_measured_at_once_and_their_results_are_those_of_a_refit(
     with Store.open(path) as store:
         store.add([record(f"more{i}", TEXTS[160 + i]) for i in range(30)])
     kept = load_hubness(path, file_of(path)[1])
-    assert len(kept.keys) == 151 + 7 - 1 + 30
+    assert len(kept.rows) == 150 + 7 - 1 + 30  # The copy has the row of its original.
     assert not file.exists()
     many = measured(path)
     assert {each: many[each] for each in few} == pytest.approx(few, abs=1e-6)
@@ -167,18 +167,33 @@ def test_new_chunks_are_measured_at_once_and_their_results_are_those_of_a_refit(
     assert measured(path) == pytest.approx(expected(path), abs=1e-6)
 
 
-def test_a_chunk_whose_searched_text_changes_is_measured_again(path):
+def test_a_chunk_whose_searched_text_changes_has_the_hubness_of_its_new_text_at_once(path):
+    kept, former = load_hubness(path, file_of(path)[1]), measured(path)
     with Store.open(path) as store, store.writer() as writer:
         [old] = [chunk for chunk in store.chunks() if chunk.id == "id9"]
         new = replace(old, chunk=replace(old.chunk, searched="zebra " + TEXTS[199]))
         writer.stage([new.chunk.embedded_text])
         writer.search_by([new])
+        before_the_refresh = measured(path)
         writer.refresh_index()
-    before = load_hubness(path, file_of(path)[1])
     with Store.open(path) as store:
         [vector] = store.vectors(["id9"])
-    found = measured(path)["id9"]
-    assert found == pytest.approx(float(before.queries.hubness(vector[None, :], [b""])[0]), abs=1e-6)
+    found = float(kept.queries.hubness(vector[None, :], [b""])[0])
+    assert abs(found - former["id9"]) > 1e-3
+    assert measured(path) == before_the_refresh == former | {"id9": pytest.approx(found, abs=1e-6)}
+
+
+def test_small_changes_do_not_read_the_file(path, monkeypatch):
+    def refused(*_):
+        raise AssertionError("the file is read")
+
+    with monkeypatch.context() as patched, Store.open(path) as store:
+        patched.setattr(hubness_updates, "load_hubness", refused)
+        patched.setattr(catalog, "live_rows", refused)
+        store.add([record(f"new{i}", TEXTS[150 + i]) for i in range(7)])
+        store.delete(["id3"])
+        with pytest.raises(AssertionError, match="the file is read"):
+            store.add([record("new7", TEXTS[157])])
 
 
 def test_the_pseudo_queries_are_drawn_again_when_the_store_has_doubled(path):
