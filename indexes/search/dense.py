@@ -68,6 +68,11 @@ class ChunkVectors:
             values[~measured] = hubness.queries.hubness(vectors, [hashes[rows[i]] for i in new])
         return values
 
+    def correction(self, keys: Sequence[int], weight: float) -> Floats:
+        """Return the part of the hubness of ``keys`` that is subtracted from their cosines, float32, shape ``(n,)``."""
+        hubness = self.hubness(keys) if weight else None
+        return np.zeros(len(keys), dtype=np.float32) if hubness is None else weight * hubness
+
     def cosines(self, vector: Floats, keys: Sequence[int]) -> dict[int, float]:
         """Return the exact cosines of the chunks ``keys`` with a query vector, shape ``(d,)``, by key."""
         if not keys:

@@ -42,7 +42,7 @@ _GROWTH = 2
 """Growth of a store since its pseudo-queries were drawn that makes a new draw necessary."""
 
 _MOST_UNMEASURED = 0.05
-"""Share of chunks up to which a query measures those that it needs itself. It saves writing the file for each chunk."""
+"""Share of unmeasured chunks up to which the file is not rewritten; queries then measure the chunks that they need."""
 
 _BATCH = 10_000
 
