@@ -34,33 +34,44 @@ class ChunkVectors:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
+        self._rows: dict[int, int] = {}
         self._places: dict[int, int] = {}
         self._vectors = np.zeros((0, snapshot.dim() or 0), dtype=np.float32)
 
     def of(self, keys: Sequence[int]) -> Floats:
         """Return the vectors of the chunks ``keys``, shape ``(n, d)``; raise KeyError for an unknown key."""
         if new := [key for key in dict.fromkeys(keys) if key not in self._places]:
-            rows = catalog.rows_of_keys(self._snapshot.connection, new)
-            found = self._snapshot.vectors([rows[key] for key in new])
+            found = self._snapshot.vectors(self._rows_of(new))
             self._places.update(zip(new, range(len(self._places), len(self._places) + len(new)), strict=True))
             self._vectors = np.concatenate([self._vectors, found])
         return self._vectors[[self._places[key] for key in keys]]
 
+    def _rows_of(self, keys: Sequence[int]) -> list[int]:
+        if new := [key for key in keys if key not in self._rows]:
+            self._rows.update(catalog.rows_of_keys(self._snapshot.connection, new))
+        return [self._rows[key] for key in keys]
+
     def hubness(self, keys: Sequence[int]) -> Floats | None:
         """Return the hubness of the chunks ``keys``, float32, shape ``(n,)``, or None if the store has not measured it.
 
-        Chunks that were added since are measured now.
+        Chunks that were added or changed since are measured now.
         """
         hubness = self._snapshot.hubness()
         if hubness is None:
             return None
-        measured, values = hubness.known(np.array(keys, dtype=np.int64))
+        rows = self._rows_of(keys)
+        measured, values = hubness.known(np.array(rows, dtype=np.int64))
         if not measured.all():
-            new = [keys[i] for i in np.flatnonzero(~measured).tolist()]
-            rows = catalog.rows_of_keys(self._snapshot.connection, new)
-            hashes = catalog.hashes_of_rows(self._snapshot.connection, list(rows.values()))
-            values[~measured] = hubness.queries.hubness(self.of(new), [hashes[rows[key]] for key in new])
+            new = np.flatnonzero(~measured).tolist()
+            hashes = catalog.hashes_of_rows(self._snapshot.connection, [rows[i] for i in new])
+            vectors = self.of([keys[i] for i in new])
+            values[~measured] = hubness.queries.hubness(vectors, [hashes[rows[i]] for i in new])
         return values
+
+    def correction(self, keys: Sequence[int], weight: float) -> Floats:
+        """Return the part of the hubness of ``keys`` that is subtracted from their cosines, float32, shape ``(n,)``."""
+        hubness = self.hubness(keys) if weight else None
+        return np.zeros(len(keys), dtype=np.float32) if hubness is None else weight * hubness
 
     def cosines(self, vector: Floats, keys: Sequence[int]) -> dict[int, float]:
         """Return the exact cosines of the chunks ``keys`` with a query vector, shape ``(d,)``, by key."""

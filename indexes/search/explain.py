@@ -222,13 +222,14 @@ def explain_hits(
     keys = catalog.keys_of_ids(snapshot.connection, [hit.id for hit in hits])
     phrases = phrase_scores(snapshot, expression, list(keys.values()))
     encoded = None if mode == "lexical" else ExplainedQuery.of(snapshot, query, candidates)
+    weight = 0.0 if candidates is None else fusion.hubness
+    corrections = dict(zip(keys.values(), ChunkVectors(snapshot).correction(list(keys.values()), weight), strict=True))
     explained = []
     for hit in hits:
         key = keys[hit.id]
         parts = None if candidates is None else fused_parts(key, fusion, candidates)
         if encoded is not None and candidates is not None and parts is not None:
-            hubness = ChunkVectors(snapshot).hubness([key]) if fusion.hubness else None
-            subtracted = 0.0 if hubness is None else fusion.hubness * float(hubness[0])
+            subtracted = float(corrections[key])
             explained.append(_hybrid(snapshot, hit, key, encoded, phrases[key], parts, candidates, subtracted))
         elif encoded is not None:
             explained.append(_dense(snapshot, hit, key, encoded))

@@ -71,9 +71,9 @@ class Candidates:
             shared=None if self.shared is None else self.shared[order],
         )
 
-    def weights(self, fusion: Fusion) -> dict[int, float]:
+    def weights(self) -> dict[int, float]:
         """Return the weights in feedback of the best chunks, by key."""
-        shares = fusion.feedback * feedback.shares(self.scores, FEEDBACK_CHUNKS)
+        shares = self.fusion.feedback * feedback.shares(self.scores, FEEDBACK_CHUNKS)
         return dict(zip(self.keys[:FEEDBACK_CHUNKS], shares.tolist(), strict=True))
 
     def best(self, count: int) -> Candidates:
@@ -138,16 +138,16 @@ def candidates(
     fusion: Fusion,
     shared: SharedWords | None = None,
 ) -> list[Candidates]:
-    """Return the candidates of each query, at least ``candidate_depth`` if there are so many.
+    """Return the candidates of each query, at least ``candidate_depth`` if the store has that many.
 
     The unit vectors of the queries have shape ``(n, d)``. The best ``depth`` chunks of both searches are fused. With
     ``fusion.feedback``, they are fused again after feedback from vectors, and again after feedback from words.
     ``shared`` replaces :func:`shared_words`.
     """
-    nowhere: list[Mapping[int, float]] = [{} for _ in worded]
-    found = _fused(snapshot, vectors, worded, depth, selection, fusion, nowhere)
+    unmoved: list[Mapping[int, float]] = [{} for _ in worded]
+    found = _fused(snapshot, vectors, worded, depth, selection, fusion, unmoved)
     if fusion.feedback and fusion.alpha:
-        towards = [each.weights(fusion) for each in found]
+        towards = [each.weights() for each in found]
         moved = [
             feedback.moved(vector, words.chunk_vectors(snapshot).of(list(best)), np.array(list(best.values())))
             for vector, words, best in zip(vectors, worded, towards, strict=True)
@@ -175,10 +175,8 @@ def _fused(
         known = words.chunk_vectors(snapshot)
         both = cosines | known.cosines(vector, [key for key in words.likely if key not in cosines])
         keys = list(both)
-        by_vectors = np.array(list(both.values()))
-        hubness = known.hubness(keys) if fusion.hubness else None
-        if hubness is not None:
-            by_vectors -= fusion.hubness * hubness
+        by_vectors = np.array(list(both.values()), dtype=np.float64)
+        by_vectors -= known.correction(keys, fusion.hubness)
         by_words = np.array([words.of_chunk(key) for key in keys])
         unfused = Candidates(vector, moved_to, keys, by_vectors, by_words, np.zeros(len(keys)), fusion)
         found.append(unfused.fused())

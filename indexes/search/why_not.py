@@ -294,9 +294,7 @@ def _scores_on_scale(
         return {}
     rows = catalog.rows_of_keys(snapshot.connection, own)
     cosines = snapshot.vectors([rows[key] for key in own]).astype(np.float64) @ candidates.vector.astype(np.float64)
-    hubness = ChunkVectors(snapshot).hubness(own) if fusion.hubness else None
-    if hubness is not None:
-        cosines -= fusion.hubness * hubness
+    cosines -= ChunkVectors(snapshot).correction(own, fusion.hubness)
     words = fulltext.scores_of(snapshot.connection, expression, own)
     scores = [cosines, np.array([words.get(key, 0.0) for key in own])]
     lines = [fusion._linear_scale(candidates.dense), fusion._linear_scale(candidates.lexical)]

@@ -165,6 +165,11 @@ def last_row(connection: sqlite3.Connection) -> int:
     return int(connection.execute("SELECT coalesce(max(row), 0) FROM vectors").fetchone()[0])
 
 
+def chunks_after_row(connection: sqlite3.Connection, row: int) -> int:
+    """Return the number of chunks with a higher vector row than ``row``."""
+    return int(connection.execute("SELECT count(*) FROM chunks WHERE row > ?", (row,)).fetchone()[0])
+
+
 def matching(connection: sqlite3.Connection, where: Filter) -> tuple[Keys, Rows]:
     """Return the keys of the chunks that match ``where``, ascending, and the vector row of each; shapes ``(n,)``."""
     condition, values = to_sql(where)

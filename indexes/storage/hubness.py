@@ -11,12 +11,14 @@ together with the store's current embedder.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import re
 import sqlite3
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -29,23 +31,25 @@ from ragembed.files import replace_file
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.folders import require_committed
 from ragembed.indexes.storage.layout import EMBEDDERS
-from ragembed.indexes.types import Keys, Rows
+from ragembed.indexes.types import Rows
 from ragembed.pseudo_queries import PseudoQueries
 from ragembed.tensor_map import map_tensors
-from ragembed.types import Floats
+from ragembed.types import Bools, Floats
 
 KEY = "hubness"
 
 NEAREST = 40
 """Number of nearest pseudo-queries whose cosines are averaged."""
 
-_HASH_BYTES = 16
+HASH_BYTES = 16
+"""Size of the hash of a text."""
+
 _BLOCK = 1024
 _NAME = re.compile(r"\.?hubness-[0-9a-f]{16}\.safetensors(\.[0-9]+\.tmp)?")
-_TEXTS = {"fingerprint": str, "file": str, "sha256": str, "chunks": int}
+_FIELDS = {"fingerprint": str, "file": str, "sha256": str, "chunks": int, "last_row": int}
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class DrawnQueries:
     """The pseudo-queries that chunks are compared with.
 
@@ -67,19 +71,28 @@ class DrawnQueries:
     def hubness(self, vectors: Floats, hashes: Sequence[bytes]) -> Floats:
         """Return the hubness of unit vectors, shape ``(n, d)``, whose texts have these hashes; float32, shape ``(n,)``.
 
-        It is the mean of the ``NEAREST`` highest cosines with pseudo-queries from other texts.
+        It is the mean of the ``NEAREST`` highest cosines with pseudo-queries from other texts. If some text has fewer
+        of them, the mean is over that number for every text, and 0 if there are none.
         """
-        own: dict[bytes, list[int]] = {}
-        for at, origin in enumerate(self.origins):
-            own.setdefault(origin.tobytes(), []).append(at)
-        found = np.empty(len(vectors), dtype=np.float32)
-        nearest = min(NEAREST, len(self.vectors))
+        own = self._of_text
+        found = np.zeros(len(vectors), dtype=np.float32)
+        nearest = min(NEAREST, len(self.vectors) - max(map(len, own.values()), default=0))
+        if nearest < 1:
+            return found
         for start in range(0, len(vectors), _BLOCK):
             cosines = vectors[start : start + _BLOCK] @ self.vectors.T
             for row, key in enumerate(hashes[start : start + _BLOCK]):
                 cosines[row, own.get(key, [])] = -1.0
             cosines.partition(cosines.shape[1] - nearest, axis=1)
             found[start : start + _BLOCK] = cosines[:, -nearest:].mean(axis=1)
+        return found
+
+    @cached_property
+    def _of_text(self) -> dict[bytes, list[int]]:
+        """Positions of the pseudo-queries by the hash of the text that they were drawn from."""
+        found: dict[bytes, list[int]] = {}
+        for at, origin in enumerate(self.origins):
+            found.setdefault(origin.tobytes(), []).append(at)
         return found
 
 
@@ -91,30 +104,22 @@ class Hubness:
     ----------
     queries
         The pseudo-queries.
-    keys
-        Keys of the measured chunks, ascending, int64, shape ``(n,)``, ``n >= 1``.
     rows
-        Their vector rows, int64, shape ``(n,)``. A chunk whose searched text changes gets another row.
+        The measured vector rows, ascending, int64, shape ``(n,)``, ``n >= 1``. Hubness depends only on the row: a chunk
+        whose searched text changes gets another row, and rows are never reused.
     values
         Their hubness, float32, shape ``(n,)``.
     """
 
     queries: DrawnQueries
-    keys: Keys
     rows: Rows
     values: Floats
 
-    def known(self, keys: Keys) -> tuple[NDArray[np.bool_], Floats]:
-        """Return which chunks have been measured, and the hubness of each, 0 if it has not been; shapes ``(n,)``."""
-        at = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
-        measured = self.keys[at] == keys
+    def known(self, rows: Rows) -> tuple[Bools, Floats]:
+        """Return which rows have been measured, and the hubness of each, 0 if it has not been; shapes ``(n,)``."""
+        at = np.minimum(np.searchsorted(self.rows, rows), len(self.rows) - 1)
+        measured: Bools = self.rows[at] == rows
         return measured, np.where(measured, self.values[at], np.float32(0.0))
-
-    def outdated(self, keys: Keys, rows: Rows) -> NDArray[np.bool_]:
-        """Return for all chunks whether one was measured with another vector than that of its row, shape ``(n,)``."""
-        at = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
-        changed: NDArray[np.bool_] = (self.keys[at] == keys) & (self.rows[at] != rows)
-        return changed
 
 
 def is_hubness(name: str) -> bool:
@@ -134,7 +139,6 @@ def save_hubness(store: Path, fingerprint: str, hubness: Hubness, chunks: int) -
         "origins": hubness.queries.origins,
         "raw": hubness.queries.drawn.raw,
         "queries": hubness.queries.vectors,
-        "keys": hubness.keys,
         "rows": hubness.rows,
         "values": hubness.values,
     }
@@ -142,7 +146,8 @@ def save_hubness(store: Path, fingerprint: str, hubness: Hubness, chunks: int) -
     sha256 = hashlib.sha256(data).hexdigest()
     name = f"hubness-{sha256[:16]}.safetensors"
     replace_file(store / EMBEDDERS / fingerprint / name, data)
-    return {"fingerprint": fingerprint, "file": name, "sha256": sha256, "chunks": chunks}
+    last_row = int(hubness.rows[-1])
+    return {"fingerprint": fingerprint, "file": name, "sha256": sha256, "chunks": chunks, "last_row": last_row}
 
 
 def load_hubness(store: Path, record: Mapping[str, Any]) -> Hubness:
@@ -156,17 +161,16 @@ def load_hubness(store: Path, record: Mapping[str, Any]) -> Hubness:
     try:
         arrays = map_tensors(file)
         texts = tuple(bytes(arrays["texts"]).decode("utf-8").split("\n"))
-        raw_dim, dim, keys = arrays["raw"].shape[1], arrays["queries"].shape[1], arrays["keys"]
+        raw_dim, dim, count = arrays["raw"].shape[1], arrays["queries"].shape[1], arrays["rows"].size
         queries = DrawnQueries(
             PseudoQueries(texts, saved_array(arrays, "raw", np.float32, (len(texts), raw_dim))),
-            saved_array(arrays, "origins", np.uint8, (len(texts), _HASH_BYTES)),
+            saved_array(arrays, "origins", np.uint8, (len(texts), HASH_BYTES)),
             saved_array(arrays, "queries", np.float32, (len(texts), dim)),
         )
         return Hubness(
             queries,
-            saved_array(arrays, "keys", np.int64, (keys.size,)),
-            saved_array(arrays, "rows", np.int64, (keys.size,)),
-            saved_array(arrays, "values", np.float32, (keys.size,)),
+            saved_array(arrays, "rows", np.int64, (count,)),
+            saved_array(arrays, "values", np.float32, (count,)),
         )
     except (ModelError, KeyError, ValueError, IndexError) as error:
         raise StoreDamagedError(f"{file} is damaged: {error}") from error
@@ -187,7 +191,7 @@ def is_hubness_record(value: object) -> bool:
     """Return whether a JSON value is a record that :func:`save_hubness` returns, or null."""
     if value is None:
         return True
-    if not isinstance(value, dict) or not all(isinstance(value.get(name), kind) for name, kind in _TEXTS.items()):
+    if not isinstance(value, dict) or not all(isinstance(value.get(name), kind) for name, kind in _FIELDS.items()):
         return False
     return is_hubness(value["file"])
 
@@ -198,7 +202,9 @@ def sweep_hubness(store: Path, connection: sqlite3.Connection) -> None:
     folder = store / EMBEDDERS / catalog.embedder(connection)["fingerprint"]
     for file in list(folder.iterdir()) if folder.is_dir() else []:
         if is_hubness(file.name) and (record is None or file.name != record["file"]):
-            file.unlink(missing_ok=True)
+            # Windows does not remove a file that a search has mapped. A later writer removes it.
+            with contextlib.suppress(PermissionError):
+                file.unlink(missing_ok=True)
 
 
 def hubness_file(store: Path, record: Mapping[str, Any]) -> Path:

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from ragembed.embedder import Embedder
+from ragembed.errors import StoreDamagedError
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.compaction import sweep_unnamed
-from ragembed.indexes.storage.hubness import KEY, DrawnQueries, Hubness, hubness_record, load_hubness, save_hubness
+from ragembed.indexes.storage.hubness import (
+    HASH_BYTES,
+    KEY,
+    DrawnQueries,
+    Hubness,
+    hubness_record,
+    load_hubness,
+    save_hubness,
+)
 from ragembed.indexes.storage.segments import Segment
 from ragembed.indexes.storage.transactions import Database
-from ragembed.indexes.types import Keys, Progress, Rows, VectorEncoder, text_hash
+from ragembed.indexes.types import Progress, Rows, VectorEncoder, text_hash
 from ragembed.postprocess import unit_rows
 from ragembed.pseudo_queries import PseudoQueries, draw_spans
 from ragembed.types import Floats
@@ -31,7 +42,7 @@ _GROWTH = 2
 """Growth of a store since its pseudo-queries were drawn that makes a new draw necessary."""
 
 _MOST_UNMEASURED = 0.05
-"""Share of chunks up to which a query measures those that it needs itself. It saves writing the file for each chunk."""
+"""Share of unmeasured chunks up to which the file is not rewritten; queries then measure the chunks that they need."""
 
 _BATCH = 10_000
 
@@ -41,8 +52,17 @@ def kept_queries(store: Path, connection: sqlite3.Connection) -> PseudoQueries |
     record = hubness_record(connection)
     if record is None:
         return None
-    drawn = load_hubness(store, record).queries.drawn
+    drawn = _loaded(store, record).queries.drawn
     return PseudoQueries(drawn.texts, drawn.raw.copy())
+
+
+def _loaded(store: Path, record: Mapping[str, Any]) -> Hubness:
+    try:
+        return load_hubness(store, record)
+    except FileNotFoundError as error:
+        raise StoreDamagedError(
+            f"a file of the store is missing: {error.filename}; remove its record with 'ragembed verify --repair'"
+        ) from error
 
 
 def update_hubness(
@@ -51,34 +71,41 @@ def update_hubness(
     """Measure the hubness of new chunks, or of all chunks if the embedder changed or the store has doubled.
 
     Pseudo-queries whose raw vectors are ``known``, from before the embedder changed, are not encoded again.
-    Remove it if the store has too few chunks, or vectors that another program made, because encoding pseudo-queries may
-    cost money there.
+    Remove it if the store has too few chunks, no chunk with a word, or vectors that another program made, because
+    encoding pseudo-queries may cost money there.
     """
     connection = database.connection
     chunks = catalog.count(connection, "chunks")
     if chunks < LEAST_CHUNKS or not isinstance(embedder, Embedder) or embedder._is_external:
-        if catalog.meta(connection, KEY) is not None:
-            _adopt(store, database, None)
+        _forget(store, database)
         return
-    keys, rows = catalog.chunk_rows(connection)
-    record = hubness_record(connection)
-    wanted, values = np.ones(len(keys), dtype=bool), np.zeros(len(keys), dtype=np.float32)
-    if record is None or chunks >= _GROWTH * record["chunks"]:
-        progress.start("fitting", "chunks", len(keys))
-        known = known if record is None else kept_queries(store, connection)
-        queries, drawn_from = _drawn(connection, embedder, known), chunks
-    else:
-        former, drawn_from = load_hubness(store, record), record["chunks"]
-        queries, outdated = former.queries, former.outdated(keys, rows)
-        measured, values = former.known(keys)
-        wanted = ~measured | outdated
-        if not outdated.any() and np.count_nonzero(wanted) <= _MOST_UNMEASURED * len(keys):
+    record, former, drawn_from = hubness_record(connection), None, chunks
+    if record is not None and chunks < _GROWTH * record["chunks"]:
+        # Chunks that use an older row again are not counted. Queries measure them, too.
+        if catalog.chunks_after_row(connection, record["last_row"]) <= _MOST_UNMEASURED * chunks:
             return
-        progress.start("fitting", "chunks", int(np.count_nonzero(wanted)))
-    values[wanted] = _measured(store, connection, embedder, queries, rows[wanted], progress)
-    hubness = Hubness(queries, keys, rows, values)
-    _adopt(store, database, save_hubness(store, embedder.fingerprint, hubness, drawn_from))
+        former, drawn_from = _loaded(store, record), record["chunks"]
+    rows = catalog.live_rows(connection)
+    measured, values = np.zeros(len(rows), dtype=bool), np.zeros(len(rows), dtype=np.float32)
+    queries: DrawnQueries | None
+    if former is None:
+        progress.start("fitting", "chunks", len(rows))
+        queries = _drawn(connection, embedder, known if record is None else kept_queries(store, connection))
+    else:
+        queries, (measured, values) = former.queries, former.known(rows)
+        progress.start("fitting", "chunks", int(np.count_nonzero(~measured)))
+    if queries is None:
+        _forget(store, database)
+    else:
+        values[~measured] = _measured(store, connection, embedder, queries, rows[~measured], progress)
+        hubness = Hubness(queries, rows, values)
+        _adopt(store, database, save_hubness(store, embedder.fingerprint, hubness, drawn_from))
     progress.finish()
+
+
+def _forget(store: Path, database: Database) -> None:
+    if catalog.meta(database.connection, KEY) is not None:
+        _adopt(store, database, None)
 
 
 def _adopt(store: Path, database: Database, record: dict[str, object] | None) -> None:
@@ -87,15 +114,20 @@ def _adopt(store: Path, database: Database, record: dict[str, object] | None) ->
     sweep_unnamed(store, database.connection)
 
 
-def _drawn(connection: sqlite3.Connection, embedder: Embedder, known: PseudoQueries | None) -> DrawnQueries:
-    """Draw pseudo-queries from the store's texts, and encode those that are not ``known``."""
+def _drawn(connection: sqlite3.Connection, embedder: Embedder, known: PseudoQueries | None) -> DrawnQueries | None:
+    """Draw pseudo-queries from the store's texts, and encode those that are not ``known``.
+
+    Returns None if no text has a word.
+    """
     seed = embedder.config.seed
     drawn = [
         each
         for draw in range(DRAWS)
         for each in draw_spans(catalog.embedded_texts(connection), PSEUDO_QUERIES, seed + draw)
     ]
-    origins = np.frombuffer(b"".join(text_hash(text) for _, text in drawn), dtype=np.uint8).reshape(len(drawn), -1)
+    if not drawn:
+        return None
+    origins = np.frombuffer(b"".join(text_hash(text) for _, text in drawn), dtype=np.uint8).reshape(-1, HASH_BYTES)
     queries = PseudoQueries.of([span for span, _ in drawn], embedder._raw_pseudo_queries, known)
     return DrawnQueries(queries, origins, unit_rows(embedder.postprocess_queries(queries.raw)))
 
@@ -108,20 +140,18 @@ def _measured(
     rows: Rows,
     progress: Progress,
 ) -> Floats:
-    """Return the hubness of the vectors ``rows``, which may repeat, float32, shape ``(n,)``."""
-    distinct, of_row = np.unique(rows, return_inverse=True)
+    """Return the hubness of the vectors ``rows``, float32, shape ``(n,)``."""
     segments = {record.key: Segment(store, record.files) for record in catalog.segments(connection)}
-    found = np.empty(len(distinct), dtype=np.float32)
-    for start in range(0, len(distinct), _BATCH):
-        some = distinct[start : start + _BATCH]
+    found = np.empty(len(rows), dtype=np.float32)
+    for start in range(0, len(rows), _BATCH):
+        some = rows[start : start + _BATCH]
         found[start : start + len(some)] = _of_rows(connection, segments, embedder, queries, some)
         progress.advance(len(some))
-    values: Floats = found[of_row]
-    return values
+    return found
 
 
 def _of_rows(
-    connection: sqlite3.Connection, segments: dict[int, Segment], embedder: Embedder, queries: DrawnQueries, rows: Keys
+    connection: sqlite3.Connection, segments: dict[int, Segment], embedder: Embedder, queries: DrawnQueries, rows: Rows
 ) -> Floats:
     places = catalog.places_of_rows(connection, rows.tolist())
     hashes = catalog.hashes_of_rows(connection, rows.tolist())

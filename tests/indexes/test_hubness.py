@@ -17,11 +17,11 @@ from ragembed.indexes.indexing.refit import refit_store
 from ragembed.indexes.search.dense import ChunkVectors
 from ragembed.indexes.storage import catalog, segments
 from ragembed.indexes.storage.copying import copy_store
-from ragembed.indexes.storage.hubness import NEAREST, hubness_record, load_hubness
+from ragembed.indexes.storage.hubness import NEAREST, DrawnQueries, hubness_record, load_hubness
 from ragembed.indexes.types import text_hash
 from ragembed.indexes.verify import Part, verify_store
 from ragembed.indexes.writing import hubness_updates
-from ragembed.pseudo_queries import draw_spans
+from ragembed.pseudo_queries import PseudoQueries, draw_spans
 from ragembed.tensor_map import map_tensors
 from tests.conftest import WORDS, record
 
@@ -155,7 +155,7 @@ def test_new_chunks_are_measured_at_once_and_their_results_are_those_of_a_refit(
     with Store.open(path) as store:
         store.add([record(f"more{i}", TEXTS[160 + i]) for i in range(30)])
     kept = load_hubness(path, file_of(path)[1])
-    assert len(kept.keys) == 151 + 7 - 1 + 30
+    assert len(kept.rows) == 150 + 7 - 1 + 30  # The copy has the row of its original.
     assert not file.exists()
     many = measured(path)
     assert {each: many[each] for each in few} == pytest.approx(few, abs=1e-6)
@@ -167,18 +167,33 @@ def test_new_chunks_are_measured_at_once_and_their_results_are_those_of_a_refit(
     assert measured(path) == pytest.approx(expected(path), abs=1e-6)
 
 
-def test_a_chunk_whose_searched_text_changes_is_measured_again(path):
+def test_a_chunk_whose_searched_text_changes_has_the_hubness_of_its_new_text_at_once(path):
+    kept, former = load_hubness(path, file_of(path)[1]), measured(path)
     with Store.open(path) as store, store.writer() as writer:
         [old] = [chunk for chunk in store.chunks() if chunk.id == "id9"]
         new = replace(old, chunk=replace(old.chunk, searched="zebra " + TEXTS[199]))
         writer.stage([new.chunk.embedded_text])
         writer.search_by([new])
+        before_the_refresh = measured(path)
         writer.refresh_index()
-    before = load_hubness(path, file_of(path)[1])
     with Store.open(path) as store:
         [vector] = store.vectors(["id9"])
-    found = measured(path)["id9"]
-    assert found == pytest.approx(float(before.queries.hubness(vector[None, :], [b""])[0]), abs=1e-6)
+    found = float(kept.queries.hubness(vector[None, :], [b""])[0])
+    assert abs(found - former["id9"]) > 1e-3
+    assert measured(path) == before_the_refresh == former | {"id9": pytest.approx(found, abs=1e-6)}
+
+
+def test_small_changes_do_not_read_the_file(path, monkeypatch):
+    def refused(*_):
+        raise AssertionError("the file is read")
+
+    with monkeypatch.context() as patched, Store.open(path) as store:
+        patched.setattr(hubness_updates, "load_hubness", refused)
+        patched.setattr(catalog, "live_rows", refused)
+        store.add([record(f"new{i}", TEXTS[150 + i]) for i in range(7)])
+        store.delete(["id3"])
+        with pytest.raises(AssertionError, match="the file is read"):
+            store.add([record("new7", TEXTS[157])])
 
 
 def test_the_pseudo_queries_are_drawn_again_when_the_store_has_doubled(path):
@@ -195,6 +210,27 @@ def test_a_small_store_has_none(path):
         store.delete([f"id{i}" for i in range(60)])
     assert measured(path) is None
     assert results(path) == results(path, PLAIN)
+
+
+def test_a_store_without_words_has_none(tmp_path, tiny_config):
+    path = tmp_path / "store"
+    with Store.create(path, Embedder(tiny_config).fit(TEXTS[:60]), index="flat") as store:
+        store.add([record(f"id{i}", "" if i % 2 else " " * i) for i in range(120)])
+        assert len(store.ids()) == 120
+    assert measured(path) is None
+
+
+@pytest.mark.parametrize(("own", "others", "mean"), [(2, 2, 0.55), (1, 0, 0.0), (2, 60, 0.5)])
+def test_own_spans_do_not_count_if_there_are_few_pseudo_queries(own, others, mean):
+    """Own spans have the cosine 1; one other span has the cosine 0.6, the rest 0.5."""
+    cosines = np.array([1.0] * own + [0.6] * (own == others) + [0.5] * (others - (own == others)), dtype=np.float32)
+    vectors = np.stack([cosines, np.sqrt(1 - cosines**2)], axis=1)
+    origins = np.frombuffer(
+        b"".join([b"x" * 16] * own + [bytes([i]) * 16 for i in range(others)]), dtype=np.uint8
+    ).reshape(-1, 16)
+    queries = DrawnQueries(PseudoQueries(("w",) * len(vectors), vectors), origins, vectors)
+    chunk = np.array([[1.0, 0.0]], dtype=np.float32)
+    assert queries.hubness(chunk, [b"x" * 16]) == pytest.approx([mean])
 
 
 def test_it_survives_copies_shards_and_post_processors(path, tmp_path):
@@ -223,6 +259,19 @@ def test_damage_is_found_and_repaired(path):
     assert measured(path) == found
     file_of(path)[0].unlink()
     assert verify_store(path).parts() == {Part.HUBNESS}
+
+
+def test_an_addition_without_the_file_says_how_to_repair_the_store(path):
+    file, _ = file_of(path)
+    file.unlink()
+    with Store.open(path) as store, pytest.raises(StoreDamagedError, match=f"{file.name}; remove its record with"):
+        store.add([record(f"new{i}", TEXTS[150 + i]) for i in range(20)])
+    with pytest.raises(StoreDamagedError, match=f"{file.name}; remove its record with"):
+        refit_store(path, ["normalize"], "shared")
+    assert verify_store(path, repair=True).problems == []
+    with Store.open(path) as store:
+        store.add([record("new20", TEXTS[170])])
+    assert len(measured(path)) == 151 + 21
 
 
 @pytest.mark.parametrize("fusion", [Fusion(), Fusion("rrf", feedback=0)])
