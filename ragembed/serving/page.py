@@ -371,8 +371,6 @@ class _SearchPage:
             return None
         path = quote("/" + place.as_posix().lstrip("/"), safe="/:")
         address = self._editor.replace("{path}", path).replace("{line}", str(chunk["start_line"] or 1))
-            "{line}", str(chunk["start_line"] or 1)
-        )
         return _e("a", "Open in the editor", href=address)
 
     def _why(self, view: _PageState) -> list[Child]:
