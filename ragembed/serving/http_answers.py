@@ -267,7 +267,7 @@ def _facet_values(hit: Hit, name: str, times: Mapping[str, datetime]) -> Iterabl
     }
 
 
-def _facet_where(name: str, value: Any, kinds: Collection[bool]) -> str:
+def _facet_where(name: str, value: Any, kinds: Collection[bool] = ()) -> str:
     """Return the condition that selects the chunks with a value; ``kinds`` says whether values are lists."""
     if name == "folder":
         escaped = re.sub(r"[*?\[]", r"[\g<0>]", value)

@@ -121,10 +121,20 @@ async def test_the_least_relevance_reaches_the_search(client, path):
 
 async def test_the_filter_of_each_facet_selects_as_many_chunks(client, store):
     with Store.open(store) as opened:
-        metadata = [{"year": 2020 + n % 3, "kind": ["it's", "b"][: n % 3], "a b": n % 2 == 0} for n in range(9)]
+        metadata = [
+            {
+                "year": 2020 + n % 3,
+                "kind": ["it's", "b"][: n % 3],
+                "a b": n % 2 == 0,
+                "name": ["Ann", "Anna", "Joanne"][n % 3],
+                "sizes": [n, n + 1],
+                "both": [3] if n % 2 else 3,
+            }
+            for n in range(9)
+        ]
         opened.add([f"zebra number {n}" for n in range(9)], metadata=metadata)
     api = client()
-    names = ["folder", "type", "date", "year", "kind", "a b"]
+    names = ["folder", "type", "date", "year", "kind", "a b", "name", "sizes", "both"]
     found = await get(api, "/v1/search", q="zebra", mode="dense", dedupe=False, facets=",".join(names))
     assert list(found["facets"]) == names
     assert {each["value"]: each["count"] for each in found["facets"]["kind"]} == {"it's": 6, "b": 3}
