@@ -43,6 +43,8 @@ class IndexingRequest:
     keep_missing
         Keep the files of a path that is missing or that contains none of them, for example because its disk is not
         mounted. By default, the files of a missing path are removed if ``paths`` names it.
+    token_vectors
+        Whether the store keeps token vectors for late interaction; by default, it stays as it is.
     opened
         The store, if it exists and the caller has opened it on ``device``; otherwise the run opens it.
     """
@@ -55,6 +57,7 @@ class IndexingRequest:
     device: str | None = None
     language: str | None = None
     keep_missing: bool = False
+    token_vectors: bool | None = None
     opened: Store | None = None
 
 

@@ -18,12 +18,14 @@ from ragembed.indexes.storage.layout import (
     GITIGNORE_TEXT,
     POSTINGS,
     SEGMENTS,
+    TOKENS,
     WORK,
     is_store,
 )
 from ragembed.indexes.storage.lock import writer_lock
 from ragembed.indexes.storage.named_postings import named_postings
 from ragembed.indexes.storage.schema import connect
+from ragembed.indexes.storage.token_vectors import token_files
 
 _BLOCK_BYTES = 1 << 20
 
@@ -80,6 +82,7 @@ def _write(store: Path, copy: Path) -> None:
             Path(SEGMENTS, record.files.folder) for record in (*catalog.segments(source), *catalog.rewritten(source))
         ]
         folders += [Path(POSTINGS, record.files.folder) for record in named_postings(source)]
+        folders += [Path(TOKENS, file.folder) for file in token_files(source) or ()]
         folders.append(Path(EMBEDDERS, catalog.embedder(source)["fingerprint"]))
     sync(copy / DATABASE)
     for folder in folders:

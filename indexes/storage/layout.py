@@ -21,10 +21,12 @@ APPLICATION_ID = 0x52474531
 SEGMENTS = "segments"
 EMBEDDERS = "embedders"
 POSTINGS = "postings"
+TOKENS = "tokens"
 WORK = "work"
 """Folder in which the stages of an indexing run exchange files until the run is done."""
 RAW, INDEX = "raw.f16", "index.faiss"
 BLOCK = "postings.safetensors"
+SIGNS = "signs.safetensors"
 GITIGNORE, GITIGNORE_TEXT = ".gitignore", b"*\n"
 
 
