@@ -334,7 +334,7 @@ def fused_parts(key: int, fusion: Fusion, candidates: Candidates) -> ScoreParts 
     if candidates.late is not None:
         fused = fusion.scores(*of_all)
         of_chunk = float(fusion.late_part(fused, candidates.late)[at])
-        line = fusion.late_scale(fused, candidates.late)
+        line = fusion._late_scale(fused, candidates.late)
         late = ScorePart(float(candidates.late[at]), 1.0, of_chunk, line, None)
     return ScoreParts(part(0, candidates.dense), part(1, candidates.lexical), shared, late)
 

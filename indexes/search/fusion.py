@@ -249,10 +249,10 @@ class Fusion:
         >>> Fusion(late_interaction=0.5).late_part(np.array([1.0, 3.0]), np.array([0.2, 0.4])).round(6).tolist()
         [-0.5, 0.5]
         """
-        line = self.late_scale(scores, late)
+        line = self._late_scale(scores, late)
         return np.zeros_like(late) if line is None else (late - line.origin) / line.unit
 
-    def late_scale(self, scores: Doubles, late: Doubles) -> LinearScale | None:
+    def _late_scale(self, scores: Doubles, late: Doubles) -> LinearScale | None:
         """Return the scale of :meth:`late_part`, or None if it is 0 for all candidates."""
         spread = self.late_interaction * float(scores.std()) if len(scores) else 0.0
         if not spread or not _differ(late):

@@ -309,7 +309,7 @@ def _scores_on_scale(
     late = None if tokens is None else late_scores(snapshot, tokens, normalise(query), own)
     if candidates.late is not None and late is not None:
         fused = fusion.scores(candidates.dense, candidates.lexical, candidates.shared)
-        scores, lines = [*scores, late], [*lines, fusion.late_scale(fused, candidates.late)]
+        scores, lines = [*scores, late], [*lines, fusion._late_scale(fused, candidates.late)]
         weights.append(1.0)
     would = sum(
         weight * (score - line.origin) / line.unit
