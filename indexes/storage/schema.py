@@ -29,8 +29,12 @@ FORMAT_VERSION = 1
 _BUSY_SECONDS = 10.0
 _WRITABLE = "mode=rw"
 
-_Schema: TypeAlias = "frozenset[tuple[str, str]]"
-"""Name and SQL of each table, index, view and trigger."""
+_SQL_TOKEN = re.compile(r"""(?P<space>(?:\s|--[^\n]*)+)|"(?P<name>\w+)"|"[^"]*"|'[^']*'""")
+"""White space with comments, a quoted name, or another quoted text, in which nothing is a comment."""
+_SPACE_AT_MARK = re.compile(r" ?([(),;=]) ?")
+
+_Schema: TypeAlias = "tuple[tuple[str, str, str, str | None], ...]"
+"""Type, name, table and SQL of each table, index, view and trigger, sorted. An index of a constraint has no SQL."""
 
 _SCHEMA = """
 CREATE TABLE segments (
@@ -301,8 +305,8 @@ class ClosingConnection(sqlite3.Connection):
 
 
 def _schema(connection: sqlite3.Connection) -> _Schema:
-    found = connection.execute("SELECT name, sql FROM sqlite_schema WHERE sql IS NOT NULL")
-    return frozenset((name, sql) for name, sql in found)
+    found = connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_schema ORDER BY type, name, tbl_name, sql")
+    return tuple((kind, name, table, sql) for kind, name, table, sql in found)
 
 
 def _language(connection: sqlite3.Connection) -> str | None:
@@ -322,7 +326,7 @@ def _tokenized_for(schema: _Schema) -> str | None:
 
 
 @cache
-def _expected_schema(language: str) -> dict[str, str]:
+def _expected_schema(language: str) -> _Schema:
     connection = sqlite3.connect(":memory:")
     try:
         _define(connection, language)
@@ -331,10 +335,16 @@ def _expected_schema(language: str) -> dict[str, str]:
         connection.close()
 
 
-def _normalised_schema(schema: _Schema) -> dict[str, str]:
-    return {name: _normalised_sql(sql) for name, sql in schema}
+def _normalised_schema(schema: _Schema) -> _Schema:
+    return tuple((*names, None if sql is None else _normalised_sql(sql)) for *names, sql in schema)
 
 
 def _normalised_sql(sql: str) -> str:
     """Return SQL without what does not change its meaning: comments, white space, and quotes around table names."""
-    return re.sub(r'[\s"]+', "", re.sub(r"--[^\n]*", "", sql))
+    return _SPACE_AT_MARK.sub(r"\1", _SQL_TOKEN.sub(_normalised_token, sql))
+
+
+def _normalised_token(token: re.Match[str]) -> str:
+    if token["space"]:
+        return " "
+    return token["name"] or token[0]

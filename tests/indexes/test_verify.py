@@ -34,9 +34,9 @@ from ragembed.indexes.indexing.run import index_files
 from ragembed.indexes.search import segment_search
 from ragembed.indexes.storage import digests
 from ragembed.indexes.storage.schema import FORMAT_VERSION
-from ragembed.indexes.text import analyzer
 from ragembed.indexes.verify import Part, run, verify_store
 from tests.conftest import WORDS, KnownEncoder, record
+from tests.indexes.tampering import edit, rename_hash
 
 FLIPS = 24
 NO_CONTENT = ("store.db-shm", "writer.lock", "writer.pid")
@@ -70,28 +70,6 @@ def flip(file, offset, mask=0x10):
 
 def damage(file):
     flip(file, file.stat().st_size // 2)
-
-
-def edit(store, *statements, digests_too=True):
-    """Change the database without ragembed, and by default update its digests too."""
-    with closing(sqlite3.connect(store / "store.db")) as connection:
-        analyzer.register(connection, "english")
-        digests.register(connection)
-        triggers = connection.execute("SELECT name, sql FROM sqlite_schema WHERE name LIKE '%_digest_%'").fetchall()
-        if not digests_too:
-            connection.executescript("".join(f"DROP TRIGGER {name};" for name, _ in triggers))
-        for statement in statements:
-            connection.execute(*statement) if isinstance(statement, tuple) else connection.executescript(statement)
-        if not digests_too:
-            connection.executescript("".join(f"{sql};" for _, sql in triggers))
-        connection.commit()
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-
-
-def rename_hash(store, file, column):
-    """Store the current hash of a segment's file in the database."""
-    digest = hashlib.sha256(file.read_bytes()).hexdigest()
-    edit(store, (f"UPDATE segments SET {column} = ? WHERE folder = ?", (digest, file.parent.name)))
 
 
 def found_parts(report):
@@ -901,6 +879,13 @@ def test_truncated_index_is_refused(known):
     assert found_parts(verify_store(known, KnownEncoder())) == {(Part.INDEX, name_of(file, known))}
 
 
+_HIDDEN_IN_A_COMMENT = (
+    "PRAGMA writable_schema = ON; UPDATE sqlite_schema SET sql = replace(sql, '''delete''',"
+    " '''--''); DELETE FROM sources; SELECT (''' || char(10) || 'delete''') WHERE name = 'chunks_deleted'"
+)
+"""A trigger with another statement in what looks like a comment, but follows a text that begins with two hyphens."""
+
+
 @pytest.mark.parametrize(
     "statement",
     [
@@ -910,6 +895,10 @@ def test_truncated_index_is_refused(known):
         "CREATE INDEX evil ON chunks (title)",
         "DROP TRIGGER chunks_inserted",
         "DROP INDEX chunks_by_row",
+        "CREATE TRIGGER chunks AFTER INSERT ON chunks BEGIN DELETE FROM chunks; END",
+        "CREATE TRIGGER chunks_by_row AFTER INSERT ON chunks BEGIN SELECT 1; END",
+        "DROP INDEX chunks_by_row; CREATE INDEX chunks_by_row ON chunks (source)",
+        _HIDDEN_IN_A_COMMENT,
     ],
 )
 def test_another_schema_is_refused(known, statement):
