@@ -22,10 +22,10 @@ from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.embedders import load_embedder
 from ragembed.indexes.storage.hubness import OpenHubness
 from ragembed.indexes.storage.layout import DATABASE
-from ragembed.indexes.storage.schema import connect
 from ragembed.indexes.storage.segments import Segment
 from ragembed.indexes.storage.selection import Selection, select
 from ragembed.indexes.storage.token_vectors import OpenTokens
+from ragembed.indexes.storage.transactions import open_for_reading
 from ragembed.indexes.types import VectorEncoder
 
 Answer = TypeVar("Answer")
@@ -39,7 +39,7 @@ class SnapshotReader:
 
     ``embedder`` is the one that the store was opened with; by default, the stored one is loaded on ``device``.
     ``threads`` and ``gpus`` are those of :class:`ragembed.indexes.ann.index.SegmentIndex`. ``searcher`` searches the
-    segments, by default in this process. Raises as :func:`connect` does if the store cannot be read.
+    segments, by default in this process. Raises as :func:`open_for_reading` does if the store cannot be read.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class SnapshotReader:
         self._lock = threading.RLock()
         self._current = threading.local()
         self._opened = self._file()
-        self._idle.append(connect(path / DATABASE, writable=False))  # Fails here if the store cannot be read.
+        self._idle.append(open_for_reading(path / DATABASE))  # Fails here if the store cannot be read.
 
     def close(self) -> None:
         """Close the database, the mapped files and the segment search. The next query opens them again."""
@@ -128,7 +128,7 @@ class SnapshotReader:
                 self._close_files()
                 self._opened, self._loaded = file, None
             connection = self._idle.pop() if self._idle else None
-        connection = connection or connect(self._path / DATABASE, writable=False)
+        connection = connection or open_for_reading(self._path / DATABASE)
         try:
             connection.execute("BEGIN")
             yield Snapshot(

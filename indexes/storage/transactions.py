@@ -98,16 +98,29 @@ class Database:
         self.checkpoint()
 
 
+def open_for_reading(path: Path) -> sqlite3.Connection:
+    """Open the database read-only; raise :class:`StoreDamagedError` if commits are lost."""
+    connection = connect(path, writable=False)
+    try:
+        message = lost_commits(path, connection)
+    except BaseException:
+        connection.close()
+        raise
+    if message is not None:
+        connection.close()
+        raise StoreDamagedError(f"cannot use the store {path.parent}: {message}; {DATABASE_REMEDIES}")
+    return connection
+
+
 @contextmanager
 def open_for_writing(path: Path) -> Iterator[Database]:
     """Open the database for the ``with`` block; at its end, copy all commits into the database file.
 
     Raises :class:`StoreDamagedError` if commits are lost.
     """
+    open_for_reading(path).close()  # A writable connection would copy a log of another state into the database.
     database = Database(path)
     with closing(database.connection):
-        if (message := lost_commits(path, database.connection)) is not None:
-            raise StoreDamagedError(f"cannot write to the store {path.parent}: {message}; {DATABASE_REMEDIES}")
         try:
             database.update_words()
             yield database
@@ -131,7 +144,7 @@ def note_committed(path: Path, generation: int) -> None:
 
 def lost_commits(path: Path, connection: sqlite3.Connection) -> str | None:
     """Return a message if the database is older than its last commit, else None."""
-    try:
+    try:  # Before the database, because a writer may commit between the two.
         written = committed_file(path).read_bytes()
     except FileNotFoundError:
         return None
@@ -142,7 +155,7 @@ def lost_commits(path: Path, connection: sqlite3.Connection) -> str | None:
         return None
     return (
         f"commits are lost: {path.name} has generation {generation}, the last commit was {int(written)}; "
-        f"{path.name}-wal was damaged or removed"
+        f"{path.name}-wal was damaged or removed, or is an older one, which you can delete with {path.name}-shm"
     )
 
 

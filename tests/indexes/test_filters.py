@@ -630,9 +630,7 @@ def test_long_lists_work():
 def test_number_of_conditions_is_bounded():
     for like, most in ((Like(Field("x"), "1"), 1000), (Like(Field("x", nested=("y",) * 15), "1"), 62)):
         assert holds(Or((like,) * most), {"x": "1"}) == (most == 1000)
-        with pytest.raises(
-            ConfigError, match=r"more than 1,000 conditions.*list the values of one field in IN or \$in"
-        ):
+        with pytest.raises(ConfigError, match=r"more than 1,000 conditions.*list the values of one field in"):
             to_sql(Or((like,) * (most + 1)))
 
 

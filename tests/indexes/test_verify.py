@@ -33,7 +33,9 @@ from ragembed.indexes.indexing.request import IndexingRequest
 from ragembed.indexes.indexing.run import index_files
 from ragembed.indexes.search import segment_search
 from ragembed.indexes.storage import digests
+from ragembed.indexes.storage.copying import copy_store
 from ragembed.indexes.storage.schema import FORMAT_VERSION
+from ragembed.indexes.storage.transactions import open_for_writing
 from ragembed.indexes.verify import Part, run, verify_store
 from tests.conftest import WORDS, KnownEncoder, record
 from tests.indexes.tampering import edit, rename_hash
@@ -315,16 +317,41 @@ def test_other_programs_can_run_a_checkpoint(killed):
     assert answers(killed, KnownEncoder()) == before
 
 
+def test_log_of_an_older_generation_is_refused_and_not_applied(killed, tmp_path):
+    log = (killed / "store.db-wal").read_bytes()
+    with Store.open(killed, KnownEncoder()) as store:
+        store.add([record("more", "more")])
+        store.delete(["id21"])
+    expected = hashes(killed)
+    for name in ("store.db-wal", "store.db-shm"):
+        (killed / name).unlink(missing_ok=True)
+    (killed / "store.db-wal").write_bytes(log)
+    with pytest.raises(
+        StoreDamagedError, match="store.db-wal was damaged or removed, or is an older one, which you can"
+    ):
+        Store.open(killed, KnownEncoder())
+    [problem] = verify_store(killed, KnownEncoder()).problems
+    assert problem.part == Part.LOG
+    with pytest.raises(StoreDamagedError, match="commits are lost"), open_for_writing(killed / "store.db"):
+        pass
+    for name in ("store.db-wal", "store.db-shm"):
+        (killed / name).unlink()
+    assert hashes(killed) == expected
+    assert verify_store(killed, KnownEncoder()).problems == []
+
+
 @pytest.mark.parametrize("change", ["damaged", "removed"])
-def test_lost_commits_are_reported_and_block_writing(killed, change):
+def test_lost_commits_are_reported_and_refused(killed, change, tmp_path):
     log = killed / "store.db-wal"
     flip(log, 40) if change == "damaged" else log.unlink()
     for _ in range(2):
         [problem] = verify_store(killed, KnownEncoder()).problems
         assert (problem.part, problem.file) == (Part.LOG, "store.db-wal")
         assert problem.message.startswith("commits are lost: store.db has generation 8, the last commit was 11;")
-        with Store.open(killed, KnownEncoder()) as store, pytest.raises(StoreDamagedError, match="commits are lost"):
-            store.add([record("more", "more")])
+        with pytest.raises(StoreDamagedError, match="commits are lost"):
+            Store.open(killed, KnownEncoder())
+        with pytest.raises(StoreDamagedError, match="commits are lost"):
+            copy_store(killed, tmp_path / "copy")
     report = verify_store(killed, KnownEncoder(), repair=True, trust_database=True)
     assert ([problem.part for problem in report.repaired], report.problems) == ([Part.LOG], [])
     with Store.open(killed, KnownEncoder()) as store:
