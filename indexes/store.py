@@ -116,7 +116,14 @@ class Store:
         self.path = path
         self._given = embedder
         self._device = device
-        self._reader = SnapshotReader(path, embedder, device, threads, searching_gpus(search_device), searcher)
+        self._reader = SnapshotReader(
+            path, embedder, device, threads, searching_gpus(search_device), searcher, self._first_problem
+        )
+
+    def _first_problem(self, connection: sqlite3.Connection) -> str | None:
+        from ragembed.indexes.verify.run import first_problem
+
+        return first_problem(self.path, connection)
 
     @classmethod
     def create(

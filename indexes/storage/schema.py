@@ -10,6 +10,7 @@ import json
 import os
 import re
 import sqlite3
+import stat
 import weakref
 from collections.abc import Mapping
 from functools import cache, lru_cache
@@ -209,6 +210,7 @@ def connect(path: Path, *, writable: bool) -> sqlite3.Connection:
     :class:`IncompatibleStoreError` if its format version is another, and :class:`StoreError` if it cannot be opened.
     For writing, also raises as :func:`stemmer` does if the language cannot be stemmed here.
     """
+    _require_own_files(path)
     try:
         return _checked(path, _WRITABLE if writable else "mode=ro")
     except sqlite3.OperationalError as error:
@@ -226,6 +228,23 @@ def connect(path: Path, *, writable: bool) -> sqlite3.Connection:
         raise StoreError(f"cannot open {path}: {error}") from error
 
 
+def _require_own_files(path: Path) -> None:
+    """Raise :class:`StoreDamagedError` if SQLite would read or write another file for the database.
+
+    It follows symbolic links. A rollback journal, which no store has, may name a file that SQLite then deletes.
+    """
+    for suffix in ("", "-wal", "-shm", "-journal"):
+        file = path.with_name(path.name + suffix)
+        try:
+            status = file.lstat()
+        except OSError:  # SQLite reports it.
+            continue
+        if not stat.S_ISREG(status.st_mode):
+            raise StoreDamagedError(f"{file} is a link, a folder or a device: expected a regular file; remove it")
+        if suffix == "-journal" and status.st_size:
+            raise StoreDamagedError(f"{file} does not belong to a store, whose database has no such journal: remove it")
+
+
 def _is_read_only(error: sqlite3.OperationalError) -> bool:
     """Return whether SQLite could not create the files that it needs beside the database."""
     return "unable to open" in str(error) or "readonly" in str(error)
@@ -234,6 +253,7 @@ def _is_read_only(error: sqlite3.OperationalError) -> bool:
 def _checked(path: Path, mode: str) -> sqlite3.Connection:
     connection = _open(path, mode)
     try:
+        connection.execute("PRAGMA cell_size_check = ON")
         if connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
             raise StoreDamagedError(f"{path} is not a ragembed database: expected its application id")
         version = connection.execute("PRAGMA user_version").fetchone()[0]

@@ -9,7 +9,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from ragembed.errors import StoreDamagedError, StoreError
-from ragembed.files import NO_LINK
+from ragembed.files import NO_LINK, open_regular
 from ragembed.indexes.storage import catalog, changes
 from ragembed.indexes.storage.layout import COMMITTED_SUFFIX
 from ragembed.indexes.storage.schema import connect
@@ -145,9 +145,12 @@ def note_committed(path: Path, generation: int) -> None:
 def lost_commits(path: Path, connection: sqlite3.Connection) -> str | None:
     """Return a message if the database is older than its last commit, else None."""
     try:  # Before the database, because a writer may commit between the two.
-        written = committed_file(path).read_bytes()
+        with open_regular(committed_file(path), path.parent) as file:
+            written = file.read(2 * _DIGITS)
     except FileNotFoundError:
         return None
+    except OSError as error:
+        return f"{path.name}{COMMITTED_SUFFIX} cannot be read: {error.strerror or error}"
     generation = _generation(connection)
     if not written.strip().isdigit():
         return f"{path.name}{COMMITTED_SUFFIX} holds {written[:40]!r}: expected the number of the last commit"

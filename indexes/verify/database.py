@@ -54,6 +54,7 @@ def check_structure(connection: sqlite3.Connection) -> Iterator[Problem]:
             yield Problem(Part.WORDS, DATABASE, message)
         elif message != "ok":
             yield _damaged(message)
+    yield from _check_types(connection)
     for table, row, parent, _ in connection.execute("PRAGMA foreign_key_check"):
         yield _damaged(f"row {row} of {table} refers to a row of {parent} that does not exist")
     if marks := connection.execute(_MARKS).fetchone()[0]:
@@ -84,6 +85,24 @@ def check_words(store: Path) -> Iterator[Problem]:
             yield Problem(Part.WORDS, DATABASE, f"the full-text index does not match the chunks: {error}")
         finally:
             connection.execute("ROLLBACK")
+
+
+def _check_types(connection: sqlite3.Connection) -> Iterator[Problem]:
+    """Compare the types of all values with those of their columns, which SQLite does not enforce."""
+    for table in (*digests.TABLES, "vectors", "tombstones"):
+        columns = connection.execute(f"PRAGMA table_info ({table})").fetchall()
+        wrong = [
+            f"(typeof({name}) <> '{kind.lower()}' AND NOT ({name} IS NULL AND {not required and not in_key}))"
+            for _, name, kind, required, _, in_key in columns
+        ]
+        count = connection.execute(f"SELECT count(*) FROM {table} WHERE {' OR '.join(wrong)}").fetchone()[0]  # noqa: S608  constants
+        if count:
+            yield _damaged(f"{count:,} rows of {table} have values of the wrong type")
+    words = "SELECT count(*) FROM chunks_fts_docsize WHERE id NOT IN (SELECT key FROM chunks)"
+    if strays := connection.execute(words).fetchone()[0]:
+        yield Problem(Part.WORDS, DATABASE, f"the full-text index has {strays:,} chunks that do not exist")
+    if connection.execute("SELECT count(DISTINCT dim) > 1 OR min(dim) < 1 FROM segments").fetchone()[0]:
+        yield _damaged("the segments have different dimensions, or none")
 
 
 def _check_meta(connection: sqlite3.Connection) -> Iterator[Problem]:

@@ -16,7 +16,7 @@ from ragembed.indexes.ann.index import open_index
 from ragembed.indexes.lexical.postings import PostingsBlock
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.baseline import baseline_file, baseline_record
-from ragembed.indexes.storage.folders import hash_difference
+from ragembed.indexes.storage.folders import foreign_file, hash_difference
 from ragembed.indexes.storage.hubness import hubness_file, hubness_record
 from ragembed.indexes.storage.layout import BLOCK, EMBEDDERS, INDEX, POSTINGS, RAW, SEGMENTS
 from ragembed.indexes.storage.named_postings import named_postings, stale_chunks
@@ -167,10 +167,9 @@ def _spread(connection: sqlite3.Connection) -> list[tuple[str, str, int, int]]:
 def file_difference(file: Path, expected: str) -> str | None:
     """Return a message if a file is missing or does not have the sha256 ``expected``, else None."""
     try:
-        found = read_sha256(file)
+        difference = foreign_file(file) or hash_difference(read_sha256(file), expected)
     except FileNotFoundError:
         return "it is missing"
-    difference = hash_difference(found, expected)
     return None if difference is None else f"it {difference}"
 
 

@@ -106,6 +106,29 @@ def _without_writers(store: Path, wait_seconds: float) -> Iterator[None]:
         yield
 
 
+def first_problem(store: Path, connection: sqlite3.Connection) -> str | None:
+    """Return a description of the first problem of the snapshot that ``connection`` reads, or None.
+
+    Texts are not encoded again, and the full-text index is not compared with the chunks.
+    """
+    try:
+        problem = next(_problems(store, connection), None)
+    except (RagembedError, sqlite3.DatabaseError, OSError) as error:
+        return str(error)
+    return None if problem is None else f"{problem.file}: {problem.message}"
+
+
+def _problems(store: Path, connection: sqlite3.Connection) -> Iterator[Problem]:
+    yield from database.check_structure(connection)
+    yield from database.check_rows(store, connection)
+    yield from files.check_embedder_files(store, catalog.embedder(connection))
+    for check in (files.check_postings, files.check_baseline, files.check_hubness, files.check_tokens):
+        yield from check(store, connection)
+    for record in catalog.segments(connection):
+        damaged = list(files.check_files(store, record.files, Part.RAW, Part.INDEX, record.key))
+        yield from damaged or files.check_contents(store, connection, record, None)
+
+
 class _Verification:
     """The checks in their order. A part that is damaged is not read any further."""
 
