@@ -11,7 +11,7 @@ from typing import Any
 from ragembed import embedder_files
 from ragembed.config.settings import EmbedderConfig
 from ragembed.embedder import Embedder, require_trust
-from ragembed.errors import IncompatibleStoreError, ModelError
+from ragembed.errors import IncompatibleStoreError, ModelError, StoreDamagedError
 from ragembed.extractors.build import is_external
 from ragembed.extractors.external import VectorSource
 from ragembed.hashing import read_sha256
@@ -92,7 +92,12 @@ def _checked_folder(store: Path, record: Mapping[str, Any]) -> Path:
     folder = store / EMBEDDERS / str(record["fingerprint"])
     if not folder.is_dir():
         raise FileNotFoundError(errno.ENOENT, "No such folder", str(folder))
-    for name, expected in record.get("files", {}).items():
+    if record["kind"] == "ragembed" and not {embedder_files.CONFIG, embedder_files.STATE} <= record["files"].keys():
+        raise StoreDamagedError(
+            f"the store's database names the files {', '.join(record['files'])} of the embedder: expected "
+            f"{embedder_files.CONFIG} and {embedder_files.STATE}; delete the store and index again"
+        )
+    for name, expected in record["files"].items():
         require_committed(folder / name, expected)
     return folder
 

@@ -185,8 +185,11 @@ def check_postings(store: Path, connection: sqlite3.Connection) -> Iterator[Prob
 def _stray(file: Path, connection: sqlite3.Connection, key: int) -> str | None:
     """Return a message if a file has postings of chunks that the store neither has nor had."""
     try:
-        chunks = PostingsBlock.read(file).chunks
+        block = PostingsBlock.read(file)
     except StoreDamagedError as error:
         return str(error)
+    if not block.is_sound():
+        return "the file has numbers that are out of range"
+    chunks = block.chunks
     strays = np.setdiff1d(chunks, np.concatenate([catalog.chunk_rows(connection)[0], stale_chunks(connection, key)]))
     return f"the file has postings of {len(strays):,} chunks that are not in the store" if len(strays) else None

@@ -898,7 +898,7 @@ def test_truncated_index_is_refused(known):
     rename_hash(known, file, "index_sha256")
     with (
         Store.open(known, KnownEncoder()) as store,
-        pytest.raises(StoreDamagedError, match="cannot be read as a FAISS"),
+        pytest.raises(StoreDamagedError, match="lies outside the file"),
     ):
         store.search("text", 3, "dense")
     assert found_parts(verify_store(known, KnownEncoder())) == {(Part.INDEX, name_of(file, known))}
@@ -950,7 +950,7 @@ def test_names_outside_the_store_are_refused(known, tmp_path, name):
     assert (victim / "raw.f16").read_bytes() == b"precious"
 
 
-@pytest.mark.parametrize("fingerprint", ["../../victim", "..", "0" * 31, "", 5])
+@pytest.mark.parametrize("fingerprint", ["../../victim", "..", "0" * 31, ""])
 def test_embedder_name_outside_the_store_is_refused(known, fingerprint):
     with closing(sqlite3.connect(known / "store.db")) as connection:
         about = json.loads(connection.execute("SELECT value FROM meta WHERE key = 'embedder'").fetchone()[0])
@@ -1064,7 +1064,7 @@ def test_unknown_index_kind_raises_a_ragembed_error(known, where, kind):
     assert found_parts(verify_store(known, KnownEncoder())) == {(Part.DATABASE, "store.db")}
 
 
-@pytest.mark.parametrize("kind", ["fp16", "hnsw", "ivf", "IVF4,Flat", "HNSW8,Flat", "PQ4", "Nonsense"])
+@pytest.mark.parametrize("kind", ["fp16", "hnsw", "ivf", "IVF4,Flat", "HNSW8,Flat", "SQ4", "IVF4,PQ4"])
 def test_segment_of_another_kind_is_damaged(known, kind, monkeypatch):
     for limit in ("_EXACT_ROWS", "_EXACT_SHARE"):  # Otherwise, the few used rows would be compared without the index.
         monkeypatch.setattr(segment_search, limit, 0)
