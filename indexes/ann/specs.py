@@ -122,8 +122,8 @@ def parse_spec(text: str) -> IndexSpec:
     if text in _FACTORIES or (_FACTORY.fullmatch(text) and not _FATAL.search(text)):
         return IndexSpec(text)
     raise ConfigError(
-        f"unknown kind of index {text[:_SHOWN]!r}: expected {AUTO}, {', '.join(NAMES)}, or a FAISS factory string such as "
-        "IVF4096,PQ48"
+        f"unknown kind of index {text[:_SHOWN]!r}: expected {AUTO}, {', '.join(NAMES)}, or a FAISS "
+        "factory string such as IVF4096,PQ48"
     )
 
 
