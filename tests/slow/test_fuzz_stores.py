@@ -80,6 +80,14 @@ def template(tmp_path_factory: pytest.TempPathFactory, tiny_config: EmbedderConf
     return path
 
 
+def refusal(act: Callable[[Store], object], store: Store) -> list[str]:
+    try:
+        act(store)
+    except RagembedError as error:
+        return [type(error).__name__]
+    return []
+
+
 def use(path: Path) -> list[str]:
     """Do with a store what a reader does; return the names of the errors."""
     found = []
@@ -99,10 +107,7 @@ def use(path: Path) -> list[str]:
     try:
         with Store.open(path) as store:
             for act in acts:
-                try:
-                    act(store)
-                except RagembedError as error:
-                    found.append(type(error).__name__)
+                found += refusal(act, store)
     except RagembedError as error:
         found.append(type(error).__name__)
     found += [problem.part.name for problem in verify_store(path).problems]
