@@ -1171,8 +1171,7 @@ class Store:
         >>> store.last_request() is None
         True
         """
-        found: dict[str, Any] | None = self._reader.read(lambda snapshot: catalog.meta(snapshot.connection, "indexing"))
-        return found
+        return self._reader.read(lambda snapshot: catalog.last_request(snapshot.connection))
 
     def status(self) -> dict[str, Any]:
         """Return a summary of the store: its contents, index, embedder and settings.
@@ -1222,7 +1221,7 @@ class Store:
                 "fusion": stored_fusion(connection).to_dict(),
                 "relevance": None if (model := stored_relevance(connection)) is None else model.to_dict(),
                 "detected_language": catalog.meta(connection, "detected_language"),
-                "indexing": catalog.meta(connection, "indexing"),
+                "indexing": catalog.last_request(connection),
                 "unfinished": bool(catalog.meta(connection, "unfinished", False)),
             }
 

@@ -89,7 +89,7 @@ class SegmentIndex:
         flags = faiss.IO_FLAG_MMAP if spec.family == "lists" else faiss.IO_FLAG_MMAP_IFC
         try:
             self._index: Any = faiss.read_index(str(file), flags)
-        except RuntimeError as error:
+        except (RuntimeError, MemoryError) as error:
             if not file.exists():
                 raise FileNotFoundError(errno.ENOENT, "No such file", str(file)) from error
             raise StoreDamagedError(f"{file} cannot be read as a FAISS index: {error}") from error

@@ -82,6 +82,20 @@ def set_meta(connection: sqlite3.Connection, key: str, value: Any) -> None:
     connection.execute("INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)", (key, json.dumps(value)))
 
 
+def last_request(connection: sqlite3.Connection) -> dict[str, Any] | None:
+    """Return the paths and options of the last run of ``ragembed index``, or None if there was none."""
+    return parsed_meta(connection, "indexing", read_request)
+
+
+def read_request(value: Any) -> dict[str, Any]:
+    """Return a JSON value with the paths and options of a run; raise :class:`ConfigError` if it has none."""
+    paths, options = (value.get("paths"), value.get("options")) if isinstance(value, dict) else (None, None)
+    if not isinstance(paths, list) or not all(isinstance(path, str) for path in paths) or not isinstance(options, dict):
+        raise ConfigError("expected an object with a list of paths and an object of options")
+    found: dict[str, Any] = value
+    return found
+
+
 def index_config(connection: sqlite3.Connection) -> IndexConfig:
     """Return the index settings of the store; raise :class:`StoreDamagedError` if they are not well formed."""
     return parsed_meta(connection, "index", IndexConfig.from_dict) or IndexConfig()
@@ -272,12 +286,6 @@ def sources(connection: sqlite3.Connection, names: Iterable[str] | None = None) 
         statement += " WHERE path IN (SELECT value FROM json_each(?))"
         rows = connection.execute(statement, (json_ids(names),))
     return {row[0]: SourceRecord(*row) for row in rows}
-
-
-def source_hash(connection: sqlite3.Connection, path: str) -> str | None:
-    """Return the hash of the content of a file when it was indexed, or None if the file is not in the store."""
-    found = connection.execute("SELECT sha256 FROM sources WHERE path = ?", (path,)).fetchone()
-    return None if found is None else str(found[0])
 
 
 def skipped(connection: sqlite3.Connection) -> dict[str, str]:

@@ -10,6 +10,8 @@ from typing import Any
 
 from ragembed import embedder_files
 from ragembed.config.settings import EmbedderConfig
+from ragembed.config.specs import parse_server
+from ragembed.confirmed_models import confirm_model, is_confirmed
 from ragembed.embedder import Embedder, require_trust
 from ragembed.errors import IncompatibleStoreError, ModelError, StoreDamagedError
 from ragembed.extractors.build import is_external
@@ -29,6 +31,8 @@ MODEL_VARIABLE = "RAGEMBED_MODEL"
 def save_embedder(store: Path, embedder: VectorEncoder) -> dict[str, Any]:
     """Write the embedder's files, atomically, into a folder named by its fingerprint; return the database record."""
     final = store / EMBEDDERS / embedder.fingerprint
+    if isinstance(embedder, Embedder):
+        _confirm(embedder.config.model)
     if not final.exists():
         temporary = temporary_folder(final)
         embedder.save(str(temporary))
@@ -62,10 +66,14 @@ def load_embedder(
     The model is looked for at its original path, then at the same path relative to the store, then at
     ``$RAGEMBED_MODEL``. Raises :class:`StoreDamagedError` if a file does not have its committed content,
     :class:`FileNotFoundError` if a file is missing, and :class:`ModelError` if the model is missing or is a different
-    one.
+    one, or if it is a folder, a file or a server that the user has not named before.
     """
     folder = _checked_folder(store, record)
-    return Embedder.load(folder, device=device, model=_moved_model(store, record), source=source)
+    moved = _moved_model(store, record)
+    if source is None:
+        about, _ = embedder_files.read(folder)
+        _require_confirmed(store, moved or str(about["config"].get("model")))
+    return Embedder.load(folder, device=device, model=moved, source=source)
 
 
 def load_postprocessing(store: Path, record: Mapping[str, Any]) -> Callable[[Floats], Floats]:
@@ -110,7 +118,33 @@ def unfitted_embedder(store: Path, record: Mapping[str, Any]) -> Embedder:
     config = EmbedderConfig.from_dict(record["config"])
     require_trust(config)
     moved = _moved_model(store, record)
+    _require_confirmed(store, moved or config.model)
     return Embedder(config if moved is None else config.replace(model=moved), download=False)
+
+
+def _chosen_model(model: str) -> str | None:
+    """Return the full name of a model that is a path or a server; None if it can only be an installed or cached one."""
+    if parse_server(model) is not None:
+        return model
+    return str(Path(model).absolute()) if os.path.lexists(model) else None
+
+
+def _confirm(model: str) -> None:
+    if (name := _chosen_model(model)) is not None:
+        confirm_model(name)
+
+
+def _require_confirmed(store: Path, model: str) -> None:
+    """Raise :class:`ModelError` if ``model`` is a path or a server that the user has not named before."""
+    name = _chosen_model(model)
+    if name is None or is_confirmed(name):
+        return
+    if name != _chosen_model(os.environ.get(MODEL_VARIABLE, "")):
+        raise ModelError(
+            f"the store {store} uses the model {name}, which you have not used before: a store from somebody else can "
+            f"name any folder or server; set {MODEL_VARIABLE}={name} once if you trust it"
+        )
+    confirm_model(name)
 
 
 def _relative_model(store: Path, model: str) -> str | None:

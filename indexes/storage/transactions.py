@@ -102,14 +102,20 @@ def open_for_reading(path: Path) -> sqlite3.Connection:
     """Open the database read-only; raise :class:`StoreDamagedError` if commits are lost."""
     connection = connect(path, writable=False)
     try:
-        message = lost_commits(path, connection)
+        require_commits(path, connection)
     except BaseException:
         connection.close()
         raise
-    if message is not None:
-        connection.close()
-        raise StoreDamagedError(f"cannot use the store {path.parent}: {message}; {DATABASE_REMEDIES}")
     return connection
+
+
+def require_commits(path: Path, connection: sqlite3.Connection) -> None:
+    """Raise :class:`StoreDamagedError` if commits to the database ``path`` are lost.
+
+    Check this on a read-only connection first: a writable one copies a log of another state into the database.
+    """
+    if (message := lost_commits(path, connection)) is not None:
+        raise StoreDamagedError(f"cannot use the store {path.parent}: {message}; {DATABASE_REMEDIES}")
 
 
 @contextmanager
@@ -118,9 +124,9 @@ def open_for_writing(path: Path) -> Iterator[Database]:
 
     Raises :class:`StoreDamagedError` if commits are lost.
     """
-    open_for_reading(path).close()  # A writable connection would copy a log of another state into the database.
     database = Database(path)
     with closing(database.connection):
+        require_commits(path, database.connection)
         try:
             database.update_words()
             yield database

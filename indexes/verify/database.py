@@ -170,7 +170,7 @@ _META: Mapping[str, Callable[[Any], bool]] = {
     "index": _readable_by(IndexConfig.from_dict),
     "index_check": _readable_by(IndexEvaluation.from_dict),
     "index_choice": _readable_by(IndexSelection.from_dict),
-    "indexing": lambda value: isinstance(value, dict),
+    "indexing": _readable_by(catalog.read_request),
     TOKENS: _readable_by(read_token_files),
     "unfinished": lambda value: isinstance(value, bool),
     "wanted": lambda value: isinstance(value, dict),

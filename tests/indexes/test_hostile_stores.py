@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from ragembed import Embedder, EmbedderConfig, Store
-from ragembed.errors import RagembedError, StoreDamagedError, StoreError
+from ragembed.errors import ModelError, RagembedError, StoreDamagedError, StoreError
 from ragembed.indexes.lexical.postings import PostingsBlock
 from ragembed.indexes.storage.copying import copy_store
 from ragembed.indexes.verify import Part, verify_store
@@ -311,3 +311,32 @@ def test_index_of_another_dimension_is_refused(known: Path) -> None:
     file.write_bytes(file.read_bytes()[:-8])
     rename_hash(known, file, "index_sha256")
     assert any("was not made by ragembed" in message for message in refusals(known, KnownEncoder()))
+
+
+@pytest.mark.parametrize("kind", ["folder", "server"])
+def test_model_that_the_user_did_not_name_is_not_used(
+    fitted: Path, kind: str, tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = str(shutil.copytree(tiny_model, tmp_path / "model")) if kind == "folder" else "http://localhost:9/v1#m"
+    config = only(fitted, "embedders/*/config.json")
+    about = json.loads(config.read_text())
+    former = about["config"]["model"]
+    about["config"]["model"] = model
+    before = hashlib.sha256(config.read_bytes()).hexdigest()
+    config.write_text(json.dumps(about))
+    after = hashlib.sha256(config.read_bytes()).hexdigest()
+    edit(fitted, ("UPDATE meta SET value = replace(replace(value, ?, ?), ?, ?)", (before, after, former, model)))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    with Store.open(fitted) as store:
+        with pytest.raises(ModelError, match=r"which you have not used before: .* set RAGEMBED_MODEL="):
+            store.search("text", 5, "dense")
+        assert store.search("text", 5, "lexical")
+    assert "which you have not used before" in verify_store(fitted).problems[0].message
+    if kind == "folder":
+        monkeypatch.setenv("RAGEMBED_MODEL", model)
+        with Store.open(fitted) as store:
+            assert store.search("text", 5, "dense")
+        monkeypatch.delenv("RAGEMBED_MODEL")
+        with Store.open(fitted) as store:
+            assert store.search("text", 5, "dense")
+        assert (tmp_path / "config" / "ragembed" / "models").stat().st_mode & 0o777 == 0o600

@@ -18,8 +18,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 from ragembed import EmbedderConfig, Store
+from ragembed.cli import main
 from ragembed.errors import RagembedError
 from ragembed.indexes.indexing import fitting
 from ragembed.indexes.indexing.refit import refit_store
@@ -111,6 +113,10 @@ def use(path: Path) -> list[str]:
     except RagembedError as error:
         found.append(type(error).__name__)
     found += [problem.part.name for problem in verify_store(path).problems]
+    for command in (["status"], ["query", "segment vector"], ["verify"]):
+        result = CliRunner().invoke(main, [*command, "--store", str(path)])
+        if not isinstance(result.exception, (SystemExit, type(None))):
+            raise result.exception
     target = path.with_name("copy")
     shutil.rmtree(target, ignore_errors=True)
     try:
