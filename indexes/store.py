@@ -40,7 +40,7 @@ from ragembed.indexes.storage import catalog, run_records
 from ragembed.indexes.storage.baseline import KEY as BASELINE
 from ragembed.indexes.storage.baseline import save_first_baseline
 from ragembed.indexes.storage.copying import copy_store
-from ragembed.indexes.storage.embedders import save_embedder
+from ragembed.indexes.storage.embedders import described_embedder, save_embedder
 from ragembed.indexes.storage.folders import require_place
 from ragembed.indexes.storage.layout import (
     COMMITTED_SUFFIX,
@@ -1101,7 +1101,7 @@ class Store:
                 if isinstance(embedder, Embedder)
                 else EmbedderConfig(postprocess=(), query_fit="shared")
             )
-            wanted = catalog.meta(snapshot.connection, "wanted", {})
+            wanted = catalog.wanted_chain(snapshot.connection)
             return tuple(wanted.get("postprocess", made.postprocess)), wanted.get("query_fit", made.query_fit)
 
         return self._reader.read(answer)
@@ -1217,10 +1217,10 @@ class Store:
                 if (files := token_files(connection)) is None
                 else [file.folder for file in files],
                 "bytes": sum(file.stat().st_size for file in self.path.rglob("*") if file.is_file()),
-                "embedder": catalog.embedder(connection),
+                "embedder": described_embedder(connection),
                 "fusion": stored_fusion(connection).to_dict(),
                 "relevance": None if (model := stored_relevance(connection)) is None else model.to_dict(),
-                "detected_language": catalog.meta(connection, "detected_language"),
+                "detected_language": catalog.detected_language(connection),
                 "indexing": catalog.last_request(connection),
                 "unfinished": bool(catalog.meta(connection, "unfinished", False)),
             }

@@ -90,9 +90,43 @@ def last_request(connection: sqlite3.Connection) -> dict[str, Any] | None:
 def read_request(value: Any) -> dict[str, Any]:
     """Return a JSON value with the paths and options of a run; raise :class:`ConfigError` if it has none."""
     paths, options = (value.get("paths"), value.get("options")) if isinstance(value, dict) else (None, None)
-    if not isinstance(paths, list) or not all(isinstance(path, str) for path in paths) or not isinstance(options, dict):
+    if not _is_texts(paths) or not isinstance(options, dict) or not all(map(_is_option, options.values())):
         raise ConfigError("expected an object with a list of paths and an object of options")
     found: dict[str, Any] = value
+    return found
+
+
+def _is_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(text, str) for text in value)
+
+
+def _is_option(value: Any) -> bool:
+    return value is None or isinstance(value, (bool, int, float, str)) or _is_texts(value)
+
+
+def wanted_chain(connection: sqlite3.Connection) -> dict[str, Any]:
+    """Return the post-processors and the query fit of the next fit, if they were set."""
+    return parsed_meta(connection, "wanted", read_chain) or {}
+
+
+def read_chain(value: Any) -> dict[str, Any]:
+    """Return a JSON value with post-processors and a query fit; raise :class:`ConfigError` if it has others."""
+    found: dict[str, Any] = value if isinstance(value, dict) else {"postprocess": None}
+    if not _is_texts(found.get("postprocess", [])) or found.get("query_fit", "shared") not in ("shared", "separate"):
+        raise ConfigError("expected an object with a list of post-processors and a query fit")
+    return found
+
+
+def detected_language(connection: sqlite3.Connection) -> dict[str, Any] | None:
+    """Return the language of the texts that was recognised, or None if none was."""
+    return parsed_meta(connection, "detected_language", read_detected_language)
+
+
+def read_detected_language(value: Any) -> dict[str, Any]:
+    """Return a JSON value with the language of texts; raise :class:`ConfigError` if it has none."""
+    found: dict[str, Any] = value if isinstance(value, dict) else {}
+    if not isinstance(found.get("language", 0), (str, type(None))) or not isinstance(found.get("is_read"), bool):
+        raise ConfigError("expected an object with a language, and whether the model reads it")
     return found
 
 

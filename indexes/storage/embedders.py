@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import sqlite3
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,11 @@ from ragembed.config.settings import EmbedderConfig
 from ragembed.config.specs import parse_server
 from ragembed.confirmed_models import confirm_model, is_confirmed
 from ragembed.embedder import Embedder, require_trust
-from ragembed.errors import IncompatibleStoreError, ModelError, StoreDamagedError
+from ragembed.errors import ConfigError, IncompatibleStoreError, ModelError, StoreDamagedError
 from ragembed.extractors.build import is_external
 from ragembed.extractors.external import VectorSource
 from ragembed.hashing import read_sha256
+from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.baseline import is_baseline
 from ragembed.indexes.storage.folders import publish, require_committed, temporary_folder
 from ragembed.indexes.storage.hubness import is_hubness
@@ -50,6 +52,21 @@ def embedder_record(store: Path, embedder: VectorEncoder, folder: Path) -> dict[
         "files": file_hashes(folder),
         "model_beside": _relative_model(store, about["model"]),
     }
+
+
+def described_embedder(connection: sqlite3.Connection) -> dict[str, Any]:
+    """Return the database record of the current embedder, with the settings that an own one has."""
+    record = catalog.embedder(connection)
+    if record["kind"] != "ragembed":
+        return record
+    try:
+        config, fitted_on = EmbedderConfig.from_dict(record["config"]), record["fitted_on"]
+        counts = [fitted_on[name] for name in ("texts", "documents", "pseudo_queries")]
+    except (ConfigError, KeyError, TypeError, ValueError, AttributeError) as error:
+        raise StoreDamagedError(f"the store's database does not describe its embedder: {error}") from error
+    if not all(type(count) is int for count in counts):
+        raise StoreDamagedError(f"the store's database says that its embedder was fitted on {str(fitted_on)[:80]}")
+    return {**record, "config": config.to_dict()}
 
 
 def file_hashes(folder: Path) -> dict[str, str]:

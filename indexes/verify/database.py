@@ -165,7 +165,7 @@ _META: Mapping[str, Callable[[Any], bool]] = {
     "embedder": _is_embedder,
     "fusion": _readable_by(Fusion.from_dict),
     RELEVANCE: _readable_by(RelevanceModel.from_dict),
-    "detected_language": lambda value: isinstance(value, dict),
+    "detected_language": _readable_by(catalog.read_detected_language),
     "generation": _is_count,
     "index": _readable_by(IndexConfig.from_dict),
     "index_check": _readable_by(IndexEvaluation.from_dict),
@@ -173,7 +173,7 @@ _META: Mapping[str, Callable[[Any], bool]] = {
     "indexing": _readable_by(catalog.read_request),
     TOKENS: _readable_by(read_token_files),
     "unfinished": lambda value: isinstance(value, bool),
-    "wanted": lambda value: isinstance(value, dict),
+    "wanted": _readable_by(catalog.read_chain),
     "words": _readable_by(AnalyzerConfig.from_dict),
 }
 """For each key, a function that returns whether a value is valid."""
