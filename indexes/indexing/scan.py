@@ -301,6 +301,14 @@ class Scanner:
             and not any(is_below(name, place) for place in result.unseen)
         ]
 
+    def name_of(self, candidate: FileCandidate) -> str:
+        """Return the name of a file in the store."""
+        return self._names.of(candidate.path)
+
+    def uses_other_reader(self, candidate: FileCandidate, known: SourceRecord) -> bool:
+        """Return whether other settings or another reader than today's made the chunks of the file ``known``."""
+        return known.pipeline_hash != self._pipeline_hash(candidate)
+
     def _is_unchanged(self, candidate: FileCandidate, name: str) -> bool:
         known = self._known.get(name)
         now = candidate.size, candidate.mtime_ns

@@ -95,6 +95,18 @@ def verify_store(
     return after
 
 
+def verify_snapshot(
+    store: Path, connection: sqlite3.Connection, embedder: VectorEncoder | None, progress: Progress
+) -> Report:
+    """Check the generation that ``connection`` reads, without the writer lock and without writing anything.
+
+    The checks are those of :func:`verify_store`, except that the full-text index is searched for some of the chunks.
+    A writer may remove files of this generation meanwhile. If there are problems, check that the generation of the
+    store is still the same.
+    """
+    return _Verification(store, embedder, progress).check(connection)
+
+
 @contextmanager
 def _without_writers(store: Path, wait_seconds: float) -> Iterator[None]:
     if not os.access(store, os.W_OK) or not has_application_id(store / DATABASE):
@@ -114,16 +126,34 @@ class _Verification:
         self._report = Report()
 
     def run(self) -> Report:
-        self._check_folder()
+        """Check the store from a connection of its own; the caller holds the writer lock."""
         try:
             with closing(schema.connect(self._store / DATABASE, writable=False)) as connection:
                 connection.execute("BEGIN")
-                self._report.problems += database.check_rows(self._store, connection)
-                self._report.problems += database.check_structure(connection)
+                return self.check(connection, locked=True)
+        except IncompatibleStoreError:
+            raise
+        except (RagembedError, sqlite3.DatabaseError) as error:
+            self._check_folder()
+            self._add(Part.DATABASE, DATABASE, str(error))
+        return self._report
+
+    def check(self, connection: sqlite3.Connection, *, locked: bool = False) -> Report:
+        """Check the store from ``connection``, which is in a transaction."""
+        self._check_folder()
+        try:
+            self._report.problems += database.check_rows(self._store, connection)
+            self._report.problems += database.check_structure(connection)
+            if locked:
                 self._check_words()
-                if not self._report.parts() & {Part.DATABASE, Part.ROWS}:
-                    self._report.problems += files.check_postings(self._store, connection)
-                    self._check_vectors(connection)
+            else:
+                self._report.problems += database.check_some_words(connection)
+                self._note(
+                    "the full-text index was searched for some of the chunks only: 'ragembed verify' checks all of it"
+                )
+            if not self._report.parts() & {Part.DATABASE, Part.ROWS}:
+                self._report.problems += files.check_postings(self._store, connection)
+                self._check_vectors(connection)
         except IncompatibleStoreError:
             raise
         except (RagembedError, sqlite3.DatabaseError) as error:
