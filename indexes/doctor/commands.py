@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ragembed.config.settings import DEFAULT_PRESET, PRESETS, EmbedderConfig
+from ragembed.config.settings import DEFAULT_PRESET, EmbedderConfig
 from ragembed.documents.places import is_url, shown_path
 from ragembed.errors import StoreError
 from ragembed.indexes.indexing.scan import IndexingOptions
@@ -21,7 +21,6 @@ MOST_EXCLUDED = 10
 
 _WITHOUT_OPTION = ("modules", "template_tokens", "biases", "max_tokens", "dtype", "pseudo_queries", "seed")
 """Settings of an embedder that only a configuration file can give."""
-_SWITCHES = ("normalize", "special_tokens")
 _SPECIAL = re.compile(r"([\\*?\[\]!#])")
 
 
@@ -118,7 +117,8 @@ class Commands:
 
 def needs_file(config: EmbedderConfig) -> tuple[str, ...]:
     """Return the settings that :meth:`Commands.again` cannot repeat, because they have no option."""
-    return tuple(name for name in _WITHOUT_OPTION if getattr(config, name) != getattr(_preset(config)[1], name))
+    default = EmbedderConfig.from_preset(DEFAULT_PRESET)
+    return tuple(name for name in _WITHOUT_OPTION if getattr(config, name) != getattr(default, name))
 
 
 def _indexing_options(options: IndexingOptions) -> list[str]:
@@ -145,31 +145,14 @@ def _indexing_options(options: IndexingOptions) -> list[str]:
 
 
 def _embedding_options(config: EmbedderConfig) -> list[str]:
-    """Return the options of ``ragembed index`` that give ``config``: a preset, and what differs from it."""
-    name, preset = _preset(config)
-    words = [] if name == DEFAULT_PRESET else ["--preset", name]
-    before = preset.to_dict()
+    """Return the options of ``ragembed index`` that differ from the default preset."""
+    words, before = [], EmbedderConfig.from_preset(DEFAULT_PRESET).to_dict()
     for field, value in config.to_dict().items():
         if value == before[field] or field in _WITHOUT_OPTION:
             continue
         option = "--" + field.replace("_", "-")
-        if field in _SWITCHES:
+        if isinstance(value, bool):
             words.append(option if value else option.replace("--", "--no-", 1))
-        elif field == "trust_remote_code":
-            words.append(option)
-        elif value is not None:
-            words += [option, (",".join(value) or "none") if isinstance(value, list | tuple) else str(value)]
+        else:
+            words += [option, (",".join(value) or "none") if isinstance(value, list) else str(value)]
     return words
-
-
-def _preset(config: EmbedderConfig) -> tuple[str, EmbedderConfig]:
-    """Return the preset that differs least from ``config`` and that options can change to it."""
-    fields = config.to_dict()
-
-    def distance(preset: EmbedderConfig) -> tuple[bool, int]:
-        before = preset.to_dict()
-        differing = [name for name, value in fields.items() if value != before[name]]
-        # An option cannot unset a value, nor turn the permission to run code off.
-        return any(fields[name] is None for name in differing), len(differing)
-
-    return min(PRESETS.items(), key=lambda item: distance(item[1]))

@@ -1,0 +1,364 @@
+"""``ragembed doctor``: each kind of finding, its command, and what it does not do."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import re
+import shlex
+import shutil
+import sqlite3
+import threading
+import tomllib
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import snowballstemmer
+from click.testing import CliRunner
+
+from ragembed import Embedder, EmbedderConfig
+from ragembed.cli import main
+from ragembed.cli.commands.index import command as index_command
+from ragembed.cli.requests import indexing_request
+from ragembed.config.settings import PRESETS
+from ragembed.errors import StoreNotFoundError
+from ragembed.extractors.random_embeddings import RandomTable
+from ragembed.extras import missing
+from ragembed.indexes import IndexConfig, IndexingOptions, Store, diagnose
+from ragembed.indexes.ann.records import IndexEvaluation, Measurement, Recall
+from ragembed.indexes.doctor import commands, file_checks, run, store_checks, text_checks
+from ragembed.indexes.doctor.commands import Commands
+from ragembed.indexes.indexing import fitting
+from ragembed.indexes.storage import digests
+from ragembed.indexes.text import analyzer
+from ragembed.indexes.verify import Part, verify_store
+from ragembed.languages import everyday_sentences
+from tests.conftest import WORDS, KnownEncoder
+
+ROOT = Path(__file__).resolve().parents[2]
+WITHOUT_MODEL = ("--extractor", "re:dim=32", "--weighting", "uniform", "--postprocess", "abtt:2,normalize")
+"""Settings without a forward pass, and with something to fit."""
+
+
+def text_of(seed, words=WORDS, count=40):
+    draw = random.Random(seed)
+    return " ".join(draw.choices(words, k=count)) + "\n"
+
+
+def write(folder, files, first=0, words=WORDS, count=40):
+    folder.mkdir(exist_ok=True)
+    for number in range(first, first + files):
+        (folder / f"{number}.txt").write_text(text_of(number, words, count))
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory, tiny_model):
+    """A folder ``docs`` of forty files, and the store that the command makes of them."""
+    folder = tmp_path_factory.mktemp("doctor")
+    write(folder / "docs", 40)
+    arguments = ("index", folder / "docs", "--store", folder / ".ragembed", "--model", tiny_model, *WITHOUT_MODEL)
+    assert CliRunner().invoke(main, [str(argument) for argument in arguments]).exit_code == 0
+    return folder
+
+
+@pytest.fixture
+def healthy(template, in_folder):
+    shutil.copytree(template, in_folder, dirs_exist_ok=True)
+    return in_folder
+
+
+def set_meta(folder, **values):
+    with Store.open(folder / ".ragembed") as store, store.writer() as writer:
+        writer.set_meta(values)
+
+
+def flip(file):
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data)
+
+
+def altered(folder, statement):
+    """Change rows of the database behind ragembed's back: without the triggers that update the digests."""
+    with closing(sqlite3.connect(folder / ".ragembed/store.db")) as connection:
+        analyzer.register(connection, "english")
+        digests.register(connection)
+        triggers = connection.execute("SELECT name, sql FROM sqlite_schema WHERE name LIKE '%_digest_%'").fetchall()
+        connection.executescript("".join(f"DROP TRIGGER {name};" for name, _ in triggers))
+        connection.execute(statement)
+        connection.executescript("".join(f"{sql};" for _, sql in triggers))
+        connection.commit()
+
+
+# How each kind of finding comes about. A function gets the folder, ``cli`` and ``monkeypatch``.
+
+
+def damaged_file(folder, *_):
+    flip(next(folder.glob(".ragembed/segments/*/index.faiss")))
+
+
+def damaged_rows(folder, *_):
+    altered(folder, "UPDATE chunks SET text = 'other words' WHERE key = 3")
+
+
+def damaged_database(folder, *_):
+    (folder / ".ragembed/store.db").write_bytes(b"SQLite format 3\0" + bytes(2000))
+
+
+def other_format(folder, *_):
+    with closing(sqlite3.connect(folder / ".ragembed/store.db")) as connection:
+        connection.execute("PRAGMA user_version = 99")
+
+
+def damaged_words(folder, *_):
+    altered(folder, "DELETE FROM chunks_fts_data WHERE id > 10")
+
+
+def missing_model(folder, cli, _):
+    with Store.open(".ragembed") as store:
+        shutil.copytree(store.embedder.config.model, "model")
+    shutil.rmtree(".ragembed")
+    cli("index", "docs", "--model", "model", *WITHOUT_MODEL)
+    shutil.rmtree("model")
+
+
+def changed_library(_folder, _cli, monkeypatch):
+    made = RandomTable.rows
+    monkeypatch.setattr(RandomTable, "rows", lambda self, ids: made(self, ids)[:, ::-1])
+
+
+def newer_version(folder, *_):
+    set_meta(folder, ragembed="99.1.0")
+
+
+def other_stemmer(folder, *_):
+    set_meta(folder, words={"language": "english", "stemmer": "0.1"})
+
+
+def interrupted(folder, *_):
+    set_meta(folder, unfinished=True)
+
+
+def edited_files(folder, *_):
+    (folder / "docs/1.txt").write_text("the writer of the segment\n")
+    (folder / "docs/new.txt").write_text("the reader of the segment\n")
+    (folder / "docs/2.txt").unlink()
+    (folder / "docs/3.txt").touch()  # the same content
+
+
+def missing_folder(folder, cli, _):
+    write(folder / "more", 2, 100)
+    cli("index", "more")
+    shutil.rmtree(folder / "more")
+
+
+def pdf_without_extra(folder, cli, _):
+    shutil.copy(ROOT / "tests/data/pdf/manual.pdf", folder / "docs")
+    with Store.open(folder / ".ragembed") as store, store.writer() as writer:
+        writer.set_skipped({"docs/manual.pdf": str(missing("pypdfium2", "reading PDF files"))}, ["docs"])
+
+
+def large_file(folder, cli, _):
+    (folder / "docs/large.txt").write_text(text_of(1, count=60_000))
+    cli("index", "--max-size", "100K")
+
+
+def image(folder, cli, _):
+    (folder / "docs/a.png").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(40))
+    cli("index")
+
+
+def empty_file(folder, cli, _):
+    (folder / "docs/empty [1]!.txt").write_text("\n")
+    cli("index", "--exclude", "*.tmp")
+
+
+def broken_file(folder, cli, _):
+    (folder / "docs/broken.docx").write_bytes(b"no zip")
+    cli("index")
+
+
+def copies(folder, cli, _):
+    (folder / "docs/sub").mkdir()
+    shutil.copy(folder / "docs/1.txt", folder / "docs/sub/copy.txt")
+    cli("index")
+
+
+def repeated_lines(folder, cli, _):
+    for number in range(40):
+        with (folder / f"docs/{number}.txt").open("a") as file:
+            file.write("\nthe body of the store flies in the air of the folder\n")
+    cli("index", "--boilerplate", "keep")
+
+
+def similar_texts(folder, cli, _):
+    for number in range(40):
+        (folder / f"docs/similar{number}.txt").write_text(f"{text_of(99)}{WORDS[number]}\n")
+    cli("index")
+
+
+def long_tables(folder, cli, _):
+    row = "| red | green | blue |\n"
+    for number in range(20):
+        table = f"| {WORDS[number]} | x | y |\n| --- | --- | --- |\n{row * 4}"
+        (folder / f"docs/table{number}.md").write_text(f"# {WORDS[number]}\n\n{table}")
+    cli("index", "--chunk-tokens", "24")
+
+
+def longer_tables(folder, cli, _):
+    table = "| x | y |\n| --- | --- |\n" + "".join(f"| {word} | {word} |\n" for word in WORDS)
+    for number in range(5):
+        (folder / f"docs/table{number}.md").write_text(f"{table}| {number} | z |\n")
+    cli("index")
+
+
+def other_topic(folder, cli, _):
+    write(folder / "docs", 300, 0, WORDS[8:19], 12)
+    cli("index")
+    write(folder / "docs", 150, 0, WORDS[19:32], 12)
+    cli("index")
+
+
+def other_weights(_folder, _cli, monkeypatch):
+    monkeypatch.setattr(fitting, "_REWEIGH_GROWTH", 1.0)
+    monkeypatch.setattr(EmbedderConfig, "fits_tokens", True)
+
+
+def pending_fit(folder, cli, monkeypatch):
+    shutil.rmtree(folder / ".ragembed")
+    with monkeypatch.context() as patch:
+        patch.setattr(fitting, "MIN_FIT", 1000)
+        cli("index", "docs", *WITHOUT_MODEL)
+
+
+def german_texts(folder, cli, _):
+    sentences = everyday_sentences()["german"]
+    for number in range(20):
+        text = "\n".join(random.Random(number).sample(sentences, 15))
+        (folder / f"docs/de{number}.txt").write_text(text)
+    cli("index")
+
+
+def unfitted_relevance(folder, *_):
+    set_meta(folder, relevance=None)
+
+
+def low_recall(folder, *_):
+    measured = IndexEvaluation(Measurement(Recall(0.5, 0.4, 0.6, 300), None, 1000), "2026-01-01", 40, ())
+    set_meta(folder, index_check=measured.to_dict())
+
+
+def without_faiss(_folder, _cli, monkeypatch):
+    monkeypatch.setattr(store_checks, "has_faiss", lambda: False)
+    monkeypatch.setattr(store_checks, "LEAST_APPROXIMATE", 40)
+
+
+def without_torch(_folder, _cli, monkeypatch):
+    monkeypatch.setattr(Embedder, "_encodes_with_model", True)
+    monkeypatch.setattr(store_checks, "is_installed", lambda _: False)
+    monkeypatch.setattr(store_checks, "MANY_TEXTS", 10)
+
+
+def code_without_extra(folder, cli, monkeypatch):
+    (folder / "docs/code.py").write_text(f'"""{text_of(3)}"""\n')
+    cli("index")
+    monkeypatch.setattr(file_checks.definitions, "is_available", lambda _: False)
+
+
+def deleted_chunks(folder, cli, monkeypatch):
+    cli("delete", *(folder / f"docs/{number}.txt" for number in range(5)))
+    monkeypatch.setattr(store_checks, "UNUSED_ABOVE", 0.1)
+
+
+SAME, NEW, SHOWS = "same store", "new store", "shows"
+"""Where the command makes the finding disappear; a command that only shows something, or is slow, is only parsed."""
+
+CASES = [
+    ("damaged", "damage", damaged_file, "verify --repair", SAME),
+    ("damaged", "damage", damaged_words, "verify --repair", SAME),
+    ("damaged", "damage", damaged_rows, "index docs --store .ragembed-new --extractor re:dim=32", NEW),
+    ("damaged", "damage", damaged_database, "index FOLDER --store .ragembed-new", SHOWS),
+    ("version", "damage", other_format, "index FOLDER --store .ragembed-new", SHOWS),
+    ("model", "damage", missing_model, "models", SHOWS),
+    ("model", "damage", changed_library, "index docs --store .ragembed-new --extractor re:dim=32", NEW),
+    ("version", "problem", newer_version, "pip install --upgrade 'ragembed>=99.1.0'", SHOWS),
+    ("version", "problem", other_stemmer, "index", SAME),
+    ("interrupted", "problem", interrupted, "index", SAME),
+    ("stale", "problem", edited_files, "index", SAME),
+    ("missing-path", "problem", missing_folder, "index more", SAME),
+    ("missing-extra", "problem", pdf_without_extra, "index", SAME),
+    ("too-large", "problem", large_file, "index --max-size 1M", SAME),
+    ("unread-format", "hint", image, "index --exclude '*.png'", SAME),
+    ("empty", "hint", empty_file, r"index --exclude '*.tmp' --exclude '/empty \[1\]\!.txt'", SAME),
+    ("unreadable", "problem", broken_file, "index --exclude /broken.docx", SAME),
+    ("duplicate-files", "hint", copies, "index --exclude /sub/copy.txt", SAME),
+    ("boilerplate", "problem", repeated_lines, "index --boilerplate strip", SAME),
+    ("near-duplicates", "hint", similar_texts, "query --dedupe 'your query'", SHOWS),
+    ("cut-chunks", "hint", long_tables, "index --chunk-tokens 62", SAME),
+    ("cut-chunks", "hint", longer_tables, "models", SHOWS),
+    ("drift", "problem", other_topic, "refit", SAME),
+    ("drift", "problem", other_weights, "index docs --store .ragembed-new --extractor re:dim=32", SHOWS),
+    ("not-fitted", "problem", pending_fit, "index", SAME),
+    ("language", "problem", german_texts, "index docs --store .ragembed-new --language german", SHOWS),
+    ("word-endings", "problem", german_texts, "index docs --store .ragembed-new --language german --extractor re:dim=32", NEW),
+    ("relevance", "hint", unfitted_relevance, "refit", SAME),
+    ("recall", "problem", low_recall, "optimize", SHOWS),
+    ("missing-extra", "hint", without_faiss, "optimize", SHOWS),
+    ("missing-extra", "hint", without_torch, "", SHOWS),
+    ("missing-extra", "hint", code_without_extra, "index", SHOWS),
+    ("unused-space", "hint", deleted_chunks, "optimize", SAME),
+]
+
+
+def ragembed_part(command):
+    """Return the arguments of ``ragembed`` in a command; check the extra that it installs first."""
+    found = re.fullmatch(r"(?:pip install 'ragembed\[(.+?)\]')?(?: && )?(?:ragembed (.*))?", command)
+    assert found, command
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert found[1] is None or found[1] in extras
+    return shlex.split(found[2] or "")
+
+
+@pytest.mark.parametrize(
+    ("kind", "severity", "provoke", "command", "where"), CASES, ids=[f"{case[0]}-{case[2].__name__}" for case in CASES]
+)
+def test_finding_and_its_command(kind, severity, provoke, command, where, healthy, cli, monkeypatch):
+    provoke(healthy, cli, monkeypatch)
+    found = [finding for finding in diagnose().findings if finding.id == kind]
+    assert [finding.severity for finding in found] == [severity]
+    [finding] = found
+    assert finding.title and finding.detail and finding.count > 0 and 0 <= finding.share <= 1
+    if command.startswith("pip"):
+        assert finding.command == command
+        return
+    arguments = ragembed_part(finding.command)
+    assert shlex.join(arguments).startswith(command.replace("FOLDER", str(healthy)))
+    if where == SHOWS:
+        if arguments:
+            main.get_command(None, arguments[0]).make_context(arguments[0], arguments[1:])
+        return
+    cli(*arguments)
+    after = diagnose(arguments[arguments.index("--store") + 1] if where == NEW else None)
+    assert kind not in [finding.id for finding in after.findings]
+
+
+def test_every_kind_is_provoked_and_documented():
+    source = "".join(
+        Path(module.__file__).read_text() for module in (run, store_checks, file_checks, text_checks)
+    )
+    kinds = set(re.findall(r'Finding\(\s*"([\w-]+)"', source))
+    kinds |= {"missing-extra", "too-large", "unread-format", "empty", "unreadable"}
+    assert {case[0] for case in CASES} == kinds
+    page = (ROOT / "docs/how-to/run-the-doctor.md").read_text()
+    assert set(re.findall(r"^\| `([\w-]+)` \|", page, re.MULTILINE)) == kinds
+
+
+def test_healthy_store_has_no_finding(healthy, cli):
+    result = cli("doctor")
+    assert result.stdout == ""
+    assert result.stderr.endswith("0 findings in .ragembed; 16 of 16 checks ran\n")
+    diagnosis = diagnose()
+    assert (diagnosis.findings, diagnosis.not_run, diagnosis.severity) == ((), (), None)
