@@ -58,6 +58,11 @@ class Examination:
             raise CannotCheckError("the vectors were not made by ragembed")
         return self.embedder
 
+    def require_no_server(self, command: str) -> None:
+        """Raise :class:`CannotCheckError` if the embedder sends texts to a server; ``command`` is how to allow that."""
+        if isinstance(self.embedder, Embedder) and self.embedder._is_external:
+            raise CannotCheckError(f"it would send texts to the server of the model: run {command!r} for it")
+
     def spread_keys(self, count: int) -> list[int]:
         """Return the keys of up to ``count`` chunks, spread evenly over the store."""
         keys, _ = catalog.chunk_rows(self.connection)

@@ -40,6 +40,10 @@ CHECKS: Mapping[str, Callable[[Examination], Iterator[Finding]]] = {
 }
 """The checks that follow the one of the integrity, in their order."""
 
+_READ_VECTORS = ("near-duplicates", "drift", "index")
+_BESIDE_VECTORS = {Part.FOLDER, Part.WORDS, Part.LOG, Part.POSTINGS, Part.CANARY}
+"""Parts of a store whose damage does not matter to the checks in ``_READ_VECTORS``."""
+
 _TRIES = 5
 _MISREAD = (ValueError, TypeError, AttributeError, KeyError)
 """Errors of reading settings that are not what ragembed writes."""
@@ -136,6 +140,9 @@ def _run(
     name: str, check: Callable[[Examination], Iterator[Finding]], exam: Examination
 ) -> Iterator[Finding | SkippedCheck]:
     """Yield the findings of a check, and why it ended early if it did."""
+    if name in _READ_VECTORS and exam.report.parts() - _BESIDE_VECTORS:
+        yield SkippedCheck(name, "the files with the vectors are damaged")
+        return
     try:
         yield from check(exam)
     except (RagembedError, OSError) as error:

@@ -161,6 +161,7 @@ def check_drift(exam: Examination) -> Iterator[Finding]:
             (pending,),
             exam.commands.run("index"),
         )
+    exam.require_no_server("ragembed status --drift")
     exam.progress.start("measuring drift", "chunks", None)
     report = measure_drift(exam.store)
     exam.progress.finish()
@@ -228,6 +229,7 @@ def check_index(exam: Examination) -> Iterator[Finding]:
     if needs_check(connection, rows):
         if exam.embedder is None:
             raise CannotCheckError("the embedder of the store cannot be loaded")
+        exam.require_no_server("ragembed optimize")
         exam.progress.start("measuring the index", "queries", None)
         evaluation = measured_index(exam.store.path, connection, exam.embedder, rows)
         exam.progress.finish()

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError, IncompatibleStoreError, MissingExtraError, RagembedError
 from ragembed.indexes.storage import catalog, schema
 from ragembed.indexes.storage.embedders import load_embedder
@@ -124,6 +125,7 @@ class _Verification:
         self._given = given
         self._progress = progress
         self._report = Report()
+        self._sends_texts = True
 
     def run(self) -> Report:
         """Check the store from a connection of its own; the caller holds the writer lock."""
@@ -139,7 +141,8 @@ class _Verification:
         return self._report
 
     def check(self, connection: sqlite3.Connection, *, locked: bool = False) -> Report:
-        """Check the store from ``connection``, which is in a transaction."""
+        """Check the store from ``connection``, which is in a transaction; without the lock, write and send nothing."""
+        self._sends_texts = locked
         self._check_folder()
         try:
             self._report.problems += database.check_rows(self._store, connection)
@@ -229,6 +232,11 @@ class _Verification:
     def _check_canaries(
         self, connection: sqlite3.Connection, records: list[SegmentRecord], embedder: VectorEncoder
     ) -> None:
+        if isinstance(embedder, Embedder) and embedder._is_external and not self._sends_texts:
+            self._note(
+                f"no text was encoded again, because this would send it to the server of {embedder.config.model}"
+            )
+            return
         raw_of = {
             record.key: np.memmap(self._store / SEGMENTS / record.files.folder / RAW, dtype=RAW_TYPE, mode="r").reshape(
                 record.files.rows, -1

@@ -9,28 +9,23 @@ import re
 import shlex
 import shutil
 import sqlite3
-import threading
-import tomllib
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import snowballstemmer
 from click.testing import CliRunner
 
-from ragembed import Embedder, EmbedderConfig
+from ragembed import Embedder, EmbedderConfig, extras
 from ragembed.cli import main
-from ragembed.cli.commands.index import command as index_command
-from ragembed.cli.requests import indexing_request
 from ragembed.config.settings import PRESETS
-from ragembed.errors import StoreNotFoundError
+from ragembed.errors import ConfigError, StoreNotFoundError
 from ragembed.extractors.random_embeddings import RandomTable
-from ragembed.extras import missing
-from ragembed.indexes import IndexConfig, IndexingOptions, Store, diagnose
+from ragembed.indexes import IndexingOptions, Store, diagnose
 from ragembed.indexes.ann.records import IndexEvaluation, Measurement, Recall
 from ragembed.indexes.doctor import commands, file_checks, run, store_checks, text_checks
 from ragembed.indexes.doctor.commands import Commands
+from ragembed.indexes.doctor.findings import SEVERITIES
 from ragembed.indexes.indexing import fitting
 from ragembed.indexes.storage import digests
 from ragembed.indexes.text import analyzer
@@ -158,12 +153,12 @@ def missing_folder(folder, cli, _):
 def pdf_without_extra(folder, cli, _):
     shutil.copy(ROOT / "tests/data/pdf/manual.pdf", folder / "docs")
     with Store.open(folder / ".ragembed") as store, store.writer() as writer:
-        writer.set_skipped({"docs/manual.pdf": str(missing("pypdfium2", "reading PDF files"))}, ["docs"])
+        writer.set_skipped({"docs/manual.pdf": str(extras.missing("pypdfium2", "reading PDF files"))}, ["docs"])
 
 
 def large_file(folder, cli, _):
-    (folder / "docs/large.txt").write_text(text_of(1, count=60_000))
-    cli("index", "--max-size", "100K")
+    (folder / "docs/large.txt").write_text(text_of(1, count=20_000))
+    cli("index", "--max-size", "50K")
 
 
 def image(folder, cli, _):
@@ -303,7 +298,13 @@ CASES = [
     ("drift", "problem", other_weights, "index docs --store .ragembed-new --extractor re:dim=32", SHOWS),
     ("not-fitted", "problem", pending_fit, "index", SAME),
     ("language", "problem", german_texts, "index docs --store .ragembed-new --language german", SHOWS),
-    ("word-endings", "problem", german_texts, "index docs --store .ragembed-new --language german --extractor re:dim=32", NEW),
+    (
+        "word-endings",
+        "problem",
+        german_texts,
+        "index docs --store .ragembed-new --language german --extractor re:dim=32",
+        NEW,
+    ),
     ("relevance", "hint", unfitted_relevance, "refit", SAME),
     ("recall", "problem", low_recall, "optimize", SHOWS),
     ("missing-extra", "hint", without_faiss, "optimize", SHOWS),
@@ -317,8 +318,7 @@ def ragembed_part(command):
     """Return the arguments of ``ragembed`` in a command; check the extra that it installs first."""
     found = re.fullmatch(r"(?:pip install 'ragembed\[(.+?)\]')?(?: && )?(?:ragembed (.*))?", command)
     assert found, command
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    assert found[1] is None or found[1] in extras
+    assert found[1] in {None, *(extra for _, extra in extras._EXTRAS.values())}
     return shlex.split(found[2] or "")
 
 
@@ -330,7 +330,10 @@ def test_finding_and_its_command(kind, severity, provoke, command, where, health
     found = [finding for finding in diagnose().findings if finding.id == kind]
     assert [finding.severity for finding in found] == [severity]
     [finding] = found
-    assert finding.title and finding.detail and finding.count > 0 and 0 <= finding.share <= 1
+    assert finding.title
+    assert finding.detail
+    assert finding.count > 0
+    assert 0 <= finding.share <= 1
     if command.startswith("pip"):
         assert finding.command == command
         return
@@ -346,14 +349,12 @@ def test_finding_and_its_command(kind, severity, provoke, command, where, health
 
 
 def test_every_kind_is_provoked_and_documented():
-    source = "".join(
-        Path(module.__file__).read_text() for module in (run, store_checks, file_checks, text_checks)
-    )
+    source = "".join(Path(module.__file__).read_text() for module in (run, store_checks, file_checks, text_checks))
     kinds = set(re.findall(r'Finding\(\s*"([\w-]+)"', source))
     kinds |= {"missing-extra", "too-large", "unread-format", "empty", "unreadable"}
     assert {case[0] for case in CASES} == kinds
     page = (ROOT / "docs/how-to/run-the-doctor.md").read_text()
-    assert set(re.findall(r"^\| `([\w-]+)` \|", page, re.MULTILINE)) == kinds
+    assert set(re.findall(r"^\| `([\w-]+)` \|", page, re.MULTILINE)) == kinds | set(SEVERITIES)
 
 
 def test_healthy_store_has_no_finding(healthy, cli):
@@ -362,3 +363,218 @@ def test_healthy_store_has_no_finding(healthy, cli):
     assert result.stderr.endswith("0 findings in .ragembed; 16 of 16 checks ran\n")
     diagnosis = diagnose()
     assert (diagnosis.findings, diagnosis.not_run, diagnosis.severity) == ((), (), None)
+
+
+# What it does not do
+
+
+def contents(store):
+    """Return content and time of all files except those in which SQLite records readers."""
+    files = (file for file in store.rglob("*") if file.is_file() and file.name not in ("store.db-shm", "store.db-wal"))
+    return {file: (hashlib.sha256(file.read_bytes()).hexdigest(), file.stat().st_mtime_ns) for file in files}
+
+
+def test_doctor_writes_nothing(healthy, cli):
+    edited_files(healthy)
+    before, folder = contents(healthy), sorted(healthy.rglob("*"))
+    cli("doctor", exit_code=1)
+    assert contents(healthy) == before
+    assert [file for file in sorted(healthy.rglob("*")) if not file.name.startswith("store.db-")] == [
+        file for file in folder if not file.name.startswith("store.db-")
+    ]
+
+
+def test_doctor_opens_the_store_once(healthy, monkeypatch):
+    opened, connect = [], sqlite3.connect
+
+    def counting(database, *args, **settings):
+        opened.append(str(database))
+        return connect(database, *args, **settings)
+
+    monkeypatch.setattr(sqlite3, "connect", counting)
+    diagnose()
+    assert len([name for name in opened if "store.db" in name]) == 1
+
+
+def test_doctor_waits_for_no_writer(healthy):
+    with Store.open(".ragembed") as store, store.writer() as writer:
+        writer.set_meta({"unfinished": True})
+        diagnosis = diagnose()
+    assert diagnosis.findings == ()  # not interrupted: the writer is at work
+    assert diagnosis.notes[-1] == f"a process is writing to the store: this is generation {diagnosis.generation}"
+
+
+@pytest.mark.parametrize(("writes", "tried"), [(1, 2), (100, 5)])
+def test_files_removed_by_a_writer_are_no_damage(writes, tried, healthy, monkeypatch):
+    calls = []
+
+    def beside_writer(store, *rest):
+        calls.append(store)
+        if len(calls) <= writes:
+            with Store.open(store) as other:
+                other.add([f"text {len(calls)} of the writer"])
+                other.optimize()
+        return run_verification(store, *rest)
+
+    run_verification = run.verify_snapshot
+    monkeypatch.setattr(run, "verify_snapshot", beside_writer)
+    diagnosis = diagnose()
+    assert len(calls) == tried
+    assert {finding.id for finding in diagnosis.findings} <= {"drift"}
+    assert [skipped.check for skipped in diagnosis.not_run] == ([] if writes == 1 else ["integrity", *run.CHECKS])
+
+
+def test_damage_of_any_file_is_a_finding(healthy, tmp_path, cli):
+    names = [file.relative_to(healthy) for file in sorted(healthy.glob(".ragembed/**/*")) if file.is_file()]
+    checked = [name for name in names if name.name not in ("store.db", "writer.lock") and "store.db-" not in name.name]
+    assert len(checked) >= 6
+    for harm in (Path.unlink, flip, lambda file: file.write_bytes(file.read_bytes()[:-3])):
+        for name in checked:
+            copy = shutil.copytree(healthy, tmp_path / "copy")
+            harm(copy / name)
+            diagnosis = diagnose(copy / ".ragembed")
+            assert diagnosis.severity == ("damage" if name.name != ".gitignore" or harm is not flip else None), name
+            shutil.rmtree(copy)
+
+
+def test_flipped_bytes_of_the_database_never_raise(healthy, tmp_path):
+    draw = random.Random(1)
+    size = (healthy / ".ragembed/store.db").stat().st_size
+    for _ in range(10):
+        copy = shutil.copytree(healthy / ".ragembed", tmp_path / ".ragembed")
+        data = bytearray((copy / "store.db").read_bytes())
+        data[draw.randrange(100, size)] ^= 1 << draw.randrange(8)
+        (copy / "store.db").write_bytes(data)
+        diagnosis = diagnose(copy)
+        if diagnosis.severity != "damage":
+            assert {problem.part for problem in verify_store(copy).problems} <= {Part.WORDS}
+        shutil.rmtree(copy)
+
+
+def test_damaged_database_stops_the_other_checks(healthy, cli):
+    damaged_rows(healthy)
+    result = cli("doctor", exit_code=2)
+    assert "not run: drift: the database is damaged\n" in result.stdout
+    assert result.stderr.endswith("1 finding in .ragembed; 1 of 16 checks ran\n")
+
+
+def test_damaged_index_stops_the_checks_of_vectors(healthy):
+    damaged_file(healthy)
+    assert [skipped.check for skipped in diagnose().not_run] == ["near-duplicates", "drift", "index"]
+
+
+def test_store_of_other_embeddings(tmp_path):
+    with Store.create(tmp_path / "store", KnownEncoder()) as store:
+        store.add([f"text {word} of the store" for word in WORDS[:30]])
+    diagnosis = diagnose(tmp_path / "store")
+    assert diagnosis.findings == ()
+    assert {skipped.check for skipped in diagnosis.not_run} == {
+        *("language", "near-duplicates", "drift", "relevance", "speed")
+    }
+
+
+def test_empty_store_and_no_store(tmp_path, tiny_config):
+    with Store.create(tmp_path / "store", Embedder(tiny_config).fit([text_of(1), text_of(2)])):
+        pass
+    assert diagnose(tmp_path / "store").findings == ()
+    with pytest.raises(StoreNotFoundError, match="no store at"):
+        diagnose(tmp_path / "other")
+
+
+def test_remote_files_are_not_fetched(healthy):
+    indexing = Store.open(".ragembed").last_request()
+    set_meta(healthy, indexing={**indexing, "paths": ["docs", "s3://bucket/docs"]})
+    diagnosis = diagnose()
+    assert diagnosis.findings == ()
+    assert "remote files were not compared with the store: s3://bucket/docs" in diagnosis.notes
+
+
+# Output
+
+
+def test_output_is_sorted_by_effect(healthy, cli, monkeypatch):
+    monkeypatch.setattr(run, "CHECKS", {name: run.CHECKS[name] for name in ("duplicate files", "files")})
+    copies(healthy, cli, None)
+    missing_folder(healthy, cli, None)
+    edited_files(healthy)
+    found = json.loads(cli("doctor", "--json", exit_code=1).stdout)
+    assert found.pop("schema_version") == 1
+    assert set(found) == {"severity", "path", "generation", "version", "findings", "not_run", "notes"}
+    assert [finding["id"] for finding in found["findings"]] == ["stale", "missing-path", "duplicate-files"]
+    lines = cli("doctor", "--format", "jsonl", exit_code=1).stdout.splitlines()
+    assert [json.loads(line)["id"] for line in lines] == ["stale", "missing-path", "duplicate-files"]
+    text = cli("doctor", "--quiet", exit_code=1)
+    assert text.stderr == ""
+    assert "problem: the files have changed since the last run: 1 changed, 1 added, 1 removed [stale]\n" in text.stdout
+    assert "    - docs/2.txt\n    - docs/new.txt\n    $ ragembed index\n" in text.stdout
+
+
+def test_hints_exit_with_0(healthy, cli):
+    image(healthy, cli, None)
+    assert "hint: 1 file is in a format that is not read [unread-format]" in cli("doctor").stdout
+
+
+def test_other_store_is_named_in_the_command(healthy, cli, tmp_path):
+    (healthy / ".ragembed").rename(healthy / "my store")
+    (healthy / "docs/new.txt").write_text("the reader of the segment\n")
+    assert "$ ragembed index --store 'my store'" in cli("doctor", "--store", "my store", exit_code=1).stdout
+    cli("index", "--store", "my store")
+    assert {finding.id for finding in diagnose("my store").findings} <= {"drift"}
+
+
+# Commands
+
+
+@pytest.mark.parametrize(
+    ("options", "config"),
+    [
+        (IndexingOptions(), EmbedderConfig()),
+        (
+            IndexingOptions(("a b", "!c"), ("*.md",), 5000, True, ("x", "y"), "t", 100, 10, "keep"),
+            PRESETS["t4"].replace(model="m", query_template="t0"),
+        ),
+        (IndexingOptions(overlap=3), PRESETS["bert+avg"].replace(avg_corpus="a.txt", special_tokens=False)),
+        (IndexingOptions(), EmbedderConfig(normalize=True, truncate_dim=8, query_prompt="q: ", revision="v1")),
+        (IndexingOptions(), EmbedderConfig(postprocess=(), trust_remote_code=True, query_fit="shared")),
+        *((IndexingOptions(), preset) for preset in PRESETS.values()),
+    ],
+)
+def test_command_that_indexes_again_keeps_all_settings(options, config, in_folder, cli, monkeypatch):
+    for name in ("docs", "a.txt"):
+        (in_folder / name).touch()
+    requests = []
+
+    def index_files(request, *_, **__):
+        requests.append(request)
+        raise ConfigError("no run")
+
+    monkeypatch.setattr("ragembed.cli.commands.index.index_files", index_files)
+    monkeypatch.setenv("RAGEMBED_TRUST_REMOTE_CODE", "0")
+    command = Commands(in_folder / ".ragembed", ("docs",), options, config, "german").again()
+    cli(*shlex.split(command)[1:], exit_code=2)
+    [request] = requests
+    assert (request.options, request.embedder or EmbedderConfig()) == (options, config)
+    assert (request.paths, request.language, request.store) == ((Path("docs"),), "german", Path(".ragembed-new"))
+
+
+def test_settings_without_an_option_are_named():
+    assert commands.needs_file(EmbedderConfig(seed=3, max_tokens=100)) == ("max_tokens", "seed")
+
+
+def test_new_store_never_replaces_one(in_folder):
+    (in_folder / ".ragembed-new").mkdir()
+    assert "--store .ragembed-new-2" in Commands(in_folder / ".ragembed").again()
+
+
+def test_pattern_that_would_exclude_an_indexed_file_is_left_out():
+    made = Commands(Path(".ragembed").absolute(), ("a", "b"))
+    assert made.excluding(["a/x.pdf"], {"b/x.pdf": None}) == "ragembed status --skipped"
+    assert made.excluding(["a/x.pdf", "a/[y]/z.pdf"], {"b/z.pdf": None}).endswith(
+        r"""index --exclude /x.pdf --exclude '/\[y\]/z.pdf'"""
+    )
+    assert made.excluding(["a"], {}) == "ragembed status --skipped"
+
+
+def test_languages_with_a_stemmer():
+    stemmed = everyday_sentences().keys() & set(snowballstemmer.algorithms())
+    assert stemmed - {"english"} == text_checks.STEMMED

@@ -158,3 +158,16 @@ def test_the_key_is_in_no_file_of_a_store(docs, cli, embedding_server, monkeypat
     files = [file for file in (docs.parent / ".ragembed").rglob("*") if file.is_file()]
     assert files
     assert not any(b"s3cret" in file.read_bytes() for file in files)
+
+
+def test_doctor_sends_nothing(served, cli, embedding_server):
+    embedding_server.requests.clear()
+    found = json.loads(cli("doctor", "--json").stdout)
+    assert embedding_server.texts == []
+    assert found["not_run"] == [
+        {
+            "check": "drift",
+            "reason": "it would send texts to the server of the model: run 'ragembed status --drift' for it",
+        }
+    ]
+    assert f"this would send it to the server of {embedding_server.name}" in " ".join(found["notes"])
