@@ -37,6 +37,13 @@ class Finding:
         Up to five of the things counted.
     command : str
         The command that fixes it, for a shell in the present working directory.
+
+    Examples
+    --------
+    >>> import ragembed
+    >>> finding = ragembed.diagnose(".ragembed").findings[0]  # doctest: +SKIP
+    >>> finding.id, finding.severity, finding.command  # doctest: +SKIP
+    ('stale', 'problem', 'ragembed index')
     """
 
     id: str
@@ -59,6 +66,12 @@ class SkippedCheck:
         Name of the check, such as ``"drift"``.
     reason : str
         Why it could not run.
+
+    Examples
+    --------
+    >>> import ragembed
+    >>> [skipped.check for skipped in ragembed.diagnose(".ragembed").not_run]  # doctest: +SKIP
+    ['drift']
     """
 
     check: str
@@ -83,6 +96,13 @@ class Diagnosis:
         The checks that could not run.
     notes : tuple of str
         What was examined in part only, and why.
+
+    Examples
+    --------
+    >>> import ragembed
+    >>> diagnosis = ragembed.diagnose(".ragembed")  # doctest: +SKIP
+    >>> diagnosis.severity, len(diagnosis.findings)  # doctest: +SKIP
+    ('problem', 2)
     """
 
     path: str

@@ -78,8 +78,8 @@ def diagnose(store: str | Path | None = None, progress: Progress | None = None) 
 
     Examples
     --------
-    >>> from ragembed.indexes import diagnose
-    >>> diagnosis = diagnose(".ragembed")  # doctest: +SKIP
+    >>> import ragembed
+    >>> diagnosis = ragembed.diagnose(".ragembed")  # doctest: +SKIP
     >>> [(finding.id, finding.command) for finding in diagnosis.findings]  # doctest: +SKIP
     [('stale', 'ragembed index')]
     """

@@ -165,11 +165,10 @@ def check_drift(exam: Examination) -> Iterator[Finding]:
     exam.progress.start("measuring drift", "chunks", None)
     report = measure_drift(exam.store)
     exam.progress.finish()
-    if exam.chunks > report.texts > 0 or report.vectors > report.searched > 0:
-        exam.notes.append(
-            f"drift was measured on {report.texts:,} of {counted(exam.chunks, 'chunk')} and {report.searched:,} of "
-            f"{counted(report.vectors, 'vector')}"
-        )
+    read = [(report.texts, exam.chunks, "chunk"), (report.searched, report.vectors, "vector")]
+    parts = [f"{some:,} of {counted(total, noun)}" for some, total, noun in read if 0 < some < total]
+    if parts:
+        exam.notes.append(f"drift was measured on {' and '.join(parts)}")
     outgrown = fitting.warn_if_outgrown(exam.store)
     if report.verdict == "refit":
         yield Finding(

@@ -50,8 +50,11 @@ _FOUND = "SELECT 1 FROM chunks_fts WHERE chunks_fts MATCH ? AND rowid = ?"
 _WORDS_CHECK = "INSERT INTO chunks_fts (chunks_fts, rank) VALUES ('integrity-check', 1)"
 
 
-def check_structure(connection: sqlite3.Connection) -> Iterator[Problem]:
-    """Let SQLite check the database, and compare its rows with each other; ``connection`` must be in a transaction."""
+def check_structure(connection: sqlite3.Connection, *, texts: bool = True) -> Iterator[Problem]:
+    """Let SQLite check the database, and compare its rows with each other; ``connection`` must be in a transaction.
+
+    Without ``texts``, the texts of the chunks are not compared with the hashes of their vectors.
+    """
     for (message,) in connection.execute("PRAGMA integrity_check(20)"):
         if "fts5" in message.lower():  # Newer versions of SQLite also check the full-text index.
             yield Problem(Part.WORDS, DATABASE, message)
@@ -66,7 +69,8 @@ def check_structure(connection: sqlite3.Connection) -> Iterator[Problem]:
     for (key,) in connection.execute(_POSITIONS):
         yield _damaged(f"the positions of the vectors of segment {key} are not 0, 1, 2, …")
     yield from _check_meta(connection)
-    yield from _check_texts(connection)
+    if texts:
+        yield from _check_texts(connection)
 
 
 def check_rows(store: Path, connection: sqlite3.Connection) -> Iterator[Problem]:

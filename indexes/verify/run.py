@@ -33,6 +33,9 @@ from ragembed.indexes.verify import database, files
 from ragembed.indexes.verify.repair import repair_store
 from ragembed.indexes.verify.report import Part, Problem, Report
 
+MOST_COMPARED = 1_000_000
+"""Number of vectors up to which :func:`verify_snapshot` compares texts and indexes with them."""
+
 
 def verify_store(
     store: str | Path,
@@ -101,7 +104,10 @@ def verify_snapshot(
 ) -> Report:
     """Check the generation that ``connection`` reads, without the writer lock and without writing anything.
 
-    The checks are those of :func:`verify_store`, except that the full-text index is searched for some of the chunks.
+    The checks are those of :func:`verify_store`, with three exceptions. The full-text index is searched for some of the
+    chunks. In stores of more than ``MOST_COMPARED`` chunks, hashes and digests stand for comparing texts and indexes
+    with vectors. Nothing is sent to the server of a model.
+
     A writer may remove files of this generation meanwhile. If there are problems, check that the generation of the
     store is still the same.
     """
@@ -125,7 +131,7 @@ class _Verification:
         self._given = given
         self._progress = progress
         self._report = Report()
-        self._sends_texts = True
+        self._locked = self._compares = True
 
     def run(self) -> Report:
         """Check the store from a connection of its own; the caller holds the writer lock."""
@@ -141,12 +147,21 @@ class _Verification:
         return self._report
 
     def check(self, connection: sqlite3.Connection, *, locked: bool = False) -> Report:
-        """Check the store from ``connection``, which is in a transaction; without the lock, write and send nothing."""
-        self._sends_texts = locked
+        """Check the store from ``connection``, which is in a transaction.
+
+        Without the lock, nothing is written or sent, and large stores are checked in part.
+        """
+        self._locked = locked
         self._check_folder()
         try:
+            self._compares = locked or catalog.count(connection, "vectors") <= MOST_COMPARED
+            if not self._compares:
+                self._note(
+                    "the store is large, so its texts and indexes were compared with their hashes, but not with the "
+                    "vectors: 'ragembed verify' compares these too"
+                )
             self._report.problems += database.check_rows(self._store, connection)
-            self._report.problems += database.check_structure(connection)
+            self._report.problems += database.check_structure(connection, texts=self._compares)
             if locked:
                 self._check_words()
             else:
@@ -195,7 +210,8 @@ class _Verification:
         self._progress.start("verifying", "vectors", sum(record.files.rows for record in records))
         for record in records:
             problems = list(files.check_files(self._store, record.files, Part.RAW, Part.INDEX, record.key))
-            problems += files.check_contents(self._store, connection, record, embedder) if not problems else ()
+            if self._compares and not problems:
+                problems += files.check_contents(self._store, connection, record, embedder)
             report.problems += problems
             report.vectors += record.files.rows
             self._progress.advance(record.files.rows)
@@ -232,7 +248,7 @@ class _Verification:
     def _check_canaries(
         self, connection: sqlite3.Connection, records: list[SegmentRecord], embedder: VectorEncoder
     ) -> None:
-        if isinstance(embedder, Embedder) and embedder._is_external and not self._sends_texts:
+        if isinstance(embedder, Embedder) and embedder._is_external and not self._locked:
             self._note(
                 f"no text was encoded again, because this would send it to the server of {embedder.config.model}"
             )

@@ -30,6 +30,7 @@ from ragembed.indexes.indexing import fitting
 from ragembed.indexes.storage import digests
 from ragembed.indexes.text import analyzer
 from ragembed.indexes.verify import Part, verify_store
+from ragembed.indexes.verify import run as verification
 from ragembed.languages import everyday_sentences
 from tests.conftest import WORDS, KnownEncoder
 
@@ -487,6 +488,23 @@ def test_remote_files_are_not_fetched(healthy):
     diagnosis = diagnose()
     assert diagnosis.findings == ()
     assert "remote files were not compared with the store: s3://bucket/docs" in diagnosis.notes
+
+
+def test_large_store_is_checked_in_part(healthy, monkeypatch):
+    monkeypatch.setattr(verification, "MOST_COMPARED", 10)
+    for sample in ("PASSAGES", "COMPARED", "FILES_READ"):
+        monkeypatch.setattr(text_checks, sample, 20)
+    diagnosis = diagnose()
+    assert diagnosis.findings == ()
+    assert [note.partition(":")[0] for note in diagnosis.notes] == [
+        "the store is large, so its texts and indexes were compared with their hashes, but not with the vectors",
+        "the full-text index was searched for some of the chunks only",
+        "languages were recognised in 20 passages of 40 chunks",
+        "near-duplicates were counted among 20 of 40 chunks, in their 8 nearest neighbours",
+        "20 of 40 files were read again to find cut tables and code",
+    ]
+    damaged_file(healthy)
+    assert [finding.id for finding in diagnose().findings] == ["damaged"]
 
 
 # Output
