@@ -56,6 +56,10 @@ class Commands:
             is_default = False
         return [] if is_default else ["--store", shown_path(self._store)]
 
+    def models(self) -> str:
+        """Return the command that lists models."""
+        return "ragembed models"
+
     def install(self, extra: str, then: str = "") -> str:
         """Return the command that installs an extra, followed by ``then``."""
         return f"pip install 'ragembed[{extra}]'" + (f" && {then}" if then else "")

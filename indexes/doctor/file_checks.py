@@ -129,15 +129,15 @@ def _group(name: str, reason: str) -> str:
         return "too-large" if named_reader(PurePosixPath(name).name) else "unread-format"
     if reason == unread_reason(PurePosixPath(name).name):
         return "unread-format"
-    return "empty" if reason == _EMPTY else "unreadable"
+    return "empty" if reason.startswith(_EMPTY) else "unreadable"
 
 
 def _skipped(exam: Examination, group: str, names: list[str], share: float, shown: tuple[str, ...]) -> Finding:
     files = counted(len(names), "file")
     kind, _, extra = group.partition(":")
     if kind == "missing-extra":
-        title = f"{files} of the formats of the extra {extra!r} {_are(names)} not read"
-        detail = "Install the extra, and index again."
+        title = f"{files} {_are(names)} not read without the extra {extra!r}"
+        detail = "No search finds them. Install the extra, and the programs that the reason names, and index again."
         command = exam.commands.install(extra, exam.commands.run("index"))
     elif kind == "too-large":
         title = f"{files} {_are(names)} larger than the limit"

@@ -62,7 +62,7 @@ def damage(problems: list[Problem], commands: Commands, *, loaded: bool) -> Iter
             1,
             1.0,
             examples(changed),
-            commands.run("models"),
+            commands.models(),
         )
 
 

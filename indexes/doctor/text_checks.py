@@ -86,7 +86,7 @@ def check_language(exam: Examination) -> Iterator[Finding]:
     if other_endings:
         yield Finding(
             "word-endings",
-            "problem",
+            "problem" if stemmed == ENGLISH else "hint",  # Otherwise somebody has chosen it.
             f"most texts are in {main.capitalize()}, and lexical search is set to {stemmed}",
             "Lexical and hybrid search miss other forms of the words of a query. The command makes a new store.",
             count,
@@ -196,9 +196,7 @@ def check_cuts(exam: Examination) -> Iterator[Finding]:
         round(share * exam.chunks),
         share,
         examples(cuts.places),
-        exam.commands.run("index", "--chunk-tokens", str(room))
-        if room > limit and whole
-        else exam.commands.run("models"),
+        exam.commands.run("index", "--chunk-tokens", str(room)) if room > limit and whole else exam.commands.models(),
     )
 
 

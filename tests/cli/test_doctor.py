@@ -584,6 +584,18 @@ def test_new_store_never_replaces_one(in_folder):
     assert "--store .ragembed-new-2" in Commands(in_folder / ".ragembed").again()
 
 
+def test_commands_name_a_store_elsewhere(tmp_path):
+    made = Commands(tmp_path / "store", ("../docs",))
+    for command in (
+        *(made.run(name) for name in ("index", "refit", "optimize")),
+        *(made.run("verify", "--repair"), made.run("status", "--skipped"), made.run("query", "--dedupe", "a b")),
+        *(made.models(), made.again(), made.remove("../docs"), made.excluding(["../docs/a"], {})),
+    ):
+        name, *arguments = shlex.split(command)[1:]
+        context = main.get_command(None, name).make_context(name, arguments)
+        assert name == "models" or context.params["store"].absolute().parent == tmp_path
+
+
 def test_pattern_that_would_exclude_an_indexed_file_is_left_out():
     made = Commands(Path(".ragembed").absolute(), ("a", "b"))
     assert made.excluding(["a/x.pdf"], {"b/x.pdf": None}) == "ragembed status --skipped"
