@@ -165,7 +165,7 @@ def check_drift(exam: Examination) -> Iterator[Finding]:
     exam.progress.start("measuring drift", "chunks", None)
     report = measure_drift(exam.store)
     exam.progress.finish()
-    read = [(report.texts, exam.chunks, "chunk"), (report.searched, report.vectors, "vector")]
+    read = [(report.texts, report.vectors, "text"), (report.searched, report.vectors, "vector")]
     parts = [f"{some:,} of {counted(total, noun)}" for some, total, noun in read if 0 < some < total]
     if parts:
         exam.notes.append(f"drift was measured on {' and '.join(parts)}")
