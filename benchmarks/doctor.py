@@ -24,7 +24,7 @@ _SHOWN = 0.05
 
 def doctor(setting: Setting) -> Outcome:
     """Diagnose stores with random embeddings, made from Markdown files of fifty sections."""
-    sizes = [setting.choose(size, size // 100) for size in (10_000, 100_000)]
+    sizes = [setting.choose(size, size // 100) for size in (15_000, 150_000)]
     found, chunks = [], []
     for size in sizes:
         folder = setting.folder / f"{size}"

@@ -18,7 +18,7 @@ from ragembed.documents.readers.registry import PLAIN, named_reader
 from ragembed.embedder import Embedder
 from ragembed.errors import RagembedError
 from ragembed.files import open_regular
-from ragembed.indexes.doctor.examination import Examination, counted, examples
+from ragembed.indexes.doctor.examination import CannotCheckError, Examination, counted, examples
 from ragembed.indexes.doctor.findings import Finding
 from ragembed.indexes.search.deduplication import NearDuplicates
 from ragembed.indexes.storage import catalog
@@ -71,7 +71,8 @@ def check_language(exam: Examination) -> Iterator[Finding]:
     unread = {} if embedder._is_external else {each: n for each, n in found.items() if not _is_read(embedder, each)}
     share = sum(unread.values()) / total
     if share > FOREIGN_ABOVE:
-        names = ", ".join(name.capitalize() for name in sorted(unread, key=lambda name: (-unread[name], name)))
+        foreign = sorted(unread, key=lambda name: (-unread[name], name))
+        names = ", ".join(name.capitalize() for name in foreign)
         yield Finding(
             "language",
             "problem",
@@ -80,7 +81,7 @@ def check_language(exam: Examination) -> Iterator[Finding]:
             "store with a multilingual model.",
             sum(unread.values()),
             share,
-            (),
+            examples([f"{name.capitalize()}: {unread[name]:,} of {counted(total, 'passage')}" for name in foreign]),
             exam.commands.install("multilingual", exam.commands.again(model=MULTILINGUAL_MODEL, language=language)),
         )
     if other_endings:
@@ -117,7 +118,7 @@ def _languages(exam: Examination) -> Counter[str]:
 def check_near_duplicates(exam: Examination) -> Iterator[Finding]:
     """Estimate the share of chunks that nearly repeat another chunk, by comparing some with their neighbours."""
     if exam.embedder is None:
-        exam.own_embedder()
+        raise CannotCheckError("the embedder of the store cannot be loaded")
     connection, keys = exam.connection, exam.spread_keys(COMPARED)
     row_of = catalog.rows_of_keys(connection, keys)
     rows = list(row_of.values())
