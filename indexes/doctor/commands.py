@@ -15,6 +15,7 @@ from ragembed.errors import StoreError
 from ragembed.indexes.indexing.scan import IndexingOptions
 from ragembed.indexes.storage.layout import choose_store, file_path, is_below, root_of
 from ragembed.indexes.text.stemming import ENGLISH
+from ragembed.printable import printable_line
 
 MOST_EXCLUDED = 10
 """Maximum number of patterns in one command."""
@@ -28,7 +29,8 @@ class Commands:
     """Builds commands for the store at ``store``.
 
     ``roots`` are the indexed paths, by name in the store, ``options`` the options of the last run, ``config`` the
-    settings of the embedder, and ``language`` the language of lexical search; each as far as it is known.
+    settings of the embedder, ``language`` the language of lexical search, and ``tokens`` whether the store keeps token
+    vectors; each as far as it is known.
     """
 
     def __init__(
@@ -38,12 +40,15 @@ class Commands:
         options: IndexingOptions | None = None,
         config: EmbedderConfig | None = None,
         language: str = ENGLISH,
+        *,
+        tokens: bool = False,
     ) -> None:
         self._store = store
         self._roots = roots
         self._options = options or IndexingOptions()
         self._config = config
         self._language = language
+        self._tokens = tokens
 
     def run(self, name: str, *arguments: str) -> str:
         """Return ``ragembed NAME`` with ``arguments``, and with ``--store`` unless the store is found without it."""
@@ -65,14 +70,14 @@ class Commands:
         return f"pip install 'ragembed[{extra}]'" + (f" && {then}" if then else "")
 
     def remove(self, root: str) -> str:
-        """Return the command that removes the files of a path that no longer exists from the store."""
-        return self.run("index", shown_path(file_path(root, self._store)))
+        """Return the command that removes the files of a path that is missing or empty from the store."""
+        return self.run("index", shown_path(file_path(root, self._store)), "--allow-empty")
 
     def excluding(self, names: Sequence[str], sources: Mapping[str, object]) -> str:
         """Return the command that indexes again without the files ``names``, or the first ``MOST_EXCLUDED`` of them.
 
         A pattern applies to each indexed path. A file whose pattern would exclude one of the ``sources`` as well is
-        left out. If none remains, the command lists the skipped files.
+        left out, and so is one whose name cannot be printed. If none remains, the command lists the skipped files.
         """
         patterns = [pattern for name in names for pattern in self._patterns(name, sources)]
         return self.excluding_patterns(patterns[:MOST_EXCLUDED]) if patterns else self.run("status", "--skipped")
@@ -85,7 +90,7 @@ class Commands:
     def _patterns(self, name: str, sources: Mapping[str, object]) -> list[str]:
         """Return the pattern for a file, or nothing if no pattern matches it alone."""
         above = [root for root in self._roots if root != name and is_below(name, root)]
-        if not above or name in self._roots or is_url(name):
+        if not above or name in self._roots or is_url(name) or printable_line(name) != name:
             return []
         below = self._below(name, max(above, key=len))
         others = (posixpath.normpath(f"{root}/{below}") for root in self._roots if root not in above)
@@ -108,6 +113,7 @@ class Commands:
         config = EmbedderConfig(**changes) if "model" in changes else self._config
         words = ["ragembed", "index", *paths, "--store", shown_path(self._fresh())]
         words += [] if language == ENGLISH else ["--language", language]
+        words += ["--token-vectors"] if self._tokens else []
         return shlex.join([*words, *_indexing_options(self._options), *_embedding_options(config or EmbedderConfig())])
 
     def _fresh(self) -> Path:

@@ -41,19 +41,23 @@ def check_files(exam: Examination) -> Iterator[Finding]:
     missing = [root for root in places if root not in remote and not exists(places[root])]
     for root in missing:
         if below := [name for name in exam.sources if is_below(name, root)]:
-            yield Finding(
-                "missing-path",
-                "problem",
-                f"{shown_path(places[root])} is missing",
-                f"Results still come from {counted(len(below), 'file')} of it. Mount its disk again, or remove the "
-                "files from the store with the command.",
-                len(below),
-                len(below) / len(exam.sources),
-                examples([_shown(exam, name) for name in below]),
-                exam.commands.remove(root),
-            )
+            yield _missing_path(exam, root, below)
     paths = [place for root, place in places.items() if root not in remote and root not in missing]
     yield from _stale(exam, exam.options, [place for place in paths if isinstance(place, Path)])
+
+
+def _missing_path(exam: Examination, root: str, names: list[str]) -> Finding:
+    return Finding(
+        "missing-path",
+        "problem",
+        f"{_shown(exam, root)} is missing or empty",
+        f"Results still come from {counted(len(names), 'file')} of it. Mount its disk again, or remove the files from "
+        "the store with the command.",
+        len(names),
+        len(names) / len(exam.sources),
+        examples([_shown(exam, name) for name in names]),
+        exam.commands.remove(root),
+    )
 
 
 def _stale(exam: Examination, options: IndexingOptions, paths: list[Path]) -> Iterator[Finding]:
@@ -76,6 +80,9 @@ def _stale(exam: Examination, options: IndexingOptions, paths: list[Path]) -> It
         exam.progress.finish()
     except ConfigError as error:
         raise CannotCheckError(str(error)) from error
+    for root, names in scan.emptied(exam.store.path).items():
+        yield _missing_path(exam, root, names)
+        scan.removed = [name for name in scan.removed if name not in set(names)]
     stale = [*scan.changed, *scan.removed, *scan.added]
     if stale:
         yield Finding(

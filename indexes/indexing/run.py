@@ -417,13 +417,8 @@ class _FileCommits:
 def _keep_emptied(scan: Scan, store: Path) -> list[str]:
     """Keep the files of each path in which none of its files exists, and return notes on these paths."""
     notes = []
-    for root in scan.roots:
-        missing = [name for name in scan.removed if is_below(name, root)]
-        if not missing or any(is_below(name, root) for name in scan.kept):
-            continue
-        place, files = file_path(root, store), (file_path(name, store) for name in missing)
-        if isinstance(place, Path) and any(exists(file) for file in files):
-            continue  # They are left out on purpose, for example by --exclude.
+    for root, missing in scan.emptied(store).items():
+        place = file_path(root, store)
         scan.kept.update(missing)
         notes.append(f"{place} has none of its {len(missing):,} files: they stay in the store{_to_remove(place)}")
     scan.removed = [name for name in scan.removed if name not in scan.kept]

@@ -151,6 +151,11 @@ def missing_folder(folder, cli, _):
     shutil.rmtree(folder / "more")
 
 
+def empty_folder(folder, *_):
+    for file in (folder / "docs").iterdir():
+        file.unlink()
+
+
 def pdf_without_extra(folder, cli, _):
     shutil.copy(ROOT / "tests/data/pdf/manual.pdf", folder / "docs")
     with Store.open(folder / ".ragembed") as store, store.writer() as writer:
@@ -284,7 +289,8 @@ CASES = [
     ("version", "problem", other_stemmer, "index", SAME),
     ("interrupted", "problem", interrupted, "index", SAME),
     ("stale", "problem", edited_files, "index", SAME),
-    ("missing-path", "problem", missing_folder, "index more", SAME),
+    ("missing-path", "problem", missing_folder, "index more --allow-empty", SAME),
+    ("missing-path", "problem", empty_folder, "index docs --allow-empty", SAME),
     ("missing-extra", "problem", pdf_without_extra, "index", SAME),
     ("too-large", "problem", large_file, "index --max-size 1M", SAME),
     ("unread-format", "hint", image, "index --exclude '*.png'", SAME),
@@ -568,10 +574,11 @@ def test_command_that_indexes_again_keeps_all_settings(options, config, in_folde
 
     monkeypatch.setattr("ragembed.cli.commands.index.index_files", index_files)
     monkeypatch.setenv("RAGEMBED_TRUST_REMOTE_CODE", "0")
-    command = Commands(in_folder / ".ragembed", ("docs",), options, config, "german").again()
+    command = Commands(in_folder / ".ragembed", ("docs",), options, config, "german", tokens=True).again()
     cli(*shlex.split(command)[1:], exit_code=2)
     [request] = requests
     assert (request.options, request.embedder or EmbedderConfig()) == (options, config)
+    assert request.token_vectors is True
     assert (request.paths, request.language, request.store) == ((Path("docs"),), "german", Path(".ragembed-new"))
 
 
@@ -602,6 +609,7 @@ def test_pattern_that_would_exclude_an_indexed_file_is_left_out():
     assert made.excluding(["a/x.pdf", "a/[y]/z.pdf"], {"b/z.pdf": None}).endswith(
         r"""index --exclude /x.pdf --exclude '/\[y\]/z.pdf'"""
     )
+    assert made.excluding(["a/\x1b[2J.pdf"], {}) == "ragembed status --skipped"
     assert made.excluding(["a"], {}) == "ragembed status --skipped"
 
 
