@@ -150,7 +150,8 @@ def check_run(exam: Examination) -> Iterator[Finding]:
 def check_drift(exam: Examination) -> Iterator[Finding]:
     """Measure drift, and find fits that are pending."""
     embedder = exam.own_embedder()
-    if (pending := fitting.pending_fit(exam.store)) is not None and "run '" in pending:
+    pending = fitting.pending_fit(exam.store)
+    if pending is not None and "run '" in pending and not exam.store.unfinished:
         yield Finding(
             "not-fitted",
             "problem",

@@ -6,12 +6,13 @@ Each check reads a sample that is spread evenly over the store.
 from __future__ import annotations
 
 import hashlib
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ragembed.documents.model import Block, Chunk, ParsedDocument
+from ragembed.documents.model import Block, Chunk
 from ragembed.documents.places import RemotePath, shown_path
 from ragembed.documents.readers import ReadOptions, only_document_errors, read
 from ragembed.documents.readers.registry import PLAIN, named_reader
@@ -41,6 +42,9 @@ DUPLICATES_ABOVE = 0.1
 """Share of chunks with a near-duplicate from which it is reported."""
 CUT_ABOVE = 0.02
 """Share of chunks that end inside a table or code from which it is reported."""
+
+_LONGEST_TOKEN = 32
+"""More characters than a token has on average, in any text."""
 
 STEMMED = frozenset(
     {
@@ -155,17 +159,21 @@ def check_near_duplicates(exam: Examination) -> Iterator[Finding]:
 
 @dataclass(slots=True)
 class _Cuts:
-    """Chunks that end inside a table or code, among ``chunks``; ``longest`` are the lengths of what they cut."""
+    """The chunks of files that were read again: ``cut`` of ``chunks`` end inside a table or code.
+
+    ``lengths`` are the tokens of each table or piece of code, and ``unread`` counts files that could not be read again.
+    """
 
     chunks: int = 0
     cut: int = 0
+    unread: int = 0
     places: list[str] = field(default_factory=list)
     lengths: list[int] = field(default_factory=list)
 
 
 def check_cuts(exam: Examination) -> Iterator[Finding]:
     """Read some files again to find chunks that end inside a table or a piece of code."""
-    if exam.options is None or exam.options.text_columns:
+    if exam.options is None:
         return
     embedder = exam.own_embedder()
     names = [name for name in sorted(exam.sources) if _is_read_again(name)]
@@ -178,6 +186,8 @@ def check_cuts(exam: Examination) -> Iterator[Finding]:
     exam.progress.finish()
     if step > 1:
         exam.notes.append(f"{len(names[::step]):,} of {len(names):,} files were read again to find cut tables and code")
+    if cuts.unread:
+        exam.notes.append(f"{counted(cuts.unread, 'file')} could not be read again to find cut tables and code")
     share = cuts.cut / max(cuts.chunks, 1)
     if share <= CUT_ABOVE:
         return
@@ -219,34 +229,31 @@ def _count_cuts(exam: Examination, embedder: Embedder, source: SourceRecord, opt
                 return  # The finding "stale" reports it.
             documents = list(read(Path(place.name), options, data))
     except (RagembedError, OSError):
-        return  # As above, or the reader now needs an extra that is missing.
+        cuts.unread += 1
+        return
     cuts.chunks += len(chunks)
     rest = iter(chunks)
     chunk = next(rest, None)
     for document in documents:
+        pieces = [block for block in document.blocks if block.kind in ("code", "table")]
+        starts = [piece.start for piece in pieces]
+        cut: dict[int, Block] = {}
         end = 0
         while chunk is not None and (start := document.text.find(chunk.text, max(0, end - len(chunk.text)))) >= 0:
             end = start + len(chunk.text)
-            if (block := _cut_at(document, end)) is not None:
+            number = bisect_left(starts, end) - 1
+            if number >= 0 and document.text[end : pieces[number].end].strip():
+                cut[number] = pieces[number]
                 cuts.cut += 1
                 cuts.places.append(_place(shown_path(place), chunk))
-                cuts.lengths.append(_tokens(embedder, document.text[block.start : block.end]))
             chunk = next(rest, None)
-
-
-def _cut_at(document: ParsedDocument, offset: int) -> Block | None:
-    """Return the table or code of a document that ``offset`` divides into two parts, neither of them blank."""
-    for block in _pieces(document.blocks):
-        if block.start < offset < block.end and document.text[offset : block.end].strip():
-            return block
-    return None
-
-
-def _pieces(blocks: Sequence[Block]) -> Iterator[Block]:
-    return (block for block in blocks if block.kind in ("code", "table"))
+        cuts.lengths += [_tokens(embedder, document.text[piece.start : piece.end]) for piece in cut.values()]
 
 
 def _tokens(embedder: Embedder, text: str) -> int:
+    """Return the number of tokens of a text, estimated if it is far longer than the model reads."""
+    if len(text) > _LONGEST_TOKEN * embedder.text_tokens:
+        return len(text) // _LONGEST_TOKEN
     return len(embedder.tokenizer.offsets([text])[0])
 
 

@@ -408,6 +408,7 @@ def test_doctor_waits_for_no_writer(healthy):
         writer.set_meta({"unfinished": True})
         diagnosis = diagnose()
     assert diagnosis.findings == ()  # not interrupted: the writer is at work
+    assert [skipped.check for skipped in diagnosis.not_run] == ["files"]
     assert diagnosis.notes[-1] == f"a process is writing to the store: this is generation {diagnosis.generation}"
 
 
