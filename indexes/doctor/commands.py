@@ -11,7 +11,9 @@ from typing import Any
 
 from ragembed.config.settings import DEFAULT_PRESET, EmbedderConfig
 from ragembed.documents.places import is_url, shown_path
-from ragembed.errors import StoreError
+from ragembed.embedder import Embedder
+from ragembed.errors import RagembedError, StoreError
+from ragembed.extractors.build import is_external
 from ragembed.indexes.indexing.scan import IndexingOptions
 from ragembed.indexes.storage.layout import choose_store, file_path, is_below, root_of
 from ragembed.indexes.text.stemming import ENGLISH
@@ -22,6 +24,11 @@ MOST_EXCLUDED = 10
 
 _WITHOUT_OPTION = ("modules", "template_tokens", "biases", "max_tokens", "dtype", "pseudo_queries", "seed")
 """Settings of an embedder that only a configuration file can give."""
+_LEFT_OPEN = (
+    *("template", "query_template", "pooling", "modules", "normalize", "special_tokens", "truncate_dim", "weighting"),
+    *("max_tokens", "dtype"),
+)
+"""Settings that the model decides if they have their default value. A store keeps the decision."""
 _SPECIAL = re.compile(r"([\\*?\[\]!#])")
 
 
@@ -110,11 +117,32 @@ class Commands:
         """
         paths = [shown_path(file_path(root, self._store)) for root in self._roots] or [shown_path(root_of(self._store))]
         language = changes.pop("language", self._language)
-        config = EmbedderConfig(**changes) if "model" in changes else self._config
+        config = EmbedderConfig(**changes) if "model" in changes else self._requested()
         words = ["ragembed", "index", *paths, "--store", shown_path(self._fresh())]
         words += [] if language == ENGLISH else ["--language", language]
         words += ["--token-vectors"] if self._tokens else []
-        return shlex.join([*words, *_indexing_options(self._options), *_embedding_options(config or EmbedderConfig())])
+        return shlex.join([*words, *_indexing_options(self._options), *_embedding_options(config)])
+
+    def needs_file(self) -> tuple[str, ...]:
+        """Return the settings that :meth:`again` cannot repeat, because they have no option."""
+        config, default = self._requested(), EmbedderConfig.from_preset(DEFAULT_PRESET)
+        return tuple(name for name in _WITHOUT_OPTION if getattr(config, name) != getattr(default, name))
+
+    def _requested(self) -> EmbedderConfig:
+        """Return settings that give the same embedder, and leave open as many as possible."""
+        config, default = self._config, EmbedderConfig()
+        if config is None or is_external(config.model):
+            return config or default
+        try:
+            opened = config.replace(**{name: getattr(default, name) for name in _LEFT_OPEN})
+            decided = Embedder(opened, download=False).resolved_config()
+            given = {name: getattr(config, name) for name in _LEFT_OPEN}
+            requested = opened.replace(
+                **{name: value for name, value in given.items() if getattr(decided, name) != value}
+            )
+            return requested if Embedder(requested, download=False).resolved_config() == config else config
+        except (RagembedError, OSError):
+            return config
 
     def _fresh(self) -> Path:
         """Return a path beside the store that does not exist."""
@@ -123,12 +151,6 @@ class Commands:
         while wanted.exists():
             wanted, number = Path(f"{self._store.absolute()}-new-{number}"), number + 1
         return wanted
-
-
-def needs_file(config: EmbedderConfig) -> tuple[str, ...]:
-    """Return the settings that :meth:`Commands.again` cannot repeat, because they have no option."""
-    default = EmbedderConfig.from_preset(DEFAULT_PRESET)
-    return tuple(name for name in _WITHOUT_OPTION if getattr(config, name) != getattr(default, name))
 
 
 def _indexing_options(options: IndexingOptions) -> list[str]:

@@ -62,8 +62,8 @@ def _missing_path(exam: Examination, root: str, names: list[str]) -> Finding:
 
 def _stale(exam: Examination, options: IndexingOptions, paths: list[Path]) -> Iterator[Finding]:
     embedder = exam.own_embedder()
-    if exam.store.unfinished and exam.store.being_written:
-        raise CannotCheckError("the files are being indexed: run it again when that is done")
+    if exam.store.being_written:
+        raise CannotCheckError("another process is writing to the store: run it again when that is done")
     try:
         scanner = Scanner(exam.store.path, options, exam.sources, embedder.tokenizer, embedder.text_tokens)
         scan = Scan.of(paths, [], exam.store.path)

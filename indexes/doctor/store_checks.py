@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ragembed.embedder import Embedder
 from ragembed.errors import MissingExtraError
 from ragembed.extras import is_installed
 from ragembed.indexes.ann.choosing import LEAST_APPROXIMATE
 from ragembed.indexes.ann.library import has_faiss
 from ragembed.indexes.ann.specs import AUTO, FLAT
-from ragembed.indexes.doctor.commands import Commands, needs_file
+from ragembed.indexes.doctor.commands import Commands
 from ragembed.indexes.doctor.examination import CannotCheckError, Examination, counted, examples
 from ragembed.indexes.doctor.findings import Finding
 from ragembed.indexes.indexing import fitting
@@ -149,7 +148,7 @@ def check_run(exam: Examination) -> Iterator[Finding]:
 
 def check_drift(exam: Examination) -> Iterator[Finding]:
     """Measure drift, and find fits that are pending."""
-    embedder = exam.own_embedder()
+    exam.own_embedder()
     pending = fitting.pending_fit(exam.store)
     if pending is not None and "run '" in pending and not exam.store.unfinished:
         yield Finding(
@@ -188,7 +187,7 @@ def check_drift(exam: Examination) -> Iterator[Finding]:
             "problem",
             "the token weights no longer suit the documents",
             "The documents have changed since the fit, and the raw vectors depend on it. The command makes a new "
-            f"store.{_by_file(embedder)}",
+            f"store.{_by_file(exam.commands)}",
             report.vectors,
             max(report.weight_shift or 0.0, report.unfitted or 0.0),
             report.reasons or tuple(outgrown),
@@ -196,8 +195,8 @@ def check_drift(exam: Examination) -> Iterator[Finding]:
         )
 
 
-def _by_file(embedder: Embedder) -> str:
-    names = needs_file(embedder.config)
+def _by_file(commands: Commands) -> str:
+    names = commands.needs_file()
     return f" Give {', '.join(names)} in a file with --config." if names else ""
 
 

@@ -23,7 +23,7 @@ from ragembed.errors import ConfigError, StoreNotFoundError
 from ragembed.extractors.random_embeddings import RandomTable
 from ragembed.indexes import IndexingOptions, Store, diagnose
 from ragembed.indexes.ann.records import IndexEvaluation, Measurement, Recall
-from ragembed.indexes.doctor import commands, file_checks, run, store_checks, text_checks
+from ragembed.indexes.doctor import file_checks, run, store_checks, text_checks
 from ragembed.indexes.doctor.commands import Commands
 from ragembed.indexes.doctor.findings import SEVERITIES
 from ragembed.indexes.indexing import fitting
@@ -583,8 +583,17 @@ def test_command_that_indexes_again_keeps_all_settings(options, config, in_folde
     assert (request.paths, request.language, request.store) == ((Path("docs"),), "german", Path(".ragembed-new"))
 
 
-def test_settings_without_an_option_are_named():
-    assert commands.needs_file(EmbedderConfig(seed=3, max_tokens=100)) == ("max_tokens", "seed")
+def test_settings_without_an_option_are_named(tiny_config):
+    config = tiny_config.replace(seed=3, max_tokens=40)
+    made = Commands(Path(".ragembed"), config=Embedder(config).resolved_config())
+    assert made.needs_file() == ("max_tokens", "dtype", "seed")
+
+
+def test_command_that_indexes_again_leaves_open_what_the_model_decides(tiny_model):
+    config = EmbedderConfig(model=str(tiny_model), layers="first+last", weighting="sif")
+    made = Commands(Path(".ragembed"), config=Embedder(config).resolved_config())
+    assert made.needs_file() == ()
+    assert made.again().endswith(f"--model {tiny_model} --layers first+last --weighting sif")
 
 
 def test_new_store_never_replaces_one(in_folder):

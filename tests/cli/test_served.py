@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 
 import pytest
 
 from ragembed import Store
+from ragembed.indexes.doctor.examination import stored_settings
 from ragembed.indexes.writing import writer
 from tests.embedding_server import EmbeddingServer, cut, status
 
@@ -171,3 +173,12 @@ def test_doctor_sends_nothing(served, cli, embedding_server):
         }
     ]
     assert f"this would send it to the server of {embedding_server.name}" in " ".join(found["notes"])
+
+
+def test_doctor_repeats_the_settings_of_a_store(served, cli, embedding_server):
+    with Store.open(".ragembed") as store:
+        command = stored_settings(store)[2].again()
+        config = store.embedder.config
+    cli(*shlex.split(command)[1:])
+    with Store.open(".ragembed-new") as store:
+        assert store.embedder.config == config
