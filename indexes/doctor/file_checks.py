@@ -233,7 +233,7 @@ def check_boilerplate(exam: Examination) -> Iterator[Finding]:
             f"{counted(lines, 'line')} that many files repeat {'is' if lines == 1 else 'are'} searched",
             "Queries find licences, menus and footers instead of contents. The command leaves such lines out of "
             "search; results still show them.",
-            lines,
+            len(files),
             len(files) / len(exam.sources),
             examples([_shown(exam, name) for name in files]),
             exam.commands.run("index", "--boilerplate", "strip"),

@@ -30,11 +30,12 @@ class Finding:
     detail : str
         Why it matters, and what to do.
     count : int
-        Number of things that the finding counts: files, chunks, vectors or problems.
+        Number of things that the finding is about, of which ``examples`` are the first: files, chunks, languages or
+        reasons.
     share : float
         Share of the store that the finding affects, from 0 to 1; estimated if the check reads a sample.
     examples : tuple of str
-        Up to five of the things counted.
+        Up to five of these things, or nothing if they have no names.
     command : str
         The command that fixes it, for a shell in the present working directory.
 

@@ -83,7 +83,7 @@ def check_language(exam: Examination) -> Iterator[Finding]:
             f"the model was not made for {names}",
             f"Search finds the words of {share:.0%} of the texts, but often not their meaning. The command makes a new "
             "store with a multilingual model.",
-            sum(unread.values()),
+            len(unread),
             share,
             examples([f"{name.capitalize()}: {unread[name]:,} of {counted(total, 'passage')}" for name in foreign]),
             exam.commands.install("multilingual", exam.commands.again(model=MULTILINGUAL_MODEL, language=language)),

@@ -25,7 +25,7 @@ from ragembed.indexes import IndexingOptions, Store, diagnose
 from ragembed.indexes.ann.records import IndexEvaluation, Measurement, Recall
 from ragembed.indexes.doctor import file_checks, run, store_checks, text_checks
 from ragembed.indexes.doctor.commands import Commands
-from ragembed.indexes.doctor.findings import SEVERITIES
+from ragembed.indexes.doctor.findings import EXAMPLES, SEVERITIES
 from ragembed.indexes.indexing import fitting
 from ragembed.indexes.storage import digests
 from ragembed.indexes.text import analyzer
@@ -339,6 +339,7 @@ def test_finding_and_its_command(kind, severity, provoke, command, where, health
     [finding] = found
     assert finding.title
     assert finding.detail
+    assert finding.count >= len(finding.examples) <= EXAMPLES
     assert finding.count > 0
     assert 0 <= finding.share <= 1
     if command.startswith("pip"):
