@@ -30,12 +30,11 @@ class Finding:
     detail : str
         Why it matters, and what to do.
     count : int
-        Number of things that the finding is about, of which ``examples`` are the first: files, chunks, languages or
-        reasons.
+        Number of files, chunks, languages or reasons that the finding is about; ``examples`` lists the first.
     share : float
         Share of the store that the finding affects, from 0 to 1; estimated if the check reads a sample.
     examples : tuple of str
-        Up to five of these things, or nothing if they have no names.
+        Up to five of them; empty if they have no names.
     command : str
         The command that fixes it, for a shell in the present working directory.
 
