@@ -3,29 +3,31 @@
 from __future__ import annotations
 
 import warnings
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar, get_args
 from weakref import WeakSet
 
-import numpy as np
 from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
 from langchain_core.runnables import run_in_executor
 from langchain_core.vectorstores import VectorStore, VectorStoreRetriever
 from typing_extensions import Self
 
+from ragembed.checks import one_of
 from ragembed.corpus import blocks
-from ragembed.embedder import FIT_LIMIT
-from ragembed.errors import ConfigError, StoreNotFoundError
+from ragembed.errors import ConfigError, StoreError, StoreNotFoundError
+from ragembed.extractors.external import SAME
 from ragembed.indexes import Budget, ChunkRecord, Fusion, Hit, RankingOptions, Store
 from ragembed.indexes.filters import And, Ids, Where
+from ragembed.indexes.indexing.calibration import calibrate
 from ragembed.indexes.search.search import Mode
 from ragembed.indexes.storage.layout import is_store
+from ragembed.indexes.types import SilentProgress
 from ragembed.indexes.writing.index_selection import warn
 from ragembed.indexes.writing.writer import StoreWriter
 from ragembed.langchain.documents import as_list, chosen_ids, detached, documents_of, to_document, to_record
@@ -35,7 +37,6 @@ from ragembed.langchain.lazy_store import LazyStore
 from ragembed.langchain.record_manager import RagRecordManager
 from ragembed.langchain.retrievers import RagVectorStoreRetriever
 from ragembed.models.vectors import checked_vectors
-from ragembed.reservoir import ItemReservoir
 from ragembed.types import Floats
 
 Item = TypeVar("Item")
@@ -44,6 +45,8 @@ Scored: TypeAlias = "list[tuple[Document, float]]"
 LangChainFilter: TypeAlias = "Where | Callable[[dict[str, Any]], bool]"
 """A filter: a dictionary such as ``{"year": {"$gte": 2020}}``, an expression such as ``"year >= 2020"``, or a function
 of the metadata, which is called for every document."""
+
+WriteMode = Literal["append", "overwrite", "error"]
 
 Progress = Callable[[int, int], None]
 """Called with the number of embedded texts and the number of all texts."""
@@ -261,6 +264,7 @@ class RagVectorStore(VectorStore):
         path: str | Path | None = None,
         index: str | None = None,
         budget: Budget | None = None,
+        mode: WriteMode = "append",
         batch_size: int | None = None,
         progress: Progress | None = None,
         **kwargs: Any,
@@ -268,7 +272,7 @@ class RagVectorStore(VectorStore):
         """Create a store from texts.
 
         :class:`RagEmbeddings` that are not fitted are fitted on the texts. If there is a store at ``path``, the texts
-        are added to it; in this case the embeddings must be fitted.
+        are added to it.
 
         Parameters
         ----------
@@ -286,6 +290,9 @@ class RagVectorStore(VectorStore):
             Kind of FAISS index, as for the class.
         budget : ragembed.indexes.Budget, optional
             Limits for the index.
+        mode : {"append", "overwrite", "error"}
+            What to do if there is a store at ``path``: add to it, replace it when the new store is complete, or raise
+            :class:`ragembed.errors.StoreError`.
         batch_size : int, optional
             Number of texts to embed together; 1,024 by default.
         progress : callable, optional
@@ -308,12 +315,8 @@ class RagVectorStore(VectorStore):
         _reject_unknown("from_texts", kwargs)
         documents = documents_of(texts, metadatas)
         chosen = chosen_ids(documents, ids)
-        store = cls(embedding, path, index=index, budget=budget)
-        if documents:
-            texts, raw = _fit(embedding, (document.page_content for document in documents))
-            if texts:  # these texts are already embedded
-                store._write_vectors(texts, raw)
-        store.add_documents(documents, ids=chosen, batch_size=batch_size, progress=progress)
+        with cls._created(embedding, path, index, budget, mode) as store:
+            store.add_documents(documents, ids=chosen, batch_size=batch_size, progress=progress)
         return store
 
     @classmethod
@@ -327,6 +330,7 @@ class RagVectorStore(VectorStore):
         path: str | Path | None = None,
         index: str | None = None,
         budget: Budget | None = None,
+        mode: WriteMode = "append",
     ) -> RagVectorStore:
         """Create a store from texts and their vectors; see :meth:`add_embeddings`.
 
@@ -346,6 +350,9 @@ class RagVectorStore(VectorStore):
             Kind of FAISS index, as for the class.
         budget : ragembed.indexes.Budget, optional
             Limits for the index.
+        mode : {"append", "overwrite", "error"}
+            What to do if there is a store at ``path``: add to it, replace it when the new store is complete, or raise
+            :class:`ragembed.errors.StoreError`.
 
         Returns
         -------
@@ -357,9 +364,39 @@ class RagVectorStore(VectorStore):
         ConfigError
             If ``embedding`` is a :class:`RagEmbeddings`, or if texts, vectors, metadatas or ids do not match.
         """
-        store = cls(embedding, path, index=index, budget=budget)
-        store.add_embeddings(text_embeddings, metadatas, ids=ids)
+        with cls._created(embedding, path, index, budget, mode) as store:
+            store.add_embeddings(text_embeddings, metadatas, ids=ids)
         return store
+
+    @classmethod
+    @contextmanager
+    def _created(
+        cls,
+        embedding: Embeddings,
+        path: str | Path | None,
+        index: str | None,
+        budget: Budget | None,
+        mode: WriteMode,
+    ) -> Iterator[RagVectorStore]:
+        """Yield a store for the ``with`` block to fill; with ``mode="overwrite"`` it replaces another afterwards."""
+        one_of("mode", mode, get_args(WriteMode))
+        exists = path is not None and is_store(Path(path))
+        if exists and mode == "error":
+            raise StoreError(
+                f"a store exists at {path}: use mode='append' to add to it, mode='overwrite' to replace it, or another "
+                "path"
+            )
+        replaces = exists and mode == "overwrite"
+        store = cls(embedding, None if replaces else path, index=index, budget=budget)
+        yield store
+        if not replaces or path is None:
+            return
+        if store._lazy.needs_texts:  # no documents were added, so there is nothing to fit the embeddings on
+            with cls(embedding, path) as replaced:
+                replaced.clear()
+            store._lazy = replaced._lazy
+        else:
+            store._lazy.move(Path(path))
 
     @classmethod
     def from_community_faiss(
@@ -371,6 +408,7 @@ class RagVectorStore(VectorStore):
         path: str | Path | None = None,
         index: str | None = None,
         budget: Budget | None = None,
+        mode: WriteMode = "append",
         batch_size: int | None = None,
         progress: Progress | None = None,
     ) -> RagVectorStore:
@@ -395,6 +433,9 @@ class RagVectorStore(VectorStore):
             Kind of FAISS index, as for the class.
         budget : ragembed.indexes.Budget, optional
             Limits for the index.
+        mode : {"append", "overwrite", "error"}
+            What to do if there is a store at ``path``: add to it, replace it when the new store is complete, or raise
+            :class:`ragembed.errors.StoreError`.
         batch_size : int, optional
             Number of texts to embed together; 1,024 by default.
         progress : callable, optional
@@ -432,11 +473,14 @@ class RagVectorStore(VectorStore):
                 path=path,
                 index=index,
                 budget=budget,
+                mode=mode,
                 batch_size=batch_size,
                 progress=progress,
             )
         pairs = zip(texts, found.vectors, strict=True)
-        return cls.from_embeddings(pairs, embeddings, metadatas, ids=ids, path=path, index=index, budget=budget)
+        return cls.from_embeddings(
+            pairs, embeddings, metadatas, ids=ids, path=path, index=index, budget=budget, mode=mode
+        )
 
     @property
     def path(self) -> Path:
@@ -682,20 +726,16 @@ class RagVectorStore(VectorStore):
         """Commit ``records`` after ``stage`` has saved their vectors."""
         if not records:
             return
-        store = self._lazy.get_or_create()
+        store = self._lazy.get_or_create([record.chunk.embedded_text for record in records])
         ids = [record.id for record in records]
         expected = [manager.expected(ids) for manager in list(self._record_managers)]
         with self._lazy.writing() as wait_seconds, store.writer(wait_seconds) as writer:
             stage(writer)
             writer.commit(chunks=records, expected=expected)
+            warn(self._lazy.fit_again(store, writer))
             writer.merge()
             warn(writer.refresh_index())
-
-    def _write_vectors(self, texts: Sequence[str], raw: Floats) -> None:
-        """Save raw vectors of texts that are added next."""
-        store = self._lazy.get_or_create()
-        with self._lazy.writing() as wait_seconds, store.writer(wait_seconds) as writer:
-            writer.stage_vectors(texts, raw)
+            warn(calibrate(store, writer, SilentProgress()))
 
     # Read
 
@@ -1407,39 +1447,26 @@ class RagVectorStore(VectorStore):
         theirs = self._lazy.get()
         if theirs is None:
             return type(self)(embedding, path)
-        reuses = len(theirs) > 0 and self._fit_on_vectors(theirs, embedding)
-        embedded, raw = _fit(embedding, theirs.embedded_texts() if len(theirs) else ())
         wanted = theirs.wanted_index
         rebuilt = type(self)(embedding, path, index=wanted.kind, budget=wanted.budget, language=theirs.language)
-        with rebuilt._lazy.get_or_create().writer() as writer:
+        if not len(theirs) and rebuilt._lazy.needs_texts:
+            return rebuilt
+        store = rebuilt._lazy.get_or_create(theirs.embedded_texts() if len(theirs) else ())
+        with store.writer() as writer:
             records = list(theirs.chunks())
-            if reuses:
+            if records and _made_by_base(embedding, self.embeddings, records[0], theirs):
                 for batch in blocks(records, _BATCH_SIZE):
                     texts = [record.chunk.embedded_text for record in batch]
                     writer.stage_vectors(texts, theirs.vectors([record.id for record in batch]))
-            elif embedded:
-                writer.stage_vectors(embedded, raw)
             _stage_texts(writer, records, batch_size, progress)
             writer.commit(chunks=records, sources=list(theirs.sources().values()))
             writer.take_run_records(theirs._all_run_records())
             if theirs.fusion != Fusion():
                 writer.set_meta({"fusion": theirs.fusion.to_dict()})
+            warn(rebuilt._lazy.fit_again(store, writer))
             writer.merge()
             warn(writer.refresh_index(wanted))
         return rebuilt
-
-    def _fit_on_vectors(self, theirs: Store, embedding: Embeddings) -> bool:
-        """Fit ``embedding`` on the vectors of this store if its base made them; return whether it did."""
-        if isinstance(self.embeddings, RagEmbeddings) or not isinstance(embedding, RagEmbeddings):
-            return False
-        if embedding.base is None or embedding.template is not None or embedding.is_fitted:
-            return False
-        if model_name(embedding.base) != model_name(self.embeddings):
-            return False
-        sample = ItemReservoir[ChunkRecord](FIT_LIMIT, embedding.embedder.config.seed)
-        deque(sample.watch(theirs.chunks()), maxlen=0)
-        texts = [record.chunk.embedded_text for record in sample.items]
-        return embedding._fit_on_vectors(texts, theirs.vectors([record.id for record in sample.items]))
 
     def close(self) -> None:
         """Close the files of the store; the next use opens them again. The folder is not removed."""
@@ -1566,11 +1593,14 @@ def _holds_documents(path: Path) -> bool:
         return len(store) > 0
 
 
-def _fit(embedding: Embeddings, texts: Iterable[str]) -> tuple[Sequence[str], Floats]:
-    """Fit embeddings that are not fitted; return the texts that this embedded, with their raw vectors."""
-    if texts and isinstance(embedding, RagEmbeddings) and not embedding.is_fitted:
-        return embedding._fit_and_keep(texts)
-    return [], np.zeros((0, 0), dtype=np.float32)
+def _made_by_base(embedding: Embeddings, former: Embeddings, record: ChunkRecord, theirs: Store) -> bool:
+    """Return whether the base of ``embedding`` made the vectors of a store with the embeddings ``former``."""
+    if isinstance(former, RagEmbeddings) or not isinstance(embedding, RagEmbeddings):
+        return False
+    if embedding.base is None or embedding.template is not None or model_name(embedding.base) != model_name(former):
+        return False
+    now, stored = embedding.embedder.raw_documents([record.chunk.embedded_text]), theirs.vectors([record.id])
+    return bool(now.shape == stored.shape and float(now[0] @ stored[0]) >= SAME)
 
 
 def _require_batch_size(batch_size: int | None) -> None:

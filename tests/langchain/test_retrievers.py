@@ -16,7 +16,6 @@ from pydantic import ValidationError
 
 from ragembed import Store
 from ragembed.errors import ConfigError
-from ragembed.indexes import refit_store
 from ragembed.langchain import RagEmbeddings, RagRetriever, RagVectorStore
 
 from .fakes import Angles, ids
@@ -330,11 +329,10 @@ def test_callbacks_get_results_and_errors(store: RagVectorStore) -> None:
 
 def test_relevance_of_hybrid_search(tmp_path: Path, unfitted: RagEmbeddings) -> None:
     texts = [f"{word} number {n} in folder {n * 7}" for n in range(6) for word in ("lock", "wing", "zebra", "writer")]
-    made = RagVectorStore.from_texts(texts, unfitted, path=tmp_path / "store")
-    with made as store, pytest.raises(ConfigError, match="run 'ragembed refit' first"):
-        store.similarity_search_with_relevance_scores("lock", search_type="hybrid")
-    refit_store(tmp_path / "store", ["normalize"])
-    with RagVectorStore(path=tmp_path / "store") as store:
+    with RagVectorStore.from_texts(texts[:19], unfitted, path=tmp_path / "store") as store:
+        with pytest.raises(ConfigError, match="run 'ragembed refit' first"):
+            store.similarity_search_with_relevance_scores("lock", search_type="hybrid")
+        store.add_texts(texts[19:])  # from 20 chunks on, the relevance is fitted
         with Store.open(tmp_path / "store") as opened:
             expected = {hit.id: hit.relevance for hit in opened.search("zebra number 3", 8)}
         found = store.similarity_search_with_relevance_scores("zebra number 3", k=8, search_type="hybrid")
