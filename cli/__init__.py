@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 from ragembed.errors import RagembedError
-from ragembed.printable import printable
+from ragembed.printable import printable_line
 from ragembed.version import __version__
 
 COMMANDS: Mapping[str, str] = {
@@ -51,8 +51,8 @@ class CommandError(click.ClickException):
     exit_code = ERROR_EXIT
 
     def format_message(self) -> str:
-        """Return the message without control characters."""
-        return printable(self.message)
+        """Return the message as one line without control characters."""
+        return printable_line(self.message)
 
 
 class LazyGroup(click.Group):
