@@ -69,14 +69,40 @@ class LazyStore:
             AnalyzerConfig.of_language(language)  # the same for the language
         self._index, self._budget, self._language = index, budget, language
         self._embedding = embedding
+        self.path = Path(tempfile.mkdtemp(prefix="ragembed-") if path is None else path)
+        self._start(path is None)
+        if self.get() is None and embedding is None:
+            raise StoreNotFoundError(f"no store at {self.path}: give an embedding to create one")
+
+    def _start(self, is_temporary: bool) -> None:
         self._encoder: VectorEncoder | None = None
         self._stores: list[Store] = []  # at most one; the finalizer needs a list to see a store that is opened later
         self._lock = threading.RLock()
         self._write_lock = threading.Lock()
-        self.path = Path(tempfile.mkdtemp(prefix="ragembed-") if path is None else path)
-        weakref.finalize(self, _release, self._stores, self.path if path is None else None, os.getpid())
-        if self.get() is None and embedding is None:
-            raise StoreNotFoundError(f"no store at {self.path}: give an embedding to create one")
+        weakref.finalize(self, _release, self._stores, self.path if is_temporary else None, os.getpid())
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what reopens the store; embeddings that the store contains are left out."""
+        embedding = self._embedding
+        if isinstance(embedding, RagEmbeddings) and embedding.base is None and is_store(self.path):
+            embedding = None
+        return {
+            "path": self.path.absolute(),
+            "_embedding": embedding,
+            "_index": self._index,
+            "_budget": self._budget,
+            "_language": self._language,
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._start(is_temporary=False)
+
+    def __copy__(self) -> LazyStore:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> LazyStore:
+        return self  # the store is on disk, and threads can share this object
 
     @property
     def embeddings(self) -> Embeddings:
