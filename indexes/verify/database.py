@@ -25,7 +25,7 @@ from ragembed.indexes.storage.token_vectors import KEY as TOKENS
 from ragembed.indexes.storage.token_vectors import read_token_files
 from ragembed.indexes.storage.transactions import lost_commits
 from ragembed.indexes.text.stemming import AnalyzerConfig
-from ragembed.indexes.types import text_hash
+from ragembed.indexes.types import is_key_of
 from ragembed.indexes.verify.report import Part, Problem
 
 _LOG = DATABASE + "-wal"
@@ -130,7 +130,7 @@ def _check_texts(connection: sqlite3.Connection) -> Iterator[Problem]:
     hashes = connection.execute("SELECT v.text_hash FROM chunks c LEFT JOIN vectors v ON v.row = c.row ORDER BY c.key")
     try:
         for (stored_hash,), record in zip(hashes, catalog.iterate_chunks(connection), strict=True):
-            if stored_hash != text_hash(record.chunk.embedded_text):
+            if stored_hash is None or not is_key_of(stored_hash, record.chunk.embedded_text):
                 yield _damaged(f"the text of chunk {record.id!r} is not the text that its vector was made from")
     except (*_UNREADABLE, RagembedError) as error:
         yield _damaged(f"cannot read a chunk: {error}")

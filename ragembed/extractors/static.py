@@ -76,7 +76,7 @@ class StaticExtractor(FittedByWeights):
     ) -> None:
         self.weights = weights
         self._head = head or Head(table.dim)
-        self._prompts = prompts
+        self._prompts = dict(prompts)  # a mapping proxy cannot be pickled or copied
         self._tokenizer = tokenizer
         self._table = table
         self._special_tokens = special_tokens
