@@ -319,7 +319,8 @@ def embedding_options(command: Command, *, several: bool = False) -> Command:
             "--model",
             metavar="ID|PATH|URL",
             help="Hugging Face model id, folder of a model, word-vector file for --extractor words, or model behind a "
-            "server: openai:NAME, ollama:NAME or http://HOST/v1#NAME.  [default: all-MiniLM-L6-v2]",
+            "server: openai:NAME, ollama:NAME or http://HOST/v1#NAME.  "
+            "[default: sentence-transformers/all-MiniLM-L6-v2]",
         ),
         click.option(
             "--revision",

@@ -20,7 +20,7 @@ from ragembed.indexes.indexing.request import IndexingRequest, stored_config, st
 from ragembed.indexes.indexing.scan import IndexingOptions
 
 _NAMES = {"max_size": "max_bytes"}
-_NOT_READING = (*EMBEDDING_OPTIONS, *INDEX_OPTIONS, "token_vectors")
+_NOT_READING = (*EMBEDDING_OPTIONS, *INDEX_OPTIONS, "allow_empty", "token_vectors")
 
 
 class NamedConfig(NamedTuple):
@@ -66,6 +66,7 @@ def indexing_request(
         index_config(given, store, reset=reset),
         device,
         language,
+        allow_empty=given["allow_empty"],
         token_vectors=given["token_vectors"],
         opened=store,
     )

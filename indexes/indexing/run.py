@@ -17,8 +17,6 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from ragembed.corpus import grouped
 from ragembed.documents.boilerplate import Stripper
 from ragembed.documents.model import Chunk
@@ -50,8 +48,6 @@ from ragembed.indexes.text.stemming import ENGLISH, stemmer
 from ragembed.indexes.types import ChunkRecord, Progress, SilentProgress, SourceRecord, chunk_ids, text_hash
 from ragembed.indexes.writing.boilerplate_store import STRIP, StrippingPlan, found_in, restripped, strip_all
 from ragembed.indexes.writing.writer import BATCH, StoreWriter
-
-_PROVISIONAL_POSTPROCESS = ("normalize",)
 
 MANY_TEXTS = 128
 """Number of encoded texts from which a run recommends to install PyTorch."""
@@ -146,9 +142,9 @@ class _Run:
             require_library(self._index.kind)
         self._device = request.device
         self._language = request.language
-        self._keep_missing = request.keep_missing
+        self._allow_empty = request.allow_empty
         self._token_vectors = request.token_vectors
-        self._explicit_paths = bool(request.paths) and not request.keep_missing
+        self._explicit_paths = bool(request.paths)
         self._fitted = False
         if not self._paths:
             raise ConfigError("nothing to index: give a file or folder, as in 'ragembed index docs/'")
@@ -175,8 +171,7 @@ class _Run:
             stripper = Stripper(found_in(chunked.lines) if self._options.boilerplate == STRIP else {})
             self._backend.fit(embedder, stripper, self._progress)
             self._fitted = True
-            provisional = embedder.with_postprocess(_PROVISIONAL_POSTPROCESS, "shared")
-            provisional.fit_chain(np.zeros((1, 1), dtype=np.float32), [])
+            provisional = fitting.without_fit(embedder)
             make_folder(self._store_path)
             with writer_lock(self._store_path, wait_seconds):
                 wanted = {"postprocess": list(embedder.config.postprocess), "query_fit": embedder.config.query_fit}
@@ -231,7 +226,7 @@ class _Run:
                 f"{len(scan.removed):,} files from the store; expected a pattern that matches files, such as '*.md' "
                 "(to remove files, run 'ragembed delete')"
             )
-        if self._keep_missing:
+        if not self._allow_empty:
             notes.extend(_keep_emptied(scan, self._store_path))
         scan.warnings.extend(notes)
         if self._opened is None:
@@ -241,20 +236,20 @@ class _Run:
     def _sort_paths(self, known: Mapping[str, SourceRecord]) -> tuple[list[Place], list[Place], list[str]]:
         """Return the paths to read, the paths whose files are to be removed, and notes on missing paths.
 
-        The files of a missing path are removed if the request names the path. If only an earlier run named it, its
-        files stay, because its disk may just not be mounted. A missing path without files in the store is read, which
-        raises an error; so is a URL that the request names and that cannot be accessed.
+        The files of a missing path stay unless the request allows an empty path, because its disk may just not be
+        mounted. A missing path without files in the store is read, which raises an error; so is a URL that the request
+        names and that cannot be accessed.
         """
         paths, gone, notes = [], [], []
         for path in self._paths:
             root = source_path(path, self._store_path)
             try:
-                if exists(path) or not (self._keep_missing or any(is_below(name, root) for name in known)):
+                if exists(path) or not any(is_below(name, root) for name in known):
                     paths.append(path)
-                elif self._explicit_paths:
+                elif self._allow_empty:
                     gone.append(path)
                 else:
-                    notes.append(f"{path} is missing: to remove its files from the store, run 'ragembed index {path}'")
+                    notes.append(f"{path} is missing: its files stay in the store{_to_remove(path)}")
             except OSError as error:
                 if self._explicit_paths:
                     paths.append(path)
@@ -415,19 +410,21 @@ class _FileCommits:
 
 
 def _keep_emptied(scan: Scan, store: Path) -> list[str]:
-    """Keep the files of each path without any of its files, and return notes on these paths."""
+    """Keep the files of each path in which none of its files exists, and return notes on these paths."""
     notes = []
-    for root in scan.roots:
-        missing = [name for name in scan.removed if is_below(name, root)]
-        if missing and not any(is_below(name, root) for name in scan.kept):
-            scan.kept.update(missing)
-            place = file_path(root, store)
-            notes.append(
-                f"none of the {len(missing):,} files of {place} is found there: they stay in the store, because its "
-                f"disk may not be mounted; to remove them, run 'ragembed index {place}'"
-            )
+    for root, missing in scan.emptied(store).items():
+        place = file_path(root, store)
+        scan.kept.update(missing)
+        notes.append(f"{place} has none of its {len(missing):,} files: they stay in the store{_to_remove(place)}")
     scan.removed = [name for name in scan.removed if name not in scan.kept]
     return notes
+
+
+def _to_remove(place: Place) -> str:
+    return (
+        ", because its disk may not be mounted; to remove them, run "
+        f"'ragembed index {shlex.quote(str(place))} --allow-empty'"
+    )
 
 
 def _sweep_work(store: Path) -> None:

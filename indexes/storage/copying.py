@@ -17,6 +17,7 @@ from ragembed.indexes.storage.layout import (
     GITIGNORE,
     GITIGNORE_TEXT,
     POSTINGS,
+    PRIVATE,
     SEGMENTS,
     TOKENS,
     WORK,
@@ -52,7 +53,7 @@ def copy_store(store: Path, target: Path, wait_seconds: float = 0.0) -> None:
         _require_replaceable(folder)
     try:
         make_folders(target.parent)
-        temporary_folder(target)
+        temporary_folder(target).chmod(target.stat().st_mode & 0o7777 if target.is_dir() else PRIVATE)
         try:
             with writer_lock(store, wait_seconds):
                 _write(store, temporary)

@@ -27,6 +27,8 @@ WORK = "work"
 RAW, INDEX = "raw.f16", "index.faiss"
 BLOCK = "postings.safetensors"
 SIGNS = "signs.safetensors"
+PRIVATE = 0o700
+"""Mode of the folder of a new store."""
 GITIGNORE, GITIGNORE_TEXT = ".gitignore", b"*\n"
 
 
@@ -93,9 +95,14 @@ def _is_denied(folder: Path) -> bool:
 
 
 def make_folder(store: Path) -> None:
-    """Create the folder of a store and its parents; raise :class:`StoreError` if that fails."""
+    """Create the folder of a store and its parents; raise :class:`StoreError` if that fails.
+
+    Only the user can enter a new folder. An existing one keeps its mode, which decides who can read the store.
+    """
     try:
-        make_folders(store)
+        make_folders(store.parent)
+        if not store.is_dir():
+            store.mkdir(PRIVATE, exist_ok=True)
     except OSError as error:
         raise StoreError(f"cannot create a store at {store}: {error.strerror or error}") from error
 
