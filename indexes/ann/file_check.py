@@ -40,7 +40,7 @@ def check_index_file(file: Path, spec: IndexSpec, rows: int, dim: int) -> None:
         data: NDArray[np.uint8] = (
             np.memmap(file, dtype=np.uint8, mode="r") if file.stat().st_size else np.empty(0, "u1")
         )
-        found = _Reader(data).whole(rows, dim, transformed=spec.transformed)
+        found = _IndexParts(data).whole(rows, dim, transformed=spec.transformed)
         reason = "" if found == (spec.family, spec.codes) else f"it is an index of kind {found[0]} of {found[1]}"
     except (_InvalidError, struct.error) as error:
         reason = str(error)
@@ -60,7 +60,7 @@ def _require(condition: object, reason: str) -> None:
         raise _InvalidError(reason)
 
 
-class _Reader:
+class _IndexParts:
     """Reads the parts of an index in the order of the file."""
 
     def __init__(self, data: NDArray[np.uint8]) -> None:

@@ -91,7 +91,9 @@ def read_request(value: Any) -> dict[str, Any]:
     """Return a JSON value with the paths and options of a run; raise :class:`ConfigError` if it has none."""
     paths, options = (value.get("paths"), value.get("options")) if isinstance(value, dict) else (None, None)
     if not _is_texts(paths) or not isinstance(options, dict) or not all(map(_is_option, options.values())):
-        raise ConfigError("expected an object with a list of paths and an object of options")
+        raise ConfigError(
+            f"invalid request {str(value)[:80]}: expected an object with a list of paths and an object of options"
+        )
     found: dict[str, Any] = value
     return found
 
@@ -113,7 +115,9 @@ def read_chain(value: Any) -> dict[str, Any]:
     """Return a JSON value with post-processors and a query fit; raise :class:`ConfigError` if it has others."""
     found: dict[str, Any] = value if isinstance(value, dict) else {"postprocess": None}
     if not _is_texts(found.get("postprocess", [])) or found.get("query_fit", "shared") not in ("shared", "separate"):
-        raise ConfigError("expected an object with a list of post-processors and a query fit")
+        raise ConfigError(
+            f"invalid chain {str(value)[:80]}: expected an object with a list of post-processors and a query fit"
+        )
     return found
 
 
@@ -126,7 +130,9 @@ def read_detected_language(value: Any) -> dict[str, Any]:
     """Return a JSON value with the language of texts; raise :class:`ConfigError` if it has none."""
     found: dict[str, Any] = value if isinstance(value, dict) else {}
     if not isinstance(found.get("language", 0), (str, type(None))) or not isinstance(found.get("is_read"), bool):
-        raise ConfigError("expected an object with a language, and whether the model reads it")
+        raise ConfigError(
+            f"invalid language {str(value)[:80]}: expected an object with a language, and whether the model reads it"
+        )
     return found
 
 

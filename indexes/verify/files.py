@@ -50,7 +50,7 @@ def check_contents(
     files, folder = record.files, f"{SEGMENTS}/{record.files.folder}"
     width = catalog.meta(connection, "dim")
     size = (store / folder / RAW).stat().st_size
-    if size == 0 or size != files.rows * width * RAW_TYPE.itemsize:
+    if not isinstance(width, int) or size == 0 or size != files.rows * width * RAW_TYPE.itemsize:
         message = f"the file has {size:,} bytes: expected {files.rows:,} vectors of dimension {width} in float16"
         yield Problem(Part.RAW, f"{folder}/{RAW}", message, record.key)
         return
