@@ -64,7 +64,7 @@ class _IndexParts:
     """Reads the parts of an index in the order of the file."""
 
     def __init__(self, data: NDArray[np.uint8]) -> None:
-        self._data = data
+        self._data, self._bytes = data, data.data
         self._at = 0
         self._vectors = np.empty(0, dtype=np.float32)
         self._factor = 1.0  # by which the transforms can lengthen a vector
@@ -97,13 +97,13 @@ class _IndexParts:
 
     def _numbers(self, layout: str) -> tuple[Any, ...]:
         numbers = struct.Struct(f"<{layout}")
-        found = numbers.unpack_from(self._data, self._at)
+        found = numbers.unpack_from(self._bytes, self._at)
         self._at += numbers.size
         return found
 
     def _vector(self, dtype: str, length: int | None = None) -> NDArray[Any]:
         """Read a counted array, of ``length`` elements if that is given."""
-        (count,) = COUNT.unpack_from(self._data, self._at)
+        (count,) = COUNT.unpack_from(self._bytes, self._at)
         size = count * np.dtype(dtype).itemsize
         start = self._at + COUNT.size
         _require(size <= len(self._data) - start, f"an array of {count:,} elements lies outside the file")
@@ -118,7 +118,7 @@ class _IndexParts:
 
     def _header(self, rows: int, dim: int) -> bytes:
         """Read the header of an index of ``rows`` vectors; return its type."""
-        kind, found_dim, found_rows, _, _, _, metric = HEADER.unpack_from(self._data, self._at)
+        kind, found_dim, found_rows, _, _, _, metric = HEADER.unpack_from(self._bytes, self._at)
         trained = self._data[self._at + HEADER.size - 5]
         self._at += HEADER.size
         _require(

@@ -84,7 +84,9 @@ class PostingsBlock:
         return (
             all(array.ndim == 1 for array in arrays)
             and all(array.dtype == np.int64 for array in (self.chunks, self.lengths, self.text_ends, self.ends))
-            and (self.text.dtype, self.positions.dtype, self.counts.dtype.kind) == (np.uint8, np.uint32, "u")
+            and self.text.dtype == np.uint8
+            and self.positions.dtype == np.uint32
+            and self.counts.dtype.kind == "u"
             and len(self.chunks) == len(self.lengths)
             and len(self.text_ends) == len(self.ends)
             and len(self.positions) == len(self.counts) == _last(self.ends)

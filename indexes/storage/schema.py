@@ -356,7 +356,9 @@ def _expected_schema(language: str) -> _Schema:
 
 
 def _normalised_schema(schema: _Schema) -> _Schema:
-    return tuple((*names, None if sql is None else _normalised_sql(sql)) for *names, sql in schema)
+    return tuple(
+        (kind, name, table, None if sql is None else _normalised_sql(sql)) for kind, name, table, sql in schema
+    )
 
 
 def _normalised_sql(sql: str) -> str:
