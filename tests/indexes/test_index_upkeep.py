@@ -171,7 +171,7 @@ def test_lists_without_enough_vectors_are_no_error(tmp_path):
     [
         IndexConfig(budget=Budget(max_memory=1_000)),
         IndexConfig("hnsw", Budget(max_memory=1_000)),
-        IndexConfig("Nonsense"),
+        IndexConfig("IVF4,PQ5"),
     ],
 )
 def test_failed_selection_changes_nothing(wanted, tmp_path):

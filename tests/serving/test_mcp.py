@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import socket
 import subprocess
@@ -366,7 +367,7 @@ def test_the_process_ends_with_its_input_while_a_call_runs(folder):
 
 
 async def test_the_official_client_starts_the_process(folder):
-    parameters = StdioServerParameters(command=COMMAND[0], args=COMMAND[1:], cwd=folder)
+    parameters = StdioServerParameters(command=COMMAND[0], args=COMMAND[1:], cwd=folder, env=dict(os.environ))
     async with Client(parameters) as client:
         found, _ = await call(client, "search", query="writer lock", k=1)
     assert found["results"][0]["path"] == "docs/locks.md"
