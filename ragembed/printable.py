@@ -1,4 +1,4 @@
-"""Texts of documents, made safe to show in a terminal or on a web page."""
+"""Texts of documents, made safe to show in a terminal or on a web page, and sizes for people."""
 
 from __future__ import annotations
 
@@ -10,3 +10,12 @@ _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 def printable(text: str) -> str:
     """Remove control characters and bidirectional overrides; keep tabs and newlines. Escape lone surrogates."""
     return _CONTROL.sub("", text).encode("utf-8", "backslashreplace").decode()
+
+
+def readable_bytes(size: float) -> str:
+    """Return a size for people, such as ``12.3 MB``."""
+    for unit in ("B", "KB", "MB"):
+        if size < 1024:
+            return f"{size:,.0f} B" if unit == "B" else f"{size:,.1f} {unit}"
+        size /= 1024
+    return f"{size:,.1f} GB"
