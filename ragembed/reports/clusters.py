@@ -6,6 +6,7 @@ k-means finds the clusters; Ward's method joins their centres to groups. Words a
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -101,14 +102,15 @@ def _distinguishing(texts: Sequence[Counter[str]], classes: Rows, shown: dict[st
     for total in totals:
         everywhere.update(total)
     mean = sum(everywhere.values()) / max(len(totals), 1)
-    half = max(sum(1 for terms in texts if terms) / 2, 1)
+    count = sum(1 for terms in texts if terms)
     found = []
     for total in totals:
         size = max(total.values(), default=1)
+        # The last factor, the usual idf, keeps words that are frequent in all texts behind.
         scores = {
-            term: (times / size) ** 0.5 * np.log(1 + mean / everywhere[term])
+            term: times / size * math.log(1 + mean / everywhere[term]) * math.log(count / everywhere[term])
             for term, times in total.items()
-            if everywhere[term] <= half and (times > 1 or size < 3)
+            if everywhere[term] <= max(count / 2, 1) and (times > 1 or size < 3)
         }
         best = sorted(scores, key=lambda term: (-scores[term], term))[:_LABEL_WORDS]
         found.append([shown[term] for term in best])
