@@ -31,11 +31,24 @@ from ragembed.printable import readable_bytes
     help="File with queries, one per line: shows which of them have weak matches. Text after a tab is ignored; a line "
     "may be a JSON object with the key query.",
 )
+@click.option(
+    "--results",
+    "results_files",
+    type=EXISTING_FILE,
+    multiple=True,
+    help="Add the tables of a file that ragembed eval … --json or ragembed tune --json printed. Can be repeated.",
+)
 @store_option
 @quiet_option
 @format_option
 def command(
-    file: Path, asked: tuple[str, ...], queries_file: Path | None, store: Path | None, quiet: bool, output: str
+    file: Path,
+    asked: tuple[str, ...],
+    queries_file: Path | None,
+    results_files: tuple[Path, ...],
+    store: Path | None,
+    quiet: bool,
+    output: str,
 ) -> None:
     """Show a store as one HTML file, with a map.
 
@@ -49,13 +62,15 @@ def command(
     """  # noqa: D301  click reads the backspace character as "do not wrap"
     from ragembed.reports.page import check_output, write_page
     from ragembed.reports.queries import read_queries
+    from ragembed.reports.results import read_results
     from ragembed.reports.store_report import report
 
     check_output(file)
+    more = [read_results(each) for each in results_files]
     queries = [*asked, *([] if queries_file is None else read_queries(queries_file))]
     progress = StderrProgress(quiet=quiet)
     with Store.open(choose_store(store)) as opened:
-        page, data = report(opened, queries, progress=progress)
+        page, data = report(opened, queries, more=more, progress=progress)
     write_page(file, page)
     made = data.vector_map
     summary = {
