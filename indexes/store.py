@@ -58,7 +58,7 @@ from ragembed.indexes.storage.run_records import Record, taken_out
 from ragembed.indexes.storage.schema import FORMAT_VERSION, create_database
 from ragembed.indexes.storage.transactions import database_error, open_for_writing
 from ragembed.indexes.text.stemming import ENGLISH, AnalyzerConfig
-from ragembed.indexes.types import ChunkRecord, Hit, Progress, SourceRecord, VectorEncoder, as_records
+from ragembed.indexes.types import ChunkRecord, Hit, Hits, Progress, SourceRecord, VectorEncoder, as_records
 from ragembed.indexes.writing import boilerplate_store
 from ragembed.indexes.writing.boilerplate_store import BoilerplateLine
 from ragembed.indexes.writing.index_selection import warn
@@ -421,7 +421,8 @@ class Store:
 
         def answer(snapshot: Snapshot) -> list[list[Hit]]:
             fused = fusion or stored_fusion(snapshot.connection)
-            return search.search(snapshot, texts, k, mode, condition, fused, ranking, min_relevance=min_relevance)
+            found = search.search(snapshot, texts, k, mode, condition, fused, ranking, min_relevance=min_relevance)
+            return [Hits(hits) for hits in found]
 
         return self._reader.read(answer)
 
@@ -748,7 +749,7 @@ class Store:
 
         def answer(snapshot: Snapshot) -> list[list[Hit]]:
             self._require_dimension(snapshot, vectors)
-            return search.search_vectors(snapshot, vectors, k, condition)
+            return [Hits(hits) for hits in search.search_vectors(snapshot, vectors, k, condition)]
 
         return self._reader.read(answer)
 
@@ -795,7 +796,7 @@ class Store:
 
         def answer(snapshot: Snapshot) -> list[Hit]:
             vector = snapshot.embedder().encode_queries([normalise(query)])[0]
-            return search.search_mmr(snapshot, vector, k, fetch_k, lambda_mult, condition)
+            return Hits(search.search_mmr(snapshot, vector, k, fetch_k, lambda_mult, condition))
 
         return self._reader.read(answer)
 
@@ -846,7 +847,7 @@ class Store:
 
         def answer(snapshot: Snapshot) -> list[Hit]:
             self._require_dimension(snapshot, vector[None, :])
-            return search.search_mmr(snapshot, vector, k, fetch_k, lambda_mult, condition)
+            return Hits(search.search_mmr(snapshot, vector, k, fetch_k, lambda_mult, condition))
 
         return self._reader.read(answer)
 
@@ -1216,6 +1217,21 @@ class Store:
             }
 
         return self._reader.read(answer)
+
+    def _repr_html_(self) -> str:
+        from ragembed.html_elements import notebook_table
+
+        status = self.status()
+        kinds = sorted({segment["kind"] for segment in status["segments"]})
+        rows = [
+            ("Files", f"{status['files']:,}"),
+            ("Chunks", f"{status['chunks']:,}"),
+            ("Model", str(status["embedder"]["model"])),
+            ("Dimension", str(status["dim"] or "–")),
+            ("Index", ", ".join(kinds) or "none"),
+            ("Generation", f"{status['generation']:,}"),
+        ]
+        return notebook_table(f"Store {self.path}", (), rows)
 
     @property
     def embedder(self) -> VectorEncoder:

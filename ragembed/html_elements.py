@@ -33,7 +33,8 @@ def table(head: Sequence[str], rows: Iterable[Sequence[Child]], caption: str | N
     lines = [
         element("tr", element("th", row[0], scope="row"), *(element("td", cell) for cell in row[1:])) for row in rows
     ]
-    top = element("thead", element("tr", *(element("th", name, scope="col") for name in head))) if any(head) else None
+    names = (element("th", name, scope="col") if name else element("td") for name in head)
+    top = element("thead", element("tr", *names)) if any(head) else None
     return element("table", element("caption", caption) if caption else None, top, element("tbody", *lines))
 
 
@@ -41,3 +42,8 @@ def as_html(made: Element) -> bytes:
     """Return an element as HTML, in UTF-8."""
     text: bytes = tostring(made, "utf-8", method="html")
     return text
+
+
+def notebook_table(caption: str, head: Sequence[str], rows: Iterable[Sequence[Child]]) -> str:
+    """Return a table as HTML, for the method ``_repr_html_`` by which notebooks show an object."""
+    return as_html(table(head, rows, caption)).decode("utf-8")

@@ -10,6 +10,7 @@ import base64
 import hashlib
 import json
 import os
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -57,6 +58,7 @@ def page(title: str, about: str, sections: Sequence[Element], data: Any = None) 
 
     ``data`` are JSON values for the script, or None for a page without one.
     """
+    _distinguish(sections)
     style = _static("report.css")
     script = None if data is None else _static("report.js")
     policy = f"default-src 'none'; style-src '{_hash(style)}'; base-uri 'none'; form-action 'none'"
@@ -81,6 +83,18 @@ def page(title: str, about: str, sections: Sequence[Element], data: Any = None) 
     return _BEGINNING + as_html(element("html", head, body, lang="en")) + b"\n"
 
 
+def _distinguish(sections: Sequence[Element]) -> None:
+    """Give sections with the same id, such as those of two evaluations, different ones."""
+    seen: Counter[str] = Counter()
+    for made in sections:
+        name = str(made.get("id"))
+        seen[name] += 1
+        if seen[name] > 1:
+            made.set("id", f"{name}-{seen[name]}")
+            made.set("aria-labelledby", f"{name}-{seen[name]}-heading")
+            made[0].set("id", f"{name}-{seen[name]}-heading")
+
+
 def section(name: str, heading: str, *children: Child) -> Element:
     """Return a section whose id is ``name``."""
     return element(
@@ -90,7 +104,7 @@ def section(name: str, heading: str, *children: Child) -> Element:
 
 def scrolled(table: Element, label: str) -> Element:
     """Return a table that scrolls sideways in a narrow window, with the keyboard too."""
-    return element("div", table, class_="scroll", tabindex="0", role="region", aria_label=label)
+    return element("div", table, class_="scroll", tabindex="0", role="region", aria_label=f"Table: {label}")
 
 
 def bar(share: float, most: float = 1.0) -> Element:

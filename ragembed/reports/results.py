@@ -178,7 +178,7 @@ def tuning_section(report: Mapping[str, Any]) -> Element:
             element("b", str(report["outcome"])),
             f": {report['reason']}" + (" (applied)" if report["applied"] else ""),
         ),
-        table(("Source", "Queries", "Used"), drawn, "Queries drawn from the documents"),
+        scrolled(table(("Source", "Queries", "Used"), drawn, "Queries drawn from the documents"), "Queries"),
     ]
     if report["chosen"] is not None:
         held_out = {**report["held_out"], "mean, dense alone": report["held_out_dense"]["mean"]}

@@ -87,9 +87,11 @@ def _overview(data: ReportData) -> Element:
         _advice(data),
         element(
             "div",
-            table(("", ""), facts, "The store"),
-            table(("Type", "Files", "Size", "Chunks", ""), kinds, "Types of files") if kinds else None,
-            table(("Language", "Files", ""), languages, sampled) if languages else None,
+            scrolled(table(("", ""), facts, "The store"), "The store"),
+            scrolled(table(("Type", "Files", "Size", "Chunks", ""), kinds, "Types of files"), "Types of files")
+            if kinds
+            else None,
+            scrolled(table(("Language", "Files", ""), languages, sampled), "Languages") if languages else None,
             class_="parts",
         ),
         element("p", f"{left_out:,} more types are not listed.", class_="note") if left_out > 0 else None,
@@ -473,8 +475,10 @@ def _drift(drift: DriftReport | None) -> Iterator[Element]:
         element("p", verdict, " ", "; ".join(drift.reasons)),
         element(
             "div",
-            table(("", ""), rows, "Corpus of the fit, compared with the corpus now"),
-            table(("Token", "Idf at the fit", "Idf now"), movers, "Tokens whose idf changed most") if movers else None,
+            scrolled(table(("", ""), rows, "Corpus of the fit, compared with the corpus now"), "Drift"),
+            scrolled(table(("Token", "Idf at the fit", "Idf now"), movers, "Tokens whose idf changed most"), "Idf")
+            if movers
+            else None,
             class_="parts",
         ),
         *(element("p", note, class_="note") for note in drift.notes),
@@ -505,7 +509,7 @@ def _index(status: Mapping[str, Any]) -> Element:
             "not fitted" if relevance is None else f"fitted on {relevance['pseudo_queries']:,} pseudo-queries",
         )
     )
-    return section("index", "Index and search", table(("", ""), rows))
+    return section("index", "Index and search", scrolled(table(("", ""), rows), "Index and search"))
 
 
 def _line(text: str) -> str:

@@ -184,6 +184,15 @@ def colours_of(page):
     return {colour for colour, count in counts.items() if count > 20}
 
 
+def until(page, condition):
+    """Wait for a condition. The page does not allow Playwright's own way, which evaluates a text."""
+    for _ in range(500):
+        if page.evaluate(condition):
+            return
+        page.wait_for_timeout(10)
+    pytest.fail(f"{condition} did not become true")
+
+
 def test_points_are_drawn_and_follow_the_colour(tab, browser):
     page = tab()
     assert page.locator("#view").get_attribute("data-drawn") == browser.kind
@@ -195,3 +204,101 @@ def test_points_are_drawn_and_follow_the_colour(tab, browser):
     page.locator("#legend button", has_text="txt").click()
     assert page.evaluate("codes.filter((code) => code !== OTHER).length") == int(counts[1][2])
     assert page.evaluate("document.activeElement.getAttribute('aria-pressed')") == "true"
+
+
+def test_search_shows_the_chunks_with_all_words(tab):
+    page = tab()
+    page.locator("#find").fill("DOG sleeps")
+    page.locator("#found button").first.wait_for()
+    shown = page.locator("#found button").all_inner_texts()
+    assert {each.partition("/")[2].partition("/")[0] for each in shown} == {"animals"}
+    assert page.evaluate("codes.filter((code) => code !== OTHER).length") == len(shown)
+    assert f"{len(shown)} of " in page.locator("#map-status").inner_text()
+    page.locator("#found button").first.focus()
+    page.keyboard.press("Enter")
+    assert "dog" in page.locator("#chosen pre").inner_text()
+    page.locator("#find").fill("")
+    until(page, "codes.every((code) => code !== OTHER)")
+
+
+def test_the_pointer_shows_zooms_and_moves(tab):
+    page = tab()
+    page.locator("#marks").scroll_into_view_if_needed()
+    view = page.locator("#marks").bounding_box()
+    left, top = page.evaluate("toScreen(places[0], places[1])")
+    page.mouse.move(view["x"] + left, view["y"] + top)
+    assert page.locator("#tip").is_visible()
+    assert "cluster: " in page.locator("#tip .note").inner_text()
+    page.mouse.wheel(0, -400)
+    until(page, "camera.scale > 1.5")
+    assert page.evaluate("toScreen(places[0], places[1])") == pytest.approx([left, top], abs=1)
+    page.mouse.down()
+    page.mouse.move(view["x"] + left + 30, view["y"] + top + 20, steps=3)
+    page.mouse.up()
+    assert page.evaluate("toScreen(places[0], places[1])") == pytest.approx([left + 30, top + 20], abs=1)
+    page.mouse.click(view["x"] + left + 30, view["y"] + top + 20)
+    assert page.locator("#chosen").inner_text().startswith("docs/")
+    page.locator("#whole").click()
+    assert page.evaluate("camera.scale") == 1
+
+
+def test_the_keyboard_reaches_every_part(tab):
+    page = tab()
+    page.locator("#marks").focus()
+    page.keyboard.press("ArrowRight")
+    first = page.evaluate("chosen")
+    page.keyboard.press("ArrowDown")
+    second = page.evaluate("chosen")
+    assert -1 not in (first, second)
+    assert first != second
+    assert page.evaluate(f"places[{2 * second + 1}] > places[{2 * first + 1}]")
+    page.keyboard.press("+")
+    before = page.evaluate("[camera.scale, camera.x]")
+    assert before[0] > 1
+    page.keyboard.press("Shift+ArrowRight")
+    assert page.evaluate("camera.x") > before[1]
+    page.keyboard.press("Escape")
+    assert page.evaluate("chosen") == -1
+    page.keyboard.press("0")
+    assert page.evaluate("camera.scale") == 1
+
+
+def test_queries_lead_to_their_hits(tab):
+    page = tab()
+    page.get_by_role("button", name=f"Show “{QUERIES[0]}” on the map").click()
+    assert page.locator("#map-status").inner_text() == f"Hits of “{QUERIES[0]}”, best first"
+    assert page.locator("#found button").first.inner_text().startswith("docs/locks/")
+    assert page.evaluate("document.activeElement.id") == "marks"
+
+
+def test_hostile_texts_are_inert(tab):
+    page = tab()
+    page.locator("#find").fill("<img src")
+    page.locator("#found button").first.wait_for()
+    page.locator("#found button").first.click()
+    assert "<img src=x" in page.locator("#chosen pre").inner_text()
+    assert page.locator("img").count() == 0
+    assert page.evaluate("window.hacked") is None
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(320, "dark"), (768, "light"), (1920, "dark"), (1920, "light")])
+def test_the_report_is_accessible_at_every_width(tab, browser, width, scheme):
+    if browser.kind == "canvas":
+        pytest.skip("the elements are the same")
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    page = tab(viewport={"width": width, "height": 800}, color_scheme=scheme)
+    page.locator("#find").fill("lock")
+    page.locator("#found button").first.wait_for()
+    page.locator("#found button").first.click()
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    found = axe.run(page)
+    assert found.violations_count == 0, found.generate_report()
+    if SHOTS:
+        page.screenshot(path=f"{SHOTS}/report-{width}-{scheme}.png", full_page=True)
+
+
+def test_without_javascript_the_tables_remain(tab):
+    page = tab(java_script_enabled=False)
+    assert not page.locator("#map-tools").is_visible()
+    assert "The map needs JavaScript" in page.locator("#map").inner_text()
+    assert "segment" in page.locator("#clusters").inner_text()
