@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 from xml.etree.ElementTree import Element
 
@@ -12,7 +13,7 @@ from ragembed.html_elements import Child, element, table
 from ragembed.indexes.ann.records import IndexConfig, IndexEvaluation, IndexSelection
 from ragembed.indexes.indexing.drift import DriftReport
 from ragembed.indexes.search.relevance import WEAK
-from ragembed.indexes.storage.layout import root_of
+from ragembed.indexes.storage.layout import STORE_FOLDER, root_of
 from ragembed.indexes.store import Store
 from ragembed.indexes.types import Progress, SilentProgress
 from ragembed.printable import readable_bytes
@@ -36,8 +37,13 @@ def report(
     :func:`ragembed.reports.collect.collect` does.
     """
     data = collect(store, queries, progress or SilentProgress())
+    return page_of(data, store.path, more), data
+
+
+def page_of(data: ReportData, path: Path, more: Sequence[Element] = ()) -> bytes:
+    """Return the page that shows ``data`` about the store in the folder ``path``."""
     status = data.status
-    name = store.path.name if store.path.name != ".ragembed" else root_of(store.path).name
+    name = path.name if path.name != STORE_FOLDER else root_of(path).name
     about = (
         f"{status['files']:,} files, {status['chunks']:,} chunks; generation {status['generation']}; ragembed "
         f"{status['ragembed']}"
@@ -53,7 +59,7 @@ def report(
         _index(status),
         *more,
     ]
-    return page(f"{name}: a report on the store", about, sections, _map_data(data)), data
+    return page(f"{name}: a report on the store", about, sections, _map_data(data))
 
 
 # The store
@@ -130,7 +136,7 @@ def _skipped(data: ReportData) -> Iterator[Child]:
     total = sum(files for _, files, _ in data.skipped)
     yield element("h3", "Skipped files")
     yield scrolled(
-        table(("Reason", "Files", "First file"), rows, f"{total:,} files are not in the store"), "Skipped files"
+        table(("Reason", "Files", "First file"), rows, f"Files that are not in the store: {total:,}"), "Skipped files"
     )
     if len(data.skipped) > len(rows):
         yield element("p", "Run ", element("code", "ragembed status --skipped"), " to list all of them.", class_="note")

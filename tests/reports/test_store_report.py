@@ -7,6 +7,7 @@ import os
 import re
 from base64 import b64decode
 from collections import Counter
+from dataclasses import replace
 from html.parser import HTMLParser
 from io import BytesIO
 
@@ -14,9 +15,11 @@ import numpy as np
 import pytest
 
 from ragembed.indexes import Store
+from ragembed.reports.collect import QueryResult, ShownChunk
 from ragembed.reports.page import _BEGINNING
-from ragembed.reports.store_report import report
+from ragembed.reports.store_report import page_of, report
 from tests.browser import running_browser
+from tests.reports.conftest import TOPICS
 
 SHOTS = os.environ.get("RAGEMBED_SCREENSHOTS")
 """A folder for pictures of the page, for people to look at."""
@@ -116,6 +119,34 @@ def test_the_map_has_every_chunk_and_its_properties(page, store):
     assert data["files"][data["chunks"][asked["hits"][0]][1]].startswith("docs/locks/")
     assert 0 <= min(asked["place"]) <= max(asked["place"]) <= 65_535
     assert unknown["weak"] or unknown["hits"]
+
+
+@pytest.mark.parametrize(("count", "most"), [(10_000, 2_000_000), (500_000, 10_000_000)])
+def test_the_page_of_a_large_store_is_small(store, count, most):
+    """All points are in the page; of many texts, evenly spread ones and those of the hits."""
+    with Store.open(store) as opened:
+        _, data = report(opened)
+    texts = tuple(
+        ShownChunk(
+            n * (count // 10_000), f"docs/folder-{n % 97}/file-{n // 3}.md", f":{n}-{n + 9}", TOPICS["wings"] * 20
+        )
+        for n in range(10_000)
+    )
+    codes = np.zeros(count, dtype=np.uint8)
+    large = replace(
+        data,
+        points=np.zeros((count, 2), dtype=np.uint16),
+        cluster=codes,
+        colourings=tuple(replace(each, codes=codes) for each in data.colourings),
+        chunks=texts,
+        queries=(QueryResult("q", (texts[-1].number,), texts[-1], 0.9, False, (1, 1)),),
+    )
+    made = page_of(large, opened.path)
+    assert count < len(made) < most
+    shown = json.loads(Elements(made).data)["chunks"]
+    assert shown[0][0] == 0
+    assert shown[-1][0] == texts[-1].number
+    assert len({len(each[3]) for each in shown}) < 3
 
 
 def test_texts_of_documents_never_become_markup(page):
