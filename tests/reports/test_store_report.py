@@ -52,9 +52,15 @@ class Elements(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def page(store):
+def made(store):
+    """The page, and the data that it shows."""
     with Store.open(store) as opened:
-        return report(opened, QUERIES)[0]
+        return report(opened, QUERIES)
+
+
+@pytest.fixture(scope="module")
+def page(made):
+    return made[0]
 
 
 @pytest.fixture(scope="module")
@@ -122,10 +128,8 @@ def test_the_map_has_every_chunk_and_its_properties(page, store):
 
 
 @pytest.mark.parametrize(("count", "most"), [(10_000, 2_000_000), (500_000, 10_000_000)])
-def test_the_page_of_a_large_store_is_small(store, count, most):
+def test_the_page_of_a_large_store_is_small(made, store, count, most):
     """All points are in the page; of many texts, evenly spread ones and those of the hits."""
-    with Store.open(store) as opened:
-        _, data = report(opened)
     texts = tuple(
         ShownChunk(
             n * (count // 10_000), f"docs/folder-{n % 97}/file-{n // 3}.md", f":{n}-{n + 9}", TOPICS["wings"] * 20
@@ -134,16 +138,16 @@ def test_the_page_of_a_large_store_is_small(store, count, most):
     )
     codes = np.zeros(count, dtype=np.uint8)
     large = replace(
-        data,
+        made[1],
         points=np.zeros((count, 2), dtype=np.uint16),
         cluster=codes,
-        colourings=tuple(replace(each, codes=codes) for each in data.colourings),
+        colourings=tuple(replace(each, codes=codes) for each in made[1].colourings),
         chunks=texts,
         queries=(QueryResult("q", (texts[-1].number,), texts[-1], 0.9, False, (1, 1)),),
     )
-    made = page_of(large, opened.path)
-    assert count < len(made) < most
-    shown = json.loads(Elements(made).data)["chunks"]
+    page = page_of(large, store)
+    assert count < len(page) < most
+    shown = json.loads(Elements(page).data)["chunks"]
     assert shown[0][0] == 0
     assert shown[-1][0] == texts[-1].number
     assert len({len(each[3]) for each in shown}) < 3
@@ -168,14 +172,9 @@ def test_texts_of_documents_never_become_markup(page):
 # In a browser
 
 
-@pytest.fixture(scope="module", params=["webgl", "canvas"])
-def browser(request):
-    gl = {
-        "webgl": ("--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-swiftshader"),
-        "canvas": ("--disable-3d-apis",),
-    }
-    with running_browser(*gl[request.param]) as running:
-        running.kind = request.param
+@pytest.fixture(scope="module")
+def browser():
+    with running_browser("--use-angle=swiftshader", "--enable-unsafe-swiftshader") as running:
         yield running
 
 
@@ -224,9 +223,9 @@ def until(page, condition):
     pytest.fail(f"{condition} did not become true")
 
 
-def test_points_are_drawn_and_follow_the_colour(tab, browser):
-    page = tab()
-    assert page.locator("#view").get_attribute("data-drawn") == browser.kind
+def assert_drawn(page, way):
+    """The points have the colours of three groups, and pressing a value of the legend leaves its points."""
+    assert page.locator("#view").get_attribute("data-drawn") == way
     page.locator("#names").uncheck()
     page.wait_for_timeout(100)
     assert len(colours_of(page)) >= 3
@@ -235,6 +234,10 @@ def test_points_are_drawn_and_follow_the_colour(tab, browser):
     page.locator("#legend button", has_text="txt").click()
     assert page.evaluate("codes.filter((code) => code !== OTHER).length") == int(counts[1][2])
     assert page.evaluate("document.activeElement.getAttribute('aria-pressed')") == "true"
+
+
+def test_points_are_drawn_and_follow_the_colour(tab):
+    assert_drawn(tab(), "webgl")
 
 
 def test_search_shows_the_chunks_with_all_words(tab):
@@ -313,9 +316,7 @@ def test_hostile_texts_are_inert(tab):
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(320, "dark"), (768, "light"), (1920, "dark"), (1920, "light")])
-def test_the_report_is_accessible_at_every_width(tab, browser, width, scheme):
-    if browser.kind == "canvas":
-        pytest.skip("the elements are the same")
+def test_the_report_is_accessible_at_every_width(tab, width, scheme):
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
     page = tab(viewport={"width": width, "height": 800}, color_scheme=scheme)
     page.locator("#find").fill("lock")
@@ -333,3 +334,15 @@ def test_without_javascript_the_tables_remain(tab):
     assert not page.locator("#map-tools").is_visible()
     assert "The map needs JavaScript" in page.locator("#map").inner_text()
     assert "segment" in page.locator("#clusters").inner_text()
+
+
+def test_points_are_drawn_without_webgl(browser, file):
+    page = browser.new_page()
+    page.add_init_script(
+        "HTMLCanvasElement.prototype.getContext = ((own) => function (kind, ...rest) {"
+        "return kind === 'webgl2' ? null : own.call(this, kind, ...rest); })"
+        "(HTMLCanvasElement.prototype.getContext);"
+    )
+    page.goto(file.as_uri())
+    assert_drawn(page, "canvas")
+    page.close()
