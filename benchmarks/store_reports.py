@@ -20,7 +20,7 @@ DIM = 384
 
 def reports(setting: Setting) -> Outcome:
     """Make the report of the project's documentation, of Cranfield, of several languages, and of generated tables."""
-    sizes = (200, 2_000) if setting.trial else (20_000, 100_000, 500_000)
+    sizes = (200, 2_000) if setting.trial else (20_000, 100_000)
     random = ("--extractor", f"re:dim={DIM}")
     texts = texts_folder(setting, "rows-120-words", sizes[-1], 120) / "texts.txt"
     docs = setting.folder / "docs"

@@ -287,11 +287,14 @@ function drawMarks(ratio) {
     taken.push([left - 9, top - 9, left + 9, top + 9]);
     if (whole || data.queries.length <= 12) {
       const text = query.text.length > 50 ? query.text.slice(0, 49) + "…" : query.text;
-      const after = left + 12 + context.measureText(text).width <= width;
-      context.textAlign = after ? "left" : "right";
-      write(text, left + (after ? 12 : -12), top);
+      const wide = context.measureText(text).width;
+      const after = left + 12 + wide <= width;
+      const beside = after || left - 12 - wide >= 0; // else below, and inside the view
+      const start = after ? left + 12 : beside ? left - 12 - wide : Math.max(4, width - 4 - wide);
+      context.textAlign = "left";
+      write(text, start, beside ? top : top + 18);
       context.textAlign = "center";
-      taken.push(boxOf(text, left + (after ? 12 : -12 - context.measureText(text).width), top, false));
+      taken.push(boxOf(text, start, beside ? top : top + 18, false));
     }
   }
   if (chosen >= 0) ring(chosen, radius() + 5);
