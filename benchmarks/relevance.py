@@ -14,6 +14,7 @@ from unittest.mock import patch
 
 import numpy as np
 from data import Setting
+from defaults import judged_collections
 from processes import say
 from report import table
 from speed import Outcome
@@ -62,7 +63,7 @@ def _best(hits: Sequence[Hit]) -> tuple[float, float]:
 
 def relevance(setting: Setting) -> Outcome:
     """Compare the relevance of a collection's own queries with that of queries of all other collections."""
-    collections = {each.name: each for each in setting.collections()}
+    collections = {each.name: each for each, _ in judged_collections(setting)}
     queries = {name: _drawn(each) for name, each in collections.items()}
     rows, pairs, languages, ratios = [], [], [], []
     for name, collection in collections.items():

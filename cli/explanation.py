@@ -10,7 +10,7 @@ from ragembed.contributions import Contributions, WordShare
 from ragembed.indexes.search.explain import Explanation, ScorePart
 from ragembed.indexes.search.relevance import RelevanceParts
 from ragembed.indexes.types import ChunkRecord
-from ragembed.printable import printable
+from ragembed.printable import printable, printable_line
 
 WORDS = 6
 """Number of words to list."""
@@ -36,7 +36,7 @@ def explained(explanation: Explanation, place: Callable[[ChunkRecord], str]) -> 
         lines.append(f"relevance  {_relevance(explanation.relevance)}")
     if explanation.note is not None:
         lines.append(f"note       {explanation.note}")
-    return [printable(line).replace("\n", " ") for line in lines]
+    return [printable_line(line) for line in lines]
 
 
 def shaded(body: str, explanation: Explanation) -> str:
@@ -102,6 +102,8 @@ def _fusion(explanation: Explanation, place: Callable[[ChunkRecord], str]) -> li
             f"shared     {shared.value:+.3f} = {shared.weight:.3g} of "
             f"{_scaled('words in common', shared, explanation.candidates)}: with {best}"
         )
+    if (late := explanation.late) is not None:
+        lines.append(f"tokens     {late.value:+.3f} = {_scaled('late interaction', late, explanation.candidates)}")
     return lines
 
 

@@ -163,6 +163,12 @@ def index_options(command: Command) -> Command:
             help="Number of parts of the index; use several if one does not fit in memory while it is built.  "
             "[default: 1]",
         ),
+        click.option(
+            "--token-vectors/--no-token-vectors",
+            default=None,
+            help="Keep the vectors of tokens, one bit a dimension, and compare them with those of a query to order the "
+            "best results of hybrid search. Texts are encoded once more to make them.  [default: no token vectors]",
+        ),
     )
 
 
@@ -313,7 +319,8 @@ def embedding_options(command: Command, *, several: bool = False) -> Command:
             "--model",
             metavar="ID|PATH|URL",
             help="Hugging Face model id, folder of a model, word-vector file for --extractor words, or model behind a "
-            "server: openai:NAME, ollama:NAME or http://HOST/v1#NAME.  [default: all-MiniLM-L6-v2]",
+            "server: openai:NAME, ollama:NAME or http://HOST/v1#NAME.  "
+            "[default: sentence-transformers/all-MiniLM-L6-v2]",
         ),
         click.option(
             "--revision",

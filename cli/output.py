@@ -18,7 +18,7 @@ from ragembed.documents.places import is_url
 from ragembed.documents.places import shown_path as shown_path
 from ragembed.errors import IndexWarning
 from ragembed.indexes.search.relevance import is_weak
-from ragembed.printable import printable
+from ragembed.printable import printable_json, printable_line
 from ragembed.version import SCHEMA_VERSION
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def _print_json(value: Mapping[str, Any], lines: Iterable[Mapping[str, Any]], ou
 
 
 def _as_json(value: Mapping[str, Any], indent: int | None = None) -> str:
-    return json.dumps({"schema_version": SCHEMA_VERSION, **value}, ensure_ascii=False, indent=indent)
+    return printable_json(json.dumps({"schema_version": SCHEMA_VERSION, **value}, ensure_ascii=False, indent=indent))
 
 
 def for_terminal() -> bool:
@@ -76,7 +76,7 @@ def lines_of(start: int, end: int) -> str:
 
 def say(text: str, *, err: bool = False) -> None:
     """Print ``text`` as one line without control characters."""
-    click.echo(printable(text).replace("\n", " "), err=err)
+    click.echo(printable_line(text), err=err)
 
 
 def say_unfinished(*, being_written: bool) -> None:

@@ -20,6 +20,7 @@ from ragembed.indexes.indexing.request import IndexingRequest, stored_config, st
 from ragembed.indexes.indexing.scan import IndexingOptions
 
 _NAMES = {"max_size": "max_bytes"}
+_NOT_READING = (*EMBEDDING_OPTIONS, *INDEX_OPTIONS, "allow_empty", "token_vectors")
 
 
 class NamedConfig(NamedTuple):
@@ -56,7 +57,7 @@ def indexing_request(
     at ``path``, or None if it does not exist. With ``reset``, the options start from the defaults instead of those
     saved in the store.
     """
-    reading = {name: value for name, value in given.items() if name not in (*EMBEDDING_OPTIONS, *INDEX_OPTIONS)}
+    reading = {name: value for name, value in given.items() if name not in _NOT_READING}
     return IndexingRequest(
         path,
         paths,
@@ -65,6 +66,8 @@ def indexing_request(
         index_config(given, store, reset=reset),
         device,
         language,
+        allow_empty=given["allow_empty"],
+        token_vectors=given["token_vectors"],
         opened=store,
     )
 

@@ -59,7 +59,7 @@ def _write_cache(cache: Path, known: dict[str, object]) -> None:
     """Write the cache, if possible."""
     temporary = cache.with_suffix(f".{os.getpid()}.tmp")
     try:
-        cache.parent.mkdir(parents=True, exist_ok=True)
+        cache.parent.mkdir(0o700, parents=True, exist_ok=True)
         temporary.write_text(json.dumps(known), encoding="utf-8")
         temporary.replace(cache)
     except OSError:

@@ -5,11 +5,22 @@ from __future__ import annotations
 import re
 
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+_IN_JSON = re.compile("[\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def printable(text: str) -> str:
     """Remove control characters and bidirectional overrides; keep tabs and newlines. Escape lone surrogates."""
     return _CONTROL.sub("", text).encode("utf-8", "backslashreplace").decode()
+
+
+def printable_line(text: str) -> str:
+    """Return :func:`printable` text as one line: tabs and newlines become spaces."""
+    return " ".join(re.split("[\t\n\u2028\u2029]", printable(text)))
+
+
+def printable_json(text: str) -> str:
+    """Escape the characters of JSON text that :func:`printable` would change, and line separators."""
+    return _IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def readable_bytes(size: float) -> str:

@@ -22,7 +22,7 @@ from ragembed.errors import DocumentError
 from ragembed.indexes import Store
 from ragembed.indexes.indexing.request import open_existing
 from ragembed.indexes.storage.layout import choose_store
-from ragembed.printable import printable
+from ragembed.printable import printable, printable_line
 
 
 @click.command(name="chunks")
@@ -30,7 +30,8 @@ from ragembed.printable import printable
 @click.option(
     "--model",
     metavar="ID|PATH",
-    help="Model whose tokens are counted: Hugging Face id or folder.  [default: the store's, else all-MiniLM-L6-v2]",
+    help="Model whose tokens are counted: Hugging Face id or folder.  [default: the store's, else "
+    "sentence-transformers/all-MiniLM-L6-v2]",
 )
 @store_option
 @reading_options
@@ -91,7 +92,7 @@ def _as_dict(number: int, chunk: Chunk, member: str | None) -> dict[str, Any]:
 def _print_chunk(entry: dict[str, Any]) -> None:
     place = f"page {entry['page']}" if entry["start_line"] is None else lines_of(entry["start_line"], entry["end_line"])
     if "member" in entry:
-        place = f"{printable(entry['member'])}, {place}"
+        place = f"{printable_line(entry['member'])}, {place}"
     above = " > ".join(entry["headings"]) or entry["title"] or "no heading"
-    click.echo(f"--- {entry['chunk']}: {place}, {counted(entry['tokens'], 'token')}, {printable(above)}")
+    click.echo(f"--- {entry['chunk']}: {place}, {counted(entry['tokens'], 'token')}, {printable_line(above)}")
     click.echo(printable(entry["text"]))

@@ -86,6 +86,12 @@ _ENGINES = ("processes", "ray")
     help="Folder for files that workers share; it must be writable by all of them.  [default: in the store]",
 )
 @click.option(
+    "--allow-empty",
+    is_flag=True,
+    help="Remove the files of a PATH that is missing or empty. By default they stay in the store, because the disk of "
+    "PATH may not be mounted.",
+)
+@click.option(
     "--reset-options", is_flag=True, help="Forget the options saved in the store and use only those given now."
 )
 @click.option(
@@ -121,9 +127,9 @@ def command(
     ragembed index
 
     Reads new and changed files, splits them into chunks and embeds the chunks. Removes deleted files from the store and
-    leaves unchanged files as they are. Without PATH, updates all paths indexed so far. A PATH that no longer exists is
-    removed from the store. PATH can be a URL that fsspec reads, such as s3://bucket/docs; this needs ragembed[remote]
-    and the fsspec driver for the URL.
+    leaves unchanged files as they are. Without PATH, updates all paths indexed so far. If a PATH is missing, or all of
+    its files are, they stay in the store unless you pass --allow-empty. PATH can be a URL that fsspec reads, such as
+    s3://bucket/docs; this needs ragembed[remote] and the fsspec driver for the URL.
 
     The first run creates the store. The store saves the options for files, chunks and the index, and later runs use
     them until you give new ones. The embedding options and --language are fixed when the store is created; only

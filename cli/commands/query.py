@@ -27,7 +27,7 @@ from ragembed.indexes.search.result_json import hit_json, place_json
 from ragembed.indexes.search.search import Mode
 from ragembed.indexes.search.snippet import QueryWords
 from ragembed.indexes.storage.layout import choose_store, file_path
-from ragembed.printable import printable
+from ragembed.printable import printable, printable_line
 from ragembed.reranking import CrossEncoderReranker
 
 if TYPE_CHECKING:
@@ -171,7 +171,7 @@ def command(
                 from ragembed.cli.explanation import explained
 
                 for line in explained(explanation, lambda record: _place(place_json(record, name_file))):
-                    click.echo(f"    {line}")
+                    say(f"    {line}")
                 click.echo()
     if unfinished:
         say_unfinished(being_written=being_written)
@@ -185,7 +185,7 @@ def _print_hit(
     result: dict[str, Any], words: QueryWords, coloured: bool, explanation: Explanation | None = None
 ) -> None:
     place = _place(result)
-    above = printable(" > ".join(result["headings"]) or result["title"] or "")
+    above = printable_line(" > ".join(result["headings"]) or result["title"] or "")
     body = printable(result["snippet"])
     if coloured:
         if explanation is None or explanation.contributions is None:
@@ -214,9 +214,9 @@ def _near_duplicates(places: Sequence[str]) -> str:
 
 
 def _place(result: dict[str, Any]) -> str:
-    path = printable(result["path"] or result["id"])
+    path = printable_line(result["path"] or result["id"])
     if "member" in result:
-        path = f"{path}: {printable(result['member'])}"
+        path = f"{path}: {printable_line(result['member'])}"
     if result["start_line"] is not None:
         return f"{path}:{result['start_line']}-{result['end_line']}"
     return path if result["page"] is None else f"{path}, page {result['page']}"

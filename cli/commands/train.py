@@ -20,7 +20,7 @@ from ragembed.cli.options import (
 )
 from ragembed.cli.output import print_record, say
 from ragembed.cli.progress import StderrProgress
-from ragembed.printable import printable
+from ragembed.printable import printable_line
 from ragembed.training.recipes import RECIPES, recipe_for
 from ragembed.training.settings import (
     MAX_STEPS,
@@ -332,7 +332,7 @@ def _train(settings: TrainingSettings, given: Mapping[str, Any], quiet: bool, ou
     )
     report = train_from_dictionary(request, SilentTraining() if quiet else StderrTrainingProgress())
     if not print_record(report, output):
-        click.echo(printable("\n".join(_report_lines(report, out))))
+        click.echo("\n".join(map(printable_line, _report_lines(report, out))))
 
 
 class StderrTrainingProgress(StderrProgress):

@@ -26,7 +26,7 @@ from ragembed.cli.pages import check_html, html_option
 from ragembed.cli.progress import StderrProgress
 from ragembed.indexes.storage.layout import choose_store
 from ragembed.indexes.types import Progress, SilentProgress
-from ragembed.printable import printable
+from ragembed.printable import printable, printable_line
 
 if TYPE_CHECKING:
     from ragembed.indexes.tuning import Candidate, Compared, TuningReport
@@ -103,9 +103,9 @@ def command(
 
         write_page(html, tuning_page(report.to_dict()))
     if output == "csv":
-        click.echo(_csv(report), nl=False)
+        click.echo(printable(_csv(report)), nl=False)
     elif not print_record(report.to_dict(), output):
-        click.echo(printable("\n".join(_text(report))))
+        click.echo("\n".join(map(printable_line, _text(report))))
         if report.outcome in APPLICABLE and not report.applied and not quiet:
             given = {"--store": store, "--queries": queries, "--device": device, "--seed": seed or None}
             words = [word for name, value in given.items() if value is not None for word in (name, str(value))]

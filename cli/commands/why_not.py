@@ -16,7 +16,7 @@ from ragembed.indexes.search.search import Mode
 from ragembed.indexes.search.why_not import FileRank, WhyNot
 from ragembed.indexes.storage.layout import choose_store, file_path, source_path
 from ragembed.indexes.types import ChunkRecord
-from ragembed.printable import printable
+from ragembed.printable import printable_line
 
 _NOUNS = {"hybrid": "score", "dense": "cosine", "lexical": "BM25"}
 _WORDS = 8
@@ -103,5 +103,5 @@ def _lines(record: ChunkRecord) -> str:
         places.append(lines_of(chunk.start_line, chunk.end_line))
     elif chunk.page is not None:
         places.append(f"page {chunk.page}")
-    shown = ", ".join(printable(place) for place in places if place)
+    shown = ", ".join(printable_line(place) for place in places if place)
     return f" (best chunk: {shown})" if shown else ""

@@ -14,7 +14,7 @@ import click
 from ragembed.cli.evaluation.systems import System
 from ragembed.cli.output import print_record, print_records
 from ragembed.cli.requests import NamedConfig, embedder_config, embedder_configs
-from ragembed.printable import printable
+from ragembed.printable import printable, printable_line
 
 if TYPE_CHECKING:
     import numpy as np
@@ -35,8 +35,8 @@ def candidates(given: Mapping[str, Any], *, query_fit: str | None) -> list[Named
 
 def names(found: Sequence[str], paths: Sequence[Path]) -> list[str]:
     """Return the name of each collection, or the paths if two names are the same."""
-    shown = [printable(name) for name in found]
-    return shown if len(set(shown)) == len(shown) else [printable(str(path)) for path in paths]
+    shown = [printable_line(name) for name in found]
+    return shown if len(set(shown)) == len(shown) else [printable_line(str(path)) for path in paths]
 
 
 def results(
@@ -70,7 +70,7 @@ def print_results(task: str, found: Sequence[Result], output: str, html: Path | 
     if output == "text":
         click.echo(printable("\n".join([text_table(found), *_differences(found)])))
     elif output == "csv":
-        click.echo(csv_table(found), nl=False)
+        click.echo(printable(csv_table(found)), nl=False)
     else:
         print_objects(task, objects, output)
     _write_html(task, objects, html)
@@ -297,4 +297,4 @@ def _print_csv(lines: Sequence[dict[str, Any]]) -> None:
     writer = csv.DictWriter(text, heads, lineterminator="\n")
     writer.writeheader()
     writer.writerows(lines)
-    click.echo(text.getvalue(), nl=False)
+    click.echo(printable(text.getvalue()), nl=False)

@@ -40,9 +40,11 @@ class IndexingRequest:
         Device for encoding documents and building indexes, as for :meth:`ragembed.Store.open`.
     language
         Language for a new store, as for :meth:`Store.create`. For an existing store, it must match.
-    keep_missing
-        Keep the files of a path that is missing or that contains none of them, for example because its disk is not
-        mounted. By default, the files of a missing path are removed if ``paths`` names it.
+    allow_empty
+        Remove the files of a path that is missing, or in which none of them is found. By default they stay, because
+        the disk of the path may not be mounted.
+    token_vectors
+        Whether the store keeps token vectors for late interaction; by default, it stays as it is.
     opened
         The store, if it exists and the caller has opened it on ``device``; otherwise the run opens it.
     """
@@ -54,7 +56,8 @@ class IndexingRequest:
     index: IndexConfig | None = None
     device: str | None = None
     language: str | None = None
-    keep_missing: bool = False
+    allow_empty: bool = False
+    token_vectors: bool | None = None
     opened: Store | None = None
 
 

@@ -43,6 +43,7 @@ from ragembed.indexes.indexing.scan import IndexingOptions, Scan
 from ragembed.indexes.storage.folders import require_place
 from ragembed.indexes.storage.layout import WORK, file_path, is_below, make_folder, require_writable, source_path
 from ragembed.indexes.storage.lock import writer_lock
+from ragembed.indexes.storage.token_vectors import contextual_extractor
 from ragembed.indexes.storage.work_folder import WorkFolder
 from ragembed.indexes.store import Store
 from ragembed.indexes.text.stemming import ENGLISH, stemmer
@@ -154,8 +155,9 @@ class _Run:
             require_library(self._index.kind)
         self._device = request.device
         self._language = request.language
-        self._keep_missing = request.keep_missing
-        self._explicit_paths = bool(request.paths) and not request.keep_missing
+        self._allow_empty = request.allow_empty
+        self._token_vectors = request.token_vectors
+        self._explicit_paths = bool(request.paths)
         self._fitted = False
         if not self._paths:
             raise ConfigError("nothing to index: give a file or folder, as in 'ragembed index docs/'")
@@ -175,6 +177,8 @@ class _Run:
             require_place(self._store_path)
             require_writable(self._store_path)
             embedder, chunked, scan = self._scan()
+            if self._token_vectors:
+                contextual_extractor(embedder)  # Raises an error before anything is encoded.
             if not chunked.files:
                 raise ConfigError(_nothing_to_read(self._paths, scan))
             stripper = Stripper(found_in(chunked.lines) if self._options.boilerplate == STRIP else {})
@@ -236,7 +240,7 @@ class _Run:
                 f"{len(scan.removed):,} files from the store; expected a pattern that matches files, such as '*.md' "
                 "(to remove files, run 'ragembed delete')"
             )
-        if self._keep_missing:
+        if not self._allow_empty:
             notes.extend(_keep_emptied(scan, self._store_path))
         scan.warnings.extend(notes)
         if self._opened is None:
@@ -246,20 +250,20 @@ class _Run:
     def _sort_paths(self, known: Mapping[str, SourceRecord]) -> tuple[list[Place], list[Place], list[str]]:
         """Return the paths to read, the paths whose files are to be removed, and notes on missing paths.
 
-        The files of a missing path are removed if the request names the path. If only an earlier run named it, its
-        files stay, because its disk may just not be mounted. A missing path without files in the store is read, which
-        raises an error; so is a URL that the request names and that cannot be accessed.
+        The files of a missing path stay unless the request allows an empty path, because its disk may just not be
+        mounted. A missing path without files in the store is read, which raises an error; so is a URL that the request
+        names and that cannot be accessed.
         """
         paths, gone, notes = [], [], []
         for path in self._paths:
             root = source_path(path, self._store_path)
             try:
-                if exists(path) or not (self._keep_missing or any(is_below(name, root) for name in known)):
+                if exists(path) or not any(is_below(name, root) for name in known):
                     paths.append(path)
-                elif self._explicit_paths:
+                elif self._allow_empty:
                     gone.append(path)
                 else:
-                    notes.append(f"{path} is missing: to remove its files from the store, run 'ragembed index {path}'")
+                    notes.append(f"{path} is missing: its files stay in the store{_to_remove(path)}")
             except OSError as error:
                 if self._explicit_paths:
                     paths.append(path)
@@ -283,6 +287,8 @@ class _Run:
     def _update(self, store: Store, chunked: ChunkedFiles, scan: Scan) -> IndexingReport:
         before = store.index_choice(), store.index_check()
         with store.writer(locked=True) as writer:
+            if self._token_vectors is not None:
+                writer.keep_tokens(self._token_vectors)
             plan = writer.plan_stripping(chunked.lines, scan.removed, self._options.boilerplate)
             encoded = self._write(store, writer, chunked, scan, plan)
             encoder = RunEncoder(store.embedder)
@@ -418,19 +424,26 @@ class _FileCommits:
 
 
 def _keep_emptied(scan: Scan, store: Path) -> list[str]:
-    """Keep the files of each path without any of its files, and return notes on these paths."""
+    """Keep the files of each path in which none of its files exists, and return notes on these paths."""
     notes = []
     for root in scan.roots:
         missing = [name for name in scan.removed if is_below(name, root)]
-        if missing and not any(is_below(name, root) for name in scan.kept):
-            scan.kept.update(missing)
-            place = file_path(root, store)
-            notes.append(
-                f"none of the {len(missing):,} files of {place} is found there: they stay in the store, because its "
-                f"disk may not be mounted; to remove them, run 'ragembed index {place}'"
-            )
+        if not missing or any(is_below(name, root) for name in scan.kept):
+            continue
+        place, files = file_path(root, store), (file_path(name, store) for name in missing)
+        if isinstance(place, Path) and any(exists(file) for file in files):
+            continue  # They are left out on purpose, for example by --exclude.
+        scan.kept.update(missing)
+        notes.append(f"{place} has none of its {len(missing):,} files: they stay in the store{_to_remove(place)}")
     scan.removed = [name for name in scan.removed if name not in scan.kept]
     return notes
+
+
+def _to_remove(place: Place) -> str:
+    return (
+        ", because its disk may not be mounted; to remove them, run "
+        f"'ragembed index {shlex.quote(str(place))} --allow-empty'"
+    )
 
 
 def _sweep_work(store: Path) -> None:

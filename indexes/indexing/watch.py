@@ -134,9 +134,7 @@ class Watcher:
         with self._open() as self._store, watcher_lock(self._path):
             self._inode = (self._path / DATABASE).stat().st_ino
             self._roots = self._local_paths()
-            self._request = IndexingRequest(
-                self._path, self._roots, device=self._device, keep_missing=True, opened=self._store
-            )
+            self._request = IndexingRequest(self._path, self._roots, device=self._device, opened=self._store)
             if not self._polls:
                 self._follow(stop)
             if self._polls:

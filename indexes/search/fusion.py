@@ -51,6 +51,9 @@ class Fusion:
         Part of a chunk's hubness that is subtracted from its cosine. Hubness is the mean cosine of a chunk with the
         pseudo-queries nearest to it: a chunk that is near all kinds of queries has a high hubness (Conneau et al. 2018,
         section 2.3). Stores of fewer than 100 chunks and stores of given vectors have no hubness. 0 uses the cosine.
+    late_interaction : float, default 0.2
+        Spread of the late-interaction scores of the best candidates, relative to the spread of their fused scores. They
+        order the results if the store keeps token vectors. 0 does not compute them.
 
     Raises
     ------
@@ -62,7 +65,7 @@ class Fusion:
     >>> from ragembed import Fusion
     >>> fusion = Fusion("rrf", alpha=0.5, feedback=0.0)
     >>> fusion.to_dict()
-    {'method': 'rrf', 'alpha': 0.5, 'feedback': 0.0, 'rrf_k': 60.0, 'hubness': 0.5}
+    {'method': 'rrf', 'alpha': 0.5, 'feedback': 0.0, 'rrf_k': 60.0, 'hubness': 0.5, 'late_interaction': 0.2}
     """
 
     method: Method = "zscore"
@@ -70,6 +73,7 @@ class Fusion:
     feedback: float = 0.75
     rrf_k: float = 60.0
     hubness: float = 0.5
+    late_interaction: float = 0.2
 
     def __post_init__(self) -> None:
         if self.method not in METHODS:
@@ -82,6 +86,8 @@ class Fusion:
             raise ConfigError(f"rrf_k is {self.rrf_k}: expected a number above 0, such as 60")
         if not 0.0 <= self.hubness < np.inf:
             raise ConfigError(f"hubness is {self.hubness}: expected 0 (none) or a positive weight")
+        if not 0.0 <= self.late_interaction < np.inf:
+            raise ConfigError(f"late_interaction is {self.late_interaction}: expected 0 (none) or a positive number")
 
     def to_dict(self) -> dict[str, Any]:
         """Return the settings as JSON values.
@@ -106,7 +112,8 @@ class Fusion:
         Parameters
         ----------
         fields : mapping of str to object
-            Values for all parameters, by name.
+            Values of parameters, by name. A parameter that is missing, in a store of an earlier version, has its
+            default.
 
         Returns
         -------
@@ -125,9 +132,9 @@ class Fusion:
         0.5
         """
         names = asdict(cls())
-        numbers = [name for name in names if name != "method"]
-        if not isinstance(fields, dict) or fields.keys() != names.keys():
+        if not isinstance(fields, dict) or not fields.keys() <= names.keys():
             raise ConfigError(f"the fusion settings are {fields!r}: expected an object with {', '.join(names)}")
+        numbers = [name for name in fields if name != "method"]
         if any(isinstance(fields[name], bool) or not isinstance(fields[name], (int, float)) for name in numbers):
             raise ConfigError(f"the fusion settings are {fields!r}: expected numbers for {', '.join(numbers)}")
         return cls(**fields)
@@ -144,7 +151,7 @@ class Fusion:
         Returns
         -------
         Fusion
-            The same settings, with ``alpha`` multiplied by ``1 - unread / 0.9``, at least 0.
+            The same settings, with ``alpha`` and ``late_interaction`` multiplied by ``1 - unread / 0.9``, at least 0.
 
         Examples
         --------
@@ -152,7 +159,10 @@ class Fusion:
         >>> Fusion(alpha=0.6).for_unread(0.45).alpha, Fusion().for_unread(1.0).alpha
         (0.3, 0.0)
         """
-        return replace(self, alpha=self.alpha * read_weight(unread)) if unread else self
+        if not unread:
+            return self
+        weight = read_weight(unread)
+        return replace(self, alpha=self.alpha * weight, late_interaction=self.late_interaction * weight)
 
     def scores(self, dense: Doubles, lexical: Doubles, shared: Doubles | None = None) -> Doubles:
         """Fuse the scores of candidates.
@@ -215,6 +225,39 @@ class Fusion:
         else:
             scaled = self._scaled(dense), self._scaled(lexical), self._scaled(shared)
         return tuple(weight * part for weight, part in zip(weights, scaled, strict=True))
+
+    def late_part(self, scores: Doubles, late: Doubles) -> Doubles:
+        """Return the contributions of late interaction to fused scores.
+
+        Parameters
+        ----------
+        scores : numpy.ndarray
+            Fused scores without late interaction, float64, shape ``(n,)``.
+        late : numpy.ndarray
+            Late-interaction scores, float64, shape ``(n,)``.
+
+        Returns
+        -------
+        numpy.ndarray
+            The standardised ``late``, multiplied by ``late_interaction`` and the standard deviation of ``scores``;
+            float64, shape ``(n,)``.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from ragembed import Fusion
+        >>> Fusion(late_interaction=0.5).late_part(np.array([1.0, 3.0]), np.array([0.2, 0.4])).round(6).tolist()
+        [-0.5, 0.5]
+        """
+        line = self._late_scale(scores, late)
+        return np.zeros_like(late) if line is None else (late - line.origin) / line.unit
+
+    def _late_scale(self, scores: Doubles, late: Doubles) -> LinearScale | None:
+        """Return the scale of :meth:`late_part`, or None if it is 0 for all candidates."""
+        spread = self.late_interaction * float(scores.std()) if len(scores) else 0.0
+        if not spread or not _differ(late):
+            return None
+        return LinearScale(float(late.mean()), float(late.std()) / spread)
 
     def weights(self, lexical: Doubles, shared: Doubles | None) -> tuple[float, float, float]:
         """Return the weights of the scaled scores.

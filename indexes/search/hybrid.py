@@ -15,6 +15,7 @@ from ragembed.indexes.search.fusion import Fusion
 from ragembed.indexes.search.snapshot import Snapshot
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.selection import Selection
+from ragembed.indexes.storage.token_vectors import StoredTokens, contextual_extractor
 from ragembed.indexes.text.analyzer import of_language
 from ragembed.types import Doubles, Floats
 
@@ -31,7 +32,7 @@ FEEDBACK_CHUNKS = 3
 """Number of first hits that feedback assumes to be relevant."""
 
 COMPARED_BY_WORDS = 100
-"""Number of candidates, unless more are needed, whose words are compared with those of the best; others are dropped."""
+"""Number of candidates, unless more are needed, whose words or tokens are compared; others are dropped."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,8 +41,9 @@ class Candidates:
 
     ``vector`` is the unit vector that was searched for, and ``towards`` holds the weights of the chunks that it was
     moved towards, by key. For the chunks ``keys``, ``dense`` holds the cosines less a part of the hubness, ``lexical``
-    BM25, ``shared`` the similarity of their words to those of the chunks ``like`` (or None), and ``scores`` the fused
-    scores. All are float64, shape ``(n,)``. ``fusion`` fused them.
+    BM25, ``shared`` the similarity of their words to those of the chunks ``like`` (or None), ``late`` the
+    late-interaction scores (or None), and ``scores`` the fused scores. All are float64, shape ``(n,)``. ``fusion``
+    fused them.
     """
 
     vector: Floats
@@ -53,6 +55,7 @@ class Candidates:
     fusion: Fusion
     shared: Doubles | None = None
     like: tuple[int, ...] = ()
+    late: Doubles | None = None
 
     def by_key(self) -> dict[int, float]:
         """Return the fused scores by chunk key."""
@@ -61,6 +64,8 @@ class Candidates:
     def fused(self) -> Candidates:
         """Return the candidates with fused scores, best first."""
         scores = self.fusion.scores(self.dense, self.lexical, self.shared)
+        if self.late is not None:
+            scores += self.fusion.late_part(scores, self.late)
         order = np.lexsort((np.array(self.keys, dtype=np.int64), -scores))
         return replace(
             self,
@@ -69,6 +74,7 @@ class Candidates:
             lexical=self.lexical[order],
             scores=scores[order],
             shared=None if self.shared is None else self.shared[order],
+            late=None if self.late is None else self.late[order],
         )
 
     def weights(self) -> dict[int, float]:
@@ -82,7 +88,12 @@ class Candidates:
             return self
         stop = int((self.scores >= self.scores[count - 1]).sum())
         return replace(
-            self, keys=self.keys[:stop], dense=self.dense[:stop], lexical=self.lexical[:stop], scores=self.scores[:stop]
+            self,
+            keys=self.keys[:stop],
+            dense=self.dense[:stop],
+            lexical=self.lexical[:stop],
+            scores=self.scores[:stop],
+            shared=None if self.shared is None else self.shared[:stop],
         )
 
 
@@ -137,12 +148,14 @@ def candidates(
     selection: Selection | None,
     fusion: Fusion,
     shared: SharedWords | None = None,
+    queries: Sequence[str] = (),
 ) -> list[Candidates]:
     """Return the candidates of each query, at least ``candidate_depth`` if the store has that many.
 
     The unit vectors of the queries have shape ``(n, d)``. The best ``depth`` chunks of both searches are fused. With
-    ``fusion.feedback``, they are fused again after feedback from vectors, and again after feedback from words.
-    ``shared`` replaces :func:`shared_words`.
+    ``fusion.feedback``, they are fused again after feedback from vectors, and again after feedback from words. With
+    ``queries``, they are fused again with late-interaction scores if the store keeps token vectors. ``shared`` replaces
+    :func:`shared_words`.
     """
     unmoved: list[Mapping[int, float]] = [{} for _ in worded]
     found = _fused(snapshot, vectors, worded, depth, selection, fusion, unmoved)
@@ -156,6 +169,9 @@ def candidates(
     if fusion.feedback and fusion.alpha < 1:
         best = [each.best(max(candidate_depth, COMPARED_BY_WORDS)) for each in found]
         found = [_with_shared_words(snapshot, each, shared or shared_words) for each in best]
+    if fusion.late_interaction and queries and (tokens := snapshot.tokens()) is not None:
+        best = [each.best(max(candidate_depth, COMPARED_BY_WORDS)) for each in found]
+        found = [_with_late_scores(snapshot, tokens, *of_one) for of_one in zip(queries, best, strict=True)]
     return found
 
 
@@ -187,6 +203,25 @@ def _with_shared_words(snapshot: Snapshot, found: Candidates, shared: SharedWord
     """Fuse candidates again, with the similarity of their words to those of the best."""
     like = tuple(found.keys[:FEEDBACK_CHUNKS])
     return replace(found, shared=shared(snapshot, found.keys, len(like)), like=like).fused()
+
+
+def _with_late_scores(snapshot: Snapshot, tokens: StoredTokens, query: str, found: Candidates) -> Candidates:
+    late = late_scores(snapshot, tokens, query, found.keys)
+    return found if late is None else replace(found, late=late).fused()
+
+
+def late_scores(snapshot: Snapshot, tokens: StoredTokens, query: str, keys: Sequence[int]) -> Doubles | None:
+    """Return the late-interaction scores of the chunks ``keys``, float64, shape ``(n,)``.
+
+    A chunk whose token vectors are not made yet gets the mean of the others. Returns None if no chunk has any, or the
+    query has no word.
+    """
+    extractor = contextual_extractor(snapshot.embedder())
+    rows = catalog.rows_of_keys(snapshot.connection, keys)
+    late = extractor.query_tokens(query).scores(tokens.of([rows[key] for key in keys]))
+    if late is None or np.isnan(late).all():
+        return None
+    return np.where(np.isnan(late), np.nanmean(late), late)
 
 
 def shared_words(snapshot: Snapshot, keys: Sequence[int], best: int) -> Doubles:

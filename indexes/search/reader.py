@@ -25,6 +25,7 @@ from ragembed.indexes.storage.layout import DATABASE
 from ragembed.indexes.storage.schema import connect
 from ragembed.indexes.storage.segments import Segment
 from ragembed.indexes.storage.selection import Selection, select
+from ragembed.indexes.storage.token_vectors import OpenTokens
 from ragembed.indexes.types import VectorEncoder
 
 Answer = TypeVar("Answer")
@@ -62,6 +63,7 @@ class SnapshotReader:
         self._selections: dict[Filter | None, Selection | None] = {}
         self._postings = OpenPostings(path)
         self._hubness = OpenHubness(path)
+        self._tokens = OpenTokens(path)
         self._highest = HighestScores()
         self._idle: list[sqlite3.Connection] = []
         self._lock = threading.RLock()
@@ -83,6 +85,7 @@ class SnapshotReader:
             self._selections.clear()
             self._postings.clear()
             self._hubness.clear()
+            self._tokens.clear()
             self._highest.clear()
 
     def read(self, answer: Callable[[Snapshot], Answer]) -> Answer:
@@ -135,6 +138,7 @@ class SnapshotReader:
                 lambda where: self._select(connection, where),
                 lambda: self._postings.of(connection),
                 lambda: self._hubness.of(connection),
+                lambda: self._tokens.of(connection),
                 self._highest,
                 self._searcher,
             )

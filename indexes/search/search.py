@@ -207,7 +207,10 @@ class _Request:
         for fusion in dict.fromkeys(fusions):
             at = [i for i, each in enumerate(fusions) if each == fusion]
             some = [words[i] for i in at]
-            of_fusion = candidates(self.snapshot, vectors[at], some, depth, candidate_depth, self.selection, fusion)
+            texts = [queries[i] for i in at]
+            of_fusion = candidates(
+                self.snapshot, vectors[at], some, depth, candidate_depth, self.selection, fusion, queries=texts
+            )
             fused.update(zip(at, of_fusion, strict=True))
         found = [fused[i] for i in range(len(queries))]
         if self.trace is not None:

@@ -19,6 +19,7 @@ from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.hubness import Hubness
 from ragembed.indexes.storage.segments import Segment
 from ragembed.indexes.storage.selection import Selection
+from ragembed.indexes.storage.token_vectors import StoredTokens
 from ragembed.indexes.types import Rows, VectorEncoder
 from ragembed.postprocess import unit_rows
 from ragembed.types import Bools, Floats
@@ -47,8 +48,9 @@ class SegmentSearch(Protocol):
 class Snapshot:
     """The state that one reader sees; ``connection`` is in a read transaction while the snapshot is used.
 
-    ``segments`` (by key), ``embedder``, ``select``, ``postings`` and ``hubness`` are functions, because not every query
-    needs them. ``searcher`` searches the segments. ``highest`` keeps the term frequencies of earlier queries.
+    ``segments`` (by key), ``embedder``, ``select``, ``postings``, ``hubness`` and ``tokens`` are functions, because not
+    every query needs them. ``searcher`` searches the segments. ``highest`` keeps the term frequencies of earlier
+    queries.
     """
 
     connection: sqlite3.Connection
@@ -57,6 +59,7 @@ class Snapshot:
     select: Callable[[Filter | None], Selection | None]
     postings: Callable[[], Postings | None]
     hubness: Callable[[], Hubness | None]
+    tokens: Callable[[], StoredTokens | None]
     highest: HighestScores
     searcher: SegmentSearch
 

@@ -17,13 +17,16 @@ from ragembed.indexes.storage.layout import (
     GITIGNORE,
     GITIGNORE_TEXT,
     POSTINGS,
+    PRIVATE,
     SEGMENTS,
+    TOKENS,
     WORK,
     is_store,
 )
 from ragembed.indexes.storage.lock import writer_lock
 from ragembed.indexes.storage.named_postings import named_postings
 from ragembed.indexes.storage.schema import connect
+from ragembed.indexes.storage.token_vectors import token_files
 
 _BLOCK_BYTES = 1 << 20
 
@@ -50,7 +53,7 @@ def copy_store(store: Path, target: Path, wait_seconds: float = 0.0) -> None:
         _require_replaceable(folder)
     try:
         make_folders(target.parent)
-        temporary_folder(target)
+        temporary_folder(target).chmod(target.stat().st_mode & 0o7777 if target.is_dir() else PRIVATE)
         try:
             with writer_lock(store, wait_seconds):
                 _write(store, temporary)
@@ -80,6 +83,7 @@ def _write(store: Path, copy: Path) -> None:
             Path(SEGMENTS, record.files.folder) for record in (*catalog.segments(source), *catalog.rewritten(source))
         ]
         folders += [Path(POSTINGS, record.files.folder) for record in named_postings(source)]
+        folders += [Path(TOKENS, file.folder) for file in token_files(source) or ()]
         folders.append(Path(EMBEDDERS, catalog.embedder(source)["fingerprint"]))
     sync(copy / DATABASE)
     for folder in folders:

@@ -21,10 +21,14 @@ APPLICATION_ID = 0x52474531
 SEGMENTS = "segments"
 EMBEDDERS = "embedders"
 POSTINGS = "postings"
+TOKENS = "tokens"
 WORK = "work"
 """Folder in which the stages of an indexing run exchange files until the run is done."""
 RAW, INDEX = "raw.f16", "index.faiss"
 BLOCK = "postings.safetensors"
+SIGNS = "signs.safetensors"
+PRIVATE = 0o700
+"""Mode of the folder of a new store."""
 GITIGNORE, GITIGNORE_TEXT = ".gitignore", b"*\n"
 
 
@@ -91,9 +95,14 @@ def _is_denied(folder: Path) -> bool:
 
 
 def make_folder(store: Path) -> None:
-    """Create the folder of a store and its parents; raise :class:`StoreError` if that fails."""
+    """Create the folder of a store and its parents; raise :class:`StoreError` if that fails.
+
+    Only the user can enter a new folder. An existing one keeps its mode, which decides who can read the store.
+    """
     try:
-        make_folders(store)
+        make_folders(store.parent)
+        if not store.is_dir():
+            store.mkdir(PRIVATE, exist_ok=True)
     except OSError as error:
         raise StoreError(f"cannot create a store at {store}: {error.strerror or error}") from error
 

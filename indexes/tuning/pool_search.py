@@ -197,6 +197,7 @@ class PoolSearch:
                 lambda _: select(self._connection, None),
                 lambda: None,
                 lambda: None,
+                lambda: None,
                 HighestScores(),
                 self._searcher,
                 by_row,

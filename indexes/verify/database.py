@@ -20,6 +20,8 @@ from ragembed.indexes.storage.baseline import is_baseline_record
 from ragembed.indexes.storage.hubness import KEY as HUBNESS
 from ragembed.indexes.storage.hubness import is_hubness_record
 from ragembed.indexes.storage.layout import DATABASE
+from ragembed.indexes.storage.token_vectors import KEY as TOKENS
+from ragembed.indexes.storage.token_vectors import read_token_files
 from ragembed.indexes.storage.transactions import lost_commits
 from ragembed.indexes.text.stemming import AnalyzerConfig
 from ragembed.indexes.types import text_hash
@@ -150,6 +152,7 @@ _META: Mapping[str, Callable[[Any], bool]] = {
     "index_check": _readable_by(IndexEvaluation.from_dict),
     "index_choice": _readable_by(IndexSelection.from_dict),
     "indexing": lambda value: isinstance(value, dict),
+    TOKENS: _readable_by(read_token_files),
     "unfinished": lambda value: isinstance(value, bool),
     "wanted": lambda value: isinstance(value, dict),
     "words": _readable_by(AnalyzerConfig.from_dict),

@@ -136,6 +136,7 @@ def check_index(store: Path, connection: sqlite3.Connection, embedder: VectorEnc
         lambda where: select(connection, where),
         lambda: None,
         lambda: None,
+        lambda: None,
         HighestScores(),
         LocalSegments(1),
     )

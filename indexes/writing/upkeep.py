@@ -24,11 +24,13 @@ from ragembed.indexes.storage.baseline import Baseline, baseline_record, load_ba
 from ragembed.indexes.storage.embedders import save_embedder
 from ragembed.indexes.storage.hubness import KEY as HUBNESS
 from ragembed.indexes.storage.segments import SegmentRecord, of_kind, write_segment, write_segments
+from ragembed.indexes.storage.token_vectors import contextual_extractor, name_token_files, token_files
 from ragembed.indexes.storage.transactions import Database, write_errors
 from ragembed.indexes.types import Progress, SilentProgress, VectorEncoder
 from ragembed.indexes.writing import index_selection
 from ragembed.indexes.writing.hubness_updates import kept_queries, update_hubness
 from ragembed.indexes.writing.posting_updates import update_postings
+from ragembed.indexes.writing.token_updates import update_tokens
 from ragembed.pseudo_queries import PseudoQueries
 
 _FREE_SHARE = 0.05
@@ -154,6 +156,8 @@ class Upkeep:
                 fit = {"embedder": record, "dim": raw_dim, BASELINE: fitted_on, HUBNESS: None}
                 for key, value in {**meta, **self._outdated_choice(), **fit}.items():
                     catalog.set_meta(self._connection, key, value)
+                if token_files(self._connection):
+                    name_token_files(self._connection, [])  # The next refresh makes them with the new embedder.
         self._embedder = embedder
         compaction.sweep_unnamed(self._store, self._connection)
 
@@ -265,7 +269,7 @@ class Upkeep:
     # Index
 
     def refresh_index(self, wanted: IndexConfig | None = None, progress: Progress | None = None) -> list[str]:
-        """Update the postings, the hubness and the index after chunks changed; return warnings.
+        """Update the postings, hubness, token vectors and index after chunks changed; return warnings.
 
         A new index is chosen if the store has outgrown the current one, or if ``wanted`` differs from the current
         settings. A changed index is measured. While an indexing run is unfinished, only the settings are stored. Raises
@@ -282,6 +286,7 @@ class Upkeep:
         with write_errors(self._store):
             update_postings(self._store, self._database, progress)
             update_hubness(self._store, self._database, self._embedder, self._pseudo_queries, progress)
+            update_tokens(self._store, self._database, self._embedder, progress)
         rows = self.live_vectors()
         wanted = wanted or catalog.index_config(self._connection)
         choice = catalog.index_choice(self._connection)
@@ -294,6 +299,19 @@ class Upkeep:
                 return [f"the index stays flat: {beginning(wanted)}"]
         notes = self._check(rows, progress) if index_selection.needs_check(self._connection, rows) else []
         return [*notes, *index_selection.exact_note(wanted, rows)]
+
+    def keep_tokens(self, keep: bool) -> None:
+        """Choose whether the store keeps token vectors; :meth:`refresh_index` makes them.
+
+        Raises :class:`ConfigError` if the store's embedder has none.
+        """
+        if keep:
+            contextual_extractor(self._embedder)
+        if keep == (token_files(self._connection) is not None):
+            return
+        with write_errors(self._store), self._database.transaction():
+            name_token_files(self._connection, [] if keep else None)
+        compaction.sweep_unnamed(self._store, self._connection)
 
     @staticmethod
     def _require_usable(wanted: IndexConfig, dim: int | None) -> None:

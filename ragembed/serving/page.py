@@ -37,6 +37,12 @@ _LONGEST_TEXT = 20_000
 """Number of characters of a chunk that are shown. Only a text without spaces is longer."""
 _WORDS = 8
 _MODE_NAMES = {"hybrid": "Meaning and words", "dense": "Meaning", "lexical": "Words"}
+_PART_TITLES = {
+    "dense": "meaning",
+    "lexical": "words",
+    "shared": "words shared with the best results",
+    "late": "tokens, compared in context",
+}
 PUBLIC_PATHS = ("/page.css", "/page.js")
 """Paths that need no token."""
 _POLICY = CONTENT_SECURITY_POLICY.replace("form-action 'none'", "form-action 'self'")
@@ -422,7 +428,7 @@ def _standing(standing: Mapping[str, Any]) -> str:
 
 def _parts(explanation: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
     """Yield the parts of a score with their values."""
-    for name, title in (("dense", "meaning"), ("lexical", "words"), ("shared", "words shared with the best results")):
+    for name, title in _PART_TITLES.items():
         if explanation[name] is not None:
             yield title, explanation[name]["value"]
     if explanation["dense"] is None:

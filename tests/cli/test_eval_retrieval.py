@@ -192,7 +192,13 @@ def test_collection_is_searched_like_a_store(found, beir, tiny_model, mode):
     output = found(beir, "--mode", mode, *model)
     assert (output["mode"], output["queries"], output["mrr@10"]) == (mode, 4, 100.0)
     if mode == "hybrid":
-        assert output["fusion"] == {"method": "zscore", "alpha": 0.0, "feedback": 0.0, "hubness": 0.5}
+        assert output["fusion"] == {
+            "method": "zscore",
+            "alpha": 0.0,
+            "feedback": 0.0,
+            "hubness": 0.5,
+            "late_interaction": 0.0,
+        }
         assert (output["name"], output["config"]["model"]) == ("minilm, hybrid", str(tiny_model))
 
 
@@ -302,7 +308,13 @@ def test_compare_modes_settings_and_presets(found, beir, tiny_model):
     options = [beir, "--model", tiny_model]
     output = found(*options, "--compare", "lexical", "hybrid:alpha=0,feedback=0,fusion=minmax")
     assert "config" not in output["a"]
-    assert output["b"]["fusion"] == {"method": "minmax", "alpha": 0.0, "feedback": 0.0, "hubness": 0.5}
+    assert output["b"]["fusion"] == {
+        "method": "minmax",
+        "alpha": 0.0,
+        "feedback": 0.0,
+        "hubness": 0.5,
+        "late_interaction": 0.0,
+    }
     assert output["differences"]["mrr@10"]["difference"] == 0.0
     output = found(beir, "--compare", "re", "dense:preset=re")
     assert output["a"]["config"] == output["b"]["config"]
@@ -357,7 +369,7 @@ def test_compare_search_with_run(found, beir, good):
         (["small", "--compare", "hybrid:alpha=x", "hybrid"], "'hybrid:alpha=x': alpha is 'x': expected a number"),
         (
             ["small", "--compare", "hybrid:beta=1", "hybrid"],
-            "'beta=1': expected each of alpha, feedback, hubness, fusion, preset",
+            "'beta=1': expected each of alpha, feedback, hubness, late_interaction, fusion, preset",
         ),
         (["small", "--compare", "hybrid:fusion=sum", "hybrid"], "unknown fusion 'sum': expected one of zscore"),
         (["small", "--compare", "lexical:preset=re", "hybrid"], "'preset' applies only to dense and hybrid search"),

@@ -32,12 +32,15 @@ def docs(in_folder):
     return folder
 
 
+TO_REMOVE = ", because its disk may not be mounted; to remove them, run 'ragembed index {} --allow-empty'"
+
+
 @pytest.fixture
 def run(in_folder, tiny_config, monkeypatch):
     monkeypatch.setattr(fitting, "MIN_FIT", 2)
 
-    def index(*paths, options=None, **kwargs):
-        request = IndexingRequest(in_folder / ".ragembed", paths, options, tiny_config)
+    def index(*paths, options=None, allow_empty=False, **kwargs):
+        request = IndexingRequest(in_folder / ".ragembed", paths, options, tiny_config, allow_empty=allow_empty)
         return index_files(request, **kwargs)
 
     return index
@@ -221,7 +224,7 @@ def test_second_folder_is_added(docs, run, in_folder):
     assert "../outside/a.txt" in {source for source, *_ in content(in_folder)}
     (other / "a.txt").unlink()
     (docs / "cat.txt").unlink()
-    assert sorted(run().scan.removed) == ["../outside/a.txt", "docs/cat.txt"]
+    assert sorted(run(allow_empty=True).scan.removed) == ["../outside/a.txt", "docs/cat.txt"]
 
 
 def test_indexing_one_file_keeps_the_others(docs, run):
@@ -430,13 +433,43 @@ def test_missing_path(docs, run, in_folder):
     other.rmdir()
     report = run()
     assert counts(report) == (0, 0, 0, 3, 0)
-    assert report.scan.warnings == [
-        f"{other} is missing: to remove its files from the store, run 'ragembed index {other}'"
-    ]
-    assert counts(run(other)) == (0, 0, 1, 0, 0)
+    stay = f"its files stay in the store{TO_REMOVE.format(other)}"
+    assert report.scan.warnings == [f"{other} is missing: {stay}"]
+    assert run(other).scan.warnings == [f"{other} is missing: {stay}"]
+    assert counts(run(other, allow_empty=True)) == (0, 0, 1, 0, 0)
     assert run().scan.warnings == []
     with pytest.raises(ConfigError, match="does not exist"):
         run(other)
+
+
+def test_files_of_an_empty_mount_point_stay_until_it_may_be_empty(docs, run, in_folder):
+    run(docs)
+    before = content(in_folder)
+    away = docs.rename(in_folder / "away")
+    docs.mkdir()
+    for paths in ((), (docs,)):
+        report = run(*paths)
+        assert counts(report) == (0, 0, 0, 0, 0)
+        stay = f"they stay in the store{TO_REMOVE.format(docs)}"
+        assert report.scan.warnings == [f"{docs} has none of its 3 files: {stay}"]
+    docs.rmdir()
+    away.rename(docs)
+    assert counts(run()) == (0, 0, 0, 3, 0)
+    assert content(in_folder) == before
+    *rest, last = sorted(file for file in docs.rglob("*") if file.is_file())
+    for file in rest:
+        file.unlink()
+    assert counts(run()) == (0, 0, 2, 1, 0)
+    last.unlink()
+    assert counts(run(allow_empty=True)) == (0, 0, 1, 0, 0)
+    assert not content(in_folder)
+
+
+def test_files_that_are_excluded_now_are_removed(docs, run, in_folder):
+    (docs / "a.md").write_text("a fish swims")
+    run(docs)
+    assert counts(run(options=IndexingOptions(exclude=("*.txt", "*.md")))) == (0, 0, 4, 0, 0)
+    assert not content(in_folder)
 
 
 def test_chunks_of_a_temporarily_unreadable_file_are_kept(docs, run, in_folder, refuse_to_open, monkeypatch):

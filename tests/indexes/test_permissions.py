@@ -1,4 +1,4 @@
-"""Permissions and location of a store: modes follow the umask, and a store can be moved."""
+"""Permissions and location of a store: its folder is private, other modes follow the umask, and it can be moved."""
 
 import os
 import shutil
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ragembed import EmbedderConfig
+from ragembed import EmbedderConfig, hashing
 from ragembed.documents.discovery import discover
 from ragembed.errors import ModelError, StoreError
 from ragembed.indexes import Store
@@ -39,7 +39,7 @@ def umask(mask):
 def wrong_modes(folder, mask):
     """Return the files and folders with an unexpected mode, and that mode."""
     found = {}
-    for path in (folder, *folder.rglob("*")):
+    for path in folder.rglob("*"):
         mode = stat.S_IMODE(path.stat().st_mode)
         if mode != (0o775 if path.is_dir() else 0o664) & ~mask:
             found[path.relative_to(folder).as_posix()] = oct(mode)
@@ -80,6 +80,7 @@ def test_modes_follow_the_umask(tmp_path, mask):
         written.keys() - folders, oct(0o664 & ~mask)
     )
     assert wrong_modes(tmp_path / "store", mask) == {}
+    assert stat.S_IMODE((tmp_path / "store").stat().st_mode) == 0o700 & ~mask
     assert len(list((tmp_path / "store").iterdir())) >= 6
 
 
@@ -97,8 +98,39 @@ def test_modes_of_an_indexed_store_follow_the_umask(in_folder, tiny_config, monk
         index_files(IndexingRequest(store))
         refit_store(store, ("normalize",), "shared")
     assert wrong_modes(store, mask) == {}
+    assert stat.S_IMODE(store.stat().st_mode) == 0o700 & ~mask
     files = sorted("baseline" if is_baseline(file.name) else file.name for file in store.glob("embedders/*/*"))
     assert files == ["baseline", "config.json", "state.safetensors"]
+
+
+def test_only_the_user_can_enter_a_new_store_and_others_if_its_folder_allows_it(tmp_path):
+    shared = tmp_path / "shared"
+    with umask(0o002):
+        shared.mkdir(0o775)
+        for path in (tmp_path / "own", shared):
+            with Store.create(path, Plain()) as store:
+                store.add([record("a", "b")])
+                store.copy(tmp_path / f"copy of {path.name}")
+                shutil.copytree(path, tmp_path / f"replaced {path.name}")
+                store.copy(tmp_path / f"replaced {path.name}")
+    modes = {path.name: oct(stat.S_IMODE(path.stat().st_mode)) for path in tmp_path.iterdir()}
+    assert modes == {
+        "own": "0o700",
+        "copy of own": "0o700",
+        "replaced own": "0o700",
+        "shared": "0o775",
+        "copy of shared": "0o700",
+        "replaced shared": "0o775",
+    }
+
+
+def test_the_cache_of_hashes_is_private(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    large = tmp_path / "large"
+    large.write_bytes(bytes(hashing._REMEMBERED_BYTES))
+    with umask(0):
+        hashing.file_sha256(large)
+    assert stat.S_IMODE(hashing.cache_folder().stat().st_mode) == 0o700
 
 
 def test_parent_folders_are_not_world_writable(tmp_path):

@@ -42,8 +42,9 @@ def memory():
 def run(in_folder, tiny_config, monkeypatch):
     monkeypatch.setattr(fitting, "MIN_FIT", 2)
 
-    def index(*paths, options=None, **kwargs):
-        return index_files(IndexingRequest(in_folder / ".ragembed", paths, options, tiny_config), **kwargs)
+    def index(*paths, options=None, allow_empty=False, **kwargs):
+        request = IndexingRequest(in_folder / ".ragembed", paths, options, tiny_config, allow_empty=allow_empty)
+        return index_files(request, **kwargs)
 
     return index
 
@@ -152,17 +153,19 @@ def test_file_url_equals_the_path(run, in_folder):
     assert counts(run()) == (0, 1, 0, 0, 0)
 
 
-def test_missing_url_is_removed_if_named(memory, run, in_folder):
+def test_missing_url_is_removed_if_it_may_be_empty(memory, run, in_folder):
     memory.pipe("memory://other/a.txt", b"a fish swims\n")
     other = RemotePath("memory://other")
     run(DOCS, other)
     memory.rm("memory://other", recursive=True)
     report = run()
     assert counts(report) == (0, 0, 0, 3, 0)
-    assert report.scan.warnings == [
-        "memory://other is missing: to remove its files from the store, run 'ragembed index memory://other'"
-    ]
-    assert counts(run(other)) == (0, 0, 1, 0, 0)
+    [warning] = report.scan.warnings
+    assert warning == (
+        "memory://other is missing: its files stay in the store, because its disk may not be mounted; to remove them, "
+        "run 'ragembed index memory://other --allow-empty'"
+    )
+    assert counts(run(other, allow_empty=True)) == (0, 0, 1, 0, 0)
     assert stored(in_folder)[1] == ["memory://docs"]
     with pytest.raises(ConfigError, match="memory://other does not exist"):
         run(other)
@@ -306,6 +309,6 @@ def test_page_of_a_web_server(server, run, in_folder):
     assert all("; its files stay in the store" in warning for warning in report.scan.warnings)
     handler.refuse = None
     (site / "cat.md").unlink()
-    assert "is missing: to remove its files" in run().scan.warnings[0]
-    assert counts(run(page)) == (0, 0, 1, 0, 0)
+    assert "is missing: its files stay" in run().scan.warnings[0]
+    assert counts(run(page, allow_empty=True)) == (0, 0, 1, 0, 0)
     assert stored(in_folder) == ({f"{url}/notes"}, [f"{url}/notes"])

@@ -376,7 +376,7 @@ def test_files_of_an_unmounted_root_stay(store, docs, monkeypatch, whole):
         docs.rename(away)
         if not whole:
             docs.mkdir()
-        running.wait_for_note("docs is missing" if whole else "none of the 2 files of")
+        running.wait_for_note("docs is missing" if whole else "has none of its 2 files")
         if not whole:
             docs.rmdir()
         assert files(store) == {"docs/anchor.rst", "docs/sub/b.md"}
