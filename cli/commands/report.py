@@ -80,8 +80,8 @@ def command(
         "texts": len(data.chunks),
         "clusters": len(data.clusters),
         "neighbours_kept": None if made is None else made.kept,
-        "queries": len(data.queries),
-        "weak_queries": sum(query.is_weak for query in data.queries),
+        "queries": data.asked,
+        "weak_queries": data.weak,
     }
     if print_record(summary, output) or quiet:
         return
@@ -91,4 +91,4 @@ def command(
         measured = counted(made.measured, "vector")
         say(f"the map keeps {made.kept:.0%} of the 10 nearest neighbours, measured for {measured}")
     if data.queries:
-        say(f"queries with weak matches: {summary['weak_queries']:,} of {len(data.queries):,}")
+        say(f"queries with weak matches: {data.weak:,} of {data.asked:,}")

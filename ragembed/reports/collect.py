@@ -31,6 +31,8 @@ from ragembed.types import Doubles, Floats
 HITS = 10
 """Number of hits of each query."""
 
+_QUERIES = 200
+"""Maximum number of queries that a report shows."""
 _TEXTS = 10_000
 """Maximum number of chunks whose texts are part of a report."""
 _READ_FOR_LANGUAGE = 300
@@ -121,6 +123,8 @@ class ClusterSummary:
 class ReportData:
     """The contents of a report. ``vector_map`` is None if the store has no chunks.
 
+    ``queries`` are those with the weakest matches, weakest first; ``asked`` counts all queries, and ``weak`` all with
+    weak matches.
     ``points`` are the positions of all chunks on the map, uint16, shape ``(n, 2)``; ``cluster`` are their clusters.
     """
 
@@ -144,6 +148,8 @@ class ReportData:
     lightest: tuple[WeightedWord, ...]
     drift: DriftReport | None
     queries: tuple[QueryResult, ...]
+    asked: int
+    weak: int
 
 
 def collect(store: Store, queries: Sequence[str], progress: Progress) -> ReportData:
@@ -174,7 +180,9 @@ class _Collector:
         made = self._map() if len(self._rows) else None
         points = np.zeros((0, 2), np.uint16) if made is None else made.places[self._vector_of]
         cluster = np.zeros(0, np.uint8) if made is None else made.cluster[self._vector_of].astype(np.uint8)
-        found = [self._query(text, hits, points) for text, hits in self._answers(queries)]
+        answered = [self._query(text, hits, points) for text, hits in self._answers(queries)]
+        answered.sort(key=lambda each: -1.0 if each.relevance is None else each.relevance)
+        found = answered[:_QUERIES]
         groups, clusters = ((), ()) if made is None else self._clusters(made, cluster)
         duplicates = [] if made is None else self._duplicates(made)
         heaviest, lightest = self._weights()
@@ -201,6 +209,8 @@ class _Collector:
             lightest=lightest,
             drift=self._drift(),
             queries=tuple(found),
+            asked=len(answered),
+            weak=sum(each.is_weak for each in answered),
         )
 
     def _map(self) -> VectorMap:

@@ -120,9 +120,8 @@ def _advice(data: ReportData) -> Element:
         found.append(("The fit is out of date: " + "; ".join(drift.reasons) + ".", "ragembed refit"))
     if drift is not None and drift.verdict == "rebuild":
         found.append(("Delete the store, and index again: " + "; ".join(drift.reasons) + ".", "ragembed index"))
-    weak = sum(query.is_weak for query in data.queries)
-    if weak:
-        found.append((f"{weak:,} of {len(data.queries):,} queries have weak matches: see “Queries” below.", None))
+    if data.weak:
+        found.append((f"{data.weak:,} of {data.asked:,} queries have weak matches: see “Queries” below.", None))
     if not found:
         return element("p", "Nothing to do: the fit is up to date, and the last run is complete.")
     rows = (element("li", text, *((" ", element("code", command)) if command else ())) for text, command in found)
@@ -316,16 +315,8 @@ def _named(words: Sequence[str], number: int) -> str:
 def _queries(data: ReportData) -> Iterator[Element]:
     if not data.queries:
         return
-    order = sorted(
-        range(len(data.queries)),
-        key=lambda number: (
-            data.queries[number].relevance if data.queries[number].relevance is not None else -1.0,
-            number,
-        ),
-    )
     rows: list[tuple[Child, ...]] = []
-    for number in order:
-        query = data.queries[number]
+    for number, query in enumerate(data.queries):
         best = query.best
         relevance = "–" if query.relevance is None else f"{query.relevance:.2f}"
         button = element(
@@ -348,15 +339,16 @@ def _queries(data: ReportData) -> Iterator[Element]:
                 button if query.place is not None else None,
             )
         )
-    weak = sum(query.is_weak for query in data.queries)
     known = any(query.relevance is not None for query in data.queries)
     intro = (
-        f"{weak:,} of {len(data.queries):,} queries have weak matches: the best hit has a relevance below {WEAK:g}, so "
+        f"{data.weak:,} of {data.asked:,} queries have weak matches: the best hit has a relevance below {WEAK:g}, so "
         "the documents may not answer them. On the map, a query is beside its best hit; an empty diamond is a query "
         "with weak matches."
         if known
         else "The store has no fit of relevance, so weak matches are not known: ragembed refit makes one."
     )
+    if data.asked > len(data.queries):
+        intro += f" The {len(data.queries):,} with the weakest matches are shown."
     head = ("Query", "Relevance", "Best hit", "")
     yield section("queries", "Queries", element("p", intro), scrolled(table(head, rows), "Queries"))
 

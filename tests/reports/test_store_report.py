@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from ragembed.indexes import Store
+from ragembed.reports import collect
 from ragembed.reports.collect import QueryResult, ShownChunk
 from ragembed.reports.page import _BEGINNING
 from ragembed.reports.store_report import page_of, report
@@ -121,7 +122,7 @@ def test_the_map_has_every_chunk_and_its_properties(page, store):
     assert list(colours) == ["Cluster", "Folder", "Type", "Date", "Drift"]
     assert set(colours["Folder"]) == {"docs", "docs/animals", "docs/locks", "docs/wings"}
     assert colours["Type"] == ["md", "txt"]
-    asked, unknown = data["queries"]
+    unknown, asked = data["queries"]  # the weakest first
     assert data["files"][data["chunks"][asked["hits"][0]][1]].startswith("docs/locks/")
     assert 0 <= min(asked["place"]) <= max(asked["place"]) <= 65_535
     assert unknown["weak"] or unknown["hits"]
@@ -151,6 +152,29 @@ def test_the_page_of_a_large_store_is_small(made, store, count, most):
     assert shown[0][0] == 0
     assert shown[-1][0] == texts[-1].number
     assert len({len(each[3]) for each in shown}) < 3
+
+
+def test_stores_without_files_or_chunks(tmp_path, make_encoder):
+    encoder = make_encoder()
+    with Store.create(tmp_path / "few", encoder) as few:
+        empty, data = report(few, ["lock"])
+        assert "nothing to draw" in Elements(empty).text
+        assert (data.queries[0].hits, data.weak) == ((), 1)
+        few.add(["the lock", "a wing", "a wing"], ids=["a", "b", "c"])
+        page, data = report(few, ["lock", "wing"])
+    assert data.vector_map.kept is None
+    assert data.duplicate_chunks == 1
+    assert "(no file)" in Elements(page).text
+    assert [each.file for each in data.chunks] == ["a", "b", "c"]
+
+
+def test_of_many_queries_the_weakest_are_shown(monkeypatch, store):
+    monkeypatch.setattr(collect, "_QUERIES", 2)
+    with Store.open(store) as opened:
+        _, data = report(opened, [*TOPICS.values(), "price of bananas"])
+    assert data.asked == 4
+    assert data.queries[0].query == "price of bananas"
+    assert len(data.queries) == 2
 
 
 def test_texts_of_documents_never_become_markup(page):
