@@ -1,4 +1,4 @@
-"""Pages and sections about evaluations and tuning runs, from the JSON values that the commands print."""
+"""Pages and sections about evaluations, tuning runs and diagnoses, from the JSON values that the commands print."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def tuning_page(report: Mapping[str, Any]) -> bytes:
 
 
 def read_results(path: Path) -> Element:
-    """Return the section about the results in a file that ``ragembed eval … --json`` or ``tune --json`` printed.
+    """Return the section about the results that ``ragembed eval``, ``tune`` or ``doctor`` printed with ``--json``.
 
     Raises :class:`ConfigError` if the file cannot be read, or holds other JSON.
     """
@@ -38,12 +38,14 @@ def read_results(path: Path) -> Element:
         found = json.loads(path.read_text(encoding="utf-8"))
         if "candidates" in found:
             return tuning_section(found)
+        if "findings" in found:
+            return findings_section(found)
         return evaluation_section(found.get("results") or [found])
     except (OSError, ValueError) as error:
         raise ConfigError(f"cannot read the results in {path}: {error}; expected a JSON file") from error
     except (LookupError, TypeError, AttributeError) as error:
         raise ConfigError(
-            f"{path} holds no results: expected the output of 'ragembed eval … --json' or 'ragembed tune --json'"
+            f"{path} holds no results: expected the output of 'ragembed eval', 'tune' or 'doctor' with --json"
         ) from error
 
 
@@ -220,3 +222,18 @@ def _candidates(candidates: Sequence[Mapping[str, Any]]) -> Element:
     return table(
         head, rows, f"Mean nDCG@10 on one half of the documents, the best {len(shown):,} of {len(candidates):,}"
     )
+
+
+# Diagnoses
+
+
+def findings_section(diagnosis: Mapping[str, Any]) -> Element:
+    """Return the section about the findings of ``ragembed doctor``."""
+    rows: list[list[Child]] = [
+        [str(each["title"]), str(each["severity"]), str(each["detail"]), element("code", str(each["command"]))]
+        for each in diagnosis["findings"]
+    ]
+    if not rows:
+        return section("findings", "Findings", element("p", "The doctor found nothing to do."))
+    made = table(("Finding", "Severity", "Why it matters", "Command"), rows)
+    return section("findings", "Findings", scrolled(made, "Findings"))

@@ -9,6 +9,7 @@ import pytest
 import ragembed
 from ragembed.evaluation import Measured
 from ragembed.indexes import Store, measure_drift
+from ragembed.indexes.doctor import Diagnosis, Finding
 from ragembed.indexes.tuning.report import Compared, TuningReport
 from ragembed.indexes.types import Hits
 from ragembed.indexes.verify.report import Part, Problem, Report
@@ -51,6 +52,8 @@ def test_stores_and_hits(indexed):
 
 
 def test_reports():
+    finding = Finding("stale", "problem", HOSTILE, "", 1, 0.5, (), "ragembed index")
+    assert cells(Diagnosis("store", 1, "0.1", (finding,))._repr_html_())[-1] == "ragembed index"
     problem = Report(problems=[Problem(Part.RAW, "segments/<x>", HOSTILE)], files=3)
     assert "segments/&lt;x&gt;" in cells(problem._repr_html_())
     compared = {"mean": Compared(9, 60.0, 62.0, 2.0, 0.5, 3.5, 0.01)}

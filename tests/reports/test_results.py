@@ -60,6 +60,11 @@ TUNED = {
 }
 
 
+DIAGNOSIS = {
+    "findings": [{"title": "files changed", "severity": "problem", "detail": "old", "command": "ragembed index"}]
+}
+
+
 def test_evaluations_have_tables_with_differences():
     found = Elements(evaluation_page("sts", RESULTS))
     for text in ("a<b>", "mini, weighting idf", "mini, weighting sif", "60.0", "+1.5", "+0.5 to +2.5"):
@@ -76,11 +81,11 @@ def test_tuning_has_the_chosen_settings_and_all_candidates():
         assert text in found
 
 
-@pytest.mark.parametrize("value", [{"task": "sts", "results": RESULTS}, COMPARED, TUNED])
+@pytest.mark.parametrize("value", [{"task": "sts", "results": RESULTS}, COMPARED, TUNED, DIAGNOSIS, {"findings": []}])
 def test_results_become_sections_of_a_report(tmp_path, value):
     file = tmp_path / "results.json"
     file.write_text(json.dumps({"schema_version": 1, **value}))
-    assert read_results(file).get("id") in ("evaluation-sts", "evaluation-retrieval", "tuning")
+    assert read_results(file).get("id") in ("evaluation-sts", "evaluation-retrieval", "tuning", "findings")
 
 
 @pytest.mark.parametrize(
