@@ -10,12 +10,13 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
 from ragembed.extras import needed_for
 from ragembed.indexes.search.snippet import known_terms
-from ragembed.indexes.text.analyzer import words_or_runs
+from ragembed.indexes.text.analyzer import letters_of, words_or_runs
 from ragembed.indexes.types import Rows
 from ragembed.types import Floats
 
@@ -26,6 +27,7 @@ _MOST_CLUSTERS, _PER_CLUSTER = 48, 4
 _LABEL_WORDS = 4
 _LONGEST_TEXT = 4_000
 """Characters of a text whose words are counted."""
+_LONGEST_WORD = 30
 _SEED = 0
 
 
@@ -118,6 +120,14 @@ def _distinguishing(texts: Sequence[Counter[str]], classes: Rows, shown: dict[st
 
 
 def _words(text: str) -> Counter[str]:
-    """Return the words of a text, in lower case, without numbers and single letters."""
-    matches = (match[0].lower() for match in words_or_runs(text[:_LONGEST_TEXT]))
-    return Counter(word for word in matches if len(word) > 1 and not any(map(str.isdigit, word)))
+    """Return the words of a text, in lower case, without numbers, single letters and very long ones.
+
+    In scripts without spaces, each pair of letters is a word, as in the full-text index.
+    """
+    found: Counter[str] = Counter()
+    for match in words_or_runs(text[:_LONGEST_TEXT]):
+        if match["run"] is not None:
+            found.update("".join(pair) for pair in pairwise(letters_of(match[0])))
+        elif 1 < len(match[0]) <= _LONGEST_WORD and not any(map(str.isdigit, match[0])):
+            found[match[0].lower()] += 1
+    return found
