@@ -42,7 +42,7 @@ def reports(setting: Setting) -> Outcome:
         "a vector that are among the 10 nearest points on the map, measured for up to 1,000 vectors. Each report is "
         "made twice; both files are equal."
     )
-    head = ["store", "chunks", "seconds", "peak memory, MiB", "file, MB", "neighbours kept"]
+    head = ["store", "chunks", "seconds", "processor seconds", "peak memory, MiB", "file, MB", "neighbours kept"]
     return Outcome([about, table(head, rows)])
 
 
@@ -63,6 +63,7 @@ def _row(setting: Setting, name: str, files: Path, options: Sequence[str]) -> li
         name,
         f"{found['chunks']:,}",
         significant(cost.wall, 3),
+        significant(cost.processor, 3),
         f"{cost.memory:,.0f}",
         significant(found["bytes"] / 1e6, 3),
         per_cent(found["neighbours_kept"]),

@@ -73,9 +73,10 @@ def page(title: str, about: str, sections: Sequence[Element], data: Any = None) 
         element("title", title),
         element("style", style),
     )
+    nav = element("nav", *links, aria_label="Sections") if len(links) > 1 else None
     body = element(
         "body",
-        element("header", element("h1", title), element("p", about), element("nav", *links, aria_label="Sections")),
+        element("header", element("h1", title), element("p", about), nav),
         element("main", *sections),
         None if data is None else element("script", _inert(data), type="application/json", id="map-data"),
         None if script is None else element("script", script),
