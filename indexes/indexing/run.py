@@ -246,14 +246,15 @@ class _Run:
         """Return the paths to read, the paths whose files are to be removed, and notes on missing paths.
 
         The files of a missing path stay unless the request allows an empty path, because its disk may just not be
-        mounted. A missing path without files in the store is read, which raises an error; so is a URL that the request
-        names and that cannot be accessed.
+        mounted. A missing path that the request names and that has no files in the store is read, which raises an
+        error; so is a URL that the request names and that cannot be accessed.
         """
         paths, gone, notes = [], [], []
         for path in self._paths:
             root = source_path(path, self._store_path)
             try:
-                if exists(path) or not any(is_below(name, root) for name in known):
+                has_files = any(is_below(name, root) for name in known)
+                if exists(path) or (self._explicit_paths and not has_files):
                     paths.append(path)
                 elif self._allow_empty:
                     gone.append(path)
