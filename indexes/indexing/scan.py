@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -26,6 +27,9 @@ from ragembed.indexes.writing.boilerplate_store import MODES, STRIP
 
 DEFAULT_CHUNK = 512
 """Maximum tokens of a chunk if none is requested. A longer window would make one chunk of most files."""
+
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,6 +346,7 @@ class Scanner:
             result.kept.add(name)
             return
         except (DocumentError, ConfigError) as error:
+            _LOG.debug("%s is skipped: %s", name, error, exc_info=error)
             result.skipped[name] = str(error)
             return
         spool.append(entry)
