@@ -6,7 +6,6 @@ have a network without routes. Its counter of packets without a route covers lib
 """
 
 import json
-import os
 import signal
 import socket
 import subprocess
@@ -14,11 +13,12 @@ import sys
 import threading
 from pathlib import Path
 
+import httpx
 import pytest
 
 from ragembed.cli import COMMANDS
 from tests.embedding_server import status
-from tests.serving.processes import StdioServer
+from tests.serving.processes import ApiServer, StdioServer
 
 pytestmark = [
     pytest.mark.usefixtures("needs_minilm"),
@@ -72,6 +72,7 @@ TEXTS = {
     "wings.txt": "Supersonic air flows over a wing.\n",
 }
 SECRET = "s3cret"
+KEY = f"{SECRET}-{SECRET}-{SECRET}"
 
 
 def has_namespaces() -> bool:
@@ -192,3 +193,100 @@ def test_a_connection_of_other_code_is_noted(guarded):
     done = subprocess.run([*guarded, "-c", code], capture_output=True, text=True)
     assert done.stdout == "-1\n", done.stderr
     assert attempts() == "1 packets without a route\n"
+
+
+def test_libraries_do_not_report_their_use(monkeypatch):
+    code = (
+        "import ragembed; from huggingface_hub import constants; from ray._common.usage import usage_lib; "
+        "print(constants.HF_HUB_DISABLE_TELEMETRY, usage_lib.usage_stats_enabled())"
+    )
+    pytest.importorskip("ray")
+    for name in ("HF_HUB_DISABLE_TELEMETRY", "DO_NOT_TRACK", "RAY_USAGE_STATS_ENABLED"):
+        monkeypatch.delenv(name, raising=False)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout == "True False\n", done.stderr
+
+
+# Secrets
+
+KEYS = ("RAGEMBED_API_KEY", "RAGEMBED_SERVE_TOKEN", "OPENAI_API_KEY", "HF_TOKEN", "AWS_SECRET_ACCESS_KEY")
+REFUSED = (
+    ("index", f"https://me:{SECRET}@host/docs"),
+    ("index", f"https://{SECRET}@host/docs"),
+    ("index", f"https://host/docs?X-Amz-Signature={SECRET}"),
+    ("index", f"s3://me:{SECRET}@bucket/docs"),
+    ("index", f"https://me:{SECRET}@host/docs::https://host"),
+    ("index", f"ftp://me:{SECRET}@host"),
+    ("files", f"https://me:{SECRET}@host/docs"),
+    ("chunks", f"https://me:{SECRET}@host/docs/a.md"),
+    ("watch", f"https://me:{SECRET}@host/docs"),
+    ("delete", f"https://me:{SECRET}@host/docs"),
+    ("why-not", "x", f"https://me:{SECRET}@host/docs"),
+    ("index", "docs", "--model", f"https://me:{SECRET}@host/v1#m"),
+    ("index", "docs", "--model", f"https://me:{SECRET}@host/v1"),
+    ("index", "docs", "--model", f"https://host/v1?key={SECRET}#m"),
+    ("index", "docs", "--model", f"https://me:{SECRET}@host:x/v1#m"),
+    ("models", f"https://me:{SECRET}@host/v1#m"),
+    ("models", f"https://host/v1?api_key={SECRET}#m"),
+    ("train", "defsent", "--dictionary", f"https://me:{SECRET}@host/words.tsv"),
+    ("eval", "sts", "pairs.tsv", "--model", f"https://me:{SECRET}@host/v1#m"),
+    ("index", "docs", "--store", "new", "--engine", "ray", "--address", f"redis://:{SECRET}@host:6379"),
+    ("query", "x", "--store", f"https://me:{SECRET}@host/store"),
+    ("serve", "--token-file", "weak"),
+)
+
+
+@pytest.fixture
+def planted(guarded, monkeypatch):
+    """The watched Python in a folder with a store, with secrets in the environment."""
+    for name in KEYS:
+        monkeypatch.setenv(name, KEY)
+    Path("weak").write_text(f"{SECRET}\n")
+    Path("pairs.tsv").write_text("score\tsentence1\tsentence2\n1\ta cat\ta dog\n")
+    return guarded[-1:]
+
+
+def no_secret(text):
+    assert SECRET not in text
+    return text
+
+
+def test_no_error_shows_a_secret(planted, monkeypatch):
+    output, failures = run(
+        planted, ("index", "docs", "--extractor", "re:dim=64"), *(("--debug", *one) for one in REFUSED)
+    )
+    assert [line.split(" [")[0] for line in failures] == ["exit status 0", *["exit status 2"] * len(REFUSED)], output
+    no_secret("".join(line for line in output.splitlines() if line not in failures))
+    for proxy in (f"gopher://me:{SECRET}@host", f"http://me:{SECRET}@host:x", f"http://{SECRET}@127.0.0.1:9"):
+        monkeypatch.setenv("HTTP_PROXY", proxy)
+        output, [failure] = run(planted, ("--debug", "index", "docs", "--model", "http://other/v1#m", "--store", "new"))
+        assert "exit status 2" in failure, output
+        no_secret(output)
+
+
+def test_no_answer_and_no_file_shows_a_secret(planted, embedding_server, monkeypatch):
+    for name in KEYS:  # embedding_server clears some of them
+        monkeypatch.setenv(name, KEY)
+    store = ("index", "docs", "--model", embedding_server.name)
+    output, failures = run(planted, store, ("status", "--json"), ("query", "tea", "--json"), ("verify", "--json"))
+    assert len([line for line in failures if "status 0" in line]) == 4, output
+    assert embedding_server.headers["Authorization"] == f"Bearer {KEY}"
+    no_secret(output + run(planted, ("--version", "--verbose"), ("models", "--json"))[0])
+    agent = StdioServer(Path(), [*planted, "-m", "ragembed", "mcp"])
+    with ApiServer(Path(), "--log-queries") as api:
+        for fault in (None, status(400, f"the key {KEY} is wrong"), status(403, KEY)):
+            embedding_server.always = fault
+            told = run(
+                planted,
+                ("--debug", "query", "hot tea"),
+                ("--debug", "index", "docs", "--model", embedding_server.name, "--store", "new"),
+            )
+            no_secret(told[0])
+            no_secret(json.dumps([agent.call("search", query="hot tea"), agent.call("status")]))
+            for path in ("/v1/search?query=hot+tea", "/v1/status", "/metrics", "/", "/v1/search?query="):
+                no_secret(httpx.get(f"{api.url}{path}", headers={"Authorization": f"Bearer {KEY}"}).text)
+                assert httpx.get(f"{api.url}{path}").status_code in (200, 401)
+    no_secret("".join(api.log))
+    no_secret(b"".join(agent.end()).decode())
+    for file in Path(".ragembed").rglob("*"):
+        assert file.is_dir() or SECRET.encode() not in file.read_bytes(), file
