@@ -3,6 +3,7 @@
 # make docs         the documentation as a site
 # make test-slow    kills, full disks, concurrency: minutes
 # make fuzz         the generated tests, with many other examples
+# make release      wheel and sdist, checked, in dist/
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -16,7 +17,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # Python compiles the modules that are used; pip would compile all of them.
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt
 
-.PHONY: quickstart test test-slow fuzz check lint types unit docs pictures format clean
+.PHONY: quickstart test test-slow fuzz check lint types unit docs pictures release format clean
 
 quickstart: $(VENV)/.installed
 	$(BIN)/ragembed index docs
@@ -57,12 +58,16 @@ docs: $(VENV)/.developer $(VENV)/.installed
 pictures: $(VENV)/.developer $(VENV)/.installed
 	$(BIN)/python -P docs/pictures.py
 
+# Build wheel and sdist of the last commit into dist/. This needs Python 3.10 and 3.13, found on the path or with pyenv.
+release: $(VENV)/.developer $(VENV)/.installed
+	$(BIN)/python .ci/release.py
+
 format: $(VENV)/.developer
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) build docs/_build *.egg-info
+	rm -rf $(VENV) build dist docs/_build *.egg-info
 
 $(VENV)/.environment: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

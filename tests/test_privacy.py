@@ -18,6 +18,7 @@ import pytest
 
 from ragembed.cli import COMMANDS
 from tests.embedding_server import status
+from tests.network import without_network
 from tests.serving.processes import ApiServer, StdioServer
 
 pytestmark = [
@@ -65,7 +66,6 @@ for line in sys.stdin:
     except SystemExit as end:
         print("exit status", end.code, line, file=sys.stderr)
 """
-NAMESPACE = ("unshare", "--user", "--map-root-user", "--net")
 TEXTS = {
     "locks.md": "# Locks\n\nThe writer holds the lock of the store.\n",
     "tea.md": "# Tea\n\nGreen tea is brewed at eighty degrees.\n",
@@ -75,18 +75,9 @@ SECRET = "s3cret"
 KEY = f"{SECRET}-{SECRET}-{SECRET}"
 
 
-def has_namespaces() -> bool:
-    """Return whether this user may create a network without routes."""
-    try:
-        return subprocess.run([*NAMESPACE, "true"], capture_output=True).returncode == 0
-    except FileNotFoundError:
-        return False
-
-
 @pytest.fixture
 def guarded(tmp_path, monkeypatch):
     """The command of a watched Python in a folder with documents; the file ``attempts`` gets its connections."""
-    alone = has_namespaces()
     (tmp_path / "guard").mkdir()
     (tmp_path / "guard" / "sitecustomize.py").write_text(GUARD)
     (tmp_path / "docs").mkdir()
@@ -96,9 +87,9 @@ def guarded(tmp_path, monkeypatch):
     monkeypatch.delenv("HF_HUB_OFFLINE")  # which would hide an attempt to connect to the hub
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "guard"))
     monkeypatch.setenv("ATTEMPTS", str(tmp_path / "attempts"))
-    monkeypatch.setenv("HAS_NO_ROUTE", "1" if alone else "")
+    monkeypatch.setenv("HAS_NO_ROUTE", "1" if without_network() else "")
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hub"))
-    return (*NAMESPACE, sys.executable) if alone else (sys.executable,)
+    return (*without_network(), sys.executable)
 
 
 def attempts() -> str:
