@@ -1,8 +1,8 @@
 """Build a release of the last commit into ``dist/``, and check it: ``make release``.
 
-Wheel and sdist are built twice and must be identical, byte by byte. The tests of ``tests/test_wheel.py`` install the wheel on
-several versions of Python. Beside the files lie a list of the dependencies in CycloneDX format, their licences and
-``SHA256SUMS``.
+Wheel and sdist are built twice and must be identical, byte by byte. ``tests/test_wheel.py`` installs the wheel on several
+versions of Python. The other files in ``dist/`` are the dependencies in CycloneDX format, their licences, and the hashes
+of all files.
 """
 
 from __future__ import annotations
@@ -41,8 +41,9 @@ def main() -> None:
         for file, data in first.items():
             (DIST / file).write_bytes(data)
         [wheel] = DIST.glob("*.whl")
-        tests = ("-m", "pytest", "-q", "-m", "slow or not slow", "-n", "2", "tests/test_wheel.py")
-        run(sys.executable, *tests, RAGEMBED_WHEEL=str(wheel))
+        # As a program: with python -m pytest, the folder ragembed/ would shadow the installed package.
+        tests = ("-q", "-m", "slow or not slow", "-n", "2", "tests/test_wheel.py")
+        run(Path(sys.executable).with_name("pytest"), *tests, RAGEMBED_WHEEL=str(wheel))
         describe(tools, wheel, work / "installed")
     sums = [f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.name}" for file in sorted(DIST.iterdir())]
     (DIST / "SHA256SUMS").write_text("\n".join(sums) + "\n", encoding="utf-8")
@@ -79,7 +80,7 @@ def build(tools: Path, folder: Path) -> dict[str, bytes]:
     source, out = folder / "source", folder / "out"
     run("git", "-c", "tar.umask=0022", "archive", "--prefix=source/", "--output", folder / "source.tar", "HEAD")
     with tarfile.open(folder / "source.tar") as archive:
-        archive.extractall(folder)  # noqa: S202  our own files
+        archive.extractall(folder)
     epoch = git("log", "-1", "--format=%ct")
     run(tools, "-m", "build", "--no-isolation", "--outdir", out, source, SOURCE_DATE_EPOCH=epoch, quiet=True)
     return {

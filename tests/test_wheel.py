@@ -50,7 +50,8 @@ def interpreter(version):
     for found in (shutil.which(f"python{version}"), *sorted(PYENV.glob(f"{version}.*/bin/python"))):
         if found is not None and subprocess.run([found, "-c", "import venv"], capture_output=True).returncode == 0:
             return found
-    (pytest.skip if WHEEL is None else pytest.fail)(f"Python {version} is not installed")
+    assert WHEEL is None, f"Python {version} is not installed"
+    return pytest.skip(f"Python {version} is not installed")
 
 
 @pytest.fixture(
