@@ -1,8 +1,8 @@
 """Build a release of the last commit into ``dist/``, and check it: ``make release``.
 
-Wheel and sdist are built twice and must be identical, byte by byte. ``tests/test_wheel.py`` installs the wheel on several
-versions of Python. The other files in ``dist/`` are the dependencies in CycloneDX format, their licences, and the hashes
-of all files.
+Wheel and sdist are built twice and must be identical, byte by byte. ``tests/test_wheel.py`` installs the wheel on
+several versions of Python. The other files in ``dist/`` are the dependencies in CycloneDX format, their licences, and
+the hashes of all files.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import sys
 import tarfile
 import tempfile
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 DIST = ROOT / "dist"
@@ -111,20 +112,20 @@ def describe(tools: Path, wheel: Path, folder: Path) -> None:
     listed = DIST / "sbom.cdx.json"
     options = ("--output-reproducible", "--pyproject", ROOT / "pyproject.toml", "--output-file", listed)
     run(tools.with_name("cyclonedx-py"), "environment", *options, installed)
-    rows = sorted(
-        (part["name"].lower(), part["version"], licence(part.get("licenses", [])))
-        for part in json.loads(listed.read_text(encoding="utf-8"))["components"]
-    )
-    if unknown := [name for name, _, stated in rows if not stated]:
-        sys.exit(f"no licence is stated by {', '.join(unknown)}")
-    lines = [f"{name} {version}: {stated}\n" for name, version, stated in rows]
+    command = (sys.executable, "-m", "pip", "--python", installed, "inspect", "--local")
+    found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)["installed"]
+    stated = {f"{each['metadata']['name']} {each['metadata']['version']}": licence(each["metadata"]) for each in found}
+    if wrong := [f"{name} ({text})" for name, text in stated.items() if not text or re.search(r"\bA?GPL", text)]:
+        sys.exit(f"the licence of {', '.join(wrong)} is unknown or not permissive")
+    lines = [f"{name}: {text}\n" for name, text in sorted(stated.items(), key=lambda pair: pair[0].lower())]
     (DIST / "licences.txt").write_text("".join(lines), encoding="utf-8")
 
 
-def licence(stated: list[dict[str, object]]) -> str:
-    """Return the licences of a component in one line: the expression, else identifiers and names."""
-    names = [one.get("expression") or one["license"].get("id") or one["license"].get("name") for one in stated]  # type: ignore[attr-defined]
-    return ", ".join(dict.fromkeys(str(name).strip().splitlines()[0] for name in names))
+def licence(metadata: dict[str, Any]) -> str:
+    """Return the licence that a package states, in one line."""
+    named = [each.rpartition(" :: ")[2] for each in metadata.get("classifier", ()) if each.startswith("License ::")]
+    stated = metadata.get("license_expression") or metadata.get("license") or ", ".join(named)
+    return str(stated).strip().partition("\n")[0]
 
 
 def git(*arguments: str) -> str:
