@@ -2,6 +2,7 @@
 # make test         environment, lint, types and tests
 # make docs         the documentation as a site
 # make test-slow    kills, full disks, concurrency: minutes
+# make test-lowest  tests with the lowest versions of the dependencies
 # make fuzz         the generated tests, with many other examples
 # make release      wheel and sdist, checked, in dist/
 PYTHON ?= python3
@@ -17,7 +18,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # Python compiles the modules that are used; pip would compile all of them.
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt
 
-.PHONY: quickstart test test-slow fuzz check lint types unit docs pictures release format clean
+.PHONY: quickstart test test-slow test-lowest fuzz check lint types unit docs pictures release format clean
 
 quickstart: $(VENV)/.installed
 	$(BIN)/ragembed index docs
@@ -46,6 +47,10 @@ unit: $(VENV)/.developer $(VENV)/.installed
 test-slow: $(VENV)/.developer $(VENV)/.installed
 	$(BIN)/pytest -m slow
 
+# In an environment of its own, which is created again each time.
+test-lowest: $(VENV)/.developer
+	$(IN_MEMORY) .ci/lowest $(VENV)
+
 # The order and the examples are random; a failure prints how to repeat it.
 fuzz: $(VENV)/.developer $(VENV)/.installed
 	$(PYTEST) -m 'hypothesis and not slow' -p randomly --hypothesis-profile fuzz
@@ -67,7 +72,7 @@ format: $(VENV)/.developer
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) build dist docs/_build *.egg-info
+	rm -rf $(VENV) .venv-lowest build dist docs/_build *.egg-info
 
 $(VENV)/.environment: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
