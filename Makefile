@@ -54,6 +54,7 @@ test-lowest: $(VENV)/.developer
 # The order and the examples are random; a failure prints how to repeat it.
 fuzz: $(VENV)/.developer $(VENV)/.installed
 	$(PYTEST) -m 'hypothesis and not slow' -p randomly --hypothesis-profile fuzz
+	RAGEMBED_FUZZ_SEED=$$(date +%s) $(PYTEST) -m slow tests/slow/test_fuzz_readers.py
 
 # Build the site into docs/_build/html. A warning, such as a broken link, is an error.
 docs: $(VENV)/.developer $(VENV)/.installed
