@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from ragembed.indexes import Store
-from ragembed.resources import give_back
 from tests.slow.helpers import INDEX, MODES, Cli, make_corpus, queries, scaled, write_corpus
+from tests.slow.test_soak import usage
 
 pytestmark = [
     pytest.mark.slow,
@@ -33,14 +33,6 @@ def store(tmp_path_factory) -> Path:
     write_corpus(cli.folder, make_corpus(0, 40, 400))
     cli.must(*INDEX)
     return cli.store
-
-
-def usage() -> tuple[int, int]:
-    """Return the number of open files and the bytes of memory of this process."""
-    gc.collect()
-    give_back()
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return len(list(Path("/proc/self/fd").iterdir())), pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def repeat(work: Callable[[int], None], count: int, record: Callable[[str, object], None]) -> None:
@@ -98,7 +90,10 @@ def test_forking_after_opening(store, record_property):
         assert usage()[0] <= files
 
 
-def test_searching_in_threads_while_tuning(store, record_property):
+def test_searching_in_threads_while_tuning(tmp_path, record_property):
+    cli = Cli(tmp_path)
+    write_corpus(tmp_path, make_corpus(0, 10, 50))
+    cli.must(*INDEX)
     asked, stop, counts, problems = queries(2, 100), threading.Event(), [0] * 8, []
 
     def search(opened: Store, number: int) -> None:
@@ -110,13 +105,14 @@ def test_searching_in_threads_while_tuning(store, record_property):
             except Exception as error:  # noqa: BLE001  any error is a failure of the test
                 problems.append(repr(error))
             counts[number] += 1
+            time.sleep(0.02)
 
-    with Store.open(store) as opened:
+    with Store.open(cli.store) as opened:
         threads = [threading.Thread(target=search, args=(opened, number)) for number in range(8)]
         for thread in threads:
             thread.start()
         try:
-            Cli(store.parent).must("tune", "--refit-only", "--apply", "-q")
+            cli.must("tune", "--refit-only", "--apply", "-q")
         finally:
             stop.set()
             for thread in threads:
