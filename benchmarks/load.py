@@ -43,8 +43,8 @@ def load(setting: Setting) -> Outcome:
         "optimizes and copies."
     )
     damaged = (
-        f"Random and damaged files for every reader, {files:,} in all: each ended in documents or a clear error, within "
-        "10 seconds of processor time and 500 MB."
+        f"Random and damaged files for every reader, {files:,} in all: each ended in documents or a clear error, "
+        "within 10 seconds of processor time and 500 MB."
     )
     header = ("", "times", "open files", "memory, MB")
     return Outcome(

@@ -32,6 +32,7 @@ COMMANDS: Mapping[str, str] = {
     "refit": "Refit post-processors without encoding documents.",
     "tune": "Find better search settings without labels.",
     "optimize": "Merge small segments and free unused space.",
+    "doctor": "Check a store and its files in every way.",
     "verify": "Check a store for damage and repair it.",
     "watch": "Update a store whenever files change.",
     "mcp": "Serve stores to agents over MCP.",

@@ -27,6 +27,7 @@ from ragembed.indexes.ann.library import require_library
 from ragembed.indexes.ann.records import IndexConfig, IndexEvaluation, IndexSelection
 from ragembed.indexes.ann.specs import AUTO
 from ragembed.indexes.filters import Where, parse
+from ragembed.indexes.filters.notes import notes_on
 from ragembed.indexes.search import packing, search
 from ragembed.indexes.search.context import Context, ContextFormat, renderer_of
 from ragembed.indexes.search.fanout import Engine, segment_search
@@ -916,7 +917,9 @@ class Store:
         found = self._reader.read(lambda snapshot: catalog.chunks_by_id(snapshot.connection, ids))
         return [found[chunk_id] for chunk_id in dict.fromkeys(ids) if chunk_id in found]
 
-    def chunks(self, source: str | None = None, *, where: Where | None = None) -> Iterator[ChunkRecord]:
+    def chunks(
+        self, source: str | None = None, *, where: Where | None = None, limit: int | None = None, offset: int = 0
+    ) -> Iterator[ChunkRecord]:
         """Yield the chunks in order of insertion.
 
         Parameters
@@ -925,6 +928,10 @@ class Store:
             Name of a file in the store. Only the chunks of this file are yielded.
         where : str or mapping, optional
             Filter, as in :meth:`search`. Only chunks that match it are yielded.
+        limit : int, optional
+            Maximum number of chunks, 0 or more. None yields all of them.
+        offset : int, default 0
+            Number of chunks to skip, 0 or more.
 
         Yields
         ------
@@ -934,16 +941,49 @@ class Store:
         Raises
         ------
         ConfigError
-            If the filter is invalid.
+            If the filter is invalid, or ``limit`` or ``offset`` is negative.
 
         Examples
         --------
         >>> [record.id for record in store.chunks(where="year >= 2024")]
         ['lock', 'bird']
+        >>> [record.id for record in store.chunks(limit=1, offset=2)]
+        ['bird']
         """
+        for name, number in (("limit", limit), ("offset", offset)):
+            if number is not None and number < 0:
+                raise ConfigError(f"{name} is {number}: expected 0 or more")
         condition = None if where is None else parse(where)
         with self._reader.snapshot() as snapshot:
-            yield from catalog.iterate_chunks(snapshot.connection, source, condition)
+            yield from catalog.iterate_chunks(snapshot.connection, source, condition, limit, offset)
+
+    def filter_notes(self, where: Where) -> list[str]:
+        """Return notes on the parts of a filter that cannot match: unknown fields, and values of another type.
+
+        Parameters
+        ----------
+        where : str or mapping
+            Filter, as in :meth:`search`.
+
+        Returns
+        -------
+        list of str
+            The notes. An empty store gets none.
+
+        Raises
+        ------
+        ConfigError
+            If the filter is invalid.
+
+        Examples
+        --------
+        >>> store.filter_notes({"yeer": 2024})
+        ["no chunk has the field 'yeer': did you mean 'year'?"]
+        >>> store.filter_notes("year = '2024'")
+        ["the field 'year' is compared with a string, but its values are numbers: the comparison is never true"]
+        """
+        condition = parse(where)
+        return self._reader.read(lambda snapshot: notes_on(snapshot.connection, condition))
 
     def embedded_texts(self) -> Iterator[str]:
         """Yield the text that the vector of each chunk was made from, in order of insertion.

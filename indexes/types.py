@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+import numpy as np
+
 from ragembed.documents.model import Chunk
 from ragembed.documents.normalisation import normalised
 from ragembed.errors import ConfigError
@@ -291,6 +293,21 @@ def json_ids(ids: Iterable[str]) -> str:
 def text_hash(text: str) -> bytes:
     """Return the key of a text's vector in the database: its BLAKE2b hash with 128 bits."""
     return hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=16).digest()
+
+
+_KEY_OF_TEXT = 8
+"""Number of bytes that the keys of all vectors of a text have in common."""
+
+
+def variant_key(key: bytes, vector: Floats) -> bytes:
+    """Return the key of another vector, shape ``(d,)``, of the text whose first vector has the key ``key``."""
+    halves = vector.astype(np.float16).tobytes()
+    return key[:_KEY_OF_TEXT] + hashlib.blake2b(halves, digest_size=len(key) - _KEY_OF_TEXT).digest()
+
+
+def is_key_of(key: bytes, text: str) -> bool:
+    """Return whether ``key`` can be the key of a vector of ``text``."""
+    return key[:_KEY_OF_TEXT] == text_hash(text)[:_KEY_OF_TEXT]
 
 
 def chunk_ids(source: str, chunks: Sequence[Chunk]) -> list[str]:

@@ -165,6 +165,17 @@ class Embedder:
         """Whether the embedder is fitted, so that :meth:`encode_documents` and :meth:`encode_queries` can be called."""
         return self._chain is not None
 
+    @property
+    def learns(self) -> bool:
+        """Whether a fit depends on the texts that it is given.
+
+        It does not if the token weights are uniform, or come from a corpus that the configuration names, and the
+        post-processors have nothing to learn. Finding this out may load the model.
+        """
+        config = self.config
+        learns_chain = config.postprocess_corpus is None and Chain(config.postprocess).learns
+        return learns_chain or (config.fits_tokens and self.resolved_config().fits_tokens)
+
     def fit(self, texts: Iterable[str]) -> Embedder:
         """Fit token weights, static vectors and post-processors on the texts of a corpus.
 
@@ -197,24 +208,13 @@ class Embedder:
         >>> embedder.is_fitted
         True
         """
-        self._fit_and_keep(texts)
-        return self
-
-    def _fit_and_keep(self, texts: Iterable[str]) -> tuple[list[str], Floats]:
-        """Do the same as :meth:`fit`, and return the texts and raw vectors that the post-processors were fitted on.
-
-        These are all texts, a sample of ``FIT_LIMIT``, or none. The vectors are float32, shape ``(n, d)``. A program
-        that encodes the same texts afterwards does not have to encode these again.
-        """
         sample = ItemReservoir[str](FIT_LIMIT, self.config.seed)
         fresh = copy(self)  # if the fit fails, this embedder keeps its earlier fit
         fresh.fit_extractor(sample.watch(_reject_str(texts)))
         fits_here = fresh.config.postprocess_corpus is None and Chain(fresh.config.postprocess).learns
-        kept = sample.items if fits_here else []
-        raw = fresh.raw_documents(kept)
-        fresh.fit_chain(raw, sample.items)
+        fresh.fit_chain(fresh.raw_documents(sample.items if fits_here else []), sample.items)
         self.__dict__ = fresh.__dict__
-        return kept, raw
+        return self
 
     def fit_extractor(self, texts: Iterable[str]) -> Embedder:
         """Fit token weights and static vectors only; call :meth:`fit_chain` afterwards.
@@ -1016,7 +1016,11 @@ def _reject_str(texts: Iterable[str]) -> Iterable[str]:
 
 
 def _text_list(texts: Iterable[str]) -> list[str]:
-    return list(_reject_str(texts))
+    found = list(_reject_str(texts))
+    for number, text in enumerate(found):
+        if not isinstance(text, str):
+            raise ConfigError(f"text {number} is {str(text)[:80]!r}, of type {type(text).__name__}: expected a str")
+    return found
 
 
 def _digest(identity: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> str:

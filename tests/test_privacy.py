@@ -121,6 +121,7 @@ def test_no_command_connects(guarded, tiny_model):
         ("tune", "--refit-only", "-q"),
         ("optimize",),
         ("verify",),
+        ("doctor",),
         ("models",),
         ("eval", "sts", "pairs.tsv", "--model", tiny_model),
         ("train", *train, "--held-out", 1, "--steps", 1, "--ica", "none", "--learning-rate", 1e-4, "-q"),

@@ -7,6 +7,7 @@ from typing import Any
 
 from ragembed.errors import ConfigError
 from ragembed.indexes.filters.nodes import (
+    TEXT,
     And,
     Comparison,
     Contains,
@@ -25,13 +26,16 @@ from ragembed.indexes.filters.nodes import (
 _DEEPEST = 100
 _LISTS = (list, tuple, set, frozenset)
 _JOINING = ("$and", "$or", "$not")
+_ON_TEXT = ("$contains", "$like", "$glob")
+"""Operators that test the text of the chunk if they stand in place of a field."""
 
 
 def parse_filter_dict(filter: Mapping[str, Any]) -> Filter:  # noqa: A002  LangChain's name
     """Convert a dictionary to a filter; an empty dictionary matches everything.
 
-    Keys are names of fields, in which dots have no special meaning, or ``$and``, ``$or`` and ``$not``. Raises
-    :class:`ConfigError` for an invalid dictionary.
+    Keys are names of fields, in which dots have no special meaning, or ``$and``, ``$or`` and ``$not``. ``$contains``,
+    ``$like`` and ``$glob`` in place of a field test the text of the chunk. Raises :class:`ConfigError` for an invalid
+    dictionary.
     """
     return _filter(filter, 0)
 
@@ -55,10 +59,14 @@ def _entry(key: Any, value: Any, depth: int) -> Filter:
             raise ConfigError(f"{key} got {shown(value)}: expected a list of at least one filter")
         parts = tuple(_filter(part, depth + 1) for part in value)
         return And(parts) if key == "$and" else Or(parts)
+    if key in _ON_TEXT:
+        if not isinstance(value, str):
+            raise ConfigError(f"{key} for the text of the chunk got {shown(value)}: expected a string")
+        return _OPERATORS[key](TEXT, value)
     if isinstance(key, str) and key.startswith("$"):
         raise ConfigError(
-            f"unknown operator {shown(key)} instead of a field: expected one of {', '.join(_JOINING)}, or the "
-            "name of a field with its operators, as in {'year': {'$gte': 2020}}"
+            f"unknown operator {shown(key)} instead of a field: expected one of {', '.join(_ON_TEXT + _JOINING)}, or "
+            "the name of a field with its operators, as in {'year': {'$gte': 2020}}"
         )
     return _on_field(Field(key), value, depth)
 

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 from ragembed.errors import ConfigError
 from ragembed.indexes.filters.globs import check_glob
 from ragembed.indexes.filters.timestamps import nanoseconds
+from ragembed.metadata_values import plain_value
 
 Scalar: TypeAlias = str | int | float | bool
 
@@ -28,12 +29,14 @@ class Field:
     """The field of a condition: a property of a chunk or its file, or else the metadata value of that name.
 
     ``metadata`` selects metadata even if there is a property with this name. ``nested`` are keys into JSON objects
-    below the value; a field with nested keys is always metadata.
+    below the value; a field with nested keys is always metadata. ``is_text`` selects the text of the chunk, whatever
+    the name.
     """
 
     name: str
     metadata: bool = False
     nested: tuple[str, ...] = ()
+    is_text: bool = False
 
     def __post_init__(self) -> None:
         for key in (self.name, *self.nested):
@@ -50,7 +53,7 @@ class Field:
     @property
     def property_name(self) -> str | None:
         """The property of this name, None if the field can only be metadata."""
-        plain = not self.metadata and not self.nested
+        plain = not (self.metadata or self.nested or self.is_text)
         return self.name if plain and self.name in (*FILE_PROPERTIES, *CHUNK_PROPERTIES) else None
 
 
@@ -67,6 +70,7 @@ class Comparison:
     type: str = attribute(init=False, repr=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "value", plain_value(self.value))
         if self.operator not in ("=", *ORDERS):
             raise ConfigError(f"unknown comparison {self.operator!r}: expected one of = {' '.join(ORDERS)}")
         kind = _checked_type(self.field, self.value)
@@ -87,6 +91,7 @@ class In:
     types: tuple[str, ...] = attribute(init=False, repr=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "values", tuple(plain_value(value) for value in self.values))
         object.__setattr__(self, "types", tuple(_checked_type(self.field, value) for value in self.values))
 
 
@@ -103,6 +108,7 @@ class Contains:
 
     def __post_init__(self) -> None:
         _refuse_for_time(self.field)
+        object.__setattr__(self, "value", plain_value(self.value))
         kind = "null" if self.value is None else _checked_type(self.field, self.value)
         object.__setattr__(self, "type", kind)
 
@@ -222,7 +228,7 @@ def _type(field: Field, value: Any) -> str:
         )
     raise ConfigError(
         f"{field} is compared with {shown(value)}, of type {type(value).__name__}: expected a string, a "
-        "number, true or false"
+        "number, true or false, or a date, time, UUID, path or decimal of Python"
     )
 
 
@@ -251,3 +257,7 @@ def _check_pattern(field: Field, pattern: Any) -> None:
 def _refuse_for_time(field: Field) -> None:
     if field.property_name == "mtime":
         raise ConfigError("mtime is a time, not a text: compare it with a date, as in mtime >= '2026-01-31'")
+
+
+TEXT = Field("the text of the chunk", is_text=True)
+"""The field that stands for the text of a chunk."""

@@ -137,6 +137,8 @@ def _joined(word: str, parts: Iterable[_Sql], empty: _Sql) -> _Sql:
 
 
 def _leaf(node: Leaf) -> _Sql:
+    if node.field.is_text:
+        return _on_type(node, "string", "c.text")
     name = node.field.property_name
     stored = _in_metadata(node)
     if name is None:

@@ -22,8 +22,19 @@ from ragembed.reservoir import Reservoir
 MIN_FIT = 32
 """Minimum number of vectors for fitting post-processors: fewer vectors do not represent a corpus."""
 
+_WITHOUT_FIT = ("normalize",)
+"""The post-processors of a store that has too few vectors to fit others."""
+
 _REFIT_GROWTH, _REWEIGH_GROWTH = 2.0, 10.0
 """Growth of a store since its fit that triggers a refit of the post-processors, and a warning about token weights."""
+
+
+def without_fit(embedder: Embedder) -> Embedder:
+    """Return an embedder with the fitted extractor of ``embedder``, and post-processors that need no fit.
+
+    A new store uses it until it has enough chunks to fit the post-processors of ``embedder``.
+    """
+    return embedder.with_postprocess(_WITHOUT_FIT, "shared").fit_chain(np.zeros((1, 1), dtype=np.float32), [])
 
 
 def fit_if_needed(store: Store, writer: StoreWriter, progress: Progress) -> list[str]:
@@ -69,14 +80,19 @@ def notes_on_model(embedder: Embedder) -> list[str]:
     return [f"the settings replace {' and '.join(embedder.set_aside)} of {embedder.config.model}"]
 
 
-def warn_if_outgrown(store: Store) -> list[str]:
-    """Return a warning if the corpus is much larger than at the fit of the token weights."""
+def has_outgrown_tokens(store: Store) -> bool:
+    """Return whether the corpus is much larger than at the fit of the token weights and static vectors."""
     embedder = store.embedder
     if not isinstance(embedder, Embedder) or not embedder.config.fits_tokens:
+        return False
+    return len(store) >= _REWEIGH_GROWTH * int(embedder.describe()["fitted_on"]["texts"])
+
+
+def warn_if_outgrown(store: Store) -> list[str]:
+    """Return a warning if the corpus is much larger than at the fit of the token weights."""
+    if not has_outgrown_tokens(store):
         return []
-    fitted = embedder.describe()["fitted_on"]["texts"]
-    if len(store) < _REWEIGH_GROWTH * fitted:
-        return []
+    fitted = store.embedder.describe()["fitted_on"]["texts"]
     warning = (
         f"token weights and static vectors were fitted on {_chunks(fitted)} and the store has grown to "
         f"{len(store):,}: to fit them again, delete {store.path} and index again"

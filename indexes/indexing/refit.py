@@ -11,10 +11,17 @@ import numpy as np
 
 from ragembed.config.settings import EmbedderConfig, QueryFit
 from ragembed.embedder import FIT_LIMIT, Embedder
-from ragembed.errors import ConfigError, StoreError
+from ragembed.errors import ConfigError, RankError, StoreError
 from ragembed.evaluation.encoding import raw_part
 from ragembed.indexes.indexing.calibration import calibrate
-from ragembed.indexes.indexing.fitting import fit_store, fits_on_store, least_fit
+from ragembed.indexes.indexing.fitting import (
+    fit_if_needed,
+    fit_store,
+    fits_on_store,
+    has_outgrown_tokens,
+    least_fit,
+    without_fit,
+)
 from ragembed.indexes.search.fusion import Fusion
 from ragembed.indexes.storage.baseline import Baseline
 from ragembed.indexes.storage.segments import RAW_TYPE, to_raw
@@ -91,6 +98,30 @@ def refit_store(
         warn(writer.refresh_index(progress=progress))
         warn(calibrate(store, writer, progress or SilentProgress(), again=True))
         return fitted
+
+
+def refit_if_due(store: Store, writer: StoreWriter, progress: Progress | None = None) -> list[str]:
+    """Fit the embedder of a store again if the store has outgrown its fit; return warnings.
+
+    If the store has at least ten times as many chunks as the token weights and static vectors were fitted on, these are
+    fitted on all texts in the store, and the texts are encoded again. If it has at least twice as many vectors as the
+    post-processors were fitted on, these are fitted on the stored raw vectors.
+    """
+    progress, current = progress or SilentProgress(), store.embedder
+    if not isinstance(current, Embedder):
+        return []
+    steps, query_fit = store._wanted_chain()
+    too_few = fits_on_store(current, steps) and writer.live_vectors() < least_fit(steps)
+    if not current._is_external and has_outgrown_tokens(store):
+        chain = (
+            without_fit(current).config if too_few else current.config.replace(postprocess=steps, query_fit=query_fit)
+        )
+        unfitted = Embedder(chain, device=store._device, download=False, source=current._source)
+        try:
+            _reencode(store, writer, unfitted, progress, {})
+        except RankError as error:
+            return [f"the embedder was not fitted again: {error}"]
+    return [] if too_few else fit_if_needed(store, writer, progress)
 
 
 def apply_settings(

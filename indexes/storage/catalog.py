@@ -382,13 +382,21 @@ def chunks_by_id(connection: sqlite3.Connection, ids: Sequence[str]) -> dict[str
 
 
 def iterate_chunks(
-    connection: sqlite3.Connection, source: str | None = None, where: Filter | None = None
+    connection: sqlite3.Connection,
+    source: str | None = None,
+    where: Filter | None = None,
+    limit: int | None = None,
+    offset: int = 0,
 ) -> Iterator[ChunkRecord]:
-    """Yield the chunks in order of insertion, optionally only those of one file, or those that match ``where``."""
+    """Yield the chunks in order of insertion, optionally only those of one file, or those that match ``where``.
+
+    The first ``offset`` are skipped, and at most ``limit`` are yielded.
+    """
     condition, values = ("1", []) if where is None else to_sql(where)
     if source is not None:
         condition, values = f"({condition}) AND s.path = ?", [*values, source]
-    found = connection.execute(f"{_CHUNKS} WHERE {condition} ORDER BY c.key", values)
+    page = [-1 if limit is None else limit, offset]
+    found = connection.execute(f"{_CHUNKS} WHERE {condition} ORDER BY c.key LIMIT ? OFFSET ?", [*values, *page])
     return (_chunk_record(row) for row in found)
 
 

@@ -6,6 +6,7 @@ import json
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePosixPath
+from types import MappingProxyType
 
 from ragembed.documents.places import RemotePath, is_url
 from ragembed.errors import ConfigError, StoreError
@@ -50,9 +51,14 @@ def _delete(connection: sqlite3.Connection, condition: str, value: str) -> set[i
     return {row[0] for row in rows}
 
 
-def insert_chunks(connection: sqlite3.Connection, records: Sequence[ChunkRecord]) -> set[int]:
-    """Insert chunks whose texts already have vectors; return the rows of these vectors."""
-    hashes = [text_hash(record.chunk.embedded_text) for record in records]
+def insert_chunks(
+    connection: sqlite3.Connection, records: Sequence[ChunkRecord], keys: Mapping[str, bytes] = MappingProxyType({})
+) -> set[int]:
+    """Insert chunks whose texts already have vectors; return the rows of these vectors.
+
+    ``keys`` are the keys of vectors by the id of the chunk, for chunks that do not have the vector of their text.
+    """
+    hashes = [keys.get(record.id) or text_hash(record.chunk.embedded_text) for record in records]
     rows = catalog.rows_of_hashes(connection, hashes)
     sources: dict[str, int] = {}
     for record, key in zip(records, hashes, strict=True):

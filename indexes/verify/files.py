@@ -22,7 +22,7 @@ from ragembed.indexes.storage.layout import BLOCK, EMBEDDERS, INDEX, POSTINGS, R
 from ragembed.indexes.storage.named_postings import named_postings, stale_chunks
 from ragembed.indexes.storage.segments import RAW_TYPE, SegmentFiles, SegmentRecord, stored_spec, to_vectors
 from ragembed.indexes.storage.token_vectors import token_files
-from ragembed.indexes.types import VectorEncoder
+from ragembed.indexes.types import VectorEncoder, text_hash
 from ragembed.indexes.verify.report import Part, Problem
 from ragembed.postprocess import unit_rows
 from ragembed.types import Floats, Halves
@@ -151,7 +151,10 @@ def check_canaries(connection: sqlite3.Connection, embedder: VectorEncoder, raw_
 
 
 def _spread(connection: sqlite3.Connection) -> list[tuple[str, str, int, int]]:
-    """Return id, text, segment and position of chunks that are spread evenly over the store."""
+    """Return id, text, segment and position of chunks that are spread evenly over the store.
+
+    Chunks with another vector than that of their text are left out.
+    """
     total = catalog.count(connection, "chunks")
     offsets = sorted({i * total // CANARIES for i in range(CANARIES)}) if total else []
     keys = [
@@ -160,8 +163,10 @@ def _spread(connection: sqlite3.Connection) -> list[tuple[str, str, int, int]]:
     ]
     records = catalog.chunks_by_key(connection, keys)
     rows = catalog.rows_of_keys(connection, keys)
-    places = catalog.places_of_rows(connection, list(rows.values()))
-    return [(records[key].id, records[key].chunk.embedded_text, *places[rows[key]]) for key in keys]
+    places, hashes = (of(connection, list(rows.values())) for of in (catalog.places_of_rows, catalog.hashes_of_rows))
+    texts = {key: records[key].chunk.embedded_text for key in keys}
+    own = [key for key in keys if hashes[rows[key]] == text_hash(texts[key])]
+    return [(records[key].id, texts[key], *places[rows[key]]) for key in own]
 
 
 def file_difference(file: Path, expected: str) -> str | None:

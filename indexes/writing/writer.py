@@ -21,7 +21,7 @@ from ragembed.indexes.storage.layout import is_below
 from ragembed.indexes.storage.run_records import Expected, Record
 from ragembed.indexes.storage.segments import Segment, of_kind, to_raw, write_segment
 from ragembed.indexes.storage.transactions import write_errors
-from ragembed.indexes.types import ChunkRecord, SourceRecord, text_hash
+from ragembed.indexes.types import ChunkRecord, SourceRecord, text_hash, variant_key
 from ragembed.indexes.writing.boilerplate_store import BoilerplateLine, StrippingPlan, done, lines_as_bytes, plan
 from ragembed.indexes.writing.upkeep import Upkeep
 from ragembed.postprocess import unit_rows
@@ -106,43 +106,51 @@ class StoreWriter(Upkeep):
         finally:
             commit()
 
-    def stage_vectors(self, texts: Sequence[str], vectors: Floats) -> None:
-        """Commit raw vectors, float32, shape ``(n, d)``, that were made elsewhere for ``texts``.
+    def stage_vectors(self, texts: Sequence[str], vectors: Floats) -> list[bytes]:
+        """Commit raw vectors, float32, shape ``(n, d)``, that were made elsewhere for ``texts``; return their keys.
 
-        A text can have only one vector. Raises :class:`ConfigError` if two different vectors are given for a text, or
-        if the vector of a text in use differs from the given one. A stored vector that no chunk uses is replaced.
+        A text can have several vectors, such as a sentence that stands in several contexts. The first one has the key
+        of the text; :meth:`commit` needs the keys of the others. A stored vector that no chunk uses is replaced.
         """
-        keys: dict[bytes, int] = {}
+        first: dict[bytes, int] = {}
+        keys = []
         for i, text in enumerate(texts):
-            first = keys.setdefault(text_hash(text), i)
-            if first != i and _differ(vectors[first], vectors[i]):
-                raise ConfigError(
-                    f"two different vectors were given for the text {text[:40]!r}: expected one vector per text"
-                )
-        kept = self._same_as_stored(texts, vectors, keys)
-        new = [key for key in keys if key not in kept]
+            key = text_hash(text)
+            before = first.setdefault(key, i)
+            keys.append(
+                key if before == i or not _differ(vectors[before], vectors[i]) else variant_key(key, vectors[i])
+            )
+        positions = {key: i for i, key in reversed(list(enumerate(keys)))}
+        others = self._differs_from_stored(vectors, positions)
+        keys = [variant_key(key, vectors[positions[key]]) if key in others else key for key in keys]
+        positions = {key: i for i, key in reversed(list(enumerate(keys)))}
+        known = self.known(positions)
+        new = [key for key in positions if key not in known]
         if new:
-            self._commit_vectors(new, vectors[[keys[key] for key in new]])
+            self._commit_vectors(new, vectors[[positions[key] for key in new]])
+        return keys
 
-    def _same_as_stored(self, texts: Sequence[str], vectors: Floats, keys: Mapping[bytes, int]) -> set[bytes]:
-        """Return the ``keys`` (with positions in ``texts``) whose stored vector is the same as the given one."""
-        places = {key: place for key in self.known(keys) if (place := catalog.vector_place(self._connection, key))}
+    def _differs_from_stored(self, vectors: Floats, positions: Mapping[bytes, int]) -> set[bytes]:
+        """Return the keys whose stored vector is in use and differs from the given one; drop those not in use."""
+        if not positions:
+            return set()
+        self._require_dimension(vectors)
+        places = {key: place for key in self.known(positions) if (place := catalog.vector_place(self._connection, key))}
         segments = {record.key: Segment(self._store, record.files) for record in self._segments()}
+        used: set[bytes] = set()
         replaced: list[int] = []
         for key, place in places.items():
             stored = segments[place.segment].raw()[place.position].astype(np.float32)
-            if not _differ(stored, vectors[keys[key]]):
+            if not _differ(stored, vectors[positions[key]]):
                 continue
             if place.used:
-                raise ConfigError(
-                    f"the store {self._store} holds a different vector for the text {texts[keys[key]][:40]!r}: delete "
-                    "the chunks with this text first, or create another store if the model is different"
-                )
-            replaced.append(place.row)
+                used.add(key)
+            else:
+                replaced.append(place.row)
         if replaced:
             with write_errors(self._store), self._database.transaction():
                 changes.detach_vectors(self._connection, replaced)
-        return {key for key, place in places.items() if place.row not in replaced}
+        return used
 
     def known(self, hashes: Iterable[bytes]) -> set[bytes]:
         """Return the text hashes for which the store has a vector."""
@@ -171,12 +179,16 @@ class StoreWriter(Upkeep):
 
     def _check_dimension(self, vectors: Floats) -> None:
         stored = catalog.meta(self._connection, "dim")
+        self._require_dimension(vectors)
         if stored is None:
             shape = self._embedder.postprocess_documents(vectors[:1]).shape
             self._require_usable(catalog.index_config(self._connection), shape[1])
             with self._database.transaction():
                 catalog.set_meta(self._connection, "dim", int(vectors.shape[1]))
-        elif stored != vectors.shape[1]:
+
+    def _require_dimension(self, vectors: Floats) -> None:
+        stored = catalog.meta(self._connection, "dim")
+        if stored not in (None, vectors.shape[1]):
             raise DimensionError(
                 f"the embedder returned vectors of dimension {vectors.shape[1]}: expected {stored}, the dimension of "
                 f"the vectors in the store {self._store}"
@@ -196,13 +208,15 @@ class StoreWriter(Upkeep):
         removed_sources: Iterable[str] = (),
         expected: Iterable[Expected] = (),
         lines: Mapping[str, LineKeys] = MappingProxyType({}),
+        keys: Mapping[str, bytes] = MappingProxyType({}),
     ) -> None:
         """Commit a change of chunks and files in one transaction.
 
         ``sources`` replace the stored files of the same names. A chunk replaces any chunk with the same id, in the
         store or earlier in ``chunks``; records of indexing runs about it are kept. The text of every chunk must have
         been staged. ``expected`` are the chunks that an indexing run has not recorded yet. ``lines`` are the keys of
-        the lines of ``sources``, by name.
+        the lines of ``sources``, by name. ``keys`` are the keys of the vectors of chunks, by id, as
+        :meth:`stage_vectors` returns them; by default, a chunk has the vector of its text.
         """
         chunks = list({record.id: record for record in chunks}.values())
         removed_sources = list(removed_sources)
@@ -218,7 +232,7 @@ class StoreWriter(Upkeep):
             for source in sources:
                 changes.insert_source(self._connection, source)
             self._insert_lines(lines)
-            affected |= changes.insert_chunks(self._connection, chunks)
+            affected |= changes.insert_chunks(self._connection, chunks, keys)
             run_records.restore(self._connection, records)
             run_records.expect(self._connection, expected)
             changes.mark_unused(self._connection, affected)

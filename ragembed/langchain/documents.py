@@ -13,6 +13,7 @@ from ragembed.documents.model import Chunk
 from ragembed.documents.normalisation import normalised
 from ragembed.errors import ConfigError
 from ragembed.indexes import ChunkRecord, Hit
+from ragembed.metadata_values import from_json, to_json
 
 Item = TypeVar("Item")
 
@@ -49,8 +50,9 @@ def to_record(document: Document, chunk_id: str) -> ChunkRecord:
     """Convert a document to a chunk with the id ``chunk_id``.
 
     All metadata stays metadata, including ``source`` and ``page``, so :func:`to_document` returns the same document.
+    Values such as dates keep their types.
     """
-    return ChunkRecord(chunk_id, normalised(Chunk(text=document.page_content, metadata=dict(document.metadata))))
+    return ChunkRecord(chunk_id, normalised(Chunk(text=document.page_content, metadata=to_json(document.metadata))))
 
 
 def to_document(found: ChunkRecord | Hit) -> Document:
@@ -69,7 +71,7 @@ def to_document(found: ChunkRecord | Hit) -> Document:
         "page": chunk.page,
     }
     known = {name: value for name, value in place.items() if value is not None}
-    return Document(id=found.id, page_content=chunk.text, metadata={**chunk.metadata, **known})
+    return Document(id=found.id, page_content=chunk.text, metadata={**from_json(chunk.metadata), **known})
 
 
 def detached(record: ChunkRecord) -> ChunkRecord:

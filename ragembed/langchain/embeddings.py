@@ -5,25 +5,22 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Sequence
 from copy import copy
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from langchain_core.embeddings import Embeddings
 from pydantic import BaseModel, ConfigDict, PrivateAttr, model_validator
 
-from ragembed.config.settings import DEFAULT_PRESET, EmbedderConfig
+from ragembed.config.settings import DEFAULT_PRESET, Dtype, EmbedderConfig, QueryFit
 from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError, NotFittedError
 from ragembed.extractors.build import GIVEN
-from ragembed.extractors.external import SAME
 from ragembed.langchain.external import LangChainSource, model_name, server_name
 from ragembed.postprocess import unit_rows
 from ragembed.types import Floats
 
-_SETTINGS = (
-    *("model", "revision", "template", "query_template", "document_prompt", "query_prompt", "prompt_name"),
-    *("pooling", "normalize", "truncate_dim", "postprocess"),
-)
+_SETTINGS = tuple(field.name for field in fields(EmbedderConfig))
 """Fields that are settings of :class:`ragembed.EmbedderConfig`."""
 _LOADING = threading.RLock()  # shared by all objects, because an object that contains a lock cannot be copied
 
@@ -35,10 +32,17 @@ _BASE_WINDOW = 8192
 class RagEmbeddings(BaseModel, Embeddings):
     """LangChain embeddings that are fitted on your corpus.
 
-    Fitting needs no labels and no training. It is never done implicitly, because LangChain passes texts in batches, and
-    each batch would get a different embedding space. Call :meth:`fit` once, or :meth:`load` saved embeddings. After
-    that, the vector of a text depends only on the text. Documents and queries are embedded differently. All vectors
-    have unit length.
+    Fitting needs no labels and no training. Embedding a text never fits anything, because LangChain passes texts in
+    batches, and each batch would get a different embedding space. Three ways lead to a fit:
+
+    - :class:`RagVectorStore` fits the embeddings on its first documents, and again when it has outgrown the fit. The
+      object that you pass then has the fit of the store.
+    - :meth:`fit` fits them on texts that you choose. A store keeps this fit.
+    - :meth:`load` loads saved embeddings.
+
+    Embeddings that learn nothing from a corpus, such as ``RagEmbeddings(weighting="uniform")``, need no fit. After a
+    fit, the vector of a text depends only on the text. Documents and queries are embedded differently. All vectors have
+    unit length.
 
     Parameters
     ----------
@@ -55,13 +59,19 @@ class RagEmbeddings(BaseModel, Embeddings):
     base : langchain_core.embeddings.Embeddings, optional
         Other embeddings that make the raw vectors, such as ``OpenAIEmbeddings``. They are not saved. Give them together
         with ``path`` to load embeddings that were fitted with them.
-    postprocess : sequence of str, optional
-        The post-processors, such as ``["zscore", "normalize"]``, instead of those of the preset.
+    extractor : str, optional
+        Source of the token vectors, as in :class:`ragembed.EmbedderConfig`. This and all following parameters
+        replace settings of the preset.
+    revision : str, optional
+        Branch, tag or commit of a model on the Hugging Face hub.
+    trust_remote_code : bool, optional
+        Whether a model may run the code in its own files.
+    layers : str, optional
+        Hidden layers to average.
     template : str, optional
-        Text around each document, such as ``"passage: [X]"``, instead of that of the preset.
+        Text around each document, such as ``"passage: [X]"``.
     query_template : str, optional
-        Text around each query, such as ``"query: [X]"``, instead of that of the preset. By default, queries have the
-        template of documents.
+        Text around each query, such as ``"query: [X]"``. By default, queries have the template of documents.
     document_prompt : str, optional
         Text before each document, such as ``"passage: "``, a short form of ``template``.
     query_prompt : str, optional
@@ -69,13 +79,39 @@ class RagEmbeddings(BaseModel, Embeddings):
     prompt_name : str, optional
         Name of a prompt in the model's package, to use before documents and queries.
     pooling : str, optional
-        The tokens whose vectors are averaged, instead of the pooling of the preset.
+        Tokens whose vectors are averaged.
+    modules : bool, optional
+        Whether to apply the modules of the model's package after the pooling.
     normalize : bool, optional
         Whether to scale the vectors of the model to length 1 before the post-processors.
     truncate_dim : int, optional
         Number of leading dimensions of the model's vectors to keep.
-    revision : str, optional
-        Branch, tag or commit of a model on the Hugging Face hub.
+    special_tokens : bool, optional
+        Whether to average special tokens too.
+    weighting : str, optional
+        Token weights, such as ``"uniform"`` or ``"idf"``.
+    template_tokens : {"common", "counted"}, optional
+        How the idf counts the tokens of the template.
+    biases : sequence of str, optional
+        Frequent tokens that the weighting ``"-biases"`` excludes.
+    weighting_corpus : str, optional
+        File with texts to fit token weights on, instead of the documents.
+    avg_corpus : str, optional
+        File with texts to fit static vectors on, instead of the documents.
+    postprocess_corpus : str, optional
+        File with texts to fit the post-processors on, instead of the documents.
+    postprocess : sequence of str, optional
+        Post-processors, such as ``["zscore", "normalize"]``.
+    query_fit : {"separate", "shared"}, optional
+        Whether the post-processors for queries are fitted on pseudo-queries.
+    max_tokens : int, optional
+        Size of the model's window in tokens.
+    dtype : {"auto", "float32", "bfloat16", "mixed"}, optional
+        Arithmetic for documents.
+    pseudo_queries : int, optional
+        Maximum number of spans of the corpus that stand in for queries in a fit.
+    seed : int, optional
+        Seed of random embeddings, pseudo-queries and samples.
 
     Raises
     ------
@@ -154,18 +190,38 @@ class RagEmbeddings(BaseModel, Embeddings):
     path: str | None = None
     device: str | None = None
     base: Embeddings | None = None
-    postprocess: tuple[str, ...] | None = None
+    extractor: str | None = None
+    revision: str | None = None
+    trust_remote_code: bool | None = None
+    layers: str | None = None
     template: str | None = None
     query_template: str | None = None
     document_prompt: str | None = None
     query_prompt: str | None = None
     prompt_name: str | None = None
     pooling: str | None = None
+    modules: bool | None = None
     normalize: bool | None = None
     truncate_dim: int | None = None
-    revision: str | None = None
+    special_tokens: bool | None = None
+    weighting: str | None = None
+    template_tokens: Literal["common", "counted"] | None = None
+    biases: tuple[str, ...] | None = None
+    weighting_corpus: str | None = None
+    avg_corpus: str | None = None
+    postprocess_corpus: str | None = None
+    postprocess: tuple[str, ...] | None = None
+    query_fit: QueryFit | None = None
+    max_tokens: int | None = None
+    dtype: Dtype | None = None
+    pseudo_queries: int | None = None
+    seed: int | None = None
 
     _embedder: Embedder | None = PrivateAttr(default=None)
+    _settings: Embedder | None = PrivateAttr(default=None)
+    """The embedder without a fit, if a store has fitted the present one."""
+    _fitted_by: str | None = PrivateAttr(default=None)
+    """The path of the store whose fit these embeddings have."""
 
     @model_validator(mode="after")
     def _check_fields(self) -> RagEmbeddings:
@@ -188,11 +244,11 @@ class RagEmbeddings(BaseModel, Embeddings):
     def _config(self) -> EmbedderConfig:
         changes = self._changes()
         if self.base is not None:
-            changes["max_tokens"] = _BASE_WINDOW
+            changes.setdefault("max_tokens", _BASE_WINDOW)
             server = server_name(self.base)
             changes["model"] = server or f"{GIVEN}{model_name(self.base)}"
             if server is not None:  # ragembed asks the server for all dimensions
-                changes["truncate_dim"] = getattr(self.base, "dimensions", None)
+                changes.setdefault("truncate_dim", getattr(self.base, "dimensions", None))
         return EmbedderConfig.from_preset(self.preset, **changes)
 
     # Create, save and load
@@ -299,24 +355,23 @@ class RagEmbeddings(BaseModel, Embeddings):
         RagEmbeddings
             The same object.
         """
-        self._fit_and_keep(texts)
+        embedder = self._without_fit() or copy(self.embedder)
+        self._embedder = embedder.fit(texts)
+        self._settings = self._fitted_by = self.path = None
         return self
 
-    def _fit_and_keep(self, texts: Iterable[str]) -> tuple[list[str], Floats]:
-        """Do the same as :meth:`fit`, and return the texts and raw vectors that the post-processors were fitted on."""
-        embedder = copy(self.embedder)
-        kept = embedder._fit_and_keep(texts)
-        self._embedder = embedder
-        self.path = None
-        return kept
+    def _without_fit(self) -> Embedder | None:
+        """Return an embedder with these settings and no fit, or None if the user has fitted or loaded the embeddings.
 
-    def _fit_on_vectors(self, texts: Sequence[str], raw: Floats) -> bool:
-        """Fit on texts and their raw vectors, which the base made; return False if it makes another vector now."""
-        embedder = copy(self.embedder).fit_extractor(texts)
-        if not float(embedder.raw_documents(texts[:1])[0] @ raw[0]) >= SAME:
-            return False
-        self._embedder = embedder.fit_chain(raw, texts)
-        return True
+        A store that gets None keeps the fit. Otherwise it fits the embedder itself.
+        """
+        if self._settings is not None:
+            return copy(self._settings)
+        return None if self.embedder.is_fitted else copy(self.embedder)
+
+    def _take_fit(self, embedder: Embedder, settings: Embedder, store: Path) -> None:
+        """Use the fit of a store from now on. ``settings`` is an embedder with the same settings, not fitted."""
+        self._embedder, self._settings, self._fitted_by = embedder, settings, str(store)
 
     def save(self, folder: str | Path) -> None:
         """Save fitted embeddings for :meth:`load`, without pickle.
@@ -422,8 +477,8 @@ class RagEmbeddings(BaseModel, Embeddings):
 
     @property
     def is_fitted(self) -> bool:
-        """Whether the embeddings are fitted."""
-        return self.embedder.is_fitted
+        """Whether texts can be embedded: the embeddings are fitted, or learn nothing from a corpus."""
+        return self._ready().is_fitted
 
     @property
     def dimension(self) -> int:
@@ -454,11 +509,21 @@ class RagEmbeddings(BaseModel, Embeddings):
             return Embedder.load(self.path, device=self.device, source=source)
         return Embedder(self._config(), device=self.device, source=source)
 
-    def _fitted(self) -> Embedder:
+    def _ready(self) -> Embedder:
+        """Return the embedder, fitted if that needs no corpus."""
         embedder = self.embedder
         if not embedder.is_fitted:
+            with _LOADING:
+                if not embedder.is_fitted and not embedder.learns:
+                    embedder.fit([""])  # any text makes the same fit
+        return embedder
+
+    def _fitted(self) -> Embedder:
+        embedder = self._ready()
+        if not embedder.is_fitted:
             raise NotFittedError(
-                "this RagEmbeddings is not fitted: call embeddings.fit(texts) with the texts of your corpus, or load "
-                "saved embeddings with RagEmbeddings.load(folder)"
+                "this RagEmbeddings is not fitted: add documents to a RagVectorStore with it, or call "
+                "embeddings.fit(texts) with the texts of your corpus, or load saved embeddings with "
+                "RagEmbeddings.load(folder)"
             )
         return embedder

@@ -7,11 +7,12 @@ import shutil
 import tempfile
 import threading
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import asdict
 from pathlib import Path
-from typing import TypeGuard, cast
+from typing import Any, cast
 
 from langchain_core.embeddings import Embeddings
 
@@ -19,8 +20,12 @@ from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError, IncompatibleStoreError, NotFittedError, StoreNotFoundError
 from ragembed.indexes import Budget, IndexConfig, Store, VectorEncoder
 from ragembed.indexes.ann.specs import AUTO, parse_spec
+from ragembed.indexes.indexing.fitting import without_fit
+from ragembed.indexes.indexing.refit import refit_if_due
+from ragembed.indexes.indexing.request import require_same, stored_config
 from ragembed.indexes.storage.layout import is_store
 from ragembed.indexes.text.stemming import ENGLISH, AnalyzerConfig
+from ragembed.indexes.writing.writer import StoreWriter
 from ragembed.langchain.embeddings import RagEmbeddings
 from ragembed.langchain.external import ExternalEncoder
 
@@ -64,61 +69,165 @@ class LazyStore:
             AnalyzerConfig.of_language(language)  # the same for the language
         self._index, self._budget, self._language = index, budget, language
         self._embedding = embedding
+        self.path = Path(tempfile.mkdtemp(prefix="ragembed-") if path is None else path)
+        self._start(path is None)
+        if self.get() is None and embedding is None:
+            raise StoreNotFoundError(f"no store at {self.path}: give an embedding to create one")
+
+    def _start(self, is_temporary: bool) -> None:
         self._encoder: VectorEncoder | None = None
         self._stores: list[Store] = []  # at most one; the finalizer needs a list to see a store that is opened later
         self._lock = threading.RLock()
         self._write_lock = threading.Lock()
-        self.path = Path(tempfile.mkdtemp(prefix="ragembed-") if path is None else path)
-        weakref.finalize(self, _release, self._stores, self.path if path is None else None, os.getpid())
-        if self.get() is None and embedding is None:
-            raise StoreNotFoundError(f"no store at {self.path}: give an embedding to create one")
+        weakref.finalize(self, _release, self._stores, self.path if is_temporary else None, os.getpid())
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what reopens the store; embeddings that the store contains are left out."""
+        embedding = self._embedding
+        if isinstance(embedding, RagEmbeddings) and embedding.base is None and is_store(self.path):
+            embedding = None
+        return {
+            "path": self.path.absolute(),
+            "_embedding": embedding,
+            "_index": self._index,
+            "_budget": self._budget,
+            "_language": self._language,
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._start(is_temporary=False)
+
+    def __copy__(self) -> LazyStore:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> LazyStore:
+        return self  # the store is on disk, and threads can share this object
 
     @property
     def embeddings(self) -> Embeddings:
-        """The embeddings that were given, or those saved in the store."""
-        if self._embedding is not None:
-            return self._embedding
-        return RagEmbeddings.from_embedder(_own_embedder(self._stores[0]))
+        """The embeddings that were given, or those of the store."""
+        if self._embedding is None:
+            with self._lock:
+                if self._embedding is None:
+                    store = self.get_or_create()
+                    embedding = RagEmbeddings.from_embedder(_own_embedder(store))
+                    config = stored_config(store)
+                    embedding._take_fit(embedding.embedder, Embedder(config, download=False), self.path)
+                    self._embedding = embedding
+        return self._embedding
 
     def get(self) -> Store | None:
         """Return the store and open it if necessary; return None if it does not exist yet."""
         if not self._stores:
             with self._lock:
                 if not self._stores and is_store(self.path):
-                    if _is_only_base(self._embedding):
-                        store = Store.open(self.path, self._embedding.embedder)
-                        self._embedding = RagEmbeddings.from_embedder(_own_embedder(store))
-                        self._encoder = self._embedding.embedder
-                    else:
-                        self._encoder = None if self._embedding is None else _encoder_of(self._embedding)
-                        store = _open(self.path, self._encoder)
-                    self._require_index(store)
-                    self._require_language(store)
-                    self._stores.append(store)
+                    self._open()
         if not self._stores:
             return None
-        if isinstance(self._embedding, RagEmbeddings) and self._embedding.embedder is not self._encoder:
+        if isinstance(self._embedding, RagEmbeddings) and self._has_other_fit(self._embedding):
             raise IncompatibleStoreError(
                 f"the embeddings of the store {self.path} were fitted again after it was opened, but its vectors have "
                 "the earlier fit: open the store without an embedding, or create a new store"
             )
         return self._stores[0]
 
-    def get_or_create(self) -> Store:
-        """Return the store and create it if it does not exist."""
+    def _has_other_fit(self, embedding: RagEmbeddings) -> bool:
+        """Return whether the user has fitted the embeddings since the store was opened."""
+        if self._encoder is None:
+            return embedding._fitted_by is None
+        return embedding.embedder is not self._encoder
+
+    def _open(self) -> None:
+        settings = self._settings()
+        if settings is None:
+            self._encoder = None if self._embedding is None else _encoder_of(self._embedding)
+            store = _open(self.path, self._encoder)
+        else:
+            store = _open_to_fit(self.path, settings)
+        try:
+            self._require_index(store)
+            self._require_language(store)
+            if settings is not None:
+                self._share_fit(store, settings)
+        except BaseException:
+            store.close()
+            raise
+        self._stores.append(store)
+
+    def _settings(self) -> Embedder | None:
+        """Return an embedder that the store has to fit, or None if the vectors have nothing to do with its texts."""
+        return self._embedding._without_fit() if isinstance(self._embedding, RagEmbeddings) else None
+
+    def _share_fit(self, store: Store, settings: Embedder) -> None:
+        """Give the fit of the store to the embeddings; those that another store has fitted are replaced."""
+        embedding = cast("RagEmbeddings", self._embedding)
+        if embedding._fitted_by not in (None, str(self.path)):
+            self._embedding = embedding = RagEmbeddings.from_embedder(settings)
+        embedding._take_fit(_own_embedder(store), settings, self.path)
+
+    def get_or_create(self, texts: Iterable[str] = ()) -> Store:
+        """Return the store; if it does not exist, create it and fit its embedder on ``texts`` if necessary."""
         with self._lock:
             store = self.get()
             if store is None:
-                self._encoder = _encoder_of(self.embeddings)
-                store = Store.create(
-                    self.path,
-                    self._encoder,
-                    index=self._index or AUTO,
-                    budget=self._budget,
-                    language=self._language or ENGLISH,
-                )
+                store = self._create(texts)
                 self._stores.append(store)
             return store
+
+    @property
+    def needs_texts(self) -> bool:
+        """Whether the store does not exist and cannot be created without texts."""
+        with self._lock:
+            return self.get() is None and (settings := self._settings()) is not None and settings.learns
+
+    def _create(self, texts: Iterable[str]) -> Store:
+        settings = self._settings()
+        about: dict[str, Any] = {
+            "index": self._index or AUTO,
+            "budget": self._budget,
+            "language": self._language or ENGLISH,
+        }
+        if settings is None:
+            self._encoder = _encoder_of(self.embeddings)
+            return Store.create(self.path, self._encoder, **about)
+        if not texts:
+            if settings.learns:
+                raise NotFittedError(
+                    f"the vector store at {self.path} has no documents to fit its embeddings on: add documents first, "
+                    "or call embeddings.fit(texts)"
+                )
+            texts = [""]
+        fitted = copy(settings).fit_extractor(texts)
+        wanted = {"postprocess": list(fitted.config.postprocess), "query_fit": fitted.config.query_fit}
+        Store.create(self.path, without_fit(fitted), {"wanted": wanted}, **about).close()
+        store = _open_to_fit(self.path, settings)
+        self._share_fit(store, settings)
+        return store
+
+    def fit_again(self, store: Store, writer: StoreWriter) -> list[str]:
+        """Fit the embedder of the store if the store has outgrown its fit; return warnings.
+
+        A fit that the user has made is kept.
+        """
+        if self._encoder is not None or writer.meta("wanted") is None:
+            return []
+        notes = refit_if_due(store, writer)
+        embedding = self._embedding
+        if isinstance(embedding, RagEmbeddings) and embedding._settings is not None:
+            embedding._take_fit(_own_embedder(store), embedding._settings, self.path)
+        return notes
+
+    def move(self, path: Path) -> None:
+        """Copy the store to ``path``, replacing a store in that place, and continue there."""
+        with self._lock, self.writing() as wait_seconds:
+            store = self.get_or_create()
+            store.copy(path, wait_seconds)
+            store.close()
+            self._stores.clear()
+            self.path = path
+            if isinstance(self._embedding, RagEmbeddings) and self._embedding._fitted_by is not None:
+                self._embedding._fitted_by = str(path)
 
     @contextmanager
     def writing(self) -> Iterator[float]:
@@ -130,7 +239,6 @@ class LazyStore:
         wanted = store.wanted_index
         given = IndexConfig(self._index or wanted.kind, self._budget or wanted.budget, wanted.shards)
         if given != wanted:
-            store.close()
             raise ConfigError(
                 f"the store {self.path} has {_described(wanted)}, but {_described(given)} was given: leave out index "
                 "and budget, or change the index of the store with Store.optimize or ragembed optimize"
@@ -138,11 +246,9 @@ class LazyStore:
 
     def _require_language(self, store: Store) -> None:
         if self._language not in (None, store.language):
-            found = store.language
-            store.close()
             raise ConfigError(
-                f"the store {self.path} has the language {found!r}, but {self._language!r} was given: leave out "
-                "language or choose another path, because the language of a store cannot change"
+                f"the store {self.path} has the language {store.language!r}, but {self._language!r} was given: leave "
+                "out language or choose another path, because the language of a store cannot change"
             )
 
     def close(self) -> None:
@@ -151,25 +257,25 @@ class LazyStore:
             store.close()
 
 
-def _is_only_base(embedding: Embeddings | None) -> TypeGuard[RagEmbeddings]:
-    """Return whether ``embedding`` has a base and no fit, so that an existing store supplies the fit."""
-    return isinstance(embedding, RagEmbeddings) and embedding.base is not None and not embedding.is_fitted
-
-
 def _own_embedder(store: Store) -> Embedder:
     return cast("Embedder", store.embedder)
 
 
 def _encoder_of(embedding: Embeddings) -> VectorEncoder:
-    if not isinstance(embedding, RagEmbeddings):
-        return ExternalEncoder(embedding)
-    if not embedding.is_fitted:
-        raise NotFittedError(
-            "the RagEmbeddings of this vector store is not fitted: call embeddings.fit(texts) first, or create the "
-            "store with RagVectorStore.from_texts or from_documents, which fit it on their texts; to open an existing "
-            "store, leave out the embedding"
-        )
-    return embedding.embedder
+    return embedding.embedder if isinstance(embedding, RagEmbeddings) else ExternalEncoder(embedding)
+
+
+def _open_to_fit(path: Path, settings: Embedder) -> Store:
+    """Open a store that fits its embedder itself; raise :class:`IncompatibleStoreError` if it has other settings."""
+    external = settings._source is not None
+    store = Store.open(path, settings if external else None, device=settings._device)
+    try:
+        if not external:
+            require_same(_own_embedder(store), settings, store._wanted_chain(), path)
+    except BaseException:
+        store.close()
+        raise
+    return store
 
 
 def _open(path: Path, encoder: VectorEncoder | None) -> Store:

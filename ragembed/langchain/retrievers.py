@@ -2,26 +2,84 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import chain
 from numbers import Real
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeAlias
 
 from langchain_core.callbacks import AsyncCallbackManagerForRetrieverRun, CallbackManagerForRetrieverRun
 from langchain_core.documents import BaseDocumentCompressor, Document
 from langchain_core.retrievers import BaseRetriever
-from langchain_core.runnables import run_in_executor
+from langchain_core.runnables import RunnableConfig, run_in_executor
 from langchain_core.vectorstores import VectorStore, VectorStoreRetriever
 from pydantic import ConfigDict, Field, InstanceOf, model_validator
 
 from ragembed.errors import ConfigError
 from ragembed.indexes import Fusion, RankingOptions
+from ragembed.indexes.search.search import Mode
 
 SearchType = Literal["hybrid", "dense", "lexical", "mmr"]
 
 
-class RagVectorStoreRetriever(VectorStoreRetriever):
-    """LangChain's vector store retriever with hybrid and lexical search; ``RagVectorStore.as_retriever`` returns it."""
+@dataclass(frozen=True, slots=True)
+class TextSearch:
+    """The settings of a search by text. ``score_threshold`` is the lowest relevance, from 0 to 1."""
+
+    mode: Mode
+    filter: Any = None
+    fusion: Fusion | None = None
+    ranking: RankingOptions | None = None
+    score_threshold: float | None = None
+    offset: int = 0
+
+
+Found: TypeAlias = "Mapping[str, Sequence[Document]]"
+"""The documents that were found for several queries at once, by query."""
+
+
+class _BatchRetriever(BaseRetriever):
+    """A retriever that searches for all queries of a batch at once. Each query has its own run for the callbacks."""
+
+    def _find_together(self, queries: Sequence[str], settings: Mapping[str, Any]) -> Found:
+        """Return the documents for each query, to be given to ``invoke`` as ``found``."""
+        raise NotImplementedError
+
+    def batch(
+        self,
+        inputs: list[str],
+        config: RunnableConfig | list[RunnableConfig] | None = None,
+        *,
+        return_exceptions: bool = False,
+        **kwargs: Any,
+    ) -> list[list[Document]]:
+        """Return the documents for each query; see :meth:`invoke`. The queries are searched for together."""
+        with suppress(Exception):  # the error is raised again below, in the run of each query
+            kwargs["found"] = self._find_together(inputs, kwargs)
+        return super().batch(inputs, config, return_exceptions=return_exceptions, **kwargs)
+
+    async def abatch(
+        self,
+        inputs: list[str],
+        config: RunnableConfig | list[RunnableConfig] | None = None,
+        *,
+        return_exceptions: bool = False,
+        **kwargs: Any,
+    ) -> list[list[Document]]:
+        """Do the same as :meth:`batch`, in a thread."""
+        with suppress(Exception):  # as above
+            kwargs["found"] = await run_in_executor(None, self._find_together, inputs, kwargs)
+        return await super().abatch(inputs, config, return_exceptions=return_exceptions, **kwargs)
+
+
+class RagVectorStoreRetriever(_BatchRetriever, VectorStoreRetriever):
+    """LangChain's vector store retriever with hybrid and lexical search; ``RagVectorStore.as_retriever`` returns it.
+
+    Settings of the search, such as ``k``, can be given as arguments or in ``search_kwargs``.
+    """
+
+    model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
 
     allowed_search_types: ClassVar[tuple[str, ...]] = (
         "similarity",
@@ -30,21 +88,29 @@ class RagVectorStoreRetriever(VectorStoreRetriever):
         "hybrid",
         "lexical",
     )
+    search_settings: ClassVar[tuple[str, ...]] = (
+        *("k", "filter", "score_threshold", "ranking", "fusion", "min_relevance", "offset"),
+        *("fetch_k", "lambda_mult"),
+    )
 
     @model_validator(mode="before")
     @classmethod
     def validate_search_type(cls, values: dict[str, Any]) -> Any:
-        """Check the type of search and the threshold; the threshold can be any real number type."""
+        """Check the type of search and the threshold, and move settings of the search to ``search_kwargs``."""
+        settings = {name: values[name] for name in cls.search_settings if name in values}
+        values = {name: value for name, value in values.items() if name not in settings}
+        values["search_kwargs"] = {**(values.get("search_kwargs") or {}), **settings}
         search_type = values.get("search_type", "similarity")
         if search_type not in cls.allowed_search_types:
             raise ConfigError(f"search_type is {search_type!r}: expected one of {', '.join(cls.allowed_search_types)}")
-        if search_type == "similarity_score_threshold":
-            threshold = values.get("search_kwargs", {}).get("score_threshold")
-            if isinstance(threshold, bool) or not isinstance(threshold, Real) or not 0 <= float(threshold) <= 1:
-                raise ConfigError(
-                    f"score_threshold is {threshold!r}: expected a number from 0 to 1 in search_kwargs, such as "
-                    "search_kwargs={'score_threshold': 0.7}"
-                )
+        threshold = values["search_kwargs"].get("score_threshold")
+        is_wanted = search_type == "similarity_score_threshold" or threshold is not None
+        is_number = isinstance(threshold, Real) and not isinstance(threshold, bool)
+        if is_wanted and not (is_number and 0 <= float(threshold) <= 1):
+            raise ConfigError(
+                f"score_threshold is {threshold!r}: expected a number from 0 to 1 in search_kwargs, such as "
+                "search_kwargs={'score_threshold': 0.7}"
+            )
         return values
 
     def _get_relevant_documents(
@@ -52,8 +118,11 @@ class RagVectorStoreRetriever(VectorStoreRetriever):
         query: str,
         *,
         run_manager: CallbackManagerForRetrieverRun,  # noqa: ARG002  LangChain's signature
+        found: Found | None = None,
         **kwargs: Any,
     ) -> list[Document]:
+        if found is not None:
+            return _copies(found[query])
         return self.vectorstore.search(query, self.search_type, **{**self.search_kwargs, **kwargs})
 
     async def _aget_relevant_documents(
@@ -61,12 +130,26 @@ class RagVectorStoreRetriever(VectorStoreRetriever):
         query: str,
         *,
         run_manager: AsyncCallbackManagerForRetrieverRun,  # noqa: ARG002  LangChain's signature
+        found: Found | None = None,
         **kwargs: Any,
     ) -> list[Document]:
+        if found is not None:
+            return _copies(found[query])
         return await self.vectorstore.asearch(query, self.search_type, **{**self.search_kwargs, **kwargs})
 
+    def _find_together(self, queries: Sequence[str], settings: Mapping[str, Any]) -> Found:
+        store: Any = self.vectorstore
+        wanted = list(dict.fromkeys(queries))
+        documents = store.search_many(wanted, self.search_type, **{**self.search_kwargs, **settings})
+        return dict(zip(wanted, documents, strict=True))
 
-class RagRetriever(BaseRetriever):
+
+def _copies(documents: Sequence[Document]) -> list[Document]:
+    """Return copies, because a query may occur twice in a batch."""
+    return [document.model_copy(deep=True) for document in documents]
+
+
+class RagRetriever(_BatchRetriever):
     """LangChain retriever over a :class:`ragembed.langchain.RagVectorStore`, with hybrid search by default.
 
     All fields except ``vectorstore`` and ``reranker`` can also be given to a single call, such as
@@ -197,24 +280,41 @@ class RagRetriever(BaseRetriever):
         return self
 
     def _get_relevant_documents(
-        self, query: str, *, run_manager: CallbackManagerForRetrieverRun, **kwargs: Any
+        self,
+        query: str,
+        *,
+        run_manager: CallbackManagerForRetrieverRun,
+        found: Found | None = None,
+        **kwargs: Any,
     ) -> list[Document]:
         settings = self._with_settings(kwargs)
-        documents = settings._candidates(query)
+        documents = _copies(found[query]) if found is not None else settings._candidates([query])[0]
         if settings.reranker is None:
             return documents
         ranked = settings.reranker.compress_documents(documents, query, callbacks=run_manager.get_child())
         return list(ranked)[: settings.k]
 
     async def _aget_relevant_documents(
-        self, query: str, *, run_manager: AsyncCallbackManagerForRetrieverRun, **kwargs: Any
+        self,
+        query: str,
+        *,
+        run_manager: AsyncCallbackManagerForRetrieverRun,
+        found: Found | None = None,
+        **kwargs: Any,
     ) -> list[Document]:
         settings = self._with_settings(kwargs)
-        documents = await run_in_executor(None, settings._candidates, query)
+        if found is not None:
+            documents = _copies(found[query])
+        else:
+            [documents] = await run_in_executor(None, settings._candidates, [query])
         if settings.reranker is None:
             return documents
         ranked = await settings.reranker.acompress_documents(documents, query, callbacks=run_manager.get_child())
         return list(ranked)[: settings.k]
+
+    def _find_together(self, queries: Sequence[str], settings: Mapping[str, Any]) -> Found:
+        wanted = list(dict.fromkeys(queries))
+        return dict(zip(wanted, self._with_settings(settings)._candidates(wanted), strict=True))
 
     def _with_settings(self, kwargs: Mapping[str, Any]) -> RagRetriever:
         """Return a retriever with the settings of one call, validated like the fields."""
@@ -229,27 +329,21 @@ class RagRetriever(BaseRetriever):
         fields = {name: getattr(self, name) for name in type(self).model_fields}
         return type(self)(**{**fields, **kwargs})
 
-    def _candidates(self, query: str) -> list[Document]:
+    def _candidates(self, queries: Sequence[str]) -> list[list[Document]]:
+        """Return the candidates for each query, with their scores in the metadata if these are wanted."""
         wanted = self.k if self.reranker is None else max(self.k, self.fetch_k)
-        scored = self._search(query, wanted)
+        results = self._search(queries, wanted)
         if self.score_key is not None:
-            for document, score in scored:
+            for document, score in chain.from_iterable(results):
                 document.metadata[self.score_key] = score
-        return [document for document, _ in scored]
+        return [[document for document, _ in scored] for scored in results]
 
-    def _search(self, query: str, k: int) -> list[tuple[Document, float]]:
+    def _search(self, queries: Sequence[str], k: int) -> list[list[tuple[Document, float]]]:
         store: Any = self.vectorstore
-        searches: dict[str, Callable[..., list[tuple[Document, float]]]] = {
-            "hybrid": partial(
-                store.hybrid_search_with_score,
-                fusion=self.fusion,
-                ranking=self.ranking,
-                min_relevance=self.min_relevance,
-            ),
-            "dense": partial(store.similarity_search_with_score, ranking=self.ranking),
-            "lexical": partial(store.lexical_search_with_score, ranking=self.ranking),
-            "mmr": partial(
-                store.max_marginal_relevance_search_with_score, fetch_k=self.fetch_k, lambda_mult=self.lambda_mult
-            ),
-        }
-        return searches[self.search_type](query, k, filter=self.filter)
+        if self.search_type == "mmr":
+            search = store.max_marginal_relevance_search_with_score
+            settings = {"fetch_k": self.fetch_k, "lambda_mult": self.lambda_mult, "filter": self.filter}
+            return [search(query, k, **settings) for query in queries]
+        searched = TextSearch(self.search_type, self.filter, self.fusion, self.ranking, self.min_relevance)
+        found: list[list[tuple[Document, float]]] = store._scored_many(queries, k, searched)
+        return found

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import warnings
-from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar, get_args, overload
 from weakref import WeakSet
 
 import numpy as np
@@ -19,13 +19,17 @@ from langchain_core.runnables import run_in_executor
 from langchain_core.vectorstores import VectorStore, VectorStoreRetriever
 from typing_extensions import Self
 
+from ragembed.checks import one_of
 from ragembed.corpus import blocks
-from ragembed.embedder import FIT_LIMIT
-from ragembed.errors import ConfigError, StoreNotFoundError
+from ragembed.errors import ConfigError, StoreError, StoreNotFoundError
+from ragembed.extractors.external import SAME
 from ragembed.indexes import Budget, ChunkRecord, Fusion, Hit, RankingOptions, Store
-from ragembed.indexes.filters import And, Ids, Where
-from ragembed.indexes.search.search import Mode
+from ragembed.indexes.filters import And, Ids, Where, parse
+from ragembed.indexes.filters.notes import comparisons
+from ragembed.indexes.indexing.calibration import calibrate
+from ragembed.indexes.search.search import MODES, Mode
 from ragembed.indexes.storage.layout import is_store
+from ragembed.indexes.types import SilentProgress
 from ragembed.indexes.writing.index_selection import warn
 from ragembed.indexes.writing.writer import StoreWriter
 from ragembed.langchain.documents import as_list, chosen_ids, detached, documents_of, to_document, to_record
@@ -33,9 +37,8 @@ from ragembed.langchain.embeddings import RagEmbeddings
 from ragembed.langchain.external import model_name
 from ragembed.langchain.lazy_store import LazyStore
 from ragembed.langchain.record_manager import RagRecordManager
-from ragembed.langchain.retrievers import RagVectorStoreRetriever
+from ragembed.langchain.retrievers import RagVectorStoreRetriever, TextSearch
 from ragembed.models.vectors import checked_vectors
-from ragembed.reservoir import ItemReservoir
 from ragembed.types import Floats
 
 Item = TypeVar("Item")
@@ -45,8 +48,12 @@ LangChainFilter: TypeAlias = "Where | Callable[[dict[str, Any]], bool]"
 """A filter: a dictionary such as ``{"year": {"$gte": 2020}}``, an expression such as ``"year >= 2020"``, or a function
 of the metadata, which is called for every document."""
 
+WriteMode = Literal["append", "overwrite", "error"]
+
 Progress = Callable[[int, int], None]
 """Called with the number of embedded texts and the number of all texts."""
+
+_INCLUDED = ("documents", "metadatas", "vectors", "embeddings")
 
 _BATCH_SIZE = 1024
 """Default number of texts to embed together."""
@@ -83,6 +90,9 @@ class RagVectorStore(VectorStore):
     language : str, optional
         Language whose word endings lexical search ignores: ``"english"`` (default), ``"none"``, or another Snowball
         language.
+    retrieval_mode : {"dense", "hybrid", "lexical"}
+        What ``similarity_search`` and its variants for texts compute: the cosine (default), cosine and BM25 combined,
+        or BM25. It sets the search of every retriever that calls ``similarity_search``. It is not saved.
 
     Raises
     ------
@@ -246,9 +256,24 @@ class RagVectorStore(VectorStore):
         index: str | None = None,
         budget: Budget | None = None,
         language: str | None = None,
+        retrieval_mode: Mode = "dense",
     ) -> None:
+        one_of("retrieval_mode", retrieval_mode, MODES)
+        self.retrieval_mode: Mode = retrieval_mode
         self._lazy = LazyStore(embedding, path, index, budget, language)
+        self._start()
+
+    def _start(self) -> None:
         self._record_managers: WeakSet[RagRecordManager] = WeakSet()
+        self._checked: set[tuple[str, str]] = set()  # the comparisons of filters that were looked at
+        self._noted: set[str] = set()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"retrieval_mode": self.retrieval_mode, "_lazy": self._lazy}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._start()
 
     @classmethod
     def from_texts(
@@ -261,6 +286,8 @@ class RagVectorStore(VectorStore):
         path: str | Path | None = None,
         index: str | None = None,
         budget: Budget | None = None,
+        mode: WriteMode = "append",
+        retrieval_mode: Mode = "dense",
         batch_size: int | None = None,
         progress: Progress | None = None,
         **kwargs: Any,
@@ -268,7 +295,7 @@ class RagVectorStore(VectorStore):
         """Create a store from texts.
 
         :class:`RagEmbeddings` that are not fitted are fitted on the texts. If there is a store at ``path``, the texts
-        are added to it; in this case the embeddings must be fitted.
+        are added to it.
 
         Parameters
         ----------
@@ -286,6 +313,11 @@ class RagVectorStore(VectorStore):
             Kind of FAISS index, as for the class.
         budget : ragembed.indexes.Budget, optional
             Limits for the index.
+        mode : {"append", "overwrite", "error"}
+            What to do if there is a store at ``path``: add to it, replace it when the new store is complete, or raise
+            :class:`ragembed.errors.StoreError`.
+        retrieval_mode : {"dense", "hybrid", "lexical"}
+            What ``similarity_search`` computes, as for the class.
         batch_size : int, optional
             Number of texts to embed together; 1,024 by default.
         progress : callable, optional
@@ -308,12 +340,8 @@ class RagVectorStore(VectorStore):
         _reject_unknown("from_texts", kwargs)
         documents = documents_of(texts, metadatas)
         chosen = chosen_ids(documents, ids)
-        store = cls(embedding, path, index=index, budget=budget)
-        if documents:
-            texts, raw = _fit(embedding, (document.page_content for document in documents))
-            if texts:  # these texts are already embedded
-                store._write_vectors(texts, raw)
-        store.add_documents(documents, ids=chosen, batch_size=batch_size, progress=progress)
+        with cls._created(embedding, path, index, budget, mode, retrieval_mode) as store:
+            store.add_documents(documents, ids=chosen, batch_size=batch_size, progress=progress)
         return store
 
     @classmethod
@@ -327,6 +355,8 @@ class RagVectorStore(VectorStore):
         path: str | Path | None = None,
         index: str | None = None,
         budget: Budget | None = None,
+        mode: WriteMode = "append",
+        retrieval_mode: Mode = "dense",
     ) -> RagVectorStore:
         """Create a store from texts and their vectors; see :meth:`add_embeddings`.
 
@@ -346,6 +376,11 @@ class RagVectorStore(VectorStore):
             Kind of FAISS index, as for the class.
         budget : ragembed.indexes.Budget, optional
             Limits for the index.
+        mode : {"append", "overwrite", "error"}
+            What to do if there is a store at ``path``: add to it, replace it when the new store is complete, or raise
+            :class:`ragembed.errors.StoreError`.
+        retrieval_mode : {"dense", "hybrid", "lexical"}
+            What ``similarity_search`` computes, as for the class.
 
         Returns
         -------
@@ -357,9 +392,40 @@ class RagVectorStore(VectorStore):
         ConfigError
             If ``embedding`` is a :class:`RagEmbeddings`, or if texts, vectors, metadatas or ids do not match.
         """
-        store = cls(embedding, path, index=index, budget=budget)
-        store.add_embeddings(text_embeddings, metadatas, ids=ids)
+        with cls._created(embedding, path, index, budget, mode, retrieval_mode) as store:
+            store.add_embeddings(text_embeddings, metadatas, ids=ids)
         return store
+
+    @classmethod
+    @contextmanager
+    def _created(
+        cls,
+        embedding: Embeddings,
+        path: str | Path | None,
+        index: str | None,
+        budget: Budget | None,
+        mode: WriteMode,
+        retrieval_mode: Mode,
+    ) -> Iterator[RagVectorStore]:
+        """Yield a store for the ``with`` block to fill; with ``mode="overwrite"`` it replaces another afterwards."""
+        one_of("mode", mode, get_args(WriteMode))
+        exists = path is not None and is_store(Path(path))
+        if exists and mode == "error":
+            raise StoreError(
+                f"a store exists at {path}: use mode='append' to add to it, mode='overwrite' to replace it, or another "
+                "path"
+            )
+        replaces = exists and mode == "overwrite"
+        store = cls(embedding, None if replaces else path, index=index, budget=budget, retrieval_mode=retrieval_mode)
+        yield store
+        if not replaces or path is None:
+            return
+        if store._lazy.needs_texts:  # no documents were added, so there is nothing to fit the embeddings on
+            with cls(embedding, path) as replaced:
+                replaced.clear()
+            store._lazy = replaced._lazy
+        else:
+            store._lazy.move(Path(path))
 
     @classmethod
     def from_community_faiss(
@@ -371,6 +437,8 @@ class RagVectorStore(VectorStore):
         path: str | Path | None = None,
         index: str | None = None,
         budget: Budget | None = None,
+        mode: WriteMode = "append",
+        retrieval_mode: Mode = "dense",
         batch_size: int | None = None,
         progress: Progress | None = None,
     ) -> RagVectorStore:
@@ -395,6 +463,11 @@ class RagVectorStore(VectorStore):
             Kind of FAISS index, as for the class.
         budget : ragembed.indexes.Budget, optional
             Limits for the index.
+        mode : {"append", "overwrite", "error"}
+            What to do if there is a store at ``path``: add to it, replace it when the new store is complete, or raise
+            :class:`ragembed.errors.StoreError`.
+        retrieval_mode : {"dense", "hybrid", "lexical"}
+            What ``similarity_search`` computes, as for the class.
         batch_size : int, optional
             Number of texts to embed together; 1,024 by default.
         progress : callable, optional
@@ -432,11 +505,23 @@ class RagVectorStore(VectorStore):
                 path=path,
                 index=index,
                 budget=budget,
+                mode=mode,
+                retrieval_mode=retrieval_mode,
                 batch_size=batch_size,
                 progress=progress,
             )
         pairs = zip(texts, found.vectors, strict=True)
-        return cls.from_embeddings(pairs, embeddings, metadatas, ids=ids, path=path, index=index, budget=budget)
+        return cls.from_embeddings(
+            pairs,
+            embeddings,
+            metadatas,
+            ids=ids,
+            path=path,
+            index=index,
+            budget=budget,
+            mode=mode,
+            retrieval_mode=retrieval_mode,
+        )
 
     @property
     def path(self) -> Path:
@@ -468,7 +553,7 @@ class RagVectorStore(VectorStore):
         Parameters
         ----------
         documents : iterable of Document
-            The documents; their metadata must be JSON values.
+            The documents. Their metadata must be JSON values, dates, times, UUIDs, paths, decimals or NumPy scalars.
         ids : iterable of (str or None), optional
             Id of each document; by default the id of the document, or a new UUID.
         batch_size : int, optional
@@ -552,6 +637,8 @@ class RagVectorStore(VectorStore):
     ) -> list[str]:
         """Add texts with vectors that the store's embeddings have already made.
 
+        A text may occur several times with different vectors, such as contextual embeddings.
+
         Parameters
         ----------
         text_embeddings : iterable of (str, sequence of float)
@@ -569,8 +656,8 @@ class RagVectorStore(VectorStore):
         Raises
         ------
         ConfigError
-            If the store contains the same text with another vector. Also if the embeddings are :class:`RagEmbeddings`,
-            because their stores save raw vectors, from before post-processing.
+            If the embeddings are :class:`RagEmbeddings`, because their stores save raw vectors, from before
+            post-processing.
         """
         if isinstance(self.embeddings, RagEmbeddings):
             raise ConfigError(
@@ -583,8 +670,20 @@ class RagVectorStore(VectorStore):
         chosen = chosen_ids(documents, ids)
         records = _last_of_each(to_record(document, i) for document, i in zip(documents, chosen, strict=True))
         texts = [document.page_content for document in documents]
-        self._write(records, lambda writer: writer.stage_vectors(texts, vectors))
+        self._write(records, lambda writer: dict(zip(chosen, writer.stage_vectors(texts, vectors), strict=True)))
         return chosen
+
+    @overload
+    def delete(self, ids: Iterable[str] | None = None, *, filter: None = None, **kwargs: Any) -> bool: ...
+
+    @overload
+    def delete(
+        self,
+        ids: Iterable[str] | None = None,
+        *,
+        filter: LangChainFilter,
+        **kwargs: Any,
+    ) -> int: ...
 
     def delete(
         self,
@@ -592,7 +691,7 @@ class RagVectorStore(VectorStore):
         *,
         filter: LangChainFilter | None = None,  # noqa: A002  LangChain's name
         **kwargs: Any,
-    ) -> bool:
+    ) -> int:
         """Delete documents by id or filter; without either, delete all documents and all records of files.
 
         Parameters
@@ -606,21 +705,20 @@ class RagVectorStore(VectorStore):
 
         Returns
         -------
-        bool
-            Always True.
+        bool or int
+            With a filter, the number of deleted documents; otherwise True.
         """
         _reject_unknown("delete", kwargs)
         wanted = None if ids is None else as_list("ids", ids)
-        store = self._lazy.get()
-        if store is None or (wanted == [] and filter is None):
-            return True
-        where = _where(store, filter)
-        with self._lazy.writing() as wait_seconds:
-            if wanted is not None or where is not None:
-                store.delete(wanted or (), where=where, wait_seconds=wait_seconds)
-            else:
-                store.delete(paths=store.sources(), where=And(()), wait_seconds=wait_seconds)
-        return True
+        store, deleted = self._lazy.get(), 0
+        if store is not None and (wanted != [] or filter is not None):
+            where = self._where(store, filter)
+            with self._lazy.writing() as wait_seconds:
+                if wanted is not None or where is not None:
+                    deleted = store.delete(wanted or (), where=where, wait_seconds=wait_seconds)
+                else:
+                    store.delete(paths=store.sources(), where=And(()), wait_seconds=wait_seconds)
+        return True if filter is None else deleted
 
     def clear(self) -> None:
         """Delete all documents."""
@@ -652,12 +750,10 @@ class RagVectorStore(VectorStore):
         for records in blocks(theirs.chunks(), _BATCH_SIZE):
             texts = [record.chunk.embedded_text for record in records]
             ids = [record.id for record in records]
-            stage: Callable[[StoreWriter], object]
-            if same_embeddings:
-                stage = partial(StoreWriter.stage_vectors, texts=texts, vectors=theirs.vectors(ids))
-            else:
-                stage = partial(StoreWriter.stage, texts=texts)
-            self._write([detached(record) for record in records], stage)
+            vectors = theirs.vectors(ids) if same_embeddings else None
+            self._write(
+                [detached(record) for record in records], partial(_stage, ids=ids, texts=texts, vectors=vectors)
+            )
             merged += ids
         return merged
 
@@ -678,24 +774,22 @@ class RagVectorStore(VectorStore):
         self._record_managers.add(manager)
         return manager
 
-    def _write(self, records: Sequence[ChunkRecord], stage: Callable[[StoreWriter], object]) -> None:
-        """Commit ``records`` after ``stage`` has saved their vectors."""
+    def _write(
+        self, records: Sequence[ChunkRecord], stage: Callable[[StoreWriter], Mapping[str, bytes] | None]
+    ) -> None:
+        """Commit ``records`` after ``stage`` has saved their vectors and returned the keys of given ones, by id."""
         if not records:
             return
-        store = self._lazy.get_or_create()
+        store = self._lazy.get_or_create([record.chunk.embedded_text for record in records])
         ids = [record.id for record in records]
         expected = [manager.expected(ids) for manager in list(self._record_managers)]
         with self._lazy.writing() as wait_seconds, store.writer(wait_seconds) as writer:
-            stage(writer)
-            writer.commit(chunks=records, expected=expected)
+            keys = stage(writer) or {}
+            writer.commit(chunks=records, expected=expected, keys=keys)
+            warn(self._lazy.fit_again(store, writer))
             writer.merge()
             warn(writer.refresh_index())
-
-    def _write_vectors(self, texts: Sequence[str], raw: Floats) -> None:
-        """Save raw vectors of texts that are added next."""
-        store = self._lazy.get_or_create()
-        with self._lazy.writing() as wait_seconds, store.writer(wait_seconds) as writer:
-            writer.stage_vectors(texts, raw)
+            warn(calibrate(store, writer, SilentProgress()))
 
     # Read
 
@@ -714,6 +808,128 @@ class RagVectorStore(VectorStore):
         """
         store = self._lazy.get()
         return [] if store is None else [to_document(record) for record in store.get(as_list("ids", ids))]
+
+    def get(
+        self,
+        ids: Iterable[str] | None = None,
+        *,
+        where: LangChainFilter | None = None,
+        limit: int | None = None,
+        offset: int = 0,
+        include: Iterable[str] = ("documents", "metadatas"),
+    ) -> dict[str, list[Any]]:
+        """Return documents by id, by filter, or all of them, as a dictionary of lists.
+
+        Parameters
+        ----------
+        ids : iterable of str, optional
+            Ids of documents; unknown ids are left out. The result has their order.
+        where : str, dict or callable, optional
+            Selects documents, as ``filter`` of the searches. With ``ids``, documents have to match both.
+        limit : int, optional
+            Maximum number of documents; by default all.
+        offset : int
+            Number of documents to skip.
+        include : iterable of {"documents", "metadatas", "vectors"}
+            What to return besides the ids. ``"embeddings"`` is another name for ``"vectors"``.
+
+        Returns
+        -------
+        dict of str to list
+            The lists ``"ids"``, and one for each name in ``include``: texts, metadata, or vectors as lists of floats.
+            Without ``ids``, documents are in order of insertion.
+
+        Raises
+        ------
+        ConfigError
+            If ``include`` has an unknown name, or ``limit`` or ``offset`` is negative.
+        """
+        names = as_list("include", include)
+        for name in names:
+            one_of("include", name, _INCLUDED)
+        chosen = None if ids is None else list(dict.fromkeys(as_list("ids", ids)))
+        store = self._lazy.get()
+        records: list[ChunkRecord] = []
+        if store is not None:
+            condition = self._where(store, where)
+            if chosen is None:
+                records = list(store.chunks(where=condition, limit=limit, offset=offset))
+            else:
+                matched = [*(() if condition is None else (parse(condition),)), Ids(tuple(chosen))]
+                by_id = {record.id: record for record in store.chunks(where=And(tuple(matched)))}
+                known = [by_id[chunk_id] for chunk_id in chosen if chunk_id in by_id]
+                records = known[_depth(0, offset) :][: None if limit is None else _depth(limit, 0)]
+        documents = [to_document(record) for record in records]
+        found: dict[str, list[Any]] = {"ids": [record.id for record in records]}
+        for name in names:
+            if name == "documents":
+                found[name] = [document.page_content for document in documents]
+            elif name == "metadatas":
+                found[name] = [document.metadata for document in documents]
+            else:
+                found[name] = self.vectors(found["ids"]).tolist()
+        return found
+
+    def vectors(self, ids: Iterable[str]) -> Floats:
+        """Return the vectors of documents, which searches compare with the vector of the query.
+
+        Parameters
+        ----------
+        ids : iterable of str
+            Ids of the documents.
+
+        Returns
+        -------
+        numpy.ndarray
+            Unit vectors, float32, shape ``(n, d)``, in the order of ``ids``.
+
+        Raises
+        ------
+        ConfigError
+            If a document is not in the store.
+        """
+        wanted, store = as_list("ids", ids), self._lazy.get()
+        known = set() if store is None else {record.id for record in store.get(wanted)}
+        self._require_ids(wanted, known)
+        return np.zeros((0, 0), dtype=np.float32) if store is None else store.vectors(wanted)
+
+    def _require_ids(self, wanted: Iterable[str], known: Collection[str]) -> None:
+        for chunk_id in wanted:
+            if chunk_id not in known:
+                raise ConfigError(f"no document has the id {chunk_id!r}: expected an id of the store {self.path}")
+
+    def update_document(self, document_id: str, document: Document) -> None:
+        """Replace the text, metadata and vector of a document; see :meth:`update_documents`.
+
+        Parameters
+        ----------
+        document_id : str
+            Id of the document.
+        document : Document
+            The new document.
+        """
+        self.update_documents([document_id], [document])
+
+    def update_documents(self, ids: Iterable[str], documents: Iterable[Document]) -> None:
+        """Replace the texts, metadata and vectors of documents in the store, all of them or none.
+
+        :meth:`add_documents` does the same, and also adds documents with new ids.
+
+        Parameters
+        ----------
+        ids : iterable of str
+            Ids of the documents.
+        documents : iterable of Document
+            The new documents, one for each id.
+
+        Raises
+        ------
+        ConfigError
+            If a document is not in the store, or the numbers of ids and documents differ.
+        """
+        wanted = as_list("ids", ids)
+        self._require_ids(wanted, {document.id or "" for document in self.get_by_ids(wanted)})
+        self.add_documents(documents, ids=wanted)
 
     def ids(self) -> list[str]:
         """Return the ids of all documents.
@@ -745,7 +961,7 @@ class RagVectorStore(VectorStore):
         """
         store = self._lazy.get()
         if store is not None:
-            yield from (to_document(record) for record in store.chunks(where=_where(store, filter)))
+            yield from (to_document(record) for record in store.chunks(where=self._where(store, filter)))
 
     def __iter__(self) -> Iterator[Document]:
         return self.iter_documents()
@@ -769,9 +985,11 @@ class RagVectorStore(VectorStore):
         *,
         filter: LangChainFilter | None = None,  # noqa: A002  LangChain's name
         ranking: RankingOptions | None = None,
+        score_threshold: float | None = None,
+        offset: int = 0,
         **kwargs: Any,
     ) -> list[Document]:
-        """Return the documents closest to a query by cosine.
+        """Return the best documents for a query: by cosine, unless ``retrieval_mode`` is another.
 
         Parameters
         ----------
@@ -783,6 +1001,10 @@ class RagVectorStore(VectorStore):
             Selects the documents to search.
         ranking : ragembed.RankingOptions, optional
             Steps after the search; none by default.
+        score_threshold : float, optional
+            Leave out documents with a lower relevance score, from 0 to 1.
+        offset : int
+            Number of best documents to skip, for the next page of results.
         **kwargs
             Not supported: any other argument raises ``TypeError``.
 
@@ -792,7 +1014,11 @@ class RagVectorStore(VectorStore):
             The documents, best first.
         """
         _reject_unknown("similarity_search", kwargs)
-        return _documents(self.similarity_search_with_score(query, k, filter=filter, ranking=ranking))
+        return _documents(
+            self.similarity_search_with_score(
+                query, k, filter=filter, ranking=ranking, score_threshold=score_threshold, offset=offset
+            )
+        )
 
     def similarity_search_with_score(
         self,
@@ -801,9 +1027,11 @@ class RagVectorStore(VectorStore):
         *,
         filter: LangChainFilter | None = None,  # noqa: A002  LangChain's name
         ranking: RankingOptions | None = None,
+        score_threshold: float | None = None,
+        offset: int = 0,
         **kwargs: Any,
     ) -> Scored:
-        """Return the documents closest to a query with their cosines.
+        """Return the best documents for a query with their scores: cosines, unless ``retrieval_mode`` is another.
 
         Parameters
         ----------
@@ -815,16 +1043,21 @@ class RagVectorStore(VectorStore):
             Selects the documents to search.
         ranking : ragembed.RankingOptions, optional
             Steps after the search; none by default.
+        score_threshold : float, optional
+            Leave out documents with a lower relevance score, from 0 to 1.
+        offset : int
+            Number of best documents to skip, for the next page of results.
         **kwargs
             Not supported: any other argument raises ``TypeError``.
 
         Returns
         -------
         list of (Document, float)
-            The documents with their cosines, from -1 to 1, highest first.
+            The documents with their scores, highest first. Cosines are from -1 to 1.
         """
         _reject_unknown("similarity_search_with_score", kwargs)
-        return _cosines(self._hits(query, k, "dense", filter, ranking=ranking))
+        settings = TextSearch(self.retrieval_mode, filter, None, ranking, score_threshold, offset)
+        return self._scored_many([query], k, settings)[0]
 
     def hybrid_search(
         self,
@@ -834,6 +1067,8 @@ class RagVectorStore(VectorStore):
         filter: LangChainFilter | None = None,  # noqa: A002  LangChain's name
         fusion: Fusion | None = None,
         ranking: RankingOptions | None = None,
+        min_relevance: float | None = None,
+        offset: int = 0,
         **kwargs: Any,
     ) -> list[Document]:
         """Return the best documents by cosine and BM25 combined.
@@ -850,6 +1085,11 @@ class RagVectorStore(VectorStore):
             How the two scores are combined; by default the fusion of the store.
         ranking : ragembed.RankingOptions, optional
             Steps after the search; none by default.
+        min_relevance : float, optional
+            Leave out documents with a lower relevance, from 0 to 1. The store needs a fit of it: stores with
+            :class:`RagEmbeddings` have one from 20 documents on.
+        offset : int
+            Number of best documents to skip, for the next page of results.
         **kwargs
             Not supported: any other argument raises ``TypeError``.
 
@@ -859,7 +1099,8 @@ class RagVectorStore(VectorStore):
             The documents, best first.
         """
         _reject_unknown("hybrid_search", kwargs)
-        return _documents(self.hybrid_search_with_score(query, k, filter=filter, fusion=fusion, ranking=ranking))
+        settings = TextSearch("hybrid", filter, fusion, ranking, min_relevance, offset)
+        return _documents(self._scored_many([query], k, settings)[0])
 
     def hybrid_search_with_score(
         self,
@@ -870,6 +1111,7 @@ class RagVectorStore(VectorStore):
         fusion: Fusion | None = None,
         ranking: RankingOptions | None = None,
         min_relevance: float | None = None,
+        offset: int = 0,
         **kwargs: Any,
     ) -> Scored:
         """Return the best documents by cosine and BM25 combined, with their fused scores.
@@ -889,8 +1131,10 @@ class RagVectorStore(VectorStore):
         ranking : ragembed.RankingOptions, optional
             Steps after the search; none by default.
         min_relevance : float, optional
-            Leave out documents with a lower relevance, from 0 to 1. The store needs a fit of it, such as ``ragembed
-            refit`` makes.
+            Leave out documents with a lower relevance, from 0 to 1. The store needs a fit of it: stores with
+            :class:`RagEmbeddings` have one from 20 documents on.
+        offset : int
+            Number of best documents to skip, for the next page of results.
         **kwargs
             Not supported: any other argument raises ``TypeError``.
 
@@ -900,7 +1144,8 @@ class RagVectorStore(VectorStore):
             The documents with their scores, highest first.
         """
         _reject_unknown("hybrid_search_with_score", kwargs)
-        return _scored(self._hits(query, k, "hybrid", filter, fusion, ranking, min_relevance))
+        settings = TextSearch("hybrid", filter, fusion, ranking, min_relevance, offset)
+        return self._scored_many([query], k, settings)[0]
 
     def lexical_search(
         self,
@@ -909,6 +1154,8 @@ class RagVectorStore(VectorStore):
         *,
         filter: LangChainFilter | None = None,  # noqa: A002  LangChain's name
         ranking: RankingOptions | None = None,
+        min_relevance: float | None = None,
+        offset: int = 0,
         **kwargs: Any,
     ) -> list[Document]:
         """Return the best documents by words (BM25); none if no word matches.
@@ -923,6 +1170,11 @@ class RagVectorStore(VectorStore):
             Selects the documents to search.
         ranking : ragembed.RankingOptions, optional
             Steps after the search; none by default.
+        min_relevance : float, optional
+            Leave out documents with a lower relevance, from 0 to 1. The store needs a fit of it: stores with
+            :class:`RagEmbeddings` have one from 20 documents on.
+        offset : int
+            Number of best documents to skip, for the next page of results.
         **kwargs
             Not supported: any other argument raises ``TypeError``.
 
@@ -932,7 +1184,8 @@ class RagVectorStore(VectorStore):
             The documents, best first.
         """
         _reject_unknown("lexical_search", kwargs)
-        return _documents(self.lexical_search_with_score(query, k, filter=filter, ranking=ranking))
+        settings = TextSearch("lexical", filter, None, ranking, min_relevance, offset)
+        return _documents(self._scored_many([query], k, settings)[0])
 
     def lexical_search_with_score(
         self,
@@ -941,6 +1194,8 @@ class RagVectorStore(VectorStore):
         *,
         filter: LangChainFilter | None = None,  # noqa: A002  LangChain's name
         ranking: RankingOptions | None = None,
+        min_relevance: float | None = None,
+        offset: int = 0,
         **kwargs: Any,
     ) -> Scored:
         """Return the best documents by words with their BM25 scores.
@@ -955,6 +1210,11 @@ class RagVectorStore(VectorStore):
             Selects the documents to search.
         ranking : ragembed.RankingOptions, optional
             Steps after the search; none by default.
+        min_relevance : float, optional
+            Leave out documents with a lower relevance, from 0 to 1. The store needs a fit of it: stores with
+            :class:`RagEmbeddings` have one from 20 documents on.
+        offset : int
+            Number of best documents to skip, for the next page of results.
         **kwargs
             Not supported: any other argument raises ``TypeError``.
 
@@ -964,7 +1224,8 @@ class RagVectorStore(VectorStore):
             The documents with their scores, above 0, highest first.
         """
         _reject_unknown("lexical_search_with_score", kwargs)
-        return _scored(self._hits(query, k, "lexical", filter, ranking=ranking))
+        settings = TextSearch("lexical", filter, None, ranking, min_relevance, offset)
+        return self._scored_many([query], k, settings)[0]
 
     def max_marginal_relevance_search(
         self,
@@ -1041,7 +1302,7 @@ class RagVectorStore(VectorStore):
         store = self._lazy.get()
         if store is None:
             return []
-        where = _where(store, filter)
+        where = self._where(store, filter)
         return _cosines(store.search_mmr(query, k, fetch_k=fetch_k, lambda_mult=lambda_mult, where=where))
 
     # Search by vector
@@ -1052,6 +1313,7 @@ class RagVectorStore(VectorStore):
         k: int = 4,
         *,
         filter: LangChainFilter | None = None,  # noqa: A002  LangChain's name
+        offset: int = 0,
         **kwargs: Any,
     ) -> list[Document]:
         """Return the documents closest to the vector of a query by cosine.
@@ -1064,6 +1326,8 @@ class RagVectorStore(VectorStore):
             Number of documents.
         filter : str, dict or callable, optional
             Selects the documents to search.
+        offset : int
+            Number of best documents to skip, for the next page of results.
         **kwargs
             Not supported: any other argument raises ``TypeError``.
 
@@ -1073,7 +1337,7 @@ class RagVectorStore(VectorStore):
             The documents, best first.
         """
         _reject_unknown("similarity_search_by_vector", kwargs)
-        return _documents(self.similarity_search_with_score_by_vector(embedding, k, filter=filter))
+        return _documents(self.similarity_search_with_score_by_vector(embedding, k, filter=filter, offset=offset))
 
     def similarity_search_with_score_by_vector(
         self,
@@ -1081,6 +1345,7 @@ class RagVectorStore(VectorStore):
         k: int = 4,
         *,
         filter: LangChainFilter | None = None,  # noqa: A002  LangChain's name
+        offset: int = 0,
         **kwargs: Any,
     ) -> Scored:
         """Return the documents closest to the vector of a query with their cosines.
@@ -1093,6 +1358,8 @@ class RagVectorStore(VectorStore):
             Number of documents.
         filter : str, dict or callable, optional
             Selects the documents to search.
+        offset : int
+            Number of best documents to skip, for the next page of results.
         **kwargs
             Not supported: any other argument raises ``TypeError``.
 
@@ -1105,7 +1372,9 @@ class RagVectorStore(VectorStore):
         store = self._lazy.get()
         if store is None:
             return []
-        return _cosines(store.search_vector(_query_vector(embedding), k, where=_where(store, filter)))
+        depth = _depth(k, offset)
+        hits = store.search_vector(_query_vector(embedding), depth, where=self._where(store, filter))
+        return _cosines(hits[offset:])
 
     def max_marginal_relevance_search_by_vector(
         self,
@@ -1180,8 +1449,37 @@ class RagVectorStore(VectorStore):
         store = self._lazy.get()
         if store is None:
             return []
-        vector, where = _query_vector(embedding), _where(store, filter)
+        vector, where = _query_vector(embedding), self._where(store, filter)
         return _cosines(store.search_mmr_vector(vector, k, fetch_k=fetch_k, lambda_mult=lambda_mult, where=where))
+
+    def similarity_search_with_vectors(
+        self,
+        query: str,
+        k: int = 4,
+        *,
+        filter: LangChainFilter | None = None,  # noqa: A002  LangChain's name
+        **kwargs: Any,
+    ) -> list[tuple[Document, Floats]]:
+        """Return the best documents for a query with their vectors.
+
+        Parameters
+        ----------
+        query : str
+            The query.
+        k : int
+            Number of documents.
+        filter : str, dict or callable, optional
+            Selects the documents to search.
+        **kwargs
+            Other arguments of :meth:`similarity_search`.
+
+        Returns
+        -------
+        list of (Document, numpy.ndarray)
+            The documents, best first, with their unit vectors, float32, shape ``(d,)``.
+        """
+        documents = self.similarity_search(query, k, filter=filter, **kwargs)
+        return list(zip(documents, self.vectors(str(document.id) for document in documents), strict=True))
 
     # Search by type, and retrievers
 
@@ -1207,12 +1505,45 @@ class RagVectorStore(VectorStore):
         ConfigError
             If the type of search is unknown.
         """
-        if search_type == "hybrid":
-            return self.hybrid_search(query, **kwargs)
-        if search_type == "lexical":
-            return self.lexical_search(query, **kwargs)
+        return self.search_many([query], search_type, **kwargs)[0]
+
+    def search_many(
+        self, queries: Sequence[str], search_type: str = "similarity", **kwargs: Any
+    ) -> list[list[Document]]:
+        """Search for several queries at once, which is faster than one by one; ``batch`` of retrievers uses it.
+
+        Parameters
+        ----------
+        queries : sequence of str
+            The queries.
+        search_type : {"similarity", "similarity_score_threshold", "mmr", "hybrid", "lexical"}
+            The type of search.
+        **kwargs
+            Arguments of that search, such as ``k`` and ``filter``. ``score_threshold`` is accepted by all types but
+            ``"mmr"``.
+
+        Returns
+        -------
+        list of list of Document
+            For each query, the documents, best first.
+
+        Raises
+        ------
+        ConfigError
+            If the type of search is unknown, or ``queries`` is a str.
+        """
         _require_known(search_type)
-        return super().search(query, search_type, **kwargs)
+        queries = as_list("queries", queries)
+        if search_type == "mmr":
+            return [self.max_marginal_relevance_search(query, **kwargs) for query in queries]
+        k, least = kwargs.pop("k", 4), kwargs.pop("score_threshold", None)
+        of_text: dict[str, Mode] = {"hybrid": "hybrid", "lexical": "lexical"}
+        mode = of_text.get(search_type, self.retrieval_mode)
+        least = kwargs.pop("min_relevance", least) if mode != "dense" else least
+        names = ("filter", "ranking", "offset", *(("fusion",) if mode == "hybrid" else ()))
+        _reject_unknown(f"{search_type} search", {name: kwargs[name] for name in kwargs if name not in names})
+        settings = TextSearch(mode, score_threshold=least, **kwargs)
+        return [_documents(scored) for scored in self._scored_many(queries, k, settings)]
 
     def as_retriever(self, **kwargs: Any) -> VectorStoreRetriever:
         """Return a retriever for one type of search.
@@ -1222,9 +1553,9 @@ class RagVectorStore(VectorStore):
         Parameters
         ----------
         **kwargs
-            ``search_type``, as for :meth:`search`; ``search_kwargs``, a dict with the arguments of that search, such as
-            ``k``, ``filter``, ``score_threshold``, ``fetch_k``, ``lambda_mult`` or ``ranking``; and other fields of
-            LangChain's retrievers, such as ``tags``.
+            ``search_type``, as for :meth:`search`; settings of that search, such as ``k``, ``filter``,
+            ``score_threshold``, ``fetch_k``, ``lambda_mult`` or ``ranking``, as arguments or together as the dict
+            ``search_kwargs``; and other fields of LangChain's retrievers, such as ``tags``.
 
         Returns
         -------
@@ -1236,11 +1567,11 @@ class RagVectorStore(VectorStore):
         TypeError
             If an argument is unknown.
         """
-        unknown = [name for name in kwargs if name not in RagVectorStoreRetriever.model_fields]
+        known = (*RagVectorStoreRetriever.model_fields, *RagVectorStoreRetriever.search_settings)
+        unknown = [name for name in kwargs if name not in known]
         if unknown:
             raise TypeError(
-                f"as_retriever() got an unexpected keyword argument {unknown[0]!r}: pass settings of the search as "
-                f"search_kwargs={{{unknown[0]!r}: …}}"
+                f"as_retriever() got an unexpected keyword argument {unknown[0]!r}: expected one of {', '.join(known)}"
             )
         tags = [*(kwargs.pop("tags", None) or []), *self._get_retriever_tags()]
         return RagVectorStoreRetriever(vectorstore=self, tags=tags, **kwargs)
@@ -1250,7 +1581,7 @@ class RagVectorStore(VectorStore):
         query: str,
         k: int = 4,
         *,
-        search_type: Literal["dense", "hybrid", "lexical"] = "dense",
+        search_type: Mode | None = None,
         filter: LangChainFilter | None = None,  # noqa: A002  LangChain's name
         ranking: RankingOptions | None = None,
         **kwargs: Any,
@@ -1258,14 +1589,16 @@ class RagVectorStore(VectorStore):
         """Return documents with relevance scores from 0 to 1.
 
         ``"dense"`` scales cosines. ``"hybrid"`` and ``"lexical"`` return the calibrated relevance of the hits, which
-        you can compare between queries.
+        you can compare between queries. The default is ``retrieval_mode``.
         """
-        if search_type == "dense":
-            found = self.similarity_search_with_score(query, k, filter=filter, ranking=ranking, **kwargs)
-            return [(document, _relevance(cosine)) for document, cosine in found]
-        fusion = kwargs.pop("fusion", None) if search_type == "hybrid" else None
+        mode = search_type or self.retrieval_mode
+        fusion = kwargs.pop("fusion", None) if mode == "hybrid" else None
+        offset = kwargs.pop("offset", 0)
         _reject_unknown("similarity_search_with_relevance_scores", kwargs)
-        return _relevances(self._hits(query, k, search_type, filter, fusion, ranking, min_relevance=0.0))
+        settings = TextSearch(mode, filter, fusion, ranking, None if mode == "dense" else 0.0, offset)
+        if mode == "dense":
+            return [(document, _relevance(cosine)) for document, cosine in self._scored_many([query], k, settings)[0]]
+        return _relevances(self._hits_many([query], k, settings)[0])
 
     async def _asimilarity_search_with_relevance_scores(self, query: str, k: int = 4, **kwargs: Any) -> Scored:
         search = self._similarity_search_with_relevance_scores
@@ -1274,23 +1607,49 @@ class RagVectorStore(VectorStore):
     def _select_relevance_score_fn(self) -> Callable[[float], float]:
         return _relevance
 
-    def _hits(
-        self,
-        query: str,
-        k: int,
-        mode: Mode,
-        filter: LangChainFilter | None,  # noqa: A002  as above
-        fusion: Fusion | None = None,
-        ranking: RankingOptions | None = None,
-        min_relevance: float | None = None,
-    ) -> list[Hit]:
+    def _scored_many(self, queries: Sequence[str], k: int, settings: TextSearch) -> list[Scored]:
+        """Return the documents with their scores for each query."""
+        found = self._hits_many(queries, k, settings)
+        if settings.mode != "dense":
+            return [_scored(hits) for hits in found]
+        least = settings.score_threshold
+        return [
+            [(document, cosine) for document, cosine in _cosines(hits) if least is None or _relevance(cosine) >= least]
+            for hits in found
+        ]
+
+    def _hits_many(self, queries: Sequence[str], k: int, settings: TextSearch) -> list[list[Hit]]:
+        """Return the hits for each query; dense search does not apply the threshold."""
+        depth = _depth(k, settings.offset)
         store = self._lazy.get()
         if store is None:
-            return []
-        where = _where(store, filter)
-        return store.search(
-            query, k, mode=mode, where=where, fusion=fusion, ranking=ranking, min_relevance=min_relevance
+            return [[] for _ in queries]
+        found = store.search_many(
+            queries,
+            depth,
+            settings.mode,
+            where=self._where(store, settings.filter),
+            fusion=settings.fusion,
+            ranking=settings.ranking,
+            min_relevance=None if settings.mode == "dense" else settings.score_threshold,
         )
+        return [hits[settings.offset :] for hits in found]
+
+    def _where(self, store: Store, filter: LangChainFilter | None) -> Where | None:  # noqa: A002  LangChain's name
+        """Convert a filter to the form that stores take; a function is called with the metadata of every document."""
+        if filter is None:
+            return None
+        if isinstance(filter, (str, Mapping)) or not callable(filter):
+            where = parse(filter)
+            found = comparisons(where)
+            if not found <= self._checked and len(store):
+                self._checked |= found
+                for note in store.filter_notes(where):
+                    if note not in self._noted:
+                        self._noted.add(note)
+                        warnings.warn(note, stacklevel=4)
+            return where
+        return Ids(tuple(record.id for record in store.chunks() if filter(to_document(record).metadata)))
 
     # Files
 
@@ -1407,39 +1766,28 @@ class RagVectorStore(VectorStore):
         theirs = self._lazy.get()
         if theirs is None:
             return type(self)(embedding, path)
-        reuses = len(theirs) > 0 and self._fit_on_vectors(theirs, embedding)
-        embedded, raw = _fit(embedding, theirs.embedded_texts() if len(theirs) else ())
         wanted = theirs.wanted_index
         rebuilt = type(self)(embedding, path, index=wanted.kind, budget=wanted.budget, language=theirs.language)
-        with rebuilt._lazy.get_or_create().writer() as writer:
+        if not len(theirs) and rebuilt._lazy.needs_texts:
+            return rebuilt
+        store = rebuilt._lazy.get_or_create(theirs.embedded_texts() if len(theirs) else ())
+        with store.writer() as writer:
             records = list(theirs.chunks())
-            if reuses:
+            keys: dict[str, bytes] = {}
+            if records and _made_by_base(embedding, self.embeddings, records[0], theirs):
                 for batch in blocks(records, _BATCH_SIZE):
+                    ids = [record.id for record in batch]
                     texts = [record.chunk.embedded_text for record in batch]
-                    writer.stage_vectors(texts, theirs.vectors([record.id for record in batch]))
-            elif embedded:
-                writer.stage_vectors(embedded, raw)
+                    keys.update(_stage(writer, ids, texts, theirs.vectors(ids)))
             _stage_texts(writer, records, batch_size, progress)
-            writer.commit(chunks=records, sources=list(theirs.sources().values()))
+            writer.commit(chunks=records, sources=list(theirs.sources().values()), keys=keys)
             writer.take_run_records(theirs._all_run_records())
             if theirs.fusion != Fusion():
                 writer.set_meta({"fusion": theirs.fusion.to_dict()})
+            warn(rebuilt._lazy.fit_again(store, writer))
             writer.merge()
             warn(writer.refresh_index(wanted))
         return rebuilt
-
-    def _fit_on_vectors(self, theirs: Store, embedding: Embeddings) -> bool:
-        """Fit ``embedding`` on the vectors of this store if its base made them; return whether it did."""
-        if isinstance(self.embeddings, RagEmbeddings) or not isinstance(embedding, RagEmbeddings):
-            return False
-        if embedding.base is None or embedding.template is not None or embedding.is_fitted:
-            return False
-        if model_name(embedding.base) != model_name(self.embeddings):
-            return False
-        sample = ItemReservoir[ChunkRecord](FIT_LIMIT, embedding.embedder.config.seed)
-        deque(sample.watch(theirs.chunks()), maxlen=0)
-        texts = [record.chunk.embedded_text for record in sample.items]
-        return embedding._fit_on_vectors(texts, theirs.vectors([record.id for record in sample.items]))
 
     def close(self) -> None:
         """Close the files of the store; the next use opens them again. The folder is not removed."""
@@ -1490,6 +1838,34 @@ class RagVectorStore(VectorStore):
     async def aids(self) -> list[str]:
         """Run :meth:`ids` in a thread."""
         return await run_in_executor(None, self.ids)
+
+    async def aget(self, ids: Iterable[str] | None = None, **kwargs: Any) -> dict[str, list[Any]]:
+        """Run :meth:`get` in a thread, with the same arguments."""
+        return await run_in_executor(None, self.get, ids, **kwargs)
+
+    async def avectors(self, ids: Iterable[str]) -> Floats:
+        """Run :meth:`vectors` in a thread."""
+        return await run_in_executor(None, self.vectors, ids)
+
+    async def aupdate_document(self, document_id: str, document: Document) -> None:
+        """Run :meth:`update_document` in a thread, with the same arguments."""
+        await run_in_executor(None, self.update_document, document_id, document)
+
+    async def aupdate_documents(self, ids: Iterable[str], documents: Iterable[Document]) -> None:
+        """Run :meth:`update_documents` in a thread, with the same arguments."""
+        await run_in_executor(None, self.update_documents, ids, documents)
+
+    async def asearch_many(
+        self, queries: Sequence[str], search_type: str = "similarity", **kwargs: Any
+    ) -> list[list[Document]]:
+        """Run :meth:`search_many` in a thread, with the same arguments."""
+        return await run_in_executor(None, self.search_many, queries, search_type, **kwargs)
+
+    async def asimilarity_search_with_vectors(
+        self, query: str, k: int = 4, **kwargs: Any
+    ) -> list[tuple[Document, Floats]]:
+        """Run :meth:`similarity_search_with_vectors` in a thread, with the same arguments."""
+        return await run_in_executor(None, self.similarity_search_with_vectors, query, k, **kwargs)
 
     async def aiter_documents(
         self,
@@ -1566,11 +1942,14 @@ def _holds_documents(path: Path) -> bool:
         return len(store) > 0
 
 
-def _fit(embedding: Embeddings, texts: Iterable[str]) -> tuple[Sequence[str], Floats]:
-    """Fit embeddings that are not fitted; return the texts that this embedded, with their raw vectors."""
-    if texts and isinstance(embedding, RagEmbeddings) and not embedding.is_fitted:
-        return embedding._fit_and_keep(texts)
-    return [], np.zeros((0, 0), dtype=np.float32)
+def _made_by_base(embedding: Embeddings, former: Embeddings, record: ChunkRecord, theirs: Store) -> bool:
+    """Return whether the base of ``embedding`` made the vectors of a store with the embeddings ``former``."""
+    if isinstance(former, RagEmbeddings) or not isinstance(embedding, RagEmbeddings):
+        return False
+    if embedding.base is None or embedding.template is not None or model_name(embedding.base) != model_name(former):
+        return False
+    now, stored = embedding.embedder.raw_documents([record.chunk.embedded_text]), theirs.vectors([record.id])
+    return bool(now.shape == stored.shape and float(now[0] @ stored[0]) >= SAME)
 
 
 def _require_batch_size(batch_size: int | None) -> None:
@@ -1591,15 +1970,16 @@ def _stage_texts(
             progress(min(start + step, len(texts)), len(texts))
 
 
+def _stage(writer: StoreWriter, ids: Sequence[str], texts: Sequence[str], vectors: Floats | None) -> dict[str, bytes]:
+    """Save the vectors of chunks, or embed their texts; return the keys of given vectors by id."""
+    if vectors is None:
+        writer.stage(texts)
+        return {}
+    return dict(zip(ids, writer.stage_vectors(texts, vectors), strict=True))
+
+
 def _last_of_each(records: Iterable[ChunkRecord]) -> list[ChunkRecord]:
     return list({record.id: record for record in records}.values())
-
-
-def _where(store: Store, filter: LangChainFilter | None) -> Where | None:  # noqa: A002  LangChain's name
-    """Convert a filter to the form that stores take; a function is called with the metadata of every document."""
-    if filter is None or isinstance(filter, (str, Mapping)) or not callable(filter):
-        return filter
-    return Ids(tuple(record.id for record in store.chunks() if filter(to_document(record).metadata)))
 
 
 def _require_known(search_type: str) -> None:
@@ -1624,6 +2004,15 @@ def _cosines(hits: Iterable[Hit]) -> Scored:
 
 def _relevances(hits: Iterable[Hit]) -> Scored:
     return [(to_document(hit), hit.relevance or 0.0) for hit in hits]
+
+
+def _depth(k: int, offset: int) -> int:
+    """Return the number of hits to read for ``k`` documents after the first ``offset``."""
+    if offset < 0:
+        raise ConfigError(f"offset is {offset}: expected 0 or more")
+    if k < 0:
+        raise ConfigError(f"k is {k}: expected 0 or more")
+    return k + offset
 
 
 def _relevance(cosine: float) -> float:

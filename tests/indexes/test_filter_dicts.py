@@ -67,7 +67,7 @@ def test_dictionaries_are_converted(given, expected):
         ({"x": {1: 1}}, "unknown operator 1 for x"),
         ({"x": {"$not": {"$nor": 1}}}, r"unknown operator '\$nor' for x"),
         ({"x": {"$and": [1]}}, r"unknown operator '\$and' for x"),
-        ({"$nor": []}, r"unknown operator '\$nor' instead of a field: expected one of \$and, \$or, \$not, or the"),
+        ({"$nor": []}, r"unknown operator '\$nor' instead of a field: expected one of .*\$and, \$or, \$not, or the"),
         ({"$eq": 1}, r"unknown operator '\$eq' instead of a field.*as in {'year': {'\$gte': 2020}}"),
         ({"x": {}}, r"x has an empty dictionary: expected operators, as in {'\$gte': 2020}"),
         ({"x": {"$not": {}}}, "x has an empty dictionary"),

@@ -13,7 +13,6 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Any
 
@@ -283,7 +282,7 @@ async def test_asynchronous_write_methods(angles: RagVectorStore, tmp_path: Path
     assert await angles.aadd_texts(["60"], [{"n": 4}], ids=["60"], batch_size=1) == ["60"]
     assert await angles.aadd_documents([Document(id="70", page_content="70")]) == ["70"]
     assert await angles.aadd_embeddings([("80", VECTOR)], ids=["80"]) == ["80"]
-    assert await angles.adelete(["0"], filter={"n": 2}) is True
+    assert await angles.adelete(["0"], filter={"n": 2}) == 2
     assert angles.ids() == ["90", "30", "60", "70", "80"]
     await angles.asave_local(tmp_path)
     rebuilt = await angles.arebuild(FAKE, tmp_path / "rebuilt")
@@ -443,12 +442,6 @@ def test_worker_processes_open_the_folder(tmp_path: Path, how: str) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=4 * PATIENCE)
     assert done.stdout == "done\n", done.stderr
     assert_sound(tmp_path / "s")
-
-
-def test_vector_store_cannot_be_pickled_but_its_path_can(angles: RagVectorStore) -> None:
-    for part in (angles, angles.record_manager()):
-        with pytest.raises(TypeError, match="cannot pickle"):
-            ForkingPickler.dumps(part)
 
 
 FORKED = """

@@ -53,7 +53,7 @@ def test_ids_and_documents_come_in_order_of_insertion(store: RagVectorStore) -> 
 @pytest.mark.parametrize("condition", [{"n": {"$gte": 8}}, "n >= 8", lambda metadata: metadata["n"] >= 8])
 def test_iterate_documents_by_filter(store: RagVectorStore, condition: Any) -> None:
     assert [document.id for document in store.iter_documents(filter=condition)] == ["d8", "d9"]
-    assert store.delete(filter=condition) is True
+    assert store.delete(filter=condition) == 2
     assert list(store.iter_documents(filter=condition)) == []
     assert len(store) == 8
 
@@ -121,11 +121,11 @@ def test_delete_of_unknown_id_returns_true(store: RagVectorStore) -> None:
 
 
 def test_delete_by_ids_and_filter(store: RagVectorStore) -> None:
-    assert store.delete(["d1", "d2"], filter={"n": {"$gt": 6}, "even": False}) is True
+    assert store.delete(["d1", "d2"], filter={"n": {"$gt": 6}, "even": False}) == 4
     assert store.ids() == ["d0", "d3", "d4", "d5", "d6", "d8"]
-    assert store.delete([], filter={"even": True}) is True
+    assert store.delete([], filter={"even": True}) == 4
     assert store.ids() == ["d3", "d5"]
-    assert store.delete(None, filter={"n": 3}) is True  # a filter alone does not delete everything
+    assert store.delete(None, filter={"n": 3}) == 1  # a filter alone does not delete everything
     assert store.ids() == ["d5"]
 
 

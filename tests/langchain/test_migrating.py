@@ -87,13 +87,13 @@ def test_community_folder_with_index_and_budget(golden: Path, tmp_path: Path) ->
         assert sorted(opened.ids()) == sorted(IDS)
 
 
-def test_folder_with_two_vectors_for_a_text_needs_rag_embeddings(tmp_path: Path, unfitted: RagEmbeddings) -> None:
+def test_folder_with_two_vectors_for_a_text(tmp_path: Path, unfitted: RagEmbeddings) -> None:
     (tmp_path / "index.pkl").write_bytes(docstore({"a": Document("same"), "b": Document("same")}))
     index = faiss.IndexFlatL2(2)
     index.add(np.eye(2, dtype=np.float32))
     faiss.write_index(index, str(tmp_path / "index.faiss"))
-    with pytest.raises(ConfigError, match="two different vectors were given for the text 'same'"):
-        RagVectorStore.from_community_faiss(tmp_path, Angles())
+    with RagVectorStore.from_community_faiss(tmp_path, Angles()) as store:
+        assert store.vectors(["a", "b"]).tolist() == [[1.0, 0.0], [0.0, 1.0]]
     with RagVectorStore.from_community_faiss(tmp_path, unfitted) as store:
         assert store.ids() == ["a", "b"]
 

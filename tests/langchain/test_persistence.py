@@ -337,7 +337,7 @@ def test_rebuild_fits_embeddings(store: RagVectorStore, unfitted: RagEmbeddings,
         assert ids(rebuilt.similarity_search(TEXTS[2], k=1)) == ["id2"]
     with RagVectorStore(path=tmp_path / "s") as again:
         assert list(again) == DOCUMENTS
-        assert embeddings.fingerprint == other.fit(TEXTS).fingerprint
+        assert embeddings.embedder.raw_fingerprint == other.fit(TEXTS).embedder.raw_fingerprint
 
 
 @pytest.mark.parametrize("weighting", ["idf", "uniform"])
@@ -483,15 +483,13 @@ def test_merge_keeps_places_of_chunks(in_folder: Path, tiny_model: Path) -> None
         assert next(iter(store)).metadata["source"] == "a.md"
 
 
-def test_merge_with_different_vector_for_a_text_is_an_error() -> None:
+def test_merge_keeps_different_vectors_of_a_text() -> None:
     with (
         RagVectorStore.from_texts(["same"], Given([[1.0, 0.0]], "m"), ids=["a"]) as store,
         RagVectorStore.from_texts(["same"], Given([[0.0, 1.0]], "m"), ids=["b"]) as theirs,
     ):
-        with pytest.raises(ConfigError, match="a different vector for the text 'same'"):
-            store.merge_from(theirs)
-        assert store.ids() == ["a"]
-        assert store.similarity_search_with_score_by_vector([1.0, 0.0])[0][1] == pytest.approx(1.0)
+        store.merge_from(theirs)
+        assert store.vectors(["a", "b"]).tolist() == [[1.0, 0.0], [0.0, 1.0]]
 
 
 # Hostile files

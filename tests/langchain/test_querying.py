@@ -367,6 +367,7 @@ def test_errors_in_filter_functions_are_raised(store: RagVectorStore) -> None:
         ({"no such": {"$ne": 1}}, [0, 1, 2, 3, 4]),
     ],
 )
+@pytest.mark.filterwarnings("ignore:no chunk has the field|the field .* is compared")
 def test_each_operator_of_a_filter(store: RagVectorStore, condition: Any, expected: list[int]) -> None:
     found = store.similarity_search("lock", k=9, filter=condition)
     assert sorted(document.metadata["n"] for document in found) == expected

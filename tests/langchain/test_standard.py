@@ -21,6 +21,7 @@ from ragembed.indexes.ann.specs import NAMES, IndexSpec
 from ragembed.indexes.storage import segments
 from ragembed.indexes.writing import index_selection
 from ragembed.langchain import RagEmbeddings, RagRetriever, RagVectorStore
+from ragembed.langchain.retrievers import RagVectorStoreRetriever
 
 FACTORY = "IVF1,SQ8"
 
@@ -58,7 +59,37 @@ class TestReloadedEmbeddings(EmbeddingsIntegrationTests):
         return {"path": str(self.folder)}
 
 
+class TestEmbeddingsThatLearnNothing(EmbeddingsIntegrationTests):
+    """Embeddings that are used as soon as they are made."""
+
+    @property
+    def embeddings_class(self) -> type[RagEmbeddings]:
+        return RagEmbeddings
+
+    @property
+    def embedding_model_params(self) -> dict[str, Any]:
+        return {"weighting": "uniform", "device": "cpu"}
+
+
 # Vector stores
+
+
+class TestStoreThatFitsItsEmbeddings(VectorStoreIntegrationTests):
+    """A store whose embeddings are fitted on its first documents."""
+
+    @pytest.fixture(params=[None, "store"])
+    def vectorstore(
+        self, request: pytest.FixtureRequest, unfitted: RagEmbeddings, tmp_path: Path
+    ) -> Iterator[RagVectorStore]:
+        with RagVectorStore(unfitted, request.param and tmp_path / request.param) as store:
+            yield store
+
+
+class TestStoreWithHybridSearch(VectorStoreIntegrationTests):
+    @pytest.fixture
+    def vectorstore(self) -> Iterator[RagVectorStore]:
+        with RagVectorStore(self.get_embeddings(), retrieval_mode="hybrid") as store:
+            yield store
 
 
 class TestReopenedStore(VectorStoreIntegrationTests):
@@ -148,6 +179,32 @@ class OverRagRetriever(RetrieversIntegrationTests):
     @property
     def retriever_query_example(self) -> str:
         return "which lock?"
+
+
+class OverStore(OverRagRetriever):
+    """Common parts of the suites of the retrievers that ``as_retriever`` returns."""
+
+    @property
+    def retriever_constructor(self) -> type[RagVectorStoreRetriever]:  # type: ignore[override]
+        return RagVectorStoreRetriever
+
+
+class TestStoreRetriever(OverStore):
+    @property
+    def retriever_constructor_params(self) -> dict[str, Any]:
+        return {"vectorstore": self.store}
+
+
+class TestHybridStoreRetriever(OverStore):
+    @property
+    def retriever_constructor_params(self) -> dict[str, Any]:
+        return {"vectorstore": self.store, "search_type": "hybrid"}
+
+
+class TestDiverseStoreRetriever(OverStore):
+    @property
+    def retriever_constructor_params(self) -> dict[str, Any]:
+        return {"vectorstore": self.store, "search_type": "mmr", "fetch_k": 5}
 
 
 class TestHybridRetriever(OverRagRetriever):

@@ -232,18 +232,30 @@ def test_vectors_of_wrong_dimension_add_nothing(store: RagVectorStore) -> None:
     assert store.ids() == ["1"]
 
 
-def test_text_has_one_vector(store: RagVectorStore) -> None:
-    with pytest.raises(ConfigError, match="two different vectors were given for the text '1'"):
-        store.add_embeddings([("1", angle(1)), ("1", angle(90))], ids=["a", "b"])
-    assert len(store) == 0
-    store.add_embeddings([("1", angle(1)), ("1", angle(1))], ids=["a", "b"])
-    assert store.ids() == ["a", "b"]
-    with pytest.raises(ConfigError, match="a different vector for the text '1'"):
-        store.add_embeddings([("2", angle(2)), ("1", angle(90))], ids=["c", "d"])
-    assert store.ids() == ["a", "b"]
-    store.clear()
-    store.add_embeddings([("1", angle(90))], ids=["a"])  # no document has this text any more
-    assert store.similarity_search_with_score("90")[0][1] == pytest.approx(1.0, abs=1e-3)
+def test_text_may_have_several_vectors(store: RagVectorStore, tmp_path: Path) -> None:
+    """As contextual embeddings have: the same sentence in another context has another vector."""
+    store.add_embeddings([("yes", angle(1)), ("yes", angle(90)), ("no", angle(45))], ids=["a", "b", "c"])
+    store.add_embeddings([("no", angle(170)), ("yes", angle(1)), ("yes", angle(90))], ids=["d", "e", "f"])
+    store.add_embeddings([("yes", angle(120))], ids=["a"])  # replaces the first one
+
+    def check(store: RagVectorStore) -> None:
+        expected = {"a": 120, "b": 90, "c": 45, "d": 170, "e": 1, "f": 90}
+        np.testing.assert_allclose(store.vectors(expected), [angle(each) for each in expected.values()], atol=1e-3)
+        for name, place in expected.items():
+            assert store.similarity_search_with_score_by_vector(angle(place), k=2)[0][1] == pytest.approx(1, abs=1e-3)
+            assert name in [found.id for found in store.similarity_search_by_vector(angle(place), k=2)]
+        with Store.open(store.path) as opened:
+            assert opened.verify().problems == []
+
+    check(store)
+    with RagVectorStore(Angles(), tmp_path / "merged") as merged:
+        merged.add_embeddings([("yes", angle(33))], ids=["z"])
+        merged.merge_from(store)
+        assert merged.vectors(["z"])[0] == pytest.approx(angle(33), abs=1e-3)
+        check(merged)
+        merged.delete(["a", "b"])
+        merged._lazy.get_or_create().optimize()
+        assert merged.vectors(["f"])[0] == pytest.approx(angle(90), abs=1e-3)
 
 
 def test_given_vectors_are_used_without_embedding() -> None:
@@ -449,9 +461,8 @@ def test_rag_embeddings_as_external_embeddings(fitted: RagEmbeddings) -> None:
         lambda store: store.max_marginal_relevance_search_with_score("1", n=1),
         lambda store: store.max_marginal_relevance_search_with_score_by_vector([1.0, 0.0], n=1),
         lambda store: store.search("1", "hybrid", n=1),
-        lambda store: store.search("1", "similarity", score_threshold=0.5),
-        lambda store: store.as_retriever(search_type="hybrid", k=3),
-        lambda store: store.as_retriever(score_threshold=0.5),
+        lambda store: store.search("1", "lexical", fusion=None),
+        lambda store: store.as_retriever(search_type="hybrid", n=3),
         lambda store: store.load_local(store.path, Angles(), index="index"),
         lambda store: RagVectorStore(Angles(), folder="x"),
         lambda store: RagVectorStore.from_texts(["1"], Angles(), folder="x"),
