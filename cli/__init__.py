@@ -17,7 +17,7 @@ from typing import Any
 import click
 
 from ragembed.errors import RagembedError
-from ragembed.printable import printable, printable_line
+from ragembed.printable import printable, printable_line, without_secrets
 from ragembed.version import __version__
 
 COMMANDS: Mapping[str, str] = {
@@ -56,8 +56,8 @@ class CommandError(click.ClickException):
     exit_code = ERROR_EXIT
 
     def format_message(self) -> str:
-        """Return the message as one line without control characters."""
-        return printable_line(self.message)
+        """Return the message as one line without control characters and secrets."""
+        return printable_line(without_secrets(self.message))
 
 
 class LazyGroup(click.Group):
@@ -102,6 +102,9 @@ class LazyGroup(click.Group):
             _log_everything()
         try:
             return super().invoke(ctx)
+        except click.ClickException as error:
+            error.message = without_secrets(error.message)
+            raise
         except RagembedError as error:
             _LOG.debug("the command failed", exc_info=error)
             raise CommandError(str(error)) from error
@@ -118,9 +121,10 @@ class LazyGroup(click.Group):
 
 
 def _log_everything() -> None:
-    """Print the log of ragembed to stderr, with tracebacks, but without control characters."""
+    """Print the log of ragembed to stderr, with tracebacks, but without control characters and secrets."""
     handler = logging.StreamHandler()
-    handler.format = lambda record: printable(logging.Formatter("%(message)s").format(record))  # type: ignore[method-assign]
+    formatter = logging.Formatter("%(message)s")
+    handler.format = lambda record: printable(without_secrets(formatter.format(record)))  # type: ignore[method-assign]
     _LOG.addHandler(handler)
     _LOG.setLevel(logging.DEBUG)
 
