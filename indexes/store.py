@@ -41,7 +41,7 @@ from ragembed.indexes.storage import catalog, run_records
 from ragembed.indexes.storage.baseline import KEY as BASELINE
 from ragembed.indexes.storage.baseline import save_first_baseline
 from ragembed.indexes.storage.copying import copy_store
-from ragembed.indexes.storage.embedders import save_embedder
+from ragembed.indexes.storage.embedders import described_embedder, save_embedder
 from ragembed.indexes.storage.folders import require_place
 from ragembed.indexes.storage.layout import (
     COMMITTED_SUFFIX,
@@ -117,7 +117,14 @@ class Store:
         self.path = path
         self._given = embedder
         self._device = device
-        self._reader = SnapshotReader(path, embedder, device, threads, searching_gpus(search_device), searcher)
+        self._reader = SnapshotReader(
+            path, embedder, device, threads, searching_gpus(search_device), searcher, self._first_problem
+        )
+
+    def _first_problem(self, connection: sqlite3.Connection) -> str | None:
+        from ragembed.indexes.verify.run import first_problem
+
+        return first_problem(self.path, connection)
 
     @classmethod
     def create(
@@ -1135,7 +1142,7 @@ class Store:
                 if isinstance(embedder, Embedder)
                 else EmbedderConfig(postprocess=(), query_fit="shared")
             )
-            wanted = catalog.meta(snapshot.connection, "wanted", {})
+            wanted = catalog.wanted_chain(snapshot.connection)
             return tuple(wanted.get("postprocess", made.postprocess)), wanted.get("query_fit", made.query_fit)
 
         return self._reader.read(answer)
@@ -1205,8 +1212,7 @@ class Store:
         >>> store.last_request() is None
         True
         """
-        found: dict[str, Any] | None = self._reader.read(lambda snapshot: catalog.meta(snapshot.connection, "indexing"))
-        return found
+        return self._reader.read(lambda snapshot: catalog.last_request(snapshot.connection))
 
     def status(self) -> dict[str, Any]:
         """Return a summary of the store: its contents, index, embedder and settings.
@@ -1252,11 +1258,11 @@ class Store:
                 if (files := token_files(connection)) is None
                 else [file.folder for file in files],
                 "bytes": sum(file.stat().st_size for file in self.path.rglob("*") if file.is_file()),
-                "embedder": catalog.embedder(connection),
+                "embedder": described_embedder(connection),
                 "fusion": stored_fusion(connection).to_dict(),
                 "relevance": None if (model := stored_relevance(connection)) is None else model.to_dict(),
-                "detected_language": catalog.meta(connection, "detected_language"),
-                "indexing": catalog.meta(connection, "indexing"),
+                "detected_language": catalog.detected_language(connection),
+                "indexing": catalog.last_request(connection),
                 "unfinished": bool(catalog.meta(connection, "unfinished", False)),
             }
 

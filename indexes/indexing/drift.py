@@ -383,7 +383,7 @@ def _refitted(
 
 def _wanted(connection: sqlite3.Connection, embedder: Embedder) -> tuple[str, ...]:
     """Return the post-processors chosen for the store, which may not be fitted yet."""
-    return tuple((catalog.meta(connection, "wanted") or {}).get("postprocess", embedder.config.postprocess))
+    return tuple(catalog.wanted_chain(connection).get("postprocess", embedder.config.postprocess))
 
 
 def _fitted_on_part(raw: Floats, refitted: Embedder, share: float, rng: np.random.Generator) -> TwoSidedChain:
