@@ -107,7 +107,18 @@ class RagembedDocumentStore:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> RagembedDocumentStore:
-        """Return the store whose settings :meth:`to_dict` returned."""
+        """Return the store whose settings :meth:`to_dict` returned.
+
+        Parameters
+        ----------
+        data : dict
+            What :meth:`to_dict` returned.
+
+        Returns
+        -------
+        same class
+            The object.
+        """
         store: RagembedDocumentStore = default_from_dict(cls, data)
         return store
 
@@ -116,11 +127,33 @@ class RagembedDocumentStore:
         return len(self._folder)
 
     def count_documents_by_filter(self, filters: dict[str, Any]) -> int:
-        """Return the number of documents that match a filter."""
+        """Return the number of documents that match a filter.
+
+        Parameters
+        ----------
+        filters : dict, optional
+            Filter in the form of Haystack.
+
+        Returns
+        -------
+        int
+            The number.
+        """
         return self._folder.count(parse_filters(filters))
 
     def filter_documents(self, filters: dict[str, Any] | None = None) -> list[Document]:
-        """Return the documents that match a filter, in order of insertion; without one, all of them."""
+        """Return the documents that match a filter, in order of insertion; without one, all of them.
+
+        Parameters
+        ----------
+        filters : dict, optional
+            Filter in the form of Haystack.
+
+        Returns
+        -------
+        list of Document
+            The documents with their embeddings.
+        """
         return [_document(record) for record in self._folder.records(parse_filters(filters))]
 
     def write_documents(self, documents: list[Document], policy: DuplicatePolicy = DuplicatePolicy.NONE) -> int:
@@ -162,7 +195,13 @@ class RagembedDocumentStore:
         return len(wanted)
 
     def delete_documents(self, document_ids: list[str]) -> None:
-        """Delete documents by id; unknown ids are ignored."""
+        """Delete documents by id; unknown ids are ignored.
+
+        Parameters
+        ----------
+        document_ids : list of str
+            Ids of documents.
+        """
         self._folder.delete(Ids(tuple(document_ids)))
 
     def delete_all_documents(self) -> None:
@@ -170,12 +209,36 @@ class RagembedDocumentStore:
         self._folder.clear()
 
     def delete_by_filter(self, filters: dict[str, Any]) -> int:
-        """Delete the documents that match a filter; return their number."""
+        """Delete the documents that match a filter; return their number.
+
+        Parameters
+        ----------
+        filters : dict, optional
+            Filter in the form of Haystack.
+
+        Returns
+        -------
+        int
+            Number of deleted documents.
+        """
         where = parse_filters(filters)
         return self._folder.clear() if where is None else self._folder.delete(where)
 
     def update_by_filter(self, filters: dict[str, Any], meta: dict[str, Any]) -> int:
-        """Add metadata to the documents that match a filter; return their number."""
+        """Add metadata to the documents that match a filter; return their number.
+
+        Parameters
+        ----------
+        filters : dict, optional
+            Filter in the form of Haystack.
+        meta : dict
+            Values to add.
+
+        Returns
+        -------
+        int
+            Number of changed documents.
+        """
         found = [replace(each, meta={**each.meta, **meta}) for each in self.filter_documents(filters)]
         return self.write_documents(found, DuplicatePolicy.OVERWRITE)
 
@@ -264,4 +327,4 @@ def _vectors(documents: Sequence[Document]) -> Any:
                 f"the document {document.id!r} has no embedding: run an embedder before, or make the store with "
                 "embedding='store'"
             )
-    return checked_vectors([document.embedding for document in documents], len(documents), "the embedder")
+    return checked_vectors([document.embedding or [] for document in documents], len(documents), "the embedder")

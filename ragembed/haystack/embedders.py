@@ -25,7 +25,7 @@ class _FittedEmbedder:
         settings: Mapping[str, Any] | None = None,
         device: str | None = None,
     ) -> None:
-        self._arguments = {
+        self._arguments: dict[str, Any] = {
             "path": path,
             "preset": preset,
             "settings": None if settings is None else dict(settings),
@@ -48,7 +48,18 @@ class _FittedEmbedder:
         return self._embedder
 
     def fit(self, texts: Iterable[str]) -> Self:
-        """Fit the embedder on the texts of a corpus. Save it with ``embedder.save(folder)`` for other pipelines."""
+        """Fit the embedder on the texts of a corpus. Save it with ``embedder.save(folder)`` for other pipelines.
+
+        Parameters
+        ----------
+        texts : iterable of str
+            Texts of the corpus, at least one.
+
+        Returns
+        -------
+        same class
+            The same object.
+        """
         self.embedder.fit(texts)
         return self
 
@@ -72,21 +83,70 @@ class RagembedTextEmbedder(_FittedEmbedder):
         need :meth:`fit`.
     device : str, optional
         Device, as for :class:`ragembed.Embedder`.
+
+    Examples
+    --------
+    >>> from ragembed.haystack import RagembedTextEmbedder  # doctest: +SKIP
+    >>> embedder = RagembedTextEmbedder(path="my-embedder")
+    >>> len(embedder.run("How do I brew tea?")["embedding"])
+    384
     """
 
     @component.output_types(embedding=list[float])
     def run(self, text: str) -> dict[str, list[float]]:
-        """Return the embedding of a query, of unit length."""
+        """Return the embedding of a query, of unit length.
+
+        Parameters
+        ----------
+        text : str
+            Text of the query.
+
+        Returns
+        -------
+        dict
+            The output of the component.
+        """
         return {"embedding": unit_rows(ready(self.embedder).encode_queries([text]))[0].tolist()}
 
 
 @component
 class RagembedDocumentEmbedder(_FittedEmbedder):
-    """Embedder for documents; the parameters are those of :class:`RagembedTextEmbedder`."""
+    """Embedder for documents.
+
+    Parameters
+    ----------
+    path : str, optional
+        Folder of a saved embedder.
+    preset : str
+        Name of a configuration, without ``path``.
+    settings : dict, optional
+        Fields of :class:`ragembed.EmbedderConfig` that replace those of the preset. Settings that learn from a corpus
+        need :meth:`fit`.
+    device : str, optional
+        Device, as for :class:`ragembed.Embedder`.
+
+    Examples
+    --------
+    >>> from ragembed.haystack import RagembedDocumentEmbedder  # doctest: +SKIP
+    >>> embedder = RagembedDocumentEmbedder().fit(texts)
+    >>> embedder.embedder.save("my-embedder")
+    >>> embedder.run(documents)["documents"][0].embedding
+    """
 
     @component.output_types(documents=list[Document])
     def run(self, documents: list[Document]) -> dict[str, list[Document]]:
-        """Return copies of documents with embeddings of unit length."""
+        """Return copies of documents with embeddings of unit length.
+
+        Parameters
+        ----------
+        documents : list of Document
+            The documents.
+
+        Returns
+        -------
+        dict
+            The output of the component.
+        """
         vectors = unit_rows(ready(self.embedder).encode_documents([each.content or "" for each in documents]))
         embedded = zip(documents, vectors.tolist(), strict=True)
         return {"documents": [replace(document, embedding=vector) for document, vector in embedded]}

@@ -29,8 +29,9 @@ class _Base:
         self.document_store = document_store
         self.top_k = top_k
         self.filters = filters
-        is_policy = isinstance(filter_policy, FilterPolicy)
-        self.filter_policy = filter_policy if is_policy else FilterPolicy.from_str(str(filter_policy))
+        if isinstance(filter_policy, str):
+            filter_policy = FilterPolicy.from_str(filter_policy)
+        self.filter_policy = filter_policy
 
     def _arguments(self) -> dict[str, Any]:
         return {
@@ -77,6 +78,12 @@ class RagembedRetriever(_Base):
         Filter in the form of Haystack.
     filter_policy : FilterPolicy or str
         Whether filters of a run replace ``filters`` or are merged with them.
+
+    Examples
+    --------
+    >>> from ragembed.haystack import RagembedDocumentStore, RagembedRetriever  # doctest: +SKIP
+    >>> retriever = RagembedRetriever(RagembedDocumentStore("my-store"), top_k=3)
+    >>> retriever.run("How do I brew tea?")["documents"]
     """
 
     def __init__(
@@ -97,7 +104,18 @@ class RagembedRetriever(_Base):
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> RagembedRetriever:
-        """Return the retriever whose settings :meth:`to_dict` returned."""
+        """Return the retriever whose settings :meth:`to_dict` returned.
+
+        Parameters
+        ----------
+        data : dict
+            What :meth:`to_dict` returned.
+
+        Returns
+        -------
+        same class
+            The object.
+        """
         retriever: RagembedRetriever = _from_dict(cls, data)
         return retriever
 
@@ -109,7 +127,24 @@ class RagembedRetriever(_Base):
         top_k: int | None = None,
         query_embedding: list[float] | None = None,
     ) -> dict[str, list[Document]]:
-        """Return the best documents for a query, with their scores."""
+        """Return the best documents for a query, with their scores.
+
+        Parameters
+        ----------
+        query : str
+            Text of the query.
+        filters : dict, optional
+            Filter in the form of Haystack.
+        top_k : int, optional
+            Maximum number of documents, instead of that of the retriever.
+        query_embedding : list of float, optional
+            Embedding of the query, of any length.
+
+        Returns
+        -------
+        dict
+            The output of the component.
+        """
         return self._search(query, self.mode, top_k, filters, query_embedding)
 
 
@@ -127,6 +162,12 @@ class RagembedEmbeddingRetriever(_Base):
         Filter in the form of Haystack.
     filter_policy : FilterPolicy or str
         Whether filters of a run replace ``filters`` or are merged with them.
+
+    Examples
+    --------
+    >>> from ragembed.haystack import RagembedDocumentStore, RagembedEmbeddingRetriever  # doctest: +SKIP
+    >>> store = RagembedDocumentStore("given-store", embedding="documents")
+    >>> RagembedEmbeddingRetriever(store).run(query_embedding=[0.1, 0.9])["documents"]
     """
 
     def to_dict(self) -> dict[str, Any]:
@@ -135,7 +176,18 @@ class RagembedEmbeddingRetriever(_Base):
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> RagembedEmbeddingRetriever:
-        """Return the retriever whose settings :meth:`to_dict` returned."""
+        """Return the retriever whose settings :meth:`to_dict` returned.
+
+        Parameters
+        ----------
+        data : dict
+            What :meth:`to_dict` returned.
+
+        Returns
+        -------
+        same class
+            The object.
+        """
         retriever: RagembedEmbeddingRetriever = _from_dict(cls, data)
         return retriever
 
@@ -143,5 +195,20 @@ class RagembedEmbeddingRetriever(_Base):
     def run(
         self, query_embedding: list[float], filters: dict[str, Any] | None = None, top_k: int | None = None
     ) -> dict[str, list[Document]]:
-        """Return the documents with the nearest embeddings, with their cosines."""
+        """Return the documents with the nearest embeddings, with their cosines.
+
+        Parameters
+        ----------
+        query_embedding : list of float, optional
+            Embedding of the query, of any length.
+        filters : dict, optional
+            Filter in the form of Haystack.
+        top_k : int, optional
+            Maximum number of documents, instead of that of the retriever.
+
+        Returns
+        -------
+        dict
+            The output of the component.
+        """
         return self._search("", "dense", top_k, filters, query_embedding)

@@ -64,7 +64,18 @@ class RagembedEmbedding(BaseEmbedding):
         return self._embedder
 
     def fit(self, texts: Iterable[str]) -> Self:
-        """Fit the embedder on the texts of a corpus. Save it with ``embedder.save(folder)``."""
+        """Fit the embedder on the texts of a corpus. Save it with ``embedder.save(folder)``.
+
+        Parameters
+        ----------
+        texts : iterable of str
+            Texts of the corpus, at least one.
+
+        Returns
+        -------
+        same class
+            The same object.
+        """
         self.embedder.fit(texts)
         return self
 

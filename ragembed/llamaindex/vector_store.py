@@ -67,7 +67,6 @@ class RagembedVectorStore(BasePydanticVectorStore):
     >>> retriever = index.as_retriever(vector_store_query_mode="hybrid", similarity_top_k=3)
     """
 
-    stores_text: bool = True
     path: str | None = None
     index: str = "auto"
     language: str = "english"
@@ -75,7 +74,7 @@ class RagembedVectorStore(BasePydanticVectorStore):
     _folder: DocumentFolder = PrivateAttr()
 
     def __init__(self, path: str | None = None, **fields: Any) -> None:
-        super().__init__(path=path, **fields)
+        super().__init__(**{"path": path, "stores_text": True, **fields})
         self._folder = DocumentFolder(path, None, index=self.index, language=self.language)
 
     @classmethod
@@ -94,7 +93,20 @@ class RagembedVectorStore(BasePydanticVectorStore):
         return self._folder.path
 
     def add(self, nodes: Sequence[BaseNode], **kwargs: Any) -> list[str]:  # noqa: ARG002  LlamaIndex's signature
-        """Add nodes with their embeddings, all of them or none; a node replaces an earlier one with the same id."""
+        """Add nodes with their embeddings, all of them or none; a node replaces an earlier one with the same id.
+
+        Parameters
+        ----------
+        nodes : sequence of BaseNode
+            The nodes.
+        **kwargs
+            Not used.
+
+        Returns
+        -------
+        list of str
+            The ids of the nodes.
+        """
         latest = {node.node_id: node for node in nodes}
         for name, node in latest.items():
             if node.embedding is None:
@@ -109,7 +121,15 @@ class RagembedVectorStore(BasePydanticVectorStore):
         return await asyncio.to_thread(self.add, nodes, **kwargs)
 
     def delete(self, ref_doc_id: str, **delete_kwargs: Any) -> None:  # noqa: ARG002  LlamaIndex's signature
-        """Delete the nodes of a document."""
+        """Delete the nodes of a document.
+
+        Parameters
+        ----------
+        ref_doc_id : str
+            Id of the document.
+        **delete_kwargs
+            Not used.
+        """
         self._folder.delete(Comparison(_SOURCE, "=", ref_doc_id))
 
     def delete_nodes(
@@ -118,12 +138,35 @@ class RagembedVectorStore(BasePydanticVectorStore):
         filters: MetadataFilters | None = None,
         **delete_kwargs: Any,  # noqa: ARG002  LlamaIndex's signature
     ) -> None:
-        """Delete the nodes that have one of the ids and match the filters; without both, delete nothing."""
+        """Delete the nodes that have one of the ids and match the filters; without both, delete nothing.
+
+        Parameters
+        ----------
+        node_ids : list of str, optional
+            Ids of nodes.
+        filters : MetadataFilters, optional
+            Conditions on the metadata.
+        **delete_kwargs
+            Not used.
+        """
         if node_ids is not None or filters is not None:
             self._folder.delete(_where(node_ids, None, filters) or And(()))
 
     def get_nodes(self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None) -> list[BaseNode]:
-        """Return the nodes that have one of the ids and match the filters, in order of insertion."""
+        """Return the nodes that have one of the ids and match the filters, in order of insertion.
+
+        Parameters
+        ----------
+        node_ids : list of str, optional
+            Ids of nodes.
+        filters : MetadataFilters, optional
+            Conditions on the metadata.
+
+        Returns
+        -------
+        list of BaseNode
+            The nodes, without their embeddings.
+        """
         return [_node(record) for record in self._folder.records(_where(node_ids, None, filters))]
 
     def clear(self) -> None:
@@ -135,6 +178,18 @@ class RagembedVectorStore(BasePydanticVectorStore):
 
         The modes are ``default`` (cosine), ``hybrid``, ``text_search`` and ``sparse`` (BM25) and ``mmr``. With
         ``alpha``, hybrid search weights the cosine by ``alpha`` and BM25 by ``1 - alpha``.
+
+        Parameters
+        ----------
+        query : VectorStoreQuery
+            The query with its mode, embedding and filters.
+        **kwargs
+            Not used.
+
+        Returns
+        -------
+        VectorStoreQueryResult
+            The nodes with their scores and ids.
         """
         where = _where(query.node_ids or None, query.doc_ids or None, query.filters)  # an index passes empty lists
         hits = self._mmr(query, where) if query.mode is VectorStoreQueryMode.MMR else self._search(query, where)
