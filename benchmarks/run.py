@@ -61,6 +61,7 @@ BENCHMARKS = {
     "serving": Benchmark("Serving over HTTP", 12, "serving.serving"),
     "refit": Benchmark("Refit", 4, "refit.refit"),
     "drift": Benchmark("Drift", 10, "refit.drift"),
+    "doctor": Benchmark("Doctor", 5, "doctor.doctor"),
     "training": Benchmark("DefSent+", 15, "training.training"),
     "readers": Benchmark("Readers", 3, "readers.readers"),
     "scale": Benchmark("Scale", 40, "scale.scale"),

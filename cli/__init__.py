@@ -6,6 +6,7 @@ Commands are imported only when they are called, which keeps ``--help`` fast. Ex
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import sys
 from collections.abc import Mapping
@@ -16,7 +17,7 @@ from typing import Any
 import click
 
 from ragembed.errors import RagembedError
-from ragembed.printable import printable_line
+from ragembed.printable import printable, printable_line
 from ragembed.version import __version__
 
 COMMANDS: Mapping[str, str] = {
@@ -31,6 +32,7 @@ COMMANDS: Mapping[str, str] = {
     "refit": "Refit post-processors without encoding documents.",
     "tune": "Find better search settings without labels.",
     "optimize": "Merge small segments and free unused space.",
+    "doctor": "Check a store and its files in every way.",
     "verify": "Check a store for damage and repair it.",
     "watch": "Update a store whenever files change.",
     "mcp": "Serve stores to agents over MCP.",
@@ -43,6 +45,8 @@ COMMANDS: Mapping[str, str] = {
 """The name of each command and its line in ``ragembed --help``, which is printed without importing the command."""
 
 ERROR_EXIT, INTERRUPTED_EXIT = 2, 130
+_ARGUMENTS = "ragembed.arguments"
+_LOG = logging.getLogger("ragembed")
 
 
 class CommandError(click.ClickException):
@@ -74,29 +78,50 @@ class LazyGroup(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments, and keep them for ``--version``."""
+        ctx.meta[_ARGUMENTS] = tuple(args)
+        return super().parse_args(ctx, args)
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command; for an unknown name, fail with the list of commands."""
+        """Find the command; for an unknown name, fail with the nearest one or the list of commands."""
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            ctx.fail(f"unknown command {args[0]!r}: expected one of {', '.join(COMMANDS)}")
+            from difflib import get_close_matches
+
+            near = get_close_matches(args[0], COMMANDS, 1)
+            hint = f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(COMMANDS)}"
+            ctx.fail(f"unknown command {args[0]!r}: {hint}")
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command and turn exceptions into exit statuses."""
+        if ctx.params["debug"]:
+            _log_everything()
         try:
             return super().invoke(ctx)
         except RagembedError as error:
+            _LOG.debug("the command failed", exc_info=error)
             raise CommandError(str(error)) from error
         except BrokenPipeError:
             # A program such as head has closed the pipe: end without an error.
             sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115  stays open until the process ends
             ctx.exit(0)
         except OSError as error:
+            _LOG.debug("the command failed", exc_info=error)
             raise CommandError(f"{error.filename or 'input or output'}: {error.strerror or error}") from error
         except KeyboardInterrupt:
             click.echo("interrupted", err=True)
             ctx.exit(INTERRUPTED_EXIT)
+
+
+def _log_everything() -> None:
+    """Print the log of ragembed to stderr, with tracebacks, but without control characters."""
+    handler = logging.StreamHandler()
+    handler.format = lambda record: printable(logging.Formatter("%(message)s").format(record))  # type: ignore[method-assign]
+    _LOG.addHandler(handler)
+    _LOG.setLevel(logging.DEBUG)
 
 
 def _imported(name: str) -> ModuleType:
@@ -112,9 +137,37 @@ def _imported(name: str) -> ModuleType:
     return module
 
 
+def _version(ctx: click.Context, param: click.Parameter, value: bool) -> None:  # noqa: ARG001  click's signature
+    if not value or ctx.resilient_parsing:
+        return
+    if not {"-v", "--verbose"} & set(ctx.meta[_ARGUMENTS]):
+        click.echo(f"ragembed, version {__version__}")
+        ctx.exit()
+    from ragembed.cli.about import about
+
+    for name, text in about():
+        click.echo(f"{name:<20}{text}")
+    ctx.exit()
+
+
 @click.command(name="ragembed", cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, "-V", "--version", prog_name="ragembed")
-def main() -> None:
+@click.option(
+    "-v",
+    "--verbose",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    help="With --version, print what a bug report needs.",
+)
+@click.option(
+    *("-V", "--version"), is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Print the version."
+)
+@click.option(
+    "--debug",
+    is_flag=True,
+    help="Print the traceback of each error, and of each file that cannot be read. Give it before COMMAND.",
+)
+def main(debug: bool) -> None:
     """Search your own documents with embeddings that are fitted to them.
 
     \b

@@ -5,6 +5,7 @@
 - :class:`IndexConfig` and :class:`Budget` choose the index of a store.
 - :func:`measure_drift` compares the fit of a store with its present corpus. :func:`refit_store` fits the
   post-processors again, and :func:`apply_settings` changes the settings of the embedder and of hybrid search.
+- :func:`diagnose` runs every check of a store and returns its findings, each with the command that fixes it.
 - :class:`ChunkRecord` and :class:`SourceRecord` are the chunks and the files in a store.
 - :class:`Context` is the text that :meth:`Store.context` packs for the prompt of a model.
 - :class:`VectorEncoder` describes the methods of an embedder, for embedders of your own.
@@ -19,6 +20,7 @@ from ragembed.extras import lazy_attributes
 if TYPE_CHECKING:
     from ragembed.indexes.ann.choosing import Budget
     from ragembed.indexes.ann.records import IndexConfig
+    from ragembed.indexes.doctor import Diagnosis, Finding, SkippedCheck, diagnose
     from ragembed.indexes.indexing.drift import DriftReport, measure_drift
     from ragembed.indexes.indexing.refit import apply_settings, refit_store
     from ragembed.indexes.indexing.run import IndexingReport
@@ -34,7 +36,9 @@ __all__ = [
     "ChunkRecord",
     "Context",
     "ContextBlock",
+    "Diagnosis",
     "DriftReport",
+    "Finding",
     "Fusion",
     "Hit",
     "IndexConfig",
@@ -42,10 +46,12 @@ __all__ = [
     "IndexingReport",
     "LeftOut",
     "RankingOptions",
+    "SkippedCheck",
     "SourceRecord",
     "Store",
     "VectorEncoder",
     "apply_settings",
+    "diagnose",
     "measure_drift",
     "refit_store",
 ]
@@ -55,6 +61,7 @@ __getattr__, __dir__ = lazy_attributes(
     {
         "ann.choosing": ("Budget",),
         "ann.records": ("IndexConfig",),
+        "doctor": ("Diagnosis", "Finding", "SkippedCheck", "diagnose"),
         "indexing.drift": ("DriftReport", "measure_drift"),
         "indexing.refit": ("apply_settings", "refit_store"),
         "indexing.run": ("IndexingReport",),

@@ -1,7 +1,7 @@
 """Corpus-fitted vector search for retrieval-augmented generation, without training.
 
-:func:`index` puts files into a store and :func:`search` searches it. :class:`Store` and :class:`Embedder` give access
-to every step.
+:func:`index` puts files into a store, :func:`search` searches it, and :func:`diagnose` checks it. :class:`Store` and
+:class:`Embedder` give access to every step.
 
 >>> import ragembed
 >>> ragembed.index("docs")                                    # doctest: +SKIP
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ragembed.documents.model import Chunk
     from ragembed.embedder import Embedder
     from ragembed.indexes.api import index, search
+    from ragembed.indexes.doctor import diagnose
     from ragembed.indexes.search.fusion import Fusion
     from ragembed.indexes.search.ranking import RankingOptions
     from ragembed.indexes.store import Store
@@ -37,6 +38,7 @@ __all__ = [
     "RankingOptions",
     "Store",
     "__version__",
+    "diagnose",
     "index",
     "search",
 ]
@@ -48,6 +50,7 @@ __getattr__, __dir__ = lazy_attributes(
         "documents.model": ("Chunk",),
         "embedder": ("Embedder",),
         "indexes.api": ("index", "search"),
+        "indexes.doctor": ("diagnose",),
         "indexes.search.ranking": ("RankingOptions",),
         "indexes.search.fusion": ("Fusion",),
         "indexes.types": ("Hit",),

@@ -1016,7 +1016,11 @@ def _reject_str(texts: Iterable[str]) -> Iterable[str]:
 
 
 def _text_list(texts: Iterable[str]) -> list[str]:
-    return list(_reject_str(texts))
+    found = list(_reject_str(texts))
+    for number, text in enumerate(found):
+        if not isinstance(text, str):
+            raise ConfigError(f"text {number} is {str(text)[:80]!r}, of type {type(text).__name__}: expected a str")
+    return found
 
 
 def _digest(identity: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> str:

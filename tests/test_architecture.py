@@ -60,7 +60,7 @@ ONLY_IMPORTERS = {
     "starlette": ("ragembed.serving",),
     "uvicorn": ("ragembed.serving.mcp_server", "ragembed.serving.http_server"),
     "click": ("ragembed.cli", "ragembed.__main__"),
-    "sqlite3": ("ragembed.indexes",),
+    "sqlite3": ("ragembed.indexes", "ragembed.cli.about"),
     "watchfiles": ("ragembed.indexes.indexing.watch",),
     "ray": ("ragembed.ray_cluster", "ragembed.distributed.ray_workers"),
 }

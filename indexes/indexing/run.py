@@ -237,14 +237,15 @@ class _Run:
         """Return the paths to read, the paths whose files are to be removed, and notes on missing paths.
 
         The files of a missing path stay unless the request allows an empty path, because its disk may just not be
-        mounted. A missing path without files in the store is read, which raises an error; so is a URL that the request
-        names and that cannot be accessed.
+        mounted. A missing path that the request names and that has no files in the store is read, which raises an
+        error; so is a URL that the request names and that cannot be accessed.
         """
         paths, gone, notes = [], [], []
         for path in self._paths:
             root = source_path(path, self._store_path)
             try:
-                if exists(path) or not any(is_below(name, root) for name in known):
+                has_files = any(is_below(name, root) for name in known)
+                if exists(path) or (self._explicit_paths and not has_files):
                     paths.append(path)
                 elif self._allow_empty:
                     gone.append(path)
@@ -412,13 +413,8 @@ class _FileCommits:
 def _keep_emptied(scan: Scan, store: Path) -> list[str]:
     """Keep the files of each path in which none of its files exists, and return notes on these paths."""
     notes = []
-    for root in scan.roots:
-        missing = [name for name in scan.removed if is_below(name, root)]
-        if not missing or any(is_below(name, root) for name in scan.kept):
-            continue
-        place, files = file_path(root, store), (file_path(name, store) for name in missing)
-        if isinstance(place, Path) and any(exists(file) for file in files):
-            continue  # They are left out on purpose, for example by --exclude.
+    for root, missing in scan.emptied(store).items():
+        place = file_path(root, store)
         scan.kept.update(missing)
         notes.append(f"{place} has none of its {len(missing):,} files: they stay in the store{_to_remove(place)}")
     scan.removed = [name for name in scan.removed if name not in scan.kept]

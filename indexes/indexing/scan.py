@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -13,19 +14,22 @@ from ragembed.documents import chunking
 from ragembed.documents.chunking import Chunker, ChunkingConfig
 from ragembed.documents.discovery import DiscoveryOptions, FileCandidate, discover, member_rules, size_reason
 from ragembed.documents.model import Chunk
-from ragembed.documents.places import Place
+from ragembed.documents.places import Place, RemotePath, exists
 from ragembed.documents.readers import ReadOptions, only_document_errors, read
 from ragembed.documents.readers.registry import PLAIN, READERS, named_reader
 from ragembed.errors import ConfigError, DocumentError, MissingExtraError
 from ragembed.extractors.protocol import Tokenizer
 from ragembed.extras import has_extra
 from ragembed.indexes.indexing.spool import Spool, SpoolEntry
-from ragembed.indexes.storage.layout import NamesInStore, is_below, source_path
+from ragembed.indexes.storage.layout import NamesInStore, file_path, is_below, source_path
 from ragembed.indexes.types import Progress, SourceRecord, storable_time
 from ragembed.indexes.writing.boilerplate_store import MODES, STRIP
 
 DEFAULT_CHUNK = 512
 """Maximum tokens of a chunk if none is requested. A longer window would make one chunk of most files."""
+
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +224,18 @@ class Scan:
         self.skipped.update(other.skipped)
         self.kept |= other.kept
 
+    def emptied(self, store: Path) -> dict[str, list[str]]:
+        """Return the paths in which none of their files exists, with the names of these files."""
+        found = {}
+        for root in self.roots:
+            missing = [name for name in self.removed if is_below(name, root)]
+            if not missing or any(is_below(name, root) for name in self.kept):
+                continue
+            files = (file_path(name, store) for name in missing)
+            if isinstance(file_path(root, store), RemotePath) or not any(exists(file) for file in files):
+                found[root] = missing  # Otherwise they are left out on purpose, for example by --exclude.
+        return found
+
     def to_dict(self) -> dict[str, object]:
         """Return the fields as JSON values."""
         return {**asdict(self), "kept": sorted(self.kept)}
@@ -301,6 +317,14 @@ class Scanner:
             and not any(is_below(name, place) for place in result.unseen)
         ]
 
+    def name_of(self, candidate: FileCandidate) -> str:
+        """Return the name of a file in the store."""
+        return self._names.of(candidate.path)
+
+    def uses_other_reader(self, candidate: FileCandidate, known: SourceRecord) -> bool:
+        """Return whether other settings or another reader than today's made the chunks of the file ``known``."""
+        return known.pipeline_hash != self._pipeline_hash(candidate)
+
     def _is_unchanged(self, candidate: FileCandidate, name: str) -> bool:
         known = self._known.get(name)
         now = candidate.size, candidate.mtime_ns
@@ -342,6 +366,7 @@ class Scanner:
             result.kept.add(name)
             return
         except (DocumentError, ConfigError) as error:
+            _LOG.debug("%s is skipped: %s", name, error, exc_info=error)
             result.skipped[name] = str(error)
             return
         spool.append(entry)

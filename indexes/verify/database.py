@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
@@ -44,11 +45,18 @@ _POSITIONS = (
 )
 _UNREADABLE = (ValueError, TypeError, AttributeError, RecursionError)
 """Errors of reading a value that is not JSON or has the wrong type."""
+_SEARCHED = 200
+"""Number of chunks that are searched by one of their words."""
+_WORD = re.compile(r'(?<!\S)(?=\S*[^\W_]{2})[^\s"\x00-\x1f]{2,40}(?!\S)')
+_FOUND = "SELECT 1 FROM chunks_fts WHERE chunks_fts MATCH ? AND rowid = ?"
 _WORDS_CHECK = "INSERT INTO chunks_fts (chunks_fts, rank) VALUES ('integrity-check', 1)"
 
 
-def check_structure(connection: sqlite3.Connection) -> Iterator[Problem]:
-    """Let SQLite check the database, and compare its rows with each other; ``connection`` must be in a transaction."""
+def check_structure(connection: sqlite3.Connection, *, texts: bool = True) -> Iterator[Problem]:
+    """Let SQLite check the database, and compare its rows with each other; ``connection`` must be in a transaction.
+
+    Without ``texts``, the texts of the chunks are not compared with the hashes of their vectors.
+    """
     for (message,) in connection.execute("PRAGMA integrity_check(20)"):
         if "fts5" in message.lower():  # Newer versions of SQLite also check the full-text index.
             yield Problem(Part.WORDS, DATABASE, message)
@@ -63,7 +71,8 @@ def check_structure(connection: sqlite3.Connection) -> Iterator[Problem]:
     for (key,) in connection.execute(_POSITIONS):
         yield _damaged(f"the positions of the vectors of segment {key} are not 0, 1, 2, …")
     yield from _check_meta(connection)
-    yield from _check_texts(connection)
+    if texts:
+        yield from _check_texts(connection)
 
 
 def check_rows(store: Path, connection: sqlite3.Connection) -> Iterator[Problem]:
@@ -84,6 +93,24 @@ def check_words(store: Path) -> Iterator[Problem]:
             yield Problem(Part.WORDS, DATABASE, f"the full-text index does not match the chunks: {error}")
         finally:
             connection.execute("ROLLBACK")
+
+
+def check_some_words(connection: sqlite3.Connection) -> Iterator[Problem]:
+    """Search the full-text index for one word of each of some chunks, which only reads."""
+    low, high = connection.execute("SELECT coalesce(min(key), 0), coalesce(max(key), 0) FROM chunks").fetchone()
+    step = max(1, (high - low) // _SEARCHED)
+    nearest = "SELECT key, terms(coalesce(searched, text)) FROM chunks WHERE key >= ? ORDER BY key LIMIT 1"
+    missing = 0
+    try:
+        for start in range(low, high + 1, step):
+            key, terms = connection.execute(nearest, (start,)).fetchone() or (0, "")
+            word = max(_WORD.findall(terms), key=len, default=None)
+            missing += word is not None and connection.execute(_FOUND, (f'"{word}"', key)).fetchone() is None
+    except sqlite3.DatabaseError as error:
+        yield Problem(Part.WORDS, DATABASE, f"the full-text index cannot be searched: {error}")
+    if missing:
+        message = f"the full-text index does not match the chunks: {missing:,} are not found by a word of their text"
+        yield Problem(Part.WORDS, DATABASE, message)
 
 
 def _check_meta(connection: sqlite3.Connection) -> Iterator[Problem]:

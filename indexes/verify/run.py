@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError, IncompatibleStoreError, MissingExtraError, RagembedError
 from ragembed.indexes.storage import catalog, schema
 from ragembed.indexes.storage.embedders import load_embedder
@@ -33,6 +34,9 @@ from ragembed.indexes.types import Progress, SilentProgress, VectorEncoder
 from ragembed.indexes.verify import database, files
 from ragembed.indexes.verify.repair import repair_store
 from ragembed.indexes.verify.report import Part, Problem, Report
+
+MOST_COMPARED = 1_000_000
+"""Number of vectors up to which :func:`verify_snapshot` compares texts and indexes with them."""
 
 
 def verify_store(
@@ -97,6 +101,21 @@ def verify_store(
     return after
 
 
+def verify_snapshot(
+    store: Path, connection: sqlite3.Connection, embedder: VectorEncoder | None, progress: Progress
+) -> Report:
+    """Check the generation that ``connection`` reads, without the writer lock and without writing anything.
+
+    The checks are those of :func:`verify_store`, with three exceptions. The full-text index is searched for some of the
+    chunks. In stores of more than ``MOST_COMPARED`` chunks, hashes and digests stand for comparing texts and indexes
+    with vectors. Nothing is sent to the server of a model.
+
+    A writer may remove files of this generation meanwhile. If there are problems, check that the generation of the
+    store is still the same.
+    """
+    return _Verification(store, embedder, progress).check(connection)
+
+
 @contextmanager
 def _without_writers(store: Path, wait_seconds: float) -> Iterator[None]:
     if not os.access(store, os.W_OK) or not has_application_id(store / DATABASE):
@@ -114,18 +133,47 @@ class _Verification:
         self._given = given
         self._progress = progress
         self._report = Report()
+        self._locked = self._compares = True
 
     def run(self) -> Report:
-        self._check_folder()
+        """Check the store from a connection of its own; the caller holds the writer lock."""
         try:
             with closing(schema.connect(self._store / DATABASE, writable=False)) as connection:
                 connection.execute("BEGIN")
-                self._report.problems += database.check_rows(self._store, connection)
-                self._report.problems += database.check_structure(connection)
+                return self.check(connection, locked=True)
+        except IncompatibleStoreError:
+            raise
+        except (RagembedError, sqlite3.DatabaseError) as error:
+            self._check_folder()
+            self._add(Part.DATABASE, DATABASE, str(error))
+        return self._report
+
+    def check(self, connection: sqlite3.Connection, *, locked: bool = False) -> Report:
+        """Check the store from ``connection``, which is in a transaction.
+
+        Without the lock, nothing is written or sent, and large stores are checked in part.
+        """
+        self._locked = locked
+        self._check_folder()
+        try:
+            self._compares = locked or catalog.count(connection, "vectors") <= MOST_COMPARED
+            if not self._compares:
+                self._note(
+                    "the store is large, so its texts and indexes were compared with their hashes, but not with the "
+                    "vectors: 'ragembed verify' compares these too"
+                )
+            self._report.problems += database.check_rows(self._store, connection)
+            self._report.problems += database.check_structure(connection, texts=self._compares)
+            if locked:
                 self._check_words()
-                if not self._report.parts() & {Part.DATABASE, Part.ROWS}:
-                    self._report.problems += files.check_postings(self._store, connection)
-                    self._check_vectors(connection)
+            else:
+                self._report.problems += database.check_some_words(connection)
+                self._note(
+                    "the full-text index was searched for some of the chunks only: 'ragembed verify' checks all of it"
+                )
+            if not self._report.parts() & {Part.DATABASE, Part.ROWS}:
+                self._report.problems += files.check_postings(self._store, connection)
+                self._check_vectors(connection)
         except IncompatibleStoreError:
             raise
         except (RagembedError, sqlite3.DatabaseError) as error:
@@ -165,7 +213,8 @@ class _Verification:
         self._progress.start("verifying", "vectors", sum(record.files.rows for record in records))
         for record in records:
             problems = list(files.check_files(self._store, record.files, Part.RAW, Part.INDEX, record.key))
-            problems += files.check_contents(self._store, connection, record, embedder) if not problems else ()
+            if self._compares and not problems:
+                problems += files.check_contents(self._store, connection, record, embedder)
             report.problems += problems
             report.vectors += record.files.rows
             self._progress.advance(record.files.rows)
@@ -203,6 +252,11 @@ class _Verification:
     def _check_canaries(
         self, connection: sqlite3.Connection, records: list[SegmentRecord], embedder: VectorEncoder
     ) -> None:
+        if isinstance(embedder, Embedder) and embedder._is_external and not self._locked:
+            self._note(
+                f"no text was encoded again, because this would send it to the server of {embedder.config.model}"
+            )
+            return
         raw_of = {
             record.key: np.memmap(self._store / SEGMENTS / record.files.folder / RAW, dtype=RAW_TYPE, mode="r").reshape(
                 record.files.rows, -1

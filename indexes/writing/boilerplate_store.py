@@ -105,6 +105,14 @@ def found_in(files: Mapping[str, tuple[str, LineKeys]]) -> BoilerplateCounts:
     return find(FileLines(kind, *files[path]) for path, kind in kinds.items() if kind is not None)
 
 
+def files_with_repeated_lines(connection: sqlite3.Connection) -> tuple[int, list[str]]:
+    """Return the number of lines in a store that are boilerplate, searched or not, and the files with such lines."""
+    files = {path: (kept.content, kept.keys) for path, kept in _kept(connection) if kept.keys is not None}
+    found = found_in(files)
+    keys = {kind: np.array(sorted(counts), dtype=np.uint64) for kind, counts in found.items()}
+    return sum(map(len, found.values())), list(_touched(files, keys))
+
+
 @dataclass(slots=True)
 class StrippingPlan:
     """The changes that an indexing run makes because of boilerplate.

@@ -116,7 +116,7 @@ class EmbedderConfig:
         Such a file for the post-processors. The default is the same as above.
     postprocess : tuple of str, default ("normalize",)
         The chain of post-processors, in order: ``center``, ``zscore``, ``quantile-u``, ``quantile-n``, ``robust``,
-        ``whiten[:k]``, ``abtt[:d]``, ``normalize``.
+        ``whiten[:k]``, ``abtt[:d]``, ``common[:m]``, ``common-weighted[:m]``, ``normalize``.
     query_fit : {"separate", "shared"}, default "separate"
         ``"separate"`` fits the post-processors for queries on pseudo-queries. ``"shared"`` uses the fit on documents
         for both, which suits symmetric tasks.

@@ -17,7 +17,10 @@ from urllib.parse import urlsplit
 from ragembed.checks import one_of
 from ragembed.errors import ConfigError
 
-POSTPROCESSORS = ("center", "zscore", "quantile-u", "quantile-n", "robust", "whiten", "abtt", "normalize")
+POSTPROCESSORS = (
+    *("center", "zscore", "quantile-u", "quantile-n", "robust", "whiten", "abtt"),
+    *("common", "common-weighted", "normalize"),
+)
 WEIGHTINGS = ("uniform", "idf", "-biases", "sif", "usif")
 AUTO = "auto"
 """The pooling and the token weights that suit the model."""
@@ -32,7 +35,8 @@ Variant = Literal["paper", "released-code"]
 """Versions of SBERT-WK: as in the paper, or as in the authors' program."""
 
 _LAYER = {str(number): number for number in range(-999, 1000)}
-_ABTT_DIRECTIONS = 2
+_DIRECTIONS = {"abtt": 2, "common": 1, "common-weighted": 5}
+"""Number of directions of post-processors that are named without one."""
 _DEFAULT_SHARE, _DEFAULT_SIF = 1.0, 1e-3
 _LEAST_SIF = 1e-12
 _MOST_DIMENSIONS = 65_536
@@ -312,14 +316,15 @@ def parse_postprocessor(spec: str) -> tuple[str, int | None]:
     """Parse ``"zscore"``, ``"whiten:128"`` or ``"abtt:2"`` into a name and a number of directions.
 
     The number is None for a post-processor that takes none, and for ``whiten`` without a number, which keeps every
-    direction; ``abtt`` without a number means ``abtt:2``.
+    direction. ``abtt``, ``common`` and ``common-weighted`` without a number mean 2, 1 and 5 directions, as in their
+    sources.
     """
     name, separator, number = spec.partition(":")
     if name not in POSTPROCESSORS:
         raise ConfigError(f"unknown post-processor {spec!r}: expected one of {', '.join(POSTPROCESSORS)}")
     if not separator:
-        return name, _ABTT_DIRECTIONS if name == "abtt" else None
-    if name not in ("whiten", "abtt"):
+        return name, _DIRECTIONS.get(name)
+    if name != "whiten" and name not in _DIRECTIONS:
         raise ConfigError(f"post-processor {spec!r}: {name} takes no number; write {name!r}")
     if not re.fullmatch(r"[1-9][0-9]{0,5}", number):
         raise ConfigError(

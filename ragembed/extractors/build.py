@@ -208,8 +208,9 @@ def _random(config: EmbedderConfig, extraction: RandomEmbeddings, download: bool
     tokenizer = TextTokenizer(folder)
     table = RandomTable(config.seed, extraction.dim, extraction.sigma)
     config = _with_weighting(config, DEFAULT_WEIGHTING)
-    weights = _weights(config, tokenizer, sha256)
-    static = StaticExtractor(tokenizer, table, weights, bool(config.special_tokens), {"tokenizer": sha256})
+    special = bool(config.special_tokens)
+    weights = _weights(config, tokenizer, sha256, special_tokens=special)
+    static = StaticExtractor(tokenizer, table, weights, special, {"tokenizer": sha256})
     return _without_model(static, tokenizer, sha256, config)
 
 
@@ -229,7 +230,7 @@ def _words(config: EmbedderConfig, extraction: Words) -> Built:
         )
     tokenizer = WordTokenizer(vectors.index)
     config = _with_weighting(config, DEFAULT_WEIGHTING)
-    weights = _weights(config, tokenizer, vectors.sha256)
+    weights = _weights(config, tokenizer, vectors.sha256, special_tokens=False)
     static = StaticExtractor(tokenizer, WordTable(vectors, extraction.drop), weights, False, {})
     return _without_model(static, tokenizer, vectors.sha256, config)
 
@@ -262,7 +263,7 @@ def _external(config: EmbedderConfig, source: VectorSource | None) -> Built:
             f"max_tokens is {tokenizer.max_tokens}: the template takes {framing}, and the text needs at least "
             f"{_LEAST_ROOM}; expected at least {framing + _LEAST_ROOM}"
         )
-    weights = _weights(config, tokenizer, _EXTERNAL)
+    weights = _weights(config, tokenizer, _EXTERNAL, special_tokens=False)
     source = source or _source(config.model, room)
     extractor = ExternalExtractor(source, documents, queries, tokenizer.max_tokens, config.truncate_dim, weights)
     return Built(
@@ -374,7 +375,7 @@ def _static(config: EmbedderConfig, files: ModelFiles, route: Route) -> Built:
     left_out = frozenset() if (files.root / "modules.json").is_file() else tokenizer.unknown_ids
     table = EmbeddingTable(files.folder, files.sha256, left_out)
     head = build_head(table.dim, package.modules, normalize=config.normalize, truncate_dim=config.truncate_dim)
-    weights = _weights(config, tokenizer, sha256)
+    weights = _weights(config, tokenizer, sha256, special_tokens=False)
     prompts = {side: template.before for side, template in _templates(config).items()}
     static = StaticExtractor(tokenizer, table, weights, False, {"tokenizer": sha256}, head, prompts)
     limit = _window(config, tokenizer)
@@ -461,7 +462,8 @@ class _Contextual:
                 "choose another pooling"
             )
         common = {number for frame in frames for number in frame.ids} if config.template_tokens == "common" else set()
-        weights = _weights(config, self._tokenizer, self._tokenizer_sha256, common)
+        pooled = special and not set(poolings) <= {"masks", "text"}
+        weights = _weights(config, self._tokenizer, self._tokenizer_sha256, common, special_tokens=pooled)
         head = self._head(model.dim * len(poolings)) if with_head else None
         return TransformerExtractor(model, combination, Pooling(config.pooling, special), weights, head)
 
@@ -477,15 +479,17 @@ class _Contextual:
         plain = Template.parse(PLAIN)
         model = self._model({"documents": plain, "queries": plain})
         table = AvgTable(self._tokenizer.vocabulary_size, model.dim, unseen)
-        weights = _weights(config, self._tokenizer, self._tokenizer_sha256)
-        static = StaticExtractor(
-            self._tokenizer, table, weights, bool(config.special_tokens), {"tokenizer": self._tokenizer_sha256}
-        )
+        special = bool(config.special_tokens)
+        weights = _weights(config, self._tokenizer, self._tokenizer_sha256, special_tokens=special)
+        static = StaticExtractor(self._tokenizer, table, weights, special, {"tokenizer": self._tokenizer_sha256})
         corpus = None if config.avg_corpus is None else Corpus(Path(config.avg_corpus))
         return AvgExtractor(model, self._layer_mean(model).layers, table, static, corpus)
 
 
-def _weights(config: EmbedderConfig, tokenizer: Tokenizer, sha256: str, common: Iterable[int] = ()) -> TokenWeights:
-    """Return the token weights for ``config``, not fitted."""
+def _weights(
+    config: EmbedderConfig, tokenizer: Tokenizer, sha256: str, common: Iterable[int] = (), *, special_tokens: bool
+) -> TokenWeights:
+    """Return the token weights for ``config``, not fitted; ``special_tokens`` says whether they take part."""
     corpus = None if config.weighting_corpus is None else Corpus(Path(config.weighting_corpus))
-    return TokenWeights(make_weighting(config.weighting, config.biases), tokenizer, sha256, common, corpus)
+    weighting = make_weighting(config.weighting, config.biases)
+    return TokenWeights(weighting, tokenizer, sha256, common, corpus, special_tokens=special_tokens)

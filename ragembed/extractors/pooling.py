@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragembed.models.tokenizer import TokenKind
-from ragembed.types import Bools, Floats
+from ragembed.types import Bools, Doubles, Floats
 
 _UPSCALE = np.float32(2.0**80)
 """Factor of weights during summation; a power of two, so that results keep all digits.
@@ -98,11 +98,12 @@ def weighted_sum(hidden: Floats, weights: Floats) -> Floats:
 
 
 class WeightedMean:
-    """Weighted means of token vectors that arrive in pieces; the weights of a text are scaled to sum to 1.
+    """Weighted means of token vectors that arrive in pieces.
 
     Each token has a base weight (0 if it takes no part) and a weight. The result is ``share`` parts of the mean by
-    weights and ``1 - share`` parts of the mean by base weights. If all weights of a text are 0, the result is the mean
-    by base weights; if no token takes part, it is 0.
+    weights and ``1 - share`` parts of the mean by base weights. The weights of a text are scaled to sum to 1, or are
+    divided by the sum of its base weights if ``by_length``. If all weights of a text are 0, the result is the mean by
+    base weights; if no token takes part, it is 0.
 
     Parameters
     ----------
@@ -110,10 +111,13 @@ class WeightedMean:
         Shape of the result.
     share
         From 0 to 1; 0 ignores the weights.
+    by_length
+        Whether weights are divided by the base weights.
     """
 
-    def __init__(self, texts: int, dim: int, share: float) -> None:
+    def __init__(self, texts: int, dim: int, share: float, by_length: bool = False) -> None:
         self._share = share
+        self._by_length = by_length
         self._base = _Sums(texts, dim)
         self._weighted = _Sums(texts, dim) if share else None
 
@@ -134,28 +138,33 @@ class WeightedMean:
 
     def result(self) -> Floats:
         """Return the means, float32, shape ``(texts, d)``; call this once, after the last :meth:`add`."""
+        total = self._base.total
         base = self._base.mean()
         if self._weighted is None:
             return base
         weighed = self._weighted.total > 0.0
-        mixed = self._weighted.mean()
+        mixed = self._weighted.divided(np.where(weighed, total, 0.0)) if self._by_length else self._weighted.mean()
         mixed *= np.float32(self._share)
         base *= np.where(weighed, np.float32(1.0 - self._share), np.float32(1.0))[:, None]
         mixed += base
         return mixed
 
 
-def mean_shares(base: Floats, weights: Floats, share: float, lengths: Sequence[int]) -> NDArray[np.float64]:
+def mean_shares(
+    base: Floats, weights: Floats, share: float, lengths: Sequence[int], by_length: bool = False
+) -> NDArray[np.float64]:
     """Return the factor of each token in :class:`WeightedMean`, float64, shape ``(n,)``.
 
     ``base`` and ``weights``, shape ``(n,)``, belong to all tokens of some texts with ``lengths`` tokens each. The
-    shares of a text sum to 1, or to 0 if no token takes part.
+    shares of a text sum to 1, or to 0 if no token takes part. With ``by_length``, their sum can be another.
     """
     texts = np.repeat(np.arange(len(lengths)), lengths)
-    uniform, _ = _scaled_to_one(base, texts, len(lengths))
+    uniform, number = _scaled_to_one(base, texts, len(lengths))
     if share == 0.0:
         return uniform
     weighted, total = _scaled_to_one(weights, texts, len(lengths))
+    if by_length:
+        weighted = np.divide(weights, number, out=np.zeros(len(weights)), where=number > 0.0)
     shares: NDArray[np.float64] = np.where(total > 0.0, share * weighted + (1.0 - share) * uniform, uniform)
     return shares
 
@@ -219,6 +228,10 @@ class _Sums:
 
     def mean(self) -> Floats:
         """Return the means; this overwrites the sums."""
-        scale = np.divide(1.0, self.total, out=np.zeros_like(self.total), where=self.total > 0.0)
+        return self.divided(self.total)
+
+    def divided(self, total: Doubles) -> Floats:
+        """Return the sums divided by ``total``, shape ``(texts,)``, or 0 where it is 0; this overwrites the sums."""
+        scale = np.divide(1.0, total, out=np.zeros_like(total), where=total > 0.0)
         self.vectors *= scale[:, None].astype(np.float32)
         return self.vectors

@@ -94,7 +94,7 @@ class StaticExtractor(FittedByWeights):
             **self._config,
             **self._table.config,
             "special_tokens": self._special_tokens,
-            "share": self.weights.share,
+            **self.weights.config,
             **self._head.config,
             **{f"prompt of {side}": prompt for side, prompt in self._prompts.items() if prompt},
         }
@@ -126,7 +126,8 @@ class StaticExtractor(FittedByWeights):
             )
             tokens = [*before, *tokens, *after]
         base = self._table.present(ids).astype(np.float32)
-        shares = mean_shares(base, self.weights.of(ids, base), self.weights.share, [len(ids)])
+        weights = self.weights.of(ids, base)
+        shares = mean_shares(base, weights, self.weights.share, [len(ids)], self.weights.by_length)
         return self._head.transform_parts(TokenParts.merged(tokens, shares[:, None] * self._table.rows(ids), shares))
 
     def _prompt(self, side: Side) -> str:
@@ -145,7 +146,8 @@ class StaticExtractor(FittedByWeights):
         """Return the raw vectors of texts, given their token ids."""
         distinct, place = ids.distinct()
         base = self._table.present(distinct)[place].astype(np.float32)
-        shares = mean_shares(base, self.weights.of(ids.flat, base), self.weights.share, ids.lengths.tolist())
+        weights, lengths = self.weights.of(ids.flat, base), ids.lengths.tolist()
+        shares = mean_shares(base, weights, self.weights.share, lengths, self.weights.by_length)
         return _weighted_sums(shares.astype(np.float32), place, ids.lengths, self._table.rows(distinct))
 
 

@@ -32,6 +32,8 @@ class TokenWeights:
         Ids of tokens that count as part of every text, besides special tokens: those of a template.
     corpus
         The texts to count; None counts the texts given to :meth:`fit`.
+    special_tokens
+        Whether special tokens can take part in the mean. Otherwise their occurrences do not count.
     """
 
     def __init__(
@@ -41,8 +43,11 @@ class TokenWeights:
         tokenizer_sha256: str,
         common: Iterable[int] = (),
         corpus: Corpus | None = None,
+        *,
+        special_tokens: bool = True,
     ) -> None:
         self.weighting = weighting
+        self._special_tokens = special_tokens
         self.corpus = corpus
         self.tokenizer_sha256 = tokenizer_sha256
         self._tokenizer = tokenizer
@@ -53,6 +58,16 @@ class TokenWeights:
     def share(self) -> float:
         """The share of these weights in a text's weights, from 0 to 1; the rest is uniform."""
         return self.weighting.share
+
+    @property
+    def by_length(self) -> bool:
+        """Whether the weights of a text are divided by its number of tokens, instead of scaled to sum to 1."""
+        return self.weighting.by_length
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """How the weights of a text are scaled, as JSON values."""
+        return {"share": self.share, **({"by_length": True} if self.by_length else {})}
 
     def fit(self, texts: Iterable[str]) -> None:
         """Count the tokens of ``texts``, read once as a stream, or of the corpus."""
@@ -82,6 +97,8 @@ class TokenWeights:
         """Return the :attr:`table` for the given ``statistics``."""
         if self.weighting.share == 0.0:
             return None
+        if not self._special_tokens:
+            statistics = statistics.without([*self._tokenizer.prefix, *self._tokenizer.suffix])
         return self.weighting.table(statistics, self._tokenizer.vocabulary, self._common)
 
     def of(self, ids: NDArray[np.int64], base: Floats) -> Floats:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -128,10 +128,11 @@ class Pooling:
         """Return the weights of tokens in each part, float32, shape ``(batch, tokens)``."""
         return [base_weights(batch.kinds, name, self.special_tokens, batch.prompt_tokens) for name in self.parts]
 
-    def accumulators(self, texts: int, dim: int, share: float) -> list[WeightedMean | RootMean | Maximum]:
+    def accumulators(self, texts: int, dim: int, weights: TokenWeights) -> list[WeightedMean | RootMean | Maximum]:
         """Return an object for each part that computes the vectors of ``texts`` texts."""
         kinds: Mapping[str, type[RootMean | Maximum]] = {"max": Maximum, "mean-sqrt": RootMean}
-        return [kinds[name](texts, dim) if name in kinds else WeightedMean(texts, dim, share) for name in self.parts]
+        mean = partial(WeightedMean, share=weights.share, by_length=weights.by_length)
+        return [kinds.get(name, mean)(texts, dim) for name in self.parts]
 
 
 class Pooled:
@@ -151,7 +152,7 @@ class Pooled:
         self._pooling = pooling
         self._weights = weights
         self._head = head
-        self._parts = pooling.accumulators(texts, dim, weights.share)
+        self._parts = pooling.accumulators(texts, dim, weights)
 
     def take(self, batch: Batch, states: Mapping[int, Floats]) -> None:
         """Add the windows of a batch to the vectors of their texts."""
@@ -191,7 +192,8 @@ class KeptTokens:
         rows: list[Doubles] = []
         shares: list[NDArray[np.float64]] = []
         for name, base in zip(self._pooling.parts, self.bases, strict=True):
-            share = mean_shares(base, weights.of(self.ids, base), weights.share, [len(self.ids)])
+            own = weights.of(self.ids, base)
+            share = mean_shares(base, own, weights.share, [len(self.ids)], weights.by_length)
             if name == "max" and len(base):
                 largest = np.where(base[:, None] > 0.0, self.hidden, -np.inf)
                 chosen = np.zeros(self.hidden.shape)
@@ -274,7 +276,7 @@ class TransformerExtractor(FittedByWeights):
             **self._combination.config,
             **asdict(self._pooling),
             **self._head.config,
-            "share": self.weights.share,
+            **self.weights.config,
         }
 
     def encode(self, texts: Sequence[str], side: Side, progress: Progress | None = None) -> Floats:

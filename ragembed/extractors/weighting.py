@@ -1,7 +1,8 @@
 """Token weights that are fitted on a corpus.
 
 Sources: [S] Stankevičius & Lukoševičius 2024, section 3.3 (idf, -biases); Arora et al. 2017 (SIF); Ethayarajh 2018
-(uSIF). A weighting gives one weight per token id; the weights of a text are those of its tokens, scaled to sum to 1.
+(uSIF). A weighting gives one weight per token id; the weights of a text are those of its tokens. They are scaled to sum
+to 1, or divided by the number of tokens.
 """
 
 from __future__ import annotations
@@ -62,6 +63,12 @@ class TokenStatistics:
             self.occurrences + other.occurrences,
         )
 
+    def without(self, ids: Sequence[int]) -> TokenStatistics:
+        """Return the statistics without the occurrences of some token ids; the texts that contain them stay."""
+        occurrences = self.occurrences.copy()
+        occurrences[list(ids)] = 0
+        return TokenStatistics(self.texts, self.document_frequency, occurrences)
+
 
 class Weighting(Protocol):
     """A function from token statistics to one weight per token id."""
@@ -69,6 +76,11 @@ class Weighting(Protocol):
     @property
     def share(self) -> float:
         """The share of these weights in a text's weights, from 0 to 1; the rest is uniform."""
+        ...
+
+    @property
+    def by_length(self) -> bool:
+        """Whether the weights of a text are divided by its number of tokens, instead of scaled to sum to 1."""
         ...
 
     def table(self, statistics: TokenStatistics, vocabulary: Vocabulary, common: Sequence[int]) -> Floats | None:
@@ -84,6 +96,7 @@ class Uniform:
     """Equal weights for all tokens."""
 
     share: float = 0.0
+    by_length: bool = False
 
     def table(self, statistics: TokenStatistics, vocabulary: Vocabulary, common: Sequence[int]) -> Floats | None:  # noqa: ARG002  the protocol's signature
         """Return None, for uniform weights."""
@@ -98,6 +111,7 @@ class Idf:
     """
 
     share: float = 1.0
+    by_length: bool = False
 
     def table(self, statistics: TokenStatistics, vocabulary: Vocabulary, common: Sequence[int]) -> Floats | None:  # noqa: ARG002  as above
         """Return ``ln(N / df)``."""
@@ -116,6 +130,7 @@ class WithoutBiases:
 
     frequent: tuple[str, ...] = FREQUENT_TOKENS
     share: float = 1.0
+    by_length: bool = False
 
     def table(self, statistics: TokenStatistics, vocabulary: Vocabulary, common: Sequence[int]) -> Floats | None:  # noqa: ARG002  as above
         """Return 1 for each token that is kept, and 0 for the others."""
@@ -127,11 +142,12 @@ class WithoutBiases:
 class Sif:
     """Smooth inverse frequency ``a / (a + p_t)``; ``p_t`` is the share of token t in the corpus (Arora et al. 2017).
 
-    The method also removes a common component; the post-processor ``abtt:1`` does this.
+    The method also removes a common component; the post-processor ``common:1`` does this.
     """
 
     a: float = 1e-3
     share: float = 1.0
+    by_length: bool = True
 
     def table(self, statistics: TokenStatistics, vocabulary: Vocabulary, common: Sequence[int]) -> Floats | None:  # noqa: ARG002  as above
         """Return ``a / (a + p)``."""
@@ -143,10 +159,12 @@ class USif:
     """Unsupervised SIF: ``a / (a / 2 + p_t)``, with ``a`` computed from the corpus (Ethayarajh 2018, section 3).
 
     V is the number of distinct tokens and n the mean number of tokens in a text. Alpha is the share of tokens that are
-    more probable than ``1 - (1 - 1/V)^n``, at least ``1 / V``. Then ``a = (1 - alpha) / (alpha V / 2)``.
+    more probable than ``1 - (1 - 1/V)^n``, at least ``1 / V``. Then ``a = (1 - alpha) / (alpha V / 2)``. The method
+    also removes parts of five common components; the post-processor ``common-weighted:5`` does this.
     """
 
     share: float = 1.0
+    by_length: bool = True
 
     def table(self, statistics: TokenStatistics, vocabulary: Vocabulary, common: Sequence[int]) -> Floats | None:  # noqa: ARG002  as above
         """Return ``a / (a / 2 + p)``."""

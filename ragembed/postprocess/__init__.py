@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ragembed.postprocess.estimators import (
         AllButTheTopEstimator,
         CenterEstimator,
+        CommonComponentsEstimator,
         NormalizeEstimator,
         QuantileEstimator,
         RobustEstimator,
@@ -27,6 +28,7 @@ __all__ = [
     "AllButTheTopEstimator",
     "CenterEstimator",
     "Chain",
+    "CommonComponentsEstimator",
     "NormalizeEstimator",
     "QuantileEstimator",
     "RobustEstimator",

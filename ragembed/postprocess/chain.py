@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 
 from ragembed.config.specs import parse_postprocessor
 from ragembed.errors import ConfigError, ModelError
-from ragembed.postprocess.abtt import AllButTheTop
+from ragembed.postprocess.abtt import AllButTheTop, CommonComponents
 from ragembed.postprocess.center import Center
 from ragembed.postprocess.normalize import Normalize
 from ragembed.postprocess.parts import Parts
@@ -37,7 +38,12 @@ _PLAIN: Mapping[str, Callable[[], PostProcessor]] = {
     "abtt": AllButTheTop,
     "normalize": Normalize,
 }
-_NUMBERED: Mapping[str, Callable[[int], PostProcessor]] = {"whiten": Whiten, "abtt": AllButTheTop}
+_NUMBERED: Mapping[str, Callable[[int], PostProcessor]] = {
+    "whiten": Whiten,
+    "abtt": AllButTheTop,
+    "common": CommonComponents,
+    "common-weighted": partial(CommonComponents, weighted=True),
+}
 
 
 def post_processor(spec: str) -> PostProcessor:

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from typing_extensions import Self
 
 from ragembed.extras import needed_for
-from ragembed.postprocess.abtt import AllButTheTop
+from ragembed.postprocess.abtt import AllButTheTop, CommonComponents
 from ragembed.postprocess.center import Center
 from ragembed.postprocess.normalize import Normalize
 from ragembed.postprocess.protocol import PostProcessor
@@ -224,6 +224,33 @@ class AllButTheTopEstimator(_OneToOneEstimator):
 
     def _kernel(self) -> AllButTheTop:
         return AllButTheTop(self.directions)
+
+
+class CommonComponentsEstimator(_OneToOneEstimator):
+    """Remove common components; the post-processors ``common:m`` and ``common-weighted:m`` as one transformer.
+
+    The page "Post-processors" has the formula and its source.
+
+    Parameters
+    ----------
+    directions : int, default 1
+        Number of components.
+    weighted : bool, default False
+        Whether to remove a part of each component, as ``common-weighted`` does.
+
+    Examples
+    --------
+    >>> from ragembed.postprocess import CommonComponentsEstimator
+    >>> CommonComponentsEstimator().fit_transform([[2.0, 0.0], [4.0, 0.0]]).tolist()
+    [[0.0, 0.0], [0.0, 0.0]]
+    """
+
+    def __init__(self, directions: int = 1, weighted: bool = False) -> None:
+        self.directions = directions
+        self.weighted = weighted
+
+    def _kernel(self) -> CommonComponents:
+        return CommonComponents(self.directions, weighted=self.weighted)
 
 
 class NormalizeEstimator(_OneToOneEstimator):

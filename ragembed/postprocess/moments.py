@@ -87,15 +87,17 @@ def largest(vectors: Floats) -> Floats:
     return sizes
 
 
-def principal(vectors: Floats) -> Principal:
+def principal(vectors: Floats, *, centred: bool = True) -> Principal:
     """Return the principal directions of ``vectors``, shape ``(n, d)``, from the covariance of the dimensions.
+
+    Without ``centred``, the mean counts as 0: these are the right singular vectors of the matrix.
 
     If there are fewer vectors than dimensions, the remaining directions have spread 0 and do not count in the rank. A
     spread counts if it exceeds the rounding of the values: ``ROUNDING`` times the largest spread, and ``ROUNDING``
     times the largest absolute value. If all values are representable in float16, as in a store, it must also exceed the
     float16 rounding of the largest absolute value.
     """
-    mean = column_means(vectors)
+    mean = column_means(vectors) if centred else np.zeros(vectors.shape[1])
     scatter = np.zeros((vectors.shape[1], vectors.shape[1]))
     for block in _centred(vectors, mean):
         scatter += block.T @ block
@@ -109,7 +111,7 @@ def principal(vectors: Floats) -> Principal:
     if _are_float16(vectors):
         rounding = max(rounding, _FLOAT16_ROUNDING * size)
     rank = int((spreads > rounding).sum())
-    return Principal(mean, directions, spreads, min(rank, len(vectors) - 1))
+    return Principal(mean, directions, spreads, min(rank, len(vectors) - 1 if centred else len(vectors)))
 
 
 def _are_float16(vectors: Floats) -> bool:

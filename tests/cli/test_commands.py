@@ -1,17 +1,21 @@
 """The commands: streams, formats, exit statuses and messages."""
 
 import json
+import os
+import platform
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import click
+import numpy as np
 import pytest
 
 from ragembed.cli import COMMANDS, main
 from ragembed.documents.chunking import Chunker
 from ragembed.indexes import Store
+from ragembed.version import __version__
 
 SUMMARY = (
     r"files: (\d+) added, (\d+) changed, (\d+) removed, (\d+) unchanged, (\d+) skipped; ([\d,]+) chunks, "
@@ -76,6 +80,7 @@ def test_index_dry_run(docs, cli, tiny_model, in_folder):
         (["status"], "ragembed index PATH"),
         (["chunks", "missing"], "does not exist"),
         (["nonsense"], "unknown command 'nonsense': expected one of index, query"),
+        (["qeury", "x"], "unknown command 'qeury': did you mean 'query'?"),
     ],
 )
 @pytest.mark.usefixtures("docs")
@@ -359,3 +364,42 @@ def test_query_fusion_options(indexed, cli):
     assert [dense for _, dense, _ in meaning] == sorted((dense for _, dense, _ in meaning), reverse=True)
     assert all(0 < score <= 1.01 / 61 for score, *_ in scores("--fusion", "rrf"))
     assert "alpha" in cli("query", "lock", "--alpha", "1.5", exit_code=2).stderr
+
+
+def test_verbose_version_names_everything_that_a_bug_report_needs(cli, monkeypatch):
+    assert cli("--version").stdout == f"ragembed, version {__version__}\n"
+    monkeypatch.setenv("RAGEMBED_API_KEY", "secret")
+    for arguments in (("--version", "--verbose"), ("-v", "-V")):
+        lines = dict(line.split(None, 1) for line in cli(*arguments).stdout.splitlines())
+        assert lines["ragembed"].startswith(__version__)
+        assert lines["python"].startswith(platform.python_version())
+        assert (lines["numpy"], lines["RAGEMBED_API_KEY"]) == (np.__version__, "set")
+        assert {"system", "sqlite", "torch", "cache"} <= lines.keys()
+
+
+def test_debug_prints_tracebacks_without_control_characters(in_folder, cli, tiny_config):
+    (in_folder / "c.json").write_text(tiny_config.to_json())
+    (in_folder / "bad\x1b.ipynb").write_text("{")
+    (in_folder / "good.txt").write_text("the lock")
+    plain = cli("index", "bad\x1b.ipynb", "good.txt", "--config", "c.json", "--store", "a").stderr
+    assert "Traceback" not in plain
+    shown = cli("--debug", "index", "bad\x1b.ipynb", "good.txt", "--config", "c.json", "--store", "b").stderr
+    assert "bad.ipynb is skipped: invalid notebook JSON" in shown
+    assert "JSONDecodeError" in shown
+    assert "\x1b" not in shown
+    assert "StoreNotFoundError" in cli("--debug", "status", "--store", "none", exit_code=2).stderr
+
+
+@pytest.mark.parametrize(
+    ("shell", "environment", "expected"),
+    [
+        ("bash", {"COMP_WORDS": "ragembed que", "COMP_CWORD": "1"}, "plain,query"),
+        ("zsh", {"COMP_WORDS": "ragembed que", "COMP_CWORD": "1"}, "plain\nquery\n"),
+        ("fish", {"COMP_WORDS": "ragembed query", "COMP_CWORD": "--mod"}, "plain,--mode"),
+    ],
+)
+def test_shells_complete_commands_and_options(shell, environment, expected):
+    script = "from ragembed.cli import main; main(prog_name='ragembed')"
+    variables = {**os.environ, "_RAGEMBED_COMPLETE": f"{shell}_complete", **environment}
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=variables, check=False)
+    assert expected in done.stdout, done.stderr

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 
 import pytest
 
 from ragembed import Store
+from ragembed.indexes.doctor.examination import stored_settings
 from ragembed.indexes.writing import writer
 from tests.embedding_server import EmbeddingServer, cut, status
 
@@ -158,3 +160,25 @@ def test_the_key_is_in_no_file_of_a_store(docs, cli, embedding_server, monkeypat
     files = [file for file in (docs.parent / ".ragembed").rglob("*") if file.is_file()]
     assert files
     assert not any(b"s3cret" in file.read_bytes() for file in files)
+
+
+def test_doctor_sends_nothing(served, cli, embedding_server):
+    embedding_server.requests.clear()
+    found = json.loads(cli("doctor", "--json").stdout)
+    assert embedding_server.texts == []
+    assert found["not_run"] == [
+        {
+            "check": "drift",
+            "reason": "it would send texts to the server of the model: run 'ragembed status --drift' for it",
+        }
+    ]
+    assert f"this would send it to the server of {embedding_server.name}" in " ".join(found["notes"])
+
+
+def test_doctor_repeats_the_settings_of_a_store(served, cli, embedding_server):
+    with Store.open(".ragembed") as store:
+        command = stored_settings(store)[2].again()
+        config = store.embedder.config
+    cli(*shlex.split(command)[1:])
+    with Store.open(".ragembed-new") as store:
+        assert store.embedder.config == config

@@ -47,6 +47,7 @@ def commands(folder):
         ("index", "docs", "--dry-run", "--json"),
         ("status",),
         ("status", "--skipped"),
+        ("doctor",),
         ("files", "docs"),
         ("files", "docs", "--skipped"),
         ("files", "docs", "--summary"),

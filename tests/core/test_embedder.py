@@ -141,6 +141,14 @@ def test_single_string_is_rejected(embedder):
         embedder.encode_documents("text")
 
 
+@pytest.mark.parametrize("wrong", [1, None, b"tea"])
+@pytest.mark.parametrize("method", ["encode_documents", "encode_queries", "raw_documents", "raw_queries"])
+def test_texts_that_are_not_str_are_refused(wrong, method):
+    embedder = Embedder.from_preset("re").fit(["tea", "wing"])
+    with pytest.raises(ConfigError, match=f"text 1 is {str(wrong)!r}, of type {type(wrong).__name__}: expected a str"):
+        getattr(embedder, method)(["tea", wrong])
+
+
 def test_second_fit_replaces_the_first(tiny_config):
     twice = Embedder(tiny_config).fit(["zebra alpha", "beta gamma"]).fit(TEXTS)
     assert twice.fingerprint == Embedder(tiny_config).fit(TEXTS).fingerprint

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from ragembed.errors import ConfigError, NotFittedError
+from ragembed.errors import ConfigError, NotFittedError, RankError
 from ragembed.postprocess import unit_rows
-from ragembed.postprocess.abtt import AllButTheTop
+from ragembed.postprocess.abtt import AllButTheTop, CommonComponents
 from ragembed.postprocess.center import Center
 from ragembed.postprocess.chain import post_processor
 from ragembed.postprocess.quantile import Quantile
@@ -215,3 +215,18 @@ def test_second_fit_replaces_the_first():
     kernel = Whiten().fit(X)
     kernel.fit(CROSS)
     np.testing.assert_array_equal(kernel.transform(CROSS), fitted(Whiten(), CROSS))
+
+
+def test_common_removes_the_first_singular_vectors_of_the_uncentred_matrix():
+    vectors = np.random.default_rng(5).normal(size=(40, 6)).astype(np.float32) + np.float32(2.0)
+    _, values, directions = np.linalg.svd(vectors.astype(np.float64), full_matrices=False)
+    plain, weighted = CommonComponents(1).fit(vectors), CommonComponents(3, weighted=True).fit(vectors)
+    pc = directions[:1]
+    assert plain.transform(vectors) == pytest.approx(vectors - vectors @ pc.T @ pc, abs=1e-5)
+    shares = values[:3] ** 2 / (values[:3] ** 2).sum()
+    expected = vectors - sum(share * np.outer(vectors @ pc, pc) for share, pc in zip(shares, directions, strict=False))
+    assert weighted.transform(vectors) == pytest.approx(expected, abs=1e-5)
+    with pytest.raises(RankError, match=r"common:2 removes more directions than the rank .* 1 .*: write common:1"):
+        CommonComponents(2).fit(np.ones((5, 3), dtype=np.float32))
+    with pytest.raises(ConfigError, match="common-weighted:0 removes 0 directions"):
+        CommonComponents(0, weighted=True)

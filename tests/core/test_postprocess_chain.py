@@ -8,7 +8,10 @@ from ragembed.postprocess import Chain, TwoSidedChain
 from ragembed.postprocess.protocol import ROUNDING
 from ragembed.postprocess.whiten import Whiten
 
-SPECS = ("center", "zscore", "quantile-u", "quantile-n", "robust", "whiten", "whiten:2", "abtt", "abtt:1", "normalize")
+SPECS = (
+    *("center", "zscore", "quantile-u", "quantile-n", "robust", "whiten", "whiten:2", "abtt", "abtt:1", "common"),
+    *("common-weighted:2", "normalize"),
+)
 RNG = np.random.default_rng(0)
 X = (RNG.standard_normal((40, 5)) @ RNG.standard_normal((5, 5)) + 1).astype(np.float32)
 QUERIES = (RNG.standard_normal((30, 5)) * 3 - 2).astype(np.float32)

@@ -92,13 +92,14 @@ def test_text_longer_than_the_window(bert_model, reference, weighting):
 # Weightings
 
 
-def table(model, corpus, weighting, a=1e-3):
+def table(model, corpus, weighting, a=1e-3, special=True):
     """Return a function from token id to weight, from the definitions."""
     rows = [model.ids(text) for text in corpus]
-    occurrences = np.bincount(np.concatenate(rows), minlength=model.tokenizer.get_vocab_size())
+    counted = [model.ids(text, special=special) for text in corpus]
+    occurrences = np.bincount(np.concatenate(counted), minlength=model.tokenizer.get_vocab_size())
     share = occurrences / occurrences.sum()
     distinct = np.count_nonzero(occurrences)
-    threshold = 1 - (1 - 1 / distinct) ** np.mean([len(row) for row in rows])
+    threshold = 1 - (1 - 1 / distinct) ** np.mean([len(row) for row in counted])
     alpha = max(np.count_nonzero(share > threshold), 1) / distinct
     usif = (1 - alpha) / (alpha * distinct / 2)
     biases = {".", "a", "the", "in", ",", "is", "to", "of", "and", "'", "on", "-", "s", "with", "for", '"', "at", "##s"}
@@ -124,13 +125,41 @@ def test_weightings(bert_model, reference, weighting, special):
     model = reference(bert_model)
     corpus = [*TEXTS, "the dog", "a cat, \u201ca bird\u201d", "fish; fish!"]
     name, _, number = weighting.partition(":")
-    weight_of = table(model, corpus, name, float(number or 1e-3))
+    weight_of = table(model, corpus, name, float(number or 1e-3), special)
     expected = []
     for text in corpus:
         ids = model.ids(text)
-        weights = np.array([weight_of(token) for token in ids]) * (1 if special else np.array(ids) > 4)
-        expected.append(weights / weights.sum() @ model.states(ids)[6])
+        takes_part = np.array([special or token > 4 for token in ids])
+        weights = np.array([weight_of(token) for token in ids]) * takes_part
+        scale = takes_part.sum() if name in ("sif", "usif") else weights.sum()
+        expected.append(weights / scale @ model.states(ids)[6])
     found = raw(bert_model, corpus, corpus, weighting=weighting, special_tokens=special)
+    np.testing.assert_allclose(found, expected, atol=1e-4)
+
+
+def test_sif_is_the_method_of_its_authors(bert_model, reference):
+    """Algorithm 1 of Arora et al. 2017: weighted sums over the length, less their first singular vector."""
+    model = reference(bert_model)
+    corpus = [*TEXTS, "the dog", "a cat flies"]
+    weight_of = table(model, corpus, "sif", special=False)
+    rows = [model.ids(text) for text in corpus]
+    sums = np.array(
+        [
+            np.mean([weight_of(token) * state for token, state in own], axis=0)
+            for own in (list(zip(ids, model.states(ids)[6], strict=True))[1:-1] for ids in rows)
+        ]
+    )
+    component = np.linalg.svd(sums, full_matrices=False)[2][:1]
+    expected = sums - sums @ component.T @ component
+    config = EmbedderConfig(
+        model=str(bert_model),
+        weighting="sif",
+        special_tokens=False,
+        postprocess=("common:1",),
+        query_fit="shared",
+        dtype="float32",
+    )
+    found = Embedder(config).fit(corpus).encode_documents(corpus)
     np.testing.assert_allclose(found, expected, atol=1e-4)
 
 

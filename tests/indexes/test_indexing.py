@@ -465,6 +465,18 @@ def test_files_of_an_empty_mount_point_stay_until_it_may_be_empty(docs, run, in_
     assert not content(in_folder)
 
 
+def test_a_missing_path_without_files_does_not_stop_later_runs(docs, run, in_folder):
+    empty = in_folder / "empty"
+    empty.mkdir()
+    run(docs, empty)
+    empty.rmdir()
+    report = run()
+    assert counts(report) == (0, 0, 0, 3, 0)
+    assert report.scan.warnings == [f"{empty} is missing: its files stay in the store{TO_REMOVE.format(empty)}"]
+    assert run(allow_empty=True).scan.warnings == []
+    assert run().scan.warnings == []
+
+
 def test_files_that_are_excluded_now_are_removed(docs, run, in_folder):
     (docs / "a.md").write_text("a fish swims")
     run(docs)

@@ -1,0 +1,190 @@
+"""The commands that findings suggest, for a shell in the present working directory."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ragembed.config.settings import DEFAULT_PRESET, EmbedderConfig
+from ragembed.documents.places import is_url, shown_path
+from ragembed.embedder import Embedder
+from ragembed.errors import RagembedError, StoreError
+from ragembed.extractors.build import is_external
+from ragembed.indexes.indexing.scan import IndexingOptions
+from ragembed.indexes.storage.layout import choose_store, file_path, is_below, root_of
+from ragembed.indexes.text.stemming import ENGLISH
+from ragembed.printable import printable_line
+
+MOST_EXCLUDED = 10
+"""Maximum number of patterns in one command."""
+
+_WITHOUT_OPTION = ("modules", "template_tokens", "biases", "max_tokens", "dtype", "pseudo_queries", "seed")
+"""Settings of an embedder that only a configuration file can give."""
+_LEFT_OPEN = (
+    *("template", "query_template", "pooling", "modules", "normalize", "special_tokens", "truncate_dim", "weighting"),
+    *("max_tokens", "dtype"),
+)
+"""Settings that the model decides if they have their default value. A store keeps the decision."""
+_SPECIAL = re.compile(r"([\\*?\[\]!#])")
+
+
+class Commands:
+    """Builds commands for the store at ``store``.
+
+    ``roots`` are the indexed paths, by name in the store, ``options`` the options of the last run, ``config`` the
+    settings of the embedder, ``language`` the language of lexical search, and ``tokens`` whether the store keeps token
+    vectors; each as far as it is known.
+    """
+
+    def __init__(
+        self,
+        store: Path,
+        roots: Sequence[str] = (),
+        options: IndexingOptions | None = None,
+        config: EmbedderConfig | None = None,
+        language: str = ENGLISH,
+        *,
+        tokens: bool = False,
+    ) -> None:
+        self._store = store
+        self._roots = roots
+        self._options = options or IndexingOptions()
+        self._config = config
+        self._language = language
+        self._tokens = tokens
+
+    def run(self, name: str, *arguments: str) -> str:
+        """Return ``ragembed NAME`` with ``arguments``, and with ``--store`` unless the store is found without it."""
+        return shlex.join(["ragembed", name, *arguments, *self._store_option()])
+
+    def _store_option(self) -> list[str]:
+        try:
+            is_default = choose_store(None).absolute() == self._store.absolute()
+        except StoreError:
+            is_default = False
+        return [] if is_default else ["--store", shown_path(self._store)]
+
+    def models(self) -> str:
+        """Return the command that lists models."""
+        return "ragembed models"
+
+    def install(self, extra: str, then: str = "") -> str:
+        """Return the command that installs an extra, followed by ``then``."""
+        return f"pip install 'ragembed[{extra}]'" + (f" && {then}" if then else "")
+
+    def remove(self, root: str) -> str:
+        """Return the command that removes the files of a path that is missing or empty from the store."""
+        return self.run("index", shown_path(file_path(root, self._store)), "--allow-empty")
+
+    def excluding(self, names: Sequence[str], sources: Mapping[str, object]) -> str:
+        """Return the command that indexes again without the files ``names``, or the first ``MOST_EXCLUDED`` of them.
+
+        A pattern applies to each indexed path. A file whose pattern would exclude one of the ``sources`` as well is
+        left out, and so is one whose name cannot be printed. If none remains, the command lists the skipped files.
+        """
+        patterns = [pattern for name in names for pattern in self._patterns(name, sources)]
+        return self.excluding_patterns(patterns[:MOST_EXCLUDED]) if patterns else self.run("status", "--skipped")
+
+    def excluding_patterns(self, patterns: Sequence[str]) -> str:
+        """Return the command that indexes again and skips what matches ``patterns``, besides what is skipped now."""
+        given = [*self._options.exclude, *patterns]
+        return self.run("index", *(part for pattern in given for part in ("--exclude", pattern)))
+
+    def _patterns(self, name: str, sources: Mapping[str, object]) -> list[str]:
+        """Return the pattern for a file, or nothing if no pattern matches it alone."""
+        above = [root for root in self._roots if root != name and is_below(name, root)]
+        if not above or name in self._roots or is_url(name) or printable_line(name) != name:
+            return []
+        below = self._below(name, max(above, key=len))
+        others = (posixpath.normpath(f"{root}/{below}") for root in self._roots if root not in above)
+        if any(other in sources for other in others):
+            return []
+        return ["/" + _SPECIAL.sub(r"\\\1", below)]
+
+    def _below(self, name: str, root: str) -> str:
+        """Return the path of a file relative to a folder; both are names in the store."""
+        folder, file = (str(file_path(each, self._store)).rstrip("/") for each in (root, name))
+        return Path(file).relative_to(folder).as_posix()
+
+    def again(self, **changes: Any) -> str:
+        """Return the command that indexes the same files with the same settings into a new store beside this one.
+
+        ``changes`` replace settings of the embedder, or ``language``; a new ``model`` keeps none of the others.
+        """
+        paths = [shown_path(file_path(root, self._store)) for root in self._roots] or [shown_path(root_of(self._store))]
+        language = changes.pop("language", self._language)
+        config = EmbedderConfig(**changes) if "model" in changes else self._requested()
+        words = ["ragembed", "index", *paths, "--store", shown_path(self._fresh())]
+        words += [] if language == ENGLISH else ["--language", language]
+        words += ["--token-vectors"] if self._tokens else []
+        return shlex.join([*words, *_indexing_options(self._options), *_embedding_options(config)])
+
+    def needs_file(self) -> tuple[str, ...]:
+        """Return the settings that :meth:`again` cannot repeat, because they have no option."""
+        config, default = self._requested(), EmbedderConfig.from_preset(DEFAULT_PRESET)
+        return tuple(name for name in _WITHOUT_OPTION if getattr(config, name) != getattr(default, name))
+
+    def _requested(self) -> EmbedderConfig:
+        """Return settings that give the same embedder, and leave open as many as possible."""
+        config, default = self._config, EmbedderConfig()
+        if config is None or is_external(config.model):
+            return config or default
+        try:
+            opened = config.replace(**{name: getattr(default, name) for name in _LEFT_OPEN})
+            decided = Embedder(opened, download=False).resolved_config()
+            given = {name: getattr(config, name) for name in _LEFT_OPEN}
+            requested = opened.replace(
+                **{name: value for name, value in given.items() if getattr(decided, name) != value}
+            )
+            return requested if Embedder(requested, download=False).resolved_config() == config else config
+        except (RagembedError, OSError):
+            return config
+
+    def _fresh(self) -> Path:
+        """Return a path beside the store that does not exist."""
+        wanted = Path(f"{self._store.absolute()}-new")
+        number = 2
+        while wanted.exists():
+            wanted, number = Path(f"{self._store.absolute()}-new-{number}"), number + 1
+        return wanted
+
+
+def _indexing_options(options: IndexingOptions) -> list[str]:
+    """Return the options of ``ragembed index`` that differ from the defaults."""
+    default, words = IndexingOptions(), []
+    for name, values in (
+        ("--exclude", options.exclude),
+        ("--include", options.include),
+        ("--text-column", options.text_columns),
+    ):
+        words += [part for value in values for part in (name, value)]
+    if options.max_bytes != default.max_bytes:
+        words += ["--max-size", str(options.max_bytes)]
+    if options.hidden:
+        words.append("--hidden")
+    for name, value, usual in (
+        ("--title-column", options.title_column, default.title_column),
+        ("--chunk-tokens", options.chunk_tokens, default.chunk_tokens),
+        ("--overlap", options.overlap, default.overlap),
+        ("--boilerplate", options.boilerplate, default.boilerplate),
+    ):
+        words += [] if value == usual else [name, str(value)]
+    return words
+
+
+def _embedding_options(config: EmbedderConfig) -> list[str]:
+    """Return the options of ``ragembed index`` that differ from the default preset."""
+    words, before = [], EmbedderConfig.from_preset(DEFAULT_PRESET).to_dict()
+    for field, value in config.to_dict().items():
+        if value == before[field] or field in _WITHOUT_OPTION:
+            continue
+        option = "--" + field.replace("_", "-")
+        if isinstance(value, bool):
+            words.append(option if value else option.replace("--", "--no-", 1))
+        else:
+            words += [option, (",".join(value) or "none") if isinstance(value, list) else str(value)]
+    return words

@@ -1,0 +1,256 @@
+"""Checks of the files that a store was made from: changed, missing, skipped and duplicate files, and boilerplate."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+from ragembed.documents.discovery import FileCandidate
+from ragembed.documents.places import RemotePath, exists, shown_path
+from ragembed.documents.readers import definitions
+from ragembed.documents.readers.registry import SOURCE, named_reader
+from ragembed.documents.unread import unread_reason
+from ragembed.errors import ConfigError
+from ragembed.indexes.doctor.examination import CannotCheckError, Examination, counted, examples
+from ragembed.indexes.doctor.findings import Finding
+from ragembed.indexes.indexing.scan import IndexingOptions, Scan, Scanner
+from ragembed.indexes.storage import catalog
+from ragembed.indexes.storage.layout import file_path, is_below
+from ragembed.indexes.types import SourceRecord
+from ragembed.indexes.writing.boilerplate_store import KEEP, files_with_repeated_lines
+
+_EXTRA = re.compile(r"'ragembed\[([\w-]+)\]'")
+_TOO_LARGE = "is over the limit"
+_GENERATED = "(the rule !"
+_EMPTY = "contains no text"
+_MEGABYTE = 1024 * 1024
+
+
+def check_files(exam: Examination) -> Iterator[Finding]:
+    """Compare the indexed files with those on disk, as the next run of ``ragembed index`` would."""
+    if exam.options is None:
+        return  # The chunks were added as texts.
+    places = {root: file_path(root, exam.store.path) for root in exam.roots}
+    remote = [root for root, place in places.items() if isinstance(place, RemotePath)]
+    if remote:
+        exam.notes.append(f"remote files were not compared with the store: {', '.join(remote)}")
+    missing = [root for root in places if root not in remote and not exists(places[root])]
+    for root in missing:
+        if below := [name for name in exam.sources if is_below(name, root)]:
+            yield _missing_path(exam, root, below)
+    paths = [place for root, place in places.items() if root not in remote and root not in missing]
+    yield from _stale(exam, exam.options, [place for place in paths if isinstance(place, Path)])
+
+
+def _missing_path(exam: Examination, root: str, names: list[str]) -> Finding:
+    return Finding(
+        "missing-path",
+        "problem",
+        f"{_shown(exam, root)} is missing or empty",
+        f"Results still come from {counted(len(names), 'file')} of it. Mount its disk again, or remove the files from "
+        "the store with the command.",
+        len(names),
+        len(names) / len(exam.sources),
+        examples([_shown(exam, name) for name in names]),
+        exam.commands.remove(root),
+    )
+
+
+def _stale(exam: Examination, options: IndexingOptions, paths: list[Path]) -> Iterator[Finding]:
+    embedder = exam.own_embedder()
+    if exam.store.being_written:
+        raise CannotCheckError("another process is writing to the store: run it again when that is done")
+    try:
+        scanner = Scanner(exam.store.path, options, exam.sources, embedder.tokenizer, embedder.text_tokens)
+        scan = Scan.of(paths, [], exam.store.path)
+        skipped = catalog.skipped(exam.connection)
+        exam.progress.start("comparing", "files", None)
+        for candidate in scanner.waiting(paths, scan, exam.progress):
+            name = scanner.name_of(candidate)
+            known = exam.sources.get(name)
+            scan.kept.add(name)
+            if known is None and name not in skipped:
+                scan.added.append(name)
+            elif known is not None and (scanner.uses_other_reader(candidate, known) or _differs(candidate, known)):
+                scan.changed.append(name)
+            exam.progress.advance(1)
+        scanner.finish(scan)
+        exam.progress.finish()
+    except ConfigError as error:
+        raise CannotCheckError(str(error)) from error
+    for root, names in scan.emptied(exam.store.path).items():
+        yield _missing_path(exam, root, names)
+        scan.removed = [name for name in scan.removed if name not in set(names)]
+    stale = [*scan.changed, *scan.removed, *scan.added]
+    if stale:
+        yield Finding(
+            "stale",
+            "problem",
+            f"the files have changed since the last run: {len(scan.changed):,} changed, {len(scan.added):,} added, "
+            f"{len(scan.removed):,} removed",
+            "Results show old texts, miss new files and name removed ones. Files that an updated reader reads "
+            "differently count as changed.",
+            len(stale),
+            min(1.0, len(stale) / max(len(exam.sources), 1)),
+            examples([_shown(exam, name) for name in stale]),
+            exam.commands.run("index"),
+        )
+
+
+def _differs(candidate: FileCandidate, known: SourceRecord) -> bool:
+    """Return whether the content of a file with another time is not the indexed one; true if it cannot be read."""
+    if candidate.size != known.size:
+        return True
+    try:
+        data, _ = candidate.read()
+    except OSError:
+        return True
+    return hashlib.sha256(data).hexdigest() != known.sha256
+
+
+def check_skipped(exam: Examination) -> Iterator[Finding]:
+    """Sort the files that the last runs skipped by what can be done about them."""
+    if exam.options is None:
+        return
+    reasons = {
+        name: reason
+        for name, reason in catalog.skipped(exam.connection).items()
+        if _GENERATED not in reason and _is_there(exam, name)
+    }
+    groups: dict[str, list[str]] = {}
+    for name, reason in reasons.items():
+        groups.setdefault(_group(name, reason), []).append(name)
+    total = len(exam.sources) + len(reasons)
+    for group, names in sorted(groups.items()):
+        shown = examples([f"{_shown(exam, name)}: {reasons[name]}" for name in names])
+        yield _skipped(exam, group, names, len(names) / total, shown)
+
+
+def _group(name: str, reason: str) -> str:
+    """Return the id of the finding for a skipped file; for a missing extra, with its name after a colon."""
+    if extra := _EXTRA.search(reason):
+        return f"missing-extra:{extra[1]}"
+    if _TOO_LARGE in reason:
+        return "too-large" if named_reader(PurePosixPath(name).name) else "unread-format"
+    if reason == unread_reason(PurePosixPath(name).name):
+        return "unread-format"
+    return "empty" if reason.startswith(_EMPTY) else "unreadable"
+
+
+def _skipped(exam: Examination, group: str, names: list[str], share: float, shown: tuple[str, ...]) -> Finding:
+    files = counted(len(names), "file")
+    kind, _, extra = group.partition(":")
+    if kind == "missing-extra":
+        title = f"{files} {_are(names)} not read without the extra {extra!r}"
+        detail = "No search finds them. Install the extra, and the programs that the reason names, and index again."
+        command = exam.commands.install(extra, exam.commands.run("index"))
+    elif kind == "too-large":
+        title = f"{files} {_are(names)} larger than the limit"
+        detail = "The command raises the limit to the largest of them."
+        command = exam.commands.run("index", "--max-size", _size(exam, names))
+    elif kind == "unread-format":
+        suffixes = Counter(PurePosixPath(name).suffix.lower() for name in names)
+        title = f"{files} {_are(names)} in a format that is not read"
+        detail = "Convert them, as the reason says, or exclude them with the command."
+        patterns = [f"*{suffix}" for suffix, _ in suffixes.most_common() if suffix]
+        command = (
+            exam.commands.excluding_patterns(patterns) if patterns else exam.commands.excluding(names, exam.sources)
+        )
+    elif kind == "empty":
+        title = f"{files} {_contain(names)} no text"
+        detail = "No search finds them. If that is right, exclude them with the command."
+        command = exam.commands.excluding(names, exam.sources)
+    else:
+        title = f"{files} cannot be read"
+        detail = "Repair or convert them, as the reason says, and index again; or exclude them with the command."
+        command = exam.commands.excluding(names, exam.sources)
+    severity = "hint" if kind in ("unread-format", "empty") else "problem"
+    return Finding(kind, severity, title, detail, len(names), share, shown, command)  # type: ignore[arg-type]
+
+
+def _are(names: list[str]) -> str:
+    return "is" if len(names) == 1 else "are"
+
+
+def _contain(names: list[str]) -> str:
+    return "contains" if len(names) == 1 else "contain"
+
+
+def _size(exam: Examination, names: list[str]) -> str:
+    """Return the size of the largest file in whole megabytes."""
+    sizes = [place.stat().st_size for name in names if isinstance(place := file_path(name, exam.store.path), Path)]
+    return f"{-(-max(sizes, default=0) // _MEGABYTE)}M"
+
+
+def _is_there(exam: Examination, name: str) -> bool:
+    place = file_path(name, exam.store.path)
+    return isinstance(place, RemotePath) or os.path.lexists(place)
+
+
+def _shown(exam: Examination, name: str) -> str:
+    return shown_path(file_path(name, exam.store.path))
+
+
+def check_duplicate_files(exam: Examination) -> Iterator[Finding]:
+    """Find files with the same content."""
+    groups: dict[str, list[str]] = {}
+    for name, source in exam.sources.items():
+        groups.setdefault(source.sha256, []).append(name)
+    copies = [
+        (copy, names[0])
+        for group in groups.values()
+        if len(group) > 1
+        for names in [sorted(group, key=lambda name: (name.count("/"), len(name), name))]
+        for copy in names[1:]
+    ]
+    if copies:
+        yield Finding(
+            "duplicate-files",
+            "hint",
+            f"{counted(len(copies), 'file is a copy', 'files are copies')} of other files",
+            "Copies take the places of other results where near-duplicates are not combined. The command excludes "
+            "them.",
+            len(copies),
+            len(copies) / len(exam.sources),
+            examples([f"{_shown(exam, copy)} is a copy of {_shown(exam, name)}" for copy, name in copies]),
+            exam.commands.excluding([copy for copy, _ in copies], exam.sources),
+        )
+
+
+def check_boilerplate(exam: Examination) -> Iterator[Finding]:
+    """Find lines that many files repeat and that are searched."""
+    if exam.options is None or exam.options.boilerplate != KEEP:
+        return
+    lines, files = files_with_repeated_lines(exam.connection)
+    if files:
+        yield Finding(
+            "boilerplate",
+            "problem",
+            f"{counted(lines, 'line')} that many files repeat {'is' if lines == 1 else 'are'} searched",
+            "Queries find licences, menus and footers instead of contents. The command leaves such lines out of "
+            "search; results still show them.",
+            len(files),
+            len(files) / len(exam.sources),
+            examples([_shown(exam, name) for name in files]),
+            exam.commands.run("index", "--boilerplate", "strip"),
+        )
+
+
+def check_code_extra(exam: Examination) -> Iterator[Finding]:
+    """Find source code that is not divided at its definitions because the extra ``code`` is missing."""
+    code = [name for name in exam.sources if named_reader(PurePosixPath(name).name) is SOURCE]
+    if code and not definitions.is_available(".py"):
+        yield Finding(
+            "missing-extra",
+            "hint",
+            f"{counted(len(code), 'file')} of source code {_are(code)} not divided at functions and classes",
+            "Install the extra 'code', and index again: chunks then contain whole definitions.",
+            len(code),
+            len(code) / len(exam.sources),
+            examples([_shown(exam, name) for name in code]),
+            exam.commands.install("code", exam.commands.run("index")),
+        )

@@ -1,0 +1,135 @@
+"""The result of a diagnosis: findings, and the checks that could not run."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+Severity = Literal["damage", "problem", "hint"]
+
+SEVERITIES: tuple[Severity, ...] = ("damage", "problem", "hint")
+"""From worst to best."""
+
+EXAMPLES = 5
+"""Maximum number of examples of a finding."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something in a store that you can improve, and the command for it.
+
+    Attributes
+    ----------
+    id : str
+        Name of the kind of finding, such as ``"stale"``; the page "Run the doctor" lists all of them.
+    severity : {"damage", "problem", "hint"}
+        ``"damage"`` if the store is not as it was committed or cannot be used, ``"problem"`` if results are wrong,
+        missing or worse than they could be, ``"hint"`` if you may leave it as it is.
+    title : str
+        The finding in one line.
+    detail : str
+        Why it matters, and what to do.
+    count : int
+        Number of files, chunks, languages or reasons that the finding is about; ``examples`` lists the first.
+    share : float
+        Share of the store that the finding affects, from 0 to 1; estimated if the check reads a sample.
+    examples : tuple of str
+        Up to five of them; empty if they have no names.
+    command : str
+        The command that fixes it, for a shell in the present working directory.
+
+    Examples
+    --------
+    >>> import ragembed
+    >>> finding = ragembed.diagnose(".ragembed").findings[0]  # doctest: +SKIP
+    >>> finding.id, finding.severity, finding.command  # doctest: +SKIP
+    ('stale', 'problem', 'ragembed index')
+    """
+
+    id: str
+    severity: Severity
+    title: str
+    detail: str
+    count: int
+    share: float
+    examples: tuple[str, ...]
+    command: str
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedCheck:
+    """A check that could not run, and the reason.
+
+    Attributes
+    ----------
+    check : str
+        Name of the check, such as ``"drift"``.
+    reason : str
+        Why it could not run.
+
+    Examples
+    --------
+    >>> import ragembed
+    >>> [skipped.check for skipped in ragembed.diagnose(".ragembed").not_run]  # doctest: +SKIP
+    ['drift']
+    """
+
+    check: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """The findings on one generation of a store.
+
+    Attributes
+    ----------
+    path : str
+        Folder of the store.
+    generation : int or None
+        The generation that was examined; None if the store cannot be opened.
+    version : str
+        Version of ragembed that examined it.
+    findings : tuple of Finding
+        The findings: damage first, then problems, then hints, and within each those that affect most of the store.
+    not_run : tuple of SkippedCheck
+        The checks that could not run.
+    notes : tuple of str
+        What was examined in part only, and why.
+
+    Examples
+    --------
+    >>> import ragembed
+    >>> diagnosis = ragembed.diagnose(".ragembed")  # doctest: +SKIP
+    >>> diagnosis.severity, len(diagnosis.findings)  # doctest: +SKIP
+    ('problem', 2)
+    """
+
+    path: str
+    generation: int | None
+    version: str
+    findings: tuple[Finding, ...]
+    not_run: tuple[SkippedCheck, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def severity(self) -> Severity | None:
+        """Severity of the worst finding, or None if there is no finding."""
+        return self.findings[0].severity if self.findings else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the diagnosis as JSON values.
+
+        Returns
+        -------
+        dict
+            The fields, with an object for each finding and each check that could not run, and ``severity``.
+        """
+        found = asdict(self)
+        lists = {name: list(value) for name, value in found.items() if isinstance(value, tuple)}
+        return {"severity": self.severity, **found, **lists}
+
+
+def by_effect(findings: list[Finding]) -> tuple[Finding, ...]:
+    """Return the findings by severity, then by share, largest first, then by name."""
+    return tuple(sorted(findings, key=lambda each: (SEVERITIES.index(each.severity), -each.share, each.id, each.title)))

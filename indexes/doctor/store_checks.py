@@ -1,0 +1,295 @@
+"""Checks of a store itself: damage, version, the fit, the index, and unused space."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ragembed.errors import MissingExtraError
+from ragembed.extras import is_installed
+from ragembed.indexes.ann.choosing import LEAST_APPROXIMATE
+from ragembed.indexes.ann.library import has_faiss
+from ragembed.indexes.ann.specs import AUTO, FLAT
+from ragembed.indexes.doctor.commands import Commands
+from ragembed.indexes.doctor.examination import CannotCheckError, Examination, counted, examples
+from ragembed.indexes.doctor.findings import Finding
+from ragembed.indexes.indexing import fitting
+from ragembed.indexes.indexing.calibration import LEAST_CHUNKS
+from ragembed.indexes.indexing.drift import measure_drift
+from ragembed.indexes.indexing.run import MANY_TEXTS
+from ragembed.indexes.search.relevance import stored_relevance
+from ragembed.indexes.storage import catalog
+from ragembed.indexes.text.stemming import AnalyzerConfig
+from ragembed.indexes.verify import Part, Problem
+from ragembed.indexes.writing.index_selection import check_index as measured_index
+from ragembed.indexes.writing.index_selection import degradation, needs_check
+from ragembed.version import __version__
+
+UNUSED_ABOVE = 0.25
+"""Share of unused vectors, or of unused pages of the database, from which a store is worth compacting."""
+
+_LASTING = {Part.DATABASE, Part.ROWS, Part.LOG}
+"""Damage of the database, which nothing can rebuild."""
+_NUMBER = re.compile(r"\d+")
+
+
+def damage(problems: list[Problem], commands: Commands, *, loaded: bool) -> Iterator[Finding]:
+    """Yield the findings for the problems that a verification found; ``loaded`` says whether the embedder is there."""
+    broken = [problem for problem in problems if problem.part is not Part.CANARY]
+    if broken:
+        lasting = bool({problem.part for problem in broken} & _LASTING)
+        yield damaged([f"{problem.file}: {problem.message}" for problem in broken], commands, lasting=lasting)
+    changed = [problem.message for problem in problems if problem.part is Part.CANARY]
+    if changed and loaded:
+        yield Finding(
+            "model",
+            "damage",
+            "the model does not give the vectors that it gave when the store was made",
+            "Queries and documents no longer match. Restore the earlier version of the model or library, or index "
+            "again with the command below, which makes a new store.",
+            len(changed),
+            1.0,
+            examples(changed),
+            commands.again(),
+        )
+    elif changed:
+        yield Finding(
+            "model",
+            "damage",
+            "the model of the store cannot be loaded",
+            "Only lexical search works. Restore the model; the command lists the models on this machine.",
+            1,
+            1.0,
+            examples(changed),
+            commands.models(),
+        )
+
+
+def damaged(messages: list[str], commands: Commands, *, lasting: bool) -> Finding:
+    """Return the finding for damage of the files; ``lasting`` damage cannot be repaired."""
+    remedy = (
+        "Damage of the database cannot be repaired: restore a backup, or index again with the command below, which "
+        "makes a new store. If only commits are lost, 'ragembed verify --repair --trust-database' accepts the rest."
+        if lasting
+        else "The command rebuilds the damaged parts."
+    )
+    return Finding(
+        "damaged",
+        "damage",
+        f"the store is damaged: {counted(len(messages), 'problem')}",
+        f"Searches can fail or return wrong results. {remedy}",
+        len(messages),
+        1.0,
+        examples(messages),
+        commands.again() if lasting else commands.run("verify", "--repair"),
+    )
+
+
+def check_version(exam: Examination) -> Iterator[Finding]:
+    """Compare the versions that made the store with the installed ones."""
+    made = str(catalog.meta(exam.connection, "ragembed") or "")
+    if _numbers(made) > _numbers(__version__):
+        yield Finding(
+            "version",
+            "problem",
+            f"ragembed {made} made the store, and {__version__} is installed",
+            "The older version reads the format, but may read and search documents differently.",
+            1,
+            1.0,
+            (),
+            f"pip install --upgrade 'ragembed>={made}'",
+        )
+    analyzer = catalog.analyzer_config(exam.connection)
+    try:
+        current = AnalyzerConfig.of_language(analyzer.language)
+    except MissingExtraError as error:
+        yield Finding(
+            "missing-extra",
+            "problem",
+            f"the stemmer for {analyzer.language} is not installed",
+            "Lexical and hybrid search fail, and documents cannot be added.",
+            1,
+            1.0,
+            (str(error),),
+            exam.commands.install(error.extra),
+        )
+        return
+    if analyzer != current:
+        yield Finding(
+            "version",
+            "problem",
+            "another version of the stemmer made the full-text index",
+            "Stems of queries may differ from those of documents. The next run of index rebuilds the full-text index.",
+            1,
+            1.0,
+            (),
+            exam.commands.run("index"),
+        )
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(number) for number in _NUMBER.findall(version)[:3]]
+
+
+def check_run(exam: Examination) -> Iterator[Finding]:
+    """Report an interrupted run of ``ragembed index``."""
+    if exam.store.unfinished and not exam.store.being_written:
+        yield Finding(
+            "interrupted",
+            "problem",
+            "the last indexing run was interrupted",
+            "Files are missing from the store. The next run continues it.",
+            1,
+            1.0,
+            (),
+            exam.commands.run("index"),
+        )
+
+
+def check_drift(exam: Examination) -> Iterator[Finding]:
+    """Measure drift, and find fits that are pending."""
+    exam.own_embedder()
+    pending = fitting.pending_fit(exam.store)
+    if pending is not None and "run '" in pending and not exam.store.unfinished:
+        yield Finding(
+            "not-fitted",
+            "problem",
+            "post-processors are not fitted yet",
+            "Until they are fitted, search uses other vectors than the settings ask for.",
+            1,
+            1.0,
+            (pending,),
+            exam.commands.run("index"),
+        )
+    exam.require_no_server("ragembed status --drift")
+    exam.progress.start("measuring drift", "chunks", None)
+    report = measure_drift(exam.store)
+    exam.progress.finish()
+    read = [(report.texts, report.vectors, "text"), (report.searched, report.vectors, "vector")]
+    parts = [f"{some:,} of {counted(total, noun)}" for some, total, noun in read if 0 < some < total]
+    if parts:
+        exam.notes.append(f"drift was measured on {' and '.join(parts)}")
+    outgrown = fitting.warn_if_outgrown(exam.store)
+    if report.verdict == "refit":
+        yield Finding(
+            "drift",
+            "problem",
+            "the post-processors no longer suit the documents",
+            "The documents have changed since the fit. A refit encodes no document again.",
+            len(report.reasons),
+            1.0 - (report.overlap or 0.0) / report.chance,
+            report.reasons,
+            exam.commands.run("refit"),
+        )
+    elif report.verdict == "rebuild" or outgrown:
+        yield Finding(
+            "drift",
+            "problem",
+            "the token weights no longer suit the documents",
+            "The documents have changed since the fit, and the raw vectors depend on it. The command makes a new "
+            f"store.{_by_file(exam.commands)}",
+            len(report.reasons or outgrown),
+            max(report.weight_shift or 0.0, report.unfitted or 0.0),
+            report.reasons or tuple(outgrown),
+            exam.commands.again(),
+        )
+
+
+def _by_file(commands: Commands) -> str:
+    names = commands.needs_file()
+    return f" Give {', '.join(names)} in a file with --config." if names else ""
+
+
+def check_relevance(exam: Examination) -> Iterator[Finding]:
+    """Report a store whose relevance is not fitted, although it has enough chunks."""
+    exam.own_embedder()
+    if exam.chunks >= LEAST_CHUNKS and stored_relevance(exam.connection) is None:
+        yield Finding(
+            "relevance",
+            "hint",
+            "the relevance of hits is not fitted",
+            "Weak matches are not marked, and --min-relevance does not work.",
+            1,
+            0.0,
+            (),
+            exam.commands.run("refit"),
+        )
+
+
+def check_index(exam: Examination) -> Iterator[Finding]:
+    """Compare the recall of the index with what it promises; measure it if the last measurement is out of date."""
+    connection, wanted = exam.connection, catalog.index_config(exam.connection)
+    rows = catalog.count(connection, "vectors") - catalog.count(connection, "tombstones")
+    others = {record.files.kind for record in catalog.segments(connection)} - {FLAT}
+    if others and not has_faiss():
+        yield _without_faiss(exam, rows, "dense search of the index fails", problem=True)
+        return
+    evaluation = catalog.index_check(connection)
+    if needs_check(connection, rows):
+        if exam.embedder is None:
+            raise CannotCheckError("the embedder of the store cannot be loaded")
+        exam.require_no_server("ragembed optimize")
+        exam.progress.start("measuring the index", "queries", None)
+        evaluation = measured_index(exam.store.path, connection, exam.embedder, rows)
+        exam.progress.finish()
+    if evaluation is not None and (message := degradation(wanted, None, evaluation)) is not None:
+        found = evaluation.measurement.recall
+        yield Finding(
+            "recall",
+            "problem",
+            "the index misses its target",
+            "Dense search misses vectors, or is slower or larger than you allow.",
+            1,
+            0.0 if found is None else 1.0 - found.mean,
+            (message.partition(";")[0],),
+            exam.commands.run("optimize"),
+        )
+    if wanted.kind == AUTO and rows >= LEAST_APPROXIMATE and not has_faiss():
+        yield _without_faiss(exam, rows, "each search reads every vector", problem=False)
+
+
+def _without_faiss(exam: Examination, rows: int, effect: str, *, problem: bool) -> Finding:
+    return Finding(
+        "missing-extra",
+        "problem" if problem else "hint",
+        "FAISS is not installed",
+        f"Without it, {effect}.",
+        rows,
+        1.0 if problem else 0.0,
+        (),
+        exam.commands.install("cpu", exam.commands.run("optimize")),
+    )
+
+
+def check_speed(exam: Examination) -> Iterator[Finding]:
+    """Report a store whose model runs in NumPy because PyTorch is not installed."""
+    if exam.own_embedder()._encodes_with_model and exam.chunks >= MANY_TEXTS and not is_installed("torch"):
+        yield Finding(
+            "missing-extra",
+            "hint",
+            "PyTorch is not installed",
+            "The model runs with NumPy, which encodes documents more slowly. The vectors are the same.",
+            exam.chunks,
+            0.0,
+            (),
+            exam.commands.install("torch"),
+        )
+
+
+def check_space(exam: Examination) -> Iterator[Finding]:
+    """Find vectors that no chunk uses and free pages of the database."""
+    vectors, unused = (catalog.count(exam.connection, table) for table in ("vectors", "tombstones"))
+    free, pages = (exam.connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("freelist_count", "page_count"))
+    share = max(unused / max(vectors, 1), free / max(pages, 1))
+    if share > UNUSED_ABOVE:
+        yield Finding(
+            "unused-space",
+            "hint",
+            f"{share:.0%} of the store is unused",
+            f"{counted(unused, 'vector')} of {vectors:,} belong to no chunk, and {free:,} of {pages:,} pages of the "
+            "database are free.",
+            unused,
+            share,
+            (),
+            exam.commands.run("optimize"),
+        )

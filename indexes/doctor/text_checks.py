@@ -1,0 +1,263 @@
+"""Checks of the texts in a store: their language, near-duplicates, and chunks that end inside a table or code.
+
+Each check reads a sample that is spread evenly over the store.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ragembed.documents.model import Block, Chunk
+from ragembed.documents.places import RemotePath, shown_path
+from ragembed.documents.readers import ReadOptions, only_document_errors, read
+from ragembed.documents.readers.registry import PLAIN, named_reader
+from ragembed.embedder import Embedder
+from ragembed.errors import RagembedError
+from ragembed.files import open_regular
+from ragembed.indexes.doctor.examination import CannotCheckError, Examination, counted, examples
+from ragembed.indexes.doctor.findings import Finding
+from ragembed.indexes.search.deduplication import NearDuplicates
+from ragembed.indexes.storage import catalog
+from ragembed.indexes.storage.layout import file_path
+from ragembed.indexes.text.stemming import ENGLISH
+from ragembed.indexes.types import SourceRecord
+from ragembed.languages import main_language, reads_language
+from ragembed.models.multilingual import MULTILINGUAL_MODEL
+
+PASSAGES, PASSAGE_CHUNKS = 200, 3
+"""Number of passages whose language is recognised, and of consecutive chunks in each."""
+COMPARED, NEIGHBOURS = 300, 8
+"""Number of chunks that are compared with their nearest neighbours, and of these."""
+FILES_READ = 100
+"""Number of files that are read again to find the tables and code in them."""
+
+FOREIGN_ABOVE = 0.05
+"""Share of passages in a language that the model was not made for from which it is reported."""
+DUPLICATES_ABOVE = 0.1
+"""Share of chunks with a near-duplicate from which it is reported."""
+CUT_ABOVE = 0.02
+"""Share of chunks that end inside a table or code from which it is reported."""
+
+_LONGEST_TOKEN = 32
+"""More characters than a token has on average, in any text."""
+
+STEMMED = frozenset(
+    {
+        *("arabic", "czech", "dutch", "french", "german", "greek", "hindi", "italian", "polish", "portuguese"),
+        *("russian", "spanish", "swedish", "turkish"),
+    }
+)
+"""Languages that can be recognised and that Snowball stems."""
+
+_NOT_READ_AGAIN = ("pdf", "doc", "ppt", "csv", "jsonl")
+"""Readers that are slow, or whose documents are single rows."""
+
+
+def check_language(exam: Examination) -> Iterator[Finding]:
+    """Compare the languages of the texts with those of the model and of the stemmer."""
+    embedder = exam.own_embedder()
+    found = _languages(exam)
+    total = found.total()
+    known = catalog.meta(exam.connection, "detected_language") or {}
+    if not total and known.get("language") is not None:
+        found, total = Counter({str(known["language"]): 1}), 1  # The texts are short: known from all of them together.
+    if not total:
+        return
+    stemmed = exam.store.language
+    main, count = found.most_common(1)[0]
+    other_endings = main != stemmed and main in STEMMED and count / total > 0.5
+    language = main if other_endings else stemmed
+    unread = {} if embedder._is_external else {each: n for each, n in found.items() if not _is_read(embedder, each)}
+    share = sum(unread.values()) / total
+    if share > FOREIGN_ABOVE:
+        foreign = sorted(unread, key=lambda name: (-unread[name], name))
+        names = ", ".join(name.capitalize() for name in foreign)
+        yield Finding(
+            "language",
+            "problem",
+            f"the model was not made for {names}",
+            f"Search finds the words of {share:.0%} of the texts, but often not their meaning. The command makes a new "
+            "store with a multilingual model.",
+            len(unread),
+            share,
+            examples([f"{name.capitalize()}: {unread[name]:,} of {counted(total, 'passage')}" for name in foreign]),
+            exam.commands.install("multilingual", exam.commands.again(model=MULTILINGUAL_MODEL, language=language)),
+        )
+    if other_endings:
+        yield Finding(
+            "word-endings",
+            "problem" if stemmed == ENGLISH else "hint",  # Otherwise somebody has chosen it.
+            f"most texts are in {main.capitalize()}, and lexical search is set to {stemmed}",
+            "Lexical and hybrid search miss other forms of the words of a query. The command makes a new store.",
+            count,
+            count / total,
+            (),
+            exam.commands.install("languages", exam.commands.again(language=language)),
+        )
+
+
+def _is_read(embedder: Embedder, language: str) -> bool:
+    return language == ENGLISH or reads_language(embedder.tokenizer, language)
+
+
+def _languages(exam: Examination) -> Counter[str]:
+    """Return the number of passages in each language, without those whose language is not recognised."""
+    found: Counter[str] = Counter()
+    starts = exam.spread_keys(PASSAGES)
+    for start in starts:
+        records = catalog.chunks_by_key(exam.connection, range(start, start + PASSAGE_CHUNKS))
+        first = records[start].source
+        language = main_language(record.chunk.text for record in records.values() if record.source == first)
+        found.update([] if language is None else [language])
+    if len(starts) < exam.chunks:
+        exam.notes.append(f"languages were recognised in {len(starts):,} passages of {counted(exam.chunks, 'chunk')}")
+    return found
+
+
+def check_near_duplicates(exam: Examination) -> Iterator[Finding]:
+    """Estimate the share of chunks that nearly repeat another chunk, by comparing some with their neighbours."""
+    if exam.embedder is None:
+        raise CannotCheckError("the embedder of the store cannot be loaded")
+    connection, keys = exam.connection, exam.spread_keys(COMPARED)
+    row_of = catalog.rows_of_keys(connection, keys)
+    rows = list(row_of.values())
+    hits = exam.snapshot.nearest_rows(exam.snapshot.vectors(rows), NEIGHBOURS, exam.snapshot.select(None))
+    pairs = []
+    for key, near in zip(row_of, hits, strict=True):
+        others, _ = catalog.chunks_of_rows(connection, list(near))
+        records = catalog.chunks_by_key(connection, [key, *others.tolist()[: 2 * NEIGHBOURS]])
+        own = records.pop(key)
+        duplicates = NearDuplicates()
+        kept = [record for record in records.values() if duplicates.place(record.chunk.text) is None]
+        number = duplicates.place(own.chunk.text)
+        if number is not None and number < len(kept):
+            pairs.append((own.source or own.id, kept[number].source or kept[number].id))
+    if len(keys) < exam.chunks:
+        exam.notes.append(
+            f"near-duplicates were counted among {len(keys):,} of {counted(exam.chunks, 'chunk')}, in their "
+            f"{NEIGHBOURS} nearest neighbours"
+        )
+    share = len(pairs) / max(len(keys), 1)
+    if share > DUPLICATES_ABOVE:
+        yield Finding(
+            "near-duplicates",
+            "hint",
+            f"{share:.0%} of the chunks nearly repeat another chunk",
+            "'ragembed query' combines them into one result unless you turn that off. In Python, pass "
+            "RankingOptions(dedupe=True). The command shows an example.",
+            round(share * exam.chunks),
+            share,
+            examples(sorted({f"{one} and {other}" for one, other in pairs})),
+            exam.commands.run("query", "--dedupe", "your query"),
+        )
+
+
+@dataclass(slots=True)
+class _Cuts:
+    """The chunks of files that were read again: ``cut`` of ``chunks`` end inside a table or code.
+
+    ``lengths`` are the tokens of each table or piece of code, and ``unread`` counts files that could not be read again.
+    """
+
+    chunks: int = 0
+    cut: int = 0
+    unread: int = 0
+    places: list[str] = field(default_factory=list)
+    lengths: list[int] = field(default_factory=list)
+
+
+def check_cuts(exam: Examination) -> Iterator[Finding]:
+    """Read some files again to find chunks that end inside a table or a piece of code."""
+    if exam.options is None:
+        return
+    embedder = exam.own_embedder()
+    names = [name for name in sorted(exam.sources) if _is_read_again(name)]
+    step = max(1, -(-len(names) // FILES_READ))
+    cuts = _Cuts()
+    exam.progress.start("reading", "files", len(names[::step]))
+    for name in names[::step]:
+        _count_cuts(exam, embedder, exam.sources[name], exam.options.reading(), cuts)
+        exam.progress.advance(1)
+    exam.progress.finish()
+    if step > 1:
+        exam.notes.append(f"{len(names[::step]):,} of {len(names):,} files were read again to find cut tables and code")
+    if cuts.unread:
+        exam.notes.append(f"{counted(cuts.unread, 'file')} could not be read again to find cut tables and code")
+    share = cuts.cut / max(cuts.chunks, 1)
+    if share <= CUT_ABOVE:
+        return
+    limit, room = exam.options.chunking(embedder.text_tokens).max_tokens, embedder.text_tokens
+    whole = sorted(length for length in cuts.lengths if length < room)
+    yield Finding(
+        "cut-chunks",
+        "hint",
+        f"{share:.0%} of the chunks end inside a table or a piece of code",
+        f"Rows without their header, and parts of a function, are hard to find and to understand. Chunks have at most "
+        f"{limit:,} tokens, and the model reads {room:,}. "
+        + (
+            f"The command makes chunks long enough for {len(whole):,} of the {len(cuts.lengths):,} cut pieces."
+            if room > limit and whole
+            else "The command lists models; one with a longer window makes longer chunks possible."
+        ),
+        round(share * exam.chunks),
+        share,
+        examples(cuts.places),
+        exam.commands.run("index", "--chunk-tokens", str(room)) if room > limit and whole else exam.commands.models(),
+    )
+
+
+def _is_read_again(name: str) -> bool:
+    reader = named_reader(Path(name).name) or PLAIN
+    return not reader.contains_files and reader.name not in _NOT_READ_AGAIN
+
+
+def _count_cuts(exam: Examination, embedder: Embedder, source: SourceRecord, options: ReadOptions, cuts: _Cuts) -> None:
+    place = file_path(source.path, exam.store.path)
+    if isinstance(place, RemotePath):
+        return
+    chunks = [record.chunk for record in catalog.iterate_chunks(exam.connection, source.path)]
+    try:
+        with only_document_errors():
+            with open_regular(place) as file:
+                data = file.read()
+            if hashlib.sha256(data).hexdigest() != source.sha256:
+                return  # The finding "stale" reports it.
+            documents = list(read(Path(place.name), options, data))
+    except (RagembedError, OSError):
+        cuts.unread += 1
+        return
+    cuts.chunks += len(chunks)
+    rest = iter(chunks)
+    chunk = next(rest, None)
+    for document in documents:
+        pieces = [block for block in document.blocks if block.kind in ("code", "table")]
+        starts = [piece.start for piece in pieces]
+        cut: dict[int, Block] = {}
+        end = 0
+        while chunk is not None and (start := document.text.find(chunk.text, max(0, end - len(chunk.text)))) >= 0:
+            end = start + len(chunk.text)
+            number = bisect_left(starts, end) - 1
+            if number >= 0 and document.text[end : pieces[number].end].strip():
+                cut[number] = pieces[number]
+                cuts.cut += 1
+                cuts.places.append(_place(shown_path(place), chunk))
+            chunk = next(rest, None)
+        cuts.lengths += [_tokens(embedder, document.text[piece.start : piece.end]) for piece in cut.values()]
+
+
+def _tokens(embedder: Embedder, text: str) -> int:
+    """Return the number of tokens of a text, estimated if it is far longer than the model reads."""
+    if len(text) > _LONGEST_TOKEN * embedder.text_tokens:
+        return len(text) // _LONGEST_TOKEN
+    return len(embedder.tokenizer.offsets([text])[0])
+
+
+def _place(path: str, chunk: Chunk) -> str:
+    if chunk.end_line is not None:
+        return f"{path}:{chunk.end_line}"
+    return path if chunk.page is None else f"{path}, page {chunk.page}"
