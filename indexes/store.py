@@ -385,6 +385,7 @@ class Store:
         fusion: Fusion | None = None,
         ranking: RankingOptions | None = None,
         min_relevance: float | None = None,
+        vectors: Floats | None = None,
     ) -> list[list[Hit]]:
         """Search for several queries at once.
 
@@ -406,6 +407,8 @@ class Store:
             As in :meth:`search`.
         min_relevance : float, optional
             As in :meth:`search`.
+        vectors : numpy.ndarray, optional
+            Vectors of the queries, float32, shape ``(n, d)``. None encodes the queries with the store's embedder.
 
         Returns
         -------
@@ -416,6 +419,8 @@ class Store:
         ------
         ConfigError
             If ``queries`` is a single text, and as :meth:`search` does.
+        DimensionError
+            If ``vectors`` do not have the dimension of the store, or not one row for each query.
 
         Examples
         --------
@@ -427,10 +432,17 @@ class Store:
             raise ConfigError(f"queries is the text {queries[:40]!r}: expected a list of texts; use search for one")
         condition = None if where is None else parse(where)
         texts = list(queries)
+        given = None if vectors is None else np.asarray(vectors, dtype=np.float32)
+        if given is not None and (given.ndim != 2 or len(given) != len(texts)):
+            raise DimensionError(f"the query vectors have shape {given.shape}: expected ({len(texts)}, d)")
 
         def answer(snapshot: Snapshot) -> list[list[Hit]]:
+            if given is not None:
+                self._require_dimension(snapshot, given)
             fused = fusion or stored_fusion(snapshot.connection)
-            found = search.search(snapshot, texts, k, mode, condition, fused, ranking, min_relevance=min_relevance)
+            found = search.search(
+                snapshot, texts, k, mode, condition, fused, ranking, min_relevance=min_relevance, given=given
+            )
             return [Hits(hits) for hits in found]
 
         return self._reader.read(answer)

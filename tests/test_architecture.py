@@ -29,7 +29,8 @@ LAYERS = (
     ("ragembed.indexes.tuning",),
     ("ragembed.indexes",),  # the public names
     ("ragembed.distributed",),
-    ("ragembed.langchain",),
+    ("ragembed.adapters",),
+    ("ragembed.langchain", "ragembed.llamaindex", "ragembed.haystack"),
     ("ragembed.serving", "ragembed.reports"),
     ("ragembed.cli", "ragembed.__main__"),
 )
@@ -51,6 +52,8 @@ ONLY_IMPORTERS = {
     "pypdfium2": ("ragembed.documents.readers.pdf_pages",),
     "pytesseract": ("ragembed.documents.readers.pdf",),
     "PIL": ("ragembed.documents.readers.pdf",),
+    "haystack": ("ragembed.haystack",),
+    "llama_index": ("ragembed.llamaindex",),
     "httpx": ("ragembed.models.served",),
     "langchain_core": ("ragembed.langchain",),
     "mcp": ("ragembed.serving.mcp_server",),
