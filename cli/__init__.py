@@ -103,7 +103,7 @@ class LazyGroup(click.Group):
         try:
             return super().invoke(ctx)
         except click.ClickException as error:
-            error.message = without_secrets(error.message)
+            vars(error)["message"] = without_secrets(error.message)  # Types of click say that it is final.
             raise
         except RagembedError as error:
             _LOG.debug("the command failed", exc_info=error)
