@@ -62,13 +62,13 @@ class RagembedDocumentStore:
 
     Examples
     --------
-    >>> from haystack import Document  # doctest: +SKIP
-    >>> from ragembed.haystack import RagembedDocumentStore, RagembedRetriever
-    >>> store = RagembedDocumentStore("my-store")
-    >>> store.write_documents([Document(content="Tea is brewed with hot water.")])
-    1
-    >>> RagembedRetriever(store, top_k=1).run("How do I brew tea?")["documents"][0].content
-    'Tea is brewed with hot water.'
+    .. code-block:: python
+
+        from haystack import Document
+        from ragembed.haystack import RagembedDocumentStore, RagembedRetriever
+        store = RagembedDocumentStore("my-store")
+        store.write_documents([Document(content="Tea is brewed with hot water.")])
+        RagembedRetriever(store, top_k=1).run("How do I brew tea?")["documents"][0].content
     """
 
     def __init__(

@@ -86,10 +86,11 @@ class RagembedTextEmbedder(_FittedEmbedder):
 
     Examples
     --------
-    >>> from ragembed.haystack import RagembedTextEmbedder  # doctest: +SKIP
-    >>> embedder = RagembedTextEmbedder(path="my-embedder")
-    >>> len(embedder.run("How do I brew tea?")["embedding"])
-    384
+    .. code-block:: python
+
+        from ragembed.haystack import RagembedTextEmbedder
+        embedder = RagembedTextEmbedder(path="my-embedder")
+        len(embedder.run("How do I brew tea?")["embedding"])
     """
 
     @component.output_types(embedding=list[float])
@@ -127,10 +128,12 @@ class RagembedDocumentEmbedder(_FittedEmbedder):
 
     Examples
     --------
-    >>> from ragembed.haystack import RagembedDocumentEmbedder  # doctest: +SKIP
-    >>> embedder = RagembedDocumentEmbedder().fit(texts)
-    >>> embedder.embedder.save("my-embedder")
-    >>> embedder.run(documents)["documents"][0].embedding
+    .. code-block:: python
+
+        from ragembed.haystack import RagembedDocumentEmbedder
+        embedder = RagembedDocumentEmbedder().fit(texts)
+        embedder.embedder.save("my-embedder")
+        embedder.run(documents)["documents"][0].embedding
     """
 
     @component.output_types(documents=list[Document])

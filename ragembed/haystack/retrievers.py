@@ -81,9 +81,11 @@ class RagembedRetriever(_Base):
 
     Examples
     --------
-    >>> from ragembed.haystack import RagembedDocumentStore, RagembedRetriever  # doctest: +SKIP
-    >>> retriever = RagembedRetriever(RagembedDocumentStore("my-store"), top_k=3)
-    >>> retriever.run("How do I brew tea?")["documents"]
+    .. code-block:: python
+
+        from ragembed.haystack import RagembedDocumentStore, RagembedRetriever
+        retriever = RagembedRetriever(RagembedDocumentStore("my-store"), top_k=3)
+        retriever.run("How do I brew tea?")["documents"]
     """
 
     def __init__(
@@ -165,9 +167,11 @@ class RagembedEmbeddingRetriever(_Base):
 
     Examples
     --------
-    >>> from ragembed.haystack import RagembedDocumentStore, RagembedEmbeddingRetriever  # doctest: +SKIP
-    >>> store = RagembedDocumentStore("given-store", embedding="documents")
-    >>> RagembedEmbeddingRetriever(store).run(query_embedding=[0.1, 0.9])["documents"]
+    .. code-block:: python
+
+        from ragembed.haystack import RagembedDocumentStore, RagembedEmbeddingRetriever
+        store = RagembedDocumentStore("given-store", embedding="documents")
+        RagembedEmbeddingRetriever(store).run(query_embedding=[0.1, 0.9])["documents"]
     """
 
     def to_dict(self) -> dict[str, Any]:

@@ -37,10 +37,11 @@ class RagembedEmbedding(BaseEmbedding):
 
     Examples
     --------
-    >>> from ragembed.llamaindex import RagembedEmbedding  # doctest: +SKIP
-    >>> embedding = RagembedEmbedding().fit(["Tea is brewed with hot water.", "Birds fly south in autumn."])
-    >>> len(embedding.get_query_embedding("How do I brew tea?"))
-    384
+    .. code-block:: python
+
+        from ragembed.llamaindex import RagembedEmbedding
+        embedding = RagembedEmbedding().fit(["Tea is brewed with hot water.", "Birds fly south in autumn."])
+        len(embedding.get_query_embedding("How do I brew tea?"))
     """
 
     path: str | None = None

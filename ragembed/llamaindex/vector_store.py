@@ -59,12 +59,14 @@ class RagembedVectorStore(BasePydanticVectorStore):
 
     Examples
     --------
-    >>> from llama_index.core import StorageContext, VectorStoreIndex  # doctest: +SKIP
-    >>> from ragembed.llamaindex import RagembedVectorStore
-    >>> store = RagembedVectorStore(path="my-store")
-    >>> context = StorageContext.from_defaults(vector_store=store)
-    >>> index = VectorStoreIndex(nodes, storage_context=context, embed_model=embedding)
-    >>> retriever = index.as_retriever(vector_store_query_mode="hybrid", similarity_top_k=3)
+    .. code-block:: python
+
+        from llama_index.core import StorageContext, VectorStoreIndex
+        from ragembed.llamaindex import RagembedVectorStore
+        store = RagembedVectorStore(path="my-store")
+        context = StorageContext.from_defaults(vector_store=store)
+        index = VectorStoreIndex(nodes, storage_context=context, embed_model=embedding)
+        retriever = index.as_retriever(vector_store_query_mode="hybrid", similarity_top_k=3)
     """
 
     path: str | None = None
