@@ -1,6 +1,7 @@
 """Every reader with random and damaged files: an answer or a clear error within 10 seconds and 500 MB.
 
-Each reader runs in a process of its own, which limits its memory and, for each file, its time.
+Each reader runs in a process of its own, which limits its memory and, for each file, its time. The readers of PDF and of
+old Office files start further processes, which they limit in the same way.
 ``test_fuzz_readers.py READER SECONDS SEED FOLDER`` is such a process. It writes each file to ``FOLDER/input`` before it
 reads it, and how many it has read.
 """
@@ -14,6 +15,7 @@ import resource
 import signal
 import subprocess
 import sys
+import tarfile
 import time
 import zipfile
 from collections.abc import Iterator
@@ -22,7 +24,7 @@ from pathlib import Path
 
 import pytest
 
-from ragembed.documents.readers.reader import only_document_errors
+from ragembed.documents.readers.reader import Reader, only_document_errors
 from ragembed.documents.readers.registry import PLAIN, READERS, read
 from ragembed.errors import RagembedError
 
@@ -45,9 +47,51 @@ NAMES = {reader.name: f"file{reader.suffixes[0]}" for reader in (*READERS, PLAIN
 """The name of a file of each reader."""
 
 
-def seeds(suffixes: tuple[str, ...]) -> list[bytes]:
-    """Return the sample files with one of the suffixes."""
-    return [path.read_bytes() for path in sorted(DATA.rglob("*")) if path.suffix in suffixes]
+def seeds(reader: Reader) -> list[bytes]:
+    """Return sample files of a reader: those in ``tests/data``, else small ones."""
+    found = [path.read_bytes() for path in sorted(DATA.rglob("*")) if path.suffix in reader.suffixes]
+    page = b"<html><title>A</title><body><h1>B</h1><p>c <b>d</b></p><ul><li>e</ul><pre>f</pre><table><tr><td>g</table>"
+    small = {
+        "html": page,
+        "csv": b'id,title,text\n1,a,"b, c"\n2,d,e\n',
+        "jsonl": b'{"text": "one two", "n": [1, {"b": null}]}\n{"text": "three", "title": "t"}\n',
+        "mbox": b"From a Mon Nov 23 08:00:00 2020\nSubject: b\nFrom: c@d\n\nText\n\n" * 3,
+    }
+    if reader.name in small:
+        found.append(small[reader.name])
+    elif reader.name == "epub":
+        found.append(_epub(page))
+    elif reader.name == "tar":
+        found.append(_tar({"a.md": b"# a\n\nb\n", "b/c.html": page, "d.csv": small["csv"]}))
+    return found
+
+
+def _epub(page: bytes) -> bytes:
+    packed = BytesIO()
+    with zipfile.ZipFile(packed, "w") as book:
+        book.writestr("mimetype", "application/epub+zip")
+        book.writestr(
+            "META-INF/container.xml",
+            '<container xmlns="urn:oasis:names:tc:opendocument:xmlns:container"><rootfiles><rootfile full-path="b.opf" '
+            'media-type="application/oebps-package+xml"/></rootfiles></container>',
+        )
+        book.writestr(
+            "b.opf",
+            '<package xmlns="http://www.idpf.org/2007/opf"><metadata/><manifest><item id="a" href="a.xhtml" '
+            'media-type="application/xhtml+xml"/></manifest><spine><itemref idref="a"/></spine></package>',
+        )
+        book.writestr("a.xhtml", page)
+    return packed.getvalue()
+
+
+def _tar(members: dict[str, bytes]) -> bytes:
+    packed = BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as archive:
+        for name, data in members.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            archive.addfile(member, BytesIO(data))
+    return packed.getvalue()
 
 
 def mutated(rng: random.Random, data: bytes) -> bytes:
@@ -119,10 +163,10 @@ def main(name: str, seconds: float, seed: int, folder: Path) -> None:
     """Read files until the time is over; fail at the first that needs too much or raises another error."""
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + MOST_MEMORY, used + MOST_MEMORY))
-    suffixes = next(reader.suffixes for reader in (*READERS, PLAIN) if reader.name == name)
+    reader = next(reader for reader in (*READERS, PLAIN) if reader.name == name)
     rng, counts, slowest = random.Random(f"{name} {seed}"), {"files": 0, "refused": 0}, 0.0
     ends = time.monotonic() + seconds
-    for data in inputs(rng, seeds(suffixes)):
+    for data in inputs(rng, seeds(reader)):
         if time.monotonic() > ends:
             break
         (folder / "input").write_bytes(data)
