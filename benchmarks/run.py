@@ -59,6 +59,7 @@ BENCHMARKS = {
     "index_build": Benchmark("Index building", 50, "index_build.index_build"),
     "langchain": Benchmark("LangChain: RagVectorStore and FAISS", 10, "langchain_stores.langchain"),
     "serving": Benchmark("Serving over HTTP", 12, "serving.serving"),
+    "reports": Benchmark("Reports", 6, "store_reports.reports"),
     "refit": Benchmark("Refit", 4, "refit.refit"),
     "drift": Benchmark("Drift", 10, "refit.drift"),
     "doctor": Benchmark("Doctor", 5, "doctor.doctor"),

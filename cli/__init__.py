@@ -26,6 +26,7 @@ COMMANDS: Mapping[str, str] = {
     "context": "Pack the best text for a query into a budget.",
     "why-not": "Explain why a file is not among the results.",
     "status": "Show what a store contains and how it was made.",
+    "report": "Show a store as one HTML file, with a map.",
     "files": "List the files that indexing would read.",
     "chunks": "Show how a file is split into chunks.",
     "delete": "Delete files or chunks from a store.",
@@ -102,7 +103,7 @@ class LazyGroup(click.Group):
         try:
             return super().invoke(ctx)
         except click.ClickException as error:
-            error.message = without_secrets(error.message)
+            vars(error)["message"] = without_secrets(error.message)  # Types of click say that it is final.
             raise
         except RagembedError as error:
             _LOG.debug("the command failed", exc_info=error)

@@ -1,4 +1,4 @@
-"""Texts of documents, made safe to show in a terminal or on a web page."""
+"""Texts of documents, made safe to show in a terminal or on a web page, and sizes for people."""
 
 from __future__ import annotations
 
@@ -26,6 +26,15 @@ def printable_line(text: str) -> str:
 def printable_json(text: str) -> str:
     """Escape the characters of JSON text that :func:`printable` would change, and line separators."""
     return _IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def readable_bytes(size: float) -> str:
+    """Return a size for people, such as ``12.3 MB``."""
+    for unit in ("B", "KB", "MB"):
+        if size < 1024:
+            return f"{size:,.0f} B" if unit == "B" else f"{size:,.1f} {unit}"
+        size /= 1024
+    return f"{size:,.1f} GB"
 
 
 def without_secrets(text: str) -> str:

@@ -94,6 +94,22 @@ def test_wheel_has_every_module_and_the_typing_marker(wheel):
     assert "ragembed/py.typed" in packed
 
 
+def test_the_langchain_package_is_built_from_this_repository(tmp_path):
+    tomllib = pytest.importorskip("tomllib")  # from Python 3.11 on
+    import zipfile
+
+    from ragembed.version import __version__
+
+    source = shutil.copytree(ROOT / "packages" / "langchain-ragembed", tmp_path / "source", ignore=NOT_SOURCE)
+    about = tomllib.loads((source / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert about["version"] == __version__
+    assert f"ragembed[cpu,langchain]=={__version__}" in about["dependencies"]
+    run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", tmp_path, source, cwd=tmp_path)
+    packed = zipfile.ZipFile(next(tmp_path.glob("langchain_ragembed-*.whl"))).namelist()
+    code = {name for name in packed if ".dist-info" not in name}
+    assert code == {"langchain_ragembed/__init__.py", "langchain_ragembed/py.typed"}
+
+
 def test_no_heavy_package_is_installed(installed, tmp_path):
     code = f"from importlib.util import find_spec; print([name for name in {HEAVY} if find_spec(name)])"
     assert run(installed / "python", "-c", code, cwd=tmp_path).stdout.strip() == "[]"
