@@ -151,7 +151,7 @@ def _version(ctx: click.Context, param: click.Parameter, value: bool) -> None:  
     from ragembed.cli.about import about
 
     for name, text in about():
-        click.echo(f"{name:<20}{text}")
+        click.echo(f"{name:<19} {text}")
     ctx.exit()
 
 
