@@ -122,6 +122,7 @@ def test_no_command_connects(guarded, tiny_model):
         ("optimize",),
         ("verify",),
         ("doctor",),
+        ("report", "--out", "report.html"),
         ("models",),
         ("eval", "sts", "pairs.tsv", "--model", tiny_model),
         ("train", *train, "--held-out", 1, "--steps", 1, "--ica", "none", "--learning-rate", 1e-4, "-q"),

@@ -1,7 +1,8 @@
 """Every reader with random and damaged files: an answer or a clear error within 10 seconds and 500 MB.
 
-Each reader runs in a process of its own, which limits its memory and, for each file, its time. The readers of PDF and of
-old Office files start further processes, which they limit in the same way.
+Each reader runs in a process of its own, which limits its memory and, for each file, its time. The readers of PDF and
+of old Office files start further processes, which they limit in the same way.
+
 ``test_fuzz_readers.py READER SECONDS SEED FOLDER`` is such a process. It writes each file to ``FOLDER/input`` before it
 reads it, and how many it has read.
 """
