@@ -60,7 +60,7 @@ from ragembed.indexes.storage.schema import FORMAT_VERSION, create_database
 from ragembed.indexes.storage.token_vectors import token_files
 from ragembed.indexes.storage.transactions import database_error, open_for_writing
 from ragembed.indexes.text.stemming import ENGLISH, AnalyzerConfig
-from ragembed.indexes.types import ChunkRecord, Hit, Progress, SourceRecord, VectorEncoder, as_records
+from ragembed.indexes.types import ChunkRecord, Hit, Hits, Progress, SourceRecord, VectorEncoder, as_records
 from ragembed.indexes.writing import boilerplate_store
 from ragembed.indexes.writing.boilerplate_store import BoilerplateLine
 from ragembed.indexes.writing.index_selection import warn
@@ -385,6 +385,7 @@ class Store:
         fusion: Fusion | None = None,
         ranking: RankingOptions | None = None,
         min_relevance: float | None = None,
+        vectors: Floats | None = None,
     ) -> list[list[Hit]]:
         """Search for several queries at once.
 
@@ -406,6 +407,8 @@ class Store:
             As in :meth:`search`.
         min_relevance : float, optional
             As in :meth:`search`.
+        vectors : numpy.ndarray, optional
+            Vectors of the queries, float32, shape ``(n, d)``. None encodes the queries with the store's embedder.
 
         Returns
         -------
@@ -416,6 +419,8 @@ class Store:
         ------
         ConfigError
             If ``queries`` is a single text, and as :meth:`search` does.
+        DimensionError
+            If ``vectors`` do not have the dimension of the store, or not one row for each query.
 
         Examples
         --------
@@ -427,10 +432,18 @@ class Store:
             raise ConfigError(f"queries is the text {queries[:40]!r}: expected a list of texts; use search for one")
         condition = None if where is None else parse(where)
         texts = list(queries)
+        given = None if vectors is None else np.asarray(vectors, dtype=np.float32)
+        if given is not None and (given.ndim != 2 or len(given) != len(texts)):
+            raise DimensionError(f"the query vectors have shape {given.shape}: expected ({len(texts)}, d)")
 
         def answer(snapshot: Snapshot) -> list[list[Hit]]:
+            if given is not None:
+                self._require_dimension(snapshot, given)
             fused = fusion or stored_fusion(snapshot.connection)
-            return search.search(snapshot, texts, k, mode, condition, fused, ranking, min_relevance=min_relevance)
+            found = search.search(
+                snapshot, texts, k, mode, condition, fused, ranking, min_relevance=min_relevance, given=given
+            )
+            return [Hits(hits) for hits in found]
 
         return self._reader.read(answer)
 
@@ -757,7 +770,7 @@ class Store:
 
         def answer(snapshot: Snapshot) -> list[list[Hit]]:
             self._require_dimension(snapshot, vectors)
-            return search.search_vectors(snapshot, vectors, k, condition)
+            return [Hits(hits) for hits in search.search_vectors(snapshot, vectors, k, condition)]
 
         return self._reader.read(answer)
 
@@ -804,7 +817,7 @@ class Store:
 
         def answer(snapshot: Snapshot) -> list[Hit]:
             vector = snapshot.embedder().encode_queries([normalise(query)])[0]
-            return search.search_mmr(snapshot, vector, k, fetch_k, lambda_mult, condition)
+            return Hits(search.search_mmr(snapshot, vector, k, fetch_k, lambda_mult, condition))
 
         return self._reader.read(answer)
 
@@ -855,7 +868,7 @@ class Store:
 
         def answer(snapshot: Snapshot) -> list[Hit]:
             self._require_dimension(snapshot, vector[None, :])
-            return search.search_mmr(snapshot, vector, k, fetch_k, lambda_mult, condition)
+            return Hits(search.search_mmr(snapshot, vector, k, fetch_k, lambda_mult, condition))
 
         return self._reader.read(answer)
 
@@ -1266,6 +1279,21 @@ class Store:
             }
 
         return self._reader.read(answer)
+
+    def _repr_html_(self) -> str:
+        from ragembed.html_elements import notebook_table
+
+        status = self.status()
+        kinds = sorted({segment["kind"] for segment in status["segments"]})
+        rows = [
+            ("Files", f"{status['files']:,}"),
+            ("Chunks", f"{status['chunks']:,}"),
+            ("Model", str(status["embedder"]["model"])),
+            ("Dimension", str(status["dim"] or "–")),
+            ("Index", ", ".join(kinds) or "none"),
+            ("Generation", f"{status['generation']:,}"),
+        ]
+        return notebook_table(f"Store {self.path}", (), rows)
 
     @property
     def embedder(self) -> VectorEncoder:

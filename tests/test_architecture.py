@@ -29,8 +29,9 @@ LAYERS = (
     ("ragembed.indexes.tuning",),
     ("ragembed.indexes",),  # the public names
     ("ragembed.distributed",),
-    ("ragembed.langchain",),
-    ("ragembed.serving",),
+    ("ragembed.adapters",),
+    ("ragembed.langchain", "ragembed.llamaindex", "ragembed.haystack"),
+    ("ragembed.serving", "ragembed.reports"),
     ("ragembed.cli", "ragembed.__main__"),
 )
 """From bottom to top: a module may import from its own layer and from earlier ones in this list."""
@@ -38,8 +39,9 @@ ONLY_IMPORTERS = {
     "torch": ("ragembed.models", "ragembed.training", "ragembed.indexes.ann.gpus"),
     "transformers": ("ragembed.models.transformers_model", "ragembed.training.encoder"),
     "sentence_transformers": ("ragembed.reranking",),
-    "sklearn": ("ragembed.evaluation", "ragembed.postprocess.estimators", "ragembed.training.ica"),
-    "scipy": ("ragembed.evaluation",),
+    "sklearn": ("ragembed.evaluation", "ragembed.postprocess.estimators", "ragembed.training.ica", "ragembed.reports"),
+    "scipy": ("ragembed.evaluation", "ragembed.reports"),
+    "openTSNE": ("ragembed.reports.map",),
     "matplotlib": ("ragembed.evaluation.plots", "ragembed.training.pictures"),
     "semble_grammars": ("ragembed.documents.readers.definitions",),
     "tree_sitter": ("ragembed.documents.readers.definitions",),
@@ -50,6 +52,8 @@ ONLY_IMPORTERS = {
     "pypdfium2": ("ragembed.documents.readers.pdf_pages",),
     "pytesseract": ("ragembed.documents.readers.pdf",),
     "PIL": ("ragembed.documents.readers.pdf",),
+    "haystack": ("ragembed.haystack",),
+    "llama_index": ("ragembed.llamaindex",),
     "httpx": ("ragembed.models.served",),
     "langchain_core": ("ragembed.langchain",),
     "mcp": ("ragembed.serving.mcp_server",),

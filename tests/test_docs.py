@@ -15,7 +15,7 @@ from ragembed.version import __version__
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
-PAGES = [ROOT / "README.md", *sorted(DOCS.glob("**/*.md"))]
+PAGES = [ROOT / "README.md", *sorted(ROOT.glob("packages/*/README.md")), *sorted(DOCS.glob("**/*.md"))]
 API = "\n".join(page.read_text(encoding="utf-8") for page in (DOCS / "reference" / "api").glob("*.md"))
 PACKAGES = sorted(set(re.findall(r"automodule:: (\S+)", API)))
 ERRORS = "ragembed.errors"
@@ -121,7 +121,8 @@ def undescribed(value, text):
     described = sections.get("Parameters", "") + sections.get("Attributes", "")
     entries = re.findall(r"^(\*{0,2}\w+(?:, \*{0,2}\w+)*)(?: : .*)?$", described, re.MULTILINE)
     names = {name.lstrip("*") for entry in entries for name in entry.split(", ")}
-    own = set(inspect.signature(value).parameters) - {"self", "cls"}
+    hidden = type(value).__name__ == "ComponentMeta"  # Haystack's decorator hides the signature
+    own = set(inspect.signature(value.__init__ if hidden else value).parameters) - {"self", "cls"}
     if hasattr(value, "model_fields"):  # The signature of a pydantic model has the fields of its base classes too.
         own &= set(value.__annotations__)
     return own - names

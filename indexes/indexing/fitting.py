@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +38,17 @@ def without_fit(embedder: Embedder) -> Embedder:
     A new store uses it until it has enough chunks to fit the post-processors of ``embedder``.
     """
     return embedder.with_postprocess(_WITHOUT_FIT, "shared").fit_chain(np.zeros((1, 1), dtype=np.float32), [])
+
+
+def create_store(path: Path, settings: Embedder, texts: Iterable[str], **about: Any) -> None:
+    """Create an empty store with an embedder that is fitted on ``texts``, the first texts that will be added.
+
+    Its post-processors are fitted later, by :func:`ragembed.indexes.indexing.refit.refit_if_due`. ``about`` are
+    arguments of :meth:`Store.create`.
+    """
+    fitted = copy(settings).fit_extractor(texts)
+    wanted = {"postprocess": list(fitted.config.postprocess), "query_fit": fitted.config.query_fit}
+    Store.create(path, without_fit(fitted), {"wanted": wanted}, **about).close()
 
 
 def fit_if_needed(store: Store, writer: StoreWriter, progress: Progress) -> list[str]:

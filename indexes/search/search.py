@@ -48,13 +48,15 @@ def search(
     ranking: RankingOptions | None = None,
     trace: list[Candidates] | None = None,
     min_relevance: float | None = None,
+    given: Floats | None = None,
 ) -> list[list[Hit]]:
     """Return the best ``k`` chunks that match ``where`` for each of ``queries``, best first.
 
     Ties are ordered by file, then by order of insertion. Chunks that hold only boilerplate are never returned.
     ``ranking`` adds steps after scoring. Hybrid search appends the candidates that it read last to ``trace``. Hits with
     less than ``min_relevance`` are left out. Raises :class:`ConfigError` for an unknown mode, a negative ``k``, or a
-    ``min_relevance`` that is out of range, or that the store cannot compare with.
+    ``min_relevance`` that is out of range, or that the store cannot compare with. ``given`` are vectors of the queries,
+    shape ``(n, d)``, to search with instead of those that the embedder makes.
     """
     if mode not in MODES:
         raise ConfigError(f"unknown search mode {mode!r}: expected one of {', '.join(MODES)}")
@@ -65,7 +67,7 @@ def search(
         return [[] for _ in queries]
     request = _Request(snapshot, k, mode, fusion, snapshot.select(where), trace)
     queries = [normalise(query) for query in queries]
-    vectors = _vectors(snapshot, queries, mode)
+    vectors = _vectors(snapshot, queries, mode) if given is None or mode == "lexical" else lambda: given
     highest = [None if model is None else request.highest(query) for query in queries]
     found = _results(request, queries, vectors, ranking)
     if model is not None:

@@ -352,6 +352,17 @@ def chunk_rows(connection: sqlite3.Connection) -> tuple[Keys, Rows]:
     return _pairs(connection, "SELECT key, row FROM chunks ORDER BY key", ())
 
 
+def chunk_sources(connection: sqlite3.Connection) -> tuple[Keys, Rows]:
+    """Return the keys of all chunks, ascending, and the id of each one's file, 0 for no file; shapes ``(n,)``."""
+    return _pairs(connection, "SELECT key, coalesce(source, 0) FROM chunks ORDER BY key", ())
+
+
+def source_kinds(connection: sqlite3.Connection) -> list[tuple[int, str, str, int, int]]:
+    """Return id, name, extension, size in bytes and modification time in nanoseconds of each file, by name."""
+    found = connection.execute("SELECT id, path, ext, size, mtime_ns FROM sources ORDER BY path")
+    return [tuple(row) for row in found]
+
+
 def _pairs(connection: sqlite3.Connection, statement: str, values: Sequence[object]) -> tuple[Keys, Rows]:
     """Return the two integer columns of a statement, shapes ``(n,)``."""
     cursor = connection.cursor()

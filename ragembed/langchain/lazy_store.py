@@ -9,7 +9,6 @@ import threading
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from copy import copy
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, cast
@@ -20,7 +19,7 @@ from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError, IncompatibleStoreError, NotFittedError, StoreNotFoundError
 from ragembed.indexes import Budget, IndexConfig, Store, VectorEncoder
 from ragembed.indexes.ann.specs import AUTO, parse_spec
-from ragembed.indexes.indexing.fitting import without_fit
+from ragembed.indexes.indexing.fitting import create_store
 from ragembed.indexes.indexing.refit import refit_if_due
 from ragembed.indexes.indexing.request import require_same, stored_config
 from ragembed.indexes.storage.layout import is_store
@@ -198,9 +197,7 @@ class LazyStore:
                     "or call embeddings.fit(texts)"
                 )
             texts = [""]
-        fitted = copy(settings).fit_extractor(texts)
-        wanted = {"postprocess": list(fitted.config.postprocess), "query_fit": fitted.config.query_fit}
-        Store.create(self.path, without_fit(fitted), {"wanted": wanted}, **about).close()
+        create_store(self.path, settings, texts, **about)
         store = _open_to_fit(self.path, settings)
         self._share_fit(store, settings)
         return store

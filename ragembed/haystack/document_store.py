@@ -1,0 +1,330 @@
+"""``RagembedDocumentStore``: a ragembed store as a Haystack document store."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from haystack import Document, default_from_dict, default_to_dict
+from haystack.dataclasses import ByteStream, SparseEmbedding
+from haystack.document_stores.errors import DuplicateDocumentError
+from haystack.document_stores.types import DuplicatePolicy
+
+from ragembed.adapters.document_folder import DocumentFolder, embedder_of
+from ragembed.checks import one_of
+from ragembed.documents.model import Chunk
+from ragembed.documents.normalisation import normalised
+from ragembed.errors import ConfigError
+from ragembed.haystack.filters import parse_filters
+from ragembed.indexes import ChunkRecord, Hit
+from ragembed.indexes.filters import Ids
+from ragembed.indexes.search.search import Mode
+from ragembed.metadata_values import from_json, to_json
+from ragembed.models.vectors import checked_vectors
+
+_REST = "$haystack"
+"""The metadata key of the parts of a document that are neither text nor metadata."""
+
+
+class RagembedDocumentStore:
+    """Haystack document store in a folder, with dense, lexical and hybrid search.
+
+    By default, the store embeds its documents itself: the first ones fit the embedder, and it is fitted again when the
+    store has outgrown the fit. Use :class:`RagembedRetriever`; no embedder is needed in the pipelines. With
+    ``embedding="documents"``, the store searches the embeddings that come with the documents.
+
+    Parameters
+    ----------
+    path : str, optional
+        Folder of the store; it is created by the first documents. By default, a temporary folder that is removed with
+        the object.
+    embedding : {"store", "documents"}
+        Whether the store or other components make the embeddings.
+    preset : str
+        Name of an embedder configuration, for ``embedding="store"``.
+    settings : dict, optional
+        Fields of :class:`ragembed.EmbedderConfig` that replace those of the preset.
+    device : str, optional
+        Device that embeds documents, as for :class:`ragembed.Embedder`.
+    index : str
+        Kind of FAISS index, as for :meth:`ragembed.Store.create`.
+    language : str
+        Language whose word endings lexical search ignores.
+
+    Raises
+    ------
+    IncompatibleStoreError
+        If the store at ``path`` was made with other settings.
+
+    Examples
+    --------
+    .. code-block:: python
+
+        from haystack import Document
+        from ragembed.haystack import RagembedDocumentStore, RagembedRetriever
+        store = RagembedDocumentStore("my-store")
+        store.write_documents([Document(content="Tea is brewed with hot water.")])
+        RagembedRetriever(store, top_k=1).run("How do I brew tea?")["documents"][0].content
+    """
+
+    def __init__(
+        self,
+        path: str | None = None,
+        *,
+        embedding: Literal["store", "documents"] = "store",
+        preset: str = "minilm",
+        settings: Mapping[str, Any] | None = None,
+        device: str | None = None,
+        index: str = "auto",
+        language: str = "english",
+    ) -> None:
+        one_of("embedding", embedding, ("store", "documents"))
+        self._settings: dict[str, Any] = {
+            "path": path,
+            "embedding": embedding,
+            "preset": preset,
+            "settings": None if settings is None else dict(settings),
+            "device": device,
+            "index": index,
+            "language": language,
+        }
+        self._embeds = embedding == "store"
+        embedder = embedder_of(preset, settings, device) if self._embeds else None
+        self._folder = DocumentFolder(path, embedder, index=index, language=language)
+
+    @property
+    def path(self) -> Path:
+        """Folder of the store."""
+        return self._folder.path
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the settings of the store as a dictionary."""
+        return default_to_dict(self, **self._settings)
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> RagembedDocumentStore:
+        """Return the store whose settings :meth:`to_dict` returned.
+
+        Parameters
+        ----------
+        data : dict
+            What :meth:`to_dict` returned.
+
+        Returns
+        -------
+        same class
+            The object.
+        """
+        store: RagembedDocumentStore = default_from_dict(cls, data)
+        return store
+
+    def count_documents(self) -> int:
+        """Return the number of documents."""
+        return len(self._folder)
+
+    def count_documents_by_filter(self, filters: dict[str, Any]) -> int:
+        """Return the number of documents that match a filter.
+
+        Parameters
+        ----------
+        filters : dict, optional
+            Filter in the form of Haystack.
+
+        Returns
+        -------
+        int
+            The number.
+        """
+        return self._folder.count(parse_filters(filters))
+
+    def filter_documents(self, filters: dict[str, Any] | None = None) -> list[Document]:
+        """Return the documents that match a filter, in order of insertion; without one, all of them.
+
+        Parameters
+        ----------
+        filters : dict, optional
+            Filter in the form of Haystack.
+
+        Returns
+        -------
+        list of Document
+            The documents with their embeddings.
+        """
+        return [_document(record) for record in self._folder.records(parse_filters(filters))]
+
+    def write_documents(self, documents: list[Document], policy: DuplicatePolicy = DuplicatePolicy.NONE) -> int:
+        """Write documents, all of them or none.
+
+        Parameters
+        ----------
+        documents : list of Document
+            The documents.
+        policy : DuplicatePolicy
+            What to do with a document whose id is in the store: replace it (``OVERWRITE``), keep the stored one
+            (``SKIP``), or raise an error (``FAIL``, the default).
+
+        Returns
+        -------
+        int
+            Number of written documents.
+
+        Raises
+        ------
+        ValueError
+            If ``documents`` is not a list of documents, or embeddings have different dimensions.
+        DuplicateDocumentError
+            If a document is in the store already, with ``FAIL``.
+        """
+        if not isinstance(documents, list) or not all(isinstance(each, Document) for each in documents):
+            raise ValueError("documents is not a list of Haystack documents: expected [Document(…), …]")
+        latest = {document.id: document for document in documents}
+        if policy is not DuplicatePolicy.OVERWRITE:
+            known = {record.id for record in self._folder.records(Ids(tuple(latest)))}
+            if known and policy is not DuplicatePolicy.SKIP:
+                raise DuplicateDocumentError(
+                    f"the store has a document with the id {min(known)!r}: expected new ids, or another policy"
+                )
+
+            latest = {name: document for name, document in latest.items() if name not in known}
+        wanted = list(latest.values())
+        self._folder.add([_record(document) for document in wanted], None if self._embeds else _vectors(wanted))
+        return len(wanted)
+
+    def delete_documents(self, document_ids: list[str]) -> None:
+        """Delete documents by id; unknown ids are ignored.
+
+        Parameters
+        ----------
+        document_ids : list of str
+            Ids of documents.
+        """
+        self._folder.delete(Ids(tuple(document_ids)))
+
+    def delete_all_documents(self) -> None:
+        """Delete all documents."""
+        self._folder.clear()
+
+    def delete_by_filter(self, filters: dict[str, Any]) -> int:
+        """Delete the documents that match a filter; return their number.
+
+        Parameters
+        ----------
+        filters : dict, optional
+            Filter in the form of Haystack.
+
+        Returns
+        -------
+        int
+            Number of deleted documents.
+        """
+        where = parse_filters(filters)
+        return self._folder.clear() if where is None else self._folder.delete(where)
+
+    def update_by_filter(self, filters: dict[str, Any], meta: dict[str, Any]) -> int:
+        """Add metadata to the documents that match a filter; return their number.
+
+        Parameters
+        ----------
+        filters : dict, optional
+            Filter in the form of Haystack.
+        meta : dict
+            Values to add.
+
+        Returns
+        -------
+        int
+            Number of changed documents.
+        """
+        found = [replace(each, meta={**each.meta, **meta}) for each in self.filter_documents(filters)]
+        return self.write_documents(found, DuplicatePolicy.OVERWRITE)
+
+    def search(
+        self,
+        query: str,
+        top_k: int = 10,
+        mode: Mode = "hybrid",
+        filters: dict[str, Any] | None = None,
+        query_embedding: Sequence[float] | None = None,
+    ) -> list[Document]:
+        """Return the best documents for a query, with their scores; retrievers call this method.
+
+        Parameters
+        ----------
+        query : str
+            Text of the query.
+        top_k : int
+            Maximum number of documents.
+        mode : {"hybrid", "dense", "lexical"}
+            Whether to compare cosines, words (BM25), or both.
+        filters : dict, optional
+            Filter in the form of Haystack.
+        query_embedding : sequence of float, optional
+            Embedding of the query, for ``embedding="documents"``.
+
+        Returns
+        -------
+        list of Document
+            The documents, best first, without their embeddings.
+        """
+        hits = self._folder.search(query, top_k, mode, parse_filters(filters), query_embedding)
+        return [replace(_document(hit), embedding=None, score=float(hit.score)) for hit in hits]
+
+    def close(self) -> None:
+        """Close the files of the store; the next use opens them again."""
+        self._folder.close()
+
+
+def _record(document: Document) -> ChunkRecord:
+    rest: dict[str, Any] = {} if document.content is not None else {"content": None}
+    if document.embedding is not None:
+        rest["embedding"] = _packed(document.embedding)
+    for name in ("blob", "sparse_embedding"):
+        if (part := getattr(document, name)) is not None:
+            rest[name] = part.to_dict()
+    metadata = {**to_json(document.meta), **({_REST: rest} if rest else {})}
+    return ChunkRecord(document.id, normalised(Chunk(document.content or "", metadata=metadata)))
+
+
+def _document(found: ChunkRecord | Hit) -> Document:
+    meta = from_json(found.chunk.metadata)
+    rest: dict[str, Any] = meta.pop(_REST, {})
+    if found.source is not None:  # a chunk of an indexed file
+        place = {"file_path": found.source, "page_number": found.chunk.page, "start_line": found.chunk.start_line}
+        meta.update({name: value for name, value in place.items() if value is not None})
+    embedding, blob, sparse = (rest.get(name) for name in ("embedding", "blob", "sparse_embedding"))
+    return Document(
+        id=found.id,
+        content=None if "content" in rest else found.chunk.text,
+        meta=meta,
+        embedding=None if embedding is None else _unpacked(*embedding),
+        blob=None if blob is None else ByteStream.from_dict(blob),
+        sparse_embedding=None if sparse is None else SparseEmbedding.from_dict(sparse),
+    )
+
+
+def _packed(embedding: Sequence[float]) -> tuple[str, str]:
+    """Return the type and the bytes, in Base64, of an embedding: float32 if that is exact, otherwise float64."""
+    wide = np.asarray(embedding, dtype="<f8")
+    narrow = wide.astype("<f4")
+    exact = narrow if (narrow == wide).all() else wide
+    return exact.dtype.str, base64.b64encode(exact.tobytes()).decode()
+
+
+def _unpacked(kind: str, packed: str) -> list[float]:
+    values: list[float] = np.frombuffer(base64.b64decode(packed), dtype=kind).tolist()
+    return values
+
+
+def _vectors(documents: Sequence[Document]) -> Any:
+    """Return the embeddings of documents, shape ``(n, d)``."""
+    for document in documents:
+        if document.embedding is None:
+            raise ConfigError(
+                f"the document {document.id!r} has no embedding: run an embedder before, or make the store with "
+                "embedding='store'"
+            )
+    return checked_vectors([document.embedding or [] for document in documents], len(documents), "the embedder")

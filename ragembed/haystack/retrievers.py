@@ -1,0 +1,218 @@
+"""Retrievers over a ``RagembedDocumentStore``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from haystack import Document, component, default_from_dict, default_to_dict
+from haystack.document_stores.types import FilterPolicy
+from haystack.document_stores.types.filter_policy import apply_filter_policy
+
+from ragembed.checks import one_of
+from ragembed.errors import ConfigError
+from ragembed.haystack.document_store import RagembedDocumentStore
+from ragembed.indexes.search.search import MODES, Mode
+
+
+class _Base:
+    """The settings that both retrievers share."""
+
+    def __init__(
+        self,
+        document_store: RagembedDocumentStore,
+        top_k: int = 10,
+        filters: dict[str, Any] | None = None,
+        filter_policy: FilterPolicy | str = FilterPolicy.REPLACE,
+    ) -> None:
+        if not isinstance(document_store, RagembedDocumentStore):
+            raise ConfigError(f"document_store is a {type(document_store).__name__}: expected a RagembedDocumentStore")
+        self.document_store = document_store
+        self.top_k = top_k
+        self.filters = filters
+        if isinstance(filter_policy, str):
+            filter_policy = FilterPolicy.from_str(filter_policy)
+        self.filter_policy = filter_policy
+
+    def _arguments(self) -> dict[str, Any]:
+        return {
+            "document_store": self.document_store.to_dict(),
+            "top_k": self.top_k,
+            "filters": self.filters,
+            "filter_policy": str(self.filter_policy),
+        }
+
+    def _search(
+        self,
+        query: str,
+        mode: Mode,
+        top_k: int | None,
+        filters: dict[str, Any] | None,
+        query_embedding: list[float] | None,
+    ) -> dict[str, list[Document]]:
+        chosen = apply_filter_policy(self.filter_policy, self.filters, filters)
+        wanted = self.top_k if top_k is None else top_k
+        return {"documents": self.document_store.search(query, wanted, mode, chosen, query_embedding)}
+
+
+def _from_dict(cls: type, data: dict[str, Any]) -> Any:
+    data["init_parameters"]["document_store"] = RagembedDocumentStore.from_dict(
+        data["init_parameters"]["document_store"]
+    )
+    return default_from_dict(cls, data)
+
+
+@component
+class RagembedRetriever(_Base):
+    """Retriever for the text of a query, with hybrid search by default.
+
+    Parameters
+    ----------
+    document_store : RagembedDocumentStore
+        The store to search.
+    top_k : int
+        Maximum number of documents.
+    mode : {"hybrid", "dense", "lexical"}
+        Whether to compare cosines, words (BM25), or both. A store with the embeddings of its documents needs
+        ``query_embedding`` for ``"hybrid"`` and ``"dense"``.
+    filters : dict, optional
+        Filter in the form of Haystack.
+    filter_policy : FilterPolicy or str
+        Whether filters of a run replace ``filters`` or are merged with them.
+
+    Examples
+    --------
+    .. code-block:: python
+
+        from ragembed.haystack import RagembedDocumentStore, RagembedRetriever
+        retriever = RagembedRetriever(RagembedDocumentStore("my-store"), top_k=3)
+        retriever.run("How do I brew tea?")["documents"]
+    """
+
+    def __init__(
+        self,
+        document_store: RagembedDocumentStore,
+        top_k: int = 10,
+        mode: Mode = "hybrid",
+        filters: dict[str, Any] | None = None,
+        filter_policy: FilterPolicy | str = FilterPolicy.REPLACE,
+    ) -> None:
+        one_of("mode", mode, MODES)
+        _Base.__init__(self, document_store, top_k, filters, filter_policy)  # the decorator makes another class
+        self.mode: Mode = mode
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the settings as a dictionary."""
+        return default_to_dict(self, mode=self.mode, **self._arguments())
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> RagembedRetriever:
+        """Return the retriever whose settings :meth:`to_dict` returned.
+
+        Parameters
+        ----------
+        data : dict
+            What :meth:`to_dict` returned.
+
+        Returns
+        -------
+        same class
+            The object.
+        """
+        retriever: RagembedRetriever = _from_dict(cls, data)
+        return retriever
+
+    @component.output_types(documents=list[Document])
+    def run(
+        self,
+        query: str,
+        filters: dict[str, Any] | None = None,
+        top_k: int | None = None,
+        query_embedding: list[float] | None = None,
+    ) -> dict[str, list[Document]]:
+        """Return the best documents for a query, with their scores.
+
+        Parameters
+        ----------
+        query : str
+            Text of the query.
+        filters : dict, optional
+            Filter in the form of Haystack.
+        top_k : int, optional
+            Maximum number of documents, instead of that of the retriever.
+        query_embedding : list of float, optional
+            Embedding of the query, of any length.
+
+        Returns
+        -------
+        dict
+            The output of the component.
+        """
+        return self._search(query, self.mode, top_k, filters, query_embedding)
+
+
+@component
+class RagembedEmbeddingRetriever(_Base):
+    """Retriever for the embedding of a query, over a store with ``embedding="documents"``.
+
+    Parameters
+    ----------
+    document_store : RagembedDocumentStore
+        The store to search.
+    top_k : int
+        Maximum number of documents.
+    filters : dict, optional
+        Filter in the form of Haystack.
+    filter_policy : FilterPolicy or str
+        Whether filters of a run replace ``filters`` or are merged with them.
+
+    Examples
+    --------
+    .. code-block:: python
+
+        from ragembed.haystack import RagembedDocumentStore, RagembedEmbeddingRetriever
+        store = RagembedDocumentStore("given-store", embedding="documents")
+        RagembedEmbeddingRetriever(store).run(query_embedding=[0.1, 0.9])["documents"]
+    """
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the settings as a dictionary."""
+        return default_to_dict(self, **self._arguments())
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> RagembedEmbeddingRetriever:
+        """Return the retriever whose settings :meth:`to_dict` returned.
+
+        Parameters
+        ----------
+        data : dict
+            What :meth:`to_dict` returned.
+
+        Returns
+        -------
+        same class
+            The object.
+        """
+        retriever: RagembedEmbeddingRetriever = _from_dict(cls, data)
+        return retriever
+
+    @component.output_types(documents=list[Document])
+    def run(
+        self, query_embedding: list[float], filters: dict[str, Any] | None = None, top_k: int | None = None
+    ) -> dict[str, list[Document]]:
+        """Return the documents with the nearest embeddings, with their cosines.
+
+        Parameters
+        ----------
+        query_embedding : list of float, optional
+            Embedding of the query, of any length.
+        filters : dict, optional
+            Filter in the form of Haystack.
+        top_k : int, optional
+            Maximum number of documents, instead of that of the retriever.
+
+        Returns
+        -------
+        dict
+            The output of the component.
+        """
+        return self._search("", "dense", top_k, filters, query_embedding)

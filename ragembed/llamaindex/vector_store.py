@@ -1,0 +1,255 @@
+"""``RagembedVectorStore``: a ragembed store as a LlamaIndex vector store."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from llama_index.core.bridge.pydantic import PrivateAttr
+from llama_index.core.schema import BaseNode, MetadataMode
+from llama_index.core.vector_stores.types import (
+    BasePydanticVectorStore,
+    MetadataFilters,
+    VectorStoreQuery,
+    VectorStoreQueryMode,
+    VectorStoreQueryResult,
+)
+from llama_index.core.vector_stores.utils import metadata_dict_to_node, node_to_metadata_dict
+
+from ragembed.adapters.document_folder import DocumentFolder
+from ragembed.documents.model import Chunk
+from ragembed.documents.normalisation import normalised
+from ragembed.errors import ConfigError
+from ragembed.indexes import ChunkRecord, Fusion, Hit, Store
+from ragembed.indexes.filters import And, Comparison, Field, Filter, Ids
+from ragembed.indexes.filters.nodes import any_of
+from ragembed.indexes.search.search import Mode
+from ragembed.llamaindex.filters import parse_filters
+from ragembed.metadata_values import from_json, to_json
+from ragembed.models.vectors import checked_vectors
+
+_MODES: dict[VectorStoreQueryMode, Mode] = {
+    VectorStoreQueryMode.DEFAULT: "dense",
+    VectorStoreQueryMode.HYBRID: "hybrid",
+    VectorStoreQueryMode.SEMANTIC_HYBRID: "hybrid",
+    VectorStoreQueryMode.SPARSE: "lexical",
+    VectorStoreQueryMode.TEXT_SEARCH: "lexical",
+}
+_SOURCE = Field("ref_doc_id", metadata=True)
+
+
+class RagembedVectorStore(BasePydanticVectorStore):
+    """LlamaIndex vector store in a folder, with dense, lexical and hybrid search and MMR.
+
+    The embedding of the index makes the vectors, such as :class:`RagembedEmbedding`. Writes are atomic, and persistent
+    when a method returns.
+
+    Parameters
+    ----------
+    path : str, optional
+        Folder of the store; it is created by the first nodes. By default, a temporary folder that is removed with the
+        object.
+    index : str
+        Kind of FAISS index, as for :meth:`ragembed.Store.create`.
+    language : str
+        Language whose word endings lexical search ignores.
+
+    Examples
+    --------
+    .. code-block:: python
+
+        from llama_index.core import StorageContext, VectorStoreIndex
+        from ragembed.llamaindex import RagembedVectorStore
+        store = RagembedVectorStore(path="my-store")
+        context = StorageContext.from_defaults(vector_store=store)
+        index = VectorStoreIndex(nodes, storage_context=context, embed_model=embedding)
+        retriever = index.as_retriever(vector_store_query_mode="hybrid", similarity_top_k=3)
+    """
+
+    path: str | None = None
+    index: str = "auto"
+    language: str = "english"
+
+    _folder: DocumentFolder = PrivateAttr()
+
+    def __init__(self, path: str | None = None, **fields: Any) -> None:
+        super().__init__(**{"path": path, "stores_text": True, **fields})
+        self._folder = DocumentFolder(path, None, index=self.index, language=self.language)
+
+    @classmethod
+    def class_name(cls) -> str:
+        """Return the name of the class."""
+        return "RagembedVectorStore"
+
+    @property
+    def client(self) -> Store | None:
+        """The :class:`ragembed.Store`, or None before the first nodes."""
+        return self._folder.get()
+
+    @property
+    def folder(self) -> Path:
+        """Folder of the store."""
+        return self._folder.path
+
+    def add(self, nodes: Sequence[BaseNode], **kwargs: Any) -> list[str]:  # noqa: ARG002  LlamaIndex's signature
+        """Add nodes with their embeddings, all of them or none; a node replaces an earlier one with the same id.
+
+        Parameters
+        ----------
+        nodes : sequence of BaseNode
+            The nodes.
+        **kwargs
+            Not used.
+
+        Returns
+        -------
+        list of str
+            The ids of the nodes.
+        """
+        latest = {node.node_id: node for node in nodes}
+        for name, node in latest.items():
+            if node.embedding is None:
+                raise ConfigError(f"the node {name!r} has no embedding: add nodes through a VectorStoreIndex")
+        wanted = list(latest.values())
+        vectors = checked_vectors([node.get_embedding() for node in wanted], len(wanted), "the embedding")
+        self._folder.add([_record(node) for node in wanted], vectors)
+        return [node.node_id for node in nodes]
+
+    async def async_add(self, nodes: Sequence[BaseNode], **kwargs: Any) -> list[str]:
+        """Run :meth:`add` in a thread."""
+        return await asyncio.to_thread(self.add, nodes, **kwargs)
+
+    def delete(self, ref_doc_id: str, **delete_kwargs: Any) -> None:  # noqa: ARG002  LlamaIndex's signature
+        """Delete the nodes of a document.
+
+        Parameters
+        ----------
+        ref_doc_id : str
+            Id of the document.
+        **delete_kwargs
+            Not used.
+        """
+        self._folder.delete(Comparison(_SOURCE, "=", ref_doc_id))
+
+    def delete_nodes(
+        self,
+        node_ids: list[str] | None = None,
+        filters: MetadataFilters | None = None,
+        **delete_kwargs: Any,  # noqa: ARG002  LlamaIndex's signature
+    ) -> None:
+        """Delete the nodes that have one of the ids and match the filters; without both, delete nothing.
+
+        Parameters
+        ----------
+        node_ids : list of str, optional
+            Ids of nodes.
+        filters : MetadataFilters, optional
+            Conditions on the metadata.
+        **delete_kwargs
+            Not used.
+        """
+        if node_ids is not None or filters is not None:
+            self._folder.delete(_where(node_ids, None, filters) or And(()))
+
+    def get_nodes(self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None) -> list[BaseNode]:
+        """Return the nodes that have one of the ids and match the filters, in order of insertion.
+
+        Parameters
+        ----------
+        node_ids : list of str, optional
+            Ids of nodes.
+        filters : MetadataFilters, optional
+            Conditions on the metadata.
+
+        Returns
+        -------
+        list of BaseNode
+            The nodes, without their embeddings.
+        """
+        return [_node(record) for record in self._folder.records(_where(node_ids, None, filters))]
+
+    def clear(self) -> None:
+        """Delete all nodes."""
+        self._folder.clear()
+
+    def query(self, query: VectorStoreQuery, **kwargs: Any) -> VectorStoreQueryResult:  # noqa: ARG002  as above
+        """Return the best nodes for a query.
+
+        The modes are ``default`` (cosine), ``hybrid``, ``text_search`` and ``sparse`` (BM25) and ``mmr``. With
+        ``alpha``, hybrid search weights the cosine by ``alpha`` and BM25 by ``1 - alpha``.
+
+        Parameters
+        ----------
+        query : VectorStoreQuery
+            The query with its mode, embedding and filters.
+        **kwargs
+            Not used.
+
+        Returns
+        -------
+        VectorStoreQueryResult
+            The nodes with their scores and ids.
+        """
+        where = _where(query.node_ids or None, query.doc_ids or None, query.filters)  # an index passes empty lists
+        hits = self._mmr(query, where) if query.mode is VectorStoreQueryMode.MMR else self._search(query, where)
+        return VectorStoreQueryResult(
+            nodes=[_node(hit) for hit in hits],
+            similarities=[float(hit.score) for hit in hits],
+            ids=[hit.id for hit in hits],
+        )
+
+    async def aquery(self, query: VectorStoreQuery, **kwargs: Any) -> VectorStoreQueryResult:
+        """Run :meth:`query` in a thread."""
+        return await asyncio.to_thread(self.query, query, **kwargs)
+
+    def _search(self, query: VectorStoreQuery, where: Filter | None) -> list[Hit]:
+        if query.mode not in _MODES:
+            known = ", ".join(mode.value for mode in (*_MODES, VectorStoreQueryMode.MMR))
+            raise ConfigError(f"unknown mode {query.mode.value!r}: expected one of {known}")
+        mode = _MODES[query.mode]
+        k = query.similarity_top_k if mode != "hybrid" else query.hybrid_top_k or query.similarity_top_k
+        fusion = None if query.alpha is None or mode != "hybrid" else Fusion(alpha=query.alpha)
+        text = query.query_str or ""
+        return self._folder.search(text, k, mode, where, query.query_embedding, fusion)
+
+    def _mmr(self, query: VectorStoreQuery, where: Filter | None) -> list[Hit]:
+        store = self._folder.get()
+        if store is None:
+            return []
+        vector, balance = _vector(query), 0.5 if query.mmr_threshold is None else query.mmr_threshold
+        k = query.similarity_top_k
+        return store.search_mmr_vector(vector, k, fetch_k=4 * k, lambda_mult=balance, where=where)
+
+    def close(self) -> None:
+        """Close the files of the store; the next use opens them again."""
+        self._folder.close()
+
+
+def _vector(query: VectorStoreQuery) -> Any:
+    if query.query_embedding is None:
+        raise ConfigError("the query has no embedding: give query_embedding, or use the mode text_search")
+    return np.asarray(query.query_embedding, dtype=np.float32)
+
+
+def _record(node: BaseNode) -> ChunkRecord:
+    metadata = node_to_metadata_dict(node, remove_text=True, flat_metadata=False)
+    text = node.get_content(metadata_mode=MetadataMode.NONE)
+    return ChunkRecord(node.node_id, normalised(Chunk(text, metadata=to_json(metadata))))
+
+
+def _node(found: ChunkRecord | Hit) -> BaseNode:
+    return metadata_dict_to_node(from_json(found.chunk.metadata), text=found.chunk.text)
+
+
+def _where(
+    node_ids: Sequence[str] | None, doc_ids: Sequence[str] | None, filters: MetadataFilters | None
+) -> Filter | None:
+    parts: list[Filter] = [] if node_ids is None else [Ids(tuple(node_ids))]
+    if doc_ids is not None:
+        parts.append(any_of(_SOURCE, tuple(doc_ids)))
+    if (condition := parse_filters(filters)) is not None:
+        parts.append(condition)
+    return And(tuple(parts)) if parts else None

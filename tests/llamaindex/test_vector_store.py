@@ -1,0 +1,174 @@
+"""The LlamaIndex vector store and embedding."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("llama_index.core", reason="LlamaIndex is not installed: pip install 'ragembed[llamaindex]'")
+
+from llama_index.core import StorageContext, VectorStoreIndex
+from llama_index.core.schema import NodeRelationship, RelatedNodeInfo, TextNode
+from llama_index.core.vector_stores.types import (
+    FilterCondition,
+    FilterOperator,
+    MetadataFilter,
+    MetadataFilters,
+    VectorStoreQuery,
+    VectorStoreQueryMode,
+)
+
+from ragembed.errors import ConfigError, NotFittedError
+from ragembed.indexes import Store
+from ragembed.llamaindex import RagembedEmbedding, RagembedVectorStore
+
+PLACES = {"east": [2.0, 0.0], "north-east": [1.0, 1.0], "north": [0.0, 1.0], "west": [-1.0, 0.0]}
+TEXTS = [f"the {word} number {n}" for n in range(6) for word in ("wing", "lock", "zebra")]
+
+
+def node(name: str, n: int) -> TextNode:
+    return TextNode(
+        id_=name,
+        text=f"the word {name}",
+        metadata={"n": n, "tags": ["all", name], "name": name},
+        embedding=PLACES[name],
+        relationships={NodeRelationship.SOURCE: RelatedNodeInfo(node_id=f"doc{n % 2}")},
+    )
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[RagembedVectorStore]:
+    made = RagembedVectorStore(str(tmp_path / "store"))
+    assert made.add([node(name, n) for n, name in enumerate(PLACES)]) == list(PLACES)
+    yield made
+    made.close()
+
+
+def found(store: RagembedVectorStore, **settings: Any) -> list[str] | None:
+    return store.query(VectorStoreQuery(**{"query_embedding": [1.0, 0.1], "similarity_top_k": 4, **settings})).ids
+
+
+def test_nodes_return_as_they_were(store: RagembedVectorStore, tmp_path: Path) -> None:
+    store.close()
+    again = RagembedVectorStore(str(tmp_path / "store"))
+    [first, *_] = again.get_nodes()
+    expected = node("east", 0)
+    assert first.to_dict() | {"embedding": PLACES["east"]} == expected.to_dict()
+    assert [each.node_id for each in again.get_nodes(["west", "no", "east"])] == ["east", "west"]
+    assert again.stores_text
+    assert again.client is not None
+    assert len(again.client) == 4
+
+
+def test_modes_of_queries(store: RagembedVectorStore) -> None:
+    assert found(store) == ["east", "north-east", "north", "west"]
+    result = store.query(VectorStoreQuery(query_embedding=[3.0, 0.0], similarity_top_k=2))
+    assert result.similarities == pytest.approx([1.0, 0.5**0.5], abs=1e-3)
+    assert result.nodes is not None
+    assert result.nodes[0].get_content() == "the word east"
+    assert found(store, mode=VectorStoreQueryMode.TEXT_SEARCH, query_str="west", query_embedding=None) == ["west"]
+    hybrid = {"mode": VectorStoreQueryMode.HYBRID, "query_str": "west"}
+    assert found(store, **hybrid, alpha=1.0)[0] == "east"
+    assert found(store, **hybrid, alpha=0.0)[0] == "west"
+    assert len(found(store, **hybrid, hybrid_top_k=3)) == 3
+    assert found(store, mode=VectorStoreQueryMode.MMR, mmr_threshold=0.0, similarity_top_k=2) == ["east", "west"]
+    with pytest.raises(ConfigError, match="unknown mode 'svm': expected one of default, hybrid"):
+        found(store, mode=VectorStoreQueryMode.SVM)
+    with pytest.raises(ConfigError, match="the query has no embedding"):
+        found(store, mode=VectorStoreQueryMode.MMR, query_embedding=None)
+    assert found(RagembedVectorStore()) == found(RagembedVectorStore(), mode=VectorStoreQueryMode.MMR) == []
+
+
+@pytest.mark.parametrize(
+    ("operator", "key", "value", "expected"),
+    [
+        ("==", "n", 1, "1"),
+        ("!=", "n", 1, "023"),
+        (">", "n", 1, "23"),
+        (">=", "n", 1, "123"),
+        ("<", "n", 1, "0"),
+        ("<=", "n", 1, "01"),
+        ("in", "n", [0, 3], "03"),
+        ("nin", "n", [0, 3], "12"),
+        ("any", "tags", ["east", "west"], "03"),
+        ("all", "tags", ["all", "west"], "3"),
+        ("contains", "tags", "north", "2"),
+        ("text_match", "name", "north", "12"),
+        ("text_match", "text", "word east", "0"),
+        ("text_match_insensitive", "text", "EAST", "01"),
+        ("is_empty", "zzz", None, "0123"),
+    ],
+)
+def test_every_operator_of_filters(
+    store: RagembedVectorStore, operator: str, key: str, value: Any, expected: str
+) -> None:
+    condition = MetadataFilter(key=key, value=value, operator=FilterOperator(operator))
+    filters = MetadataFilters(filters=[condition])
+    names = [list(PLACES)[int(n)] for n in expected]
+    assert [each.node_id for each in store.get_nodes(filters=filters)] == names
+    assert set(found(store, filters=filters) or []) == set(names)
+    opposite = MetadataFilters(filters=[filters], condition=FilterCondition.NOT)
+    both = MetadataFilters(filters=[filters, opposite], condition=FilterCondition.OR)
+    assert len(store.get_nodes(filters=opposite)) == 4 - len(names)
+    assert len(store.get_nodes(filters=both)) == 4
+
+
+def test_documents_and_nodes_are_deleted(store: RagembedVectorStore) -> None:
+    assert found(store, doc_ids=["doc1"]) == ["north-east", "west"]
+    assert found(store, node_ids=["west", "north"]) == ["north", "west"]
+    store.delete("doc1")
+    assert found(store) == ["east", "north"]
+    store.delete_nodes()
+    store.delete_nodes(["east"], MetadataFilters(filters=[MetadataFilter(key="n", value=2)]))
+    assert found(store) == ["east", "north"]
+    store.delete_nodes(["east", "no"])
+    store.add([node("north", 3)])
+    assert store.get_nodes()[0].metadata["n"] == 3
+    store.clear()
+    assert store.get_nodes() == []
+
+
+async def test_invalid_nodes_and_asynchronous_methods(store: RagembedVectorStore) -> None:
+    with pytest.raises(ConfigError, match="the node 'x' has no embedding"):
+        store.add([TextNode(id_="x", text="x")])
+    with pytest.raises(ConfigError, match="got 3: expected a list of values"):
+        store.get_nodes(filters=MetadataFilters(filters=[MetadataFilter(key="n", value=3, operator=FilterOperator.IN)]))
+    assert await store.async_add([node("east", 9)]) == ["east"]
+    result = await store.aquery(VectorStoreQuery(query_embedding=[1.0, 0.0], similarity_top_k=1))
+    assert result.ids == ["east"]
+    assert await store.aget_nodes(["east"]) == store.get_nodes(["east"])
+
+
+def test_index_with_fitted_embedding(tiny_model: Path, tmp_path: Path) -> None:
+    settings = {"model": str(tiny_model), "extractor": "re:dim=16"}
+    embedding = RagembedEmbedding(preset="re", settings=settings)
+    with pytest.raises(NotFittedError, match=r"call fit\(texts\)"):
+        embedding.get_query_embedding("zebra")
+    embedding.fit(TEXTS).embedder.save(tmp_path / "embedder")
+    store = RagembedVectorStore(str(tmp_path / "store"))
+    nodes = [TextNode(id_=text, text=text) for text in TEXTS]
+    context = StorageContext.from_defaults(vector_store=store)
+    index = VectorStoreIndex(nodes, storage_context=context, embed_model=embedding)
+    for mode in ("default", "hybrid", "text_search", "mmr"):
+        retriever = index.as_retriever(vector_store_query_mode=mode, similarity_top_k=1)
+        [hit] = retriever.retrieve("the zebra number 4")
+        assert hit.node.node_id == "the zebra number 4"
+    loaded = RagembedEmbedding(path=str(tmp_path / "embedder"))
+    again = VectorStoreIndex.from_vector_store(store, embed_model=loaded)
+    assert again.as_retriever(similarity_top_k=1).retrieve("the wing number 2")[0].node.node_id == "the wing number 2"
+    index.delete_nodes(["the wing number 2"])
+    with Store.open(store.folder, store.client.embedder if store.client else None) as opened:
+        assert len(opened) == len(TEXTS) - 1
+
+
+async def test_embedding_that_learns_nothing(tiny_model: Path) -> None:
+    settings = {"model": str(tiny_model), "extractor": "re:dim=16", "weighting": "uniform"}
+    embedding = RagembedEmbedding(settings=settings, embed_batch_size=2)
+    vectors = embedding.get_text_embedding_batch(["wing", "lock", "zebra"])
+    assert [len(vector) for vector in vectors] == [16, 16, 16]
+    assert embedding.get_text_embedding("lock") == pytest.approx(vectors[1], abs=1e-6)
+    assert await embedding.aget_query_embedding("lock") == pytest.approx(vectors[1], abs=1e-6)
+    assert RagembedEmbedding.from_dict(embedding.to_dict()).settings == settings
