@@ -2,7 +2,9 @@
 # make test         environment, lint, types and tests
 # make docs         the documentation as a site
 # make test-slow    kills, full disks, concurrency: minutes
+# make test-lowest  tests with the lowest versions of the dependencies
 # make fuzz         the generated tests, with many other examples
+# make release      wheel and sdist, checked, in dist/
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -16,7 +18,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # Python compiles the modules that are used; pip would compile all of them.
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt
 
-.PHONY: quickstart test test-slow fuzz check lint types unit docs pictures format clean
+.PHONY: quickstart test test-slow test-lowest fuzz check lint types unit docs pictures release format clean
 
 quickstart: $(VENV)/.installed
 	$(BIN)/ragembed index docs
@@ -45,9 +47,14 @@ unit: $(VENV)/.developer $(VENV)/.installed
 test-slow: $(VENV)/.developer $(VENV)/.installed
 	$(BIN)/pytest -m slow
 
+# In an environment of its own, which is created again each time.
+test-lowest: $(VENV)/.developer
+	$(IN_MEMORY) .ci/lowest $(VENV)
+
 # The order and the examples are random; a failure prints how to repeat it.
 fuzz: $(VENV)/.developer $(VENV)/.installed
 	$(PYTEST) -m 'hypothesis and not slow' -p randomly --hypothesis-profile fuzz
+	RAGEMBED_FUZZ_SEED=$$(date +%s) $(PYTEST) -m slow tests/slow/test_fuzz_readers.py
 
 # Build the site into docs/_build/html. A warning, such as a broken link, is an error.
 docs: $(VENV)/.developer $(VENV)/.installed
@@ -57,12 +64,16 @@ docs: $(VENV)/.developer $(VENV)/.installed
 pictures: $(VENV)/.developer $(VENV)/.installed
 	$(BIN)/python -P docs/pictures.py
 
+# Build wheel and sdist of the last commit into dist/. This needs Python 3.10 and 3.13, found on the path or with pyenv.
+release: $(VENV)/.developer $(VENV)/.installed
+	$(BIN)/python .ci/release.py
+
 format: $(VENV)/.developer
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) build docs/_build *.egg-info
+	rm -rf $(VENV) .venv-lowest build dist docs/_build *.egg-info
 
 $(VENV)/.environment: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

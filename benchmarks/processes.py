@@ -94,10 +94,11 @@ def versions(python: str | Path, *names: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Wall-clock seconds, and peak resident memory in MiB, including pages of mapped files."""
+    """Wall-clock seconds, peak resident memory in MiB with pages of mapped files, and seconds of processor time."""
 
     wall: float
     memory: float
+    processor: float
 
 
 @dataclass(slots=True)
@@ -136,7 +137,7 @@ class Runner:
             _, status, usage = os.wait4(process.pid, 0)
             wall = time.perf_counter() - started
             process.returncode = os.waitstatus_to_exitcode(status)  # already reaped: Popen must not wait again
-            return Cost(wall, usage.ru_maxrss * _MAXRSS_UNIT / 2**20), output()
+            return Cost(wall, usage.ru_maxrss * _MAXRSS_UNIT / 2**20, usage.ru_utime + usage.ru_stime), output()
 
     def run_task(self, python: str | Path, program: Path, task: str, request: Mapping[str, Any]) -> Report:
         """Run a task of a program in ``peers/``; return the JSON of its last line, with its memory and wall time."""

@@ -59,11 +59,13 @@ BENCHMARKS = {
     "index_build": Benchmark("Index building", 50, "index_build.index_build"),
     "langchain": Benchmark("LangChain: RagVectorStore and FAISS", 10, "langchain_stores.langchain"),
     "serving": Benchmark("Serving over HTTP", 12, "serving.serving"),
+    "reports": Benchmark("Reports", 6, "store_reports.reports"),
     "refit": Benchmark("Refit", 4, "refit.refit"),
     "drift": Benchmark("Drift", 10, "refit.drift"),
     "doctor": Benchmark("Doctor", 5, "doctor.doctor"),
     "training": Benchmark("DefSent+", 15, "training.training"),
     "readers": Benchmark("Readers", 3, "readers.readers"),
+    "load": Benchmark("Load and damaged files", 15, "load.load"),
     "scale": Benchmark("Scale", 40, "scale.scale"),
     "paper_tables": Benchmark("Tables of Stankevičius & Lukoševičius 2024", 60, "paper_tables.paper_tables"),
 }

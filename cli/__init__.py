@@ -17,7 +17,7 @@ from typing import Any
 import click
 
 from ragembed.errors import RagembedError
-from ragembed.printable import printable, printable_line
+from ragembed.printable import printable, printable_line, without_secrets
 from ragembed.version import __version__
 
 COMMANDS: Mapping[str, str] = {
@@ -26,6 +26,7 @@ COMMANDS: Mapping[str, str] = {
     "context": "Pack the best text for a query into a budget.",
     "why-not": "Explain why a file is not among the results.",
     "status": "Show what a store contains and how it was made.",
+    "report": "Show a store as one HTML file, with a map.",
     "files": "List the files that indexing would read.",
     "chunks": "Show how a file is split into chunks.",
     "delete": "Delete files or chunks from a store.",
@@ -55,8 +56,8 @@ class CommandError(click.ClickException):
     exit_code = ERROR_EXIT
 
     def format_message(self) -> str:
-        """Return the message as one line without control characters."""
-        return printable_line(self.message)
+        """Return the message as one line without control characters and secrets."""
+        return printable_line(without_secrets(self.message))
 
 
 class LazyGroup(click.Group):
@@ -101,6 +102,9 @@ class LazyGroup(click.Group):
             _log_everything()
         try:
             return super().invoke(ctx)
+        except click.ClickException as error:
+            vars(error)["message"] = without_secrets(error.message)  # Types of click say that it is final.
+            raise
         except RagembedError as error:
             _LOG.debug("the command failed", exc_info=error)
             raise CommandError(str(error)) from error
@@ -117,9 +121,10 @@ class LazyGroup(click.Group):
 
 
 def _log_everything() -> None:
-    """Print the log of ragembed to stderr, with tracebacks, but without control characters."""
+    """Print the log of ragembed to stderr, with tracebacks, but without control characters and secrets."""
     handler = logging.StreamHandler()
-    handler.format = lambda record: printable(logging.Formatter("%(message)s").format(record))  # type: ignore[method-assign]
+    formatter = logging.Formatter("%(message)s")
+    handler.format = lambda record: printable(without_secrets(formatter.format(record)))  # type: ignore[method-assign]
     _LOG.addHandler(handler)
     _LOG.setLevel(logging.DEBUG)
 
@@ -146,7 +151,7 @@ def _version(ctx: click.Context, param: click.Parameter, value: bool) -> None:  
     from ragembed.cli.about import about
 
     for name, text in about():
-        click.echo(f"{name:<20}{text}")
+        click.echo(f"{name:<19} {text}")
     ctx.exit()
 
 

@@ -64,15 +64,6 @@ def link(text: str, shown: str) -> str:
     return f"\033]8;;{target}\033\\{text}\033]8;;\033\\"
 
 
-def readable_bytes(size: float) -> str:
-    """Return a size for people, such as ``12.3 MB``."""
-    for unit in ("B", "KB", "MB"):
-        if size < 1024:
-            return f"{size:,.0f} B" if unit == "B" else f"{size:,.1f} {unit}"
-        size /= 1024
-    return f"{size:,.1f} GB"
-
-
 def counted(count: int, noun: str) -> str:
     """Return a number with its noun in the singular or plural, such as ``1 file`` or ``2,048 chunks``."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"

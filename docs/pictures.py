@@ -1,8 +1,9 @@
 """Make the pictures of the documentation.
 
-``make pictures`` records a terminal session as ``docs/_static/query.svg``, and the search page on the same notes as
-``docs/_static/page.png``. With ``--site FOLDER``, the folder of the built site, it also takes screenshots of four
-pages, each light and dark, 400 and 1,400 pixels wide, as ``docs/screenshots/*.png``. Screenshots need Chromium.
+``make pictures`` records a terminal session as ``docs/_static/query.svg``, the search page on the same notes as
+``docs/_static/page.png``, and a report on the documentation as ``docs/_static/report-*.png``. With ``--site FOLDER``,
+the folder of the built site, it also takes screenshots of four pages, each light and dark, 400 and 1,400 pixels wide,
+as ``docs/screenshots/*.png``. Screenshots need Chromium.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ COMMANDS = (
     ("query", "what survives when the process is killed", "-k", "2"),
     ("index",),
 )
+REPORTED = ("Which file of a store is the only commit point?", "the price of bananas")
 SVG_FORMAT = """<svg class="rich-terminal" viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg">
 <style>
 .{unique_id}-matrix {{ font-family: ui-monospace, Menlo, Consolas, monospace; font-size: {char_height}px;
@@ -69,6 +71,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         record_terminal(folder)
         photograph_search(folder, given.chromium)
+        photograph_report(Path(folder), given.chromium)
     if given.site:
         take_screenshots(given.site.resolve(), given.chromium)
 
@@ -122,6 +125,45 @@ def photograph_search(folder: str, chromium: str) -> None:
         browser.close()
         server.terminate()
     Image.open(picture).quantize(64).save(picture, optimize=True)
+
+
+def photograph_report(folder: Path, chromium: str) -> None:
+    """Make a report on the documentation with two queries, and photograph it: light and dark, wide and narrow."""
+    from PIL import Image
+    from playwright.sync_api import sync_playwright
+
+    for file in DOCS.rglob("*.md"):
+        copy = folder / "documentation" / "docs" / file.relative_to(DOCS)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(file, copy)
+    program = Path(sys.executable).with_name("ragembed")
+    asked = [word for query in REPORTED for word in ("--query", query)]
+    for command in (("index", "docs"), ("report", *asked)):
+        subprocess.run([program, *command, "--quiet"], cwd=folder / "documentation", check=True)  # noqa: S603
+    page_file = (folder / "documentation" / "report.html").as_uri()
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=chromium, args=["--no-sandbox", "--use-angle=swiftshader", "--enable-unsafe-swiftshader"]
+        )
+        for name, width, scheme in (("light", 1280, "light"), ("dark", 1280, "dark"), ("narrow", 400, "light")):
+            page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+            page.goto(page_file)
+            page.locator("#marks").scroll_into_view_if_needed()
+            if name == "dark":
+                page.locator("#colour").select_option("Folder")
+            page.wait_for_timeout(500)
+            file = DOCS / "_static" / f"report-{name}.png"
+            page.locator("#map").screenshot(path=file)
+            Image.open(file).quantize(128).save(file, optimize=True)
+        page = browser.new_page(viewport={"width": 1280, "height": 900})
+        page.goto(page_file)
+        page.screenshot(
+            path=DOCS / "_static" / "report-overview.png", clip={"x": 0, "y": 0, "width": 1280, "height": 420}
+        )
+        Image.open(DOCS / "_static" / "report-overview.png").quantize(64).save(
+            DOCS / "_static" / "report-overview.png", optimize=True
+        )
+        browser.close()
 
 
 def record_terminal(folder: str) -> None:

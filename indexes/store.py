@@ -41,7 +41,7 @@ from ragembed.indexes.storage import catalog, run_records
 from ragembed.indexes.storage.baseline import KEY as BASELINE
 from ragembed.indexes.storage.baseline import save_first_baseline
 from ragembed.indexes.storage.copying import copy_store
-from ragembed.indexes.storage.embedders import save_embedder
+from ragembed.indexes.storage.embedders import described_embedder, save_embedder
 from ragembed.indexes.storage.folders import require_place
 from ragembed.indexes.storage.layout import (
     COMMITTED_SUFFIX,
@@ -60,7 +60,7 @@ from ragembed.indexes.storage.schema import FORMAT_VERSION, create_database
 from ragembed.indexes.storage.token_vectors import token_files
 from ragembed.indexes.storage.transactions import database_error, open_for_writing
 from ragembed.indexes.text.stemming import ENGLISH, AnalyzerConfig
-from ragembed.indexes.types import ChunkRecord, Hit, Progress, SourceRecord, VectorEncoder, as_records
+from ragembed.indexes.types import ChunkRecord, Hit, Hits, Progress, SourceRecord, VectorEncoder, as_records
 from ragembed.indexes.writing import boilerplate_store
 from ragembed.indexes.writing.boilerplate_store import BoilerplateLine
 from ragembed.indexes.writing.index_selection import warn
@@ -117,7 +117,14 @@ class Store:
         self.path = path
         self._given = embedder
         self._device = device
-        self._reader = SnapshotReader(path, embedder, device, threads, searching_gpus(search_device), searcher)
+        self._reader = SnapshotReader(
+            path, embedder, device, threads, searching_gpus(search_device), searcher, self._first_problem
+        )
+
+    def _first_problem(self, connection: sqlite3.Connection) -> str | None:
+        from ragembed.indexes.verify.run import first_problem
+
+        return first_problem(self.path, connection)
 
     @classmethod
     def create(
@@ -433,9 +440,10 @@ class Store:
             if given is not None:
                 self._require_dimension(snapshot, given)
             fused = fusion or stored_fusion(snapshot.connection)
-            return search.search(
+            found = search.search(
                 snapshot, texts, k, mode, condition, fused, ranking, min_relevance=min_relevance, given=given
             )
+            return [Hits(hits) for hits in found]
 
         return self._reader.read(answer)
 
@@ -762,7 +770,7 @@ class Store:
 
         def answer(snapshot: Snapshot) -> list[list[Hit]]:
             self._require_dimension(snapshot, vectors)
-            return search.search_vectors(snapshot, vectors, k, condition)
+            return [Hits(hits) for hits in search.search_vectors(snapshot, vectors, k, condition)]
 
         return self._reader.read(answer)
 
@@ -809,7 +817,7 @@ class Store:
 
         def answer(snapshot: Snapshot) -> list[Hit]:
             vector = snapshot.embedder().encode_queries([normalise(query)])[0]
-            return search.search_mmr(snapshot, vector, k, fetch_k, lambda_mult, condition)
+            return Hits(search.search_mmr(snapshot, vector, k, fetch_k, lambda_mult, condition))
 
         return self._reader.read(answer)
 
@@ -860,7 +868,7 @@ class Store:
 
         def answer(snapshot: Snapshot) -> list[Hit]:
             self._require_dimension(snapshot, vector[None, :])
-            return search.search_mmr(snapshot, vector, k, fetch_k, lambda_mult, condition)
+            return Hits(search.search_mmr(snapshot, vector, k, fetch_k, lambda_mult, condition))
 
         return self._reader.read(answer)
 
@@ -1146,7 +1154,7 @@ class Store:
                 if isinstance(embedder, Embedder)
                 else EmbedderConfig(postprocess=(), query_fit="shared")
             )
-            wanted = catalog.meta(snapshot.connection, "wanted", {})
+            wanted = catalog.wanted_chain(snapshot.connection)
             return tuple(wanted.get("postprocess", made.postprocess)), wanted.get("query_fit", made.query_fit)
 
         return self._reader.read(answer)
@@ -1216,8 +1224,7 @@ class Store:
         >>> store.last_request() is None
         True
         """
-        found: dict[str, Any] | None = self._reader.read(lambda snapshot: catalog.meta(snapshot.connection, "indexing"))
-        return found
+        return self._reader.read(lambda snapshot: catalog.last_request(snapshot.connection))
 
     def status(self) -> dict[str, Any]:
         """Return a summary of the store: its contents, index, embedder and settings.
@@ -1263,15 +1270,30 @@ class Store:
                 if (files := token_files(connection)) is None
                 else [file.folder for file in files],
                 "bytes": sum(file.stat().st_size for file in self.path.rglob("*") if file.is_file()),
-                "embedder": catalog.embedder(connection),
+                "embedder": described_embedder(connection),
                 "fusion": stored_fusion(connection).to_dict(),
                 "relevance": None if (model := stored_relevance(connection)) is None else model.to_dict(),
-                "detected_language": catalog.meta(connection, "detected_language"),
-                "indexing": catalog.meta(connection, "indexing"),
+                "detected_language": catalog.detected_language(connection),
+                "indexing": catalog.last_request(connection),
                 "unfinished": bool(catalog.meta(connection, "unfinished", False)),
             }
 
         return self._reader.read(answer)
+
+    def _repr_html_(self) -> str:
+        from ragembed.html_elements import notebook_table
+
+        status = self.status()
+        kinds = sorted({segment["kind"] for segment in status["segments"]})
+        rows = [
+            ("Files", f"{status['files']:,}"),
+            ("Chunks", f"{status['chunks']:,}"),
+            ("Model", str(status["embedder"]["model"])),
+            ("Dimension", str(status["dim"] or "–")),
+            ("Index", ", ".join(kinds) or "none"),
+            ("Generation", f"{status['generation']:,}"),
+        ]
+        return notebook_table(f"Store {self.path}", (), rows)
 
     @property
     def embedder(self) -> VectorEncoder:

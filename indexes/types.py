@@ -21,6 +21,9 @@ Rows = Integers
 Keys = Integers
 """Keys of chunks in a store."""
 
+_SHOWN = 200
+"""Characters of a text in the table of a notebook."""
+
 
 class VectorEncoder(Protocol):
     """The methods that a store needs from an embedder.
@@ -244,6 +247,34 @@ class Hit:
     rerank: float | None = None
     duplicates: tuple[ChunkRecord, ...] = ()
     relevance: float | None = None
+
+    def _repr_html_(self) -> str:
+        return Hits([self])._repr_html_()
+
+
+class Hits(list[Hit]):
+    """The hits of a query, best first: a list that notebooks show as a table."""
+
+    def _repr_html_(self) -> str:
+        from ragembed.html_elements import notebook_table
+
+        rows = [
+            (
+                str(rank),
+                _place(hit),
+                f"{hit.score:.3f}",
+                "–" if hit.relevance is None else f"{hit.relevance:.2f}",
+                " ".join(hit.chunk.text.split())[:_SHOWN],
+            )
+            for rank, hit in enumerate(self, 1)
+        ]
+        return notebook_table(f"{len(self):,} hits", ("", "Place", "Score", "Relevance", "Text"), rows)
+
+
+def _place(hit: Hit) -> str:
+    chunk = hit.chunk
+    lines = "" if chunk.start_line is None else f":{chunk.start_line}-{chunk.end_line}"
+    return (hit.source or hit.id) + (lines or ("" if chunk.page is None else f", page {chunk.page}"))
 
 
 def as_records(

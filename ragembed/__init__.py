@@ -13,6 +13,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from ragembed.extras import lazy_attributes
@@ -42,6 +43,10 @@ __all__ = [
     "index",
     "search",
 ]
+
+# Libraries read these when they are imported. A value that the user has set takes precedence.
+for _name, _value in (("HF_HUB_DISABLE_TELEMETRY", "1"), ("RAY_USAGE_STATS_ENABLED", "0")):
+    os.environ.setdefault(_name, _value)
 
 __getattr__, __dir__ = lazy_attributes(
     __name__,

@@ -13,13 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragembed.errors import ModelError
-from ragembed.files import make_folders, replace_file
+from ragembed.files import NotRegularFileError, make_folders, open_regular, replace_file
 from ragembed.hashing import file_sha256
 from ragembed.tensor_map import map_tensors
 from ragembed.version import __version__
 
 FORMAT = 2
 CONFIG, STATE = "config.json", "state.safetensors"
+_MOST_BYTES = 16 << 20
+"""Size above which a file is not the configuration of an embedder."""
 _COUNTS = ("texts", "documents", "pseudo_queries")
 
 
@@ -52,7 +54,7 @@ def _check_folder(folder: Path) -> None:
 
 def _is_embedder_config(file: Path) -> bool:
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
+        found = json.loads(_text(file))
     except (OSError, ValueError, RecursionError):
         return False
     return isinstance(found, dict) and "state_sha256" in found
@@ -64,13 +66,15 @@ def read(folder: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     Raises :class:`ModelError` if a file is missing, is damaged or has another format version.
     """
     try:
-        about: dict[str, Any] = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+        about: dict[str, Any] = json.loads(_text(folder / CONFIG))
         digest = file_sha256(folder / STATE)
     except FileNotFoundError as error:
         raise ModelError(
             f"{folder} holds no saved embedder: {Path(error.filename).name} is missing; give the folder that "
             "Embedder.save wrote"
         ) from error
+    except NotRegularFileError as error:
+        raise ModelError(f"{error.filename} is not a regular file: fit and save the embedder again") from error
     except (ValueError, RecursionError) as error:
         raise ModelError(f"{folder / CONFIG} is damaged ({error}): fit and save the embedder again") from error
     if not isinstance(about, dict):
@@ -88,6 +92,15 @@ def read(folder: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
             "fit and save the embedder again"
         )
     return about, dict(map_tensors(folder / STATE))
+
+
+def _text(file: Path) -> str:
+    """Return the text of a configuration; raise :class:`ValueError` if it is too long to be one."""
+    with open_regular(file) as stream:
+        data = stream.read(_MOST_BYTES + 1)
+    if len(data) > _MOST_BYTES:
+        raise ValueError(f"it has more than {_MOST_BYTES:,} bytes")
+    return data.decode("utf-8")
 
 
 def _check(about: Mapping[str, Any], folder: Path) -> None:

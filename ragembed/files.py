@@ -47,6 +47,11 @@ def open_regular(path: Path, root: Path | None = None) -> BinaryIO:
         raise
 
 
+def require_regular(path: Path, root: Path) -> None:
+    """Raise as :func:`open_regular` does if ``path``, which is below ``root``, cannot be opened."""
+    open_regular(path, root).close()
+
+
 def list_folder(path: Path, root: Path) -> list[str]:
     """Return the names in a folder, with the same rules for symbolic links as :func:`open_regular`.
 

@@ -6,6 +6,7 @@ One query uses a few rows of the word embeddings; a mapped file reads only these
 from __future__ import annotations
 
 import json
+import math
 import mmap
 from collections.abc import Mapping
 from pathlib import Path
@@ -26,7 +27,8 @@ _DTYPES: Mapping[str, np.dtype[Any]] = {
     "U16": np.dtype("<u2"),
     "U8": np.dtype("u1"),
 }
-_MAX_HEADER = 100_000_000
+_MAX_HEADER = 16 << 20
+"""Size above which a header is refused: a list of lists takes 30 times its size when it is read."""
 
 
 def map_tensors(file: Path, *, widen: bool = False) -> Mapping[str, NDArray[Any]]:
@@ -51,7 +53,7 @@ def map_tensors(file: Path, *, widen: bool = False) -> Mapping[str, NDArray[Any]
                 name: _widened(data, entry, file) for name, entry in entries.items() if entry["dtype"] == "BF16"
             }
         return tensors
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise ModelError(f"{file} is not a safetensors file ({error}): get it again") from error
 
 
@@ -78,7 +80,7 @@ def _view(data: NDArray[np.uint8], entry: Mapping[str, Any], file: Path) -> NDAr
     """Return the view of one tensor; raise :class:`ModelError` if it lies outside the file."""
     dtype, shape = _DTYPES[entry["dtype"]], tuple(entry["shape"])
     start, end = entry["data_offsets"]
-    if not 0 <= start <= end <= len(data) or end - start != int(np.prod(shape)) * dtype.itemsize:
+    if not 0 <= start <= end <= len(data) or end - start != math.prod(shape) * dtype.itemsize:
         raise ModelError(f"{file} has a tensor outside its data: it is damaged or malicious; get it again")
     view: NDArray[Any] = np.asarray(data[start:end]).view(dtype).reshape(shape)
     return view

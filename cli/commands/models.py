@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from ragembed.cli.options import format_option
-from ragembed.cli.output import print_records, readable_bytes, say, shown_path
+from ragembed.cli.output import print_records, say, shown_path
 from ragembed.config.settings import DEFAULT_MODEL
 from ragembed.evaluation.table import aligned
 from ragembed.inventory import (
@@ -21,6 +21,7 @@ from ragembed.inventory import (
     local_models,
 )
 from ragembed.models.files import INSTALL_DEFAULT
+from ragembed.printable import readable_bytes
 
 _HEADER = ("dim", "window", "pooling", "licence", "size", "from")
 _RECOMMENDED_HEADER = ("size", "parameters", "dim", "window", "licence", "runs in")

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from ragembed.cli.options import format_option, store_option
-from ragembed.cli.output import counted, print_record, print_records, readable_bytes, say, say_unfinished, shown_path
+from ragembed.cli.output import counted, print_record, print_records, say, say_unfinished, shown_path
 from ragembed.config.settings import EmbedderConfig
 from ragembed.config.templates import PLAIN
 from ragembed.extractors.build import is_external
@@ -21,6 +21,7 @@ from ragembed.indexes.indexing.fitting import pending_fit
 from ragembed.indexes.indexing.scan import IndexingOptions
 from ragembed.indexes.storage.layout import choose_store, file_path
 from ragembed.indexes.writing.boilerplate_store import BoilerplateLine
+from ragembed.printable import readable_bytes
 
 _PRECISIONS = {"auto": "float32", "mixed": "bfloat16 for large runs, float32 for small runs and queries"}
 

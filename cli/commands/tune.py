@@ -13,8 +13,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ragembed.cli.options import EXISTING_FILE, WritingCommand, device_option, format_option, quiet_option, store_option
+from ragembed.cli.options import (
+    EXISTING_FILE,
+    WritingCommand,
+    device_option,
+    format_option,
+    quiet_option,
+    store_option,
+)
 from ragembed.cli.output import counted, print_record, say, warnings_as_notes
+from ragembed.cli.pages import check_html, html_option
 from ragembed.cli.progress import StderrProgress
 from ragembed.indexes.storage.layout import choose_store
 from ragembed.indexes.types import Progress, SilentProgress
@@ -46,6 +54,7 @@ _WIDEST_LABEL = 60
 @click.option(
     "--apply", "apply_best", is_flag=True, help="Apply the chosen settings to the store if they are (probably) better."
 )
+@html_option
 @device_option
 @quiet_option
 @partial(format_option, more={"csv": "csv (one line per candidate)"})
@@ -55,6 +64,7 @@ def command(
     refit_only: bool,
     seed: int,
     apply_best: bool,
+    html: Path | None,
     device: str | None,
     wait_seconds: float,
     quiet: bool,
@@ -74,6 +84,7 @@ def command(
     from ragembed.indexes.tuning import tune_store
     from ragembed.indexes.tuning.report import APPLICABLE
 
+    check_html(html)
     progress: Progress = SilentProgress() if quiet else StderrProgress()
     with warnings_as_notes():
         report = tune_store(
@@ -86,6 +97,11 @@ def command(
             progress=progress,
             wait_seconds=wait_seconds,
         )
+    if html is not None:
+        from ragembed.reports.page import write_page
+        from ragembed.reports.results import tuning_page
+
+        write_page(html, tuning_page(report.to_dict()))
     if output == "csv":
         click.echo(printable(_csv(report)), nl=False)
     elif not print_record(report.to_dict(), output):

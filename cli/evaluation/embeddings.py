@@ -11,6 +11,7 @@ import click
 
 from ragembed.cli.evaluation.results import candidates, names, print_results, results
 from ragembed.cli.options import EXISTING_PATH, LocalPath, embedding_options, format_option, quiet_option, with_options
+from ragembed.cli.pages import check_html, html_option
 from ragembed.cli.progress import StderrProgress
 from ragembed.indexes.types import Progress, SilentProgress
 
@@ -38,8 +39,15 @@ def _task(
     """Return the command of a task; ``counted`` says what ``--runs`` counts, or is None if there is no such option."""
 
     def command(
-        paths: tuple[Path, ...], plot_file: Path | None, quiet: bool, output: str, runs: int | None = None, **given: Any
+        paths: tuple[Path, ...],
+        plot_file: Path | None,
+        html: Path | None,
+        quiet: bool,
+        output: str,
+        runs: int | None = None,
+        **given: Any,
     ) -> None:
+        check_html(html)
         named = candidates(given, query_fit="shared")
         tasks = [_read(name, path, runs) for path in paths]
         if plot_file is not None:
@@ -50,7 +58,7 @@ def _task(
         found: list[Result] = []
         for one, collection in zip(tasks, names([task.name for task in tasks], paths), strict=True):
             found += results(collection, named, _measured(one, named, collection, progress))
-        print_results(name, found, output)
+        print_results(name, found, output, html)
         if plot_file is not None:
             from ragembed.evaluation.plots import plot
 
@@ -65,6 +73,7 @@ def _task(
         partial(embedding_options, several=True),
         *([counts] if counted else []),
         plot_option,
+        html_option,
         quiet_option,
         partial(format_option, more=CSV),
     )

@@ -62,16 +62,26 @@ def difference_to(first: Measured, other: Measured) -> dict[str, dict[str, float
     return {"difference_to_first": _difference(other.by_query, first.by_query)}
 
 
-def print_results(task: str, found: Sequence[Result], output: str) -> None:
-    """Print results in one of the formats of ``--format``."""
+def print_results(task: str, found: Sequence[Result], output: str, html: Path | None = None) -> None:
+    """Print results in one of the formats of ``--format``, and write them to the page ``html``, if given."""
     from ragembed.evaluation.table import csv_table, text_table
 
+    objects = [_as_dict(task, result) for result in found]
     if output == "text":
         click.echo(printable("\n".join([text_table(found), *_differences(found)])))
     elif output == "csv":
         click.echo(printable(csv_table(found)), nl=False)
     else:
-        print_objects(task, [_as_dict(task, result) for result in found], output)
+        print_objects(task, objects, output)
+    _write_html(task, objects, html)
+
+
+def _write_html(task: str, objects: Sequence[Mapping[str, Any]], html: Path | None) -> None:
+    if html is not None:
+        from ragembed.reports.page import write_page
+        from ragembed.reports.results import evaluation_page
+
+        write_page(html, evaluation_page(task, objects))
 
 
 def print_objects(task: str, objects: Sequence[Mapping[str, Any]], output: str) -> None:
@@ -148,12 +158,20 @@ class Row:
         return {name: value for name, value in self.measured.scores.items() if name != "queries"}
 
 
-def print_rows(rows: Sequence[Row], output: str) -> None:
-    """Print one line per system, with the difference from the first system on the same collection."""
+def print_rows(rows: Sequence[Row], output: str, html: Path | None = None) -> None:
+    """Print one line per system, with the difference from the first system on the same collection.
+
+    ``html`` is as in :func:`print_results`.
+    """
     first = {row.collection: row.measured for row in reversed(rows)}
     differences = [
         {} if first[row.collection] is row.measured else difference_to(first[row.collection], row.measured)
         for row in rows
+    ]
+    objects = [
+        {"task": _TASK, "collection": row.collection, "name": row.system.label, **row.measured.scores, **difference}
+        | row.system.about()
+        for row, difference in zip(rows, differences, strict=True)
     ]
     if output == "text":
         click.echo(printable("\n".join(_text(rows, differences))))
@@ -164,19 +182,19 @@ def print_rows(rows: Sequence[Row], output: str) -> None:
         ]
         _print_csv(lines)
     else:
-        objects = [
-            {"task": _TASK, "collection": row.collection, "name": row.system.label, **row.measured.scores, **difference}
-            | row.system.about()
-            for row, difference in zip(rows, differences, strict=True)
-        ]
         print_objects(_TASK, objects, output)
+    _write_html(_TASK, objects, html)
 
 
-def print_comparisons(pairs: Sequence[tuple[Row, Row]], output: str) -> None:
-    """Print the difference of each measure for each pair of systems on the same queries."""
+def print_comparisons(pairs: Sequence[tuple[Row, Row]], output: str, html: Path | None = None) -> None:
+    """Print the difference of each measure for each pair of systems on the same queries.
+
+    ``html`` is as in :func:`print_results`.
+    """
     from ragembed.evaluation.comparison import compare
 
     compared = [(a, b, compare(_score(a), _score(b))) for a, b in pairs]
+    objects = [_comparison_dict(*each) for each in compared]
     if output == "text":
         click.echo(printable("\n\n".join("\n".join(_comparison(*each)) for each in compared)))
     elif output == "csv":
@@ -189,7 +207,8 @@ def print_comparisons(pairs: Sequence[tuple[Row, Row]], output: str) -> None:
         ]
         _print_csv(lines)
     else:
-        print_objects(_TASK, [_comparison_dict(*each) for each in compared], output)
+        print_objects(_TASK, objects, output)
+    _write_html(_TASK, objects, html)
 
 
 def _score(row: Row) -> Any:

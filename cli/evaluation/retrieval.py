@@ -43,6 +43,7 @@ from ragembed.cli.options import (
     quiet_option,
 )
 from ragembed.cli.output import say, shown_path
+from ragembed.cli.pages import check_html, html_option
 from ragembed.cli.progress import StderrProgress
 from ragembed.cli.requests import NamedConfig
 from ragembed.errors import ConfigError
@@ -134,9 +135,10 @@ _SPLIT = "test"
 )
 @partial(embedding_options, several=True)
 @plot_option
+@html_option
 @quiet_option
 @partial(format_option, more=CSV)
-def command(quiet: bool, output: str, **given: Any) -> None:
+def command(html: Path | None, quiet: bool, output: str, **given: Any) -> None:
     """Measure nDCG, recall, MRR and MAP of searches and runs.
 
     \b
@@ -159,6 +161,7 @@ def command(quiet: bool, output: str, **given: Any) -> None:
     """  # noqa: D301  click reads the backspace character as "do not wrap"
     from ragembed.evaluation.retrieval import parse_measures
 
+    check_html(html)
     embedding = {name: given.pop(name) for name in EMBEDDING_OPTIONS}
     options = _RetrievalOptions(**given)
     measures = parse_measures(options.measures)
@@ -182,11 +185,11 @@ def command(quiet: bool, output: str, **given: Any) -> None:
         measured = measure(one, systems, measures, options.depth, progress, note, keep_rankings=keep)
         rows.append([Row(name, *each) for each in zip(systems, measured, strict=True)])
     if options.compared:
-        print_comparisons([(a, b) for a, b in rows], output)
+        print_comparisons([(a, b) for a, b in rows], output, html)
     elif systems[0].config is None:
-        print_rows([row for of_one in rows for row in of_one], output)
+        print_rows([row for of_one in rows for row in of_one], output, html)
     else:
-        _print_configurations(rows, output, options.plot_file)
+        _print_configurations(rows, output, options.plot_file, html)
     if options.run_out is not None:
         _write(options.run_out, rows[0][0])
 
@@ -298,14 +301,16 @@ def _read(place: Path, options: _RetrievalOptions, systems: Sequence[System]) ->
     return judged
 
 
-def _print_configurations(rows: Sequence[Sequence[Row]], output: str, plot_file: Path | None) -> None:
+def _print_configurations(
+    rows: Sequence[Sequence[Row]], output: str, plot_file: Path | None, html: Path | None
+) -> None:
     """Print the table of configurations, as the other tasks do."""
     found: list[Result] = []
     for row in rows:
         named = [NamedConfig(each.system.label, each.system.config) for each in row if each.system.config is not None]
         measured = results(row[0].collection, named, [each.measured for each in row])
         found += [replace(one, scores={**one.scores, **row[0].system.about()}) for one in measured]
-    print_results("retrieval", found, output)
+    print_results("retrieval", found, output, html)
     if plot_file is not None:
         from ragembed.evaluation.plots import plot
 

@@ -89,12 +89,10 @@ def build_index(
         _train(index, vectors, gpus)
         with create_file(file) as stream:
             if spec.family == "lists":
-                _require_plain_lists(index)
                 write_lists(index, vectors, rows, stream, file.parent, advance, _assigner(index, gpus))
             elif spec.family == "exhaustive" and spec.named:
                 _write_codes(index, vectors, rows, stream, advance)
             else:
-                _require_plain_graph(index, spec)
                 _write_whole(index, vectors, rows, stream, advance)
     except RuntimeError as error:
         raise ConfigError(
@@ -111,17 +109,6 @@ def reason(error: RuntimeError) -> str:
 
 def _ignore(_count: int) -> None:
     pass
-
-
-def _require_plain_lists(index: Any) -> None:
-    lists = faiss.downcast_InvertedLists(faiss.extract_index_ivf(index).invlists)
-    if not isinstance(lists, faiss.ArrayInvertedLists):
-        raise RuntimeError("Error: codes packed for fast scanning (fs) cannot be merged one list at a time")
-
-
-def _require_plain_graph(index: Any, spec: IndexSpec) -> None:
-    if spec.family == "graph" and not isinstance(index, faiss.IndexHNSW):
-        raise RuntimeError("Error: a graph behind a vector transform cannot be searched with a filter")
 
 
 def _train(index: Any, vectors: Vectors, gpus: Sequence[int]) -> None:

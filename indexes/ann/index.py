@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
@@ -14,11 +14,12 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ragembed.errors import StoreDamagedError
-from ragembed.indexes.ann.flat import HEADER, TYPES, FlatIndex
+from ragembed.indexes.ann.file_check import check_index_file
+from ragembed.indexes.ann.flat import FlatIndex
 from ragembed.indexes.ann.gpus import MOST_SELECTED, GpuIndex, to_gpus
 from ragembed.indexes.ann.library import faiss, has_faiss, require_library
 from ragembed.indexes.ann.lists import list_codes, list_ids, transformed
-from ragembed.indexes.ann.specs import FLAT, IndexSpec
+from ragembed.indexes.ann.specs import IndexSpec
 from ragembed.indexes.ann.vectors import Vectors, inner_products, rows_in
 from ragembed.indexes.types import Rows
 from ragembed.types import Bools, Floats
@@ -35,18 +36,6 @@ FEW_QUERIES = 8
 _LEAST_PROBED = 8
 _LEAST_GRAPH_SHARE = 0.8
 _CONTENTS_BYTES = _REFINED_BYTES = 64 * 1024**2
-_TYPES: Mapping[str, tuple[bytes, ...]] = MappingProxyType(
-    {
-        FLAT: TYPES,
-        "fp16": (b"IxMp", b"IxSQ"),
-        "hnsw": (b"IxMp", b"IHNf"),
-        "hnsw-sq8": (b"IxMp", b"IHNs"),
-        "ivf": (b"IwFl",),
-        "ivf-sq8": (b"IwSq",),
-        "ivf-pq": (b"IwPQ",),
-    }
-)
-"""FAISS's type codes in the headers of an index file, from the outermost index to the innermost."""
 
 
 def open_index(
@@ -60,7 +49,7 @@ def open_index(
     if has_faiss():
         return SegmentIndex(file, spec, rows, dim, threads, gpus)
     require_library(spec.name)
-    _require_type(file, spec, rows, dim)
+    check_index_file(file, spec, rows, dim)
     return FlatIndex(file, rows, dim)
 
 
@@ -83,7 +72,7 @@ class SegmentIndex:
     Raises
     ------
     StoreDamagedError
-        If the file does not have the header of such an index, or FAISS cannot read it.
+        If the file is not a sound index of this kind, or FAISS cannot read it.
     ConfigError
         If FAISS does not support this kind of index on GPUs.
     GpuError
@@ -96,11 +85,11 @@ class SegmentIndex:
         self._spec = spec
         self._threads = threads
         self._last_parameters: tuple[tuple[int, float, int | None], Any] | None = None
-        _require_type(file, spec, rows, dim)
+        check_index_file(file, spec, rows, dim)
         flags = faiss.IO_FLAG_MMAP if spec.family == "lists" else faiss.IO_FLAG_MMAP_IFC
         try:
             self._index: Any = faiss.read_index(str(file), flags)
-        except RuntimeError as error:
+        except (RuntimeError, MemoryError) as error:
             if not file.exists():
                 raise FileNotFoundError(errno.ENOENT, "No such file", str(file)) from error
             raise StoreDamagedError(f"{file} cannot be read as a FAISS index: {error}") from error
@@ -308,30 +297,3 @@ def _threads_for(queries: int, most: int | None) -> Iterator[None]:
         yield
     finally:
         faiss.omp_set_num_threads(threads)
-
-
-def _require_type(file: Path, spec: IndexSpec, rows: int, dim: int) -> None:
-    """Raise :class:`StoreDamagedError` unless the file has the headers of such an index; call before FAISS reads it."""
-    types = _TYPES.get(spec.name) or _factory_types(file, spec, dim)
-    with file.open("rb") as stream:
-        header = stream.read(HEADER.size * len(types))
-    found = [HEADER.unpack_from(header, at)[:3] for at in range(0, len(header) - HEADER.size + 1, HEADER.size)]
-    expected = [(name, dim, rows) for name in types]
-    if found != expected:
-        raise StoreDamagedError(
-            f"{file} has the header {found or header[:4]!r}: expected a FAISS index of kind {spec.name}, {expected}"
-        )
-
-
-def _factory_types(file: Path, spec: IndexSpec, dim: int) -> tuple[bytes, ...]:
-    """Return the type codes of a file of a kind without a name, read from an empty index of that kind."""
-    try:
-        index = faiss.index_factory(dim, spec.name, faiss.METRIC_INNER_PRODUCT)
-    except RuntimeError as error:
-        raise StoreDamagedError(
-            f"{file} is recorded as kind {spec.name}, which FAISS does not support: {error}"
-        ) from error
-    if spec.family == "lists":
-        return (faiss.serialize_index(index).tobytes()[:4],)
-    empty = faiss.serialize_index(faiss.IndexIDMap(index)).tobytes()
-    return empty[:4], empty[HEADER.size : HEADER.size + 4]

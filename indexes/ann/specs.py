@@ -13,6 +13,8 @@ from typing import Literal
 from ragembed.errors import ConfigError
 
 Family = Literal["exhaustive", "graph", "lists"]
+Codes = Literal["Flat", "SQ4", "SQ6", "SQ8", "SQfp16", "SQbf16", "PQ"]
+"""How an index keeps vectors: as they are, or with a quantiser for each dimension (SQ) or for some together (PQ)."""
 
 AUTO = "auto"
 FLAT = "flat"
@@ -34,12 +36,21 @@ _FACTORIES: Mapping[str, str] = MappingProxyType(
 NAMES: tuple[str, ...] = tuple(_FACTORIES)
 """The named kinds, from the most exact to the smallest."""
 
-_FACTORY = re.compile(r"[A-Z][A-Za-z0-9]*([,_()][A-Za-z0-9]+[)]?)*")
+_SCALAR_CODES = "Flat|SQ(4|6|8|fp16|bf16)"
+_TRANSFORM = r"(PCAW?R?\d{1,5}|OPQ\d{1,4}(_\d{1,5})?|RR\d{1,5}|Pad\d{1,5}|L2norm)"
+_FACTORY = re.compile(
+    rf"({_TRANSFORM},){{0,4}}(IVF\d{{1,8}}(_HNSW\d{{1,3}})?,)?({_SCALAR_CODES})"
+    rf"|({_TRANSFORM},){{0,4}}IVF\d{{1,8}}(_HNSW\d{{1,3}})?,PQ\d{{1,4}}(x\d|x1[0-2])?"
+    rf"|HNSW\d{{0,3}}([,_]({_SCALAR_CODES}))?"
+)
+"""The kinds whose files :mod:`ragembed.indexes.ann.file_check` checks. Larger numbers would need memory in excess."""
+_CODES = re.compile(r"Flat|SQ4|SQ6|SQ8|SQfp16|SQbf16|PQ")
 _LISTS, _GRAPH = re.compile(r"\bIVF\d+"), re.compile(r"\bHNSW\d*")
 _LOSSLESS = re.compile(r"(IVF\d+(_HNSW\d+)?,)?Flat|HNSW\d*([,_]Flat)?")
 _FATAL = re.compile(r"(?<!\d)0+(?!\d)|\bHNSW1(?!\d)")
 """Numbers that crash FAISS: it divides by them, or uses them as an index, before it validates them."""
 _FINE, _COARSE = 2, 8
+_SHOWN = 80
 
 
 @dataclass(frozen=True)
@@ -64,6 +75,17 @@ class IndexSpec:
     def lossless(self) -> bool:
         """Whether the index keeps float32 vectors. The results of a lossy index are ranked by the raw vectors."""
         return _LOSSLESS.fullmatch(self._template.format(lists=1, codes=1)) is not None
+
+    @cached_property
+    def codes(self) -> Codes:
+        """How the index keeps vectors."""
+        named = _CODES.findall(self._template)
+        return named[-1] if named else "Flat"
+
+    @property
+    def transformed(self) -> bool:
+        """Whether the index transforms vectors before it keeps them."""
+        return re.match(_TRANSFORM, self._template) is not None
 
     @property
     def refine_factor(self) -> int:
@@ -100,8 +122,8 @@ def parse_spec(text: str) -> IndexSpec:
     if text in _FACTORIES or (_FACTORY.fullmatch(text) and not _FATAL.search(text)):
         return IndexSpec(text)
     raise ConfigError(
-        f"unknown kind of index {text!r}: expected {AUTO}, {', '.join(NAMES)}, or a FAISS factory string such as "
-        "IVF4096,PQ48"
+        f"unknown kind of index {text[:_SHOWN]!r}: expected {AUTO}, {', '.join(NAMES)}, or a FAISS "
+        "factory string such as IVF4096,PQ48"
     )
 
 

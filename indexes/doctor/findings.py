@@ -129,6 +129,12 @@ class Diagnosis:
         lists = {name: list(value) for name, value in found.items() if isinstance(value, tuple)}
         return {"severity": self.severity, **found, **lists}
 
+    def _repr_html_(self) -> str:
+        from ragembed.html_elements import notebook_table
+
+        rows = [(each.title, each.severity, each.command) for each in self.findings]
+        return notebook_table(f"{len(rows):,} findings", ("Finding", "Severity", "Command"), rows)
+
 
 def by_effect(findings: list[Finding]) -> tuple[Finding, ...]:
     """Return the findings by severity, then by share, largest first, then by name."""

@@ -9,7 +9,7 @@ import dataclasses
 import heapq
 import itertools
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from ragembed.errors import ConfigError
@@ -46,8 +46,7 @@ _COLUMNS = {
 _OPERATORS = {"=": "=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 _JSON_TYPES = {"string": "= 'text'", "number": "IN ('integer', 'real')"}
 
-_MOST_CONDITIONS = 5_000
-_MOST_PARAMETERS = 30_000  # SQLite allows 32,766, and the surrounding query has parameters too
+_MOST_CONDITIONS = 1_000  # SQLite plans a condition in a time that grows with the square of their number.
 _DEEPEST = 100
 _MOST_OPEN = 30  # SQLite's parser allows 100 open symbols; a condition and the surrounding query need most of them
 _JOINED_AT_ONCE = 16
@@ -77,11 +76,6 @@ def to_sql(filter: Filter) -> tuple[str, tuple[object, ...]]:  # noqa: A002  the
         raise ConfigError(
             "the filter nests AND and OR more deeply than SQLite supports: expected at most about 30 levels"
         )
-    if len(condition.parameters) > _MOST_PARAMETERS:
-        raise ConfigError(
-            f"the filter compares {len(condition.parameters):,} values: expected at most {_MOST_PARAMETERS:,}; "
-            "list the values of one field in IN or $in"
-        )
     return condition.text, condition.parameters
 
 
@@ -89,8 +83,9 @@ def _check_size(whole: Filter) -> None:
     conditions, level, depth = 0, [whole], 0
     while level:
         depth += 1
+        level = [_merged(node) for node in level]
         inner = [node for node in level if isinstance(node, (And, Or, Not))]
-        conditions += len(level) - len(inner)
+        conditions += sum(_steps(node) for node in level if not isinstance(node, (And, Or, Not)))
         level = [below for node in inner for below in ((node.operand,) if isinstance(node, Not) else node.operands)]
         if depth > _DEEPEST or conditions > _MOST_CONDITIONS:
             raise ConfigError(
@@ -99,7 +94,34 @@ def _check_size(whole: Filter) -> None:
             )
 
 
+def _steps(node: Leaf | Ids) -> int:
+    return 1 if isinstance(node, Ids) else 1 + len(node.field.nested)
+
+
+def _merged(node: Filter) -> Filter:
+    """Merge the equalities of one field below an OR, and the inequalities of one field below an AND, into an IN."""
+    if isinstance(node, Or):
+        return Or(tuple(_merge_equalities(node.operands)))
+    if not isinstance(node, And):
+        return node
+    negated = [part.operand for part in node.operands if isinstance(part, Not)]
+    rest = [part for part in node.operands if not isinstance(part, Not)]
+    return And((*rest, *(Not(part) for part in _merge_equalities(negated))))
+
+
+def _merge_equalities(operands: Iterable[Filter]) -> Iterator[Filter]:
+    values: dict[Field, list[Scalar]] = {}
+    for node in operands:
+        if isinstance(node, Comparison) and node.operator == "=":
+            values.setdefault(node.field, []).append(node.value)
+        else:
+            yield node
+    for field, equal in values.items():
+        yield Comparison(field, "=", equal[0]) if len(equal) == 1 else In(field, tuple(equal))
+
+
 def _condition(node: Filter, *, negated: bool) -> _Sql:
+    node = _merged(node)
     if isinstance(node, Not):
         return _condition(node.operand, negated=not negated)
     if isinstance(node, (And, Or)):

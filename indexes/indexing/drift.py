@@ -195,6 +195,20 @@ class DriftReport:
         found = asdict(self)
         return {name: list(value) if isinstance(value, tuple) else value for name, value in found.items()}
 
+    def _repr_html_(self) -> str:
+        from ragembed.html_elements import notebook_table
+
+        measured = {
+            "Vectors": f"{self.vectors:,}",
+            "Added since the fit": None if self.added is None else f"{self.added:,}",
+            "Removed since the fit": None if self.removed is None else f"{self.removed:,}",
+            "Weight that a new fit would move": None if self.weight_shift is None else f"{self.weight_shift:.1%}",
+            "Shift of the mean vector": None if self.mean_shift is None else f"{self.mean_shift:.3f} spreads",
+            "Overlap@10 with a refit": None if self.overlap is None else f"{self.overlap:.3f}",
+        }
+        rows = [(name, value) for name, value in measured.items() if value is not None]
+        return notebook_table("; ".join([f"Drift: {self.verdict}", *self.reasons]), (), rows)
+
 
 def measure_drift(store: Store) -> DriftReport:
     """Measure the drift of a store since its last fit, and whether to fit it again.
@@ -369,7 +383,7 @@ def _refitted(
 
 def _wanted(connection: sqlite3.Connection, embedder: Embedder) -> tuple[str, ...]:
     """Return the post-processors chosen for the store, which may not be fitted yet."""
-    return tuple((catalog.meta(connection, "wanted") or {}).get("postprocess", embedder.config.postprocess))
+    return tuple(catalog.wanted_chain(connection).get("postprocess", embedder.config.postprocess))
 
 
 def _fitted_on_part(raw: Floats, refitted: Embedder, share: float, rng: np.random.Generator) -> TwoSidedChain:

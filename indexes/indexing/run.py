@@ -100,6 +100,15 @@ class IndexingReport:
     tokens: int | None = None
     requests: int | None = None
 
+    def _repr_html_(self) -> str:
+        from ragembed.html_elements import notebook_table
+
+        scan = self.scan
+        counts = {name: len(getattr(scan, name)) for name in ("added", "changed", "removed", "skipped")}
+        rows = [(f"Files {name}", f"{count:,}") for name, count in counts.items()]
+        rows += [("Chunks", f"{self.chunks:,}"), ("Texts encoded", f"{self.encoded:,}")]
+        return notebook_table(f"Indexing, {self.seconds:.1f} s", (), rows)
+
 
 def index_files(
     request: IndexingRequest,

@@ -80,11 +80,26 @@ class PostingsBlock:
         return block
 
     def _is_consistent(self) -> bool:
+        arrays = [getattr(self, field.name) for field in fields(self)]
         return (
-            len(self.chunks) == len(self.lengths)
+            all(array.ndim == 1 for array in arrays)
+            and all(array.dtype == np.int64 for array in (self.chunks, self.lengths, self.text_ends, self.ends))
+            and self.text.dtype == np.uint8
+            and self.positions.dtype == np.uint32
+            and self.counts.dtype.kind == "u"
+            and len(self.chunks) == len(self.lengths)
             and len(self.text_ends) == len(self.ends)
             and len(self.positions) == len(self.counts) == _last(self.ends)
             and len(self.text) == _last(self.text_ends)
+        )
+
+    def is_sound(self) -> bool:
+        """Return whether all values are in their ranges; reads the whole block."""
+        return (
+            _ascends(self.ends)
+            and _ascends(self.text_ends)
+            and bool((self.lengths >= 0).all())
+            and (not len(self.positions) or int(self.positions.max()) < len(self.chunks))
         )
 
     def save(self, file: Path) -> None:
@@ -111,6 +126,10 @@ class PostingsBlock:
 
 def _start(ends: Integers, i: int) -> int:
     return int(ends[i - 1]) if i else 0
+
+
+def _ascends(ends: Integers) -> bool:
+    return not len(ends) or (int(ends[0]) >= 0 and bool((ends[1:] >= ends[:-1]).all()))
 
 
 def _last(ends: Integers) -> int:

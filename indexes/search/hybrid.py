@@ -218,7 +218,8 @@ def late_scores(snapshot: Snapshot, tokens: StoredTokens, query: str, keys: Sequ
     """
     extractor = contextual_extractor(snapshot.embedder())
     rows = catalog.rows_of_keys(snapshot.connection, keys)
-    late = extractor.query_tokens(query).scores(tokens.of([rows[key] for key in keys]))
+    of_query = extractor.query_tokens(query)
+    late = of_query.scores(tokens.of([rows[key] for key in keys], of_query.vectors.shape[1]))
     if late is None or np.isnan(late).all():
         return None
     return np.where(np.isnan(late), np.nanmean(late), late)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import heapq
+import os
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -146,7 +147,7 @@ class _Packer:
         self._near = NearDuplicates()
         self._order = count()
         self._keys = catalog.keys_of_ids(connection, [hit.id for hit in hits])
-        self._roots: list[str] = (catalog.meta(connection, "indexing") or {}).get("paths", [])
+        self._roots: list[str] = (catalog.last_request(connection) or {}).get("paths", [])
         self._room = request.budget - request.counter.of(request.renderer.render(request.query, [], []))
 
     def context(self) -> Context:
@@ -328,18 +329,20 @@ class _Packer:
         """Return the lines of a file, or none if they cannot be used, and whether the file changed."""
         place = file_path(source, self._store)
         roots = [root for root in self._roots if is_below(source, root)]
-        indexed = catalog.source_hash(self._connection, source)
+        indexed = catalog.sources(self._connection, [source]).get(source)
         if not isinstance(place, Path) or not roots or indexed is None:
             return (), False
         root = file_path(max(roots, key=len), self._store)
         try:
             with open_regular(place, root if isinstance(root, Path) else None) as file:
+                if os.fstat(file.fileno()).st_size != indexed.size:
+                    return (), True
                 data = file.read()
         except PermissionError:
             return (), False
         except OSError:  # it is gone, or a link is in its place
             return (), True
-        if hashlib.sha256(data).hexdigest() != indexed:
+        if hashlib.sha256(data).hexdigest() != indexed.sha256:
             return (), True
         return decode(data).text.split("\n"), False
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ragembed.embedder import Embedder
-from ragembed.errors import IncompatibleStoreError, StoreDamagedError, StoreError
+from ragembed.errors import IncompatibleStoreError, RagembedError, StoreDamagedError, StoreError
 from ragembed.indexes.filters import Filter
 from ragembed.indexes.lexical.bm25 import OpenPostings
 from ragembed.indexes.lexical.highest import HighestScores
@@ -22,15 +22,17 @@ from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.embedders import load_embedder
 from ragembed.indexes.storage.hubness import OpenHubness
 from ragembed.indexes.storage.layout import DATABASE
-from ragembed.indexes.storage.schema import connect
 from ragembed.indexes.storage.segments import Segment
 from ragembed.indexes.storage.selection import Selection, select
 from ragembed.indexes.storage.token_vectors import OpenTokens
+from ragembed.indexes.storage.transactions import open_for_reading
 from ragembed.indexes.types import VectorEncoder
 
 Answer = TypeVar("Answer")
 
 _SNAPSHOT_TRIES = 5
+_INCONSISTENT = (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError)
+"""Errors that values of a damaged store can cause anywhere, and a mistake in a program as well."""
 _SELECTIONS_KEPT = 8
 
 
@@ -39,7 +41,8 @@ class SnapshotReader:
 
     ``embedder`` is the one that the store was opened with; by default, the stored one is loaded on ``device``.
     ``threads`` and ``gpus`` are those of :class:`ragembed.indexes.ann.index.SegmentIndex`. ``searcher`` searches the
-    segments, by default in this process. Raises as :func:`connect` does if the store cannot be read.
+    segments, by default in this process. ``diagnose`` returns a message if the store is damaged; it is called when a
+    search fails unexpectedly, to name the cause. Raises as :func:`open_for_reading` does if the store cannot be read.
     """
 
     def __init__(
@@ -50,8 +53,11 @@ class SnapshotReader:
         threads: int | None = None,
         gpus: Sequence[int] = (),
         searcher: SegmentSearch | None = None,
+        diagnose: Callable[[sqlite3.Connection], str | None] = lambda _: None,
     ) -> None:
         self._path = path
+        self._diagnose = diagnose
+        self._sound_in = -1
         self._given = embedder
         self._device = device
         self._threads = threads
@@ -69,7 +75,7 @@ class SnapshotReader:
         self._lock = threading.RLock()
         self._current = threading.local()
         self._opened = self._file()
-        self._idle.append(connect(path / DATABASE, writable=False))  # Fails here if the store cannot be read.
+        self._idle.append(open_for_reading(path / DATABASE))  # Fails here if the store cannot be read.
 
     def close(self) -> None:
         """Close the database, the mapped files and the segment search. The next query opens them again."""
@@ -128,7 +134,7 @@ class SnapshotReader:
                 self._close_files()
                 self._opened, self._loaded = file, None
             connection = self._idle.pop() if self._idle else None
-        connection = connection or connect(self._path / DATABASE, writable=False)
+        connection = connection or open_for_reading(self._path / DATABASE)
         try:
             connection.execute("BEGIN")
             yield Snapshot(
@@ -147,6 +153,11 @@ class SnapshotReader:
                 f"cannot use the database of {self._path}: {error}; check it with 'ragembed verify', or delete the "
                 "store and index again"
             ) from error
+        except RagembedError:
+            raise
+        except _INCONSISTENT as error:
+            self._blame_damage(connection, error)
+            raise
         finally:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
@@ -155,6 +166,18 @@ class SnapshotReader:
                     self._idle.append(connection)
                 else:
                     connection.close()
+
+    def _blame_damage(self, connection: sqlite3.Connection, error: Exception) -> None:
+        """Raise :class:`StoreDamagedError` if the snapshot is damaged, which explains ``error``."""
+        generation = catalog.meta(connection, "generation", 0)
+        if generation == self._sound_in:
+            return
+        if (damage := self._diagnose(connection)) is not None:
+            raise StoreDamagedError(
+                f"the store {self._path} is damaged: {damage}; check it with 'ragembed verify', or delete the store "
+                "and index again"
+            ) from error
+        self._sound_in = generation
 
     def _file(self) -> tuple[int, int] | None:
         """Return the identity of the database file, or None if it does not exist."""

@@ -25,6 +25,12 @@ from ragembed.indexes.types import ChunkRecord, Keys, Rows, SourceRecord, json_i
 
 Value = TypeVar("Value")
 
+_EMBEDDER_TEXTS = ("kind", "model", "fingerprint", "raw_fingerprint")
+_MOST_JSON = 64 << 20
+"""Length above which a JSON value of a row is not one that ragembed wrote."""
+_MOST_DIMENSIONS = 1 << 20
+_SPARSEST, _LEAST_ROWS = 1000, 1 << 28
+"""Highest row per vector, and a highest row that any number of vectors may have. Masks have a byte for each row."""
 _PARAMETERS = 500  # Per statement. Every version of SQLite accepts up to 999.
 _FILE_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")
 _CHUNK_COLUMNS = (
@@ -38,25 +44,35 @@ _CHUNKS = f"SELECT {_CHUNK_COLUMNS} FROM chunks c LEFT JOIN sources s ON s.id = 
 def meta(connection: sqlite3.Connection, key: str, default: Any = None) -> Any:
     """Return the JSON value stored under ``key``, or ``default``."""
     row = connection.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
+    return default if row is None else _json(row[0], key)
+
+
+def _json(text: Any, what: str) -> Any:
+    """Return the value of a JSON text; raise :class:`StoreDamagedError` if it is none."""
     try:
-        return default if row is None else json.loads(row[0])
+        if len(text) > _MOST_JSON:
+            raise ValueError
+        return json.loads(text)
     except (ValueError, TypeError, RecursionError) as error:
         raise StoreDamagedError(
-            f"the store's database holds {str(row[0])[:60]!r} for {key!r}: expected valid JSON"
+            f"the store's database holds {str(text)[:60]!r} for {what!r}: expected valid JSON"
         ) from error
 
 
 def embedder(connection: sqlite3.Connection) -> dict[str, Any]:
     """Return the record of the current embedder; raise :class:`StoreDamagedError` if it is not well formed."""
     record = meta(connection, "embedder")
-    if not isinstance(record, dict) or not {"kind", "model", "fingerprint", "raw_fingerprint"} <= record.keys():
+    if not isinstance(record, dict) or not all(isinstance(record.get(name), str) for name in _EMBEDDER_TEXTS):
         raise StoreDamagedError("the store's database is damaged: it does not name the embedder of its vectors")
-    if FINGERPRINT.fullmatch(str(record["fingerprint"])) is None:
+    if FINGERPRINT.fullmatch(record["fingerprint"]) is None:
         raise StoreDamagedError(f"the store's database names the embedder {record['fingerprint']!r}: expected a hash")
-    names = record.get("files", {})
-    if not isinstance(names, dict) or not all(_FILE_NAME.fullmatch(name) for name in names):
+    files = record.setdefault("files", {})
+    if not isinstance(files, dict) or not all(
+        _FILE_NAME.fullmatch(name) and isinstance(sha256, str) for name, sha256 in files.items()
+    ):
         raise StoreDamagedError(
-            f"the store's database names the embedder files {names!r}: expected an object with file names as keys"
+            f"the store's database names the embedder files {str(files)[:200]}: expected an object with file names as "
+            "keys and hashes as values"
         )
     return record
 
@@ -64,6 +80,60 @@ def embedder(connection: sqlite3.Connection) -> dict[str, Any]:
 def set_meta(connection: sqlite3.Connection, key: str, value: Any) -> None:
     """Store a JSON value under ``key``."""
     connection.execute("INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)", (key, json.dumps(value)))
+
+
+def last_request(connection: sqlite3.Connection) -> dict[str, Any] | None:
+    """Return the paths and options of the last run of ``ragembed index``, or None if there was none."""
+    return parsed_meta(connection, "indexing", read_request)
+
+
+def read_request(value: Any) -> dict[str, Any]:
+    """Return a JSON value with the paths and options of a run; raise :class:`ConfigError` if it has none."""
+    paths, options = (value.get("paths"), value.get("options")) if isinstance(value, dict) else (None, None)
+    if not _is_texts(paths) or not isinstance(options, dict) or not all(map(_is_option, options.values())):
+        raise ConfigError(
+            f"invalid request {str(value)[:80]}: expected an object with a list of paths and an object of options"
+        )
+    found: dict[str, Any] = value
+    return found
+
+
+def _is_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(text, str) for text in value)
+
+
+def _is_option(value: Any) -> bool:
+    return value is None or isinstance(value, (bool, int, float, str)) or _is_texts(value)
+
+
+def wanted_chain(connection: sqlite3.Connection) -> dict[str, Any]:
+    """Return the post-processors and the query fit of the next fit, if they were set."""
+    return parsed_meta(connection, "wanted", read_chain) or {}
+
+
+def read_chain(value: Any) -> dict[str, Any]:
+    """Return a JSON value with post-processors and a query fit; raise :class:`ConfigError` if it has others."""
+    found: dict[str, Any] = value if isinstance(value, dict) else {"postprocess": None}
+    if not _is_texts(found.get("postprocess", [])) or found.get("query_fit", "shared") not in ("shared", "separate"):
+        raise ConfigError(
+            f"invalid chain {str(value)[:80]}: expected an object with a list of post-processors and a query fit"
+        )
+    return found
+
+
+def detected_language(connection: sqlite3.Connection) -> dict[str, Any] | None:
+    """Return the language of the texts that was recognised, or None if none was."""
+    return parsed_meta(connection, "detected_language", read_detected_language)
+
+
+def read_detected_language(value: Any) -> dict[str, Any]:
+    """Return a JSON value with the language of texts; raise :class:`ConfigError` if it has none."""
+    found: dict[str, Any] = value if isinstance(value, dict) else {}
+    if not isinstance(found.get("language", 0), (str, type(None))) or not isinstance(found.get("is_read"), bool):
+        raise ConfigError(
+            f"invalid language {str(value)[:80]}: expected an object with a language, and whether the model reads it"
+        )
+    return found
 
 
 def index_config(connection: sqlite3.Connection) -> IndexConfig:
@@ -108,7 +178,7 @@ def segments(connection: sqlite3.Connection) -> list[SegmentRecord]:
     rows = connection.execute(
         "SELECT key, folder, rows, dim, kind, raw_sha256, index_sha256 FROM segments ORDER BY key"
     )
-    return [SegmentRecord(key, _named(SegmentFiles(*files))) for key, *files in rows.fetchall()]
+    return [SegmentRecord(key, _checked(SegmentFiles(*files))) for key, *files in rows.fetchall()]
 
 
 def rewritten(connection: sqlite3.Connection, fingerprint: str | None = None) -> list[SegmentRecord]:
@@ -118,11 +188,19 @@ def rewritten(connection: sqlite3.Connection, fingerprint: str | None = None) ->
         " JOIN segments s ON s.key = r.segment WHERE r.fingerprint = ?1 OR ?1 IS NULL ORDER BY r.segment",
         (fingerprint,),
     )
-    return [SegmentRecord(key, _named(SegmentFiles(*files))) for key, *files in rows.fetchall()]
+    return [SegmentRecord(key, _checked(SegmentFiles(*files))) for key, *files in rows.fetchall()]
 
 
-def _named(files: SegmentFiles) -> SegmentFiles:
+def _checked(files: SegmentFiles) -> SegmentFiles:
+    require_types(
+        "a segment", (files.rows, files.dim), (files.folder, files.kind, files.raw_sha256, files.index_sha256)
+    )
     require_name("a segment", files.folder)
+    if files.rows < 1 or not 1 <= files.dim <= _MOST_DIMENSIONS:
+        raise StoreDamagedError(
+            f"the store's database names a segment of {files.rows:,} vectors of dimension {files.dim:,}: expected one "
+            f"or more of dimension 1 to {_MOST_DIMENSIONS:,}"
+        )
     return files
 
 
@@ -161,8 +239,18 @@ def dead_counts(connection: sqlite3.Connection) -> dict[int, int]:
 
 
 def last_row(connection: sqlite3.Connection) -> int:
-    """Return the highest vector row, or 0 if there are no vectors."""
-    return int(connection.execute("SELECT coalesce(max(row), 0) FROM vectors").fetchone()[0])
+    """Return the highest vector row, or 0 if there are no vectors.
+
+    Raises :class:`StoreDamagedError` if it is so high that a mask over all rows would need far more memory than the
+    vectors.
+    """
+    last = int(connection.execute("SELECT coalesce(max(row), 0) FROM vectors").fetchone()[0])
+    if last > _LEAST_ROWS and last > _SPARSEST * count(connection, "vectors"):
+        raise StoreDamagedError(
+            f"the store's database has a vector with the row {last:,}, but only {count(connection, 'vectors'):,} "
+            "vectors: delete the store and index again"
+        )
+    return last
 
 
 def chunks_after_row(connection: sqlite3.Connection, row: int) -> int:
@@ -219,7 +307,14 @@ def selected_keys(
 
 
 def _integers(found: Iterable[Sequence[int]]) -> NDArray[np.int64]:
-    return np.fromiter((row[0] for row in found), dtype=np.int64)
+    try:
+        return np.fromiter((row[0] for row in found), dtype=np.int64)
+    except (TypeError, ValueError) as error:
+        raise _not_a_number(error) from error
+
+
+def _not_a_number(error: Exception) -> StoreDamagedError:
+    return StoreDamagedError(f"the store's database holds a value that is not a number where one belongs: {error}")
 
 
 def sources(connection: sqlite3.Connection, names: Iterable[str] | None = None) -> dict[str, SourceRecord]:
@@ -231,12 +326,6 @@ def sources(connection: sqlite3.Connection, names: Iterable[str] | None = None) 
         statement += " WHERE path IN (SELECT value FROM json_each(?))"
         rows = connection.execute(statement, (json_ids(names),))
     return {row[0]: SourceRecord(*row) for row in rows}
-
-
-def source_hash(connection: sqlite3.Connection, path: str) -> str | None:
-    """Return the hash of the content of a file when it was indexed, or None if the file is not in the store."""
-    found = connection.execute("SELECT sha256 FROM sources WHERE path = ?", (path,)).fetchone()
-    return None if found is None else str(found[0])
 
 
 def skipped(connection: sqlite3.Connection) -> dict[str, str]:
@@ -263,11 +352,25 @@ def chunk_rows(connection: sqlite3.Connection) -> tuple[Keys, Rows]:
     return _pairs(connection, "SELECT key, row FROM chunks ORDER BY key", ())
 
 
+def chunk_sources(connection: sqlite3.Connection) -> tuple[Keys, Rows]:
+    """Return the keys of all chunks, ascending, and the id of each one's file, 0 for no file; shapes ``(n,)``."""
+    return _pairs(connection, "SELECT key, coalesce(source, 0) FROM chunks ORDER BY key", ())
+
+
+def source_kinds(connection: sqlite3.Connection) -> list[tuple[int, str, str, int, int]]:
+    """Return id, name, extension, size in bytes and modification time in nanoseconds of each file, by name."""
+    found = connection.execute("SELECT id, path, ext, size, mtime_ns FROM sources ORDER BY path")
+    return [tuple(row) for row in found]
+
+
 def _pairs(connection: sqlite3.Connection, statement: str, values: Sequence[object]) -> tuple[Keys, Rows]:
     """Return the two integer columns of a statement, shapes ``(n,)``."""
     cursor = connection.cursor()
     cursor.row_factory = None  # NumPy reads plain tuples ten times as fast as named rows.
-    pairs = np.array(cursor.execute(statement, values).fetchall(), dtype=np.int64).reshape(-1, 2)
+    try:
+        pairs = np.array(cursor.execute(statement, values).fetchall(), dtype=np.int64).reshape(-1, 2)
+    except (TypeError, ValueError) as error:
+        raise _not_a_number(error) from error
     return pairs[:, 0], pairs[:, 1]
 
 
@@ -415,7 +518,26 @@ def _embedded(connection: sqlite3.Connection, statement: str, values: Sequence[s
     cursor = connection.cursor()
     cursor.row_factory = None
     for key_or_row, text, headings, title in cursor.execute(statement, values):
-        yield key_or_row, embedded_text(text, [] if headings == "[]" else json.loads(headings), title)
+        require_types("a chunk", (), (text, title or ""))
+        yield key_or_row, embedded_text(text, _headings(headings), title)
+
+
+def _headings(text: Any) -> tuple[str, ...]:
+    found = () if text == "[]" else _json(text, "headings")
+    if not isinstance(found, (tuple, list)) or not all(isinstance(heading, str) for heading in found):
+        raise StoreDamagedError(f"the store's database holds {str(text)[:60]!r} for headings: expected a list of texts")
+    return tuple(found)
+
+
+def require_types(what: str, numbers: Iterable[object], texts: Iterable[object]) -> None:
+    """Raise :class:`StoreDamagedError` unless ``numbers`` are integers and ``texts`` are strings."""
+    for expected, values in ((int, numbers), (str, texts)):
+        for value in values:
+            if not isinstance(value, expected):
+                raise StoreDamagedError(
+                    f"the store's database holds {str(value)[:60]!r} for {what}: expected a value of type "
+                    f"{expected.__name__}"
+                )
 
 
 def chunk_ids(connection: sqlite3.Connection) -> list[str]:
@@ -424,15 +546,25 @@ def chunk_ids(connection: sqlite3.Connection) -> list[str]:
 
 
 def _chunk_record(row: sqlite3.Row) -> ChunkRecord:
+    require_types(
+        "a chunk",
+        [row["tokens"], *(row[name] for name in ("start_line", "end_line", "page") if row[name] is not None)],
+        [row["id"], row["text"], *(row[name] for name in ("title", "searched", "path") if row[name] is not None)],
+    )
+    metadata = {} if row["metadata"] == "{}" else _json(row["metadata"], "metadata")
+    if not isinstance(metadata, dict):
+        raise StoreDamagedError(
+            f"the store's database holds {str(metadata)[:60]!r} for metadata: expected a JSON object"
+        )
     chunk = Chunk(
         text=row["text"],
-        headings=tuple(json.loads(row["headings"])),
+        headings=_headings(row["headings"]),
         title=row["title"],
         start_line=row["start_line"],
         end_line=row["end_line"],
         page=row["page"],
         tokens=row["tokens"],
-        metadata=json.loads(row["metadata"]),
+        metadata=metadata,
         searched=row["searched"],
     )
     return ChunkRecord(row["id"], chunk, row["path"])

@@ -25,8 +25,8 @@ from ragembed.indexes.storage.layout import (
 )
 from ragembed.indexes.storage.lock import writer_lock
 from ragembed.indexes.storage.named_postings import named_postings
-from ragembed.indexes.storage.schema import connect
 from ragembed.indexes.storage.token_vectors import token_files
+from ragembed.indexes.storage.transactions import open_for_reading
 
 _BLOCK_BYTES = 1 << 20
 
@@ -75,7 +75,7 @@ def _require_replaceable(folder: Path) -> None:
 
 def _write(store: Path, copy: Path) -> None:
     write_file(copy / GITIGNORE, GITIGNORE_TEXT)
-    with closing(connect(store / DATABASE, writable=False)) as source:
+    with closing(open_for_reading(store / DATABASE)) as source:
         with closing(sqlite3.connect(copy / DATABASE)) as database:
             source.backup(database)
         source.execute("BEGIN")

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import errno
 import os
+import sqlite3
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from ragembed import embedder_files
 from ragembed.config.settings import EmbedderConfig
+from ragembed.config.specs import parse_server
+from ragembed.confirmed_models import confirm_model, is_confirmed
 from ragembed.embedder import Embedder, require_trust
-from ragembed.errors import IncompatibleStoreError, ModelError
+from ragembed.errors import ConfigError, IncompatibleStoreError, ModelError, StoreDamagedError
 from ragembed.extractors.build import is_external
 from ragembed.extractors.external import VectorSource
 from ragembed.hashing import read_sha256
+from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.baseline import is_baseline
 from ragembed.indexes.storage.folders import publish, require_committed, temporary_folder
 from ragembed.indexes.storage.hubness import is_hubness
@@ -29,6 +33,8 @@ MODEL_VARIABLE = "RAGEMBED_MODEL"
 def save_embedder(store: Path, embedder: VectorEncoder) -> dict[str, Any]:
     """Write the embedder's files, atomically, into a folder named by its fingerprint; return the database record."""
     final = store / EMBEDDERS / embedder.fingerprint
+    if isinstance(embedder, Embedder):
+        _confirm(embedder.config.model)
     if not final.exists():
         temporary = temporary_folder(final)
         embedder.save(str(temporary))
@@ -48,6 +54,21 @@ def embedder_record(store: Path, embedder: VectorEncoder, folder: Path) -> dict[
     }
 
 
+def described_embedder(connection: sqlite3.Connection) -> dict[str, Any]:
+    """Return the database record of the current embedder, with the settings that an own one has."""
+    record = catalog.embedder(connection)
+    if record["kind"] != "ragembed":
+        return record
+    try:
+        config, fitted_on = EmbedderConfig.from_dict(record["config"]), record["fitted_on"]
+        counts = [fitted_on[name] for name in ("texts", "documents", "pseudo_queries")]
+    except (ConfigError, KeyError, TypeError, ValueError, AttributeError) as error:
+        raise StoreDamagedError(f"the store's database does not describe its embedder: {error}") from error
+    if not all(type(count) is int for count in counts):
+        raise StoreDamagedError(f"the store's database says that its embedder was fitted on {str(fitted_on)[:80]}")
+    return {**record, "config": config.to_dict()}
+
+
 def file_hashes(folder: Path) -> dict[str, str]:
     """Return the sha256 of each file of an embedder by name."""
     files = sorted(file for file in folder.iterdir() if file.is_file())
@@ -62,10 +83,14 @@ def load_embedder(
     The model is looked for at its original path, then at the same path relative to the store, then at
     ``$RAGEMBED_MODEL``. Raises :class:`StoreDamagedError` if a file does not have its committed content,
     :class:`FileNotFoundError` if a file is missing, and :class:`ModelError` if the model is missing or is a different
-    one.
+    one, or if it is a folder, a file or a server that the user has not named before.
     """
     folder = _checked_folder(store, record)
-    return Embedder.load(folder, device=device, model=_moved_model(store, record), source=source)
+    moved = _moved_model(store, record)
+    if source is None:
+        about, _ = embedder_files.read(folder)
+        _require_confirmed(store, moved or str(about["config"].get("model")))
+    return Embedder.load(folder, device=device, model=moved, source=source)
 
 
 def load_postprocessing(store: Path, record: Mapping[str, Any]) -> Callable[[Floats], Floats]:
@@ -92,7 +117,12 @@ def _checked_folder(store: Path, record: Mapping[str, Any]) -> Path:
     folder = store / EMBEDDERS / str(record["fingerprint"])
     if not folder.is_dir():
         raise FileNotFoundError(errno.ENOENT, "No such folder", str(folder))
-    for name, expected in record.get("files", {}).items():
+    if record["kind"] == "ragembed" and not {embedder_files.CONFIG, embedder_files.STATE} <= record["files"].keys():
+        raise StoreDamagedError(
+            f"the store's database names the files {', '.join(record['files'])} of the embedder: expected "
+            f"{embedder_files.CONFIG} and {embedder_files.STATE}; delete the store and index again"
+        )
+    for name, expected in record["files"].items():
         require_committed(folder / name, expected)
     return folder
 
@@ -105,7 +135,33 @@ def unfitted_embedder(store: Path, record: Mapping[str, Any]) -> Embedder:
     config = EmbedderConfig.from_dict(record["config"])
     require_trust(config)
     moved = _moved_model(store, record)
+    _require_confirmed(store, moved or config.model)
     return Embedder(config if moved is None else config.replace(model=moved), download=False)
+
+
+def _chosen_model(model: str) -> str | None:
+    """Return the full name of a model that is a path or a server; None if it can only be an installed or cached one."""
+    if parse_server(model) is not None:
+        return model
+    return str(Path(model).absolute()) if os.path.lexists(model) else None
+
+
+def _confirm(model: str) -> None:
+    if (name := _chosen_model(model)) is not None:
+        confirm_model(name)
+
+
+def _require_confirmed(store: Path, model: str) -> None:
+    """Raise :class:`ModelError` if ``model`` is a path or a server that the user has not named before."""
+    name = _chosen_model(model)
+    if name is None or is_confirmed(name):
+        return
+    if name != _chosen_model(os.environ.get(MODEL_VARIABLE, "")):
+        raise ModelError(
+            f"the store {store} uses the model {name}, which you have not used before: a store from somebody else can "
+            f"name any folder or server; set {MODEL_VARIABLE}={name} once if you trust it"
+        )
+    confirm_model(name)
 
 
 def _relative_model(store: Path, model: str) -> str | None:

@@ -9,7 +9,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from ragembed.errors import StoreDamagedError, StoreError
-from ragembed.files import make_folders, sync
+from ragembed.files import make_folders, require_regular, sync
 from ragembed.hashing import file_sha256
 from ragembed.indexes.storage.layout import (
     APPLICATION_ID,
@@ -159,8 +159,22 @@ def require_name(what: str, folder: str) -> None:
 
 def require_committed(file: Path, expected: str, remedy: str = "rebuild it with 'ragembed verify --repair'") -> None:
     """Raise :class:`StoreDamagedError` unless ``file`` has the sha256 ``expected``; ``remedy`` ends the message."""
-    if (difference := hash_difference(file_sha256(file), expected)) is not None:
+    if (difference := foreign_file(file) or hash_difference(file_sha256(file), expected)) is not None:
         raise StoreDamagedError(f"{file} {difference}: {remedy}")
+
+
+def foreign_file(file: Path) -> str | None:
+    """Return a message if ``file``, which is two folders below the store's, is not a regular file in real folders.
+
+    Raises :class:`FileNotFoundError` if it does not exist.
+    """
+    try:
+        require_regular(file, file.parents[2])
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        return f"cannot be read as a file of the store: {error.strerror or error}"
+    return None
 
 
 def hash_difference(found: str, expected: str) -> str | None:

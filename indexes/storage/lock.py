@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import socket
@@ -15,13 +16,14 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from ragembed.errors import StoreError, StoreLockedError
-from ragembed.files import write_file
+from ragembed.files import open_regular, write_file
 
 LOCK = "writer.lock"
 HOLDER = "writer.pid"
 WATCH_LOCK = "watcher.lock"
 WATCHER = "watcher.json"
 _WATCHER_FIELDS = {"pid", "host", "since"}
+_MOST_BYTES = 4096
 _HOLDER_TRIES, _HOLDER_PAUSE = 10, 0.05
 
 
@@ -85,6 +87,8 @@ def watcher_lock(store: Path) -> Iterator[None]:
 
 def _acquired(file: Path, wait_seconds: float) -> FileLock:
     """Return the lock of ``file``, held. Raises :class:`filelock.Timeout` and :class:`OSError`."""
+    if file.is_symlink():  # Versions of filelock before 3.20.1 would truncate its target.
+        raise OSError(errno.ELOOP, f"{file.name} is a symbolic link: remove it")
     if not file.exists():
         write_file(file, b"")
     # Without a mode, FileLock would ignore the umask.
@@ -97,7 +101,7 @@ def is_watcher(data: bytes) -> bool:
     """Return whether ``data`` is the content of the file that names a watcher."""
     try:
         return set(json.loads(data)) == _WATCHER_FIELDS
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, RecursionError):
         return False
 
 
@@ -106,8 +110,8 @@ def is_being_written(store: Path) -> bool:
 
     A process that was killed leaves the file with its id.
     """
-    with suppress(OSError, ValueError):
-        holder = int((store / HOLDER).read_text(encoding="ascii"))
+    with suppress(OSError, ValueError, OverflowError):
+        holder = int(_content(store / HOLDER))
         if os.name == "nt":  # there, signal 0 would end the process
             return True
         try:
@@ -119,7 +123,7 @@ def is_being_written(store: Path) -> bool:
 
 
 def _holder(store: Path) -> str:
-    return _written(store / HOLDER).decode() or "unknown"
+    return _written(store / HOLDER).decode("ascii", "replace") or "unknown"
 
 
 def _watcher(store: Path) -> str:
@@ -130,11 +134,16 @@ def _watcher(store: Path) -> str:
     return f"PID {holder['pid']} on {holder['host']}, since {holder['since']}"
 
 
+def _content(file: Path) -> bytes:
+    with open_regular(file, file.parent) as stream:
+        return stream.read(_MOST_BYTES)
+
+
 def _written(file: Path) -> bytes:
     """Return the content of ``file``, which the holder of a lock writes just after it takes the lock."""
     for _ in range(_HOLDER_TRIES):
         with suppress(OSError):
-            if content := file.read_bytes().strip():
+            if content := _content(file).strip():
                 return content
         time.sleep(_HOLDER_PAUSE)
     return b""

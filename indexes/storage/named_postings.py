@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.folders import require_name
 from ragembed.indexes.types import Keys
 
@@ -36,6 +37,9 @@ def named_postings(connection: sqlite3.Connection) -> list[PostingsRecord]:
     rows = connection.execute("SELECT key, folder, chunks, last_chunk, sha256 FROM postings ORDER BY key")
     records = [PostingsRecord(key, PostingsFiles(*files)) for key, *files in rows.fetchall()]
     for record in records:
+        catalog.require_types(
+            "postings", (record.files.chunks, record.files.last_chunk), (record.files.folder, record.files.sha256)
+        )
         require_name("postings", record.files.folder)
     return records
 

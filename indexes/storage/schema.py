@@ -10,6 +10,7 @@ import json
 import os
 import re
 import sqlite3
+import stat
 import weakref
 from collections.abc import Mapping
 from functools import cache, lru_cache
@@ -29,8 +30,12 @@ FORMAT_VERSION = 1
 _BUSY_SECONDS = 10.0
 _WRITABLE = "mode=rw"
 
-_Schema: TypeAlias = "frozenset[tuple[str, str]]"
-"""Name and SQL of each table, index, view and trigger."""
+_SQL_TOKEN = re.compile(r"""(?P<space>(?:\s|--[^\n]*)+)|"(?P<name>\w+)"|"[^"]*"|'[^']*'""")
+"""White space with comments, a quoted name, or another quoted text, in which nothing is a comment."""
+_SPACE_AT_MARK = re.compile(r" ?([(),;=]) ?")
+
+_Schema: TypeAlias = "tuple[tuple[str, str, str, str | None], ...]"
+"""Type, name, table and SQL of each table, index, view and trigger, sorted. An index of a constraint has no SQL."""
 
 _SCHEMA = """
 CREATE TABLE segments (
@@ -205,6 +210,7 @@ def connect(path: Path, *, writable: bool) -> sqlite3.Connection:
     :class:`IncompatibleStoreError` if its format version is another, and :class:`StoreError` if it cannot be opened.
     For writing, also raises as :func:`stemmer` does if the language cannot be stemmed here.
     """
+    _require_own_files(path)
     try:
         return _checked(path, _WRITABLE if writable else "mode=ro")
     except sqlite3.OperationalError as error:
@@ -222,6 +228,23 @@ def connect(path: Path, *, writable: bool) -> sqlite3.Connection:
         raise StoreError(f"cannot open {path}: {error}") from error
 
 
+def _require_own_files(path: Path) -> None:
+    """Raise :class:`StoreDamagedError` if SQLite would read or write another file for the database.
+
+    It follows symbolic links. A rollback journal, which no store has, may name a file that SQLite then deletes.
+    """
+    for suffix in ("", "-wal", "-shm", "-journal"):
+        file = path.with_name(path.name + suffix)
+        try:
+            status = file.lstat()
+        except OSError:  # SQLite reports it.
+            continue
+        if not stat.S_ISREG(status.st_mode):
+            raise StoreDamagedError(f"{file} is a link, a folder or a device: expected a regular file; remove it")
+        if suffix == "-journal" and status.st_size:
+            raise StoreDamagedError(f"{file} does not belong to a store, whose database has no such journal: remove it")
+
+
 def _is_read_only(error: sqlite3.OperationalError) -> bool:
     """Return whether SQLite could not create the files that it needs beside the database."""
     return "unable to open" in str(error) or "readonly" in str(error)
@@ -230,6 +253,7 @@ def _is_read_only(error: sqlite3.OperationalError) -> bool:
 def _checked(path: Path, mode: str) -> sqlite3.Connection:
     connection = _open(path, mode)
     try:
+        connection.execute("PRAGMA cell_size_check = ON")
         if connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
             raise StoreDamagedError(f"{path} is not a ragembed database: expected its application id")
         version = connection.execute("PRAGMA user_version").fetchone()[0]
@@ -301,8 +325,8 @@ class ClosingConnection(sqlite3.Connection):
 
 
 def _schema(connection: sqlite3.Connection) -> _Schema:
-    found = connection.execute("SELECT name, sql FROM sqlite_schema WHERE sql IS NOT NULL")
-    return frozenset((name, sql) for name, sql in found)
+    found = connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_schema ORDER BY type, name, tbl_name, sql")
+    return tuple((kind, name, table, sql) for kind, name, table, sql in found)
 
 
 def _language(connection: sqlite3.Connection) -> str | None:
@@ -322,7 +346,7 @@ def _tokenized_for(schema: _Schema) -> str | None:
 
 
 @cache
-def _expected_schema(language: str) -> dict[str, str]:
+def _expected_schema(language: str) -> _Schema:
     connection = sqlite3.connect(":memory:")
     try:
         _define(connection, language)
@@ -331,10 +355,18 @@ def _expected_schema(language: str) -> dict[str, str]:
         connection.close()
 
 
-def _normalised_schema(schema: _Schema) -> dict[str, str]:
-    return {name: _normalised_sql(sql) for name, sql in schema}
+def _normalised_schema(schema: _Schema) -> _Schema:
+    return tuple(
+        (kind, name, table, None if sql is None else _normalised_sql(sql)) for kind, name, table, sql in schema
+    )
 
 
 def _normalised_sql(sql: str) -> str:
     """Return SQL without what does not change its meaning: comments, white space, and quotes around table names."""
-    return re.sub(r'[\s"]+', "", re.sub(r"--[^\n]*", "", sql))
+    return _SPACE_AT_MARK.sub(r"\1", _SQL_TOKEN.sub(_normalised_token, sql))
+
+
+def _normalised_token(token: re.Match[str]) -> str:
+    if token["space"]:
+        return " "
+    return token["name"] or token[0]

@@ -134,8 +134,17 @@ class StoredTokens:
     def __init__(self, blocks: Sequence[TokenBlock]) -> None:
         self._blocks = blocks
 
-    def of(self, rows: Sequence[int]) -> list[NDArray[np.uint8]]:
-        """Return the bits of the tokens of each of ``rows``, without tokens if a row has none in the store."""
+    def of(self, rows: Sequence[int], dim: int) -> list[NDArray[np.uint8]]:
+        """Return the bits of the tokens of each of ``rows``, without tokens if a row has none in the store.
+
+        Raises :class:`StoreDamagedError` if they are not of vectors of dimension ``dim``.
+        """
+        for block in self._blocks:
+            if block.bits.shape[1] != -(-dim // 8):
+                raise StoreDamagedError(
+                    f"the token vectors have {block.bits.shape[1]} bytes: expected {-(-dim // 8)} for dimension {dim}; "
+                    "make them again with 'ragembed optimize --token-vectors'"
+                )
         wanted = np.array(rows, dtype=np.int64)
         found = [np.zeros((0, 0), dtype=np.uint8) for _ in rows]
         for block in self._blocks:

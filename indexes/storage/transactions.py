@@ -9,7 +9,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from ragembed.errors import StoreDamagedError, StoreError
-from ragembed.files import NO_LINK
+from ragembed.files import NO_LINK, open_regular
 from ragembed.indexes.storage import catalog, changes
 from ragembed.indexes.storage.layout import COMMITTED_SUFFIX
 from ragembed.indexes.storage.schema import connect
@@ -98,6 +98,26 @@ class Database:
         self.checkpoint()
 
 
+def open_for_reading(path: Path) -> sqlite3.Connection:
+    """Open the database read-only; raise :class:`StoreDamagedError` if commits are lost."""
+    connection = connect(path, writable=False)
+    try:
+        require_commits(path, connection)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def require_commits(path: Path, connection: sqlite3.Connection) -> None:
+    """Raise :class:`StoreDamagedError` if commits to the database ``path`` are lost.
+
+    Check this on a read-only connection first: a writable one copies a log of another state into the database.
+    """
+    if (message := lost_commits(path, connection)) is not None:
+        raise StoreDamagedError(f"cannot use the store {path.parent}: {message}; {DATABASE_REMEDIES}")
+
+
 @contextmanager
 def open_for_writing(path: Path) -> Iterator[Database]:
     """Open the database for the ``with`` block; at its end, copy all commits into the database file.
@@ -106,8 +126,7 @@ def open_for_writing(path: Path) -> Iterator[Database]:
     """
     database = Database(path)
     with closing(database.connection):
-        if (message := lost_commits(path, database.connection)) is not None:
-            raise StoreDamagedError(f"cannot write to the store {path.parent}: {message}; {DATABASE_REMEDIES}")
+        require_commits(path, database.connection)
         try:
             database.update_words()
             yield database
@@ -131,10 +150,13 @@ def note_committed(path: Path, generation: int) -> None:
 
 def lost_commits(path: Path, connection: sqlite3.Connection) -> str | None:
     """Return a message if the database is older than its last commit, else None."""
-    try:
-        written = committed_file(path).read_bytes()
+    try:  # Before the database, because a writer may commit between the two.
+        with open_regular(committed_file(path), path.parent) as file:
+            written = file.read(2 * _DIGITS)
     except FileNotFoundError:
         return None
+    except OSError as error:
+        return f"{path.name}{COMMITTED_SUFFIX} cannot be read: {error.strerror or error}"
     generation = _generation(connection)
     if not written.strip().isdigit():
         return f"{path.name}{COMMITTED_SUFFIX} holds {written[:40]!r}: expected the number of the last commit"
@@ -142,7 +164,7 @@ def lost_commits(path: Path, connection: sqlite3.Connection) -> str | None:
         return None
     return (
         f"commits are lost: {path.name} has generation {generation}, the last commit was {int(written)}; "
-        f"{path.name}-wal was damaged or removed"
+        f"{path.name}-wal was damaged or removed, or is an older one, which you can delete with {path.name}-shm"
     )
 
 

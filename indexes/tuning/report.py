@@ -187,6 +187,17 @@ class TuningReport:
             "seed": self.seed,
         }
 
+    def _repr_html_(self) -> str:
+        from ragembed.html_elements import notebook_table
+
+        rows = [
+            (name, f"{each.now:.1f}", f"{each.tuned:.1f}", f"{each.low:+.1f} to {each.high:+.1f}")
+            for name, each in self.held_out.items()
+        ]
+        chosen = "" if self.chosen is None else f"; {self.chosen.label}"
+        head = ("nDCG@10", "Now", "Tuned", "Difference, 95 % interval")
+        return notebook_table(f"Tuning: {self.outcome}: {self.reason}{chosen}", head, rows)
+
 
 def candidate_dict(candidate: Candidate) -> dict[str, Any]:
     """Return a candidate as JSON values."""

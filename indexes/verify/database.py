@@ -62,6 +62,7 @@ def check_structure(connection: sqlite3.Connection, *, texts: bool = True) -> It
             yield Problem(Part.WORDS, DATABASE, message)
         elif message != "ok":
             yield _damaged(message)
+    yield from _check_types(connection)
     for table, row, parent, _ in connection.execute("PRAGMA foreign_key_check"):
         yield _damaged(f"row {row} of {table} refers to a row of {parent} that does not exist")
     if marks := connection.execute(_MARKS).fetchone()[0]:
@@ -93,6 +94,24 @@ def check_words(store: Path) -> Iterator[Problem]:
             yield Problem(Part.WORDS, DATABASE, f"the full-text index does not match the chunks: {error}")
         finally:
             connection.execute("ROLLBACK")
+
+
+def _check_types(connection: sqlite3.Connection) -> Iterator[Problem]:
+    """Compare the types of all values with those of their columns, which SQLite does not enforce."""
+    for table in (*digests.TABLES, "vectors", "tombstones"):
+        columns = connection.execute(f"PRAGMA table_info ({table})").fetchall()
+        wrong = [
+            f"(typeof({name}) <> '{kind.lower()}' AND NOT ({name} IS NULL AND {not required and not in_key}))"
+            for _, name, kind, required, _, in_key in columns
+        ]
+        count = connection.execute(f"SELECT count(*) FROM {table} WHERE {' OR '.join(wrong)}").fetchone()[0]  # noqa: S608  constants
+        if count:
+            yield _damaged(f"{count:,} rows of {table} have values of the wrong type")
+    words = "SELECT count(*) FROM chunks_fts_docsize WHERE id NOT IN (SELECT key FROM chunks)"
+    if strays := connection.execute(words).fetchone()[0]:
+        yield Problem(Part.WORDS, DATABASE, f"the full-text index has {strays:,} chunks that do not exist")
+    if connection.execute("SELECT count(DISTINCT dim) > 1 OR min(dim) < 1 FROM segments").fetchone()[0]:
+        yield _damaged("the segments have different dimensions, or none")
 
 
 def check_some_words(connection: sqlite3.Connection) -> Iterator[Problem]:
@@ -173,15 +192,15 @@ _META: Mapping[str, Callable[[Any], bool]] = {
     "embedder": _is_embedder,
     "fusion": _readable_by(Fusion.from_dict),
     RELEVANCE: _readable_by(RelevanceModel.from_dict),
-    "detected_language": lambda value: isinstance(value, dict),
+    "detected_language": _readable_by(catalog.read_detected_language),
     "generation": _is_count,
     "index": _readable_by(IndexConfig.from_dict),
     "index_check": _readable_by(IndexEvaluation.from_dict),
     "index_choice": _readable_by(IndexSelection.from_dict),
-    "indexing": lambda value: isinstance(value, dict),
+    "indexing": _readable_by(catalog.read_request),
     TOKENS: _readable_by(read_token_files),
     "unfinished": lambda value: isinstance(value, bool),
-    "wanted": lambda value: isinstance(value, dict),
+    "wanted": _readable_by(catalog.read_chain),
     "words": _readable_by(AnalyzerConfig.from_dict),
 }
 """For each key, a function that returns whether a value is valid."""

@@ -16,7 +16,7 @@ from ragembed.indexes.ann.index import open_index
 from ragembed.indexes.lexical.postings import PostingsBlock
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.baseline import baseline_file, baseline_record
-from ragembed.indexes.storage.folders import hash_difference
+from ragembed.indexes.storage.folders import foreign_file, hash_difference
 from ragembed.indexes.storage.hubness import hubness_file, hubness_record
 from ragembed.indexes.storage.layout import BLOCK, EMBEDDERS, INDEX, POSTINGS, RAW, SEGMENTS
 from ragembed.indexes.storage.named_postings import named_postings, stale_chunks
@@ -50,7 +50,7 @@ def check_contents(
     files, folder = record.files, f"{SEGMENTS}/{record.files.folder}"
     width = catalog.meta(connection, "dim")
     size = (store / folder / RAW).stat().st_size
-    if size == 0 or size != files.rows * width * RAW_TYPE.itemsize:
+    if not isinstance(width, int) or size == 0 or size != files.rows * width * RAW_TYPE.itemsize:
         message = f"the file has {size:,} bytes: expected {files.rows:,} vectors of dimension {width} in float16"
         yield Problem(Part.RAW, f"{folder}/{RAW}", message, record.key)
         return
@@ -172,10 +172,9 @@ def _spread(connection: sqlite3.Connection) -> list[tuple[str, str, int, int]]:
 def file_difference(file: Path, expected: str) -> str | None:
     """Return a message if a file is missing or does not have the sha256 ``expected``, else None."""
     try:
-        found = read_sha256(file)
+        difference = foreign_file(file) or hash_difference(read_sha256(file), expected)
     except FileNotFoundError:
         return "it is missing"
-    difference = hash_difference(found, expected)
     return None if difference is None else f"it {difference}"
 
 
@@ -191,8 +190,11 @@ def check_postings(store: Path, connection: sqlite3.Connection) -> Iterator[Prob
 def _stray(file: Path, connection: sqlite3.Connection, key: int) -> str | None:
     """Return a message if a file has postings of chunks that the store neither has nor had."""
     try:
-        chunks = PostingsBlock.read(file).chunks
+        block = PostingsBlock.read(file)
     except StoreDamagedError as error:
         return str(error)
+    if not block.is_sound():
+        return "the file has numbers that are out of range"
+    chunks = block.chunks
     strays = np.setdiff1d(chunks, np.concatenate([catalog.chunk_rows(connection)[0], stale_chunks(connection, key)]))
     return f"the file has postings of {len(strays):,} chunks that are not in the store" if len(strays) else None

@@ -79,3 +79,10 @@ class Report:
     def parts(self) -> set[Part]:
         """Return the parts of the store that the problems concern."""
         return {problem.part for problem in self.problems}
+
+    def _repr_html_(self) -> str:
+        from ragembed.html_elements import notebook_table
+
+        rows = [(each.part.value, each.file, each.message) for each in self.problems]
+        found = f"{len(self.problems):,} problems" if self.problems else "no problems"
+        return notebook_table(f"Verification of {self.files:,} files: {found}", ("Part", "File", "Problem"), rows)

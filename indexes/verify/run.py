@@ -125,6 +125,29 @@ def _without_writers(store: Path, wait_seconds: float) -> Iterator[None]:
         yield
 
 
+def first_problem(store: Path, connection: sqlite3.Connection) -> str | None:
+    """Return a description of the first problem of the snapshot that ``connection`` reads, or None.
+
+    Texts are not encoded again, and the full-text index is not compared with the chunks.
+    """
+    try:
+        problem = next(_problems(store, connection), None)
+    except (RagembedError, sqlite3.DatabaseError, OSError) as error:
+        return str(error)
+    return None if problem is None else f"{problem.file}: {problem.message}"
+
+
+def _problems(store: Path, connection: sqlite3.Connection) -> Iterator[Problem]:
+    yield from database.check_structure(connection)
+    yield from database.check_rows(store, connection)
+    yield from files.check_embedder_files(store, catalog.embedder(connection))
+    for check in (files.check_postings, files.check_baseline, files.check_hubness, files.check_tokens):
+        yield from check(store, connection)
+    for record in catalog.segments(connection):
+        damaged = list(files.check_files(store, record.files, Part.RAW, Part.INDEX, record.key))
+        yield from damaged or files.check_contents(store, connection, record, None)
+
+
 class _Verification:
     """The checks in their order. A part that is damaged is not read any further."""
 
@@ -164,7 +187,9 @@ class _Verification:
                 )
             self._report.problems += database.check_rows(self._store, connection)
             self._report.problems += database.check_structure(connection, texts=self._compares)
-            if locked:
+            if Part.LOG in self._report.parts():
+                pass  # A writable connection would copy the log into the database.
+            elif locked:
                 self._check_words()
             else:
                 self._report.problems += database.check_some_words(connection)

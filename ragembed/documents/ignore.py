@@ -17,10 +17,11 @@ excludes every folder), so this module combines them itself.
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,6 +33,11 @@ from ragembed.errors import ConfigError
 from ragembed.files import NotRegularFileError, open_regular
 
 IGNORE_FILES = (".gitignore", ".ragembedignore")
+_PARENT = "ps_d"
+"""Name of the group in pathspec's regular expressions that captures a match of a parent folder."""
+_ONE, _STAR, _FOLDERS = "[^/]", "[^/]*", "(?:/.+)?"
+"""What pathspec's regular expressions have for ``?``, for ``*``, and for ``/**`` between two steps."""
+_FEWEST, _FEWEST_FOLDERS = "[^/]*?", "(?:/.+?)??"
 _POSIX_CLASSES = {
     "[:alnum:]": "a-zA-Z0-9",
     "[:alpha:]": "a-zA-Z",
@@ -66,8 +72,7 @@ class Rule:
         if self.folders_only and not is_dir:
             return False
         match = self.regex.search(path)
-        # The only group in pathspec's regular expressions captures a match of a parent folder.
-        return match is not None and match.lastindex is None
+        return match is not None and match.groupdict().get(_PARENT) is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,6 +253,38 @@ def _compile(body: str) -> re.Pattern[str] | None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)
-            return GitIgnoreSpecPattern(body).regex
+            regex = GitIgnoreSpecPattern(body).regex
+        return regex and re.compile(_without_backtracking(regex.pattern))
     except (GitIgnorePatternError, re.error):
         return None
+
+
+def _without_backtracking(expression: str) -> str:
+    """Rewrite a regular expression of pathspec to need no exponential time for many ``*`` or ``**``.
+
+    A wildcard takes the first place at which the text up to the next wildcard matches: if the rest does not match after
+    it, it does not match after a later place either. This does not hold for the last wildcard before a fixed end.
+    """
+    numbers = itertools.count()
+    first, *others = (_steps_without_backtracking(part, numbers) for part in expression.split(_FOLDERS))
+    if not others:
+        return first
+    between = [_first_match(_FEWEST_FOLDERS, part, "(?=/)", numbers) for part in others[:-1]]
+    return "".join([first, *between, _FOLDERS, others[-1]])
+
+
+def _steps_without_backtracking(expression: str, numbers: Iterator[int]) -> str:
+    first, *others = expression.split(_STAR)
+    if not others:
+        return first
+    between = [
+        _STAR + part if "/" in part.replace(_ONE, "") else _first_match(_FEWEST, part, "", numbers)
+        for part in others[:-1]
+    ]
+    return "".join([first, *between, _STAR, others[-1]])
+
+
+def _first_match(wildcard: str, expression: str, ahead: str, numbers: Iterator[int]) -> str:
+    """Return an expression for the first match. A lookahead is not entered again; Python 3.10 has no atomic groups."""
+    name = f"first{next(numbers)}"
+    return f"(?=(?P<{name}>{wildcard}{expression}){ahead})(?P={name})"

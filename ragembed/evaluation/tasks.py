@@ -69,6 +69,12 @@ class Measured:
     rankings: Mapping[str, Ranking] | None = None
     score: RetrievalScore | None = None
 
+    def _repr_html_(self) -> str:
+        from ragembed.html_elements import notebook_table
+
+        rows = [(name, f"{value:,.3f}") for name, value in self.scores.items() if isinstance(value, (int, float))]
+        return notebook_table(self.headline, (), rows)
+
 
 class Task(Protocol):
     r"""A test collection with its measures.

@@ -14,16 +14,17 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
-from xml.etree.ElementTree import Element, tostring
+from xml.etree.ElementTree import Element
 
 from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import Response
 
 from ragembed.errors import RagembedError
+from ragembed.html_elements import Child, as_html
+from ragembed.html_elements import element as _e
 from ragembed.indexes.search.search import MODES
 from ragembed.indexes.storage.layout import file_path
-from ragembed.printable import printable
 from ragembed.serving.http_answers import StoreAnswers
 from ragembed.serving.http_definitions import MOST_COMPARED
 from ragembed.serving.http_security import CONTENT_SECURITY_POLICY, status_and_message
@@ -51,7 +52,6 @@ _VERSIONS = {name: hashlib.sha256(data).hexdigest()[:16] for name, data in _STAT
 
 Run = Callable[[Callable[[], Any]], Awaitable[Any]]
 PageEndpoint = Callable[[Request], Awaitable[Response]]
-Child = Element | str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +165,7 @@ class _SearchPage:
                 preview += alert
         title = f"{view.q} – ragembed" if view.q else "ragembed"
         html = _e("html", self._head(title), self._body(view, facets, results, preview), lang="en")
-        return status, b"<!doctype html>" + tostring(html, "utf-8", method="html")
+        return status, b"<!doctype html>" + as_html(html)
 
     def _answer(self, name: str, *, store: str | None = None, **arguments: Any) -> dict[str, Any]:
         if store is not None and len(self._names) > 1:  # the API has this argument only if there are several stores
@@ -494,21 +494,3 @@ def _marked(text: str, places: Iterable[Sequence[int]]) -> list[Child]:
 
 def _hidden(name: str, value: str) -> Element:
     return _e("input", type="hidden", name=name, value=value)
-
-
-def _e(tag: str, *children: Child, **attributes: str | bool | None) -> Element:
-    """Return an element. Attributes that are None or False are left out; ``class_`` stands for ``class``."""
-    made = Element(tag)
-    for name, value in attributes.items():
-        if value is not None and value is not False:
-            made.set(name.rstrip("_").replace("_", "-"), "" if value is True else printable(value))
-    last: Element | None = None
-    for child in children:
-        if isinstance(child, Element):
-            made.append(child)
-            last = child
-        elif child and last is None:
-            made.text = (made.text or "") + printable(child)
-        elif child and last is not None:
-            last.tail = (last.tail or "") + printable(child)
-    return made

@@ -255,7 +255,7 @@ def test_unknown_factory_string_is_an_error(index, cli, store, monkeypatch):
         monkeypatch.setattr(module, "LEAST_ASKED", CHUNKS + 1, raising=False)
     for command in (index, lambda *args, **more: cli("optimize", *args, **more)):
         result = command("--index", "Nonsense", exit_code=2)
-        assert "an index of kind Nonsense cannot be used" in result.stderr
+        assert "unknown kind of index 'Nonsense': expected auto, flat" in result.stderr
         assert "Traceback" not in result.output
         assert store().wanted_index == IndexConfig()
 

@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern
 
-from ragembed.documents.ignore import IgnoreScope, command_line_rules, scope_above
+from ragembed.documents.ignore import IgnoreScope, _without_backtracking, command_line_rules, scope_above
 from ragembed.errors import ConfigError
 
 
@@ -158,3 +162,26 @@ def test_folder_named_like_an_ignore_file_has_no_rules(tmp_path: Path) -> None:
 def test_invalid_glob_is_an_error() -> None:
     with pytest.raises(ConfigError, match=r"--exclude '\[z-a\]' is not a pattern"):
         command_line_rules("--exclude", ["*.log", "[z-a]"])
+
+
+_PATTERNS = st.text("aab*?/", min_size=1, max_size=12) | st.lists(
+    st.sampled_from(["**", "a", "b", "*a", "a*b*a", "?b", "[!a]*b*", "a*"]), min_size=1, max_size=5
+).map("/".join)
+_PATHS = st.lists(st.text("ab", min_size=1, max_size=6), min_size=1, max_size=5).map("/".join)
+
+
+@given(pattern=_PATTERNS, paths=st.lists(_PATHS, min_size=1, max_size=10))
+def test_patterns_match_as_in_pathspec(pattern: str, paths: list[str]) -> None:
+    expected = GitIgnoreSpecPattern(pattern).regex
+    assume(expected is not None)
+    found = re.compile(_without_backtracking(expected.pattern))
+    for path in paths:
+        wanted, match = expected.search(path), found.search(path)
+        assert (wanted is None) == (match is None)
+        assert match is None or match.groupdict().get("ps_d") == wanted.groupdict().get("ps_d")
+
+
+@pytest.mark.parametrize("pattern", ["a*" * 20 + "b", "**/" + "a/**/" * 20 + "b", "/".join(["a*" * 10 + "b"] * 3)])
+def test_many_wildcards_need_no_exponential_time(pattern: str) -> None:
+    rules = command_line_rules("--exclude", [pattern])
+    assert rules.deciding("/".join(["a" * 60, *"a" * 60]), False) is None

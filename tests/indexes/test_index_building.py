@@ -193,8 +193,6 @@ def test_interrupted_build_leaves_no_temporary_file(name, tmp_path):
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        ("IVF8,PQ4x4fs", "codes packed for fast scanning"),
-        ("IVF8,PQ4,RFlat", "cannot be merged"),
         ("IVF1000,Flat", "Number of training points"),
         ("IVF8,PQ5", "dimension"),
     ],

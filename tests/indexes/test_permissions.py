@@ -189,7 +189,7 @@ def test_symbolic_links_are_not_written_through(tmp_path, name):
         store.add([record("a", "b")])
     (path / name).unlink(missing_ok=True)
     (path / name).symlink_to(victim)
-    with Store.open(path, Plain()) as store, suppress(StoreError):
+    with suppress(StoreError), Store.open(path, Plain()) as store:
         store.add([record("c", "d")])
     assert victim.read_bytes() == b"precious " * 100
 
@@ -216,9 +216,14 @@ def best(store):
         return [(hit.source, round(hit.score, 5)) for hit in opened.search("the zebra sleeps", 3)]
 
 
-def test_store_can_be_moved_with_its_model_and_documents(beside, tmp_path):
+def test_store_can_be_moved_with_its_model_and_documents(beside, tmp_path, monkeypatch):
     before = best(beside / ".ragembed")
     moved = beside.rename(tmp_path / "elsewhere")
+    with pytest.raises(ModelError, match=f"set RAGEMBED_MODEL={moved / 'model'} once if you trust it"):
+        best(moved / ".ragembed")
+    monkeypatch.setenv("RAGEMBED_MODEL", str(moved / "model"))
+    best(moved / ".ragembed")
+    monkeypatch.delenv("RAGEMBED_MODEL")
     assert best(moved / ".ragembed") == before
     (moved / "docs" / "bird.txt").write_text("the bird flies\n")
     report = index_files(IndexingRequest(moved / ".ragembed"))
@@ -227,6 +232,7 @@ def test_store_can_be_moved_with_its_model_and_documents(beside, tmp_path):
     assert len(best(moved / ".ragembed")) == 3
     assert verify_store(moved / ".ragembed").problems == []
     again = moved.rename(tmp_path / "once more")
+    monkeypatch.setenv("RAGEMBED_MODEL", str(again / "model"))
     assert len(best(again / ".ragembed")) == 3
 
 
@@ -261,9 +267,10 @@ def test_existing_model_takes_precedence_over_the_variable(beside, monkeypatch):
     assert best(beside / ".ragembed")[0][0] == "docs/zebra.txt"
 
 
-def test_moved_store_can_refit_a_damaged_embedder(beside, tmp_path):
+def test_moved_store_can_refit_a_damaged_embedder(beside, tmp_path, monkeypatch):
     before = best(beside / ".ragembed")
     moved = beside.rename(tmp_path / "elsewhere") / ".ragembed"
+    monkeypatch.setenv("RAGEMBED_MODEL", str(moved.parent / "model"))
     next(moved.glob("embedders/*/state.safetensors")).write_bytes(b"damaged")
     report = verify_store(moved, repair=True)
     assert (report.problems, [problem.part for problem in report.repaired]) == ([], [Part.EMBEDDER])

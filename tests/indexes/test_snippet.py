@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragembed.cli.output import printable, readable_bytes
 from ragembed.indexes.search.snippet import MAX_CHARACTERS, MAX_LINES, QueryWords, known_terms
 from ragembed.indexes.text.analyzer import of_language
 from ragembed.indexes.text.stemming import stemmer
+from ragembed.printable import printable, readable_bytes
 
 
 def snippet(text, query, language="english"):

@@ -33,10 +33,11 @@ from ragembed.indexes.indexing.request import IndexingRequest
 from ragembed.indexes.indexing.run import index_files
 from ragembed.indexes.search import segment_search
 from ragembed.indexes.storage import digests
+from ragembed.indexes.storage.copying import copy_store
 from ragembed.indexes.storage.schema import FORMAT_VERSION
-from ragembed.indexes.text import analyzer
 from ragembed.indexes.verify import Part, run, verify_store
 from tests.conftest import WORDS, KnownEncoder, record
+from tests.indexes.tampering import edit, rename_hash
 
 FLIPS = 24
 NO_CONTENT = ("store.db-shm", "writer.lock", "writer.pid")
@@ -70,28 +71,6 @@ def flip(file, offset, mask=0x10):
 
 def damage(file):
     flip(file, file.stat().st_size // 2)
-
-
-def edit(store, *statements, digests_too=True):
-    """Change the database without ragembed, and by default update its digests too."""
-    with closing(sqlite3.connect(store / "store.db")) as connection:
-        analyzer.register(connection, "english")
-        digests.register(connection)
-        triggers = connection.execute("SELECT name, sql FROM sqlite_schema WHERE name LIKE '%_digest_%'").fetchall()
-        if not digests_too:
-            connection.executescript("".join(f"DROP TRIGGER {name};" for name, _ in triggers))
-        for statement in statements:
-            connection.execute(*statement) if isinstance(statement, tuple) else connection.executescript(statement)
-        if not digests_too:
-            connection.executescript("".join(f"{sql};" for _, sql in triggers))
-        connection.commit()
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-
-
-def rename_hash(store, file, column):
-    """Store the current hash of a segment's file in the database."""
-    digest = hashlib.sha256(file.read_bytes()).hexdigest()
-    edit(store, (f"UPDATE segments SET {column} = ? WHERE folder = ?", (digest, file.parent.name)))
 
 
 def found_parts(report):
@@ -337,16 +316,37 @@ def test_other_programs_can_run_a_checkpoint(killed):
     assert answers(killed, KnownEncoder()) == before
 
 
+def test_log_of_an_older_generation_is_refused_and_not_applied(killed, tmp_path):
+    log = (killed / "store.db-wal").read_bytes()
+    with Store.open(killed, KnownEncoder()) as store:
+        store.add([record("more", "more")])
+        store.delete(["id21"])
+    expected = hashes(killed)
+    for name in ("store.db-wal", "store.db-shm"):
+        (killed / name).unlink(missing_ok=True)
+    (killed / "store.db-wal").write_bytes(log)
+    with pytest.raises(StoreDamagedError, match="or is an older one, which you can delete with"):
+        Store.open(killed, KnownEncoder())
+    [problem] = verify_store(killed, KnownEncoder()).problems
+    assert problem.part == Part.LOG
+    for name in ("store.db-wal", "store.db-shm"):
+        (killed / name).unlink()
+    assert hashes(killed) == expected
+    assert verify_store(killed, KnownEncoder()).problems == []
+
+
 @pytest.mark.parametrize("change", ["damaged", "removed"])
-def test_lost_commits_are_reported_and_block_writing(killed, change):
+def test_lost_commits_are_reported_and_refused(killed, change, tmp_path):
     log = killed / "store.db-wal"
     flip(log, 40) if change == "damaged" else log.unlink()
     for _ in range(2):
         [problem] = verify_store(killed, KnownEncoder()).problems
         assert (problem.part, problem.file) == (Part.LOG, "store.db-wal")
         assert problem.message.startswith("commits are lost: store.db has generation 8, the last commit was 11;")
-        with Store.open(killed, KnownEncoder()) as store, pytest.raises(StoreDamagedError, match="commits are lost"):
-            store.add([record("more", "more")])
+        with pytest.raises(StoreDamagedError, match="commits are lost"):
+            Store.open(killed, KnownEncoder())
+        with pytest.raises(StoreDamagedError, match="commits are lost"):
+            copy_store(killed, tmp_path / "copy")
     report = verify_store(killed, KnownEncoder(), repair=True, trust_database=True)
     assert ([problem.part for problem in report.repaired], report.problems) == ([Part.LOG], [])
     with Store.open(killed, KnownEncoder()) as store:
@@ -895,10 +895,17 @@ def test_truncated_index_is_refused(known):
     rename_hash(known, file, "index_sha256")
     with (
         Store.open(known, KnownEncoder()) as store,
-        pytest.raises(StoreDamagedError, match="cannot be read as a FAISS"),
+        pytest.raises(StoreDamagedError, match="lies outside the file"),
     ):
         store.search("text", 3, "dense")
     assert found_parts(verify_store(known, KnownEncoder())) == {(Part.INDEX, name_of(file, known))}
+
+
+_HIDDEN_IN_A_COMMENT = (
+    "PRAGMA writable_schema = ON; UPDATE sqlite_schema SET sql = replace(sql, '''delete''',"
+    " '''--''); DELETE FROM sources; SELECT (''' || char(10) || 'delete''') WHERE name = 'chunks_deleted'"
+)
+"""A trigger with another statement in what looks like a comment, but follows a text that begins with two hyphens."""
 
 
 @pytest.mark.parametrize(
@@ -910,6 +917,10 @@ def test_truncated_index_is_refused(known):
         "CREATE INDEX evil ON chunks (title)",
         "DROP TRIGGER chunks_inserted",
         "DROP INDEX chunks_by_row",
+        "CREATE TRIGGER chunks AFTER INSERT ON chunks BEGIN DELETE FROM chunks; END",
+        "CREATE TRIGGER chunks_by_row AFTER INSERT ON chunks BEGIN SELECT 1; END",
+        "DROP INDEX chunks_by_row; CREATE INDEX chunks_by_row ON chunks (source)",
+        _HIDDEN_IN_A_COMMENT,
     ],
 )
 def test_another_schema_is_refused(known, statement):
@@ -936,7 +947,7 @@ def test_names_outside_the_store_are_refused(known, tmp_path, name):
     assert (victim / "raw.f16").read_bytes() == b"precious"
 
 
-@pytest.mark.parametrize("fingerprint", ["../../victim", "..", "0" * 31, "", 5])
+@pytest.mark.parametrize("fingerprint", ["../../victim", "..", "0" * 31, ""])
 def test_embedder_name_outside_the_store_is_refused(known, fingerprint):
     with closing(sqlite3.connect(known / "store.db")) as connection:
         about = json.loads(connection.execute("SELECT value FROM meta WHERE key = 'embedder'").fetchone()[0])
@@ -1050,7 +1061,7 @@ def test_unknown_index_kind_raises_a_ragembed_error(known, where, kind):
     assert found_parts(verify_store(known, KnownEncoder())) == {(Part.DATABASE, "store.db")}
 
 
-@pytest.mark.parametrize("kind", ["fp16", "hnsw", "ivf", "IVF4,Flat", "HNSW8,Flat", "PQ4", "Nonsense"])
+@pytest.mark.parametrize("kind", ["fp16", "hnsw", "ivf", "IVF4,Flat", "HNSW8,Flat", "SQ4", "IVF4,PQ4"])
 def test_segment_of_another_kind_is_damaged(known, kind, monkeypatch):
     for limit in ("_EXACT_ROWS", "_EXACT_SHARE"):  # Otherwise, the few used rows would be compared without the index.
         monkeypatch.setattr(segment_search, limit, 0)

@@ -19,6 +19,7 @@ from ragembed.errors import StoreError
 from ragembed.serving import page as page_module
 from ragembed.serving.http_app import ServerSettings, make_app
 from ragembed.serving.http_security import AllowedHosts
+from tests.browser import running_browser
 from tests.serving.processes import ApiServer
 
 PORT = 8765
@@ -181,15 +182,8 @@ def test_the_page_is_small(documents):
 
 @pytest.fixture(scope="module")
 def browser():
-    """A browser that is installed on the machine."""
-    api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed: pip install playwright")
-    program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if program is None:
-        pytest.skip("no browser: install the package chromium of your system")
-    with api.sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        yield running
-        running.close()
+    with running_browser() as browser:
+        yield browser
 
 
 @pytest.fixture(scope="module")

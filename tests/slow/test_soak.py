@@ -7,6 +7,7 @@ keeps the lock; so this module imports nothing from other tests.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -26,10 +27,15 @@ from ragembed.documents.model import Chunk
 from ragembed.errors import StoreLockedError
 from ragembed.indexes import ChunkRecord, Hit, Store
 from ragembed.indexes.indexing.refit import refit_store
+from ragembed.resources import give_back
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("needs_minilm")]
 
-SECONDS = 20 * float(os.environ.get("RAGEMBED_SLOW_SCALE", "1"))
+SECONDS = 60 * float(os.environ.get("RAGEMBED_SLOW_SCALE", "1"))
+LARGEST_GROWTH = 30_000_000
+"""Bytes that a reader may gain after its first reads: it opens every generation, and memory has gaps."""
+WARM = 50
+"""Reads after which a reader has filled its caches."""
 READERS, GROUPS, PARTS, LOOSE, K = 8, 12, 5, 300, 10
 CONFIG = EmbedderConfig(extractor="re:dim=64", weighting="uniform", postprocess=("normalize",), query_fit="shared")
 CHAINS = (("normalize",), ())
@@ -77,13 +83,19 @@ class Reader:
         self._embedder = embedder()
         self.reads = 0
         self.wrong: list[str] = []
+        self.grown = (0, 0)
 
     def run(self, folder: Path, number: int) -> None:
-        """Ask until there is the file ``stop``."""
+        """Ask until there is the file ``stop``; note how many open files and bytes of memory the process has gained."""
         self.ask()
         (folder / f"ready-{number}").touch()
+        before = usage()
         while not (folder / "stop").exists():
             self.ask()
+            if self.reads == WARM:
+                before = usage()
+        after = usage()
+        self.grown = (after[0] - before[0], after[1] - before[1])
 
     def ask(self) -> None:
         """Ask one query of a kind drawn at random; the newest version seen so far may not be undercut."""
@@ -133,14 +145,29 @@ class Reader:
                     yield f"chunk {hit.id} has the cosine {hit.dense}, its text {cosine}"
 
 
+def usage() -> tuple[int, int]:
+    """Return the number of open files and the bytes of memory of this process, as far as the system shows them."""
+    if not Path("/proc/self/fd").is_dir():
+        return 0, 0
+    gc.collect()
+    give_back()
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return len(list(Path("/proc/self/fd").iterdir())), pages * os.sysconf("SC_PAGE_SIZE")
+
+
 def write(path: Path, store: Store, seconds: float) -> int:
-    """Change the store for some seconds; returns how often."""
+    """Change and copy the store for some seconds; returns how often."""
     rng, versions, last, turn = np.random.default_rng(0), [0] * GROUPS, LOOSE, 0
     ends = time.monotonic() + seconds
     while time.monotonic() < ends:
         turn += 1
         if turn % 40 == 0:
             store.optimize()
+        elif turn % 15 == 0:
+            copy = path.with_name("copy")
+            store.copy(copy)
+            with Store.open(copy) as copied:
+                assert len(copied) == len(store)
         elif turn % 25 == 0:
             refit_store(path, CHAINS[turn // 25 % len(CHAINS)])
         elif turn % 7 == 0:
@@ -172,10 +199,10 @@ def await_files(files: Sequence[Path]) -> None:
 
 
 @pytest.mark.parametrize("kind", ["threads", "processes"])
-def test_readers_beside_a_writer_see_whole_generations(kind, tmp_path):
+def test_readers_beside_a_writer_see_whole_generations(kind, tmp_path, record_property):
     path = tmp_path / "store"
     make_store(path)
-    wrong, reads = [], []
+    wrong, reads, grown = [], [], []
     with Store.open(path) as store:
         if kind == "threads":
             readers = [Reader(store, number) for number in range(READERS)]
@@ -194,10 +221,19 @@ def test_readers_beside_a_writer_see_whole_generations(kind, tmp_path):
                 told = json.loads(output)
                 wrong += told["wrong"]
                 reads.append(told["reads"])
+                grown.append(told["grown"])
         assert not store.verify().problems
     assert wrong == []
     assert min(reads) > 1
     assert writes > 1
+    record_property("times", sum(reads))
+    record_property("writes", writes)
+    if grown:
+        files, memory = map(max, zip(*grown, strict=True))
+        record_property("open files", f"{files:+d}")
+        record_property("memory, MB", f"{memory / 1e6:+.1f}")
+        assert files <= 8  # the files of another generation
+        assert memory < LARGEST_GROWTH
 
 
 def _write_until_done(path: Path, store: Store) -> int:
@@ -238,7 +274,7 @@ def main(task: str, store: str, number: str = "0") -> None:
         if task == "read":
             reader = Reader(opened, int(number))
             reader.run(path.parent, int(number))
-            sys.stdout.write(json.dumps({"reads": reader.reads, "wrong": reader.wrong}))
+            sys.stdout.write(json.dumps({"reads": reader.reads, "wrong": reader.wrong, "grown": reader.grown}))
         else:
             with opened.writer():
                 (path.parent / "held").touch()

@@ -106,7 +106,7 @@ def parse(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocum
     try:
         reading.run(text)
     except expat.ExpatError as error:
-        reason = expat.errors.messages.get(error.code, f"error {error.code}")
+        reason = expat.ErrorString(error.code)  # expat.errors.messages lacks some in Python 3.10
         if "amplification" in reason:
             raise DocumentError(f"its entities grow too much: {reason}") from error
         if TAG_START.search(text):

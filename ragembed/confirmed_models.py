@@ -1,0 +1,43 @@
+"""Models that the user has named: folders, files and servers.
+
+A store may come from somebody else, who must not choose a folder that is loaded or a server that gets the queries. The
+names are kept in a file of the user's configuration folder, one JSON string a line.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from pathlib import Path
+
+from ragembed.files import NO_LINK
+
+_FILE = "models"
+
+
+def confirm_model(name: str) -> None:
+    """Remember that the user named a model, if the configuration folder can be written."""
+    if is_confirmed(name):
+        return
+    file = _file()
+    with contextlib.suppress(OSError):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | NO_LINK, 0o600)
+        with open(descriptor, "wb") as stream:  # noqa: PTH123  a descriptor, for the flags
+            stream.write(json.dumps(name).encode() + b"\n")
+
+
+def is_confirmed(name: str) -> bool:
+    """Return whether the user has named a model before."""
+    try:
+        known = _file().read_bytes().split(b"\n")
+    except OSError:
+        return False
+    return json.dumps(name).encode() in known
+
+
+def _file() -> Path:
+    """Return the file in ``$XDG_CONFIG_HOME/ragembed`` or ``~/.config/ragembed``; it may not exist yet."""
+    folder = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")  # noqa: PTH111  Path.home() raises if there is none
+    return Path(folder) / "ragembed" / _FILE

@@ -1,0 +1,486 @@
+"""Collect the contents of a report from a store, without any HTML. Everything comes from one snapshot."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import PurePosixPath
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ragembed.documents.readers.registry import member_of
+from ragembed.embedder import Embedder
+from ragembed.indexes.indexing.drift import DriftReport, measure_drift
+from ragembed.indexes.search.deduplication import NearDuplicates
+from ragembed.indexes.search.relevance import is_weak
+from ragembed.indexes.search.snapshot import Snapshot
+from ragembed.indexes.storage import catalog
+from ragembed.indexes.storage.baseline import load_baseline
+from ragembed.indexes.store import Store
+from ragembed.indexes.types import ChunkRecord, Progress, Rows
+from ragembed.indexes.writing.boilerplate_store import BoilerplateLine
+from ragembed.languages import main_language
+from ragembed.reports.clusters import MOST_GROUPS, labels
+from ragembed.reports.map import VectorMap, make_map, place_beside
+from ragembed.types import Doubles, Floats
+
+HITS = 10
+"""Number of hits of each query."""
+
+_QUERIES = 200
+"""Maximum number of queries that a report shows."""
+_TEXTS = 10_000
+"""Maximum number of chunks whose texts are part of a report."""
+_READ_FOR_LANGUAGE = 300
+_LANGUAGE_CHARACTERS = 4_000
+_NEAR_COSINE = 0.9
+_GROUPS_SHOWN, _MEMBERS_SHOWN = 20, 5
+_WORDS, _LEAST_TEXTS, _LEAST_SHARE = 15, 3, 0.002
+_PERIODS = 7
+_OTHER, _NONE = "other", "(none)"
+_CONTINUES, _WORD_STARTS = "##", "▁Ġ"
+_STORE_PARTS = {
+    "segments": "vectors and index",
+    "store.db": "texts and words",
+    "embedders": "fit",
+    "postings": "words",
+    "tokens": "token vectors",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FileKind:
+    """The files with one extension: their number, bytes and chunks."""
+
+    name: str
+    files: int
+    bytes: int
+    chunks: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Colouring:
+    """A property of all chunks: its values, and the number of the value of each chunk, uint8, shape ``(n,)``.
+
+    ``ordered`` says whether the values are in an order, such as dates.
+    """
+
+    name: str
+    values: tuple[str, ...]
+    codes: NDArray[np.uint8]
+    ordered: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ShownChunk:
+    """A chunk whose text is part of the report: its number in the map, its file, its place there, and its text."""
+
+    number: int
+    file: str
+    place: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class DuplicateGroup:
+    """Chunks with nearly the same text, by number: the first is the one that the others repeat."""
+
+    chunks: tuple[ShownChunk, ...]
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class QueryResult:
+    """A query with the numbers of its hits, best first, and the relevance of the best one, if it is known."""
+
+    query: str
+    hits: tuple[int, ...]
+    best: ShownChunk | None
+    relevance: float | None
+    is_weak: bool
+    place: tuple[int, int] | None
+
+
+@dataclass(frozen=True, slots=True)
+class WeightedWord:
+    """A word, its weight relative to the median word, and the shares of texts and of all weights, from 0 to 1."""
+
+    word: str
+    weight: float
+    texts: float
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSummary:
+    """A cluster: its words, its number of chunks, the number of its group, and its most central chunk."""
+
+    words: tuple[str, ...]
+    size: int
+    group: int
+    example: ShownChunk
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReportData:
+    """The contents of a report. ``vector_map`` is None if the store has no chunks.
+
+    ``queries`` are those with the weakest matches, weakest first; ``asked`` counts all queries, and ``weak`` all with
+    weak matches.
+    ``points`` are the positions of all chunks on the map, uint16, shape ``(n, 2)``; ``cluster`` are their clusters.
+    """
+
+    status: Mapping[str, Any]
+    sizes: tuple[tuple[str, int], ...]
+    kinds: tuple[FileKind, ...]
+    languages: tuple[tuple[str, int], ...]
+    skipped: tuple[tuple[str, int, str], ...]
+    vector_map: VectorMap | None
+    points: NDArray[np.uint16]
+    cluster: NDArray[np.uint8]
+    groups: tuple[tuple[str, ...], ...]
+    clusters: tuple[ClusterSummary, ...]
+    colourings: tuple[Colouring, ...]
+    chunks: tuple[ShownChunk, ...]
+    duplicates: tuple[DuplicateGroup, ...]
+    duplicate_groups: int
+    duplicate_chunks: int
+    boilerplate: tuple[BoilerplateLine, ...]
+    heaviest: tuple[WeightedWord, ...]
+    lightest: tuple[WeightedWord, ...]
+    drift: DriftReport | None
+    queries: tuple[QueryResult, ...]
+    asked: int
+    weak: int
+
+
+def collect(store: Store, queries: Sequence[str], progress: Progress) -> ReportData:
+    """Return the contents of a report on ``store``, with the hits of ``queries``.
+
+    Raises the errors of :meth:`Store.search`, and :class:`ragembed.errors.MissingExtraError` if a package of the extra
+    ``report`` is not installed.
+    """
+    return store._reader.read(lambda snapshot: _Collector(store, snapshot, progress).collect(queries))
+
+
+class _Collector:
+    """Reads the parts of a report from a snapshot."""
+
+    def __init__(self, store: Store, snapshot: Snapshot, progress: Progress) -> None:
+        self._store, self._snapshot, self._progress = store, snapshot, progress
+        self._connection = connection = snapshot.connection
+        self._keys, rows = catalog.chunk_rows(connection)
+        self._rows, self._vector_of = np.unique(rows, return_inverse=True)
+        self._sources = catalog.source_kinds(connection)
+        numbers = {source: number for number, (source, *_) in enumerate(self._sources)}
+        self._file = np.array(
+            [numbers.get(each, -1) for each in catalog.chunk_sources(connection)[1].tolist()], np.int64
+        )
+
+    def collect(self, queries: Sequence[str]) -> ReportData:
+        status = self._store.status()
+        made = self._map() if len(self._rows) else None
+        points = np.zeros((0, 2), np.uint16) if made is None else made.places[self._vector_of]
+        cluster = np.zeros(0, np.uint8) if made is None else made.cluster[self._vector_of].astype(np.uint8)
+        answered = [self._query(text, hits, points) for text, hits in self._answers(queries)]
+        answered.sort(key=lambda each: -1.0 if each.relevance is None else each.relevance)
+        found = answered[:_QUERIES]
+        groups, clusters = ((), ()) if made is None else self._clusters(made, cluster)
+        duplicates = [] if made is None else self._duplicates(made)
+        heaviest, lightest = self._weights()
+        return ReportData(
+            status=status,
+            sizes=self._sizes(),
+            kinds=self._kinds(),
+            languages=self._languages(),
+            skipped=_grouped(status["skipped"]),
+            vector_map=made,
+            points=points,
+            cluster=cluster,
+            groups=groups,
+            clusters=clusters,
+            colourings=tuple(self._colourings()),
+            chunks=self._texts({number for each in found for number in each.hits}),
+            duplicates=tuple(
+                DuplicateGroup(self._shown(group[:_MEMBERS_SHOWN]), len(group)) for group in duplicates[:_GROUPS_SHOWN]
+            ),
+            duplicate_groups=len(duplicates),
+            duplicate_chunks=sum(len(group) - 1 for group in duplicates),
+            boilerplate=tuple(self._store.boilerplate()),
+            heaviest=heaviest,
+            lightest=lightest,
+            drift=self._drift(),
+            queries=tuple(found),
+            asked=len(answered),
+            weak=sum(each.is_weak for each in answered),
+        )
+
+    def _map(self) -> VectorMap:
+        def read(numbers: Rows) -> Floats:
+            return self._snapshot.vectors(self._rows[numbers].tolist())
+
+        self._progress.start("drawing the map", "vectors", len(self._rows))
+        try:
+            return make_map(len(self._rows), read, self._progress.advance)
+        finally:
+            self._progress.finish()
+
+    # Chunks
+
+    def _shown(self, numbers: Sequence[int]) -> tuple[ShownChunk, ...]:
+        """Return the chunks with these numbers."""
+        keys = [int(self._keys[number]) for number in numbers]
+        records = catalog.chunks_by_key(self._connection, keys)
+        return tuple(_shown(number, records[key]) for number, key in zip(numbers, keys, strict=True))
+
+    def _texts(self, wanted: set[int]) -> tuple[ShownChunk, ...]:
+        """Return evenly spread chunks and those ``wanted``, in order."""
+        count = len(self._keys)
+        spread = np.linspace(0, count - 1, min(count, _TEXTS)).round().astype(np.int64).tolist() if count else []
+        return self._shown(sorted({*spread, *wanted}))
+
+    def _numbers_of_rows(self, vectors: Rows) -> Rows:
+        """Return the number of the first chunk of each vector of the map."""
+        first = np.full(len(self._rows), -1, dtype=np.int64)
+        first[self._vector_of[::-1]] = np.arange(len(self._vector_of))[::-1]
+        return first[vectors]
+
+    def _clusters(
+        self, made: VectorMap, cluster: NDArray[np.uint8]
+    ) -> tuple[tuple[tuple[str, ...], ...], tuple[ClusterSummary, ...]]:
+        numbers = self._numbers_of_rows(made.laid_out)
+        of_key = catalog.embedded_by_key(self._connection, self._keys[numbers].tolist())
+        texts = [of_key[key] for key in self._keys[numbers].tolist()]
+        own = made.cluster[made.laid_out]
+        group = made.clusters.group
+        by_cluster, by_group = labels(texts, [own, group[own]], self._store.language)
+        examples = self._shown([int(numbers[each]) for each in self._central(made, own)])
+        sizes = np.bincount(cluster, minlength=len(group)).tolist()
+        summaries = (
+            ClusterSummary(tuple(words), size, number, example)
+            for words, size, number, example in zip(by_cluster, sizes, group.tolist(), examples, strict=True)
+        )
+        return tuple(map(tuple, by_group)), tuple(summaries)
+
+    def _central(self, made: VectorMap, own: Rows) -> list[int]:
+        """Return for each cluster the number, in ``laid_out``, of the vector nearest to its centre."""
+        best = []
+        for number, centre in enumerate(made.clusters.centres):
+            members = np.flatnonzero(own == number)
+            vectors = self._snapshot.vectors(self._rows[made.laid_out[members]].tolist())
+            best.append(int(members[np.argmax(vectors @ centre)]))
+        return best
+
+    def _duplicates(self, made: VectorMap) -> list[list[int]]:
+        """Return groups of chunks with nearly the same text, large ones first.
+
+        Only chunks that share their vector, or whose vectors are near each other and were laid out, are compared.
+        """
+        from scipy.sparse import coo_matrix
+        from scipy.sparse.csgraph import connected_components
+
+        chunks_of: dict[int, list[int]] = {}
+        for number, vector in enumerate(self._vector_of.tolist()):
+            chunks_of.setdefault(vector, []).append(number)
+        near = made.cosines >= _NEAR_COSINE
+        one, other = np.repeat(np.arange(len(near)), near.sum(axis=1)), made.neighbours[near]
+        edges = coo_matrix((np.ones(len(one)), (one, other)), shape=(len(near), len(near)))
+        _, part = connected_components(edges, directed=False)
+        parts: dict[int, list[int]] = {}
+        for position, number in enumerate(part.tolist()):
+            parts.setdefault(number, []).extend(chunks_of.pop(int(made.laid_out[position])))
+        groups: list[list[int]] = []
+        for candidates in [*parts.values(), *chunks_of.values()]:
+            if len(candidates) > 1:
+                groups += self._repeated(sorted(candidates))
+        return sorted(groups, key=lambda group: (-len(group), group))
+
+    def _repeated(self, candidates: Sequence[int]) -> list[list[int]]:
+        seen, groups = NearDuplicates(), []
+        records = catalog.chunks_by_key(self._connection, [int(self._keys[number]) for number in candidates])
+        for number in candidates:
+            first = seen.place(records[int(self._keys[number])].chunk.text)
+            if first is None:
+                groups.append([number])
+            else:
+                groups[first].append(number)
+        return [group for group in groups if len(group) > 1]
+
+    # Colours
+
+    def _colourings(self) -> list[Colouring]:
+        names = [path for _, path, *_ in self._sources]
+        found = [
+            self._named("Folder", _folders(names)),
+            self._named("Type", [ext or _NONE for _, _, ext, *_ in self._sources]),
+        ]
+        if self._sources:
+            found.append(self._dates())
+        baseline = load_baseline(self._store.path, self._connection)
+        if baseline is not None:
+            added = self._rows[self._vector_of] > baseline.last_row
+            found.append(Colouring("Drift", ("in the fit", "added since the fit"), added.astype(np.uint8)))
+        return found
+
+    def _named(self, name: str, of_files: Sequence[str]) -> Colouring:
+        """Return the colouring by a name of each file: the most frequent ones, and one value for all others."""
+        of_chunks = [of_files[file] if file >= 0 else _NONE for file in self._file.tolist()]
+        counted = Counter(of_chunks)
+        ranked = sorted(counted, key=lambda each: (-counted[each], each))
+        kept = ranked if len(ranked) <= MOST_GROUPS else [*ranked[: MOST_GROUPS - 1], _OTHER]
+        numbers = {each: number for number, each in enumerate(kept)}
+        codes = np.array([numbers.get(each, len(kept) - 1) for each in of_chunks], dtype=np.uint8)
+        return Colouring(name, tuple(kept), codes)
+
+    def _dates(self) -> Colouring:
+        """Return the colouring by the time of modification, in periods with about equally many chunks."""
+        days = np.array([mtime // 86_400_000_000_000 for *_, mtime in self._sources], dtype=np.int64)
+        of_chunks = np.where(self._file >= 0, days[self._file], -(2**62))
+        known = of_chunks[self._file >= 0]
+        ends = (
+            np.unique(np.quantile(known, np.linspace(0, 1, _PERIODS + 1)[1:], method="higher")) if len(known) else known
+        )
+        codes = np.searchsorted(ends, of_chunks)
+        starts = [known[np.searchsorted(ends, known) == number].min() for number in range(len(ends))]
+        names = [_days(int(start), int(end)) for start, end in zip(starts, ends, strict=True)]
+        if len(known) < len(of_chunks):
+            codes, names = np.where(self._file >= 0, codes, len(names)), [*names, _NONE]
+        return Colouring("Date", tuple(names), codes.astype(np.uint8), ordered=True)
+
+    # Queries
+
+    def _answers(self, queries: Sequence[str]) -> list[tuple[str, list[Any]]]:
+        if not queries:
+            return []
+        return list(zip(queries, self._store.search_many(queries, HITS), strict=True))
+
+    def _query(self, query: str, hits: Sequence[Any], points: NDArray[np.uint16]) -> QueryResult:
+        keys = catalog.keys_of_ids(self._connection, [hit.id for hit in hits])
+        numbers = [int(np.searchsorted(self._keys, keys[hit.id])) for hit in hits]
+        relevances = [hit.relevance for hit in hits]
+        best = None if not hits else relevances[0]
+        place = None
+        if numbers:
+            places: Doubles = points[numbers].astype(np.float64)
+            x, y = place_beside(places, 1.0 / np.arange(1, len(numbers) + 1)).round().astype(int).tolist()
+            place = (x, y)
+        shown = self._shown(numbers[:1])
+        weak = is_weak(relevances) or not hits
+        return QueryResult(query, tuple(numbers), shown[0] if shown else None, best, weak, place)
+
+    # The store
+
+    def _sizes(self) -> tuple[tuple[str, int], ...]:
+        """Return the size in bytes of each part of the store, without SQLite's temporary files."""
+        found: Counter[str] = Counter()
+        for file in self._store.path.rglob("*"):
+            if file.is_file() and not file.name.endswith(("-wal", "-shm", "-journal")):
+                found[file.relative_to(self._store.path).parts[0]] += file.stat().st_size
+        return tuple(sorted(found.items(), key=lambda item: (-item[1], item[0])))
+
+    def _kinds(self) -> tuple[FileKind, ...]:
+        chunks = np.bincount(self._file[self._file >= 0], minlength=len(self._sources)).tolist()
+        found: dict[str, list[int]] = {}
+        for (_, _, ext, size, _), count in zip(self._sources, chunks, strict=True):
+            kind = found.setdefault(ext or _NONE, [0, 0, 0])
+            kind[:] = kind[0] + 1, kind[1] + size, kind[2] + count
+        if alone := int((self._file < 0).sum()):
+            found["(no file)"] = [0, 0, alone]
+        kinds = (FileKind(name, *numbers) for name, numbers in found.items())
+        return tuple(sorted(kinds, key=lambda kind: (-kind.chunks, kind.name)))
+
+    def _languages(self) -> tuple[tuple[str, int], ...]:
+        """Return the languages of evenly spread files, with the number of files in each."""
+        found: Counter[str] = Counter()
+        with_chunks = np.unique(self._file[self._file >= 0])
+        places = np.linspace(0, len(with_chunks) - 1, min(len(with_chunks), _READ_FOR_LANGUAGE)).round().astype(int)
+        firsts = np.searchsorted(np.sort(self._file), with_chunks)
+        order = np.argsort(self._file, kind="stable")
+        for place in np.unique(places).tolist():
+            some = order[firsts[place] : firsts[place] + 4]
+            of_file = some[self._file[some] == with_chunks[place]]
+            texts = catalog.embedded_by_key(self._connection, self._keys[of_file].tolist())
+            found[main_language(text[:_LANGUAGE_CHARACTERS] for text in texts.values()) or "not recognised"] += 1
+        return tuple(sorted(found.items(), key=lambda item: (-item[1], item[0])))
+
+    def _weights(self) -> tuple[tuple[WeightedWord, ...], tuple[WeightedWord, ...]]:
+        """Return the words that carry most weight, and the frequent words with the lowest, if weights are fitted."""
+        embedder = self._embedder()
+        if embedder is None or embedder._is_external:
+            return (), ()
+        weights = embedder.extractor.weights
+        table = weights.table
+        if table is None:
+            return (), ()
+        statistics = weights.require_fitted()
+        frequency = statistics.document_frequency
+        tokens = embedder.tokenizer.vocabulary()
+        least = max(_LEAST_TEXTS, _LEAST_SHARE * statistics.texts)
+        frequent = [
+            number
+            for number in np.flatnonzero(frequency >= least).tolist()
+            if any(map(str.isalpha, tokens[number])) and not tokens[number].startswith((_CONTINUES, "[", "<"))
+        ]
+        if not frequent:
+            return (), ()
+        middle = float(np.median(table[frequent])) or 1.0
+        carried = table.astype(np.float64) * statistics.occurrences
+        total = float(carried.sum()) or 1.0
+
+        def word(number: int) -> WeightedWord:
+            texts = int(frequency[number]) / statistics.texts
+            spelt = tokens[number].lstrip(_WORD_STARTS)
+            return WeightedWord(spelt, float(table[number]) / middle, texts, float(carried[number]) / total)
+
+        most = sorted(frequent, key=lambda number: (-float(carried[number]), tokens[number]))
+        least_weight = sorted(frequent, key=lambda number: (float(table[number]), tokens[number]))
+        return tuple(map(word, most[:_WORDS])), tuple(map(word, least_weight[:_WORDS]))
+
+    def _drift(self) -> DriftReport | None:
+        """Return the drift, or None if ragembed did not make the vectors or there are none."""
+        return None if self._embedder() is None or not len(self._rows) else measure_drift(self._store)
+
+    def _embedder(self) -> Embedder | None:
+        embedder = self._snapshot.embedder()
+        return embedder if isinstance(embedder, Embedder) else None
+
+
+def _shown(number: int, record: ChunkRecord) -> ShownChunk:
+    chunk = record.chunk
+    member = member_of(record.source, chunk.metadata)
+    place = "" if member is None else f": {member}"
+    if chunk.start_line is not None:
+        place += f":{chunk.start_line}-{chunk.end_line}"
+    elif chunk.page is not None:
+        place += f", page {chunk.page}"
+    return ShownChunk(number, record.source or record.id, place, chunk.text)
+
+
+def _folders(names: Sequence[str]) -> list[str]:
+    """Return the folder of each file: its first part below the folder that all files have in common."""
+    parts = [PurePosixPath(name).parts[:-1] for name in names]
+    shared = 0
+    while parts and all(len(each) > shared for each in parts) and len({each[: shared + 1] for each in parts}) == 1:
+        shared += 1
+    return ["/".join(each[: shared + 1]) or "." for each in parts]
+
+
+def _days(first: int, last: int) -> str:
+    """Return a period, whose days are counted from 1970, as ``2024-03-01 to 2024-05-07``."""
+    shown = dict.fromkeys(
+        datetime.fromtimestamp(day * 86_400, tz=timezone.utc).date().isoformat() for day in (first, last)
+    )
+    return " to ".join(shown)
+
+
+def _grouped(skipped: Mapping[str, str]) -> tuple[tuple[str, int, str], ...]:
+    """Return each reason for skipping files, with the number of files and the first of them, frequent ones first."""
+    found: dict[str, list[str]] = {}
+    for name, reason in skipped.items():
+        found.setdefault(reason, []).append(name)
+    grouped: Callable[[tuple[str, int, str]], tuple[int, str]] = lambda each: (-each[1], each[0])  # noqa: E731
+    return tuple(sorted(((reason, len(names), min(names)) for reason, names in found.items()), key=grouped))

@@ -1,0 +1,241 @@
+"""A map of vectors: positions in the plane at which most neighbours of the vectors are neighbours again.
+
+t-SNE lays out up to :data:`LAID_OUT` vectors, with the attraction along their nearest neighbours (openTSNE; Policar,
+Strazar & Zupan 2024). Each further vector is placed beside the nearest of them, so the time grows linearly. The map is
+the same in every run on the same machine: all random numbers have a fixed seed, and one thread adds them up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from ragembed.extras import needed_for
+from ragembed.indexes.types import Rows
+from ragembed.reports.clusters import Clusters, find_clusters
+from ragembed.types import Doubles, Floats
+
+LAID_OUT = 20_000
+"""Maximum number of vectors that t-SNE lays out; of more, every n-th one."""
+
+KEPT = 10
+"""Number of nearest neighbours that are compared to measure how well a map keeps them."""
+
+SCALE = 65_535
+"""Positions are integers from 0 to this number."""
+
+_LEAST = 16
+"""Number of vectors from which t-SNE is used; fewer are shown by their two principal components."""
+
+_FEW = 4_000
+"""Number of vectors below which a tree of the points is faster than the Fourier transform."""
+
+_PERPLEXITY, _NEIGHBOURS = 10, 30
+_EXAGGERATED, _STEPS, _EXAGGERATION = 150, 350, 12.0
+_MEASURED = 1_000
+_BLOCK, _QUERIES = 8_192, 512
+_CENTRES, _BESIDE = 4, 3
+_NEAR = SCALE / 50
+_SEED = 0
+
+Read = Callable[[Rows], Floats]
+"""Returns the unit vectors at positions, int64, shape ``(n,)``, as float32, shape ``(n, d)``."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class VectorMap:
+    """The positions of ``n`` vectors.
+
+    Parameters
+    ----------
+    places
+        Positions, uint16, shape ``(n, 2)``.
+    clusters
+        The clusters of the vectors that were laid out.
+    cluster
+        Number of the cluster of each vector, int64, shape ``(n,)``.
+    laid_out
+        Numbers of the vectors that t-SNE laid out, int64, ascending.
+    neighbours, cosines
+        Their nearest neighbours, as positions in ``laid_out``, and the cosines, both of shape ``(m, k)``, best first.
+    kept
+        Mean share of the 10 nearest vectors that are among the 10 nearest on the map, None for fewer than 12 vectors.
+    measured
+        Number of vectors for which this was measured.
+    """
+
+    places: NDArray[np.uint16]
+    clusters: Clusters
+    cluster: Rows
+    laid_out: Rows
+    neighbours: Rows
+    cosines: Floats
+    kept: float | None
+    measured: int
+
+
+def make_map(count: int, read: Read, advance: Callable[[int], None]) -> VectorMap:
+    """Return the map of ``count`` vectors, one or more; ``advance`` is called with the number of vectors placed.
+
+    Raises :class:`ragembed.errors.MissingExtraError` if openTSNE is not installed.
+    """
+    laid_out = np.unique(np.linspace(0, count - 1, min(count, LAID_OUT)).round().astype(np.int64))
+    vectors = read(laid_out)
+    neighbours, cosines = nearest(
+        vectors, vectors, min(_NEIGHBOURS, len(vectors) - 1), leave_out=np.arange(len(vectors))
+    )
+    with threadpool_limits(1):
+        clusters, cluster_of_laid_out = find_clusters(vectors)
+        points = _scaled(_laid_out(vectors, neighbours, cosines))
+    advance(len(laid_out))
+    places = np.zeros((count, 2))
+    places[laid_out] = points
+    cluster = np.zeros(count, dtype=np.int64)
+    cluster[laid_out] = cluster_of_laid_out
+    measured = laid_out[:: max(1, len(laid_out) // _MEASURED)][:_MEASURED]
+    compared = _Nearest(vectors[np.searchsorted(laid_out, measured)], measured)
+    compared.add(laid_out, vectors)
+    rest = np.setdiff1d(np.arange(count), laid_out, assume_unique=True)
+    near = _Placing(vectors, points, cluster_of_laid_out, clusters.centres)
+    for some in _blocks(rest):
+        block = read(some)
+        places[some], cluster[some] = near.place(block)
+        compared.add(some, block)
+        advance(len(some))
+    kept = None if count < KEPT + 2 else _kept(places, measured, compared.found)
+    return VectorMap(
+        places.round().astype(np.uint16), clusters, cluster, laid_out, neighbours, cosines, kept, len(measured)
+    )
+
+
+def place_beside(places: Doubles, weights: Doubles) -> Doubles:
+    """Return the mean of those of ``places``, shape ``(k, 2)``, that are near the first, by ``weights``, shape (k,)."""
+    close = np.linalg.norm(places - places[0], axis=1) <= _NEAR
+    mean: Doubles = (places[close] * weights[close, None]).sum(axis=0) / weights[close].sum()
+    return mean
+
+
+def nearest(queries: Floats, vectors: Floats, k: int, leave_out: Rows | None = None) -> tuple[Rows, Floats]:
+    """Return positions and cosines of the ``k`` nearest of ``vectors``, best first, both of shape ``(n, k)``.
+
+    ``leave_out`` is the position of a vector that each query leaves out, such as itself.
+    """
+    found = np.empty((len(queries), k), dtype=np.int64)
+    cosines = np.empty((len(queries), k), dtype=np.float32)
+    for start in range(0, len(queries), _QUERIES):
+        part = slice(start, start + _QUERIES)
+        products = queries[part] @ vectors.T
+        if leave_out is not None:
+            products[np.arange(len(products)), leave_out[part]] = -np.inf
+        found[part], cosines[part] = _best(products, k)
+    return found, cosines
+
+
+def _best(products: Floats, k: int) -> tuple[Rows, Floats]:
+    """Return columns and values of the ``k`` largest products in each row, largest first."""
+    last = products.shape[1] - k
+    columns = np.sort(np.argpartition(products, min(last, products.shape[1] - 1), axis=1)[:, last:])
+    values = np.take_along_axis(products, columns, axis=1)
+    order = np.argsort(-values, axis=1, kind="stable")
+    return np.take_along_axis(columns, order, axis=1), np.take_along_axis(values, order, axis=1)
+
+
+@needed_for("drawing a map")
+def _laid_out(vectors: Floats, neighbours: Rows, cosines: Floats) -> Doubles:
+    """Return positions of vectors, shape ``(n, 2)``, by t-SNE, or for few vectors by their principal components."""
+    centred = vectors.astype(np.float64) - vectors.mean(axis=0, dtype=np.float64)
+    _, axes = np.linalg.eigh(centred.T @ centred)
+    axes = axes[:, ::-1][:, :2]
+    axes *= np.sign(axes[np.abs(axes).argmax(axis=0), np.arange(axes.shape[1])])
+    points = np.zeros((len(vectors), 2))
+    points[:, : axes.shape[1]] = centred @ axes
+    spread = float(points[:, 0].std())
+    from openTSNE import TSNEEmbedding, affinity
+    from openTSNE.nearest_neighbors import PrecomputedNeighbors
+
+    if len(vectors) < _LEAST or spread < 1e-6:
+        return points
+    distances = np.sqrt(np.maximum(0.0, 2.0 - 2.0 * cosines.astype(np.float64)))
+    k = neighbours.shape[1]
+    graph = affinity.PerplexityBasedNN(
+        perplexity=min(_PERPLEXITY, k / 3), knn_index=PrecomputedNeighbors(neighbours, distances), n_jobs=1
+    )
+    # Start far inside the unit circle, with a little noise that separates equal vectors.
+    start = points * (1e-4 / spread) + np.random.default_rng(_SEED).normal(0.0, 1e-6, points.shape)
+    method = "bh" if len(vectors) < _FEW else "fft"
+    made = TSNEEmbedding(start, graph, n_jobs=1, random_state=_SEED, negative_gradient_method=method)
+    made.optimize(n_iter=_EXAGGERATED, exaggeration=_EXAGGERATION, momentum=0.5, inplace=True)
+    made.optimize(n_iter=_STEPS, momentum=0.8, inplace=True)
+    return np.asarray(made, dtype=np.float64)
+
+
+def _scaled(points: Doubles) -> Doubles:
+    """Return points shifted and scaled to the range of the map, with the same unit on both axes."""
+    low, high = points.min(axis=0), points.max(axis=0)
+    size = float((high - low).max()) or 1.0
+    scaled: Doubles = (points - (low + high) / 2) / size * SCALE + SCALE / 2
+    return scaled
+
+
+class _Placing:
+    """Places vectors beside the nearest of those that were laid out, and finds their clusters.
+
+    Only vectors in the same and in the nearest clusters are compared.
+    """
+
+    def __init__(self, vectors: Floats, points: Doubles, cluster: Rows, centres: Floats) -> None:
+        self._vectors, self._points, self._centres = vectors, points, centres
+        near, _ = nearest(centres, centres, min(_CENTRES, len(centres)))
+        self._candidates = [np.flatnonzero(np.isin(cluster, some)) for some in near]
+
+    def place(self, vectors: Floats) -> tuple[Doubles, Rows]:
+        """Return the positions, shape ``(n, 2)``, and the clusters of vectors."""
+        cluster = nearest(vectors, self._centres, 1)[0][:, 0]
+        places = np.zeros((len(vectors), 2))
+        for number in np.unique(cluster).tolist():
+            members = np.flatnonzero(cluster == number)
+            candidates = self._candidates[number]
+            found, cosines = nearest(vectors[members], self._vectors[candidates], min(_BESIDE, len(candidates)))
+            weights = np.maximum(cosines.astype(np.float64), 1e-3)
+            for member, others, weight in zip(members.tolist(), candidates[found], weights, strict=True):
+                places[member] = place_beside(self._points[others], weight)
+        return places, cluster
+
+
+class _Nearest:
+    """The nearest neighbours of some vectors among vectors that come in blocks."""
+
+    def __init__(self, vectors: Floats, numbers: Rows) -> None:
+        self._vectors, self._numbers = vectors, numbers
+        self.found = np.full((len(vectors), KEPT), -1, dtype=np.int64)
+        self._cosines = np.full((len(vectors), KEPT), -np.inf, dtype=np.float32)
+
+    def add(self, numbers: Rows, vectors: Floats) -> None:
+        """Compare with ``vectors``, whose numbers are ``numbers``."""
+        products = self._vectors @ vectors.T
+        products[self._numbers[:, None] == numbers] = -np.inf
+        together = np.hstack([self._cosines, products])
+        known = np.hstack([self.found, np.broadcast_to(numbers, products.shape)])
+        columns, self._cosines = _best(together, KEPT)
+        self.found = np.take_along_axis(known, columns, axis=1)
+
+
+def _kept(places: Doubles, measured: Rows, neighbours: Rows) -> float:
+    """Return the mean share of ``neighbours``, shape ``(m, 10)``, that are among the 10 nearest on the map."""
+    from scipy.spatial import cKDTree
+
+    _, near = cKDTree(places).query(places[measured], KEPT + 1)
+    shares = [
+        len({*on_map.tolist()} - {own} & {*found.tolist()})
+        for own, on_map, found in zip(measured.tolist(), near, neighbours, strict=True)
+    ]
+    return float(np.mean(shares)) / KEPT
+
+
+def _blocks(numbers: Rows) -> Iterator[Rows]:
+    for start in range(0, len(numbers), _BLOCK):
+        yield numbers[start : start + _BLOCK]

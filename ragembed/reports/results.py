@@ -1,0 +1,239 @@
+"""Pages and sections about evaluations, tuning runs and diagnoses, from the JSON values that the commands print."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from xml.etree.ElementTree import Element
+
+from ragembed.errors import ConfigError
+from ragembed.html_elements import Child, element, table
+from ragembed.reports.page import bar, page, scrolled, section, shortened
+
+_ABOUT = ("schema_version", "task", "collection", "name", "config", "queries", "difference_to_first")
+_PER_CENT = 100.0
+_LONGEST = 120
+_CANDIDATES = 30
+
+
+def evaluation_page(task: str, results: Sequence[Mapping[str, Any]]) -> bytes:
+    """Return the page of an evaluation; ``results`` are the objects that ``ragembed eval … --json`` prints."""
+    collections = ", ".join(dict.fromkeys(str(each["collection"]) for each in results))
+    return page(f"Evaluation: {task}", collections, [evaluation_section(results)])
+
+
+def tuning_page(report: Mapping[str, Any]) -> bytes:
+    """Return the page of a tuning run; ``report`` is the object that ``ragembed tune --json`` prints."""
+    return page("Tuning", f"{report['pool']:,} of {report['chunks']:,} chunks", [tuning_section(report)])
+
+
+def read_results(path: Path) -> Element:
+    """Return the section about the results that ``ragembed eval``, ``tune`` or ``doctor`` printed with ``--json``.
+
+    Raises :class:`ConfigError` if the file cannot be read, or holds other JSON.
+    """
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        if "candidates" in found:
+            return tuning_section(found)
+        if "findings" in found:
+            return findings_section(found)
+        return evaluation_section(found.get("results") or [found])
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"cannot read the results in {path}: {error}; expected a JSON file") from error
+    except (LookupError, TypeError, AttributeError) as error:
+        raise ConfigError(
+            f"{path} holds no results: expected the output of 'ragembed eval', 'tune' or 'doctor' with --json"
+        ) from error
+
+
+# Evaluations
+
+
+def evaluation_section(results: Sequence[Mapping[str, Any]]) -> Element:
+    """Return the section about an evaluation."""
+    task = str(results[0]["task"])
+    parts: list[Child] = []
+    for collection in dict.fromkeys(str(each["collection"]) for each in results):
+        here = [each for each in results if each["collection"] == collection]
+        queries = here[0].get("queries")
+        parts.append(element("h3", collection + ("" if queries is None else f", {queries:,} queries")))
+        if "differences" in here[0]:
+            parts += [part for each in here for part in _compared(each)]
+        else:
+            parts += _measured(here)
+    return section(f"evaluation-{task}", f"Evaluation: {task}", *parts)
+
+
+def _measured(results: Sequence[Mapping[str, Any]]) -> Iterator[Child]:
+    """Yield the table of some systems or settings on one collection."""
+    names = [
+        name
+        for name, value in results[0].items()
+        if name not in _ABOUT and isinstance(value, (int, float)) and not isinstance(value, bool)
+    ]
+    headline = names[0]
+    most = max(_PER_CENT if abs(float(each[headline])) > 1 else 1.0 for each in results)
+    with_difference = any("difference_to_first" in each for each in results)
+    widest = _widest(each["difference_to_first"] for each in results if "difference_to_first" in each)
+    rows: list[list[Child]] = []
+    for label, each in zip(_labels(results), results, strict=True):
+        row: list[Child] = [label, *(_number(each[name]) for name in names), bar(float(each[headline]), most)]
+        if with_difference:
+            row += _difference(each.get("difference_to_first"), widest)
+        rows.append(row)
+    head = ["", *names, ""] + (["Difference of " + headline, "95 % interval", "p", ""] if with_difference else [])
+    yield scrolled(table(head, rows, f"Bars show {headline}"), "Results")
+
+
+def _compared(result: Mapping[str, Any]) -> Iterator[Child]:
+    """Yield the comparison of two systems."""
+    one, other = result["a"], result["b"]
+    widest = _widest(result["differences"].values())
+    rows: list[list[Child]] = [
+        [name, _number(one[name]), _number(other[name]), *_difference(found, widest)]
+        for name, found in result["differences"].items()
+    ]
+    yield element(
+        "p", f"A is {one['name']}, and B is {other['name']}. An interval without 0 is a significant difference."
+    )
+    yield scrolled(table(("Measure", "A", "B", "B − A", "95 % interval", "p", ""), rows), "Comparison")
+
+
+def _labels(results: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the name of each result, and those settings of its embedder that differ between results."""
+    configs = [each.get("config") or {} for each in results]
+    differ = [name for name in configs[0] if len({json.dumps(config.get(name)) for config in configs}) > 1]
+    return [
+        shortened(
+            ", ".join([str(each["name"]), *(f"{name} {_setting(config.get(name))}" for name in differ)]), _LONGEST
+        )
+        for each, config in zip(results, configs, strict=True)
+    ]
+
+
+def _setting(value: Any) -> str:
+    return ",".join(map(str, value)) or "none" if isinstance(value, list) else str(value)
+
+
+def _number(value: float) -> str:
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:.1f}" if abs(value) > 1 else f"{value:.3f}"
+
+
+# Differences
+
+
+def _widest(differences: Any) -> float:
+    """Return the largest absolute value of the ends of some intervals, for the scale of their drawings."""
+    ends = [abs(float(end)) for each in differences for end in (each["low"], each["high"])]
+    return max(ends, default=0.0) or 1.0
+
+
+def _difference(found: Mapping[str, Any] | None, widest: float) -> list[Child]:
+    """Return the cells of a difference: value, interval, p-value and drawing."""
+    if found is None:
+        return ["–", "", "", None]
+    value, low, high = (float(found[name]) for name in ("difference", "low", "high"))
+    return [
+        f"{value:+.1f}",
+        f"{low:+.1f} to {high:+.1f}",
+        f"{float(found['p_value']):.3f}",
+        _interval(value, low, high, widest),
+    ]
+
+
+def _interval(value: float, low: float, high: float, widest: float) -> Element:
+    """Return a drawing of an interval around its value; the numbers beside it are its text alternative."""
+
+    def at(number: float) -> str:
+        return f"{70 + 62 * number / widest:.1f}"
+
+    kind = "more" if low > 0 else "less" if high < 0 else "axis"
+    return element(
+        "svg",
+        element("line", x1="70", x2="70", y1="0", y2="14", class_="axis"),
+        element("line", x1=at(low), x2=at(high), y1="7", y2="7", class_="interval"),
+        element("circle", cx=at(value), cy="7", r="4", class_=kind),
+        viewBox="0 0 140 14",
+        width="140",
+        height="14",
+        aria_hidden="true",
+    )
+
+
+# Tuning
+
+
+def tuning_section(report: Mapping[str, Any]) -> Element:
+    """Return the section about a tuning run."""
+    drawn = [
+        (name, f"{sum(counts):,}", "yes" if name in report["used"] else "too few")
+        for name, counts in report["queries"].items()
+    ]
+    parts: list[Child] = [
+        element(
+            "p",
+            element("b", str(report["outcome"])),
+            f": {report['reason']}" + (" (applied)" if report["applied"] else ""),
+        ),
+        scrolled(table(("Source", "Queries", "Used"), drawn, "Queries drawn from the documents"), "Queries"),
+    ]
+    if report["chosen"] is not None:
+        held_out = {**report["held_out"], "mean, dense alone": report["held_out_dense"]["mean"]}
+        widest = _widest(held_out.values())
+        rows: list[list[Child]] = [
+            [name, f"{found['queries']:,}", _number(found["now"]), _number(found["tuned"]), *_difference(found, widest)]
+            for name, found in held_out.items()
+        ]
+        head = ("Source", "Queries", "Now", "Tuned", "Difference", "95 % interval", "p", "")
+        caption = f"nDCG@10 on the other half of the documents: {shortened(str(report['chosen']['label']), _LONGEST)}"
+        parts += [
+            element("h3", "The settings that were chosen"),
+            scrolled(table(head, rows, caption), "Chosen settings"),
+        ]
+    if report["candidates"]:
+        parts += [element("h3", "All settings"), scrolled(_candidates(report["candidates"]), "All settings")]
+        parts += [
+            element("h3", "How far to trust this"),
+            element("ul", *(element("li", each) for each in report["limits"])),
+        ]
+    return section("tuning", "Tuning", *parts)
+
+
+def _candidates(candidates: Sequence[Mapping[str, Any]]) -> Element:
+    """Return the table of the best settings, and of the present ones."""
+    shown = list(candidates[:_CANDIDATES])
+    shown += [each for each in candidates[_CANDIDATES:] if each["label"] == "now"]
+    widest = _widest(each["difference"]["mean"] for each in shown if each["difference"])
+    rows: list[list[Child]] = [
+        [
+            shortened(str(each["label"]), _LONGEST),
+            _number(each["hybrid"]["mean"]),
+            _number(each["dense"]["mean"]),
+            *_difference(each["difference"].get("mean"), widest),
+        ]
+        for each in shown
+    ]
+    head = ("Settings", "Hybrid", "Dense", "Difference", "95 % interval", "p", "")
+    return table(
+        head, rows, f"Mean nDCG@10 on one half of the documents, the best {len(shown):,} of {len(candidates):,}"
+    )
+
+
+# Diagnoses
+
+
+def findings_section(diagnosis: Mapping[str, Any]) -> Element:
+    """Return the section about the findings of ``ragembed doctor``."""
+    rows: list[list[Child]] = [
+        [str(each["title"]), str(each["severity"]), str(each["detail"]), element("code", str(each["command"]))]
+        for each in diagnosis["findings"]
+    ]
+    if not rows:
+        return section("findings", "Findings", element("p", "The doctor found nothing to do."))
+    made = table(("Finding", "Severity", "Why it matters", "Command"), rows)
+    return section("findings", "Findings", scrolled(made, "Findings"))

@@ -1,0 +1,514 @@
+"""The report on a store: its sections, and the data of its map."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from xml.etree.ElementTree import Element
+
+import numpy as np
+
+from ragembed.html_elements import Child, element, table
+from ragembed.indexes.ann.records import IndexConfig, IndexEvaluation, IndexSelection
+from ragembed.indexes.indexing.drift import DriftReport
+from ragembed.indexes.search.relevance import WEAK
+from ragembed.indexes.storage.layout import STORE_FOLDER, root_of
+from ragembed.indexes.store import Store
+from ragembed.indexes.types import Progress, SilentProgress
+from ragembed.printable import readable_bytes
+from ragembed.reports.collect import ReportData, ShownChunk, WeightedWord, collect
+from ragembed.reports.page import bar, encoded, listed, page, scrolled, section, shortened
+
+_TEXT_BYTES = 1_150_000
+"""Bytes for all texts on the map: a report of 10,000 chunks has less than 2 MB."""
+_LONGEST, _SHORTEST = 400, 60
+_LINES_SHOWN, _KINDS_SHOWN, _REASONS_SHOWN = 20, 12, 20
+_EXCERPT = 160
+
+
+def report(
+    store: Store, queries: Sequence[str] = (), *, more: Sequence[Element] = (), progress: Progress | None = None
+) -> tuple[bytes, ReportData]:
+    """Return the page about a store, and the data that it shows.
+
+    ``queries`` are drawn on the map with their hits. ``more`` are sections to show after those about the store. Two
+    reports on the same generation of a store are equal, byte for byte. Raises as
+    :func:`ragembed.reports.collect.collect` does.
+    """
+    data = collect(store, queries, progress or SilentProgress())
+    return page_of(data, store.path, more), data
+
+
+def page_of(data: ReportData, path: Path, more: Sequence[Element] = ()) -> bytes:
+    """Return the page that shows ``data`` about the store in the folder ``path``."""
+    status = data.status
+    name = path.name if path.name != STORE_FOLDER else root_of(path).name
+    about = (
+        f"{status['files']:,} files, {status['chunks']:,} chunks; generation {status['generation']}; ragembed "
+        f"{status['ragembed']}"
+    )
+    sections = [
+        _overview(data),
+        *_map(data),
+        *_clusters(data),
+        *_queries(data),
+        _duplicates(data),
+        *_weights(data),
+        *_drift(data.drift),
+        _index(status),
+        *more,
+    ]
+    return page(f"{name}: a report on the store", about, sections, _map_data(data))
+
+
+# The store
+
+
+def _overview(data: ReportData) -> Element:
+    status = data.status
+    language = status["detected_language"]
+    named = "" if not language or not language["language"] else language["language"].capitalize()
+    facts: list[tuple[str, str]] = [
+        ("Files", f"{status['files']:,}; {len(status['skipped']):,} skipped"),
+        ("Chunks", f"{status['chunks']:,}, with {status['vectors'] - status['unused_vectors']:,} different vectors"),
+        ("Size of the store", readable_bytes(sum(size for _, size in data.sizes))),
+        ("Model", str(status["embedder"]["model"])),
+        ("Dimension", str(status["dim"] or "–")),
+        ("Language of the words", str(status["language"])),
+        ("Language of most texts", named or "not recognised"),
+    ]
+    most = max((kind.chunks for kind in data.kinds), default=0)
+    kinds = [
+        (kind.name, f"{kind.files:,}", readable_bytes(kind.bytes), f"{kind.chunks:,}", bar(kind.chunks, most))
+        for kind in data.kinds[:_KINDS_SHOWN]
+    ]
+    left_out = len(data.kinds) - len(kinds)
+    languages = [(name.capitalize(), f"{files:,}", bar(files, data.languages[0][1])) for name, files in data.languages]
+    read = sum(files for _, files in data.languages)
+    sampled = f"Languages of {read:,} files" + ("" if read == status["files"] else ", evenly spread")
+    return section(
+        "overview",
+        "Overview",
+        _advice(data),
+        element(
+            "div",
+            scrolled(table(("", ""), facts, "The store"), "The store"),
+            scrolled(table(("Type", "Files", "Size", "Chunks", ""), kinds, "Types of files"), "Types of files")
+            if kinds
+            else None,
+            scrolled(table(("Language", "Files", ""), languages, sampled), "Languages") if languages else None,
+            class_="parts",
+        ),
+        element("p", f"{left_out:,} more types are not listed.", class_="note") if left_out > 0 else None,
+        *_skipped(data),
+    )
+
+
+def _advice(data: ReportData) -> Element:
+    """Return the list of what to do, each with its command."""
+    found: list[tuple[str, str | None]] = []
+    status, drift = data.status, data.drift
+    if status["unfinished"]:
+        found.append(("The last indexing run was interrupted.", "ragembed index"))
+    language = status["detected_language"]
+    if language and language["language"] and not language["is_read"]:
+        named = language["language"].capitalize()
+        text = f"Most texts are in {named}, which the model was not made for: delete the store, and use another model."
+        found.append((text, "ragembed index --model multilingual-e5-small-q4"))
+    if drift is not None and drift.verdict == "refit":
+        found.append(("The fit is out of date: " + "; ".join(drift.reasons) + ".", "ragembed refit"))
+    if drift is not None and drift.verdict == "rebuild":
+        found.append(("Delete the store, and index again: " + "; ".join(drift.reasons) + ".", "ragembed index"))
+    if data.weak:
+        found.append((f"{data.weak:,} of {data.asked:,} queries have weak matches: see “Queries” below.", None))
+    if not found:
+        return element("p", "Nothing to do: the fit is up to date, and the last run is complete.")
+    rows = (element("li", text, *((" ", element("code", command)) if command else ())) for text, command in found)
+    return element("ul", *rows, id="advice")
+
+
+def _skipped(data: ReportData) -> Iterator[Child]:
+    if not data.skipped:
+        return
+    rows = [(shortened(reason, 200), f"{files:,}", first) for reason, files, first in data.skipped[:_REASONS_SHOWN]]
+    total = sum(files for _, files, _ in data.skipped)
+    yield element("h3", "Skipped files")
+    yield scrolled(
+        table(("Reason", "Files", "First file"), rows, f"Files that are not in the store: {total:,}"), "Skipped files"
+    )
+    if len(data.skipped) > len(rows):
+        yield element("p", "Run ", element("code", "ragembed status --skipped"), " to list all of them.", class_="note")
+
+
+# The map
+
+
+def _map(data: ReportData) -> Iterator[Element]:
+    if data.vector_map is None:
+        yield section("map", "Map", element("p", "The store has no chunks, so there is nothing to draw."))
+        return
+    made, count = data.vector_map, len(data.points)
+    kept = (
+        ""
+        if made.kept is None
+        else f" {made.kept:.0%} of the 10 nearest neighbours of a chunk are among its 10 nearest here."
+    )
+    beside = len(made.places) - len(made.laid_out)
+    rest = f" t-SNE laid out {len(made.laid_out):,} vectors; the others are beside their nearest." if beside else ""
+    shown = (
+        f" The texts of {len(data.chunks):,} of {count:,} chunks are in this file." if len(data.chunks) < count else ""
+    )
+    options = [element("option", name) for name in ("Cluster", *(each.name for each in data.colourings))]
+    tools = element(
+        "div",
+        element(
+            "input",
+            type="search",
+            id="find",
+            placeholder="Find words or files",
+            aria_label="Find words or files",
+            autocomplete="off",
+        ),
+        element("label", "Colour by ", element("select", *options, id="colour")),
+        element("label", element("input", type="checkbox", id="names", checked=True), " Names"),
+        element("button", "+", type="button", id="closer", aria_label="Zoom in"),
+        element("button", "−", type="button", id="farther", aria_label="Zoom out"),
+        element("button", "Whole map", type="button", id="whole"),
+        id="controls",
+    )
+    view = element(
+        "div",
+        element("canvas", id="points", aria_hidden="true"),
+        element(
+            "canvas",
+            id="marks",
+            tabindex="0",
+            role="application",
+            aria_label=f"Map of {count:,} chunks. Arrow keys go from chunk to chunk; Shift with an arrow key moves the "
+            "map; plus and minus zoom; 0 shows the whole map. The table of clusters below has the same contents.",
+        ),
+        element("div", id="tip", hidden=True),
+        id="view",
+    )
+    side = element(
+        "div",
+        element("ul", id="legend", aria_label="Colours: press one to show only its chunks"),
+        element("p", role="status", id="map-status", class_="note"),
+        element("ol", id="found", aria_label="Chunks found"),
+        element("div", id="chosen", aria_live="polite"),
+        id="side",
+    )
+    yield section(
+        "map",
+        "Map",
+        element(
+            "p",
+            "Each point is a chunk. Chunks with similar meaning are near each other; large distances say little.",
+            kept,
+            rest,
+            shown,
+        ),
+        element("div", tools, element("div", view, side, id="stage"), id="map-tools", hidden=True),
+        element("noscript", element("p", "The map needs JavaScript. The table of clusters below has its contents.")),
+    )
+
+
+def _map_data(data: ReportData) -> dict[str, Any] | None:
+    """Return the data that the script draws, or None without a map."""
+    if data.vector_map is None:
+        return None
+    groups = np.array([each.group for each in data.clusters], dtype=np.uint8)
+    names = [_named(words, number) for number, words in enumerate(data.groups)]
+    by_cluster = {
+        "name": "Cluster",
+        "values": names,
+        "codes": encoded(groups[data.cluster].tobytes()),
+        "ordered": False,
+    }
+    others = [
+        {
+            "name": each.name,
+            "values": [shortened(value, 60) for value in each.values],
+            "codes": encoded(each.codes.tobytes()),
+            "ordered": each.ordered,
+        }
+        for each in data.colourings
+    ]
+    needed = {number for query in data.queries for number in query.hits}
+    chunks = _fitting(data.chunks, needed)
+    files = {name: number for number, name in enumerate(dict.fromkeys(chunk.file for chunk, _ in chunks))}
+    return {
+        "places": encoded(np.ascontiguousarray(data.points, dtype="<u2").tobytes()),
+        "cluster": encoded(data.cluster.tobytes()),
+        "clusters": [[list(each.words), each.group, each.example.number] for each in data.clusters],
+        "colourings": [by_cluster, *others],
+        "files": [shortened(name, 200) for name in files],
+        "chunks": [[chunk.number, files[chunk.file], shortened(chunk.place, 80), text] for chunk, text in chunks],
+        "queries": [
+            {
+                "text": shortened(query.query, 300),
+                "place": None if query.place is None else list(query.place),
+                "hits": list(query.hits),
+                "weak": query.is_weak,
+            }
+            for query in data.queries
+        ],
+    }
+
+
+def _fitting(chunks: Sequence[ShownChunk], needed: set[int]) -> list[tuple[ShownChunk, str]]:
+    """Return chunks with the beginnings of their texts, which together fit into the file.
+
+    If even short beginnings do not fit, evenly spread chunks are left out, except those ``needed``.
+    """
+    longest, step = _LONGEST, 1
+    while True:
+        some = [chunk for i, chunk in enumerate(chunks) if i % step == 0 or chunk.number in needed]
+        texts = [(chunk, shortened(chunk.text, longest)) for chunk in some]
+        size = sum(len(text.encode()) + 5 * text.count("<") + text.count("\n") + text.count('"') for _, text in texts)
+        paths = sum(len(name.encode()) for name in {chunk.file for chunk in some})
+        if size + paths <= _TEXT_BYTES or len(some) <= max(1, len(needed)):
+            return texts
+        if longest > _SHORTEST:
+            longest = max(_SHORTEST, min(longest - 20, longest * _TEXT_BYTES // (size + paths)))
+        else:
+            step += 1
+
+
+def _clusters(data: ReportData) -> Iterator[Element]:
+    if data.vector_map is None:
+        return
+    body: list[Element] = []
+    for number, words in enumerate(data.groups):
+        inside = [each for each in data.clusters if each.group == number]
+        total = sum(each.size for each in inside)
+        body.append(_row(_named(words, number), total, [], "top"))
+        body += [
+            _row(listed(each.words) or "(no words)", each.size, _excerpt(each.example), "inner") for each in inside
+        ]
+    head = element("tr", *(element("th", name, scope="col") for name in ("Words", "Chunks", "Most central chunk")))
+    made = element("table", element("thead", head), element("tbody", *body))
+    intro = (
+        f"{len(data.clusters):,} clusters in {len(data.groups):,} groups, each named by the words that distinguish it."
+    )
+    yield section("clusters", "Clusters", element("p", intro), scrolled(made, "Clusters"))
+
+
+def _row(name: str, size: int, text: Sequence[Child], kind: str) -> Element:
+    last = element("td", *text, class_="text", dir="auto")
+    return element("tr", element("th", name, scope="row"), element("td", f"{size:,}"), last, class_=kind)
+
+
+def _excerpt(chunk: ShownChunk) -> list[Child]:
+    """Return the place of a chunk and the beginning of its text."""
+    return [element("b", chunk.file + chunk.place), " ", shortened(_line(chunk.text), _EXCERPT)]
+
+
+def _named(words: Sequence[str], number: int) -> str:
+    return listed(words) or f"group {number + 1}"
+
+
+# Queries
+
+
+def _queries(data: ReportData) -> Iterator[Element]:
+    if not data.queries:
+        return
+    rows: list[tuple[Child, ...]] = []
+    for number, query in enumerate(data.queries):
+        best = query.best
+        relevance = "–" if query.relevance is None else f"{query.relevance:.2f}"
+        button = element(
+            "button",
+            "Show",
+            type="button",
+            data_query=str(number),
+            hidden=True,
+            aria_label=f"Show “{shortened(query.query, 60)}” on the map",
+        )
+        rows.append(
+            (
+                shortened(query.query, 300),
+                element(
+                    "span",
+                    f"{relevance}, weak" if query.is_weak else relevance,
+                    class_="weak" if query.is_weak else None,
+                ),
+                "no hits" if best is None else element("span", *_excerpt(best), dir="auto"),
+                button if query.place is not None else None,
+            )
+        )
+    known = any(query.relevance is not None for query in data.queries)
+    intro = (
+        f"{data.weak:,} of {data.asked:,} queries have weak matches: the best hit has a relevance below {WEAK:g}, so "
+        "the documents may not answer them. On the map, a query is beside its best hit; an empty diamond is a query "
+        "with weak matches."
+        if known
+        else "The store has no fit of relevance, so weak matches are not known: ragembed refit makes one."
+    )
+    if data.asked > len(data.queries):
+        intro += f" The {len(data.queries):,} with the weakest matches are shown."
+    head = ("Query", "Relevance", "Best hit", "")
+    yield section("queries", "Queries", element("p", intro), scrolled(table(head, rows), "Queries"))
+
+
+# Duplicates and boilerplate
+
+
+def _duplicates(data: ReportData) -> Element:
+    parts: list[Child] = []
+    if data.duplicates:
+        compared = (
+            ""
+            if data.vector_map is None or len(data.vector_map.laid_out) == len(data.vector_map.places)
+            else (f" Of chunks with different vectors, only {len(data.vector_map.laid_out):,} were compared.")
+        )
+        parts.append(
+            element(
+                "p",
+                f"{data.duplicate_chunks:,} chunks nearly repeat another one, in {data.duplicate_groups:,} groups. "
+                f"Search shows one result for each group.{compared}",
+            )
+        )
+        for group in data.duplicates:
+            first = group.chunks[0]
+            left = group.size - len(group.chunks)
+            places = [f"{chunk.file}{chunk.place}" for chunk in group.chunks] + ([f"and {left:,} more"] if left else [])
+            parts.append(
+                element(
+                    "details",
+                    element("summary", f"{group.size:,} × {shortened(_line(first.text), 100)}"),
+                    element("ul", *(element("li", place) for place in places)),
+                    element("pre", shortened(first.text, 600), dir="auto"),
+                )
+            )
+    else:
+        parts.append(element("p", "No near-duplicates were found."))
+    parts.append(element("h3", "Boilerplate"))
+    if data.boilerplate:
+        counts = data.status["boilerplate"]
+        rows = [
+            (shortened(line.line.strip(), 120), line.kind, f"{line.files:,}")
+            for line in data.boilerplate[:_LINES_SHOWN]
+        ]
+        parts.append(
+            element(
+                "p",
+                f"{counts['lines']:,} lines are repeated by many files; they are shown, but not searched, in "
+                f"{counts['chunks']:,} chunks.",
+            )
+        )
+        parts.append(scrolled(table(("Line", "Type", "Files"), rows), "Boilerplate"))
+    else:
+        parts.append(element("p", "No line is repeated by many files."))
+    return section("duplicates", "Duplicates and boilerplate", *parts)
+
+
+# The fit
+
+
+def _weights(data: ReportData) -> Iterator[Element]:
+    if not data.heaviest:
+        return
+    yield section(
+        "weights",
+        "Token weights",
+        element(
+            "p",
+            "A token's weight says how much it counts in the vector of a text. The weights were fitted on the texts: "
+            "tokens in many texts count little. 1 is the median of the frequent tokens.",
+        ),
+        element(
+            "div",
+            _words("Tokens that carry most of all weight", data.heaviest, by_share=True),
+            _words("Frequent tokens with the lowest weights", data.lightest, by_share=False),
+            class_="parts",
+        ),
+    )
+
+
+def _words(caption: str, words: Sequence[WeightedWord], *, by_share: bool) -> Element:
+    most = max((word.share if by_share else word.weight for word in words), default=0.0)
+    rows = [
+        (
+            word.word,
+            f"{word.weight:.2f}",
+            f"{word.texts:.1%}",
+            f"{word.share:.2%}",
+            bar(word.share if by_share else word.weight, most if by_share else 1.0),
+        )
+        for word in words
+    ]
+    return scrolled(table(("Token", "Weight", "In texts", "Of all weight", ""), rows, caption), caption)
+
+
+def _drift(drift: DriftReport | None) -> Iterator[Element]:
+    if drift is None:
+        return
+    verdict = {
+        "keep": "The fit is up to date.",
+        "refit": "Run ragembed refit.",
+        "rebuild": "Delete the store and index again.",
+    }[drift.verdict]
+    rows: list[tuple[str, str]] = [("Vectors", f"{drift.vectors:,}")]
+    if drift.added is not None:
+        rows.append(("Since the fit", f"{drift.added:,} added, {drift.removed or 0:,} removed"))
+    if drift.vocabulary is not None:
+        rows.append(("Unseen tokens", f"{drift.vocabulary.unseen:.1%} ({drift.vocabulary.expected:.1%} expected)"))
+    if drift.weight_shift is not None:
+        rows.append(("Weight that a new fit would move", f"{drift.weight_shift:.1%}"))
+    if drift.unfitted is not None:
+        rows.append(("Tokens without a static vector", f"{drift.unfitted:.1%}"))
+    if drift.mean_shift is not None:
+        rows.append(("Shift of the mean vector", f"{drift.mean_shift:.3f} times the spread"))
+    if drift.overlap is not None:
+        rows.append(
+            ("Results that a refit would keep", f"{drift.overlap:.1%} of 10 ({drift.chance:.1%} by chance alone)")
+        )
+    movers = [(mover.token, f"{mover.fitted:.1f}", f"{mover.now:.1f}") for mover in drift.movers]
+    yield section(
+        "drift",
+        "Drift",
+        element("p", verdict, " ", "; ".join(drift.reasons)),
+        element(
+            "div",
+            scrolled(table(("", ""), rows, "Corpus of the fit, compared with the corpus now"), "Drift"),
+            scrolled(table(("Token", "Idf at the fit", "Idf now"), movers, "Tokens whose idf changed most"), "Idf")
+            if movers
+            else None,
+            class_="parts",
+        ),
+        *(element("p", note, class_="note") for note in drift.notes),
+    )
+
+
+def _index(status: Mapping[str, Any]) -> Element:
+    index = status["index"]
+    kinds = sorted({segment["kind"] for segment in status["segments"]})
+    rows = [("Index", listed(kinds) or "none"), ("Segments", f"{len(status['segments']):,}")]
+    wanted = IndexConfig.from_dict(index["wanted"])
+    if wanted != IndexConfig():
+        rows.append(("Requested", wanted.describe()))
+    if index["check"] is not None:
+        rows.append(("Measured", IndexEvaluation.from_dict(index["check"]).describe()))
+    elif kinds == ["flat"]:
+        rows.append(("Recall", "1: a flat index compares every vector"))
+    if index["choice"] is not None:
+        choice = IndexSelection.from_dict(index["choice"])
+        rows += [] if choice.effort is None else [("Effort", f"{choice.effort:,}")]
+        rows += [(name.capitalize(), text) for name, text in choice.describe()]
+    fusion = status["fusion"]
+    rows.append(("Fusion", f"{fusion['method']}, alpha {fusion['alpha']:g}, feedback {fusion['feedback']:g}"))
+    relevance = status["relevance"]
+    rows.append(
+        (
+            "Relevance",
+            "not fitted" if relevance is None else f"fitted on {relevance['pseudo_queries']:,} pseudo-queries",
+        )
+    )
+    return section("index", "Index and search", scrolled(table(("", ""), rows), "Index and search"))
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())

@@ -1,0 +1,342 @@
+"""A store from a stranger: it is refused with one error, and nothing outside its folder is read or written."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import resource
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ragembed import Embedder, EmbedderConfig, Store
+from ragembed.errors import ModelError, RagembedError, StoreDamagedError, StoreError
+from ragembed.indexes.lexical.postings import PostingsBlock
+from ragembed.indexes.storage.copying import copy_store
+from ragembed.indexes.verify import Part, verify_store
+from ragembed.indexes.writing import posting_updates
+from tests.conftest import WORDS, KnownEncoder, record
+from tests.indexes.tampering import edit, rename_hash
+
+SECONDS, BYTES = 60, 1 << 30
+
+
+@pytest.fixture(autouse=True)
+def _limited() -> Iterator[None]:
+    """Interrupt a test that hangs, for example on a named pipe."""
+
+    def interrupt(*_: object) -> None:
+        raise TimeoutError(f"the test took more than {SECONDS} seconds")
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.alarm(SECONDS)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.fixture(scope="module")
+def templates(tmp_path_factory: pytest.TempPathFactory, tiny_config: EmbedderConfig) -> tuple[Path, Path]:
+    """A store with the vectors of an encoder, and one with an embedder; both have postings."""
+    folder = tmp_path_factory.mktemp("hostile")
+    texts = [f"text {number} of {word}" for number, word in enumerate(WORDS)]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(posting_updates, "LEAST_CHUNKS", 1)
+        for name, embedder in (("known", KnownEncoder()), ("fitted", Embedder(tiny_config).fit(texts))):
+            with Store.create(folder / name, embedder) as store:
+                store.add([record(f"id{i}", text, metadata={"i": i}) for i, text in enumerate(texts)])
+                store.delete(["id3"])
+    return folder / "known", folder / "fitted"
+
+
+@pytest.fixture
+def known(templates: tuple[Path, Path], tmp_path: Path) -> Path:
+    return Path(shutil.copytree(templates[0], tmp_path / "store"))
+
+
+@pytest.fixture
+def fitted(templates: tuple[Path, Path], tmp_path: Path) -> Path:
+    return Path(shutil.copytree(templates[1], tmp_path / "store"))
+
+
+def only(store: Path, pattern: str) -> Path:
+    [file] = store.glob(pattern)
+    return file
+
+
+def refusals(path: Path, embedder: KnownEncoder | None) -> list[str]:
+    """Search, list, verify and copy a store; return the messages of the errors and problems."""
+    found = []
+
+    def attempt(act: Callable[[], object]) -> None:
+        try:
+            act()
+        except RagembedError as error:
+            found.append(str(error))
+
+    def search() -> None:
+        with Store.open(path, embedder) as store:
+            for mode in ("dense", "lexical", "hybrid"):
+                attempt(lambda mode=mode: store.search("text of lock", 5, mode))  # type: ignore[misc]
+            attempt(lambda: list(store.chunks()))
+
+    attempt(search)
+    attempt(lambda: found.extend(problem.message for problem in verify_store(path, embedder).problems))
+    attempt(lambda: copy_store(path, path.with_name("copy")))
+    return found
+
+
+def as_pipe(file: Path) -> None:
+    file.unlink(missing_ok=True)
+    os.mkfifo(file)
+
+
+def as_device(file: Path) -> None:
+    file.unlink(missing_ok=True)
+    file.symlink_to("/dev/zero")
+
+
+def as_link(file: Path) -> None:
+    target = file.parents[3] / f"outside-{file.name}"
+    target.write_bytes(file.read_bytes() if file.exists() else b"1")
+    file.unlink(missing_ok=True)
+    file.symlink_to(target)
+
+
+@pytest.mark.parametrize("change", [as_pipe, as_device, as_link])
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        *("segments/*/index.faiss", "segments/*/raw.f16", "postings/*/postings.safetensors", "store.db"),
+        *("embedders/*/config.json", "embedders/*/state.safetensors"),
+    ],
+)
+def test_only_regular_files_are_read(fitted: Path, pattern: str, change: Callable[[Path], None]) -> None:
+    change(only(fitted, pattern))
+    found = refusals(fitted, None)
+    assert found
+    expected = ("regular file", "symbolic link", "no store at")
+    assert any(part in message for part in expected for message in found), found
+
+
+@pytest.mark.parametrize("change", [as_pipe, as_device, as_link])
+@pytest.mark.parametrize("name", ["store.db-wal", "store.db-shm", "store.db-generation", "writer.pid", "watcher.json"])
+def test_files_beside_the_database_are_regular_files(known: Path, name: str, change: Callable[[Path], None]) -> None:
+    change(known / name)
+    refusals(known, KnownEncoder())
+
+
+def test_lock_that_is_a_link_is_refused(known: Path, tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    (known / "writer.lock").unlink()
+    (known / "writer.lock").symlink_to(victim)
+    with (
+        Store.open(known, KnownEncoder()) as store,
+        pytest.raises(StoreError, match=r"writer\.lock is a symbolic link"),
+    ):
+        store.add([record("more", "more")])
+    assert victim.read_text() == "mine"
+
+
+@pytest.mark.parametrize("pattern", ["segments/*", "postings/*", "embedders/*", "segments"])
+def test_link_to_a_folder_is_reported_and_not_copied(fitted: Path, tmp_path: Path, pattern: str) -> None:
+    folder = only(fitted, pattern)
+    folder.rename(tmp_path / "elsewhere")
+    folder.symlink_to(tmp_path / "elsewhere")
+    assert verify_store(fitted).problems
+    with pytest.raises((StoreDamagedError, StoreError), match="symbolic link"):
+        copy_store(fitted, tmp_path / "copy")
+    assert not (tmp_path / "copy").exists()
+
+
+def test_rollback_journal_is_refused(known: Path, tmp_path: Path) -> None:
+    victim = tmp_path / "victim"  # SQLite deletes the file that a journal names when it rolls back.
+    victim.write_text("mine")
+    (known / "store.db-journal").write_bytes(b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7" + bytes(600))
+    with pytest.raises(StoreDamagedError, match="does not belong to a store"):
+        Store.open(known, KnownEncoder())
+    assert victim.read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("statement", "expected"),
+    [
+        ("UPDATE chunks SET headings = 'x'", "'x' for 'headings': expected valid JSON"),
+        ("UPDATE chunks SET headings = '[1]'", "for headings: expected a list of texts"),
+        ("UPDATE chunks SET headings = '\"abc\"'", "for headings: expected a list of texts"),
+        ("UPDATE chunks SET headings = x'00'", "expected valid JSON"),
+        ("UPDATE chunks SET metadata = '[1]'", "for metadata: expected a JSON object"),
+        (f"UPDATE chunks SET metadata = '{'[' * 20_000}'", "expected valid JSON"),
+        ("UPDATE chunks SET start_line = 'first'", "'first' for a chunk: expected a value of type int"),
+        ("UPDATE chunks SET page = 1.5", "'1.5' for a chunk: expected a value of type int"),
+        ("UPDATE chunks SET title = x'ff'", "for a chunk: expected a value of type str"),
+        ("UPDATE chunks SET row = 'x' WHERE id = 'id5'", "store's database|is damaged"),
+        ("UPDATE vectors SET position = 10000 WHERE row = 5", "the positions of the vectors of segment 1 are not"),
+        ("UPDATE vectors SET position = 'x' WHERE row = 5", "values of the wrong type"),
+        ("UPDATE vectors SET segment = 99 WHERE row = 5", "refers to a row of segments that does not exist"),
+        ("UPDATE segments SET rows = 1000000000000", "expected a FAISS index of kind flat|wrong size"),
+        ("UPDATE segments SET rows = -1", "a segment of -1 vectors"),
+        ("UPDATE segments SET dim = 1000000000", "a segment of 61 vectors of dimension 1,000,000,000"),
+        ("UPDATE segments SET kind = x'00'", "for a segment: expected a value of type str"),
+        ("UPDATE segments SET kind = 'SQ8' || hex(zeroblob(50000))", "unknown kind of index"),
+        ("UPDATE segments SET kind = 'PQ4x20'", "unknown kind of index 'PQ4x20'"),
+        ("UPDATE postings SET sha256 = 5", "does not match its committed hash"),
+        ("UPDATE meta SET value = '5' WHERE key = 'embedder'", "does not name the embedder"),
+        (f"UPDATE meta SET value = '{'[' * 20_000}' WHERE key = 'embedder'", "expected valid JSON"),
+    ],
+)
+def test_values_of_other_types_are_refused(known: Path, statement: str, expected: str) -> None:
+    edit(known, statement)
+    assert any(part in message for part in expected.split("|") for message in refusals(known, KnownEncoder()))
+
+
+_SEARCH = """
+import sys
+from ragembed.errors import RagembedError
+from ragembed.indexes import Store
+from ragembed.indexes.verify import verify_store
+from tests.conftest import KnownEncoder
+
+try:
+    with Store.open(sys.argv[1], KnownEncoder()) as store:
+        for mode in ("dense", "lexical", "hybrid"):
+            store.search("text of lock", 5, mode)
+        store.search("text of lock", 5, where="i > 3")
+except RagembedError as error:
+    print(error)
+print([problem.message for problem in verify_store(sys.argv[1], KnownEncoder()).problems])
+"""
+
+
+def limited() -> None:
+    resource.setrlimit(resource.RLIMIT_DATA, (BYTES, BYTES))
+
+
+def search_in_a_process(store: Path) -> str:
+    """Search and verify a store in a process that may use a gigabyte; return what it prints."""
+    root = Path(__file__).resolve().parents[2]
+    code = f"import sys; sys.path.append({str(root)!r})\n{_SEARCH}"
+    command = [sys.executable, "-P", "-c", code, str(store)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, preexec_fn=limited)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_high_row_takes_no_memory(known: Path) -> None:
+    edit(
+        known,
+        "PRAGMA foreign_keys = OFF",
+        "UPDATE vectors SET row = 2147483648 WHERE row = (SELECT max(row) FROM vectors)",
+        "UPDATE chunks SET row = 2147483648 WHERE row = (SELECT max(row) FROM chunks)",
+        "UPDATE sqlite_sequence SET seq = 2147483648 WHERE name = 'vectors'",
+    )
+    assert "has a vector with the row 2,147,483,648, but only 61 vectors" in search_in_a_process(known)
+
+
+def with_hash(store: Path, file: Path) -> None:
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    edit(store, ("UPDATE postings SET sha256 = ? WHERE folder = ?", (digest, file.parent.name)))
+
+
+def test_positions_of_postings_are_checked(known: Path) -> None:
+    file = only(known, "postings/*/postings.safetensors")
+    positions = PostingsBlock.read(file).positions
+    data = file.read_bytes()
+    at = data.index(positions.tobytes())
+    file.write_bytes(data[:at] + np.full(len(positions), 2**32 - 1, "<u4").tobytes() + data[at + positions.nbytes :])
+    with_hash(known, file)
+    with Store.open(known, KnownEncoder()) as store, pytest.raises(StoreDamagedError, match="out of range"):
+        store.search("text of lock", 5, "lexical")
+    [problem] = verify_store(known, KnownEncoder()).problems
+    assert (problem.part, problem.message) == (Part.POSTINGS, "the file has numbers that are out of range")
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b"[" * 100_000,
+        b'{"a": ' * 100_000,
+        b'{"chunks": {"dtype": "I64", "shape": [4294967296, 4294967296], "data_offsets": [0, 0]}}',
+        b'{"chunks": {"dtype": [], "shape": 5, "data_offsets": {}}}',
+        b"5",
+    ],
+)
+def test_header_of_safetensors_is_checked(known: Path, header: bytes) -> None:
+    file = only(known, "postings/*/postings.safetensors")
+    file.write_bytes(len(header).to_bytes(8, "little") + header + bytes(100))
+    with_hash(known, file)
+    with (
+        Store.open(known, KnownEncoder()) as store,
+        pytest.raises(StoreDamagedError, match="does not contain postings"),
+    ):
+        store.search("text of lock", 5, "lexical")
+    assert verify_store(known, KnownEncoder()).problems
+
+
+def test_two_damaged_files_raise_one_error(fitted: Path) -> None:
+    with closing(sqlite3.connect(fitted / "store.db")) as connection:
+        (page,) = connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'chunks'").fetchone()
+        (size,) = connection.execute("PRAGMA page_size").fetchone()
+    file = only(fitted, "postings/*/postings.safetensors")
+    file.write_bytes(file.read_bytes()[:-100])
+    original = (fitted / "store.db").read_bytes()
+    start = (page - 1) * size
+    for at in [*range(start, start + 40), *range(start + 40, len(original), 4099)]:
+        (fitted / "store.db").write_bytes(original[:at] + b"\0" + original[at + 1 :])
+        for name in ("store.db-wal", "store.db-shm"):
+            (fitted / name).unlink(missing_ok=True)
+        assert refusals(fitted, None)
+
+
+def test_embedder_without_hashes_is_refused(fitted: Path) -> None:
+    with closing(sqlite3.connect(fitted / "store.db")) as connection:
+        record_of = json.loads(connection.execute("SELECT value FROM meta WHERE key = 'embedder'").fetchone()[0])
+    edit(fitted, ("UPDATE meta SET value = ? WHERE key = 'embedder'", (json.dumps({**record_of, "files": {}}),)))
+    with Store.open(fitted) as store, pytest.raises(StoreDamagedError, match=r"expected config\.json and state"):
+        store.search("text", 5, "dense")
+
+
+def test_index_of_another_dimension_is_refused(known: Path) -> None:
+    file = only(known, "segments/*/index.faiss")
+    file.write_bytes(file.read_bytes()[:-8])
+    rename_hash(known, file, "index_sha256")
+    assert any("was not made by ragembed" in message for message in refusals(known, KnownEncoder()))
+
+
+@pytest.mark.parametrize("kind", ["folder", "server"])
+def test_model_that_the_user_did_not_name_is_not_used(
+    fitted: Path, kind: str, tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = str(shutil.copytree(tiny_model, tmp_path / "model")) if kind == "folder" else "http://localhost:9/v1#m"
+    config = only(fitted, "embedders/*/config.json")
+    about = json.loads(config.read_text())
+    former = about["config"]["model"]
+    about["config"]["model"] = model
+    before = hashlib.sha256(config.read_bytes()).hexdigest()
+    config.write_text(json.dumps(about))
+    after = hashlib.sha256(config.read_bytes()).hexdigest()
+    edit(fitted, ("UPDATE meta SET value = replace(replace(value, ?, ?), ?, ?)", (before, after, former, model)))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    with Store.open(fitted) as store:
+        with pytest.raises(ModelError, match=r"which you have not used before: .* set RAGEMBED_MODEL="):
+            store.search("text", 5, "dense")
+        assert store.search("text", 5, "lexical")
+    assert "which you have not used before" in verify_store(fitted).problems[0].message
+    if kind == "folder":
+        monkeypatch.setenv("RAGEMBED_MODEL", model)
+        with Store.open(fitted) as store:
+            assert store.search("text", 5, "dense")
+        monkeypatch.delenv("RAGEMBED_MODEL")
+        with Store.open(fitted) as store:
+            assert store.search("text", 5, "dense")
+        assert (tmp_path / "config" / "ragembed" / "models").stat().st_mode & 0o777 == 0o600
