@@ -1510,7 +1510,7 @@ class RagVectorStore(VectorStore):
     def search_many(
         self, queries: Sequence[str], search_type: str = "similarity", **kwargs: Any
     ) -> list[list[Document]]:
-        """Search for several queries at once, which is faster than one by one; ``batch`` of retrievers uses it.
+        """Search for several queries, which all see the same state of the store; ``batch`` of retrievers uses it.
 
         Parameters
         ----------
