@@ -65,7 +65,7 @@ BENCHMARKS = {
     "doctor": Benchmark("Doctor", 5, "doctor.doctor"),
     "training": Benchmark("DefSent+", 15, "training.training"),
     "readers": Benchmark("Readers", 3, "readers.readers"),
-    "load": Benchmark("Load and damaged files", 15, "load.load"),
+    "load": Benchmark("Load and damaged files", 25, "load.load"),
     "scale": Benchmark("Scale", 40, "scale.scale"),
     "paper_tables": Benchmark("Tables of Stankevičius & Lukoševičius 2024", 60, "paper_tables.paper_tables"),
 }
