@@ -389,6 +389,5 @@ def test_boilerplate_chunks_do_not_displace_results(tmp_path, encoder, make_reco
 
 
 def test_tables_match_the_schema():
-    assert {"source_lines", "boilerplate", "chunks_stripped", "chunks_searched"} <= set(
-        schema._expected_schema("english")
-    )
+    names = {name for _, name, *_ in schema._expected_schema("english")}
+    assert {"source_lines", "boilerplate", "chunks_stripped", "chunks_searched"} <= names

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import sys
 from pathlib import Path
 
 import pytest
+
+if importlib.util.find_spec("langchain_ragembed") is None:
+    # Test the package without installing it. Its folder on the path would hide the tests of ragembed.
+    file = Path(__file__).resolve().parents[1] / "langchain_ragembed" / "__init__.py"
+    spec = importlib.util.spec_from_file_location("langchain_ragembed", file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules["langchain_ragembed"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
 
 
 @pytest.fixture(scope="session")
