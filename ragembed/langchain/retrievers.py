@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -42,9 +43,9 @@ Found: TypeAlias = "Mapping[str, Sequence[Document]]"
 class _BatchRetriever(BaseRetriever):
     """A retriever that searches for all queries of a batch at once. Each query has its own run for the callbacks."""
 
+    @abstractmethod
     def _find_together(self, queries: Sequence[str], settings: Mapping[str, Any]) -> Found:
         """Return the documents for each query, to be given to ``invoke`` as ``found``."""
-        raise NotImplementedError
 
     def batch(
         self,
