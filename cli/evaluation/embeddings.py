@@ -11,6 +11,7 @@ import click
 
 from ragembed.cli.evaluation.results import candidates, names, print_results, results
 from ragembed.cli.options import EXISTING_PATH, LocalPath, embedding_options, format_option, quiet_option, with_options
+from ragembed.cli.output import say
 from ragembed.cli.pages import check_html, html_option
 from ragembed.cli.progress import StderrProgress
 from ragembed.indexes.types import Progress, SilentProgress
@@ -24,6 +25,12 @@ _COMBINED = """Repeat an option to compare its values: all combinations are eval
 evaluates every single layer. --query-fit is "shared" unless you give it."""
 
 
+_positive_option = click.option(
+    "--positive-score",
+    type=float,
+    metavar="SCORE",
+    help="Score from which sentence pairs are positive and count for the alignment.  [default: 5]",
+)
 CSV = {"csv": "csv (one line per result)"}
 plot_option = click.option(
     "--plot",
@@ -45,24 +52,30 @@ def _task(
         quiet: bool,
         output: str,
         runs: int | None = None,
+        positive_score: float | None = None,
         **given: Any,
     ) -> None:
         check_html(html)
         named = candidates(given, query_fit="shared")
-        tasks = [_read(name, path, runs) for path in paths]
+        read = partial(_read, name, runs=runs, positive_score=positive_score)
+        tasks = [read(path) for path in paths]
         if plot_file is not None:
             from ragembed.evaluation.plots import check_plot
 
             check_plot(named, plot_file)
         progress: Progress = SilentProgress() if quiet else StderrProgress()
         found: list[Result] = []
-        for one, collection in zip(tasks, names([task.name for task in tasks], paths), strict=True):
-            found += results(collection, named, _measured(one, named, collection, progress))
-        print_results(name, found, output, html)
-        if plot_file is not None:
-            from ragembed.evaluation.plots import plot
-
-            plot(found, plot_file)
+        try:
+            for one, collection in zip(tasks, names([task.name for task in tasks], paths), strict=True):
+                # One by one, so that an error in a later collection does not lose the earlier results.
+                for result in results(collection, named, _measured(one, named, progress)):
+                    found.append(result)  # noqa: PERF402
+        except BaseException:
+            if found:
+                say("note: the evaluation failed: these are the results so far", err=True)
+                _show(name, found, output, html, plot_file)
+            raise
+        _show(name, found, output, html, plot_file)
 
     counts = click.option(
         "--runs", type=click.IntRange(1), metavar="N", default=10, show_default=True, help=f"Number of {counted}."
@@ -72,6 +85,7 @@ def _task(
         click.argument("paths", nargs=-1, required=True, type=EXISTING_PATH, metavar="PATH..."),
         partial(embedding_options, several=True),
         *([counts] if counted else []),
+        *([_positive_option] if name == "isotropy" else []),
         plot_option,
         html_option,
         quiet_option,
@@ -81,23 +95,27 @@ def _task(
     return click.command(name=name, help=text, short_help=short)(command)
 
 
-def _read(task: str, path: Path, runs: int | None) -> Task:
+def _show(name: str, found: Sequence[Result], output: str, html: Path | None, plot_file: Path | None) -> None:
+    print_results(name, found, output, html)
+    if plot_file is not None:
+        from ragembed.evaluation.plots import plot
+
+        plot(found, plot_file)
+
+
+def _read(task: str, path: Path, *, runs: int | None, positive_score: float | None) -> Task:
     from ragembed.evaluation import tasks
 
     read: Callable[..., Task] = tasks.READERS[task]
-    return read(path) if runs is None else read(path, runs)
+    setting = runs if positive_score is None else positive_score
+    return read(path) if setting is None else read(path, setting)
 
 
-def _measured(task: Task, named: Sequence[NamedConfig], collection: str, progress: Progress) -> Iterator[Measured]:
+def _measured(task: Task, named: Sequence[NamedConfig], progress: Progress) -> Iterator[Measured]:
     from ragembed.evaluation.tasks import evaluate
 
-    progress.start(collection, "configurations", len(named))
-    try:
-        for _, measured in evaluate(task, [candidate.config for candidate in named]):
-            yield measured
-            progress.advance(1)
-    finally:
-        progress.finish()
+    for _, measured in evaluate(task, [candidate.config for candidate in named], progress=progress):
+        yield measured
 
 
 COMMANDS = (

@@ -49,6 +49,8 @@ def measure_similarity(model: str, tasks: Sequence[Task], device: str | None, pr
     try:
         for task in tasks:
             for name, (_, measured) in zip(names, evaluate(task, configs, device), strict=True):
+                if measured.undefined is not None:
+                    raise ConfigError(f"{task.name}, pooling {name}: {measured.undefined}")
                 found[name][task.name] = float(measured.scores["spearman"])
                 progress.advance(1)
     finally:
