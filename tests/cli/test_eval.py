@@ -139,22 +139,22 @@ def test_positive_score_of_alignment(pairs, evaluate):
 # Undefined results and failures
 
 
-GRID = ("--layers", "each", "--template", "t0", "--pooling", "masks")
+GRID = ("--layers", "each", "--pooling", "cls")
 
 
 def test_undefined_cell_is_shown_and_the_grid_goes_on(pairs, in_folder, evaluate):
-    """Layer -1 of a mask token is the same for every text."""
+    """Layers -1 and 0 of [CLS] are the same for every text."""
     pytest.importorskip("matplotlib")
     lines = evaluate("sts", pairs, *GRID, "--plot", "plot.png", "--html", "page.html").stdout.splitlines()
-    assert lines[3].split().count("undefined") == 1
-    assert lines[-1].startswith("undefined: pairs, minilm -1: auto + normalize: all 24 predictions are equal")
+    assert lines[3].split().count("undefined") == 2
+    assert lines[-2].startswith("undefined: pairs, minilm -1: auto + normalize: all 24 predictions are equal")
     assert (in_folder / "plot.png").exists()
     assert "undefined" in (in_folder / "page.html").read_text()
     found = json.loads(evaluate("sts", pairs, *GRID, "--json").stdout)["results"]
-    assert [one["spearman"] is None for one in found] == [True, False, False, False]
+    assert [one["spearman"] is None for one in found] == [True, True, False, False]
     assert "undefined" in found[0]
     rows = list(csv.DictReader(io.StringIO(evaluate("sts", pairs, *GRID, "--format", "csv").stdout)))
-    assert rows[0]["spearman"] == rows[1]["undefined"] == ""
+    assert rows[0]["spearman"] == rows[2]["undefined"] == ""
 
 
 def test_failed_grid_keeps_its_results(pairs, in_folder, evaluate, monkeypatch):
