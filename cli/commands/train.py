@@ -58,6 +58,12 @@ def _material_options(command: Command) -> Command:
             "--model", required=True, metavar="ID|PATH", help="Hugging Face model id or folder of the model to train."
         ),
         click.option(
+            "--head-from",
+            metavar="ID|PATH",
+            help="Model whose head is used, such as roberta-base for a SimCSE-RoBERTa model, which is published without "
+            "a head for masked words.  [default: --model]",
+        ),
+        click.option(
             "--out",
             required=True,
             type=LocalPath(),
@@ -227,6 +233,7 @@ def command() -> None:
     help="Layer on top of the pooled vector: the model's own pooler with tanh (own), or the dense layer of its "
     "masked-language head with GELU (mlm-head). auto is mlm-head for RoBERTa, else own.",
 )
+@click.option("--single-words", is_flag=True, help="Use only the entries that are single tokens of the model.")
 @_training_options
 @quiet_option
 @format_option
@@ -329,6 +336,8 @@ def _train(settings: TrainingSettings, given: Mapping[str, Any], quiet: bool, ou
         given["sentence_pairs"],
         given["pictures"],
         given["device"],
+        head_from=given["head_from"],
+        single_words=given.get("single_words", False),
     )
     report = train_from_dictionary(request, SilentTraining() if quiet else StderrTrainingProgress())
     if not print_record(report, output):
