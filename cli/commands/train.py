@@ -22,6 +22,7 @@ from ragembed.cli.output import print_record, say
 from ragembed.cli.progress import StderrProgress
 from ragembed.printable import printable_line
 from ragembed.training.recipes import RECIPES, recipe_for
+from ragembed.training.similarity import PROMPT
 from ragembed.training.settings import (
     MAX_STEPS,
     EntryKind,
@@ -37,7 +38,7 @@ _WORDS_LEARNING_RATE = 1e-5
 _DEFAULTS = OptimizerSettings()
 _OPTIMIZER_OPTIONS = ("weight_decay", "eps", "betas", "warmup", "max_grad_norm")
 _RUN_OPTIONS = ("runs", "seed", "epochs", "batch_size", "max_tokens", "held_out", "bf16")
-_POOLING = {"cls": "--pooling cls", "mean": "--pooling mean", "prompt": "--template t0 --pooling masks"}
+_POOLING = {"cls": "--pooling cls", "mean": "--pooling mean", "prompt": f"--template {shlex.quote(PROMPT)} --pooling masks"}
 
 
 def _material_options(command: Command) -> Command:
