@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,12 +25,6 @@ _COMBINED = """Repeat an option to compare its values: all combinations are eval
 evaluates every single layer. --query-fit is "shared" unless you give it."""
 
 
-_positive_option = click.option(
-    "--positive-score",
-    type=float,
-    metavar="SCORE",
-    help="Score from which sentence pairs are positive and count for the alignment.  [default: 5]",
-)
 CSV = {"csv": "csv (one line per result)"}
 plot_option = click.option(
     "--plot",
@@ -40,10 +34,52 @@ plot_option = click.option(
 )
 
 
+classifier_options = {
+    "classifier": click.option(
+        "--classifier",
+        type=click.Choice(["logistic", "mlp"]),
+        default="logistic",
+        show_default=True,
+        help="Logistic regression, or a perceptron with 50 hidden units.",
+    ),
+    "nested": click.option(
+        "--nested",
+        is_flag=True,
+        help="Choose the regularisation by cross-validation inside of each fold; with given splits, it always is.",
+    ),
+    "relatedness": click.option(
+        "--relatedness", is_flag=True, help="Predict the relatedness scores of SICK instead of its entailment labels."
+    ),
+}
+"""The options of classification, by the parameter of its reader."""
+isotropy_options = {
+    "positive_score": click.option(
+        "--positive-score",
+        type=float,
+        metavar="SCORE",
+        default=5.0,
+        show_default=True,
+        help="Score from which sentence pairs are positive and count for the alignment.",
+    )
+}
+"""The options of isotropy, by the parameter of its reader."""
+
+
 def _task(
-    name: str, counted: str | None, summary: str, example: str, details: str, short: str | None = None
+    name: str,
+    counted: str | None,
+    summary: str,
+    example: str,
+    details: str,
+    short: str | None = None,
+    options: Mapping[str, Callable[[Any], Any]] | None = None,
 ) -> click.Command:
-    """Return the command of a task; ``counted`` says what ``--runs`` counts, or is None if there is no such option."""
+    """Return the command of a task.
+
+    ``counted`` says what ``--runs`` counts, or is None if there is no such option. ``options`` are passed to the
+    reader of the task.
+    """
+    options = options or {}
 
     def command(
         paths: tuple[Path, ...],
@@ -52,13 +88,12 @@ def _task(
         quiet: bool,
         output: str,
         runs: int | None = None,
-        positive_score: float | None = None,
         **given: Any,
     ) -> None:
         check_html(html)
         named = candidates(given, query_fit="shared")
-        read = partial(_read, name, runs=runs, positive_score=positive_score)
-        tasks = [read(path) for path in paths]
+        chosen = {option: given[option] for option in options}
+        tasks = [_read(name, path, runs, chosen) for path in paths]
         if plot_file is not None:
             from ragembed.evaluation.plots import check_plot
 
@@ -85,7 +120,7 @@ def _task(
         click.argument("paths", nargs=-1, required=True, type=EXISTING_PATH, metavar="PATH..."),
         partial(embedding_options, several=True),
         *([counts] if counted else []),
-        *([_positive_option] if name == "isotropy" else []),
+        *options.values(),
         plot_option,
         html_option,
         quiet_option,
@@ -103,12 +138,11 @@ def _show(name: str, found: Sequence[Result], output: str, html: Path | None, pl
         plot(found, plot_file)
 
 
-def _read(task: str, path: Path, *, runs: int | None, positive_score: float | None) -> Task:
+def _read(task: str, path: Path, runs: int | None, chosen: Mapping[str, Any]) -> Task:
     from ragembed.evaluation import tasks
 
     read: Callable[..., Task] = tasks.READERS[task]
-    setting = runs if positive_score is None else positive_score
-    return read(path) if setting is None else read(path, setting)
+    return read(path, *([] if runs is None else [runs]), **chosen)
 
 
 def _measured(task: Task, named: Sequence[NamedConfig], progress: Progress) -> Iterator[Measured]:
@@ -124,7 +158,8 @@ COMMANDS = (
         None,
         "Measure the correlation of cosines with judged similarity.",
         "ragembed eval sts pairs.tsv --weighting uniform --weighting idf",
-        "PATH is a TSV with the columns score, sentence1 and sentence2. Prints Spearman correlations in per cent.",
+        "PATH is a TSV with the columns score, sentence1 and sentence2, or a folder with STS-B or SICK as in SentEval, "
+        "of which the test split is read. Prints Spearman correlations in per cent.",
     ),
     _task(
         "clustering",
@@ -136,11 +171,13 @@ COMMANDS = (
     _task(
         "classification",
         "cross-validation folds",
-        "Measure the accuracy of logistic regression by cross-validation.",
+        "Measure the accuracy of a classifier on frozen vectors.",
         "ragembed eval classification topics.tsv --runs 5",
-        "PATH is a TSV with the columns label and text, or score, sentence1 and sentence2. For sentence pairs, the "
-        "similarity is predicted and its correlation with the scores is measured.",
-        "Measure the accuracy of logistic regression.",
+        "PATH is a TSV with the columns label and text, label, sentence1 and sentence2, or score, sentence1 and "
+        "sentence2; a first column split (train, dev, test) replaces the cross-validation. For scores, the similarity "
+        "is predicted and its correlation with the scores is measured. PATH can also be a probing task of SentEval, or "
+        "a folder with SST, TREC, MRPC, SICK, STS-B, MR, CR, MPQA, SUBJ or SciCite as published.",
+        options=classifier_options,
     ),
     _task(
         "isotropy",
@@ -150,5 +187,6 @@ COMMANDS = (
         "PATH is a TSV file of another task, a BEIR folder, or a file with one text per line. Alignment needs sentence "
         "pairs.",
         "Measure how evenly vectors are spread.",
+        options=isotropy_options,
     ),
 )

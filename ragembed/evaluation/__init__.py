@@ -13,8 +13,9 @@ write runs. :func:`search` is an exact nearest-neighbour search.
 **Significance.** :func:`compare` compares two systems, with :func:`paired_bootstrap` and :func:`paired_randomisation`.
 
 **Other measures.** :func:`spearman` and :func:`pearson` for semantic textual similarity, :func:`clustering_accuracy`,
-:func:`classification_accuracy`, :func:`similarity_classification`, and :func:`iso_score`, :func:`alignment` and
-:func:`uniformity` for isotropy.
+:func:`classification_accuracy`, :func:`split_accuracy`, :func:`similarity_classification` and
+:func:`relatedness_regression` for classification, and :func:`iso_score`, :func:`alignment` and :func:`uniformity` for
+isotropy.
 
 Importing this package is fast, because each name is loaded on first use.
 """
@@ -30,8 +31,11 @@ if TYPE_CHECKING:
     from ragembed.evaluation.classification import (
         ClassificationScore,
         SimilarityScore,
+        SplitScore,
         classification_accuracy,
+        pair_features,
         similarity_classification,
+        split_accuracy,
         split_target,
     )
     from ragembed.evaluation.clustering import ClusteringScore, assignment_accuracy, clustering_accuracy
@@ -48,6 +52,7 @@ if TYPE_CHECKING:
     from ragembed.evaluation.isotropy import alignment, iso_score, uniformity
     from ragembed.evaluation.judgements import JudgedQueries, read_judged_queries, read_qrels
     from ragembed.evaluation.nearest import search
+    from ragembed.evaluation.relatedness import relatedness_regression
     from ragembed.evaluation.retrieval import (
         MEASURES,
         RetrievalScore,
@@ -86,6 +91,7 @@ __all__ = [
     "RetrievalScore",
     "SentencePairs",
     "SimilarityScore",
+    "SplitScore",
     "Task",
     "alignment",
     "assignment_accuracy",
@@ -98,6 +104,7 @@ __all__ = [
     "evaluate",
     "iso_score",
     "ndcg",
+    "pair_features",
     "paired_bootstrap",
     "paired_randomisation",
     "parse_measures",
@@ -117,10 +124,12 @@ __all__ = [
     "read_sts",
     "recall",
     "reciprocal_rank",
+    "relatedness_regression",
     "score_rankings",
     "search",
     "similarity_classification",
     "spearman",
+    "split_accuracy",
     "split_target",
     "success",
     "uniformity",
@@ -132,8 +141,11 @@ _NAMES = {
     "classification": (
         "ClassificationScore",
         "SimilarityScore",
+        "SplitScore",
         "classification_accuracy",
+        "pair_features",
         "similarity_classification",
+        "split_accuracy",
         "split_target",
     ),
     "clustering": ("ClusteringScore", "assignment_accuracy", "clustering_accuracy"),
@@ -150,6 +162,7 @@ _NAMES = {
     "isotropy": ("alignment", "iso_score", "uniformity"),
     "judgements": ("JudgedQueries", "read_judged_queries", "read_qrels"),
     "nearest": ("search",),
+    "relatedness": ("relatedness_regression",),
     "retrieval": (
         "MEASURES",
         "RetrievalScore",
