@@ -158,8 +158,8 @@ COMMANDS = (
         None,
         "Measure the correlation of cosines with judged similarity.",
         "ragembed eval sts pairs.tsv --weighting uniform --weighting idf",
-        "PATH is a TSV with the columns score, sentence1 and sentence2, or a folder with STS-B or SICK as in SentEval, "
-        "of which the test split is read. Prints Spearman correlations in per cent.",
+        "PATH is a TSV with the columns score, sentence1 and sentence2, or a folder with STS-B or SICK as in SentEval; "
+        "only the test split is read. Prints Spearman correlations in per cent.",
     ),
     _task(
         "clustering",

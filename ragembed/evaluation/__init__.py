@@ -4,6 +4,8 @@
 :func:`read_isotropy` or :func:`read_retrieval` returns a :class:`Task`, and :func:`evaluate` measures embedder
 configurations on it.
 
+**Statistics.** :func:`describe` counts the texts, labels, words and tokens of a collection.
+
 **Retrieval.** :func:`score_rankings` scores the rankings of a system with :data:`MEASURES` or those of
 :func:`parse_measures`: :func:`ndcg`, :func:`recall`, :func:`precision`, :func:`success`, :func:`reciprocal_rank` and
 :func:`average_precision`. All of them equal those of trec_eval. :func:`read_beir`, :func:`read_jsonl_collection`,
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
         read_labelled_texts,
         read_sentence_pairs,
     )
+    from ragembed.evaluation.description import Description, TextStatistics, describe
     from ragembed.evaluation.isotropy import alignment, iso_score, uniformity
     from ragembed.evaluation.judgements import JudgedQueries, read_judged_queries, read_qrels
     from ragembed.evaluation.nearest import search
@@ -82,6 +85,7 @@ __all__ = [
     "MEASURES",
     "ClassificationScore",
     "ClusteringScore",
+    "Description",
     "Difference",
     "JudgedQueries",
     "LabelledTexts",
@@ -93,6 +97,7 @@ __all__ = [
     "SimilarityScore",
     "SplitScore",
     "Task",
+    "TextStatistics",
     "alignment",
     "assignment_accuracy",
     "average_precision",
@@ -101,6 +106,7 @@ __all__ = [
     "clustering_accuracy",
     "compare",
     "cosines",
+    "describe",
     "evaluate",
     "iso_score",
     "ndcg",
@@ -159,6 +165,7 @@ _NAMES = {
         "read_labelled_texts",
         "read_sentence_pairs",
     ),
+    "description": ("Description", "TextStatistics", "describe"),
     "isotropy": ("alignment", "iso_score", "uniformity"),
     "judgements": ("JudgedQueries", "read_judged_queries", "read_qrels"),
     "nearest": ("search",),

@@ -383,8 +383,9 @@ def rows_of_splits(splits: Sequence[str], count: int) -> tuple[NDArray[np.intp],
     if named.shape != (count,):
         raise ConfigError(f"splits has the shape {named.shape} for {count} rows: expected one for each")
     train, dev, test = (np.flatnonzero(named == name) for name in ("train", "dev", "test"))
-    if len(train) + len(dev) + len(test) < count:
-        raise ConfigError("a split is not train, dev or test")
+    unknown = sorted(set(named.tolist()) - {"train", "dev", "test"})
+    if unknown:
+        raise ConfigError(f"unknown split {unknown[0]!r}: expected one of train, dev, test")
     for name, rows in (("train", train), ("test", test)):
         if not len(rows):
             raise ConfigError(f"no row is in the split {name}: expected at least 1")

@@ -17,7 +17,7 @@ from ragembed.evaluation.classification import SimilarityScore, pair_features, r
 from ragembed.evaluation.correlation import pearson_correlation, spearman_correlation
 from ragembed.evaluation.inputs import numbers
 
-_SCORES = np.arange(1, 6)
+_SCORES = np.arange(1.0, 6.0)
 _BATCH, _EPOCHS, _MOST_EPOCHS, _PATIENCE = 64, 50, 1000, 3
 
 
@@ -69,7 +69,7 @@ def relatedness_regression(
     judged = numbers(scores, "scores", len(features))
     outside = (judged < 0.0) | (judged > _SCORES[-1])
     if outside.any():
-        raise ConfigError(f"a score is {judged[outside][0]}: expected 0 to {_SCORES[-1]}")
+        raise ConfigError(f"a score is {judged[outside][0]}: expected 0 to {_SCORES[-1]:g}")
     train, dev, test = rows_of_splits(splits, len(features))
     if not len(dev):
         raise ConfigError("no pair is in the split dev, which decides when training ends: expected at least 2")

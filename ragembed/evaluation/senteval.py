@@ -21,7 +21,7 @@ _SICK_HEADER = ("pair_ID", "sentence_A", "sentence_B", "relatedness_score", "ent
 _MRPC_HEADER = ("Quality", "#1 ID", "#2 ID", "#1 String", "#2 String")
 
 
-class _Row(NamedTuple):
+class _Example(NamedTuple):
     """One text or pair; ``label`` is a score in collections with scores, ``split`` is empty without given splits."""
 
     place: str
@@ -70,7 +70,7 @@ def _read_file(path: Path) -> LabelledTexts | SentencePairs:
     split = header[:1] == ("split",)
     columns = next((each for each in _TABLES if header[split:] == each), _TABLES[0])
     rows = (
-        _Row(f"{path}, line {number}", *fields[split:], **({"split": fields[0]} if split else {}))
+        _Example(f"{path}, line {number}", *fields[split:], **({"split": fields[0]} if split else {}))
         for number, fields in table_rows(path, (*header[:split], *columns))
     )
     return _scored(rows) if columns[0] == "score" else _labelled(rows)
@@ -90,17 +90,17 @@ def _read_folder(path: Path, relatedness: bool) -> tuple[str, LabelledTexts | Se
     raise ConfigError(f"{path} has the files of no known collection: expected one of {known}")
 
 
-def _probing(path: Path) -> Iterator[_Row]:
+def _probing(path: Path) -> Iterator[_Example]:
     """Yield the rows of a probing task: tr, va or te, tab, label, tab, text."""
     for number, line in filled_lines(path):
         place = f"{path}, line {number}"
         split, *fields = line.rstrip().split("\t")
         if split not in _PROBING or len(fields) < 2:
             raise ConfigError(f"{place}: got {line[:80]!r}: expected tr, va or te, a label and a text, with tabs")
-        yield _Row(place, fields[0], fields[-1], split=_PROBING[split])
+        yield _Example(place, fields[0], fields[-1], split=_PROBING[split])
 
 
-def _columns(path: Path, label: int, first: int, header: tuple[str, ...] = ()) -> Iterator[_Row]:
+def _columns(path: Path, label: int, first: int, header: tuple[str, ...] = ()) -> Iterator[_Example]:
     """Yield pairs from tab-separated columns; the second text follows the first."""
     for number, line in filled_lines(path):
         place, fields = f"{path}, line {number}", line.split("\t")
@@ -112,10 +112,10 @@ def _columns(path: Path, label: int, first: int, header: tuple[str, ...] = ()) -
                 f"{place}: {len(fields)} fields: expected at least {max(label, first + 1) + 1}, separated by tabs"
             )
         else:
-            yield _Row(place, fields[label].strip(), fields[first], fields[first + 1])
+            yield _Example(place, fields[label].strip(), fields[first], fields[first + 1])
 
 
-def _sst(path: Path) -> Iterator[_Row]:
+def _sst(path: Path) -> Iterator[_Example]:
     """Yield texts of SST: text, tab, 0 or 1 (two classes), or 0 to 4, space, text (five classes)."""
     for number, line in filled_lines(path):
         text, tab, label = line.strip().partition("\t")
@@ -123,33 +123,33 @@ def _sst(path: Path) -> Iterator[_Row]:
             label, _, text = line.strip().partition(" ")
         if not (label.isdecimal() and text):
             raise ConfigError(f"{path}, line {number}: got {line[:80]!r}: expected a text and the number of its class")
-        yield _Row(f"{path}, line {number}", label, text)
+        yield _Example(f"{path}, line {number}", label, text)
 
 
-def _trec(path: Path) -> Iterator[_Row]:
+def _trec(path: Path) -> Iterator[_Example]:
     """Yield texts of TREC: coarse label, colon, fine label, space, text; the label is the coarse one."""
     for number, line in filled_lines(path, "latin-1"):
         labels, _, text = line.strip().partition(" ")
         label, colon, _ = labels.partition(":")
         if not (colon and text):
             raise ConfigError(f"{path}, line {number}: got {line[:80]!r}: expected COARSE:fine and a text")
-        yield _Row(f"{path}, line {number}", label, text)
+        yield _Example(f"{path}, line {number}", label, text)
 
 
-def _json_lines(path: Path) -> Iterator[_Row]:
+def _json_lines(path: Path) -> Iterator[_Example]:
     """Yield texts of SciCite: JSON objects with "label" and "string" (as published) or "text" (as in SciBERT)."""
     for number, line in filled_lines(path):
         row, place = json_object(path, number, line), f"{path}, line {number}"
         text, label = row.get("string", row.get("text")), row.get("label")
         if not (isinstance(text, str) and isinstance(label, str)):
             raise ConfigError(f"{place}: got {', '.join(row)}: expected the strings 'label' and 'string' or 'text'")
-        yield _Row(place, label, text)
+        yield _Example(place, label, text)
 
 
-def _one_label(path: Path) -> Iterator[_Row]:
+def _one_label(path: Path) -> Iterator[_Example]:
     """Yield the texts of a file, one per line; the label is the extension of the file."""
     for number, line in filled_lines(path, "latin-1"):
-        yield _Row(f"{path}, line {number}", path.suffix[1:], line)
+        yield _Example(f"{path}, line {number}", path.suffix[1:], line)
 
 
 def _splits(*files: str) -> dict[str, str]:
@@ -160,7 +160,7 @@ def _splits(*files: str) -> dict[str, str]:
 _SICK = _splits("SICK_train.txt", "SICK_trial.txt", "SICK_test_annotated.txt")
 _SCORED = ("SICK-R", "STS-B")
 
-FOLDERS: dict[str, tuple[dict[str, str], Callable[[Path], Iterable[_Row]]]] = {
+FOLDERS: dict[str, tuple[dict[str, str], Callable[[Path], Iterable[_Example]]]] = {
     "SST": (_splits("sentiment-train", "sentiment-dev", "sentiment-test"), _sst),
     "TREC": (_splits("train_5500.label", "TREC_10.label"), _trec),
     "MRPC": (
@@ -180,7 +180,7 @@ FOLDERS: dict[str, tuple[dict[str, str], Callable[[Path], Iterable[_Row]]]] = {
 """The files of each collection with their splits ("" if it has none), and the reader of a file."""
 
 
-def _labelled(rows: Iterable[_Row]) -> LabelledTexts:
+def _labelled(rows: Iterable[_Example]) -> LabelledTexts:
     found = list(rows)
     for row in found:
         if not row.label:
@@ -194,7 +194,7 @@ def _labelled(rows: Iterable[_Row]) -> LabelledTexts:
     )
 
 
-def _scored(rows: Iterable[_Row]) -> SentencePairs:
+def _scored(rows: Iterable[_Example]) -> SentencePairs:
     found = list(rows)
     return SentencePairs(
         tuple(row.text for row in found),
@@ -204,7 +204,7 @@ def _scored(rows: Iterable[_Row]) -> SentencePairs:
     )
 
 
-def _checked_splits(rows: list[_Row]) -> tuple[str, ...]:
+def _checked_splits(rows: list[_Example]) -> tuple[str, ...]:
     """Return the split of each row, or nothing if no row has one."""
     if not any(row.split for row in rows):
         return ()

@@ -277,7 +277,8 @@ class ClassificationTask:
         """Return the mean accuracy and that of each fold, or the accuracy on the test split, in per cent."""
         from ragembed.evaluation.classification import classification_accuracy, pair_features, split_accuracy
 
-        found, features = self.labelled, encoded.documents
+        found = self.labelled
+        features: NDArray[Any] = encoded.documents
         if found.second_texts:
             features = pair_features(*_halves(encoded, len(found.labels), query_fit))
         if found.splits:

@@ -354,7 +354,7 @@ def test_relatedness_is_learned():
     [
         ([1, 2, 3, 6], ["train", "dev", "dev", "test"], "a score is 6.0: expected 0 to 5"),
         ([1, 2, 3, 4], ["train", "train", "test", "test"], "no pair is in the split dev"),
-        ([1, 2, 3, 4], ["train", "dev", "dev", "other"], "a split is not train, dev or test"),
+        ([1, 2, 3, 4], ["train", "dev", "dev", "other"], "unknown split 'other': expected one of train, dev, test"),
         ([1, 2, 3, 4], ["dev", "dev", "test", "test"], "no row is in the split train"),
         ([1, 2, 3, 4], ["train"], "splits has the shape"),
     ],
