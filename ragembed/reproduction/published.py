@@ -27,15 +27,6 @@ def published(paper: str, table: str) -> Numbers:
 
 
 @cache
-def published_words(paper: str, table: str) -> Mapping[str, tuple[str, ...]]:
-    """Return the rows of a table of words."""
-    for name, _, rows in _blocks(paper):
-        if name == table:
-            return {row: tuple(" ".join(cells).split()) for row, *cells in rows}
-    raise KeyError(f"no table {table!r} of {paper!r}")
-
-
-@cache
 def _blocks(paper: str) -> tuple[tuple[str, list[str], list[list[str]]], ...]:
     text = (files("ragembed.reproduction") / "published" / f"{paper}.tsv").read_text(encoding="utf-8")
     blocks = []

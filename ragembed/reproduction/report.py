@@ -13,7 +13,7 @@ from ragembed.evaluation.table import folded, wrapped
 from ragembed.files import make_folders, replace_file
 from ragembed.reproduction.run import Outcome
 
-_DECIMALS = 3
+_DECIMALS, _LARGE = 3, 1000
 _PRECISE = ("IsoScore", "alignment", "uniformity")
 
 
@@ -92,11 +92,11 @@ def _table(found: Sequence[Number]) -> list[list[str]]:
 def _cell(number: Number) -> str:
     if number.value is None:
         return "undefined"
-    decimals = _DECIMALS if number.column.endswith(_PRECISE) else 1
-    shown = f"{number.value:.{decimals}f}"
+    decimals = _DECIMALS if number.column.endswith(_PRECISE) else 0 if abs(number.value) >= _LARGE else 1
+    shown = f"{number.value:,.{decimals}f}"
     if number.published is None or number.difference is None:
         return shown
-    return f"{shown} ({number.published:.{decimals}f}, {round(number.difference, decimals) + 0.0:+.{decimals}f})"
+    return f"{shown} ({number.published:,.{decimals}f}, {round(number.difference, decimals) + 0.0:+,.{decimals}f})"
 
 
 def _differences(found: Sequence[Number]) -> Iterator[str]:

@@ -225,7 +225,7 @@ class Run:
         read = READERS[task](path, self.inputs.runs)
         self._compare_sizes(collection, task, read)
         configs = list(dict.fromkeys(cell.config for cell in cells))
-        digest = _path_sha256(path)
+        digest = path_sha256(path)
         runs = self.inputs.runs if task == "clustering" else 0
         keys = {config: self._key(digest, task, runs, config) for config in configs}
         unknown = [config for config in configs if keys[config] not in self._measured]
@@ -314,7 +314,8 @@ def _isotropy_task(path: Path) -> Task:
     return IsotropyTask(pairs.name, pairs.documents, pairs.pairs)
 
 
-def _path_sha256(path: Path) -> str:
+def path_sha256(path: Path) -> str:
+    """Return a hash of a file, or of all files in a folder."""
     if path.is_file():
         return file_sha256(path)
     files = sorted(file for file in path.rglob("*") if file.is_file() and not file.is_symlink())
