@@ -50,6 +50,9 @@ _PAPERS = ("stankevicius2024", "sbert-wk", "defsent-plus")
     "--collection", "collections", multiple=True, metavar="NAME", help="Measure only this collection. Can be repeated."
 )
 @click.option("--column", "columns", multiple=True, metavar="NAME", help="Measure only this column. Can be repeated.")
+@click.option(
+    "--head-from", metavar="ID|PATH", help="Model whose head the trainings of DefSent+ use.  [default: --model]"
+)
 @click.option("--device", metavar="DEVICE", help="Device: cpu, gpu:1, or auto (a GPU, else the CPU).  [default: auto]")
 @quiet_option
 def command(
@@ -63,6 +66,7 @@ def command(
     runs: int,
     collections: tuple[str, ...],
     columns: tuple[str, ...],
+    head_from: str | None,
     device: str | None,
     quiet: bool,
 ) -> None:
@@ -87,7 +91,7 @@ def command(
     check_names(collections)
     chosen = [find_item(paper, name) for name in names]
     folder = out or Path("reproduced") / paper
-    inputs = Inputs(data, folder, model or DEFAULT_MODEL, word_vectors, runs, collections, columns, device)
+    inputs = Inputs(data, folder, model or DEFAULT_MODEL, word_vectors, runs, collections, columns, device, head_from)
     progress: Progress = SilentProgress() if quiet else StderrProgress()
     for number, item in enumerate(chosen):
         if number:

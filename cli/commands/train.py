@@ -22,7 +22,6 @@ from ragembed.cli.output import print_record, say
 from ragembed.cli.progress import StderrProgress
 from ragembed.printable import printable_line
 from ragembed.training.recipes import RECIPES, recipe_for
-from ragembed.training.similarity import PROMPT
 from ragembed.training.settings import (
     MAX_STEPS,
     EntryKind,
@@ -33,12 +32,17 @@ from ragembed.training.settings import (
     StepSettings,
     TrainingSettings,
 )
+from ragembed.training.similarity import PROMPT
 
 _WORDS_LEARNING_RATE = 1e-5
 _DEFAULTS = OptimizerSettings()
 _OPTIMIZER_OPTIONS = ("weight_decay", "eps", "betas", "warmup", "max_grad_norm")
 _RUN_OPTIONS = ("runs", "seed", "epochs", "batch_size", "max_tokens", "held_out", "bf16")
-_POOLING = {"cls": "--pooling cls", "mean": "--pooling mean", "prompt": f"--template {shlex.quote(PROMPT)} --pooling masks"}
+_POOLING = {
+    "cls": "--pooling cls",
+    "mean": "--pooling mean",
+    "prompt": f"--template {shlex.quote(PROMPT)} --pooling masks",
+}
 
 
 def _material_options(command: Command) -> Command:
@@ -61,8 +65,8 @@ def _material_options(command: Command) -> Command:
         click.option(
             "--head-from",
             metavar="ID|PATH",
-            help="Model whose head is used, such as roberta-base for a SimCSE-RoBERTa model, which is published without "
-            "a head for masked words.  [default: --model]",
+            help="Model whose head is used, such as roberta-base for a SimCSE-RoBERTa model, which has no head for "
+            "masked words.  [default: --model]",
         ),
         click.option(
             "--out",

@@ -204,7 +204,7 @@ def folded(lines: Sequence[Sequence[str]], headers: int, width: int | None) -> l
 
 def wrapped(text: str, width: int | None) -> list[str]:
     """Return ``text`` as lines of at most ``width`` characters; further lines are indented."""
-    return [text] if width is None else textwrap.wrap(text, max(width, 20), subsequent_indent="  ")
+    return [text] if width is None or not text else textwrap.wrap(text, max(width, 20), subsequent_indent="  ")
 
 
 def aligned(lines: Sequence[Sequence[str]]) -> list[str]:

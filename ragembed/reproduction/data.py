@@ -97,7 +97,13 @@ COLLECTIONS: Mapping[str, Collection] = {
         _labels("sickr-trained", *_SICK, source="https://zenodo.org/records/2787612", task="relatedness"),
         _labels("stsb-trained", *_STSB, task="relatedness"),
         *(
-            Collection(name, "probing", "perceptron", (f"probing/{file}.txt", f"{file}.txt"), f"{SENTEVAL}/tree/main/data/probing")
+            Collection(
+                name,
+                "probing",
+                "perceptron",
+                (f"probing/{file}.txt", f"{file}.txt"),
+                f"{SENTEVAL}/tree/main/data/probing",
+            )
             for name, file in {
                 "SentLen": "sentence_length",
                 "WC": "word_content",
@@ -113,8 +119,20 @@ COLLECTIONS: Mapping[str, Collection] = {
         ),
         Collection("wikitext-2", "corpus", "isotropy", ("wikitext-2",), _WIKITEXT),
         Collection("wikitext-103", "corpus", "isotropy", ("wikitext-103",), _WIKITEXT),
-        Collection("oxford", "dictionary", "", ("dictionaries/oxford.tsv", "oxford.tsv"), "https://github.com/shonosuke/ishiwatari-naacl2019"),
-        Collection("wordnet", "dictionary", "", ("dictionaries/wordnet", "wordnet"), "https://wordnet.princeton.edu/download"),
+        Collection(
+            "oxford",
+            "dictionary",
+            "",
+            ("dictionaries/oxford.tsv", "oxford.tsv"),
+            "https://github.com/shonosuke/ishiwatari-naacl2019",
+        ),
+        Collection(
+            "wordnet",
+            "dictionary",
+            "",
+            ("dictionaries/wordnet", "dictionaries/wordnet.tsv", "wordnet"),
+            "https://wordnet.princeton.edu/download",
+        ),
     )
 }
 """Every collection of the papers, by its name."""

@@ -78,7 +78,7 @@ def _dots(figure: Any, outcome: Outcome, numbers: Sequence[Number]) -> bool:  # 
     return True
 
 
-def _correlations(figure: Any, outcome: Outcome, numbers: Sequence[Number]) -> bool:
+def _correlations(figure: Any, outcome: Outcome, numbers: Sequence[Number]) -> bool:  # noqa: ARG001
     """Draw the score against IsoScore, a panel per model with Pearson's correlation, as in figures 1 and 2."""
     found = _by_column(numbers)
     models = [column.partition(":")[0] for column in found if column.endswith("IsoScore")]
@@ -199,9 +199,7 @@ def _curves(figure: Any, outcome: Outcome, numbers: Sequence[Number]) -> bool:  
 
 def _similarity_map(figure: Any, outcome: Outcome, numbers: Sequence[Number]) -> bool:  # noqa: ARG001
     """Draw the cosines between layers as a map, and by the number of hops as curves."""
-    values = {
-        (int(number.row), int(number.column)): number.value for number in numbers if number.value is not None
-    }
+    values = {(int(number.row), int(number.column)): number.value for number in numbers if number.value is not None}
     if not values:
         return False
     layers = sorted({row for row, _ in values})

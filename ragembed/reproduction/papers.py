@@ -6,12 +6,16 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 
 from ragembed.errors import ConfigError
-from ragembed.reproduction import sbert_wk, stankevicius
+from ragembed.reproduction import defsent_plus, sbert_wk, stankevicius
 from ragembed.reproduction.run import Item
 
 PAPERS: Mapping[str, tuple[str, Callable[[], Iterable[Item]]]] = {
     stankevicius.PAPER: ("Extracting Sentence Embeddings from Pretrained Transformer Models", stankevicius.items),
     sbert_wk.PAPER: ("SBERT-WK: A Sentence Embedding Method by Dissecting BERT-based Word Models", sbert_wk.items),
+    defsent_plus.PAPER: (
+        "DefSent+: Improving Sentence Embeddings of Language Models by Projecting Definition Sentences",
+        defsent_plus.items,
+    ),
 }
 """The title of each paper and its items."""
 

@@ -61,7 +61,8 @@ def _lines(outcome: Outcome, width: int | None) -> Iterator[str]:
             yield from wrapped("Each cell: measured (paper, measured minus paper).", width)
         yield ""
         yield from folded(_table(found), 1, width)
-        yield from _differences(found)
+        for line in _differences(found):
+            yield from wrapped(line, width)
     yield ""
     for line in notes(outcome):
         yield from wrapped(line, width)
@@ -83,10 +84,8 @@ def notes(outcome: Outcome) -> Iterator[str]:
 def _table(found: Sequence[Number]) -> list[list[str]]:
     columns = list(dict.fromkeys(number.column for number in found))
     cells = {(number.row, number.column): _cell(number) for number in found}
-    lines = [["", *columns]]
-    for row in dict.fromkeys(number.row for number in found):
-        lines.append([row, *(cells.get((row, column), "") for column in columns)])
-    return lines
+    rows = dict.fromkeys(number.row for number in found)
+    return [["", *columns], *([row, *(cells.get((row, column), "") for column in columns)] for row in rows)]
 
 
 def _cell(number: Number) -> str:

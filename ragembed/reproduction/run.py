@@ -71,6 +71,8 @@ class Inputs:
         Names to restrict the run to; empty for all.
     device : str or None
         Device, as for :class:`ragembed.Embedder`.
+    head_from : str or None
+        Model whose head the trainings of DefSent+ use; by default ``model``.
     """
 
     data: Path
@@ -81,6 +83,7 @@ class Inputs:
     collections: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
     device: str | None = None
+    head_from: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +177,12 @@ class Run:
     def config(self) -> EmbedderConfig:
         """The model with plain means of the last layer, and one fit for both sides."""
         return EmbedderConfig(
-            model=self.inputs.model, pooling="mean", layers="last", weighting="uniform", postprocess=(), query_fit="shared"
+            model=self.inputs.model,
+            pooling="mean",
+            layers="last",
+            weighting="uniform",
+            postprocess=(),
+            query_fit="shared",
         )
 
     def note(self, text: str) -> None:
@@ -188,6 +196,14 @@ class Run:
     def chosen(self, names: Sequence[str]) -> list[str]:
         """Return the collections to measure: those that the user named, else ``names``."""
         return [name for name in names if not self.inputs.collections or name in self.inputs.collections]
+
+    def pairs(self, default: str) -> list[str]:
+        """Return the collections of sentence pairs that the user named, else ``default``."""
+        named = [name for name in self.inputs.collections if COLLECTIONS[name].group == "STS"]
+        for name in named:
+            if name != default:
+                self.note(f"measured on {name}; in the paper, on {default}")
+        return named or [default]
 
     def find(self, name: str) -> Path | None:
         """Return the path of a collection, or None and remember that it is missing."""
@@ -266,7 +282,9 @@ class Run:
             file.write(json.dumps({"key": key, **scores}) + "\n")
         self._measured[key] = dict(scores)
 
-    def kept(self, name: str, settings: Mapping[str, Any], measure: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
+    def kept(
+        self, name: str, settings: Mapping[str, Any], measure: Callable[[], Mapping[str, Any]]
+    ) -> Mapping[str, Any]:
         """Return the result of ``measure``, from an earlier run with the same name and settings if there was one."""
         key = _digest({"name": name, "version": __version__, **settings})
         if key not in self._measured:

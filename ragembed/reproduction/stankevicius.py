@@ -6,11 +6,12 @@ Applied Sciences 14(19), 8887. The version on arXiv has the same tables and figu
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from statistics import fmean
 
 from ragembed.config.settings import EmbedderConfig
-from ragembed.reproduction.data import COLLECTIONS, in_group
+from ragembed.reproduction.data import in_group
 from ragembed.reproduction.published import published
 from ragembed.reproduction.run import Cell, Item, Run, Value
 
@@ -19,12 +20,9 @@ GROUPS = ("STS", "clustering", "classification")
 COLUMNS = ("T0", "T4", "BERT", "BERT + Avg.", "Avg.", "B2S", "B2S-100", "RE")
 _WEIGHTINGS = ("avg.", "idf^W", "idf^T", "-biases", "[MASK]")
 _STEPS = ("", "normalize", "quantile-u", "quantile-u^W", "whiten", "whiten^W", "zscore")
-_APPENDIX = {
-    name: f"table A{number}" for number, name in enumerate((*in_group("STS"), *in_group("clustering")), 1)
-}
+_APPENDIX = {name: f"table A{number}" for number, name in enumerate((*in_group("STS"), *in_group("clustering")), 1)}
 _WEIGHTS = tuple(number / 4 for number in range(-4, 7))
 _COMBINED = ("first+last", "1+2+last", "0+1+2+last")
-_COVERED = ("avg.", "idf^W", "idf^T", "-biases", "[MASK]")
 
 
 def base(run: Run, column: str) -> EmbedderConfig | None:
@@ -41,7 +39,9 @@ def base(run: Run, column: str) -> EmbedderConfig | None:
         return run.config.replace(layers="first+last")
     if column in ("B2S", "B2S-100"):
         if run.inputs.word_vectors is None:
-            run.note(f"{column}: needs word vectors (--word-vectors FILE), which 'ragembed train b2s' makes from a model")
+            run.note(
+                f"{column}: needs word vectors (--word-vectors FILE), which 'ragembed train b2s' makes from a model"
+            )
             return None
         extractor = "words" if column == "B2S" else "words:drop=100"
         return plain.replace(model=str(run.inputs.word_vectors), extractor=extractor)
@@ -81,7 +81,9 @@ def row_config(run: Run, config: EmbedderConfig, row: str) -> EmbedderConfig | N
     return config.replace(**changes)
 
 
-def cells(run: Run, columns: Iterable[str], rows: Iterable[str], names: Iterable[str], prefix: str = "") -> Iterator[Cell]:
+def cells(
+    run: Run, columns: Iterable[str], rows: Iterable[str], names: Iterable[str], prefix: str = ""
+) -> Iterator[Cell]:
     """Yield the cells of a part of a table."""
     rows, names = tuple(rows), tuple(names)
     for column in columns:
@@ -126,6 +128,24 @@ def _mean_of_appendix(table: str, row: str, column: str, names: Sequence[str]) -
     found = [published(PAPER, _APPENDIX[name]).get(label, {}).get(column) for name in names if name in _APPENDIX]
     known = [value for value in found if value is not None]
     return fmean(known) if known and len(known) == len(names) else _printed(table, row, column, names)
+
+
+def _describe(table: str, run: Run) -> Iterator[Value]:
+    """Measure table 2 or 3: sizes, vocabulary and lengths, by words (W) and by tokens of the model (B)."""
+    from ragembed.evaluation.description import describe
+    from ragembed.models.tokenizer import TextTokenizer
+
+    tokenizer = TextTokenizer(run.model_folder)
+    for name in run.chosen(list(dict.fromkeys(row.partition(",")[0] for row in published(PAPER, table)))):
+        path = run.find(name)
+        for found in describe(path, tokenizer) if path is not None else ():
+            row = name if found.split is None else f"{name}, {found.split}"
+            values = {"texts": found.texts, "classes": found.classes, "imbalance": found.imbalance}
+            for measure in ("vocabulary", "length", "alphabetic"):
+                values[f"words: {measure}"] = getattr(found.words, measure)
+                values[f"tokens: {measure}"] = getattr(found.tokens, measure)
+            values["overlap"] = found.overlap
+            yield from (Value(row, key, name, float(value)) for key, value in values.items() if value is not None)
 
 
 # Figures
@@ -178,43 +198,39 @@ def _by_weight(groups: Sequence[str], by_collection: bool, run: Run) -> Iterator
 
 def _isotropy(group: str, run: Run) -> Iterator[Value]:
     """Measure figure 1 or 2: IsoScore on Wikitext-2 against the mean score of a group."""
+    import numpy as np
+
     from ragembed.evaluation.correlation import pearson_correlation
 
-    rows = [f"{w} + {s}" if s else w for w in _COVERED for s in _STEPS if not s.startswith("whiten")]
+    rows = [f"{w} + {s}" if s else w for w in _WEIGHTINGS for s in _STEPS if not s.startswith("whiten")]
+    names = run.chosen(in_group(group))
+    found = [replace(cell, column=f"{cell.column}: {group}") for cell in cells(run, COLUMNS, rows, names)] + [
+        replace(cell, column=f"{cell.column}: IsoScore", task="isotropy")
+        for cell in cells(run, COLUMNS, rows, ["wikitext-2"])
+    ]
+    scores: dict[str, dict[str, list[float]]] = {}
+    for value in run.evaluate(found):
+        yield value
+        if value.value is not None:
+            scores.setdefault(value.column, {}).setdefault(value.row, []).append(value.value)
     for column in COLUMNS:
-        scores: dict[str, list[float]] = {}
-        isotropy: dict[str, float] = {}
-        for cell in cells(run, [column], rows, run.chosen(in_group(group))):
-            for value in run.evaluate([Cell(cell.row, f"{column}: {group}", cell.collection, cell.config)]):
-                yield value
-                if value.value is not None:
-                    scores.setdefault(cell.row, []).append(value.value)
-        for cell in cells(run, [column], rows, ["wikitext-2"]):
-            for value in run.evaluate([Cell(cell.row, f"{column}: IsoScore", "wikitext-2", cell.config, task="isotropy")]):
-                yield value
-                if value.value is not None:
-                    isotropy[cell.row] = value.value
-        both = [row for row in scores if row in isotropy]
-        if len({isotropy[row] for row in both}) > 1:
-            import numpy as np
-
-            one, other = (np.array(list(each)) for each in zip(*((isotropy[row], fmean(scores[row])) for row in both)))
+        isotropy, measured = scores.get(f"{column}: IsoScore", {}), scores.get(f"{column}: {group}", {})
+        both = [row for row in measured if row in isotropy]
+        if len({isotropy[row][0] for row in both}) > 1:
+            one, other = np.array([[isotropy[row][0], fmean(measured[row])] for row in both]).T
             yield Value("Pearson correlation", f"{column}: {group}", "", 100 * pearson_correlation(one, other))
 
 
 def _alignment(run: Run) -> Iterator[Value]:
     """Measure figure 3: alignment of the pairs with the score 5, and uniformity."""
-    rows = [f"{w} + {s}" if s else w for w in _COVERED for s in _STEPS]
-    for name in run.inputs.collections or ("stsb",):
-        if name != "stsb":
-            run.note(f"figure 3 is measured on {name}; in the paper, on stsb")
-        for column in COLUMNS:
-            found = [
-                Cell(cell.row, f"{column}: {score}", name, cell.config, score, "isotropy")
-                for cell in cells(run, [column], rows, [name])
-                for score in ("alignment", "uniformity")
-            ]
-            yield from run.evaluate(found)
+    rows = [f"{w} + {s}" if s else w for w in _WEIGHTINGS for s in _STEPS]
+    for name in run.pairs("stsb"):
+        found = [
+            replace(cell, column=f"{cell.column}: {score}", score=score, task="isotropy")
+            for cell in cells(run, COLUMNS, rows, [name])
+            for score in ("alignment", "uniformity")
+        ]
+        yield from run.evaluate(found)
 
 
 def items() -> Iterator[Item]:
@@ -223,6 +239,9 @@ def items() -> Iterator[Item]:
     everything = tuple(name for group in GROUPS for name in in_group(group))
     wikitext = ("wikitext-2",)
     yield item("table 1", "templates, vector of [MASK]", everything, _templates, partial(_printed, "table 1"))
+    for table, title in (("table 2", "collections for clustering"), ("table 3", "the other collections")):
+        names = tuple(dict.fromkeys(row.partition(",")[0] for row in published(PAPER, table)))
+        yield item(table, title, names, partial(_describe, table), partial(_printed, table))
     for table, title in (("table 4", "token weights and post-processors"), ("table 5", "post-processors of means")):
         measured = partial(_grouped, table), partial(_mean_of_appendix, table)
         yield item(table, f"{title}, means over collections", (*everything, *wikitext), *measured)

@@ -87,9 +87,9 @@ class TrainingRequest:
 class Material:
     """The data that all steps and runs share.
 
-    ``head_model`` has the weights of the head. ``dictionary`` is the training data, without the held-out definitions. ``statistics`` describe the complete
-    dictionary. ``token_ids`` are the token ids of the entries for DefSent, otherwise None. ``pictures`` is the folder
-    for pictures, or None.
+    ``head_model`` has the weights of the head. ``dictionary`` is the training data, without the held-out definitions.
+    ``statistics`` describe the complete dictionary. ``token_ids`` are the token ids of the entries for DefSent,
+    otherwise None. ``pictures`` is the folder for pictures, or None.
     """
 
     settings: TrainingSettings

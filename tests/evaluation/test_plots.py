@@ -179,6 +179,7 @@ def test_labels_of_heat_maps_do_not_overlap(draw):
         boxes = [label.get_window_extent() for label in axis.get_ticklabels()]
         assert not any(one.overlaps(other) for one, other in itertools.pairwise(boxes))
 
+
 def test_bars_separate_query_fits(draw):
     figure = draw([result(10), result(20, query_fit="separate")])
     (axes,) = figure.axes

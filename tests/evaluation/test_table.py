@@ -83,7 +83,8 @@ def test_undefined_results_are_shown_with_their_reason():
     undefined = {"spearman": None, "undefined": "all 3 predictions are equal"}
     results = [result(50.0, layers="1"), result(None, layers="-1", scores=undefined)]
     assert text_table(results).split("\n")[-1].split() == ["auto", "+", "normalize", "50.0", "undefined"]
-    assert list(undefined_lines(results)) == ["undefined: years, minilm -1: auto + normalize: all 3 predictions are equal"]
+    line = "undefined: years, minilm -1: auto + normalize: all 3 predictions are equal"
+    assert list(undefined_lines(results)) == [line]
     averages = [result(50.0), result(None, collection="b", scores=undefined)]
     assert text_table(averages).split("\n")[-1].split()[-1] == "undefined"
 

@@ -20,7 +20,7 @@ def _one_thread() -> None:
     torch.set_num_threads(1)
 
 
-def _word_pieces(folder: Path) -> int:
+def word_pieces(folder: Path) -> int:
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
     letters = "abcdefghijklmnopqrstuvwxyz"
@@ -37,7 +37,7 @@ def _word_pieces(folder: Path) -> int:
     return len(vocabulary)
 
 
-def _sizes(**more):
+def sizes(**more):
     return {
         "hidden_size": DIM,
         "num_hidden_layers": 2,
@@ -56,9 +56,9 @@ def bert(tmp_path_factory) -> Path:
     from transformers import BertConfig, BertForPreTraining
 
     folder = tmp_path_factory.mktemp("bert")
-    size = _word_pieces(folder)
+    size = word_pieces(folder)
     torch.manual_seed(1)
-    config = BertConfig(vocab_size=size, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, **_sizes())
+    config = BertConfig(vocab_size=size, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, **sizes())
     model = BertForPreTraining(config)
     with torch.no_grad():
         model.cls.predictions.bias.normal_()
@@ -74,9 +74,9 @@ def bert_with_dropout(tmp_path_factory) -> Path:
     from transformers import BertConfig, BertForPreTraining
 
     folder = tmp_path_factory.mktemp("dropping")
-    size = _word_pieces(folder)
+    size = word_pieces(folder)
     torch.manual_seed(1)
-    BertForPreTraining(BertConfig(vocab_size=size, **_sizes())).save_pretrained(folder)
+    BertForPreTraining(BertConfig(vocab_size=size, **sizes())).save_pretrained(folder)
     return folder
 
 
@@ -87,7 +87,7 @@ def roberta(tmp_path_factory) -> Path:
     from transformers import RobertaConfig, RobertaForMaskedLM
 
     folder = tmp_path_factory.mktemp("roberta")
-    size = _word_pieces(folder)
+    size = word_pieces(folder)
     torch.manual_seed(2)
     config = RobertaConfig(
         vocab_size=size,
@@ -97,7 +97,7 @@ def roberta(tmp_path_factory) -> Path:
         type_vocab_size=1,
         hidden_dropout_prob=0.0,
         attention_probs_dropout_prob=0.0,
-        **_sizes(),
+        **sizes(),
     )
     model = RobertaForMaskedLM(config)
     with torch.no_grad():

@@ -147,9 +147,7 @@ def test_head_from_another_checkpoint(headless, roberta):
     ids, mask = texts_of(roberta).windows.batch(np.array([0]), torch.device("cpu"))
     first = states(headless, DICTIONARY.definitions[0][0])[0].float()
     with torch.no_grad():
-        torch.testing.assert_close(
-            encoder(ids, mask, "cls")[0], functional.gelu(dense(first)), atol=2e-5, rtol=0
-        )
+        torch.testing.assert_close(encoder(ids, mask, "cls")[0], functional.gelu(dense(first)), atol=2e-5, rtol=0)
 
 
 def test_head_of_another_size_is_an_error(headless, tmp_path):
@@ -157,7 +155,7 @@ def test_head_of_another_size_is_an_error(headless, tmp_path):
     config = other(str(headless)).config
     config.hidden_size = 8
     RobertaForMaskedLM(config).save_pretrained(tmp_path / "small")
-    with pytest.raises(ModelError, match="has 8 dimensions, but the model in .* has 16"):
+    with pytest.raises(ModelError, match=r"has 8 dimensions, but the model in .* has 16"):
         load_encoder(headless, "auto", tmp_path / "small")
 
 

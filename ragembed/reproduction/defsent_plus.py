@@ -1,0 +1,268 @@
+"""Liu 2024, *DefSent+: Improving Sentence Embeddings of Language Models by Projecting Definition Sentences*.
+
+Rows of trained models are trained here, from ``--model`` and the dictionaries in the folder of the data. Only the rows
+of the model's own family are run. A training that was interrupted continues.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from statistics import fmean
+from typing import Any, NamedTuple, get_args
+
+from ragembed.models.files import find_model
+from ragembed.reproduction.published import published
+from ragembed.reproduction.run import Cell, Item, Run, Value
+
+PAPER = "defsent-plus"
+_STS = {
+    **{name: name.upper() for name in ("sts12", "sts13", "sts14", "sts15", "sts16")},
+    "stsb": "STS-B",
+    "sickr": "SICK-R",
+}
+_SENTEVAL = {name: name.upper() for name in ("mr", "cr", "subj", "mpqa", "sst2", "trec", "mrpc")}
+_DATASETS = {
+    "a": ("a: Oxford and WordNet", ("oxford", "wordnet")),
+    "b": ("b: Oxford", ("oxford",)),
+    "c": ("c: Oxford, single words", ("oxford",)),
+}
+_ROW = re.compile(r"DefSent\+ ([\w-]+?)(\(ICA\))?, (\d)\w\w-\((\w+),(\w+)\)-([abc])")
+_FAMILIES = {"bert": "BERT", "roberta": "RoBERTa"}
+
+
+class Training(NamedTuple):
+    """A trained row of a table: its dictionaries, its steps and its combination."""
+
+    dataset: str
+    steps: int
+    pooling: str
+    entries: str
+    ica: bool
+
+    @property
+    def name(self) -> str:
+        """Name of the folder of the training."""
+        return f"{self.dataset}-{self.steps}-{self.pooling}-{self.entries}{'-ica' if self.ica else ''}"
+
+
+def _family(run: Run) -> str:
+    """Return the paper's name of the kind of model, such as ``simcse-RoBERTa-base``."""
+    from ragembed.training.recipes import recipe_for
+
+    parts = recipe_for(find_model(run.inputs.model).folder).split("-")
+    return "-".join(_FAMILIES.get(part, part) for part in parts)
+
+
+def _dictionaries(run: Run, dataset: str) -> tuple[Path, ...] | None:
+    """Return the dictionaries of a dataset, or None if one is missing."""
+    found = [run.find(name) for name in _DATASETS[dataset][1]]
+    return None if None in found else tuple(path for path in found if path is not None)
+
+
+def _sizes(run: Run) -> Iterator[Value]:
+    """Measure table 1: the sizes of the dictionaries, with the tokenizer of the model."""
+    from ragembed.models.tokenizer import TextTokenizer
+    from ragembed.training.definitions import TrainingTexts
+    from ragembed.training.dictionaries.reading import read_dictionaries
+    from ragembed.training.dictionaries.statistics import statistics
+    from ragembed.training.entry_space import single_tokens
+
+    tokenizer = TextTokenizer(run.model_folder)
+    kind = "RoBERTa" if "RoBERTa" in _family(run) else "BERT"
+    for dataset, (row, _) in _DATASETS.items():
+        paths = _dictionaries(run, dataset)
+        if paths is None:
+            continue
+        dictionary = read_dictionaries(paths)
+        if dataset == "c":
+            dictionary, _ = single_tokens(dictionary, tokenizer)
+        texts = TrainingTexts.of(dictionary, tokenizer, None, 0)
+        found = statistics(dictionary, texts.windows.lengths[texts.text])
+        columns = {
+            "definitions": found.definitions,
+            "entries": found.entries,
+            f"longest, {kind}": found.max_length,
+            f"median, {kind}": found.median_length,
+        }
+        yield from (Value(row, column, "dictionaries", float(value)) for column, value in columns.items())
+
+
+def _pairs(run: Run) -> dict[str, Path]:
+    """Return the tables of sentence pairs; a training measures tables, not the folders of SentEval."""
+    found = {name: run.find(name) for name in run.chosen(tuple(_STS))}
+    return {name: path for name, path in found.items() if path is not None and path.is_file()}
+
+
+def _train(run: Run, training: Training) -> Mapping[str, Any] | None:
+    """Return the report of a training, or None if a dictionary or all sentence pairs are missing."""
+    from ragembed.training import RECIPES, TrainingRequest, TrainingSettings, train_from_dictionary
+    from ragembed.training.outcome import read_report
+    from ragembed.training.recipes import recipe_for
+    from ragembed.training.settings import EntryKind, Pooling
+
+    paths = _dictionaries(run, training.dataset)
+    pairs = _pairs(run)
+    if paths is None or not pairs:
+        return None
+    recipe = RECIPES[recipe_for(find_model(run.inputs.model).folder)]
+    pooling = next(each for each in get_args(Pooling) if each == training.pooling)
+    entries = next(each for each in get_args(EntryKind) if each == training.entries)
+    steps = recipe.steps(
+        training.steps,
+        ((pooling, entries),),
+        recipe.learning_rates[: training.steps],
+        "unit-variance" if training.ica else "none",
+    )
+    out = run.inputs.out / "trainings" / f"{Path(run.inputs.model).name}-{training.name}-{run.inputs.runs}"
+    if (out / "training.json").is_file():
+        return read_report(out)
+    request = TrainingRequest(
+        paths,
+        run.inputs.model,
+        out,
+        TrainingSettings(steps, runs=run.inputs.runs),
+        tuple(pairs.values()),
+        device=run.inputs.device,
+        head_from=run.inputs.head_from,
+        single_words=training.dataset == "c",
+    )
+    return train_from_dictionary(request, _Phases(run))
+
+
+class _Phases:
+    """Passes the phases of a training to the progress of a run."""
+
+    def __init__(self, run: Run) -> None:
+        self._progress = run.progress
+        self.start, self.finish = run.progress.start, run.progress.finish
+
+    def advance(self, count: int, detail: str = "") -> None:  # noqa: ARG002  the signature of the protocol
+        """Report ``count`` more units."""
+        self._progress.advance(count)
+
+    def note(self, text: str) -> None:
+        """Ignore notes; the report has them."""
+
+
+def _best_pooling(runs: Sequence[Mapping[str, Any]]) -> str:
+    """Return the pooling with the highest mean over the runs and collections."""
+    means = {
+        pooling: fmean(score for run in runs for score in run["sts"][pooling].values()) for pooling in runs[0]["sts"]
+    }
+    return max(means, key=lambda pooling: means[pooling])
+
+
+def _scores(report: Mapping[str, Any], best: bool) -> Mapping[str, float]:
+    """Return the score of each collection with the best pooling: of the best run, or the mean over the runs."""
+    last = report["steps"][-1]
+    runs = [last["runs"][last["best"]]] if best else last["runs"]
+    pooling = _best_pooling(runs)
+    return {name: fmean(run["sts"][pooling][name] for run in runs) for name in runs[0]["sts"][pooling]}
+
+
+def _similarity(table: str, best: bool, run: Run) -> Iterator[Value]:
+    """Measure table 2, 3 or 6: the model as it is, and the trained rows of its family."""
+    family = _family(run)
+    yield from _untrained(run, _STS, "")
+    found = [row for row in published(PAPER, table) if (match := _ROW.fullmatch(row)) and match[1] == family]
+    if not found:
+        run.note(f"{table} has no DefSent+ row for models of the kind {family}")
+    for row in found:
+        match = _ROW.fullmatch(row)
+        if match is None:
+            continue
+        _, ica, steps, pooling, entries, dataset = match.groups()
+        training = Training(dataset, int(steps), pooling.lower(), entries.lower(), ica is not None)
+        report = _train(run, training)
+        if report is None:
+            continue
+        scores = _scores(report, best)
+        yield from _row(row, {name: scores[path.stem] for name, path in _pairs(run).items()})
+        pooling_used = _best_pooling(report["steps"][-1]["runs"])
+        run.note(f"{row}: pooling {pooling_used}")
+
+
+def _untrained(run: Run, columns: Mapping[str, str], task: str) -> Iterator[Value]:
+    """Measure the model itself with its best pooling, in the row of the paper for such a model, if there is one."""
+    family = _family(run)
+    kind, _, rest = family.partition("-")
+    name = {"simcse": f"SimCSE {rest}", "sncse": f"SNCSE {rest}"}.get(kind, f"{family}, untrained")
+    values = list(run.evaluate(_poolings(run, columns, task)))
+    if values:
+        best = _best(values)
+        run.note(f"{name}: the model itself, pooling {best}")
+        yield from _row(name, {v.collection: v.value for v in values if v.row == best and v.value is not None})
+
+
+def _poolings(run: Run, columns: Mapping[str, str], task: str) -> Iterator[Cell]:
+    from ragembed.training.similarity import PROMPT
+
+    configs = {"cls": run.config.replace(pooling="cls"), "mean": run.config}
+    if run.has_mask:
+        configs["prompt"] = run.config.replace(template=PROMPT, pooling="masks")
+    for name in run.chosen(tuple(columns)):
+        yield from (Cell(row, columns[name], name, config, task=task) for row, config in configs.items())
+
+
+def _best(values: Sequence[Value]) -> str:
+    sums: dict[str, float] = {}
+    for value in values:
+        sums[value.row] = sums.get(value.row, 0.0) + (value.value or 0.0)
+    return max(sums, key=lambda row: sums[row], default="mean")
+
+
+def _row(row: str, scores: Mapping[str, float]) -> Iterator[Value]:
+    for name, score in scores.items():
+        yield Value(row, (_STS | _SENTEVAL)[name], name, score)
+        yield Value(row, "average", name, score)
+
+
+def _grid(run: Run) -> Iterator[Value]:
+    """Measure table 8: the four combinations of pooling and entry vectors after one step on dataset a."""
+    for column in ("mean,amp", "cls,amp", "mean,ac", "cls,ac"):
+        if not run.wants(column):
+            continue
+        pooling, entries = column.split(",")
+        report = _train(run, Training("a", 1, pooling, entries, ica=False))
+        if report is not None:
+            scores = _scores(report, best=False)
+            yield Value(f"DefSent+ {_family(run)}", column, "STS", fmean(scores.values()))
+            run.note(f"{column}: mean of {', '.join(scores)}")
+
+
+def _supervised(run: Run) -> Iterator[Value]:
+    """Measure table 4: SentEval with the best pooling of the model."""
+    yield from _untrained(run, _SENTEVAL, "classification")
+
+
+def _published(table: str, columns: Mapping[str, str], row: str, column: str, names: Sequence[str]) -> float | None:
+    numbers = published(PAPER, table).get(row, {})
+    if column != "average":
+        return numbers.get(column)
+    known = [numbers[columns[name]] for name in names if columns.get(name) in numbers]
+    return fmean(known) if known and len(known) == len(names) else None
+
+
+def items() -> Iterator[Item]:
+    """Yield the tables of the paper; its figures are the pictures that ``ragembed train --pictures`` draws."""
+    item: Callable[..., Item] = partial(Item, PAPER)
+    books, sts = ("oxford", "wordnet"), tuple(_STS)
+    yield item("table 1", "dictionaries", books, _sizes, partial(_published, "table 1", {}))
+    for table, title, best in (
+        ("table 2", "STS of models trained from raw ones, means of the runs", False),
+        ("table 3", "STS of models trained from contrastive ones, best run", True),
+        ("table 6", "STS, the other statistic of the released models", True),
+    ):
+        measured = partial(_similarity, table, best), partial(_published, table, _STS)
+        yield item(table, title, (*sts, *books), *measured)
+    yield item("table 4", "SentEval", tuple(_SENTEVAL), _supervised, partial(_published, "table 4", _SENTEVAL))
+    yield item(
+        "table 8",
+        "combinations of pooling and entry vectors",
+        (*sts, *books),
+        _grid,
+        partial(_published, "table 8", {}),
+    )

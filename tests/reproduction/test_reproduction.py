@@ -1,0 +1,254 @@
+"""Every table and figure runs on tiny collections; the published numbers; resuming; the command."""
+
+import csv
+import dataclasses
+import json
+import math
+
+import numpy as np
+import pytest
+
+from ragembed import EmbedderConfig
+from ragembed.errors import ConfigError
+from ragembed.evaluation.tasks import evaluate, read_sts
+from ragembed.models.tokenizer import TextTokenizer
+from ragembed.reproduction import run as running
+from ragembed.reproduction.data import COLLECTIONS, Collection, sentences
+from ragembed.reproduction.papers import PAPERS, find_item, items
+from ragembed.reproduction.published import published
+from ragembed.reproduction.report import csv_text, numbers, text, write
+from ragembed.reproduction.run import MEASURED, Inputs, Item, Outcome, Value, reproduce
+from ragembed.reproduction.sbert_wk import LayerCosines
+
+FEW = ("stsb", "SentLen", "sickr-trained")
+MORE = {"table 1": (*FEW, "agnews", "sst2"), "table 2": ("agnews",), "table V": ("sst2",), "figure A2": ("agnews",)}
+MORE |= {"table 3": ("sts13", "sst2"), "figure A3": ("sst2",), "figure 2": ("agnews",), "table 5": ("agnews",)}
+COLUMNS = {"table 4": ("T4", "BERT + Avg.", "RE"), "table 5": ("B2S-100",), "figure 4": ("T4", "BERT and RE")}
+COLUMNS |= {"figure 1": ("RE", "BERT"), "figure 2": ("B2S", "RE"), "figure 3": ("T4", "RE"), "table 8": ("cls,amp",)}
+"""Collections and columns to which the slower ones are restricted."""
+ALL = [(paper, name) for paper in PAPERS for name in items(paper)]
+
+
+@pytest.fixture(scope="session")
+def shared_out(tmp_path_factory):
+    return tmp_path_factory.mktemp("reproduced")
+
+
+@pytest.fixture
+def inputs(collections, six_blocks, word_vectors, shared_out):
+    def make(out=shared_out, **more):
+        given = {"word_vectors": word_vectors, "runs": 1, "collections": FEW, "device": "cpu", **more}
+        return Inputs(collections, out, str(six_blocks), **given)
+
+    return make
+
+
+@pytest.mark.parametrize(("paper", "name"), ALL, ids=[f"{paper}-{name}".replace(" ", "-") for paper, name in ALL])
+def test_every_table_and_figure_runs(paper, name, inputs, monkeypatch):
+    pytest.importorskip("matplotlib")
+    monkeypatch.setattr("ragembed.reproduction.sbert_wk._OCCURRENCES", 2)
+    monkeypatch.setattr("ragembed.reproduction.sbert_wk._SENTENCES", 5)
+    item = find_item(paper, name)
+    monkeypatch.setattr("ragembed.reproduction.stankevicius._WEIGHTS", (-0.5, 0.5))
+    given = inputs(collections=MORE.get(name, () if name.startswith("table A") else FEW), columns=COLUMNS.get(name, ()))
+    if name.startswith("table A") and name not in ("table A6", "table A9"):
+        given = dataclasses.replace(given, columns=("RE",))
+    if paper == "defsent-plus" and name == "table 4":
+        given = dataclasses.replace(given, collections=("sst2",))
+    outcome = reproduce(item, given)
+    assert outcome.values
+    found = numbers(outcome)
+    assert all(number.value is None or math.isfinite(number.value) for number in found)
+    assert max(map(len, text(outcome, 80).splitlines())) <= 80
+    files = write(outcome, given.out)
+    assert [file.suffix for file in files] == [".csv", ".png"]
+    assert files[1].read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    rows = list(csv.DictReader(files[0].read_text().splitlines()))
+    assert {row["collection"] for row in rows} >= {"mean"}
+
+
+def test_published_means_are_the_means_of_the_appendix():
+    """Table 4 is the mean of tables A1 to A8 and A9 to A14, except for rounding and a few misprints."""
+    differences = []
+    for table in ("table 4", "table 5"):
+        item = find_item("stankevicius2024", table)
+        for row, cells in published("stankevicius2024", table).items():
+            group, _, label = row.partition(": ")
+            if group == "classification" or "abtt" in label:
+                continue
+            names = [name for name, one in COLLECTIONS.items() if one.group == group]
+            differences += [item.published(row, column, names) - value for column, value in cells.items()]
+    assert len(differences) == 232
+    assert np.abs(differences).max() < 0.06
+
+
+def test_published_averages_of_sbert_wk():
+    """The paper averages over the columns that a method has."""
+    for row, cells in published("sbert-wk", "table III").items():
+        values = [value for column, value in cells.items() if column != "average"]
+        assert np.mean(values) == pytest.approx(cells["average"], abs=0.02), row
+
+
+@pytest.mark.parametrize(("table", "tolerance"), [("table 2", 0.04), ("table 3", 0.011), ("table 4", 0.011)])
+def test_published_averages_of_defsent_plus(table, tolerance):
+    for row, cells in published("defsent-plus", table).items():
+        values = [value for column, value in cells.items() if column != "average"]
+        assert len(values) == 7
+        assert np.mean(values) == pytest.approx(cells["average"], abs=tolerance), row
+
+
+def test_numbers_equal_those_of_evaluate(inputs, collections, six_blocks, tmp_path):
+    given = inputs(tmp_path, columns=("BERT",), collections=())
+    found = {number.row: number for number in numbers(reproduce(find_item("stankevicius2024", "table A2"), given))}
+    config = EmbedderConfig(
+        model=str(six_blocks), layers="first+last", pooling="mean", weighting="idf", postprocess=("zscore",)
+    )
+    ((_, measured),) = evaluate(read_sts(collections / "sts" / "sts13.tsv"), [config.replace(query_fit="shared")])
+    assert found["idf^W + zscore"].value == pytest.approx(measured.scores["spearman"])
+    assert found["idf^W + zscore"].published == 78.2
+    assert len(found) == 28  # of 35 rows; seven are for templates
+
+
+def test_measurements_are_kept_and_reused(inputs, tmp_path, monkeypatch):
+    given = inputs(tmp_path, columns=("RE",), collections=())
+    item = find_item("stankevicius2024", "table A2")
+    first = reproduce(item, given)
+    kept = (tmp_path / MEASURED).read_bytes()
+    (tmp_path / MEASURED).write_bytes(kept[:-40])  # the last line is unfinished
+    calls = []
+
+    def counted(task, configs, *more):
+        calls.append(len(configs))
+        return evaluate(task, configs, *more)
+
+    monkeypatch.setattr(running, "evaluate", counted)
+    assert reproduce(item, given).values == first.values
+    assert calls == [1]
+    assert (tmp_path / MEASURED).read_bytes() == kept
+    assert reproduce(item, given).values == first.values
+    assert calls == [1]
+
+
+def test_missing_collections_are_named(inputs, tmp_path, six_blocks):
+    data = tmp_path / "data"
+    data.mkdir()
+    outcome = reproduce(find_item("stankevicius2024", "table A4"), Inputs(data, tmp_path / "out", str(six_blocks)))
+    assert outcome.values == ()
+    shown = text(outcome, None)
+    assert "missing: sts15: expected sts/sts15.tsv in the folder of the data; published at https://" in shown
+    assert "missing: wikitext-2: expected wikitext-2 in the folder of the data" in shown
+
+
+def test_every_collection_has_a_source_and_is_used():
+    assert all(one.source.startswith("https://") and one.paths for one in COLLECTIONS.values())
+    used = {name for paper in PAPERS for item in items(paper).values() for name in item.collections}
+    assert used <= COLLECTIONS.keys()
+    assert COLLECTIONS.keys() - used == {"wikitext-103"}  # static vectors; Wikitext-2 if it is missing
+
+
+def test_text_shows_paper_and_difference(tmp_path):
+    item = Item("p", "table 1", "a title", (), lambda _: (), lambda row, *_: {"one": 50.0}.get(row))
+    values = (Value("one", "A", "x", 51.26), Value("one", "A", "y", 50.0), Value("two", "A", "x", None, "all equal"))
+    missing = Collection("z", "STS", "sts", ("sts/z.tsv",), "https://example.org")
+    outcome = Outcome(item, "model", values, (missing,), ("a note",))
+    assert text(outcome, None).splitlines() == [
+        "p, table 1: a title; model model",
+        "Each cell: measured (paper, measured minus paper).",
+        "",
+        "                     A",
+        "one  50.6 (50.0, +0.6)",
+        "two          undefined",
+        "",
+        "root mean square of the differences (numbers compared): A 0.6 (1)",
+        "",
+        "undefined: two, A, x: all equal",
+        "collections: x, y",
+        "a note",
+        "missing: z: expected sts/z.tsv in the folder of the data; published at https://example.org",
+    ]
+    rows = list(csv.DictReader(csv_text(outcome).splitlines()))
+    shown = [(row["row"], row["collection"], row["value"][:5], row["published"]) for row in rows]
+    assert shown == [
+        ("one", "x", "51.26", ""),
+        ("one", "y", "50.0", ""),
+        ("two", "x", "", ""),
+        ("one", "mean", "50.62", "50.0"),
+        ("two", "mean", "", ""),
+    ]
+
+
+def test_sentences_of_wikitext(tmp_path):
+    (tmp_path / "wikitext-2").mkdir()
+    (tmp_path / "wikitext-2" / "b.txt").write_text("The wing was long . It flew .\n")
+    (tmp_path / "wikitext-2" / "a.txt").write_text("A first sentence here .\n\n")
+    (tmp_path / "wikitext-2" / "note.md").write_text("this is not a text of the collection")
+    file = sentences(tmp_path / "wikitext-2", tmp_path / "out")
+    assert file.read_text().split("\n") == ["A first sentence here .", "The wing was long ."]
+
+
+def test_cosines_between_layers(six_blocks):
+    """Compared with transformers, one text at a time; a word of several tokens is not counted."""
+    import torch
+    from transformers import AutoModel
+
+    from ragembed import Embedder
+
+    texts = ["the lock holds zz", "a cat sleeps"]
+    config = EmbedderConfig(model=str(six_blocks), pooling="mean", weighting="uniform", dtype="float32")
+    tokenizer = TextTokenizer(six_blocks)
+    consumer = LayerCosines(6, tokenizer)
+    Embedder(config).fit_extractor(texts).extractor.model.forward("documents").run(texts, [consumer])
+    model = AutoModel.from_pretrained(str(six_blocks)).eval()
+    total, tokens = np.zeros((7, 7)), 0
+    for one in texts:
+        ids = [2, *tokenizer.ids([one]).tolist()[0], 3]
+        with torch.no_grad():
+            states = model(torch.tensor([ids]), output_hidden_states=True).hidden_states
+        stacked = torch.stack([state[0, 1:-1] for state in states], 1).double()
+        unit = stacked / stacked.norm(dim=2, keepdim=True)
+        total += (unit @ unit.transpose(1, 2)).sum(0).numpy()
+        tokens += len(ids) - 2
+    assert consumer.tokens == tokens
+    np.testing.assert_allclose(consumer.total / tokens, total / tokens, atol=1e-4)
+    assert "zz" not in consumer.variances
+    assert {"the", "lock", "cat"} <= consumer.variances.keys()
+
+
+# The command
+
+
+def test_command_lists_what_it_can_run(cli, tmp_path):
+    shown = cli("reproduce", "sbert-wk", "--data", tmp_path).stdout
+    assert "table VI    probing tasks, perceptron with 50 units" in shown
+    assert "missing collections:" in shown
+    assert "https://zenodo.org/records/2787612" in shown
+
+
+def test_command_prints_and_writes(cli, collections, six_blocks, tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib")
+    monkeypatch.chdir(tmp_path)
+    given = ("--data", collections, "--model", six_blocks, "--column", "RE", "-q")
+    result = cli("reproduce", "stankevicius2024", "--table", "A2", "--figure", "1", "--collection", "sts13", *given)
+    assert "idf^W + zscore" in result.stdout
+    assert "written: reproduced/stankevicius2024/table-A2.csv" in result.stdout
+    assert "figure-1.png" in result.stdout
+    lines = (tmp_path / "reproduced" / "stankevicius2024" / MEASURED).read_text().splitlines()
+    assert all("key" in json.loads(line) for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--table", "99", "--data", "."], "stankevicius2024 has no 'table 99' to reproduce: expected one of table 1"),
+        (["--table", "4"], "no folder with collections: give it with --data"),
+        (["--table", "4", "--data", ".", "--collection", "nope"], "collection is 'nope'"),
+    ],
+)
+def test_invalid_options(options, message, cli, in_folder):
+    result = cli("reproduce", "stankevicius2024", *options, exit_code=2)
+    assert message in result.stderr
+
+
+def test_unknown_paper():
+    with pytest.raises(ConfigError, match="unknown paper 'x': expected one of stankevicius2024"):
+        items("x")
