@@ -67,7 +67,8 @@ BENCHMARKS = {
     "readers": Benchmark("Readers", 3, "readers.readers"),
     "load": Benchmark("Load and damaged files", 25, "load.load"),
     "scale": Benchmark("Scale", 40, "scale.scale"),
-    "paper_tables": Benchmark("Tables of Stankevičius & Lukoševičius 2024", 60, "paper_tables.paper_tables"),
+    "papers": Benchmark("Papers: random embeddings and quick tables", 15, "papers.papers"),
+    "papers_model": Benchmark("Papers: the other tables and figures", 600, "papers.papers_model"),
 }
 
 

@@ -17,6 +17,7 @@ PACKAGES = {"ragembed": ROOT / "ragembed", "ragembed.indexes": ROOT / "indexes",
 LAYERS = (
     ("ragembed",),  # the core: every module that is in no other layer
     ("ragembed.evaluation", "ragembed.training"),
+    ("ragembed.reproduction",),
     ("ragembed.indexes.types",),
     ("ragembed.indexes.ann", "ragembed.indexes.filters", "ragembed.indexes.text"),
     ("ragembed.indexes.storage",),
@@ -42,7 +43,7 @@ ONLY_IMPORTERS = {
     "sklearn": ("ragembed.evaluation", "ragembed.postprocess.estimators", "ragembed.training.ica", "ragembed.reports"),
     "scipy": ("ragembed.evaluation", "ragembed.reports"),
     "openTSNE": ("ragembed.reports.map",),
-    "matplotlib": ("ragembed.evaluation.plots", "ragembed.training.pictures"),
+    "matplotlib": ("ragembed.evaluation.plots", "ragembed.training.pictures", "ragembed.reproduction.figures"),
     "semble_grammars": ("ragembed.documents.readers.definitions",),
     "tree_sitter": ("ragembed.documents.readers.definitions",),
     "faiss": ("ragembed.indexes.ann",),

@@ -107,6 +107,8 @@ def run(python, *commands):
 
 def test_no_command_connects(guarded, tiny_model):
     Path("pairs.tsv").write_text("score\tsentence1\tsentence2\n1\ta cat\ta dog\n2\ta cat\tthe cat\n0\ta cat\ta zebra\n")
+    Path("collections").mkdir()
+    Path("collections/sts13.tsv").write_text(Path("pairs.tsv").read_text())
     Path("words.tsv").write_text("cat\tit sleeps\ncat\tit runs\ndog\tit swims\nbird\tit flies\n")
     train = ("defsent-plus", "--dictionary", "words.tsv", "--model", tiny_model, "--out", "trained", "--device", "cpu")
     commands = [
@@ -127,6 +129,7 @@ def test_no_command_connects(guarded, tiny_model):
         ("eval", "sts", "pairs.tsv", "--model", tiny_model),
         ("eval", "describe", "pairs.tsv", "--model", tiny_model),
         ("train", *train, "--held-out", 1, "--steps", 1, "--ica", "none", "--learning-rate", 1e-4, "-q"),
+        ("reproduce", "stankevicius2024", "--table", "A2", "--data", "collections", "--column", "RE", "-q"),
         ("reverse-dictionary", "trained", "an animal"),
         ("delete", "docs/tea.md"),
     ]

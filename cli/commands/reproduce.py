@@ -100,8 +100,8 @@ def command(
 
 
 def _run(item: Item, inputs: Inputs, progress: Progress) -> None:
-    from ragembed.reproduction.figures import check_figure
-    from ragembed.reproduction.report import text, write
+    from ragembed.reproduction.figures import check_figure, write
+    from ragembed.reproduction.report import text
     from ragembed.reproduction.run import reproduce
 
     check_figure()

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, get_args
 
 from ragembed.models.files import find_model
 from ragembed.reproduction.published import published
-from ragembed.reproduction.run import Cell, Item, Run, Value
+from ragembed.reproduction.run import Cell, Item, Reproduction, Value
 
 PAPER = "defsent-plus"
 _STS = {
@@ -48,7 +48,7 @@ class Training(NamedTuple):
         return f"{self.dataset}-{self.steps}-{self.pooling}-{self.entries}{'-ica' if self.ica else ''}"
 
 
-def _family(run: Run) -> str:
+def _family(run: Reproduction) -> str:
     """Return the paper's name of the kind of model, such as ``simcse-RoBERTa-base``."""
     from ragembed.training.recipes import recipe_for
 
@@ -56,13 +56,13 @@ def _family(run: Run) -> str:
     return "-".join(_FAMILIES.get(part, part) for part in parts)
 
 
-def _dictionaries(run: Run, dataset: str) -> tuple[Path, ...] | None:
+def _dictionaries(run: Reproduction, dataset: str) -> tuple[Path, ...] | None:
     """Return the dictionaries of a dataset, or None if one is missing."""
     found = [run.find(name) for name in _DATASETS[dataset][1]]
     return None if None in found else tuple(path for path in found if path is not None)
 
 
-def _sizes(run: Run) -> Iterator[Value]:
+def _sizes(run: Reproduction) -> Iterator[Value]:
     """Measure table 1: the sizes of the dictionaries, with the tokenizer of the model."""
     from ragembed.models.tokenizer import TextTokenizer
     from ragembed.training.definitions import TrainingTexts
@@ -90,13 +90,13 @@ def _sizes(run: Run) -> Iterator[Value]:
         yield from (Value(row, column, "dictionaries", float(value)) for column, value in columns.items())
 
 
-def _pairs(run: Run) -> dict[str, Path]:
+def _pairs(run: Reproduction) -> dict[str, Path]:
     """Return the tables of sentence pairs; a training measures tables, not the folders of SentEval."""
     found = {name: run.find(name) for name in run.chosen(tuple(_STS))}
     return {name: path for name, path in found.items() if path is not None and path.is_file()}
 
 
-def _train(run: Run, training: Training) -> Mapping[str, Any] | None:
+def _train(run: Reproduction, training: Training) -> Mapping[str, Any] | None:
     """Return the report of a training, or None if a dictionary or all sentence pairs are missing."""
     from ragembed.training import RECIPES, TrainingRequest, TrainingSettings, train_from_dictionary
     from ragembed.training.outcome import read_report
@@ -135,7 +135,7 @@ def _train(run: Run, training: Training) -> Mapping[str, Any] | None:
 class _Phases:
     """Passes the phases of a training to the progress of a run."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Reproduction) -> None:
         self._progress = run.progress
         self.start, self.finish = run.progress.start, run.progress.finish
 
@@ -163,7 +163,7 @@ def _scores(report: Mapping[str, Any], best: bool) -> Mapping[str, float]:
     return {name: fmean(run["sts"][pooling][name] for run in runs) for name in runs[0]["sts"][pooling]}
 
 
-def _similarity(table: str, best: bool, run: Run) -> Iterator[Value]:
+def _similarity(table: str, best: bool, run: Reproduction) -> Iterator[Value]:
     """Measure table 2, 3 or 6: the model as it is, and the trained rows of its family."""
     family = _family(run)
     yield from _untrained(run, _STS, "")
@@ -185,7 +185,7 @@ def _similarity(table: str, best: bool, run: Run) -> Iterator[Value]:
         run.note(f"{row}: pooling {pooling_used}")
 
 
-def _untrained(run: Run, columns: Mapping[str, str], task: str) -> Iterator[Value]:
+def _untrained(run: Reproduction, columns: Mapping[str, str], task: str) -> Iterator[Value]:
     """Measure the model itself with its best pooling, in the row of the paper for such a model, if there is one."""
     family = _family(run)
     kind, _, rest = family.partition("-")
@@ -197,7 +197,7 @@ def _untrained(run: Run, columns: Mapping[str, str], task: str) -> Iterator[Valu
         yield from _row(name, {v.collection: v.value for v in values if v.row == best and v.value is not None})
 
 
-def _poolings(run: Run, columns: Mapping[str, str], task: str) -> Iterator[Cell]:
+def _poolings(run: Reproduction, columns: Mapping[str, str], task: str) -> Iterator[Cell]:
     from ragembed.training.similarity import PROMPT
 
     configs = {"cls": run.config.replace(pooling="cls"), "mean": run.config}
@@ -220,7 +220,7 @@ def _row(row: str, scores: Mapping[str, float]) -> Iterator[Value]:
         yield Value(row, "average", name, score)
 
 
-def _grid(run: Run) -> Iterator[Value]:
+def _grid(run: Reproduction) -> Iterator[Value]:
     """Measure table 8: the four combinations of pooling and entry vectors after one step on dataset a."""
     for column in ("mean,amp", "cls,amp", "mean,ac", "cls,ac"):
         if not run.wants(column):
@@ -233,7 +233,7 @@ def _grid(run: Run) -> Iterator[Value]:
             run.note(f"{column}: mean of {', '.join(scores)}")
 
 
-def _supervised(run: Run) -> Iterator[Value]:
+def _supervised(run: Reproduction) -> Iterator[Value]:
     """Measure table 4: SentEval with the best pooling of the model."""
     yield from _untrained(run, _SENTEVAL, "classification")
 

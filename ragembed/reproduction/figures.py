@@ -10,8 +10,8 @@ from statistics import fmean, stdev
 from typing import Any
 
 from ragembed.extras import needed_for
-from ragembed.files import replace_file
-from ragembed.reproduction.report import Number
+from ragembed.files import make_folders, replace_file
+from ragembed.reproduction.report import Number, csv_text, numbers
 from ragembed.reproduction.run import Outcome
 
 _PANEL_WIDTH, _PANEL_HEIGHT = 4.6, 3.8
@@ -23,6 +23,16 @@ _MARKERS = "osD^v<>PX*"
 def check_figure() -> None:
     """Raise :class:`ragembed.errors.MissingExtraError` if matplotlib is not installed."""
     from matplotlib.figure import Figure as Figure
+
+
+def write(outcome: Outcome, folder: Path) -> list[Path]:
+    """Write the CSV file and the picture, and return their paths; a picture needs at least one number."""
+    make_folders(folder)
+    stem = outcome.item.name.replace(" ", "-")
+    table = folder / f"{stem}.csv"
+    replace_file(table, csv_text(outcome).encode())
+    picture = folder / f"{stem}.png"
+    return [table, picture] if draw(outcome, numbers(outcome), picture) else [table]
 
 
 def draw(outcome: Outcome, numbers: Sequence[Number], file: Path) -> bool:

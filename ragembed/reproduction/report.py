@@ -1,4 +1,4 @@
-"""The result of a run as text, CSV and PNG."""
+"""The result of a table or figure as text and CSV."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ import io
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from ragembed.evaluation.table import folded, wrapped
-from ragembed.files import make_folders, replace_file
 from ragembed.reproduction.run import Outcome
 
 _DECIMALS, _LARGE = 3, 1000
@@ -60,7 +58,7 @@ def _lines(outcome: Outcome, width: int | None) -> Iterator[str]:
         if any(number.published is not None for number in found):
             yield from wrapped("Each cell: measured (paper, measured minus paper).", width)
         yield ""
-        yield from folded(_table(found), 1, width)
+        yield from folded(table(outcome), 1, width)
         for line in _differences(found):
             yield from wrapped(line, width)
     yield ""
@@ -81,7 +79,9 @@ def notes(outcome: Outcome) -> Iterator[str]:
         yield f"missing: {one.name}: expected {one.paths[0]} in the folder of the data; published at {one.source}"
 
 
-def _table(found: Sequence[Number]) -> list[list[str]]:
+def table(outcome: Outcome) -> list[list[str]]:
+    """Return the rows of the table, the header first: measured, and in brackets the paper's number and difference."""
+    found = numbers(outcome)
     columns = list(dict.fromkeys(number.column for number in found))
     cells = {(number.row, number.column): _cell(number) for number in found}
     rows = dict.fromkeys(number.row for number in found)
@@ -125,16 +125,3 @@ def csv_text(outcome: Outcome) -> str:
     for number in numbers(outcome):
         writer.writerow([*about, number.row, number.column, "mean", number.value, number.published, number.difference])
     return lines.getvalue()
-
-
-def write(outcome: Outcome, folder: Path) -> list[Path]:
-    """Write the CSV file and the picture, and return their paths; a picture needs at least one number."""
-    from ragembed.reproduction.figures import draw
-
-    make_folders(folder)
-    stem = outcome.item.name.replace(" ", "-")
-    table = folder / f"{stem}.csv"
-    replace_file(table, csv_text(outcome).encode())
-    picture = folder / f"{stem}.png"
-    found = numbers(outcome)
-    return [table, picture] if draw(outcome, found, picture) else [table]

@@ -118,7 +118,7 @@ class Item:
     paper, name, title : str
         The paper, the name such as ``"table 4"``, and what it shows.
     measure : callable
-        Returns the numbers of the item for a :class:`Run`.
+        Returns the numbers of the item for a :class:`Reproduction`.
     published : callable
         Returns the paper's number for a row, a column and the collections that were measured, or None.
     draw : str
@@ -131,7 +131,7 @@ class Item:
     name: str
     title: str
     collections: tuple[str, ...]
-    measure: Callable[[Run], Iterable[Value]]
+    measure: Callable[[Reproduction], Iterable[Value]]
     published: Callable[[str, str, Sequence[str]], float | None] = lambda *_: None
     draw: str = "agreement"
 
@@ -148,7 +148,7 @@ class Outcome:
 
 
 @dataclass
-class Run:
+class Reproduction:
     """One run of an item; its methods are what the descriptions of the items use."""
 
     inputs: Inputs
@@ -319,7 +319,7 @@ def reproduce(item: Item, inputs: Inputs, progress: EvaluationProgress | None = 
     """
     if not inputs.data.is_dir():
         raise ConfigError(f"no folder at {inputs.data}: give the folder of the collections with --data")
-    run = Run(inputs, progress or SilentEvaluation())
+    run = Reproduction(inputs, progress or SilentEvaluation())
     values = tuple(item.measure(run))
     return Outcome(item, inputs.model, values, tuple(run.missing.values()), tuple(run.notes))
 

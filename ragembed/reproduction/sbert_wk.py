@@ -19,7 +19,7 @@ from ragembed.models.files import find_model
 from ragembed.models.tokenizer import TextTokenizer, TokenKind
 from ragembed.reproduction.data import in_group
 from ragembed.reproduction.published import published
-from ragembed.reproduction.run import Cell, Item, Run, Value, path_sha256
+from ragembed.reproduction.run import Cell, Item, Reproduction, Value, path_sha256
 from ragembed.types import Floats
 
 PAPER = "sbert-wk"
@@ -41,7 +41,7 @@ _OCCURRENCES = 50
 _WINDOWS, _STARTS = (1, 2, 3, 4), tuple(range(7))
 
 
-def _methods(run: Run) -> dict[str, EmbedderConfig]:
+def _methods(run: Reproduction) -> dict[str, EmbedderConfig]:
     """Return the configurations of the rows of tables III, V and VI."""
     packaged = (find_root(run) / "modules.json").is_file()
     weighed = run.config.replace(extractor="sbert-wk", layers="last")
@@ -66,12 +66,12 @@ def _methods(run: Run) -> dict[str, EmbedderConfig]:
     return found
 
 
-def find_root(run: Run) -> Path:
+def find_root(run: Reproduction) -> Path:
     """Return the folder of the model's package."""
     return find_model(run.inputs.model).root
 
 
-def _compared(columns: Mapping[str, str], score: str, task: str, run: Run) -> Iterator[Value]:
+def _compared(columns: Mapping[str, str], score: str, task: str, run: Reproduction) -> Iterator[Value]:
     """Measure a table with a row per method and a column per collection, and the means over the columns."""
     cells = [
         Cell(row, column, name, config, score, task)
@@ -104,7 +104,7 @@ _ABLATION = {
 }
 
 
-def _ablation(run: Run) -> Iterator[Value]:
+def _ablation(run: Reproduction) -> Iterator[Value]:
     """Measure table VII: Pearson's correlation with one part of the method at a time."""
     column = "STS12-STS16 and STS-B"
     names = run.chosen((*_STS, "stsb"))
@@ -122,7 +122,7 @@ def _printed(table: str, row: str, column: str, names: Sequence[str]) -> float |
     return published(PAPER, table).get(row, {}).get(column)
 
 
-def _sensitivity(run: Run) -> Iterator[Value]:
+def _sensitivity(run: Reproduction) -> Iterator[Value]:
     """Measure figure 3: the window and the start layer, on STS, SICK-E and SST2."""
     settings = {"window": _WINDOWS, "start_layer": _STARTS}
     cells: list[Cell] = []
@@ -177,7 +177,7 @@ class LayerCosines:
                 self.variances.setdefault(name, []).append(found)
 
 
-def _layer_cosines(run: Run, name: str) -> Mapping[str, object]:
+def _layer_cosines(run: Reproduction, name: str) -> Mapping[str, object]:
     """Return the mean cosines between layers over the tokens of a collection, and the variances of frequent words."""
     path = run.find(name)
     if path is None:
@@ -198,14 +198,14 @@ def _layer_cosines(run: Run, name: str) -> Mapping[str, object]:
     return run.kept("layer cosines", {"data": path_sha256(path), "model": find_model(run.inputs.model).sha256}, measure)
 
 
-def _similarity_map(run: Run) -> Iterator[Value]:
+def _similarity_map(run: Reproduction) -> Iterator[Value]:
     for name in run.pairs("stsb"):
         cosines = _layer_cosines(run, name).get("cosines", [])
         for row, line in enumerate(cosines):
             yield from (Value(str(row), str(column), name, value) for column, value in enumerate(line))
 
 
-def _words(run: Run) -> Iterator[Value]:
+def _words(run: Reproduction) -> Iterator[Value]:
     """Yield the frequent words by the variance of their cosines: a low, a middle and a high group of equal sizes."""
     for name in run.pairs("stsb"):
         variances = _layer_cosines(run, name).get("variances", {})
@@ -217,7 +217,7 @@ def _words(run: Run) -> Iterator[Value]:
             yield Value(f"{group}: {word}", "variance × 1,000", name, 1000 * variances[word])
 
 
-def _overhead(run: Run) -> Iterator[Value]:
+def _overhead(run: Reproduction) -> Iterator[Value]:
     """Measure table VIII: milliseconds per sentence, one sentence at a time, median of five trials."""
     names = {"BERT": run.config, "SBERT-WK": run.config.replace(extractor="sbert-wk")}
     for name in run.pairs("stsb"):

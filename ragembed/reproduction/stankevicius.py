@@ -13,7 +13,7 @@ from statistics import fmean
 from ragembed.config.settings import EmbedderConfig
 from ragembed.reproduction.data import in_group
 from ragembed.reproduction.published import published
-from ragembed.reproduction.run import Cell, Item, Run, Value
+from ragembed.reproduction.run import Cell, Item, Reproduction, Value
 
 PAPER = "stankevicius2024"
 GROUPS = ("STS", "clustering", "classification")
@@ -25,7 +25,7 @@ _WEIGHTS = tuple(number / 4 for number in range(-4, 7))
 _COMBINED = ("first+last", "1+2+last", "0+1+2+last")
 
 
-def base(run: Run, column: str) -> EmbedderConfig | None:
+def base(run: Reproduction, column: str) -> EmbedderConfig | None:
     """Return the configuration of a column with plain means, or None if its model or word vectors are missing."""
     plain = EmbedderConfig(model=run.inputs.model, weighting="uniform", postprocess=(), query_fit="shared")
     if column in ("T0", "T4"):
@@ -53,7 +53,7 @@ def base(run: Run, column: str) -> EmbedderConfig | None:
     return run.config.replace(extractor="bert+avg", layers="first+last", avg_corpus=corpus)
 
 
-def row_config(run: Run, config: EmbedderConfig, row: str) -> EmbedderConfig | None:
+def row_config(run: Reproduction, config: EmbedderConfig, row: str) -> EmbedderConfig | None:
     """Return the configuration of a row such as ``idf^T + quantile-u^W``, or None if it does not apply.
 
     The superscript W marks a fit on Wikitext-2. For idf the two superscripts are exchanged in the paper's tables: idf
@@ -82,7 +82,7 @@ def row_config(run: Run, config: EmbedderConfig, row: str) -> EmbedderConfig | N
 
 
 def cells(
-    run: Run, columns: Iterable[str], rows: Iterable[str], names: Iterable[str], prefix: str = ""
+    run: Reproduction, columns: Iterable[str], rows: Iterable[str], names: Iterable[str], prefix: str = ""
 ) -> Iterator[Cell]:
     """Yield the cells of a part of a table."""
     rows, names = tuple(rows), tuple(names)
@@ -95,18 +95,18 @@ def cells(
                 yield from (Cell(prefix + row, column, name, found) for name in names)
 
 
-def _appendix(name: str, run: Run) -> Iterator[Value]:
+def _appendix(name: str, run: Reproduction) -> Iterator[Value]:
     yield from run.evaluate(cells(run, COLUMNS, published(PAPER, _APPENDIX[name]), run.chosen([name])))
 
 
-def _grouped(table: str, run: Run) -> Iterator[Value]:
+def _grouped(table: str, run: Reproduction) -> Iterator[Value]:
     """Measure table 4 or 5, whose rows start with a group."""
     for group in GROUPS:
         rows = [row.partition(": ")[2] for row in published(PAPER, table) if row.startswith(f"{group}: ")]
         yield from run.evaluate(cells(run, COLUMNS, rows, run.chosen(in_group(group)), f"{group}: "))
 
 
-def _templates(run: Run) -> Iterator[Value]:
+def _templates(run: Reproduction) -> Iterator[Value]:
     if not run.has_mask:
         run.note("the model has no mask token, which the templates need")
         return
@@ -130,7 +130,7 @@ def _mean_of_appendix(table: str, row: str, column: str, names: Sequence[str]) -
     return fmean(known) if known and len(known) == len(names) else _printed(table, row, column, names)
 
 
-def _describe(table: str, run: Run) -> Iterator[Value]:
+def _describe(table: str, run: Reproduction) -> Iterator[Value]:
     """Measure table 2 or 3: sizes, vocabulary and lengths, by words (W) and by tokens of the model (B)."""
     from ragembed.evaluation.description import describe
     from ragembed.models.tokenizer import TextTokenizer
@@ -151,7 +151,7 @@ def _describe(table: str, run: Run) -> Iterator[Value]:
 # Figures
 
 
-def _by_layer(run: Run) -> Iterator[Value]:
+def _by_layer(run: Reproduction) -> Iterator[Value]:
     """Measure figure 4: templates with three poolings, and BERT beside RE, by layer."""
     layers = [*map(str, range(run.layers + 1)), "first+last"]
     lines: list[tuple[str, EmbedderConfig]] = []
@@ -175,7 +175,7 @@ def _by_layer(run: Run) -> Iterator[Value]:
             yield from run.evaluate(found)
 
 
-def _by_weight(groups: Sequence[str], by_collection: bool, run: Run) -> Iterator[Value]:
+def _by_weight(groups: Sequence[str], by_collection: bool, run: Reproduction) -> Iterator[Value]:
     """Measure figure 5 or one of A1 to A3: BERT + Avg. by its weight and its layers."""
     corpus = run.avg_corpus()
     if corpus is None:
@@ -196,7 +196,7 @@ def _by_weight(groups: Sequence[str], by_collection: bool, run: Run) -> Iterator
             )
 
 
-def _isotropy(group: str, run: Run) -> Iterator[Value]:
+def _isotropy(group: str, run: Reproduction) -> Iterator[Value]:
     """Measure figure 1 or 2: IsoScore on Wikitext-2 against the mean score of a group."""
     import numpy as np
 
@@ -221,7 +221,7 @@ def _isotropy(group: str, run: Run) -> Iterator[Value]:
             yield Value("Pearson correlation", f"{column}: {group}", "", 100 * pearson_correlation(one, other))
 
 
-def _alignment(run: Run) -> Iterator[Value]:
+def _alignment(run: Reproduction) -> Iterator[Value]:
     """Measure figure 3: alignment of the pairs with the score 5, and uniformity."""
     rows = [f"{w} + {s}" if s else w for w in _WEIGHTINGS for s in _STEPS]
     for name in run.pairs("stsb"):
