@@ -149,7 +149,7 @@ class _Phases:
 
 def _best_pooling(runs: Sequence[Mapping[str, Any]]) -> str:
     """Return the pooling with the highest mean over the runs and collections."""
-    means = {
+    means: dict[str, float] = {
         pooling: fmean(score for run in runs for score in run["sts"][pooling].values()) for pooling in runs[0]["sts"]
     }
     return max(means, key=lambda pooling: means[pooling])

@@ -61,7 +61,8 @@ def _agreement(figure: Any, outcome: Outcome, numbers: Sequence[Number]) -> bool
         found = [number for number in known if number.column == column]
         places = [[number.published for number in found], [number.value for number in found]]
         axes.plot(*places, _MARKERS[i % len(_MARKERS)], markersize=4, label=column)
-    ends = [f(v for number in known for v in (number.published, number.value)) for f in (min, max)]
+    drawn = [v for number in known for v in (number.published, number.value) if v is not None]
+    ends = [min(drawn), max(drawn)]
     axes.plot(ends, ends, color="grey", linewidth=0.8)
     axes.set_xlabel("paper")
     axes.set_ylabel("measured")
@@ -176,12 +177,12 @@ def _heat_maps(figure: Any, outcome: Outcome, numbers: Sequence[Number]) -> bool
         layers = list(dict.fromkeys(layer for _, layer in values))
         cells = [[values.get((weight, layer), math.nan) for layer in layers] for weight in weights]
         image = axes.imshow(cells, origin="lower", aspect="auto")
-        weight, layer = max(values, key=lambda place: values[place])
-        axes.plot(layers.index(layer), weights.index(weight), marker="x", color="white")
+        best = max(values, key=lambda place: values[place])
+        axes.plot(layers.index(best[1]), weights.index(best[0]), marker="x", color="white")
         axes.axvline(sum(layer.isdigit() for layer in layers) - 0.5, color="black")
         axes.set_xticks(range(len(layers)), layers, rotation=90, fontsize=7)
         axes.set_yticks(range(len(weights)), [f"{weight:g}" for weight in weights], fontsize=7)
-        axes.set_title(f"{name}: best {values[weight, layer]:.1f}", fontsize=9)
+        axes.set_title(f"{name}: best {values[best]:.1f}", fontsize=9)
         figure.colorbar(image, ax=axes)
     drawn[0].set_ylabel("w")
     return True

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import fmean, median
+from typing import Any
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError
 from ragembed.evaluation.tasks import read_sts
 from ragembed.extractors.forward import Batch
+from ragembed.extractors.transformer import TransformerExtractor
 from ragembed.models.files import find_model
 from ragembed.models.tokenizer import TextTokenizer, TokenKind
 from ragembed.reproduction.data import in_group
@@ -177,19 +179,21 @@ class LayerCosines:
                 self.variances.setdefault(name, []).append(found)
 
 
-def _layer_cosines(run: Reproduction, name: str) -> Mapping[str, object]:
+def _layer_cosines(run: Reproduction, name: str) -> Mapping[str, Any]:
     """Return the mean cosines between layers over the tokens of a collection, and the variances of frequent words."""
     path = run.find(name)
     if path is None:
         return {}
 
-    def measure() -> Mapping[str, object]:
+    def measure() -> Mapping[str, Any]:
         texts = list(dict.fromkeys(read_sts(path).documents))
-        model = Embedder(run.config, device=run.inputs.device).fit_extractor(texts[:1]).extractor.model
+        extractor = Embedder(run.config, device=run.inputs.device).fit_extractor(texts[:1]).extractor
+        if not isinstance(extractor, TransformerExtractor):
+            raise TypeError(f"expected a transformer, got {type(extractor).__name__}")
         consumer = LayerCosines(run.layers, TextTokenizer(run.model_folder))
         run.progress.start(f"{name}: layers", "texts", len(texts))
         try:
-            model.forward("documents").run(texts, [consumer], run.progress.advance)
+            extractor.model.forward("documents").run(texts, [consumer], run.progress.advance)
         finally:
             run.progress.finish()
         words = {word: fmean(v) for word, v in sorted(consumer.variances.items()) if len(v) > _OCCURRENCES}
