@@ -38,7 +38,7 @@ _NAMES = {np.dtype("u1"): "U8", np.dtype("<u2"): "U16", np.dtype("<u4"): "U32", 
 _ALIGNED = 8
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class PostingsBlock:
     """The postings of ``n`` chunks with ``t`` distinct terms and ``p`` postings.
 
@@ -110,7 +110,13 @@ class PostingsBlock:
 
     def term(self, i: int) -> bytes:
         """Return the term with index ``i``, in UTF-8."""
-        return self.text[_start(self.text_ends, i) : self.text_ends[i]].tobytes()
+        text, ends = self._views
+        return text[ends[i - 1] if i else 0 : ends[i]].tobytes()
+
+    @cached_property
+    def _views(self) -> tuple[memoryview, memoryview]:
+        """``text`` and ``text_ends`` as views whose items are read three times as fast as those of an array."""
+        return memoryview(self.text), memoryview(self.text_ends)
 
     def place(self, term: bytes) -> int:
         """Return the index of the first term that is not less than ``term``."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import repeat
 from typing import TypeAlias
 
 import numpy as np
@@ -138,6 +139,10 @@ class LexicalMatches:
         """Return BM25 of a chunk."""
         return self.scores.get(key, self.floor)
 
+    def of_chunks(self, keys: Sequence[int]) -> Doubles:
+        """Return BM25 of each of the chunks ``keys``, float64, shape ``(n,)``."""
+        return np.fromiter(map(self.scores.get, keys, repeat(self.floor)), np.float64, len(keys))
+
 
 def candidates(
     snapshot: Snapshot,
@@ -193,7 +198,7 @@ def _fused(
         keys = list(both)
         by_vectors = np.array(list(both.values()), dtype=np.float64)
         by_vectors -= known.correction(keys, fusion.hubness)
-        by_words = np.array([words.of_chunk(key) for key in keys])
+        by_words = words.of_chunks(keys)
         unfused = Candidates(vector, moved_to, keys, by_vectors, by_words, np.zeros(len(keys)), fusion)
         found.append(unfused.fused())
     return found

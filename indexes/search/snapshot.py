@@ -97,7 +97,8 @@ class Snapshot:
         segment = self.segments()[key]
         rows = segment.rows
         if rows is None:
-            rows = segment.rows = catalog.rows_of_segment(self.connection, key)
+            in_order = segment.spec.family != "lists"  # the index has the rows in order; a list has its own
+            rows = segment.rows = segment.index().rows() if in_order else catalog.rows_of_segment(self.connection, key)
         return rows
 
     def effort(self) -> int | None:
