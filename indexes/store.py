@@ -36,7 +36,7 @@ from ragembed.indexes.search.ranking import RankingOptions
 from ragembed.indexes.search.reader import Answer, SnapshotReader
 from ragembed.indexes.search.relevance import stored_relevance
 from ragembed.indexes.search.search import Mode
-from ragembed.indexes.search.snapshot import SegmentSearch, Snapshot
+from ragembed.indexes.search.snapshot import SegmentSearch, StoreSnapshot
 from ragembed.indexes.storage import catalog, run_records
 from ragembed.indexes.storage.baseline import KEY as BASELINE
 from ragembed.indexes.storage.baseline import save_first_baseline
@@ -436,7 +436,7 @@ class Store:
         if given is not None and (given.ndim != 2 or len(given) != len(texts)):
             raise DimensionError(f"the query vectors have shape {given.shape}: expected ({len(texts)}, d)")
 
-        def answer(snapshot: Snapshot) -> list[list[Hit]]:
+        def answer(snapshot: StoreSnapshot) -> list[list[Hit]]:
             if given is not None:
                 self._require_dimension(snapshot, given)
             fused = fusion or stored_fusion(snapshot.connection)
@@ -529,7 +529,7 @@ class Store:
         counter, renderer = token_counter(tokenizer), renderer_of(format)
         condition = None if where is None else parse(where)
 
-        def answer(snapshot: Snapshot) -> Context:
+        def answer(snapshot: StoreSnapshot) -> Context:
             fused = fusion or stored_fusion(snapshot.connection)
             request = packing.PackingRequest(query, budget, format, renderer, counter, name_file)
             ranked = ranking or RankingOptions(dedupe=True)
@@ -644,7 +644,7 @@ class Store:
 
         condition = None if where is None else parse(where)
 
-        def answer(snapshot: Snapshot) -> list[Explanation]:
+        def answer(snapshot: StoreSnapshot) -> list[Explanation]:
             fused = fusion or stored_fusion(snapshot.connection)
             return explain(snapshot, query, k, mode, condition, fused, ranking, min_relevance, ids)
 
@@ -694,7 +694,7 @@ class Store:
         """
         from ragembed.indexes.search.why_not import why_not
 
-        def answer(snapshot: Snapshot) -> WhyNot:
+        def answer(snapshot: StoreSnapshot) -> WhyNot:
             return why_not(snapshot, query, source, k, mode, fusion or stored_fusion(snapshot.connection))
 
         return self._reader.read(answer)
@@ -768,7 +768,7 @@ class Store:
         if vectors.ndim != 2:
             raise DimensionError(f"the query vectors have shape {vectors.shape}: expected (n, d), one vector per row")
 
-        def answer(snapshot: Snapshot) -> list[list[Hit]]:
+        def answer(snapshot: StoreSnapshot) -> list[list[Hit]]:
             self._require_dimension(snapshot, vectors)
             return [Hits(hits) for hits in search.search_vectors(snapshot, vectors, k, condition)]
 
@@ -815,7 +815,7 @@ class Store:
         """
         condition = None if where is None else parse(where)
 
-        def answer(snapshot: Snapshot) -> list[Hit]:
+        def answer(snapshot: StoreSnapshot) -> list[Hit]:
             vector = snapshot.embedder().encode_queries([normalise(query)])[0]
             return Hits(search.search_mmr(snapshot, vector, k, fetch_k, lambda_mult, condition))
 
@@ -866,7 +866,7 @@ class Store:
         vector = _one_vector(vector)
         condition = None if where is None else parse(where)
 
-        def answer(snapshot: Snapshot) -> list[Hit]:
+        def answer(snapshot: StoreSnapshot) -> list[Hit]:
             self._require_dimension(snapshot, vector[None, :])
             return Hits(search.search_mmr(snapshot, vector, k, fetch_k, lambda_mult, condition))
 
@@ -897,13 +897,13 @@ class Store:
         (2, 'float32')
         """
 
-        def answer(snapshot: Snapshot) -> Floats:
+        def answer(snapshot: StoreSnapshot) -> Floats:
             rows = catalog.rows_of_ids(snapshot.connection, ids)
             return snapshot.vectors([rows[chunk_id] for chunk_id in ids])
 
         return self._reader.read(answer)
 
-    def _require_dimension(self, snapshot: Snapshot, vectors: Floats) -> None:
+    def _require_dimension(self, snapshot: StoreSnapshot, vectors: Floats) -> None:
         if (dim := snapshot.dim()) not in (None, vectors.shape[1]):
             raise DimensionError(
                 f"the query vector has shape {vectors.shape[1:]}: expected {(dim,)}, the dimension of the vectors in "
@@ -1147,7 +1147,7 @@ class Store:
     def _wanted_chain(self) -> tuple[tuple[str, ...], QueryFit]:
         """Return the post-processors and query fit of the finished store; an unfinished first run uses others."""
 
-        def answer(snapshot: Snapshot) -> tuple[tuple[str, ...], QueryFit]:
+        def answer(snapshot: StoreSnapshot) -> tuple[tuple[str, ...], QueryFit]:
             embedder = snapshot.embedder()
             made = (
                 embedder.config
@@ -1241,7 +1241,7 @@ class Store:
         (3, 1)
         """
 
-        def answer(snapshot: Snapshot) -> dict[str, Any]:
+        def answer(snapshot: StoreSnapshot) -> dict[str, Any]:
             connection = snapshot.connection
             return {
                 "path": str(self.path),
@@ -1480,7 +1480,7 @@ class Store:
         condition = None if where is None else parse(where)
         chosen = list(ids), list(paths)
 
-        def answer(snapshot: Snapshot) -> int:
+        def answer(snapshot: StoreSnapshot) -> int:
             names = catalog.sources_below(snapshot.connection, chosen[1])
             return len(catalog.selected_keys(snapshot.connection, chosen[0], names, condition))
 

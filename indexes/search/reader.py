@@ -17,7 +17,7 @@ from ragembed.indexes.filters import Filter
 from ragembed.indexes.lexical.bm25 import OpenPostings
 from ragembed.indexes.lexical.highest import HighestScores
 from ragembed.indexes.search.fanout import LocalSegments
-from ragembed.indexes.search.snapshot import SegmentSearch, Snapshot
+from ragembed.indexes.search.snapshot import SegmentSearch, StoreSnapshot
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.embedders import load_embedder
 from ragembed.indexes.storage.hubness import OpenHubness
@@ -94,12 +94,12 @@ class SnapshotReader:
             self._tokens.clear()
             self._highest.clear()
 
-    def read(self, answer: Callable[[Snapshot], Answer]) -> Answer:
+    def read(self, answer: Callable[[StoreSnapshot], Answer]) -> Answer:
         """Return ``answer(snapshot)``, calling it again if a writer removed files of the snapshot.
 
         Reads by the same thread within ``answer`` use the same snapshot.
         """
-        current: Snapshot | None = getattr(self._current, "snapshot", None)
+        current: StoreSnapshot | None = getattr(self._current, "snapshot", None)
         if current is not None:
             return answer(current)
         for _ in range(_SNAPSHOT_TRIES - 1):
@@ -126,7 +126,7 @@ class SnapshotReader:
                 self._current.snapshot = None
 
     @contextmanager
-    def snapshot(self) -> Iterator[Snapshot]:
+    def snapshot(self) -> Iterator[StoreSnapshot]:
         """Hold a snapshot of the current generation during the ``with`` block."""
         file = self._file()
         with self._lock:
@@ -137,7 +137,7 @@ class SnapshotReader:
         connection = connection or open_for_reading(self._path / DATABASE)
         try:
             connection.execute("BEGIN")
-            yield Snapshot(
+            yield StoreSnapshot(
                 connection,
                 lambda: self._open_segments(connection),
                 lambda: self._embedder(connection),

@@ -16,10 +16,8 @@ from ragembed.indexes.search import dense
 from ragembed.indexes.search.fusion import Fusion, read_weight
 from ragembed.indexes.search.hybrid import DEPTH, Candidates, LexicalMatches, candidates
 from ragembed.indexes.search.ranking import RankingOptions, Source, mmr, rank
-from ragembed.indexes.search.relevance import at_least, check_least, stored_relevance, with_relevance
-from ragembed.indexes.search.snapshot import Snapshot
-from ragembed.indexes.storage import catalog
-from ragembed.indexes.storage.selection import Selection
+from ragembed.indexes.search.relevance import at_least, check_least, with_relevance
+from ragembed.indexes.search.snapshot import Admission, Snapshot, unread_share, vectors_of
 from ragembed.indexes.text.analyzer import of_language
 from ragembed.indexes.types import Hit
 from ragembed.postprocess import unit_rows
@@ -60,7 +58,7 @@ def search(
     """
     if mode not in MODES:
         raise ConfigError(f"unknown search mode {mode!r}: expected one of {', '.join(MODES)}")
-    model = stored_relevance(snapshot.connection)
+    model = snapshot.relevance()
     check_least(min_relevance, model)
     k = _within(snapshot, k)
     if k == 0 or not queries:
@@ -101,8 +99,7 @@ def search_mmr(
     if not hits:
         _within(snapshot, k)
         return []
-    rows = catalog.rows_of_ids(snapshot.connection, [hit.id for hit in hits])
-    vectors = snapshot.vectors([rows[hit.id] for hit in hits])
+    vectors = vectors_of(snapshot, hits)
     return [hits[i] for i in mmr(unit_rows(vector[None, :])[0], vectors, _within(snapshot, k), lambda_mult)]
 
 
@@ -139,10 +136,9 @@ def _source(request: _Request, query: str, vector: Vectors | None) -> Source:
 
     def geometry(hits: Sequence[Hit]) -> tuple[Floats, Floats]:
         query_vector = snapshot.embedder().encode_queries([query]) if vector is None else vector()
-        rows = catalog.rows_of_ids(snapshot.connection, [hit.id for hit in hits])
-        return unit_rows(query_vector)[0], snapshot.vectors([rows[hit.id] for hit in hits])
+        return unit_rows(query_vector)[0], vectors_of(snapshot, hits)
 
-    most = catalog.count(snapshot.connection, "chunks")
+    most = snapshot.count()
     return Source(query, lambda candidate_depth: request.ranked([query], vector, candidate_depth)[0], most, geometry)
 
 
@@ -154,7 +150,7 @@ class _Request:
     k: int
     mode: Mode
     fusion: Fusion
-    selection: Selection | None
+    selection: Admission | None
     trace: list[Candidates] | None = None
 
     def ranked(self, queries: Sequence[str], vectors: Vectors | None, candidate_depth: int) -> list[Iterator[Hit]]:
@@ -191,7 +187,7 @@ class _Request:
 
     def read_share(self, query: str) -> float:
         """Return the weight of the vector of a query, from 1 to 0, by how much of it the model can read."""
-        return 1.0 if self.mode == "lexical" else read_weight(self.snapshot.unread_share(query))
+        return 1.0 if self.mode == "lexical" else read_weight(unread_share(self.snapshot, query))
 
     def _hybrid(
         self,
@@ -204,7 +200,7 @@ class _Request:
         if not words:
             return []
         vectors = unit_rows(vectors)
-        fusions = [self.fusion.for_unread(self.snapshot.unread_share(query)) for query in queries]
+        fusions = [self.fusion.for_unread(unread_share(self.snapshot, query)) for query in queries]
         fused: dict[int, Candidates] = {}
         for fusion in dict.fromkeys(fusions):
             at = [i for i, each in enumerate(fusions) if each == fusion]
@@ -226,12 +222,10 @@ class _Request:
 
 def query_expression(snapshot: Snapshot, query: str) -> str | None:
     """Return a query as an FTS5 expression with the terms of the store, or None if it has no words."""
-    return fulltext.match_expression(
-        normalise(query), of_language(catalog.analyzer_config(snapshot.connection).language)
-    )
+    return fulltext.match_expression(normalise(query), of_language(snapshot.language()))
 
 
-def _lexical(snapshot: Snapshot, expression: str | None, k: int, selection: Selection | None) -> Iterator[Hit]:
+def _lexical(snapshot: Snapshot, expression: str | None, k: int, selection: Admission | None) -> Iterator[Hit]:
     found = dict(snapshot.matches(expression, k, selection)) if expression else {}
     return _in_order(snapshot, found, lambda keys: {key: (None, found[key]) for key in keys}, k)
 
@@ -267,11 +261,12 @@ def _in_order(
         while stop < len(best) and scores[best[stop]] == scores[best[stop - 1]]:
             stop += 1
         block = best[start:stop]
-        records = catalog.chunks_by_key(snapshot.connection, block)
+        records = snapshot.chunks_by_key(block)
         block.sort(key=lambda key: (-scores[key], records[key].source or "", key))
         both = parts(block)
         for key in block:
-            yield Hit(records[key].id, records[key].chunk, records[key].source, scores[key], *both[key])
+            record = records[key]
+            yield Hit(record.id, record.chunk, record.source, scores[key], *both[key], store=record.store)
         start, size = stop, min(size, _BLOCK)
 
 
@@ -279,4 +274,4 @@ def _within(snapshot: Snapshot, k: int) -> int:
     """Return ``k``, limited to the number of chunks; raise :class:`ConfigError` if it is negative."""
     if k < 0:
         raise ConfigError(f"k is {k}: expected 0 or more")
-    return min(k, catalog.count(snapshot.connection, "chunks"))
+    return min(k, snapshot.count())
