@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import sqlite3
 import threading
 from collections.abc import Hashable, Sequence
@@ -11,7 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ragembed.indexes.lexical import fulltext
-from ragembed.indexes.lexical.bm25 import K1, LEAST_IDF, Postings
+from ragembed.indexes.lexical.bm25 import K1, Postings, idf
 from ragembed.indexes.lexical.indexed_terms import IndexedTerms
 from ragembed.indexes.storage import catalog
 
@@ -111,8 +110,3 @@ class HighestScores:
             new = list(dict.fromkeys(term for term in single if term not in self._frequencies))
             self._frequencies.update(zip(new, terms.frequencies(new) if new else [], strict=True))
             return (K1 + 1.0) * sum(idf(self._chunks, self._frequencies[term]) for term in single)
-
-
-def idf(chunks: int, frequency: int) -> float:
-    """Return the idf of BM25 of a term that ``frequency`` of ``chunks`` contain, at least ``LEAST_IDF``."""
-    return max(math.log((chunks - frequency + 0.5) / (frequency + 0.5)), LEAST_IDF)

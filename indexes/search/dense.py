@@ -8,7 +8,8 @@ import numpy as np
 
 from ragembed.errors import DimensionError
 from ragembed.indexes.ann.vectors import inner_products
-from ragembed.indexes.search.snapshot import Admission, Snapshot
+from ragembed.indexes.search.snapshot import Snapshot
+from ragembed.indexes.storage.selection import Admission
 from ragembed.postprocess import unit_rows
 from ragembed.types import Floats
 

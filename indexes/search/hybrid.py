@@ -12,7 +12,8 @@ from ragembed.indexes.lexical import fulltext
 from ragembed.indexes.search import feedback
 from ragembed.indexes.search.dense import ChunkVectors, nearest
 from ragembed.indexes.search.fusion import Fusion
-from ragembed.indexes.search.snapshot import Admission, Snapshot, TokenVectors
+from ragembed.indexes.search.snapshot import Snapshot, TokenVectors
+from ragembed.indexes.storage.selection import Admission
 from ragembed.indexes.storage.token_vectors import contextual_extractor
 from ragembed.indexes.text.analyzer import of_language
 from ragembed.types import Doubles, Floats

@@ -103,11 +103,11 @@ class SnapshotReader:
         if current is not None:
             return answer(current)
         for _ in range(_SNAPSHOT_TRIES - 1):
-            with contextlib.suppress(FileNotFoundError), self._as_current():
+            with contextlib.suppress(FileNotFoundError), self.hold():
                 return answer(self._current.snapshot)
             # A writer merged segments after the snapshot and before a file was opened: read a newer snapshot.
         try:
-            with self._as_current():
+            with self.hold():
                 return answer(self._current.snapshot)
         except FileNotFoundError as error:
             raise StoreDamagedError(
@@ -117,11 +117,16 @@ class SnapshotReader:
             raise StoreError(f"cannot read {error.filename or self._path}: {error.strerror or error}") from error
 
     @contextmanager
-    def _as_current(self) -> Iterator[None]:
+    def hold(self) -> Iterator[StoreSnapshot]:
+        """Hold a snapshot during the ``with`` block, which all reads of this thread use."""
+        current: StoreSnapshot | None = getattr(self._current, "snapshot", None)
+        if current is not None:
+            yield current
+            return
         with self.snapshot() as snapshot:
             self._current.snapshot = snapshot
             try:
-                yield
+                yield snapshot
             finally:
                 self._current.snapshot = None
 

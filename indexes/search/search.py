@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from itertools import islice
+from dataclasses import dataclass, replace
+from itertools import islice, zip_longest
 from typing import Literal, TypeAlias, get_args
 
 from ragembed.documents.normalisation import normalise
@@ -16,8 +16,9 @@ from ragembed.indexes.search import dense
 from ragembed.indexes.search.fusion import Fusion, read_weight
 from ragembed.indexes.search.hybrid import DEPTH, Candidates, LexicalMatches, candidates
 from ragembed.indexes.search.ranking import RankingOptions, Source, mmr, rank
-from ragembed.indexes.search.relevance import at_least, check_least, with_relevance
-from ragembed.indexes.search.snapshot import Admission, Snapshot, unread_share, vectors_of
+from ragembed.indexes.search.relevance import RelevanceModel, at_least, check_least, with_relevance
+from ragembed.indexes.search.snapshot import Snapshot, unread_share, vectors_of
+from ragembed.indexes.storage.selection import Admission
 from ragembed.indexes.text.analyzer import of_language
 from ragembed.indexes.types import Hit
 from ragembed.postprocess import unit_rows
@@ -32,6 +33,8 @@ Vectors: TypeAlias = "Callable[[], Floats]"
 
 _CANDIDATES_PER_HIT = 10
 _BLOCK = 500
+_RANK_CONSTANT = 60.0
+"""Constant of reciprocal rank fusion: a higher value reduces the advantage of the first ranks."""
 _FEW_QUERIES = 8
 """Up to this number of queries, one thread encodes them while another runs BM25."""
 
@@ -56,8 +59,7 @@ def search(
     ``min_relevance`` that is out of range, or that the store cannot compare with. ``given`` are vectors of the queries,
     shape ``(n, d)``, to search with instead of those that the embedder makes.
     """
-    if mode not in MODES:
-        raise ConfigError(f"unknown search mode {mode!r}: expected one of {', '.join(MODES)}")
+    _require_mode(mode)
     model = snapshot.relevance()
     check_least(min_relevance, model)
     k = _within(snapshot, k)
@@ -72,6 +74,50 @@ def search(
         read = [request.read_share(query) for query in queries]
         found = [with_relevance(model, *of_one) for of_one in zip(found, highest, read, strict=True)]
     return found if min_relevance is None else [at_least(hits, min_relevance) for hits in found]
+
+
+def sources(
+    snapshot: Snapshot, queries: Sequence[str], k: int, mode: Mode, where: Filter | None, fusion: Fusion
+) -> list[Source]:
+    """Return the candidates of each query, with their relevance; raise as :func:`search` does."""
+    _require_mode(mode)
+    model = snapshot.relevance()
+    request = _Request(snapshot, _within(snapshot, k), mode, fusion, snapshot.select(where))
+    queries = [normalise(query) for query in queries]
+    vectors = _vectors(snapshot, queries, mode)
+    found = [_source(request, query, _only(vectors, i)) for i, query in enumerate(queries)]
+    if model is None:
+        return found
+    return [_with_relevance(each, model, request.highest(each.query), request.read_share(each.query)) for each in found]
+
+
+def _with_relevance(source: Source, model: RelevanceModel, highest: float | None, read: float) -> Source:
+    def candidates(depth: int) -> Iterator[Hit]:
+        return (with_relevance(model, [hit], highest, read)[0] for hit in source.candidates(depth))
+
+    return replace(source, candidates=candidates)
+
+
+def by_rank(sources: Sequence[Source]) -> Source:
+    """Return the candidates of several sources, ordered by their ranks there (Cormack, Clarke & Büttcher 2009).
+
+    The score is ``1 / (60 + rank)``. Candidates of the same rank are ordered by their relevance, if it is known.
+    """
+
+    def candidates(depth: int) -> Iterator[Hit]:
+        streams = [each.candidates(min(depth, each.most)) for each in sources if each.most]
+        for place, tier in enumerate(zip_longest(*streams), 1):
+            hits = [hit for hit in tier if hit is not None]
+            for hit in sorted(hits, key=lambda hit: -(hit.relevance or 0.0)):
+                yield replace(hit, score=1.0 / (_RANK_CONSTANT + place))
+
+    def geometry(hits: Sequence[Hit]) -> tuple[Floats, Floats]:
+        raise ConfigError(
+            f"{len(hits)} hits come from stores with different embedders, whose vectors cannot be compared: leave out "
+            "mmr, or search stores with the same embedder"
+        )
+
+    return Source(sources[0].query, candidates, sum(each.most for each in sources), geometry)
 
 
 def search_vectors(snapshot: Snapshot, vectors: Floats, k: int, where: Filter | None = None) -> list[list[Hit]]:
@@ -268,6 +314,11 @@ def _in_order(
             record = records[key]
             yield Hit(record.id, record.chunk, record.source, scores[key], *both[key], store=record.store)
         start, size = stop, min(size, _BLOCK)
+
+
+def _require_mode(mode: Mode) -> None:
+    if mode not in MODES:
+        raise ConfigError(f"unknown search mode {mode!r}: expected one of {', '.join(MODES)}")
 
 
 def _within(snapshot: Snapshot, k: int) -> int:

@@ -17,6 +17,7 @@ from ragembed.indexes.filters import Filter
 from ragembed.indexes.lexical import fulltext
 from ragembed.indexes.lexical.bm25 import Postings
 from ragembed.indexes.lexical.highest import HighestScores, StoreTerms
+from ragembed.indexes.search.fusion import Fusion, stored_fusion
 from ragembed.indexes.search.relevance import RelevanceModel, stored_relevance
 from ragembed.indexes.search.segment_search import SegmentHits
 from ragembed.indexes.storage import catalog
@@ -24,7 +25,7 @@ from ragembed.indexes.storage.hubness import Hubness
 from ragembed.indexes.storage.segments import Segment
 from ragembed.indexes.storage.selection import Selection
 from ragembed.indexes.storage.token_vectors import StoredTokens
-from ragembed.indexes.types import ChunkRecord, Hit, Keys, Rows, VectorEncoder
+from ragembed.indexes.types import ChunkRecord, Hit, Keys, Rows, SourceRecord, VectorEncoder
 from ragembed.postprocess import unit_rows
 from ragembed.types import Bools, Floats
 
@@ -46,14 +47,6 @@ class SegmentSearch(Protocol):
 
     def close(self) -> None:
         """Release the resources that are kept between queries. The next query acquires them again."""
-        ...
-
-
-class Admission(Protocol):
-    """Which chunks a search may return; :class:`ragembed.indexes.storage.selection.Selection` is one of a store."""
-
-    def admits(self, keys: Keys) -> Bools:
-        """Return for each of the chunk keys, shape ``(n,)``, whether it may be returned."""
         ...
 
 
@@ -88,12 +81,19 @@ class Snapshot(Protocol):
         """Return the number of chunks."""
         ...
 
+    def fusion(self) -> Fusion:
+        """Return the default settings of hybrid search."""
+        ...
+
     def relevance(self) -> RelevanceModel | None:
         """Return the relevance model of the embedder, or None if it was not fitted."""
         ...
 
     def select(self, where: Filter | None, /) -> Any:
-        """Return the chunks that match ``where`` and can be found, an :class:`Admission`; None if these are all."""
+        """Return which chunks match ``where`` and can be found, or None if these are all chunks.
+
+        The result has the methods of :class:`ragembed.indexes.storage.selection.Admission`.
+        """
         ...
 
     def nearest_rows(self, queries: Floats, k: int, selection: Any) -> list[dict[int, float]]:
@@ -165,6 +165,14 @@ class Snapshot(Protocol):
 
         Raises :class:`ConfigError` with the reason if there are none.
         """
+        ...
+
+    def neighbour(self, key: int, step: int) -> int | None:
+        """Return the key of the chunk after ``key`` in the same file, or of the one before if ``step`` is negative."""
+        ...
+
+    def indexed_file(self, source: str, store: str | None) -> tuple[SourceRecord | None, list[str]]:
+        """Return the record of a file, None if it is not in the store, and the paths of the store's last run."""
         ...
 
     def boilerplate_keys(self) -> Keys:
@@ -314,6 +322,23 @@ class StoreSnapshot:
         """Return the number of chunks."""
         return catalog.count(self.connection, "chunks")
 
+    def fingerprint(self) -> str:
+        """Return the fingerprint of the embedder."""
+        return str(catalog.embedder(self.connection)["fingerprint"])
+
+    def generation(self) -> int:
+        """Return the number of changes that have been committed."""
+        return int(catalog.meta(self.connection, "generation", 0))
+
+    def seed(self) -> int:
+        """Return the seed of the embedder, 0 if it is not ragembed's own."""
+        embedder = self.embedder()
+        return embedder.config.seed if isinstance(embedder, Embedder) else 0
+
+    def fusion(self) -> Fusion:
+        """Return the default settings of hybrid search."""
+        return stored_fusion(self.connection)
+
     def relevance(self) -> RelevanceModel | None:
         """Return the relevance model of the embedder, or None if it was not fitted."""
         return stored_relevance(self.connection)
@@ -356,6 +381,15 @@ class StoreSnapshot:
         raise ConfigError(
             f"{source} is not in the store: it was never indexed, or was deleted; add it with 'ragembed index PATH'"
         )
+
+    def neighbour(self, key: int, step: int) -> int | None:
+        """Return the key of the chunk after ``key`` in the same file, or of the one before if ``step`` is negative."""
+        return catalog.neighbour(self.connection, key, step)
+
+    def indexed_file(self, source: str, store: str | None = None) -> tuple[SourceRecord | None, list[str]]:  # noqa: ARG002
+        """Return the record of a file, None if it is not in the store, and the paths of the store's last run."""
+        paths: list[str] = (catalog.last_request(self.connection) or {}).get("paths", [])
+        return catalog.sources(self.connection, [source]).get(source), paths
 
     def boilerplate_keys(self) -> Keys:
         """Return the keys of the chunks that hold only boilerplate, ascending, shape ``(n,)``."""
