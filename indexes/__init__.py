@@ -20,6 +20,7 @@ from ragembed.extras import lazy_attributes
 if TYPE_CHECKING:
     from ragembed.indexes.ann.choosing import Budget
     from ragembed.indexes.ann.records import IndexConfig
+    from ragembed.indexes.collection import Collection
     from ragembed.indexes.doctor import Diagnosis, Finding, SkippedCheck, diagnose
     from ragembed.indexes.indexing.drift import DriftReport, measure_drift
     from ragembed.indexes.indexing.refit import apply_settings, refit_store
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Budget",
     "ChunkRecord",
+    "Collection",
     "Context",
     "ContextBlock",
     "Diagnosis",
@@ -61,6 +63,7 @@ __getattr__, __dir__ = lazy_attributes(
     {
         "ann.choosing": ("Budget",),
         "ann.records": ("IndexConfig",),
+        "collection": ("Collection",),
         "doctor": ("Diagnosis", "Finding", "SkippedCheck", "diagnose"),
         "indexing.drift": ("DriftReport", "measure_drift"),
         "indexing.refit": ("apply_settings", "refit_store"),

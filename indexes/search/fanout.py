@@ -15,7 +15,7 @@ import numpy as np
 from ragembed.errors import ConfigError
 from ragembed.indexes.ann.index import FEW_QUERIES, most_threads
 from ragembed.indexes.search.segment_search import SegmentHits, search_part, search_segment
-from ragembed.indexes.search.snapshot import SegmentSearch, Snapshot
+from ragembed.indexes.search.snapshot import SegmentSearch, StoreSnapshot
 from ragembed.types import Bools, Floats
 
 Engine = Literal["local", "ray"]
@@ -69,7 +69,7 @@ class LocalSegments:
         self._pool: ThreadPoolExecutor | None = None
         self._lock = threading.Lock()
 
-    def nearest(self, snapshot: Snapshot, queries: Floats, k: int, mask: Bools | None) -> Sequence[SegmentHits]:
+    def nearest(self, snapshot: StoreSnapshot, queries: Floats, k: int, mask: Bools | None) -> Sequence[SegmentHits]:
         """Search all segments; see :class:`ragembed.indexes.search.snapshot.SegmentSearch`."""
         lock = threading.Lock()
 

@@ -13,10 +13,9 @@ from ragembed.indexes.lexical import fulltext
 from ragembed.indexes.search import feedback
 from ragembed.indexes.search.dense import ChunkVectors, nearest
 from ragembed.indexes.search.fusion import Fusion
-from ragembed.indexes.search.snapshot import Snapshot
-from ragembed.indexes.storage import catalog
-from ragembed.indexes.storage.selection import Selection
-from ragembed.indexes.storage.token_vectors import StoredTokens, contextual_extractor
+from ragembed.indexes.search.snapshot import Snapshot, TokenVectors
+from ragembed.indexes.storage.selection import Admission
+from ragembed.indexes.storage.token_vectors import contextual_extractor
 from ragembed.indexes.text.analyzer import of_language
 from ragembed.types import Doubles, Floats
 
@@ -113,7 +112,7 @@ class LexicalMatches:
 
     @classmethod
     def of(
-        cls, snapshot: Snapshot, expression: str, depth: int, selection: Selection | None, *, read_vectors: bool = False
+        cls, snapshot: Snapshot, expression: str, depth: int, selection: Admission | None, *, read_vectors: bool = False
     ) -> LexicalMatches:
         """Search for the best ``depth`` matches and more.
 
@@ -150,7 +149,7 @@ def candidates(
     worded: Sequence[LexicalMatches],
     depth: int,
     candidate_depth: int,
-    selection: Selection | None,
+    selection: Admission | None,
     fusion: Fusion,
     shared: SharedWords | None = None,
     queries: Sequence[str] = (),
@@ -185,7 +184,7 @@ def _fused(
     vectors: Floats,
     worded: Sequence[LexicalMatches],
     depth: int,
-    selection: Selection | None,
+    selection: Admission | None,
     fusion: Fusion,
     towards: Sequence[Mapping[int, float]],
 ) -> list[Candidates]:
@@ -210,19 +209,19 @@ def _with_shared_words(snapshot: Snapshot, found: Candidates, shared: SharedWord
     return replace(found, shared=shared(snapshot, found.keys, len(like)), like=like).fused()
 
 
-def _with_late_scores(snapshot: Snapshot, tokens: StoredTokens, query: str, found: Candidates) -> Candidates:
+def _with_late_scores(snapshot: Snapshot, tokens: TokenVectors, query: str, found: Candidates) -> Candidates:
     late = late_scores(snapshot, tokens, query, found.keys)
     return found if late is None else replace(found, late=late).fused()
 
 
-def late_scores(snapshot: Snapshot, tokens: StoredTokens, query: str, keys: Sequence[int]) -> Doubles | None:
+def late_scores(snapshot: Snapshot, tokens: TokenVectors, query: str, keys: Sequence[int]) -> Doubles | None:
     """Return the late-interaction scores of the chunks ``keys``, float64, shape ``(n,)``.
 
     A chunk whose token vectors are not made yet gets the mean of the others. Returns None if no chunk has any, or the
     query has no word.
     """
     extractor = contextual_extractor(snapshot.embedder())
-    rows = catalog.rows_of_keys(snapshot.connection, keys)
+    rows = snapshot.rows_of_keys(keys)
     of_query = extractor.query_tokens(query)
     late = of_query.scores(tokens.of([rows[key] for key in keys], of_query.vectors.shape[1]))
     if late is None or np.isnan(late).all():
@@ -235,8 +234,8 @@ def shared_words(snapshot: Snapshot, keys: Sequence[int], best: int) -> Doubles:
 
     See :func:`ragembed.indexes.search.feedback.likeness`. Words are stemmed for the store's language.
     """
-    texts = catalog.embedded_by_key(snapshot.connection, keys)
-    terms = of_language(catalog.analyzer_config(snapshot.connection).language)
+    texts = snapshot.embedded_by_key(keys)
+    terms = of_language(snapshot.language())
     numbers = feedback.WordNumbers()
     found = [numbers.of(terms.of_text(texts[key])) for key in keys[:best]]
     found += [numbers.known(terms.of_text(texts[key])) for key in keys[best:]]

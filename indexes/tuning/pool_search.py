@@ -25,7 +25,7 @@ from ragembed.indexes.search.feedback import WordNumbers, likeness
 from ragembed.indexes.search.fusion import Fusion
 from ragembed.indexes.search.hybrid import DEPTH, LexicalMatches, candidates
 from ragembed.indexes.search.search import Mode, query_expression
-from ragembed.indexes.search.snapshot import Snapshot
+from ragembed.indexes.search.snapshot import Snapshot, StoreSnapshot
 from ragembed.indexes.storage import catalog, changes
 from ragembed.indexes.storage.layout import DATABASE
 from ragembed.indexes.storage.schema import connect
@@ -256,7 +256,7 @@ class _PreparedQuery:
     changed: dict[int, int]
 
     @classmethod
-    def of(cls, snapshot: Snapshot, query: PseudoQuery, first: int) -> _PreparedQuery:
+    def of(cls, snapshot: StoreSnapshot, query: PseudoQuery, first: int) -> _PreparedQuery:
         """Search for the words of ``query``; ``first`` is the number of the first text that it changes."""
         selection = snapshot.select(None)
         expression = query_expression(snapshot, query.text)
@@ -267,7 +267,7 @@ class _PreparedQuery:
 
 
 @dataclass(frozen=True)
-class _PoolSnapshot(Snapshot):
+class _PoolSnapshot(StoreSnapshot):
     """A snapshot that holds the vectors of all rows in memory, float32, shape ``(rows + 1, d)``."""
 
     by_row: Floats
