@@ -199,7 +199,7 @@ def _decoded(index: Any) -> Any:
 def _unsupported(index: Any, why: str = "") -> ConfigError:
     return ConfigError(
         f"an index of FAISS type {type(faiss.downcast_index(index)).__name__} cannot be searched on a GPU: search it "
-        f"on the CPU, or build an index of kind flat, fp16, ivf or ivf-sq8{why}"
+        f"on the CPU, or build an index of kind flat, fp16, sq8, ivf or ivf-sq8{why}"
     )
 
 

@@ -152,7 +152,9 @@ class SegmentIndex:
             selected = _selected(allowed, self.rows())
             selected[:start] = selected[stop:] = False
             selector = _selector(selected)
-        inner = faiss.downcast_index(self._index.index)  # its ids are positions, of which FAISS skips a range at once
+        inner = faiss.downcast_index(
+            self._index.index
+        )  # its ids are positions, so FAISS skips all vectors outside a range at once
         with _threads_for(len(queries), self._threads):
             scores, positions = inner.search(
                 np.ascontiguousarray(queries, dtype=np.float32),

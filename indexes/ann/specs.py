@@ -25,8 +25,8 @@ _DIMENSIONS_PER_CODE = 4
 _FACTORIES: Mapping[str, str] = MappingProxyType(
     {
         FLAT: "Flat",
-        "sq8": "SQ8",
         "fp16": "SQfp16",
+        "sq8": "SQ8",
         "hnsw": "HNSW32,Flat",
         "hnsw-sq8": "HNSW32,SQ8",
         "ivf": "IVF{lists},Flat",

@@ -301,14 +301,27 @@ class StoreSnapshot:
         """Return the unit vectors of ``rows``, float32, shape ``(n, d)``, made from the raw vectors."""
         if not rows:
             return np.zeros((0, self.dim() or 0), dtype=np.float32)
-        places = catalog.places_of_rows(self.connection, rows)
         segments = self.segments()
-        keys, positions = np.array([places[row] for row in rows], dtype=np.int64).T
+        keys, positions = self._places(np.array(rows, dtype=np.int64))
         found = np.empty((len(rows), next(iter(segments.values())).files.dim), dtype=np.float32)
         for key in np.unique(keys).tolist():
             inside = keys == key
             found[inside] = segments[key].vectors(self._postprocess).at(positions[inside])
         return found
+
+    def _places(self, rows: Rows) -> tuple[Rows, Rows]:
+        """Return the segment key and the position in the segment of each row, shapes ``(n,)``."""
+        keys, positions = np.zeros_like(rows), np.zeros_like(rows)
+        for key, segment in self.segments().items():
+            if segment.rows is None and segment.spec.family == "lists":  # more rows to read than needed here
+                found = catalog.places_of_rows(self.connection, rows.tolist())
+                keys, positions = np.array([found[row] for row in rows.tolist()], dtype=np.int64).T
+                break
+            of_segment = self.rows_of(key)
+            at = np.minimum(np.searchsorted(of_segment, rows), len(of_segment) - 1)
+            here = of_segment[at] == rows
+            keys[here], positions[here] = key, at[here]
+        return keys, positions
 
     def raw_vector(self, row: int) -> Floats:
         """Return the raw vector of a row, float32, shape ``(d,)``."""
