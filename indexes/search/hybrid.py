@@ -16,7 +16,6 @@ from ragembed.indexes.search.fusion import Fusion
 from ragembed.indexes.search.snapshot import Snapshot, TokenVectors
 from ragembed.indexes.storage.selection import Admission
 from ragembed.indexes.storage.token_vectors import contextual_extractor
-from ragembed.indexes.text.analyzer import of_language
 from ragembed.types import Doubles, Floats
 
 SharedWords: TypeAlias = "Callable[[Snapshot, Sequence[int], int], Doubles]"
@@ -232,11 +231,7 @@ def late_scores(snapshot: Snapshot, tokens: TokenVectors, query: str, keys: Sequ
 def shared_words(snapshot: Snapshot, keys: Sequence[int], best: int) -> Doubles:
     """Return how similar the words of the chunks ``keys`` are to those of the first ``best``, float64, shape ``(n,)``.
 
-    See :func:`ragembed.indexes.search.feedback.likeness`. Words are stemmed for the store's language.
+    See :func:`ragembed.indexes.search.feedback.likeness`.
     """
-    texts = snapshot.embedded_by_key(keys)
-    terms = of_language(snapshot.language())
-    numbers = feedback.WordNumbers()
-    found = [numbers.of(terms.of_text(texts[key])) for key in keys[:best]]
-    found += [numbers.known(terms.of_text(texts[key])) for key in keys[best:]]
-    return feedback.likeness(found, best)
+    words = snapshot.words_by_key(keys)
+    return feedback.likeness([words[key] for key in keys], best)
