@@ -180,7 +180,7 @@ def print_rows(rows: Sequence[Row], output: str, html: Path | None = None) -> No
             {"collection": row.collection, "name": row.system.label, **row.measured.scores, **_flat(difference)}
             for row, difference in zip(rows, differences, strict=True)
         ]
-        _print_csv(lines)
+        print_csv(lines)
     else:
         print_objects(_TASK, objects, output)
     _write_html(_TASK, objects, html)
@@ -205,7 +205,7 @@ def print_comparisons(pairs: Sequence[tuple[Row, Row]], output: str, html: Path 
             for a, b, differences in compared
             for name, difference in differences.items()
         ]
-        _print_csv(lines)
+        print_csv(lines)
     else:
         print_objects(_TASK, objects, output)
     _write_html(_TASK, objects, html)
@@ -291,7 +291,8 @@ def _flat(difference: dict[str, Any]) -> dict[str, Any]:
     return {f"{name}.{part}": value for name, parts in difference.items() for part, value in parts.items()}
 
 
-def _print_csv(lines: Sequence[dict[str, Any]]) -> None:
+def print_csv(lines: Sequence[dict[str, Any]]) -> None:
+    """Print one line per dictionary, below a header with the keys of all."""
     text = io.StringIO()
     heads = list(dict.fromkeys(head for line in lines for head in line))
     writer = csv.DictWriter(text, heads, lineterminator="\n")

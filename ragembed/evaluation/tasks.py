@@ -29,6 +29,7 @@ from ragembed.evaluation.isotropy import alignment, iso_score, uniformity
 from ragembed.evaluation.nearest import search
 from ragembed.evaluation.retrieval import MEASURES, Measure, RetrievalScore, score_rankings
 from ragembed.evaluation.runs import Ranking
+from ragembed.evaluation.senteval import SPLITS, read_examples, read_scored_pairs
 from ragembed.evaluation.table import row_label
 
 DEPTH = 1000
@@ -153,7 +154,7 @@ class StsTask:
         """Return the Spearman and Pearson correlations, in per cent."""
         from ragembed.evaluation.sts import pearson, spearman
 
-        first, second = _first_and_second(self.pairs, encoded, query_fit)
+        first, second = _halves(encoded, len(self.pairs.scores), query_fit)
         scores = {
             "spearman": spearman(first, second, self.pairs.scores),
             "pearson": pearson(first, second, self.pairs.scores),
@@ -164,7 +165,7 @@ class StsTask:
 
 @dataclass(frozen=True, slots=True)
 class SimilarityTask:
-    """Prediction of the similarity of sentence pairs (Stankevičius & Lukoševičius 2024, section 3.5.3)."""
+    """Prediction of the similarity of sentence pairs, in cross-validation or with given splits."""
 
     name: str
     pairs: SentencePairs
@@ -176,11 +177,17 @@ class SimilarityTask:
 
     def measure(self, encoded: Encoded, query_fit: str) -> Measured:
         """Return the correlations of predicted and judged similarity, in per cent."""
-        from ragembed.evaluation.classification import similarity_classification
+        first, second = _halves(encoded, len(self.pairs.scores), query_fit)
+        if self.pairs.splits:
+            from ragembed.evaluation.relatedness import relatedness_regression
 
-        first, second = _first_and_second(self.pairs, encoded, query_fit)
-        score = similarity_classification(first, second, self.pairs.scores, self.folds)
-        counts = {"pairs": len(self.pairs.scores), "runs": self.folds}
+            score = relatedness_regression(first, second, self.pairs.scores, self.pairs.splits)
+            counts = {"pairs": self.pairs.splits.count("test")}
+        else:
+            from ragembed.evaluation.classification import similarity_classification
+
+            score = similarity_classification(first, second, self.pairs.scores, self.folds)
+            counts = {"pairs": len(self.pairs.scores), "runs": self.folds}
         return Measured({"spearman": score.spearman, "pearson": score.pearson, **counts}, "spearman")
 
 
@@ -210,24 +217,40 @@ class ClusteringTask:
 
 @dataclass(frozen=True, slots=True)
 class ClassificationTask:
-    """Accuracy of logistic regression with cross-validation."""
+    """Accuracy of a classifier for texts or pairs, in cross-validation or with given splits."""
 
     name: str
     labelled: LabelledTexts
     folds: int = 10
+    classifier: str = "logistic"
+    nested: bool = False
     symmetric: bool = True
-    queries: Sequence[str] = field(default=(), init=False)
 
     @property
     def documents(self) -> Sequence[str]:
-        """The texts."""
-        return self.labelled.texts
+        """The texts; for pairs, the first texts and then the second ones."""
+        return [*self.labelled.texts, *self.labelled.second_texts]
 
-    def measure(self, encoded: Encoded, query_fit: str) -> Measured:  # noqa: ARG002  as above
-        """Return the mean accuracy and that of each fold, in per cent."""
-        from ragembed.evaluation.classification import classification_accuracy
+    @property
+    def queries(self) -> Sequence[str]:
+        """The second texts of pairs."""
+        return self.labelled.second_texts
 
-        score = classification_accuracy(encoded.documents, self.labelled.labels, self.folds)
+    def measure(self, encoded: Encoded, query_fit: str) -> Measured:
+        """Return the mean accuracy and that of each fold, or the accuracy on the test split, in per cent."""
+        from ragembed.evaluation.classification import classification_accuracy, pair_features, split_accuracy
+
+        found = self.labelled
+        features: NDArray[Any] = encoded.documents
+        if found.second_texts:
+            features = pair_features(*_halves(encoded, len(found.labels), query_fit))
+        if found.splits:
+            split = split_accuracy(features, found.labels, found.splits, self.folds, classifier=self.classifier)
+            counts = {"train": found.splits.count("train"), "test": found.splits.count("test")}
+            return Measured({**dataclasses.asdict(split), **counts}, "accuracy")
+        score = classification_accuracy(
+            features, found.labels, self.folds, classifier=self.classifier, nested=self.nested
+        )
         scores = {"accuracy": score.accuracy, "runs": len(score.folds), "run_accuracies": list(score.folds)}
         return Measured(scores, "accuracy")
 
@@ -367,7 +390,8 @@ def read_sts(path: Path) -> Task:
     Parameters
     ----------
     path : pathlib.Path
-        TSV file with the columns ``score``, ``sentence1`` and ``sentence2``, with at least two different scores.
+        TSV file with the columns ``score``, ``sentence1`` and ``sentence2``, with at least two different scores. Or the
+        folder of STS-B or SICK with the files of SentEval; their test split is read.
 
     Returns
     -------
@@ -388,9 +412,9 @@ def read_sts(path: Path) -> Task:
     >>> read_sts(file).queries
     ('b', 'd')
     """
-    pairs = read_sentence_pairs(path)
+    name, pairs = read_scored_pairs(path) if path.is_dir() else (path.stem, read_sentence_pairs(path))
     _require_different(path, pairs.scores, "scores")
-    return StsTask(path.stem, pairs)
+    return StsTask(name, pairs)
 
 
 def read_clustering(path: Path, runs: int = 10) -> Task:
@@ -427,28 +451,46 @@ def read_clustering(path: Path, runs: int = 10) -> Task:
     return ClusteringTask(path.stem, labelled, runs)
 
 
-def read_classification(path: Path, folds: int = 10) -> Task:
+def read_classification(
+    path: Path, folds: int = 10, classifier: str = "logistic", nested: bool = False, relatedness: bool = False
+) -> Task:
     r"""Read a classification task.
 
     Parameters
     ----------
     path : pathlib.Path
-        TSV file with the columns ``label`` and ``text``, or with ``score``, ``sentence1`` and ``sentence2`` to predict
-        the similarity of sentence pairs.
+        One of these:
+
+        - TSV file with the columns ``label`` and ``text``, or ``label``, ``sentence1`` and ``sentence2``;
+        - TSV file with the columns ``score``, ``sentence1`` and ``sentence2``, to predict the similarity of pairs;
+        - any of these with a first column ``split``, which is ``train``, ``dev`` or ``test``;
+        - file of a probing task of SentEval: ``tr``, ``va`` or ``te``, the label and the text, without a header;
+        - folder with the files of SST, TREC, MRPC, SICK, STS-B, MR, CR, MPQA or SUBJ as in SentEval, or of SciCite.
     folds : int
-        Number of folds of the cross-validation, 2 or more. Each label needs at least as many texts; sentence pairs need
-        at least as many pairs.
+        Number of folds of a cross-validation, 2 or more. Each label needs at least as many texts; sentence pairs with
+        scores need at least as many pairs.
+    classifier : {"logistic", "mlp"}
+        The classifier of :func:`classification_accuracy` and :func:`split_accuracy`.
+    nested : bool
+        Choose the regularisation in nested cross-validation; with given splits, it is always chosen.
+    relatedness : bool
+        Predict the relatedness scores of SICK instead of its entailment labels.
 
     Returns
     -------
     Task
-        The task. For labelled texts, its scores are ``accuracy``, ``run_accuracies`` (per cent) and ``runs`` (a count).
-        For sentence pairs, they are ``spearman``, ``pearson`` (per cent), ``pairs`` and ``runs`` (counts).
+        The task. Its scores are in per cent, without ``strength``, ``runs``, ``train``, ``test`` and ``pairs``:
+
+        - for labels, ``accuracy``, ``run_accuracies`` and ``runs`` (folds);
+        - for labels and splits, ``accuracy`` (test), ``dev_accuracy``, ``strength`` (regularisation), ``train`` and
+          ``test`` (counts);
+        - for scores, ``spearman``, ``pearson``, ``pairs`` (a count; of the test split) and, without splits, ``runs``.
 
     Raises
     ------
     ConfigError
-        If the file cannot be read, a line is not as expected, all labels or scores are equal, or a label is too rare.
+        If a file cannot be read, a line is not as expected, all labels or scores are equal, a label is too rare, or a
+        split is empty.
 
     Examples
     --------
@@ -460,21 +502,20 @@ def read_classification(path: Path, folds: int = 10) -> Task:
     'topics'
     """
     at_least(folds, 2, "the number of folds")
-    if _header(path) == "score":
-        pairs = read_sentence_pairs(path)
-        _require_different(path, pairs.scores, "scores")
-        if len(pairs.scores) < folds:
-            raise ConfigError(f"{path} has {len(pairs.scores)} pairs, fewer than the {folds} folds: use fewer folds")
-        return SimilarityTask(path.stem, pairs, folds)
-    labelled = read_labelled_texts(path)
-    _require_different(path, labelled.labels, "labels")
-    rare, count = min(Counter(labelled.labels).items(), key=lambda item: item[1])
-    if count < folds:
-        raise ConfigError(
-            f"{path}: the label {rare!r} has {count} texts, fewer than the {folds} folds: remove the label or use "
-            "fewer folds"
-        )
-    return ClassificationTask(path.stem, labelled, folds)
+    name, found = read_examples(path, relatedness)
+    if found.splits:
+        _check_splits(path, found, folds)
+    if isinstance(found, SentencePairs):
+        if classifier != "logistic":
+            raise ConfigError(f"{path} has scores, which no {classifier!r} predicts: leave out the classifier")
+        _require_different(path, found.scores, "scores")
+        if not found.splits and len(found.scores) < folds:
+            raise ConfigError(f"{path} has {len(found.scores)} pairs, fewer than the {folds} folds: use fewer folds")
+        return SimilarityTask(name, found, folds)
+    _require_different(path, found.labels, "labels")
+    if not found.splits:
+        _require_frequent(path, found.labels, folds, nested)
+    return ClassificationTask(name, found, folds, classifier, nested)
 
 
 def read_retrieval(path: Path) -> Task:
@@ -564,11 +605,41 @@ READERS: Mapping[str, Callable[[Path], Task]] = {
 """The reader of each task, by the name of the task."""
 
 
-def _first_and_second(
-    pairs: SentencePairs, encoded: Encoded, query_fit: str
-) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    half = len(pairs.scores)
+def _halves(encoded: Encoded, half: int, query_fit: str) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Return the vectors of the first and of the second texts of pairs."""
     return encoded.documents[:half], encoded.queries if query_fit == "separate" else encoded.documents[half:]
+
+
+def _check_splits(path: Path, found: LabelledTexts | SentencePairs, folds: int) -> None:
+    """Raise unless every split has what the measures need."""
+    scored = isinstance(found, SentencePairs)
+    values: Sequence[Any] = found.scores if isinstance(found, SentencePairs) else found.labels
+    by_split = {
+        split: [value for value, each in zip(values, found.splits, strict=True) if each == split] for split in SPLITS
+    }
+    for split in SPLITS if scored else ("train", "test"):
+        if not by_split[split]:
+            raise ConfigError(f"{path} has nothing in the split {split!r}: expected at least one line")
+        if scored or split == "train":
+            _require_different(path, by_split[split], f"{'scores' if scored else 'labels'} in the split {split!r}")
+    if scored:
+        outside = [value for value in values if not 0 <= value <= 5]
+        if outside:
+            raise ConfigError(f"{path} has the score {outside[0]:g}: with splits, scores are 0 to 5")
+    elif not by_split["dev"]:
+        _require_frequent(path, by_split["train"], folds, nested=False)
+
+
+def _require_frequent(path: Path, labels: Sequence[str], folds: int, nested: bool) -> None:
+    """Raise unless each label is in every fold; with ``nested``, also in every fold of a training part."""
+    rare, count = min(Counter(labels).items(), key=lambda item: item[1])
+    inner = count - -(-count // folds)
+    if count < folds or (nested and inner < folds):
+        part = f", {inner} in the training part of a fold" if count >= folds else ""
+        raise ConfigError(
+            f"{path}: the label {rare!r} has {count} texts{part}, fewer than the {folds} folds: remove the label or "
+            "use fewer folds"
+        )
 
 
 def _require_different(path: Path, values: Sequence[Any], name: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ragembed.config.templates import Template
 from ragembed.extractors.forward import CPU_TOKENS, GPU_TOKENS, Forward
@@ -23,6 +23,9 @@ from ragembed.models.choice import (
 from ragembed.models.files import ModelFiles, model_shape
 from ragembed.models.tokenizer import TextTokenizer
 from ragembed.types import Floats
+
+if TYPE_CHECKING:
+    from ragembed.models.generation import Generator
 
 _FEW_TEXTS, _FEW_TOKENS, _FEW_PRODUCTS = 8, 1024, 25_000_000_000
 """Limits of texts, tokens, and multiplications in the blocks, below which NumPy is faster than importing PyTorch.
@@ -115,6 +118,17 @@ class ContextualModel:
         device = find_devices(self._device)[0]
         replicas = Replicas([partial(batch_model, self._files, dtype, device)])
         return Forward(self.tokenizer, replicas, self.frames["documents"], self._max_tokens, CPU_TOKENS)
+
+    def generator(self) -> Generator:
+        """Return the model with its language-modelling head; queries use its weights."""
+        from ragembed.models.generation import Generator
+
+        return Generator(self._files, self._device)
+
+    def query_ids(self, query: str) -> list[int]:
+        """Return the token ids of a query without the special tokens after it, as its first windows have them."""
+        ((prefix, ids),) = self.tokenizer.framed([query], self.frames["queries"])
+        return [*prefix, *ids.tolist()]
 
     def word_embeddings(self) -> Floats:
         """Return the word-embedding table (layer -1), float32, shape ``(vocabulary, d)``."""

@@ -186,7 +186,10 @@ def test_single_fold_is_an_error(tmp_path):
 def test_folder_or_missing_file_is_an_error(task, tmp_path):
     with pytest.raises(ConfigError, match="cannot be read: No such file"):
         READERS[task](tmp_path / "missing.tsv")
-    folder = "has no corpus.jsonl: expected a BEIR folder" if task == "isotropy" else "cannot be read"
+    folder = {
+        "isotropy": "has no corpus.jsonl: expected a BEIR folder",
+        "clustering": "cannot be read",
+    }.get(task, "has the files of no known collection: expected one of ")
     with pytest.raises(ConfigError, match=re.escape(folder)):
         READERS[task](tmp_path)
 
