@@ -29,6 +29,7 @@ COMMANDS: Mapping[str, str] = {
     "report": "Show a store as one HTML file, with a map.",
     "files": "List the files that indexing would read.",
     "chunks": "Show how a file is split into chunks.",
+    "collection": "Name sets of stores, to search them as one.",
     "delete": "Delete files or chunks from a store.",
     "refit": "Refit post-processors without encoding documents.",
     "tune": "Find better search settings without labels.",

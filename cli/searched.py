@@ -1,0 +1,75 @@
+"""The store, or the stores, that a command reads: ``--store``, ``--in``, or their defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from ragembed.cli.output import say, shown_path
+from ragembed.config.collections import chosen_stores, read_registry
+from ragembed.documents.places import Place
+from ragembed.indexes import Collection, Store
+from ragembed.indexes.search.search import Mode
+from ragembed.indexes.storage.layout import choose_store, file_path, is_store
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def in_option(command: Command) -> Command:
+    """Add ``--in``."""
+    return click.option(
+        "--in",
+        "collections",
+        metavar="NAMES",
+        help="Collections of stores to search as one, separated by commas; all means every collection. See ragembed "
+        "collection.  [default: the default collection, if no store is found here]",
+    )(command)
+
+
+def open_searched(store: Path | None, collections: str | None) -> Store | Collection:
+    """Open the store or the collections that the options name, or their defaults."""
+    if store is not None and collections is not None:
+        raise click.UsageError("got both --store and --in: give one of them")
+    names = None if collections is None else [name.strip() for name in collections.split(",")]
+    if names is None:
+        chosen = choose_store(store)
+        registry = read_registry() if store is None and not is_store(chosen) else None
+        if registry is None or registry.default is None:
+            return Store.open(chosen)
+        names = [registry.default]
+    return Collection.open(chosen_stores(names, [read_registry()]))
+
+
+def place_of(opened: Store | Collection, source: str, store: str | None) -> Place:
+    """Return the place of a file of a hit; paths are absolute."""
+    return file_path(source, opened.path if isinstance(opened, Store) else opened.paths[str(store)])
+
+
+def namer(opened: Store | Collection) -> Callable[[str, str | None], str]:
+    """Return a function that returns the path to show for the file of a hit."""
+    return lambda source, store: shown_path(place_of(opened, source, store))
+
+
+def say_left_out(opened: Store | Collection, mode: Mode | None = None) -> None:
+    """Print to stderr which stores did not answer, and whether the hits were ordered by rank."""
+    if isinstance(opened, Store):
+        return
+    for name, problem in opened.problems.items():
+        say(f"note: the store {name} is left out: {problem}", err=True)
+    if mode is not None and len(groups := opened.groups(mode)) > 1:
+        say(
+            f"note: the stores have {_differ(mode)}, so results are ordered by their rank among those of "
+            f"{_listed(groups)}",
+            err=True,
+        )
+
+
+def _differ(mode: Mode) -> str:
+    return "different languages" if mode == "lexical" else "different embedders"
+
+
+def _listed(groups: Sequence[Sequence[str]]) -> str:
+    return "; ".join(", ".join(names) for names in groups)
