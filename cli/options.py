@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import click
 
+from ragembed.cli.project import choose_store
 from ragembed.config.settings import DEFAULT_PRESET, PRESETS
 from ragembed.config.specs import AUTO as EMBEDDING_AUTO
 from ragembed.config.specs import POOLINGS
@@ -23,7 +24,7 @@ from ragembed.indexes.ann.specs import AUTO, NAMES
 from ragembed.indexes.filters import And, Field, Filter, Glob, Or, parse
 from ragembed.indexes.search.relevance import WEAK
 from ragembed.indexes.search.search import MODES
-from ragembed.indexes.storage.layout import STORE_FOLDER, STORE_VARIABLE, choose_store
+from ragembed.indexes.storage.layout import STORE_FOLDER, STORE_VARIABLE
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

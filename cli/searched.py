@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -9,11 +10,12 @@ from typing import Any, TypeVar
 import click
 
 from ragembed.cli.output import say, shown_path
-from ragembed.config.collections import chosen_stores, read_registry
+from ragembed.cli.project import apply_settings, choose_store, collections_files
+from ragembed.config.collections import chosen_stores
 from ragembed.documents.places import Place
 from ragembed.indexes import Collection, Store
 from ragembed.indexes.search.search import Mode
-from ragembed.indexes.storage.layout import choose_store, file_path, is_store
+from ragembed.indexes.storage.layout import STORE_VARIABLE, file_path, is_store
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -31,16 +33,40 @@ def in_option(command: Command) -> Command:
 
 def open_searched(store: Path | None, collections: str | None) -> Store | Collection:
     """Open the store or the collections that the options name, or their defaults."""
+    names = chosen_collections(store, collections)
+    if names is None:
+        return Store.open(choose_store(store))
+    return Collection.open(chosen_stores(names, collections_files()))
+
+
+def chosen_collections(store: Path | None, collections: str | None) -> list[str] | None:
+    """Return the names of the collections to search, or None to search a store.
+
+    Without ``--store`` and ``--in``, this is the default collection of the project, or that of the user if no store is
+    found.
+    """
     if store is not None and collections is not None:
         raise click.UsageError("got both --store and --in: give one of them")
-    names = None if collections is None else [name.strip() for name in collections.split(",")]
-    if names is None:
-        chosen = choose_store(store)
-        registry = read_registry() if store is None and not is_store(chosen) else None
-        if registry is None or registry.default is None:
-            return Store.open(chosen)
-        names = [registry.default]
-    return Collection.open(chosen_stores(names, [read_registry()]))
+    if collections is not None:
+        return [name.strip() for name in collections.split(",")]
+    if store is not None or os.environ.get(STORE_VARIABLE):
+        return None
+    files = collections_files()
+    default = files[0].default if len(files) > 1 else None
+    if default is None and not is_store(choose_store(None)):
+        default = files[-1].default
+    return None if default is None else [default]
+
+
+def apply_collection(context: click.Context) -> None:
+    """Apply the settings of the collection that a command searches, if it is a single one."""
+    names = chosen_collections(context.params["store"], context.params["collections"])
+    if names is None or len(names) > 1:
+        return
+    for file in collections_files():
+        if (found := file.collections.get(names[0])) is not None:
+            apply_settings(context, found, file.path)
+            return
 
 
 def place_of(opened: Store | Collection, source: str, store: str | None) -> Place:

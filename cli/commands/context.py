@@ -9,10 +9,10 @@ import click
 
 from ragembed.cli.options import filter_options, min_relevance_option, mode_option, search_filter, store_option
 from ragembed.cli.output import say, say_unfinished, say_weak
+from ragembed.cli.project import choose_store
 from ragembed.indexes import Context, Store
 from ragembed.indexes.search.context import CONTEXT_FORMATS, ContextFormat
 from ragembed.indexes.search.search import Mode
-from ragembed.indexes.storage.layout import choose_store
 from ragembed.printable import printable
 
 _NO_CONTEXT_EXIT = 1

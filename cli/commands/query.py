@@ -21,7 +21,8 @@ from ragembed.cli.options import (
     with_number,
 )
 from ragembed.cli.output import for_terminal, link, print_records, say, say_unfinished, say_weak
-from ragembed.cli.searched import in_option, namer, open_searched, say_left_out
+from ragembed.cli.project import confirm_models
+from ragembed.cli.searched import apply_collection, in_option, namer, open_searched, say_left_out
 from ragembed.indexes import Fusion, Hit, RankingOptions
 from ragembed.indexes.search.fusion import METHODS, Method
 from ragembed.indexes.search.result_json import hit_json, place_json
@@ -39,11 +40,15 @@ _MOST_PLACES = 5
 
 
 class RankingCommand(click.Command):
-    """A command that accepts ``--mmr`` and ``--mmr LAMBDA``."""
+    """A command that accepts ``--mmr`` and ``--mmr LAMBDA``, and has the settings of the searched collection."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments; ``--mmr`` without a number gets the default."""
-        return super().parse_args(ctx, with_number(args, _MMR, _MMR_LAMBDA))
+        rest = super().parse_args(ctx, with_number(args, _MMR, _MMR_LAMBDA))
+        if not ctx.resilient_parsing:
+            confirm_models(ctx)
+            apply_collection(ctx)
+        return rest
 
 
 @click.command(name="query", cls=RankingCommand)

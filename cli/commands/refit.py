@@ -11,10 +11,10 @@ import click
 from ragembed.cli.options import WritingCommand, format_option, store_option
 from ragembed.cli.output import counted, print_record, say, warnings_as_notes
 from ragembed.cli.progress import StderrProgress
+from ragembed.cli.project import choose_store
 from ragembed.cli.requests import postprocess_steps
 from ragembed.config.settings import QueryFit
 from ragembed.indexes.indexing.refit import refit_store
-from ragembed.indexes.storage.layout import choose_store
 
 
 @click.command(name="refit", cls=WritingCommand)

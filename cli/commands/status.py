@@ -10,6 +10,7 @@ import click
 
 from ragembed.cli.options import format_option, store_option
 from ragembed.cli.output import counted, print_record, print_records, say, say_unfinished, shown_path
+from ragembed.cli.project import choose_store
 from ragembed.config.settings import EmbedderConfig
 from ragembed.config.templates import PLAIN
 from ragembed.extractors.build import is_external
@@ -19,7 +20,7 @@ from ragembed.indexes.indexing.calibration import LEAST_CHUNKS
 from ragembed.indexes.indexing.drift import DriftReport, IdfShift, Verdict, Vocabulary, measure_drift
 from ragembed.indexes.indexing.fitting import pending_fit
 from ragembed.indexes.indexing.scan import IndexingOptions
-from ragembed.indexes.storage.layout import choose_store, file_path
+from ragembed.indexes.storage.layout import file_path
 from ragembed.indexes.writing.boilerplate_store import BoilerplateLine
 from ragembed.printable import readable_bytes
 

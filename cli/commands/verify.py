@@ -12,7 +12,7 @@ from ragembed.cli import ERROR_EXIT
 from ragembed.cli.options import WritingCommand, format_option, store_option
 from ragembed.cli.output import counted, print_record, say
 from ragembed.cli.progress import StderrProgress
-from ragembed.indexes.storage.layout import choose_store
+from ragembed.cli.project import choose_store
 from ragembed.indexes.verify import Part, Problem, Report, verify_store
 from ragembed.printable import readable_bytes
 

@@ -9,12 +9,13 @@ import click
 from ragembed.cli.explanation import LEAST, bare, is_word
 from ragembed.cli.options import PlacePath, format_option, mode_option, store_option
 from ragembed.cli.output import counted, lines_of, print_record, say, shown_path
+from ragembed.cli.project import choose_store
 from ragembed.documents.places import Place
 from ragembed.documents.readers.registry import member_of
 from ragembed.indexes import Store
 from ragembed.indexes.search.search import Mode
 from ragembed.indexes.search.why_not import FileRank, WhyNot
-from ragembed.indexes.storage.layout import choose_store, file_path, source_path
+from ragembed.indexes.storage.layout import file_path, source_path
 from ragembed.indexes.types import ChunkRecord
 from ragembed.printable import printable_line
 

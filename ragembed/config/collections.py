@@ -69,7 +69,7 @@ def read_registry() -> CollectionsFile:
     values = read_toml(path)
     if unknown := values.keys() - {"default", "collections"}:
         raise ConfigError(f"{path}: unknown key {min(unknown)!r}: expected 'default' or [collections.NAME.stores]")
-    return CollectionsFile(path, parse_collections(path, values.get("collections", {})), _default(path, values))
+    return parse_collections(path, values)
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -90,10 +90,13 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path} is not valid TOML: {error}; correct or remove it") from error
 
 
-def parse_collections(path: Path, value: object) -> dict[str, NamedCollection]:
-    """Return the collections in the table ``collections`` of the file at ``path``."""
+def parse_collections(path: Path, values: Mapping[str, Any]) -> CollectionsFile:
+    """Return the collections and the default in the values of the file at ``path``."""
+    default = values.get("default")
+    if default is not None and not isinstance(default, str):
+        raise ConfigError(f"{path}: default is {default!r}: expected the name of a collection in quotes")
     found = {}
-    for name, table in _table(path, "collections", value).items():
+    for name, table in _table(path, "collections", values.get("collections", {})).items():
         require_name(name, f"{path}: ")
         known = _table(path, f"collections.{name}", table)
         if unknown := known.keys() - {"stores", "query"}:
@@ -108,20 +111,13 @@ def parse_collections(path: Path, value: object) -> dict[str, NamedCollection]:
             stores[store] = Path(os.path.abspath(path.parent / Path(folder).expanduser()))  # noqa: PTH100  keeps links
         query = _table(path, f"collections.{name}.query", known.get("query", {}))
         found[name] = NamedCollection(name, stores, query)
-    return found
+    return CollectionsFile(path, found, default)
 
 
 def _table(path: Path, name: str, value: object) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ConfigError(f"{path}: {name} is {str(value)[:60]!r}: expected a table, [{name}]")
     return value
-
-
-def _default(path: Path, values: Mapping[str, Any]) -> str | None:
-    default = values.get("default")
-    if default is not None and not isinstance(default, str):
-        raise ConfigError(f"{path}: default is {default!r}: expected the name of a collection in quotes")
-    return default
 
 
 def require_name(name: str, before: str = "") -> None:

@@ -1,18 +1,13 @@
-"""Collections: the ids and scores of one store with all chunks, stores that fail, and stores that cannot be compared."""
+"""Collections: the results of one store with all chunks, stores that fail, and stores that cannot be compared."""
 
 import random
-import shutil
-import sqlite3
-from dataclasses import replace
 
 import pytest
 
-from ragembed import Collection, Embedder, Fusion, RankingOptions, Store
-from ragembed.errors import ConfigError, StoreDamagedError, StoreError, StoreNotFoundError
-from ragembed.indexes import collection
+from ragembed import Collection, Embedder, Store
 from ragembed.indexes.storage import hubness
 from ragembed.indexes.writing import hubness_updates, posting_updates
-from tests.conftest import WORDS, KnownEncoder, record
+from tests.conftest import WORDS, record
 
 DRAWN = 60
 CHUNKS = 1870
