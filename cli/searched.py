@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from ragembed.cli.output import say, shown_path
+from ragembed.cli import ERROR_EXIT
+from ragembed.cli.output import print_record, print_records, say, shown_path
 from ragembed.cli.project import apply_settings, choose_store, collections_files
 from ragembed.config.collections import chosen_stores
 from ragembed.documents.places import Place
+from ragembed.errors import ConfigError, RagembedError
 from ragembed.indexes import Collection, Store
 from ragembed.indexes.search.search import Mode
-from ragembed.indexes.storage.layout import STORE_VARIABLE, file_path, is_store
+from ragembed.indexes.storage.layout import STORE_VARIABLE, file_path, is_store, source_path
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -28,6 +31,16 @@ def in_option(command: Command) -> Command:
         metavar="NAMES",
         help="Collections of stores to search as one, separated by commas; all means every collection. See ragembed "
         "collection.  [default: the default collection, if no store is found here]",
+    )(command)
+
+
+def each_in_option(command: Command) -> Command:
+    """Add ``--in`` to a command that reports on stores one by one."""
+    return click.option(
+        "--in",
+        "collections",
+        metavar="NAMES",
+        help="Report on each store of these collections, separated by commas; all means every collection.",
     )(command)
 
 
@@ -48,7 +61,7 @@ def chosen_collections(store: Path | None, collections: str | None) -> list[str]
     if store is not None and collections is not None:
         raise click.UsageError("got both --store and --in: give one of them")
     if collections is not None:
-        return [name.strip() for name in collections.split(",")]
+        return _names(collections)
     if store is not None or os.environ.get(STORE_VARIABLE):
         return None
     files = collections_files()
@@ -77,6 +90,65 @@ def place_of(opened: Store | Collection, source: str, store: str | None) -> Plac
 def namer(opened: Store | Collection) -> Callable[[str, str | None], str]:
     """Return a function that returns the path to show for the file of a hit."""
     return lambda source, store: shown_path(place_of(opened, source, store))
+
+
+@dataclass(frozen=True, slots=True)
+class StoreReport:
+    """What a command reports about a store: JSON values, a function that prints them, and the exit status."""
+
+    record: Mapping[str, Any]
+    show: Callable[[], None]
+    status: int = 0
+
+
+def report_stores(
+    store: Path | None, collections: str | None, output: str, examine: Callable[[Path], StoreReport]
+) -> None:
+    """Print the report of the chosen store, or those of the stores of collections, and exit with the worst status.
+
+    A store of a collection that cannot be read is reported, and the others follow.
+    """
+    if collections is None:
+        report = examine(choose_store(store))
+        if not print_record(report.record, output):
+            report.show()
+        raise click.exceptions.Exit(report.status)
+    if store is not None:
+        raise click.UsageError("got both --store and --in: give one of them")
+    entries, worst = [], 0
+    for name, path in chosen_stores(_names(collections), collections_files()).items():
+        report = _examined_or_failed(path, examine)
+        entries.append({"name": name, **report.record})
+        worst = max(worst, report.status)
+        if output == "text":
+            say(f"{name}:")
+            report.show()
+    print_records({"stores": entries}, "stores", output)
+    raise click.exceptions.Exit(worst)
+
+
+def _examined_or_failed(path: Path, examine: Callable[[Path], StoreReport]) -> StoreReport:
+    try:
+        return examine(path)
+    except (RagembedError, OSError) as error:
+        problem = str(error)
+        return StoreReport({"problem": problem}, lambda: say(f"error: {problem}"), ERROR_EXIT)
+
+
+def _names(collections: str) -> list[str]:
+    return [name.strip() for name in collections.split(",")]
+
+
+def place_in_store(opened: Store | Collection, file: Place) -> tuple[str | None, str]:
+    """Return the store that has a file, None if a single store is searched, and the name of the file there."""
+    if isinstance(opened, Store):
+        return None, source_path(file, opened.path)
+    stores = opened.stores
+    for name, each in stores.items():
+        source = source_path(file, each.path)
+        if each.sources([source]):
+            return name, source
+    raise ConfigError(f"{file} is in none of the stores {', '.join(stores)}: add it with 'ragembed index PATH'")
 
 
 def say_left_out(opened: Store | Collection, mode: Mode | None = None) -> None:

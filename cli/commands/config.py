@@ -80,13 +80,13 @@ def _options(command: click.Command, collections: list[str] | None) -> list[dict
         for file in reversed([each for each in collections_files() if collections[0] in each.collections]):
             values = option_values(command, file.collections[collections[0]].query, f"{file.path}: {{}}")
             from_collection = {name: (value, str(file.path)) for name, value in values.items()}
-    bare = click.Context(command, info_name=command.name)
+    defaults = command.make_context(str(command.name), [], resilient_parsing=True).params
     found = []
     for key, parameter in parameters(command).items():
         name = str(parameter.name)
         if name in NEVER_SET:
             continue
-        value, origin = parameter.process_value(bare, parameter.consume_value(bare, {})[0]), _DEFAULT
+        value, origin = defaults.get(name), _DEFAULT
         if name in from_project and known is not None:
             value, origin = from_project[name], str(known.path)
         elif name in from_collection:

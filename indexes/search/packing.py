@@ -453,6 +453,7 @@ class _Packer:
             path=file.path,
             text=text,
             source=top.source,
+            store=top.store,
             start_line=first,
             end_line=last,
             page=min(pages, default=None),
