@@ -7,11 +7,23 @@ from typing import Any
 
 import click
 
-from ragembed.cli.options import LocalPath, format_option, named_stores
-from ragembed.cli.output import counted, print_records, say, shown_path
-from ragembed.config.collections import add_stores, read_registry, registry_file, remove_stores, set_default
+from ragembed.cli.commands.refit import print_fit, refit_options
+from ragembed.cli.options import LocalPath, WritingCommand, format_option, named_stores
+from ragembed.cli.output import counted, print_records, say, shown_path, warnings_as_notes
+from ragembed.cli.progress import StderrProgress
+from ragembed.cli.project import collections_files
+from ragembed.cli.requests import postprocess_steps
+from ragembed.config.collections import (
+    add_stores,
+    chosen_stores,
+    read_registry,
+    registry_file,
+    remove_stores,
+    set_default,
+)
+from ragembed.config.settings import QueryFit
 from ragembed.errors import RagembedError
-from ragembed.indexes import Store
+from ragembed.indexes import Store, refit_together
 from ragembed.indexes.storage.layout import STORE_FOLDER, is_store, require_store
 
 
@@ -102,6 +114,27 @@ def remove(name: str, stores: tuple[str, ...]) -> None:
     """Remove the collection NAME, or some of its stores by their names. The stores themselves are kept."""
     remove_stores(name, stores)
     say(f"removed {', '.join(stores) or 'all stores'} from {name}; the stores themselves are kept")
+
+
+@command.command(name="refit", cls=WritingCommand)
+@click.argument("name")
+@refit_options
+@format_option
+def refit(name: str, postprocess: str | None, query_fit: QueryFit | None, wait_seconds: float, output: str) -> None:
+    """Fit one embedder on all stores of the collection NAME, so that their scores can be compared.
+
+    
+    ragembed collection refit notes
+    ragembed collection refit notes --postprocess center,normalize --query-fit shared
+
+    The stores need the same model and the same settings. The fit uses the stored vectors and texts. Texts are encoded
+    again only if token weights or static vectors were fitted on each store. If a run is interrupted, run it again.
+    """
+    steps = None if postprocess is None else postprocess_steps(postprocess)
+    stores = chosen_stores([name], collections_files())
+    with warnings_as_notes():
+        fitted = refit_together(stores, steps, query_fit, StderrProgress(), wait_seconds)
+    print_fit(fitted, output)
 
 
 @command.command(name="default")
