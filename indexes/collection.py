@@ -387,6 +387,11 @@ class Collection(Searchable):
         return self._read_all(lambda members: sum(each.count() for _, each in members))
 
     @property
+    def generation(self) -> int:
+        """Number of changes that have been committed to the stores."""
+        return self._read_all(lambda members: sum(each.generation() for _, each in members))
+
+    @property
     def language(self) -> str:
         """Language whose stemmer lexical search uses, that of the first store."""
         return self._read_all(lambda members: members[0][1].language())
