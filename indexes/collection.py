@@ -65,12 +65,10 @@ class Collection(Searchable):
     [('mine', 'tea'), ('theirs', 'tea')]
     """
 
-    def __init__(
-        self, paths: Mapping[str, Path], fusion: Fusion | None, options: Mapping[str, str | int | None]
-    ) -> None:
+    def __init__(self, paths: Mapping[str, Path], fusion: Fusion | None, open_store: Callable[[Path], Store]) -> None:
         self.paths = dict(paths)
         self._fusion = fusion
-        self._options = options
+        self._open_store = open_store
         self._lock = threading.Lock()
         self._stores: dict[str, Store] = {}
         self._kept: dict[tuple[str | None, str | None], MergedState] = {}
@@ -82,6 +80,7 @@ class Collection(Searchable):
     def open(
         cls,
         stores: Mapping[str, str | Path],
+        embedder: VectorEncoder | None = None,
         *,
         fusion: Fusion | None = None,
         device: str | None = None,
@@ -94,6 +93,9 @@ class Collection(Searchable):
         ----------
         stores : mapping of str to str or pathlib.Path
             The folder of each store, by the name that its hits get.
+        embedder : ragembed.indexes.VectorEncoder, optional
+            The embedder that the stores were created with. You only need it if that is not a
+            :class:`ragembed.Embedder`.
         fusion : ragembed.Fusion, optional
             Default settings of hybrid search. None uses those of the stores if they agree, else the defaults of
             :class:`ragembed.Fusion`.
@@ -114,8 +116,11 @@ class Collection(Searchable):
         """
         if not stores:
             raise ConfigError("the collection has no stores: expected at least one")
-        options = {"device": device, "search_device": search_device, "threads": threads}
-        collection = cls({name: Path(path) for name, path in stores.items()}, fusion, options)
+
+        def open_store(path: Path) -> Store:
+            return Store.open(path, embedder, device=device, search_device=search_device, threads=threads)
+
+        collection = cls({name: Path(path) for name, path in stores.items()}, fusion, open_store)
         try:
             collection._read_all(lambda _: None)
         except BaseException:
@@ -206,7 +211,7 @@ class Collection(Searchable):
     def _store(self, name: str) -> Store:
         with self._lock:
             if name not in self._stores:
-                self._stores[name] = Store.open(self.paths[name], **self._options)  # type: ignore[arg-type]
+                self._stores[name] = self._open_store(self.paths[name])
             return self._stores[name]
 
     def _grouped(self, members: Members, mode: Mode | None) -> list[MergedSnapshot]:
@@ -380,6 +385,11 @@ class Collection(Searchable):
     def __len__(self) -> int:
         """Return the number of chunks."""
         return self._read_all(lambda members: sum(each.count() for _, each in members))
+
+    @property
+    def generation(self) -> int:
+        """Number of changes that have been committed to the stores."""
+        return self._read_all(lambda members: sum(each.generation() for _, each in members))
 
     @property
     def language(self) -> str:

@@ -233,16 +233,22 @@ class MergedSnapshot:
 
     def matches(self, expression: str, limit: int, selection: MergedSelection | None) -> list[tuple[int, float]]:
         """Return key and BM25 of the best ``limit`` selected chunks, and of chunks that tie with the last."""
+        if (only := self._only()) is not None:
+            return only.matches(expression, limit, None if selection is None else selection.parts[0])
         return self.kept.postings(self).search(self._connections(), expression, limit, selection)
 
     def scores_of(self, expression: str, keys: Sequence[int]) -> dict[int, float]:
         """Return BM25 of each chunk in ``keys`` that matches ``expression``."""
+        if (only := self._only()) is not None:
+            return only.scores_of(expression, keys)
         found, scores = self.kept.postings(self).all_scores(self._connections(), expression)
         wanted = np.isin(found, np.array(keys, dtype=np.int64))
         return dict(zip(found[wanted].tolist(), scores[wanted].tolist(), strict=True))
 
     def lexical_rank(self, expression: str, score: float) -> int:
         """Return 1 plus the number of chunks with a higher BM25 than ``score``."""
+        if (only := self._only()) is not None:
+            return only.lexical_rank(expression, score)
         _, scores = self.kept.postings(self).all_scores(self._connections(), expression)
         return 1 + int((scores > score).sum())
 
@@ -255,7 +261,12 @@ class MergedSnapshot:
 
     def hubness(self) -> Hubness | None:
         """Return the hubness of the chunks, or None if it was not measured."""
-        return self.members[0][1].hubness() if len(self.members) == 1 else self.kept.hubness(self)
+        only = self._only()
+        return self.kept.hubness(self) if only is None else only.hubness()
+
+    def _only(self) -> StoreSnapshot | None:
+        """Return the snapshot of the only member, whose keys and rows are those of the store, or None."""
+        return self.members[0][1] if len(self.members) == 1 else None
 
     def tokens(self) -> TokenVectors | None:
         """Return the vectors of tokens, or None if no store keeps them."""

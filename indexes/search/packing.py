@@ -317,7 +317,8 @@ class _Packer:
             if record.source is not None:
                 name = self._request.name_file
                 place = file_path(record.source, self._folder(record.store))
-                path = name(record.source) if name else shown_path(place)
+                path = shown_path(place) if name is None else name(record.source)
+                path = path if name is None or record.store is None else f"{record.store}: {path}"
                 path = path if member is None else f"{path}: {member}"
                 if record.chunk.start_line is not None and member is None:
                     lines, is_stale = self._on_disk(record.source, record.store)
@@ -453,6 +454,7 @@ class _Packer:
             path=file.path,
             text=text,
             source=top.source,
+            store=top.store,
             start_line=first,
             end_line=last,
             page=min(pages, default=None),

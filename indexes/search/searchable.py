@@ -228,8 +228,9 @@ class Searchable(ABC):
             Tokenizer of the model that reads the output: a file ``tokenizer.json``, a folder with this file, or a
             function that returns the number of tokens of a text. None uses an estimate, which is rarely too low.
         name_file : callable, optional
-            Function that returns the name to show for a file, from its name in the store. None shows its path,
-            relative to the working directory if the file is below it.
+            Function that returns the name to show for a file, from its name in the store. If several stores are
+            searched, the name of the store precedes it. None shows the path of the file, relative to the working
+            directory if the file is below it.
         min_relevance : float, optional
             As in :meth:`search`.
 
