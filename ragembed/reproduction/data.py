@@ -16,7 +16,7 @@ _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z\"“])")
 
 
 @dataclass(frozen=True, slots=True)
-class Collection:
+class PaperCollection:
     """A collection of a paper.
 
     Attributes
@@ -52,22 +52,24 @@ _CLUSTERING = "https://github.com/rashadulrakib/short-text-clustering-enhancemen
 _WIKITEXT = "https://huggingface.co/datasets/Salesforce/wikitext"
 
 
-def _pairs(name: str, records: int, source: str = SENTEVAL, *more: str) -> Collection:
-    return Collection(name, "STS", "sts", (f"sts/{name}.tsv", f"{name}.tsv", *more), source, records)
+def _pairs(name: str, records: int, source: str = SENTEVAL, *more: str) -> PaperCollection:
+    return PaperCollection(name, "STS", "sts", (f"sts/{name}.tsv", f"{name}.tsv", *more), source, records)
 
 
-def _topics(name: str, records: int) -> Collection:
-    return Collection(name, "clustering", "clustering", (f"clustering/{name}.tsv", f"{name}.tsv"), _CLUSTERING, records)
+def _topics(name: str, records: int) -> PaperCollection:
+    return PaperCollection(
+        name, "clustering", "clustering", (f"clustering/{name}.tsv", f"{name}.tsv"), _CLUSTERING, records
+    )
 
 
-def _labels(name: str, *folders: str, source: str = SENTEVAL, task: str = "classification") -> Collection:
+def _labels(name: str, *folders: str, source: str = SENTEVAL, task: str = "classification") -> PaperCollection:
     paths = (f"classification/{name}.tsv", *(f"classification/{folder}" for folder in folders), *folders)
-    return Collection(name, "classification", task, paths, source)
+    return PaperCollection(name, "classification", task, paths, source)
 
 
 _SICK = ("SICK", "sick", "sts/SICK")
 _STSB = ("STS/STSBenchmark", "stsb", "sts/STSBenchmark")
-COLLECTIONS: Mapping[str, Collection] = {
+COLLECTIONS: Mapping[str, PaperCollection] = {
     one.name: one
     for one in (
         _pairs("sts12", 3108),
@@ -97,7 +99,7 @@ COLLECTIONS: Mapping[str, Collection] = {
         _labels("sickr-trained", *_SICK, source="https://zenodo.org/records/2787612", task="relatedness"),
         _labels("stsb-trained", *_STSB, task="relatedness"),
         *(
-            Collection(
+            PaperCollection(
                 name,
                 "probing",
                 "perceptron",
@@ -117,16 +119,16 @@ COLLECTIONS: Mapping[str, Collection] = {
                 "CoordInv": "coordination_inversion",
             }.items()
         ),
-        Collection("wikitext-2", "corpus", "isotropy", ("wikitext-2",), _WIKITEXT),
-        Collection("wikitext-103", "corpus", "isotropy", ("wikitext-103",), _WIKITEXT),
-        Collection(
+        PaperCollection("wikitext-2", "corpus", "isotropy", ("wikitext-2",), _WIKITEXT),
+        PaperCollection("wikitext-103", "corpus", "isotropy", ("wikitext-103",), _WIKITEXT),
+        PaperCollection(
             "oxford",
             "dictionary",
             "",
             ("dictionaries/oxford.tsv", "oxford.tsv"),
             "https://github.com/shonosuke/ishiwatari-naacl2019",
         ),
-        Collection(
+        PaperCollection(
             "wordnet",
             "dictionary",
             "",

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from ragembed.evaluation.table import folded, wrapped
 from ragembed.reproduction.run import Outcome
 
-_DECIMALS, _LARGE = 3, 1000
+_DECIMALS, _LARGE, _FRACTION = 3, 1000, 1.01
 _PRECISE = ("IsoScore", "alignment", "uniformity")
 
 
@@ -82,16 +82,17 @@ def notes(outcome: Outcome) -> Iterator[str]:
 def table(outcome: Outcome) -> list[list[str]]:
     """Return the rows of the table, the header first: measured, and in brackets the paper's number and difference."""
     found = numbers(outcome)
-    columns = list(dict.fromkeys(number.column for number in found))
-    cells = {(number.row, number.column): _cell(number) for number in found}
+    columns = sorted(dict.fromkeys(number.column for number in found), key=lambda column: column == "average")
+    fractions = all(number.value is None or abs(number.value) <= _FRACTION for number in found)
+    cells = {(number.row, number.column): _cell(number, fractions) for number in found}
     rows = dict.fromkeys(number.row for number in found)
     return [["", *columns], *([row, *(cells.get((row, column), "") for column in columns)] for row in rows)]
 
 
-def _cell(number: Number) -> str:
+def _cell(number: Number, fractions: bool) -> str:
     if number.value is None:
         return "undefined"
-    decimals = _DECIMALS if number.column.endswith(_PRECISE) else 0 if abs(number.value) >= _LARGE else 1
+    decimals = _DECIMALS if fractions or number.column.endswith(_PRECISE) else 0 if abs(number.value) >= _LARGE else 1
     shown = f"{number.value:,.{decimals}f}"
     if number.published is None or number.difference is None:
         return shown

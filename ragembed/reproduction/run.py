@@ -32,7 +32,7 @@ from ragembed.evaluation.tasks import (
 from ragembed.files import make_folders, replace_file
 from ragembed.hashing import file_sha256
 from ragembed.models.files import find_model, model_shape
-from ragembed.reproduction.data import COLLECTIONS, Collection, sentences
+from ragembed.reproduction.data import COLLECTIONS, PaperCollection, sentences
 from ragembed.version import __version__
 
 MEASURED = "measured.jsonl"
@@ -143,7 +143,7 @@ class Outcome:
     item: Item
     model: str
     values: tuple[Value, ...]
-    missing: tuple[Collection, ...]
+    missing: tuple[PaperCollection, ...]
     notes: tuple[str, ...]
 
 
@@ -153,7 +153,7 @@ class Reproduction:
 
     inputs: Inputs
     progress: EvaluationProgress = field(default_factory=SilentEvaluation)
-    missing: dict[str, Collection] = field(default_factory=dict)
+    missing: dict[str, PaperCollection] = field(default_factory=dict)
     notes: dict[str, None] = field(default_factory=dict)
 
     @cached_property
@@ -235,7 +235,7 @@ class Reproduction:
             if path is not None:
                 yield from self._evaluate(COLLECTIONS[name], path, task, members)
 
-    def _evaluate(self, collection: Collection, path: Path, task: str, cells: Sequence[Cell]) -> Iterator[Value]:
+    def _evaluate(self, collection: PaperCollection, path: Path, task: str, cells: Sequence[Cell]) -> Iterator[Value]:
         if collection.group == "corpus":
             path = sentences(path, self.inputs.out)
         read = READERS[task](path, self.inputs.runs)
@@ -253,7 +253,7 @@ class Reproduction:
             value = scores.get(cell.score or read.headline)
             yield Value(cell.row, cell.column, collection.name, value, scores.get("undefined", ""))
 
-    def _compare_sizes(self, collection: Collection, task: str, read: Task) -> None:
+    def _compare_sizes(self, collection: PaperCollection, task: str, read: Task) -> None:
         size = len(read.documents) // (2 if task == "sts" else 1)
         if collection.records is not None and task in ("sts", "clustering") and size != collection.records:
             self.note(f"{collection.name} has {size:,} records, in the paper {collection.records:,}")

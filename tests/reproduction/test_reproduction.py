@@ -13,7 +13,7 @@ from ragembed.errors import ConfigError
 from ragembed.evaluation.tasks import evaluate, read_sts
 from ragembed.models.tokenizer import TextTokenizer
 from ragembed.reproduction import run as running
-from ragembed.reproduction.data import COLLECTIONS, Collection, sentences
+from ragembed.reproduction.data import COLLECTIONS, PaperCollection, sentences
 from ragembed.reproduction.figures import write
 from ragembed.reproduction.papers import PAPERS, find_item, items
 from ragembed.reproduction.published import published
@@ -159,7 +159,7 @@ def test_every_collection_has_a_source_and_is_used():
 def test_text_shows_paper_and_difference(tmp_path):
     item = Item("p", "table 1", "a title", (), lambda _: (), lambda row, *_: {"one": 50.0}.get(row))
     values = (Value("one", "A", "x", 51.26), Value("one", "A", "y", 50.0), Value("two", "A", "x", None, "all equal"))
-    missing = Collection("z", "STS", "sts", ("sts/z.tsv",), "https://example.org")
+    missing = PaperCollection("z", "STS", "sts", ("sts/z.tsv",), "https://example.org")
     outcome = Outcome(item, "model", values, (missing,), ("a note",))
     assert text(outcome, None).splitlines() == [
         "p, table 1: a title; model model",
