@@ -22,6 +22,7 @@ from ragembed.cli.output import print_record, say
 from ragembed.cli.progress import StderrProgress
 from ragembed.printable import printable_line
 from ragembed.training.recipes import RECIPES, recipe_for
+from ragembed.training.similarity import PROMPT
 from ragembed.training.settings import (
     MAX_STEPS,
     B2sSettings,
@@ -39,7 +40,7 @@ _DEFAULTS = OptimizerSettings()
 _B2S = B2sSettings()
 _OPTIMIZER_OPTIONS = ("weight_decay", "eps", "betas", "warmup", "max_grad_norm")
 _RUN_OPTIONS = ("runs", "seed", "epochs", "batch_size", "max_tokens", "held_out", "bf16")
-_POOLING = {"cls": "--pooling cls", "mean": "--pooling mean", "prompt": "--template t0 --pooling masks"}
+_POOLING = {"cls": "--pooling cls", "mean": "--pooling mean", "prompt": f"--template {shlex.quote(PROMPT)} --pooling masks"}
 
 
 def _material_options(command: Command) -> Command:
@@ -58,6 +59,12 @@ def _material_options(command: Command) -> Command:
         ),
         click.option(
             "--model", required=True, metavar="ID|PATH", help="Hugging Face model id or folder of the model to train."
+        ),
+        click.option(
+            "--head-from",
+            metavar="ID|PATH",
+            help="Model whose head is used, such as roberta-base for a SimCSE-RoBERTa model, which is published without "
+            "a head for masked words.  [default: --model]",
         ),
         click.option(
             "--out",
@@ -231,6 +238,7 @@ def command() -> None:
     help="Layer on top of the pooled vector: the model's own pooler with tanh (own), or the dense layer of its "
     "masked-language head with GELU (mlm-head). auto is mlm-head for RoBERTa, else own.",
 )
+@click.option("--single-words", is_flag=True, help="Use only the entries that are single tokens of the model.")
 @_training_options
 @quiet_option
 @format_option
@@ -462,6 +470,8 @@ def _train(settings: TrainingSettings, given: Mapping[str, Any], quiet: bool, ou
         given["sentence_pairs"],
         given["pictures"],
         given["device"],
+        head_from=given["head_from"],
+        single_words=given.get("single_words", False),
     )
     report = train_from_dictionary(request, SilentTraining() if quiet else StderrTrainingProgress())
     if not print_record(report, output):

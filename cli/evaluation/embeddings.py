@@ -11,6 +11,7 @@ import click
 
 from ragembed.cli.evaluation.results import candidates, names, print_results, results
 from ragembed.cli.options import EXISTING_PATH, LocalPath, embedding_options, format_option, quiet_option, with_options
+from ragembed.cli.output import say
 from ragembed.cli.pages import check_html, html_option
 from ragembed.cli.progress import StderrProgress
 from ragembed.indexes.types import Progress, SilentProgress
@@ -51,6 +52,17 @@ classifier_options = {
     ),
 }
 """The options of classification, by the parameter of its reader."""
+isotropy_options = {
+    "positive_score": click.option(
+        "--positive-score",
+        type=float,
+        metavar="SCORE",
+        default=5.0,
+        show_default=True,
+        help="Score from which sentence pairs are positive and count for the alignment.",
+    )
+}
+"""The options of isotropy, by the parameter of its reader."""
 
 
 def _task(
@@ -88,13 +100,17 @@ def _task(
             check_plot(named, plot_file)
         progress: Progress = SilentProgress() if quiet else StderrProgress()
         found: list[Result] = []
-        for one, collection in zip(tasks, names([task.name for task in tasks], paths), strict=True):
-            found += results(collection, named, _measured(one, named, collection, progress))
-        print_results(name, found, output, html)
-        if plot_file is not None:
-            from ragembed.evaluation.plots import plot
-
-            plot(found, plot_file)
+        try:
+            for one, collection in zip(tasks, names([task.name for task in tasks], paths), strict=True):
+                # One by one, so that an error in a later collection does not lose the earlier results.
+                for result in results(collection, named, _measured(one, named, progress)):
+                    found.append(result)  # noqa: PERF402
+        except BaseException:
+            if found:
+                say("note: the evaluation failed: these are the results so far", err=True)
+                _show(name, found, output, html, plot_file)
+            raise
+        _show(name, found, output, html, plot_file)
 
     counts = click.option(
         "--runs", type=click.IntRange(1), metavar="N", default=10, show_default=True, help=f"Number of {counted}."
@@ -114,6 +130,14 @@ def _task(
     return click.command(name=name, help=text, short_help=short)(command)
 
 
+def _show(name: str, found: Sequence[Result], output: str, html: Path | None, plot_file: Path | None) -> None:
+    print_results(name, found, output, html)
+    if plot_file is not None:
+        from ragembed.evaluation.plots import plot
+
+        plot(found, plot_file)
+
+
 def _read(task: str, path: Path, runs: int | None, chosen: Mapping[str, Any]) -> Task:
     from ragembed.evaluation import tasks
 
@@ -121,16 +145,11 @@ def _read(task: str, path: Path, runs: int | None, chosen: Mapping[str, Any]) ->
     return read(path, *([] if runs is None else [runs]), **chosen)
 
 
-def _measured(task: Task, named: Sequence[NamedConfig], collection: str, progress: Progress) -> Iterator[Measured]:
+def _measured(task: Task, named: Sequence[NamedConfig], progress: Progress) -> Iterator[Measured]:
     from ragembed.evaluation.tasks import evaluate
 
-    progress.start(collection, "configurations", len(named))
-    try:
-        for _, measured in evaluate(task, [candidate.config for candidate in named]):
-            yield measured
-            progress.advance(1)
-    finally:
-        progress.finish()
+    for _, measured in evaluate(task, [candidate.config for candidate in named], progress=progress):
+        yield measured
 
 
 COMMANDS = (
@@ -168,5 +187,6 @@ COMMANDS = (
         "PATH is a TSV file of another task, a BEIR folder, or a file with one text per line. Alignment needs sentence "
         "pairs.",
         "Measure how evenly vectors are spread.",
+        options=isotropy_options,
     ),
 )

@@ -395,9 +395,9 @@ class EmbedderConfig:
         >>> EmbedderConfig.from_toml(EmbedderConfig().to_toml()) == EmbedderConfig()
         True
         """
-        import tomli_w
+        import tomlkit
 
-        return tomli_w.dumps({name: value for name, value in self.to_dict().items() if value is not None})
+        return tomlkit.dumps({name: value for name, value in self.to_dict().items() if value is not None})
 
     @classmethod
     def from_toml(cls, text: str) -> EmbedderConfig:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,16 +28,17 @@ from ragembed.evaluation.encoding import Encoded, encode_each
 from ragembed.evaluation.inputs import at_least
 from ragembed.evaluation.isotropy import alignment, iso_score, uniformity
 from ragembed.evaluation.nearest import search
+from ragembed.evaluation.progress import EvaluationProgress, SilentEvaluation
 from ragembed.evaluation.retrieval import MEASURES, Measure, RetrievalScore, score_rankings
 from ragembed.evaluation.runs import Ranking
 from ragembed.evaluation.senteval import SPLITS, read_examples, read_scored_pairs
-from ragembed.evaluation.table import row_label
 
 DEPTH = 1000
 """Default length of a ranking, the same as in trec_eval."""
 HEADLINE = "ndcg@10"
-POSITIVE_SCORE = 4.0
-"""Pairs with a score above this, on a scale to 5, are positive (Gao et al. 2021, after Wang & Isola 2020)."""
+POSITIVE_SCORE = 5.0
+"""Pairs with this score or more are positive: on a scale to 5, only those with the highest score (Stankevičius &
+Lukoševičius 2024, section 4.4)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,8 @@ class Measured:
         Ranking of each query, document ids with their scores; only for retrieval.
     score : RetrievalScore or None
         All measures of each query; only for retrieval.
+    undefined : str or None
+        Why the measure is not defined for the vectors of this configuration; then the main score is None.
 
     Examples
     --------
@@ -69,6 +73,25 @@ class Measured:
     by_query: NDArray[np.float64] | None = None
     rankings: Mapping[str, Ranking] | None = None
     score: RetrievalScore | None = None
+    undefined: str | None = None
+
+    @classmethod
+    def without_score(cls, headline: str, reason: str) -> Measured:
+        """Return the result for vectors for which the measure is not defined.
+
+        Parameters
+        ----------
+        headline : str
+            Name of the main score.
+        reason : str
+            Why the measure is not defined.
+
+        Returns
+        -------
+        Measured
+            A result whose scores are None for the main score and ``reason`` for ``undefined``.
+        """
+        return cls({headline: None, "undefined": reason}, headline, undefined=reason)
 
     def _repr_html_(self) -> str:
         from ragembed.html_elements import notebook_table
@@ -114,6 +137,11 @@ class Task(Protocol):
         """The texts that the embedder encodes as queries."""
         ...
 
+    @property
+    def headline(self) -> str:
+        """Name of the main score."""
+        ...
+
     def measure(self, encoded: Encoded, query_fit: str) -> Measured:
         """Return the scores of embeddings.
 
@@ -138,6 +166,7 @@ class StsTask:
 
     name: str
     pairs: SentencePairs
+    headline: ClassVar[str] = "spearman"
     symmetric: bool = True
 
     @property
@@ -160,7 +189,7 @@ class StsTask:
             "pearson": pearson(first, second, self.pairs.scores),
             "pairs": len(self.pairs.scores),
         }
-        return Measured(scores, "spearman")
+        return Measured(scores, self.headline)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +199,7 @@ class SimilarityTask:
     name: str
     pairs: SentencePairs
     folds: int = 10
+    headline: ClassVar[str] = "spearman"
     symmetric: bool = True
 
     documents = StsTask.documents
@@ -188,7 +218,7 @@ class SimilarityTask:
 
             score = similarity_classification(first, second, self.pairs.scores, self.folds)
             counts = {"pairs": len(self.pairs.scores), "runs": self.folds}
-        return Measured({"spearman": score.spearman, "pearson": score.pearson, **counts}, "spearman")
+        return Measured({"spearman": score.spearman, "pearson": score.pearson, **counts}, self.headline)
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +228,7 @@ class ClusteringTask:
     name: str
     labelled: LabelledTexts
     runs: int = 10
+    headline: ClassVar[str] = "accuracy"
     symmetric: bool = True
     queries: Sequence[str] = field(default=(), init=False)
 
@@ -206,13 +237,18 @@ class ClusteringTask:
         """The texts."""
         return self.labelled.texts
 
-    def measure(self, encoded: Encoded, query_fit: str) -> Measured:  # noqa: ARG002  the protocol's signature
-        """Return the mean accuracy and that of each run, in per cent."""
+    def measure(
+        self,
+        encoded: Encoded,
+        query_fit: str,  # noqa: ARG002  the protocol's signature
+        advance: Callable[[int], None] | None = None,
+    ) -> Measured:
+        """Return the mean accuracy and that of each run, in per cent; ``advance`` is called after each run."""
         from ragembed.evaluation.clustering import clustering_accuracy
 
-        score = clustering_accuracy(encoded.documents, self.labelled.labels, self.runs)
+        score = clustering_accuracy(encoded.documents, self.labelled.labels, self.runs, advance)
         scores = {"accuracy": score.accuracy, "runs": len(score.runs), "run_accuracies": list(score.runs)}
-        return Measured(scores, "accuracy")
+        return Measured(scores, self.headline)
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +260,7 @@ class ClassificationTask:
     folds: int = 10
     classifier: str = "logistic"
     nested: bool = False
+    headline: ClassVar[str] = "accuracy"
     symmetric: bool = True
 
     @property
@@ -247,21 +284,26 @@ class ClassificationTask:
         if found.splits:
             split = split_accuracy(features, found.labels, found.splits, self.folds, classifier=self.classifier)
             counts = {"train": found.splits.count("train"), "test": found.splits.count("test")}
-            return Measured({**dataclasses.asdict(split), **counts}, "accuracy")
+            return Measured({**dataclasses.asdict(split), **counts}, self.headline)
         score = classification_accuracy(
             features, found.labels, self.folds, classifier=self.classifier, nested=self.nested
         )
         scores = {"accuracy": score.accuracy, "runs": len(score.folds), "run_accuracies": list(score.folds)}
-        return Measured(scores, "accuracy")
+        return Measured(scores, self.headline)
 
 
 @dataclass(frozen=True, slots=True)
 class IsotropyTask:
-    """IsoScore and uniformity of vectors; for sentence pairs, also the alignment of positive pairs."""
+    """IsoScore and uniformity of vectors; for sentence pairs, also the alignment of positive pairs.
+
+    Pairs with a score of ``positive_score`` or more are positive.
+    """
 
     name: str
     texts: Sequence[str]
     pairs: SentencePairs | None = None
+    positive_score: float = POSITIVE_SCORE
+    headline: ClassVar[str] = "iso_score"
     symmetric: bool = True
     queries: Sequence[str] = field(default=(), init=False)
 
@@ -276,9 +318,10 @@ class IsotropyTask:
         scores: dict[str, Any] = {"iso_score": iso_score(vectors), "uniformity": uniformity(vectors)}
         if self.pairs is not None:
             half = len(self.pairs.scores)
-            positive = np.array(self.pairs.scores) > POSITIVE_SCORE
+            positive = np.array(self.pairs.scores) >= self.positive_score
             scores["alignment"] = alignment(vectors[:half][positive], vectors[half:][positive])
-        return Measured({**scores, "vectors": len(vectors)}, "iso_score")
+            scores |= {"positive_score": self.positive_score, "positive_pairs": int(positive.sum())}
+        return Measured({**scores, "vectors": len(vectors)}, self.headline)
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,6 +337,11 @@ class RetrievalTask:
     def name(self) -> str:
         """Name of the collection."""
         return self.collection.name
+
+    @property
+    def headline(self) -> str:
+        """The measure nDCG@10 if it is among the measures, else the first measure."""
+        return _headline(self.measures)
 
     @property
     def documents(self) -> Sequence[str]:
@@ -325,13 +373,20 @@ def measured_rankings(
 ) -> Measured:
     """Score rankings, in per cent; the headline is nDCG@10 if it is among the measures, else the first measure."""
     score = score_rankings(rankings, relevance, measures)
-    headline = HEADLINE if HEADLINE in measures else next(iter(measures))
+    headline = _headline(measures)
     scores = {**score.means(), "queries": len(score.queries)}
     return Measured(scores, headline, 100.0 * score.values[headline], score=score)
 
 
+def _headline(measures: Mapping[str, Measure]) -> str:
+    return HEADLINE if HEADLINE in measures else next(iter(measures))
+
+
 def evaluate(
-    task: Task, configs: Sequence[EmbedderConfig], device: str | None = None
+    task: Task,
+    configs: Sequence[EmbedderConfig],
+    device: str | None = None,
+    progress: EvaluationProgress | None = None,
 ) -> Iterator[tuple[EmbedderConfig, Measured]]:
     r"""Fit and evaluate several configurations on one task.
 
@@ -345,19 +400,24 @@ def evaluate(
         The configurations, at least one. For symmetric tasks, set ``query_fit="shared"``.
     device : str, optional
         Device, as for :class:`ragembed.Embedder`.
+    progress : object, optional
+        Listener with the methods ``start(phase, unit, total)``, ``advance(count)`` and ``finish()``. The phases are
+        fitting and encoding, counted in texts, and measuring, counted in configurations or k-means runs. By default,
+        the function reports nothing.
 
     Yields
     ------
     config : EmbedderConfig
         The configuration.
     measured : Measured
-        Its scores.
+        Its scores. If the measure is not defined for the vectors of a configuration, for example because all of them
+        are equal, ``undefined`` says why, and the main score is None.
 
     Raises
     ------
     ConfigError
-        If there is no configuration, if a configuration does not fit its model, if a corpus cannot be read or is empty,
-        or if a measure is not defined for the vectors.
+        If there is no configuration, if a configuration does not fit its model, or if a corpus cannot be read or is
+        empty.
 
     Examples
     --------
@@ -372,13 +432,33 @@ def evaluate(
     re spearman 3
     """
     queries = task.queries if not task.symmetric or any(config.query_fit == "separate" for config in configs) else ()
-    encoded = encode_each(configs, task.documents, queries, device)
-    for config, vectors in zip(configs, encoded, strict=True):
-        try:
-            measured = task.measure(vectors, config.query_fit)
-        except ConfigError as error:
-            raise ConfigError(f"{task.name}, {config.extractor}, {row_label(config)}: {error}") from error
-        yield config, measured
+    encoded = encode_each(configs, task.documents, queries, device, progress, task.name)
+    progress = progress or SilentEvaluation()
+    runs = task.runs if isinstance(task, ClusteringTask) else 1
+    started = False
+    try:
+        for config, vectors in zip(configs, encoded, strict=True):
+            if not started:
+                unit = "k-means runs" if isinstance(task, ClusteringTask) else "configurations"
+                progress.start(f"{task.name}: measuring", unit, len(configs) * runs)
+                started = True
+            yield config, _measure(task, vectors, config.query_fit, progress.advance)
+    finally:
+        if started:
+            progress.finish()
+
+
+def _measure(task: Task, vectors: Encoded, query_fit: str, advance: Callable[[int], None]) -> Measured:
+    """Return the scores of a configuration, or the reason why its measure is not defined."""
+    try:
+        if isinstance(task, ClusteringTask):
+            return task.measure(vectors, query_fit, advance)
+        measured = task.measure(vectors, query_fit)
+    except ConfigError as error:
+        # The readers of collections have checked everything else.
+        measured = Measured.without_score(task.headline, str(error))
+    advance(1)
+    return measured
 
 
 # Readers check collections for everything that a measure would reject after all texts are encoded.
@@ -550,25 +630,28 @@ def read_retrieval(path: Path) -> Task:
     return RetrievalTask(dataclasses.replace(read_beir(path), name=path.absolute().name))
 
 
-def read_isotropy(path: Path) -> Task:
+def read_isotropy(path: Path, positive_score: float = POSITIVE_SCORE) -> Task:
     r"""Read an isotropy task.
 
     Parameters
     ----------
     path : pathlib.Path
         TSV file of sentence pairs or labelled texts, BEIR folder, or text file with one text per line. There must be at
-        least two different texts; sentence pairs need at least one pair with a score above 4.
+        least two different texts.
+    positive_score : float
+        Score from which sentence pairs are positive and count for the alignment. The default, 5, is the highest score
+        of semantic textual similarity; other authors use 4.
 
     Returns
     -------
     Task
         The task; its scores are ``iso_score``, ``uniformity``, ``vectors`` (a count) and, for sentence pairs,
-        ``alignment``.
+        ``alignment``, ``positive_score`` and ``positive_pairs`` (a count).
 
     Raises
     ------
     ConfigError
-        If a file cannot be read, a line is not as expected, all texts are equal, or no pair has a score above 4.
+        If a file cannot be read, a line is not as expected, all texts are equal, or no pair is positive.
 
     Examples
     --------
@@ -584,12 +667,12 @@ def read_isotropy(path: Path) -> Task:
     header = _header(path)
     if header == "score":
         pairs = read_sentence_pairs(path)
-        if max(pairs.scores) <= POSITIVE_SCORE:
+        if max(pairs.scores, default=-math.inf) < positive_score:
             raise ConfigError(
-                f"{path} has no pair with a score above {POSITIVE_SCORE:g}, which alignment needs: if the scale is not "
-                "0 to 5, give the sentences as a text file, one per line"
+                f"{path} has no pair with a score of {positive_score:g} or more, which alignment needs: choose a lower "
+                "positive score, or give the sentences as a text file, one per line"
             )
-        return IsotropyTask(path.stem, (*pairs.sentences1, *pairs.sentences2), pairs)
+        return IsotropyTask(path.stem, (*pairs.sentences1, *pairs.sentences2), pairs, positive_score)
     texts = read_labelled_texts(path).texts if header == "label" else tuple(Corpus(path))
     _require_different(path, texts, "texts")
     return IsotropyTask(path.stem, texts)

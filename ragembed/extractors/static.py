@@ -188,8 +188,9 @@ def _weighted_sums(shares: Floats, place: Integers, lengths: Integers, rows: Flo
     stop = 0
     for text, length in enumerate(lengths.tolist()):
         start, stop = stop, stop + length
-        # Unlike BLAS, einsum adds in the same order for any number of tokens and threads.
-        np.einsum("t,td->d", shares[start:stop], rows[place[start:stop]], out=sums[text])
+        if length:  # NumPy 2.4's einsum may return NaN for a sum of no terms, depending on uninitialised memory
+            # Unlike BLAS, einsum adds in the same order for any number of tokens and threads.
+            np.einsum("t,td->d", shares[start:stop], rows[place[start:stop]], out=sums[text])
     return sums
 
 

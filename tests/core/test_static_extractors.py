@@ -239,6 +239,18 @@ def test_re_vector_of_a_single_token(tokenizer_only):
     assert not raw(tokenizer_only, [""], extractor="re").any()
 
 
+def test_einsum_gets_no_empty_text(tokenizer_only, monkeypatch):
+    """NumPy's einsum sometimes returns NaN for a sum of no terms."""
+    einsum = np.einsum
+
+    def checked(subscripts, *operands, **options):
+        assert all(operand.size for operand in operands)
+        return einsum(subscripts, *operands, **options)
+
+    monkeypatch.setattr(np, "einsum", checked)
+    assert not raw(tokenizer_only, ["", "fox", ""], extractor="re")[[0, 2]].any()
+
+
 def test_re_does_not_depend_on_the_corpus(tokenizer_only):
     np.testing.assert_array_equal(
         raw(tokenizer_only, TEXTS, ["fox"], extractor="re"), raw(tokenizer_only, TEXTS, TEXTS, extractor="re")
