@@ -41,9 +41,9 @@ def papers_model(setting: Setting) -> Outcome:
 
 
 _ABOUT = (
-    f"The model is {DEFAULT_MODEL} in the place of the papers' models, so that only the column RE, random embeddings "
-    "over the vocabulary of bert-base-uncased, is the same method on the same vocabulary. Each cell has the measured "
-    "number and, in brackets, the paper's number and the measured one minus it."
+    f"The model is {DEFAULT_MODEL}; the papers use other models. Only the column RE is the same in both: random "
+    "embeddings over the vocabulary of bert-base-uncased. Each cell has the measured number and, in brackets, the "
+    "paper's number and the measured one minus it."
 )
 
 

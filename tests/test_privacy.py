@@ -130,6 +130,7 @@ def test_no_command_connects(guarded, tiny_model):
         ("eval", "describe", "pairs.tsv", "--model", tiny_model),
         ("train", *train, "--held-out", 1, "--steps", 1, "--ica", "none", "--learning-rate", 1e-4, "-q"),
         ("reproduce", "stankevicius2024", "--table", "A2", "--data", "collections", "--column", "RE", "-q"),
+        ("train", "b2s", "--corpus", "words.tsv", "--model", tiny_model, "--out", "b2s", "--min-count", 1, "-q"),
         ("reverse-dictionary", "trained", "an animal"),
         ("delete", "docs/tea.md"),
     ]
