@@ -45,7 +45,7 @@ def draw(outcome: Outcome, numbers: Sequence[Number], file: Path) -> bool:
     title = f"{outcome.item.paper}, {outcome.item.name}: {outcome.item.title}\nmodel {Path(outcome.model).name}"
     figure.suptitle(title.replace("$", r"\$"), fontsize=9)
     picture = io.BytesIO()
-    figure.savefig(picture, format="png", dpi=_DPI)
+    figure.savefig(picture, format="png", dpi=_DPI, bbox_inches="tight")
     replace_file(file, picture.getvalue())
     return True
 
@@ -126,7 +126,6 @@ def _alignment(figure: Any, outcome: Outcome, numbers: Sequence[Number]) -> bool
         rows = [row for row in alignment if row in uniformity]
         places = [uniformity[row] for row in rows], [alignment[row] for row in rows]
         axes.plot(*places, _MARKERS[i % len(_MARKERS)], markersize=4, label=model, alpha=0.8)
-    axes.set_xscale("symlog")
     axes.set_yscale("symlog", linthresh=0.1)
     axes.set_xlabel("uniformity")
     axes.set_ylabel("alignment")
