@@ -13,6 +13,7 @@ import click
 from ragembed.cli.evaluation.embeddings import CSV
 from ragembed.cli.evaluation.results import print_csv, print_objects
 from ragembed.cli.options import EXISTING_PATH, format_option
+from ragembed.cli.output import terminal_width
 from ragembed.printable import printable
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def command(paths: tuple[Path, ...], model: str | None, output: str) -> None:
 
 
 def _table(found: Sequence[Description]) -> list[str]:
-    from ragembed.evaluation.table import aligned
+    from ragembed.evaluation.table import folded
 
     lines = [list(_HEADS)]
     for each in found:
@@ -76,7 +77,7 @@ def _table(found: Sequence[Description]) -> list[str]:
                 "" if each.overlap is None else f"{each.overlap:.0f}",
             ]
         )
-    return aligned(lines)
+    return folded(lines, 1, terminal_width())
 
 
 def _flat(found: dict[str, object]) -> dict[str, object]:

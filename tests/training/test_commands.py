@@ -47,6 +47,13 @@ def test_json_is_the_report(train, out):
     ]
 
 
+def test_head_from_and_single_words(train, out, bert):
+    train("--head-from", bert, "--single-words", "--steps", 1, "--ica", "none", "-q")
+    written = json.loads((out / "training.json").read_text())
+    assert written["head_from"] == str(bert)
+    assert written["statistics"]["entries"] == 22  # of 24; two entries have two words
+
+
 def test_recipe_is_printed(train):
     assert "note: using the recipe bert-base" in train("--ica", "none").stderr
     assert train("-q", exit_code=2).stderr.startswith("Error: ")
