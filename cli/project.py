@@ -78,13 +78,11 @@ def option_defaults(command: click.Command) -> dict[str, Any]:
     if known is None or not table:
         return {}
     where = f"[{command.name}]"
-    values = option_values(command, table, f"{known.path}: {{}} in {where}")
-    for name in _PATHS:
-        if values.get(name) is not None:
-            several = values[name] if isinstance(values[name], (list, tuple)) else [values[name]]
-            inside = [_inside(known, str(value), f"{name} in {where}") for value in several]
-            values[name] = inside if isinstance(values[name], (list, tuple)) else inside[0]
-    return _with_confirmed_models(values, known.path, where)
+    table = dict(table)
+    for key, parameter in parameters(command).items():
+        if parameter.name in _PATHS and key in table:  # Paths are relative to the file, not to the working directory.
+            table[key] = _inside_all(known, table[key], f"{key} in {where}")
+    return _with_confirmed_models(option_values(command, table, f"{known.path}: {{}} in {where}"), known.path, where)
 
 
 def option_values(command: click.Command, table: Mapping[str, Any], place: str) -> dict[str, Any]:
@@ -139,7 +137,12 @@ def _checked(parameter: click.Parameter, context: click.Context, value: Any, pla
     return texts
 
 
-def _inside(known: Project, value: str, what: str) -> str:
+def _inside_all(known: Project, value: Any, what: str) -> Any:
+    """Return a path, or a list of them, as absolute paths; other values stay, and are refused later."""
+    if isinstance(value, list):
+        return [_inside_all(known, each, what) for each in value]
+    if not isinstance(value, str):
+        return value
     if is_url(value):
         raise ConfigError(
             f"{known.path}: {what} is the URL {value!r}: expected a path inside the folder; name URLs on the command "

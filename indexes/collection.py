@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Collection as AnyCollection
 from contextlib import ExitStack, suppress
+from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
@@ -22,11 +24,12 @@ from ragembed.indexes.search.ranking import RankingOptions, rank
 from ragembed.indexes.search.relevance import at_least, check_least
 from ragembed.indexes.search.search import Mode
 from ragembed.indexes.search.searchable import Searchable
-from ragembed.indexes.search.snapshot import Snapshot, StoreSnapshot
+from ragembed.indexes.search.snapshot import Snapshot, StoreSnapshot, vectors_of
 from ragembed.indexes.storage import catalog
+from ragembed.indexes.storage.layout import STORE_FOLDER
 from ragembed.indexes.storage.lock import is_being_written
 from ragembed.indexes.store import Store
-from ragembed.indexes.types import Hit, Hits, VectorEncoder
+from ragembed.indexes.types import ChunkRecord, Hit, Hits, VectorEncoder
 from ragembed.types import Floats
 
 if TYPE_CHECKING:
@@ -230,9 +233,8 @@ class Collection(Searchable):
             ]
 
     def _folder(self, store: str | None) -> Path:
-        if store is None or store not in self.paths:
-            raise ConfigError(f"unknown store {store!r}: expected one of {', '.join(self.paths)}")
-        return self.paths[store]
+        # A hit that comes from no store has a name that is relative to the working directory.
+        return Path(STORE_FOLDER) if store is None else self.paths[store]
 
     def read(self, answer: Callable[[], Answer]) -> Answer:
         """Call a function whose reads from this collection all see the same snapshots.
@@ -338,7 +340,8 @@ class Collection(Searchable):
         """
         from ragembed.indexes.search.why_not import why_not
 
-        self._folder(store)
+        if store not in self.paths:
+            raise ConfigError(f"unknown store {store!r}: expected one of {', '.join(self.paths)}")
 
         def answer(members: Members) -> WhyNot:
             for group in self._grouped(members, "hybrid"):
@@ -359,6 +362,89 @@ class Collection(Searchable):
         return self._read_all(answer)
 
     # Contents
+
+    def get(self, ids: Sequence[str]) -> list[ChunkRecord]:
+        """Return chunks by id.
+
+        Parameters
+        ----------
+        ids : sequence of str
+            Ids of the chunks.
+
+        Returns
+        -------
+        list of ChunkRecord
+            The chunks in the order of ``ids``, each with the name of its store. Several stores may have a chunk with
+            the same id. Unknown ids are left out.
+        """
+
+        def answer(members: Members) -> list[ChunkRecord]:
+            found = [(name, catalog.chunks_by_id(each.connection, ids)) for name, each in members]
+            wanted = dict.fromkeys(ids)
+            return [replace(of[each], store=name) for each in wanted for name, of in found if each in of]
+
+        return self._read_all(answer)
+
+    def chunks(self, *, where: Where | None = None, limit: int | None = None, offset: int = 0) -> Iterator[ChunkRecord]:
+        """Yield the chunks of one store after the other, each with the name of its store.
+
+        Parameters
+        ----------
+        where : str or mapping, optional
+            Filter, as in :meth:`search`. Only chunks that match it are yielded.
+        limit : int, optional
+            Maximum number of chunks, 0 or more. None yields all of them.
+        offset : int, default 0
+            Number of chunks to skip, 0 or more.
+
+        Yields
+        ------
+        ChunkRecord
+            A chunk with its id, and the names of its file and its store.
+        """
+        every = (
+            replace(record, store=name) for name, store in self.stores.items() for record in store.chunks(where=where)
+        )
+        return islice(every, offset, None if limit is None else offset + limit)
+
+    def ids(self) -> list[str]:
+        """Return the ids of all chunks, store by store. Several stores may have a chunk with the same id.
+
+        Returns
+        -------
+        list of str
+            The ids.
+        """
+        return self._read_all(
+            lambda members: [each for _, one in members for each in catalog.chunk_ids(one.connection)]
+        )
+
+    def vectors(self, ids: Sequence[str]) -> Floats:
+        """Return the vectors of chunks.
+
+        Parameters
+        ----------
+        ids : sequence of str
+            Ids of the chunks. If several stores have an id, the first of them counts.
+
+        Returns
+        -------
+        numpy.ndarray
+            Unit vectors, float32, shape ``(n, d)``, in the order of ``ids``.
+
+        Raises
+        ------
+        KeyError
+            If an id is in no store.
+        ConfigError
+            If the stores have different embedders.
+        """
+
+        def answer(snapshot: Snapshot) -> Floats:
+            records = {record.id: record for record in reversed(self.get(ids))}
+            return vectors_of(snapshot, [records[each] for each in ids])
+
+        return self._read(answer, "dense")
 
     @property
     def problems(self) -> dict[str, str]:

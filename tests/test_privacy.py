@@ -127,6 +127,11 @@ def test_no_command_connects(guarded, tiny_model):
         ("eval", "sts", "pairs.tsv", "--model", tiny_model),
         ("train", *train, "--held-out", 1, "--steps", 1, "--ica", "none", "--learning-rate", 1e-4, "-q"),
         ("reverse-dictionary", "trained", "an animal"),
+        ("collection", "add", "notes", "."),
+        ("query", "who may write", "--in", "notes"),
+        ("collection", "refit", "notes"),
+        ("collection", "remove", "notes"),
+        ("config",),
         ("delete", "docs/tea.md"),
     ]
     output, failures = run(guarded, *commands)
