@@ -26,6 +26,7 @@ NEVER_SET = {
     "address": "it names another machine",
     "work": "it names a folder to write to",
     "store": "put it at the top of the file, before [index]",
+    "revision": "it could choose another model",
     "config_file": "it could name any model; write its settings as options into [index]",
     "help": "it is no setting",
 }

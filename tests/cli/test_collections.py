@@ -237,6 +237,7 @@ def test_a_project_defines_collections_for_a_team(folders, cli):
         ('[index]\nmodel = "openai:x"', "you have not used before"),
         ("[index]\ntrust-remote-code = true", "cannot be set in a file: code of a model runs only"),
         ('[index]\nconfig = "docs/x.toml"', "cannot be set in a file: it could name any model"),
+        ('[index]\nrevision = "refs/pr/1"', "cannot be set in a file: it could choose another model"),
         ('[index]\naddress = "10.0.0.1:6379"', "cannot be set in a file: it names another machine"),
         ('[index]\nwork = "/tmp"', "cannot be set in a file"),
         ('[index]\nstore = "x"', "put it at the top of the file"),
