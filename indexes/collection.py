@@ -13,6 +13,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
+from typing_extensions import override
+
 from ragembed.errors import ConfigError, MissingExtraError, ModelError, StoreError
 from ragembed.indexes.filters import Where, parse
 from ragembed.indexes.filters.notes import notes_on
@@ -236,6 +238,7 @@ class Collection(Searchable):
         # A hit that comes from no store has a name that is relative to the working directory.
         return Path(STORE_FOLDER) if store is None else self.paths[store]
 
+    @override
     def read(self, answer: Callable[[], Answer]) -> Answer:
         """Call a function whose reads from this collection all see the same snapshots.
 
@@ -253,6 +256,7 @@ class Collection(Searchable):
 
     # Searching
 
+    @override
     def search_many(
         self,
         queries: Sequence[str],
@@ -265,7 +269,6 @@ class Collection(Searchable):
         min_relevance: float | None = None,
         vectors: Floats | None = None,
     ) -> list[list[Hit]]:
-        """Search for several queries at once; see :meth:`ragembed.Store.search_many`."""
         if vectors is not None or isinstance(queries, str):
             return super().search_many(queries, k, mode, where=where, fusion=fusion, ranking=ranking, vectors=vectors)
         condition = None if where is None else parse(where)
@@ -288,6 +291,7 @@ class Collection(Searchable):
 
         return self._read_all(answer)
 
+    @override
     def explain(
         self,
         query: str,
@@ -300,10 +304,7 @@ class Collection(Searchable):
         min_relevance: float | None = None,
         ids: AnyCollection[str] | None = None,
     ) -> list[Explanation]:
-        """Search, and explain the score of each hit; see :meth:`ragembed.Store.explain`.
-
-        If the stores have different embedders, the explained score is that among the stores with the same embedder.
-        """
+        # If the stores have different embedders, the explained score is that among the stores with the same one.
         from ragembed.indexes.search.explain import explain_hits
 
         condition = None if where is None else parse(where)
@@ -324,6 +325,7 @@ class Collection(Searchable):
 
         return self._read_all(answer)
 
+    @override
     def why_not(
         self,
         query: str,
@@ -334,10 +336,7 @@ class Collection(Searchable):
         fusion: Fusion | None = None,
         store: str | None = None,
     ) -> WhyNot:
-        """Explain why a file is not among the best chunks for a query; see :meth:`ragembed.Store.why_not`.
-
-        The file is compared with the stores that have the same embedder as its own. ``store`` is required.
-        """
+        # The file is compared with the stores that have the same embedder as its own.
         from ragembed.indexes.search.why_not import why_not
 
         if store not in self.paths:
@@ -352,7 +351,25 @@ class Collection(Searchable):
         return self._read_all(answer)
 
     def filter_notes(self, where: Where) -> list[str]:
-        """Return the notes on a filter that all stores give; see :meth:`ragembed.Store.filter_notes`."""
+        """Return notes on the parts of a filter that cannot match in any store.
+
+        :meth:`ragembed.Store.filter_notes` describes them.
+
+        Parameters
+        ----------
+        where : str or mapping
+            Filter, as in :meth:`search`.
+
+        Returns
+        -------
+        list of str
+            The notes.
+
+        Raises
+        ------
+        ConfigError
+            If the filter is invalid.
+        """
         condition = parse(where)
 
         def answer(members: Members) -> list[str]:

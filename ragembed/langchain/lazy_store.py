@@ -274,7 +274,10 @@ class LazyCollection(LazyStore):
         """The embeddings of the stores."""
         embedder = self._collection().embedder
         if not isinstance(embedder, Embedder):
-            raise ConfigError("the vectors of the stores were not made by ragembed, so there are no embeddings of them")
+            raise ConfigError(
+                "the vectors of the stores were not made by ragembed, so there are no embeddings of them: search with "
+                "vectors of your own"
+            )
         return RagEmbeddings.from_embedder(embedder)
 
     def get(self) -> Store:
