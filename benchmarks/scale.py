@@ -191,7 +191,7 @@ def _sorting(chunks: float) -> float:
 def _index_operations(vectors: float) -> float:
     """Return the operations to train the centroids of an index of lists, and to find the list of each vector."""
     lists = max(1.0, min(4 * math.sqrt(vectors), vectors / 64))
-    return 2 * DIM * lists * (10 * 64 * lists + vectors)
+    return 2 * DIM * lists * (5 * 64 * lists + vectors)
 
 
 class _Costs:

@@ -42,6 +42,7 @@ COMMANDS: Mapping[str, str] = {
     "serve": "Serve stores over HTTP.",
     "models": "List embedding models, here and recommended.",
     "eval": "Evaluate embeddings and search on test collections.",
+    "reproduce": "Run tables and figures of the papers.",
     "train": "Train a model on a dictionary, without labels.",
     "reverse-dictionary": "Find words by their definition.",
 }

@@ -49,15 +49,16 @@ def blocks(stream: Iterable[Item], size: int) -> Iterator[list[Item]]:
         yield block
 
 
-def grouped(items: Iterable[Item], size: Callable[[Item], int], least: int) -> Iterator[list[Item]]:
-    """Yield consecutive items in lists whose sizes sum to at least ``least``; the last list may be smaller."""
+def grouped(items: Iterable[Item], size: Callable[[Item], int], most: int) -> Iterator[list[Item]]:
+    """Yield consecutive items in lists whose sizes sum to at most ``most``; a larger item has a list of its own."""
     group: list[Item] = []
     total = 0
     for item in items:
-        group.append(item)
-        total += size(item)
-        if total >= least:
+        each = size(item)
+        if group and total + each > most:
             yield group
             group, total = [], 0
+        group.append(item)
+        total += each
     if group:
         yield group

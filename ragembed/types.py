@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TypeAlias
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -10,3 +13,6 @@ Floats = NDArray[np.float32]
 Doubles = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Bools = NDArray[np.bool_]
+
+Spans: TypeAlias = "Sequence[tuple[int, int]] | Integers"
+"""Character spans ``(start, end)``: tuples, or an array of shape ``(n, 2)``."""

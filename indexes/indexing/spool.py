@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from io import TextIOWrapper
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from ragembed.documents.boilerplate import LineKeys
 from ragembed.documents.model import Chunk
 from ragembed.indexes.types import SourceRecord
 from ragembed.indexes.writing.boilerplate_store import lines_of
+
+_SOURCE, _CHUNK = ([field.name for field in fields(record)] for record in (SourceRecord, Chunk))
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +31,9 @@ class SpoolEntry:
     @classmethod
     def of(cls, source: SourceRecord, chunks: Sequence[Chunk]) -> SpoolEntry:
         """Serialise a file and its chunks."""
-        line = json.dumps([asdict(source), [asdict(chunk) for chunk in chunks]], allow_nan=False) + "\n"
+        line = (
+            json.dumps([_values(source, _SOURCE), [_values(chunk, _CHUNK) for chunk in chunks]], allow_nan=False) + "\n"
+        )
         return cls(source, line, lines_of(source.path, chunks), len(chunks))
 
 
@@ -78,6 +83,11 @@ class Spool:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _values(record: object, names: Sequence[str]) -> dict[str, Any]:
+    """Return the fields of a record; ``asdict`` would copy them, which takes a fifth of the time of reading a table."""
+    return {name: getattr(record, name) for name in names}
 
 
 def spooled(line: str | bytes) -> tuple[SourceRecord, list[Chunk]]:

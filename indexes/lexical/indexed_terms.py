@@ -17,9 +17,11 @@ Columns = tuple[str | None, str | None, str | None]
 """Title, headings and text of a chunk, in the form passed to the full-text index."""
 
 _PHRASES_KEPT = 1 << 14
+_HASH_BYTES = 64 << 20  # Room for the terms of one call, so that FTS5 has nothing to merge.
 
 _SCHEMA = """
 CREATE VIRTUAL TABLE texts USING fts5 (title, headings, text, content = '', tokenize = "{tokenizer}");
+INSERT INTO texts (texts, rank) VALUES ('hashsize', {hash_bytes});
 CREATE VIRTUAL TABLE instances USING fts5vocab (texts, instance);
 """
 
@@ -29,7 +31,7 @@ class IndexedTerms:
 
     def __init__(self, language: str) -> None:
         self._connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-        self._connection.executescript(_SCHEMA.format(tokenizer=tokenizer(language)))
+        self._connection.executescript(_SCHEMA.format(tokenizer=tokenizer(language), hash_bytes=_HASH_BYTES))
         self._lock = threading.Lock()
         self.of_phrase = lru_cache(_PHRASES_KEPT)(self._of_phrase)
 
@@ -75,11 +77,13 @@ class IndexedTerms:
 
     def _fill(self, texts: Sequence[Columns]) -> None:
         """Replace the contents of the index by ``texts``, numbered from 0."""
-        self._connection.execute("INSERT INTO texts (texts) VALUES ('delete-all')")
-        self._connection.executemany(
-            "INSERT INTO texts (rowid, title, headings, text) VALUES (?, ?, ?, ?)",
-            ((i, *columns) for i, columns in enumerate(texts)),
-        )
+        self._connection.execute("BEGIN")  # Otherwise FTS5 would write the terms of each text on their own.
+        with self._connection:
+            self._connection.execute("INSERT INTO texts (texts) VALUES ('delete-all')")
+            self._connection.executemany(
+                "INSERT INTO texts (rowid, title, headings, text) VALUES (?, ?, ?, ?)",
+                ((i, *columns) for i, columns in enumerate(texts)),
+            )
 
 
 def _ends(lengths: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import repeat
 from typing import TypeAlias
 
 import numpy as np
@@ -15,7 +16,6 @@ from ragembed.indexes.search.fusion import Fusion
 from ragembed.indexes.search.snapshot import Snapshot, TokenVectors
 from ragembed.indexes.storage.selection import Admission
 from ragembed.indexes.storage.token_vectors import contextual_extractor
-from ragembed.indexes.text.analyzer import of_language
 from ragembed.types import Doubles, Floats
 
 SharedWords: TypeAlias = "Callable[[Snapshot, Sequence[int], int], Doubles]"
@@ -137,6 +137,10 @@ class LexicalMatches:
         """Return BM25 of a chunk."""
         return self.scores.get(key, self.floor)
 
+    def of_chunks(self, keys: Sequence[int]) -> Doubles:
+        """Return BM25 of each of the chunks ``keys``, float64, shape ``(n,)``."""
+        return np.fromiter(map(self.scores.get, keys, repeat(self.floor)), np.float64, len(keys))
+
 
 def candidates(
     snapshot: Snapshot,
@@ -192,7 +196,7 @@ def _fused(
         keys = list(both)
         by_vectors = np.array(list(both.values()), dtype=np.float64)
         by_vectors -= known.correction(keys, fusion.hubness)
-        by_words = np.array([words.of_chunk(key) for key in keys])
+        by_words = words.of_chunks(keys)
         unfused = Candidates(vector, moved_to, keys, by_vectors, by_words, np.zeros(len(keys)), fusion)
         found.append(unfused.fused())
     return found
@@ -227,11 +231,7 @@ def late_scores(snapshot: Snapshot, tokens: TokenVectors, query: str, keys: Sequ
 def shared_words(snapshot: Snapshot, keys: Sequence[int], best: int) -> Doubles:
     """Return how similar the words of the chunks ``keys`` are to those of the first ``best``, float64, shape ``(n,)``.
 
-    See :func:`ragembed.indexes.search.feedback.likeness`. Words are stemmed for the store's language.
+    See :func:`ragembed.indexes.search.feedback.likeness`.
     """
-    texts = snapshot.embedded_by_key(keys)
-    terms = of_language(snapshot.language())
-    numbers = feedback.WordNumbers()
-    found = [numbers.of(terms.of_text(texts[key])) for key in keys[:best]]
-    found += [numbers.known(terms.of_text(texts[key])) for key in keys[best:]]
-    return feedback.likeness(found, best)
+    words = snapshot.words_by_key(keys)
+    return feedback.likeness([words[key] for key in keys], best)

@@ -25,7 +25,7 @@ from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.hubness import Hubness, MergedQueries
 from ragembed.indexes.storage.selection import Selection
 from ragembed.indexes.types import ChunkRecord, Hit, Keys, Rows, SourceRecord, VectorEncoder
-from ragembed.types import Bools, Floats
+from ragembed.types import Bools, Floats, Integers
 
 Value = TypeVar("Value")
 
@@ -311,9 +311,9 @@ class MergedSnapshot:
             for key, record in self._by_number(keys, lambda each, local: each.chunks_by_key(local))
         }
 
-    def embedded_by_key(self, keys: Sequence[int]) -> dict[int, str]:
-        """Return the embedded text of each chunk by key."""
-        return dict(self._by_number(keys, lambda each, local: each.embedded_by_key(local)))
+    def words_by_key(self, keys: Sequence[int]) -> dict[int, Integers]:
+        """Return the terms of each chunk by key, as :func:`ragembed.indexes.search.feedback.words_of` does."""
+        return dict(self._by_number(keys, lambda each, local: each.words_by_key(local)))
 
     def keys_of(self, records: Sequence[Hit | ChunkRecord]) -> list[int | None]:
         """Return the key of each hit or chunk, None if it is not in its store."""

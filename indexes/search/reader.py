@@ -17,6 +17,7 @@ from ragembed.indexes.filters import Filter
 from ragembed.indexes.lexical.bm25 import OpenPostings
 from ragembed.indexes.lexical.highest import HighestScores
 from ragembed.indexes.search.fanout import LocalSegments
+from ragembed.indexes.search.feedback import KeptWords
 from ragembed.indexes.search.snapshot import SegmentSearch, StoreSnapshot
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.embedders import load_embedder
@@ -71,6 +72,7 @@ class SnapshotReader:
         self._hubness = OpenHubness(path)
         self._tokens = OpenTokens(path)
         self._highest = HighestScores()
+        self._words = KeptWords()
         self._idle: list[sqlite3.Connection] = []
         self._lock = threading.RLock()
         self._current = threading.local()
@@ -151,6 +153,7 @@ class SnapshotReader:
                 lambda: self._hubness.of(connection),
                 lambda: self._tokens.of(connection),
                 self._highest,
+                self._words,
                 self._searcher,
             )
         except sqlite3.DatabaseError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import islice, zip_longest
 from typing import Literal, TypeAlias, get_args
 
@@ -22,6 +23,7 @@ from ragembed.indexes.storage.selection import Admission
 from ragembed.indexes.text.analyzer import of_language
 from ragembed.indexes.types import Hit
 from ragembed.postprocess import unit_rows
+from ragembed.resources import processors
 from ragembed.types import Floats
 
 Mode = Literal["hybrid", "dense", "lexical"]
@@ -35,6 +37,7 @@ _CANDIDATES_PER_HIT = 10
 _BLOCK = 500
 _RANK_CONSTANT = 60.0
 """Constant of reciprocal rank fusion: a higher value reduces the advantage of the first ranks."""
+_THREADS = ThreadPoolExecutor(processors(), thread_name_prefix="ragembed-query")
 _FEW_QUERIES = 8
 """Up to this number of queries, one thread encodes them while another runs BM25."""
 
@@ -154,12 +157,18 @@ def _vectors(snapshot: Snapshot, queries: Sequence[str], mode: Mode) -> Vectors 
         return None
     encode = snapshot.embedder().encode_queries
     if mode == "hybrid" and len(queries) <= _FEW_QUERIES:
-        thread = ThreadPoolExecutor(1, thread_name_prefix="ragembed-query")
-        begun = thread.submit(encode, queries)
-        thread.shutdown(wait=False)
-        return begun.result
+        return _begun(lambda: encode(queries))
     vectors = encode(queries)
     return lambda: vectors
+
+
+def _begun(job: Vectors) -> Vectors:
+    """Begin ``job`` in another thread, and return a function that returns its result.
+
+    The caller runs the job itself if no thread has begun it by then: the processor is busy, or this is a child process.
+    """
+    future = _THREADS.submit(job)
+    return cache(lambda: job() if future.cancel() else future.result())
 
 
 def _only(vectors: Vectors | None, position: int) -> Vectors | None:

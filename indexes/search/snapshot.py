@@ -17,6 +17,7 @@ from ragembed.indexes.filters import Filter
 from ragembed.indexes.lexical import fulltext
 from ragembed.indexes.lexical.bm25 import Postings
 from ragembed.indexes.lexical.highest import HighestScores, StoreTerms
+from ragembed.indexes.search.feedback import KeptWords
 from ragembed.indexes.search.fusion import Fusion, stored_fusion
 from ragembed.indexes.search.relevance import RelevanceModel, stored_relevance
 from ragembed.indexes.search.segment_search import SegmentHits
@@ -25,9 +26,10 @@ from ragembed.indexes.storage.hubness import Hubness
 from ragembed.indexes.storage.segments import Segment
 from ragembed.indexes.storage.selection import Selection
 from ragembed.indexes.storage.token_vectors import StoredTokens
+from ragembed.indexes.text.analyzer import of_language
 from ragembed.indexes.types import ChunkRecord, Hit, Keys, Rows, SourceRecord, VectorEncoder
 from ragembed.postprocess import unit_rows
-from ragembed.types import Bools, Floats
+from ragembed.types import Bools, Floats, Integers
 
 _TIES, _MOST_TIES = 8, 1000
 """Rows read beyond ``k``, at first and at most, to find those that tie with the last one."""
@@ -152,8 +154,8 @@ class Snapshot(Protocol):
         """Return the chunks with these keys."""
         ...
 
-    def embedded_by_key(self, keys: Sequence[int]) -> dict[int, str]:
-        """Return the embedded text of each chunk by key."""
+    def words_by_key(self, keys: Sequence[int]) -> dict[int, Integers]:
+        """Return the terms of each chunk by key, as :func:`ragembed.indexes.search.feedback.words_of` does."""
         ...
 
     def keys_of(self, records: Sequence[Hit | ChunkRecord]) -> list[int | None]:
@@ -219,7 +221,7 @@ class StoreSnapshot:
 
     ``segments`` (by key), ``embedder``, ``select``, ``postings``, ``hubness`` and ``tokens`` are functions, because not
     every query needs them. ``searcher`` searches the segments. ``highest`` keeps the term frequencies of earlier
-    queries.
+    queries, and ``words`` the words of their chunks.
     """
 
     connection: sqlite3.Connection
@@ -230,6 +232,7 @@ class StoreSnapshot:
     hubness: Callable[[], Hubness | None]
     tokens: Callable[[], StoredTokens | None]
     highest: HighestScores
+    words: KeptWords
     searcher: SegmentSearch
 
     def dim(self) -> int | None:
@@ -262,7 +265,8 @@ class StoreSnapshot:
         segment = self.segments()[key]
         rows = segment.rows
         if rows is None:
-            rows = segment.rows = catalog.rows_of_segment(self.connection, key)
+            in_order = segment.spec.family != "lists"  # the index has the rows in order; a list has its own
+            rows = segment.rows = segment.index().rows() if in_order else catalog.rows_of_segment(self.connection, key)
         return rows
 
     def effort(self) -> int | None:
@@ -300,14 +304,27 @@ class StoreSnapshot:
         """Return the unit vectors of ``rows``, float32, shape ``(n, d)``, made from the raw vectors."""
         if not rows:
             return np.zeros((0, self.dim() or 0), dtype=np.float32)
-        places = catalog.places_of_rows(self.connection, rows)
         segments = self.segments()
-        keys, positions = np.array([places[row] for row in rows], dtype=np.int64).T
+        keys, positions = self._places(np.array(rows, dtype=np.int64))
         found = np.empty((len(rows), next(iter(segments.values())).files.dim), dtype=np.float32)
         for key in np.unique(keys).tolist():
             inside = keys == key
             found[inside] = segments[key].vectors(self._postprocess).at(positions[inside])
         return found
+
+    def _places(self, rows: Rows) -> tuple[Rows, Rows]:
+        """Return the segment key and the position in the segment of each row, shapes ``(n,)``."""
+        keys, positions = np.zeros_like(rows), np.zeros_like(rows)
+        for key, segment in self.segments().items():
+            if segment.rows is None and segment.spec.family == "lists":  # more rows to read than needed here
+                found = catalog.places_of_rows(self.connection, rows.tolist())
+                keys, positions = np.array([found[row] for row in rows.tolist()], dtype=np.int64).T
+                break
+            of_segment = self.rows_of(key)
+            at = np.minimum(np.searchsorted(of_segment, rows), len(of_segment) - 1)
+            here = of_segment[at] == rows
+            keys[here], positions[here] = key, at[here]
+        return keys, positions
 
     def raw_vector(self, row: int) -> Floats:
         """Return the raw vector of a row, float32, shape ``(d,)``."""
@@ -359,9 +376,14 @@ class StoreSnapshot:
         """Return the chunks with these keys."""
         return catalog.chunks_by_key(self.connection, keys)
 
-    def embedded_by_key(self, keys: Sequence[int]) -> dict[int, str]:
-        """Return the embedded text of each chunk by key."""
-        return catalog.embedded_by_key(self.connection, keys)
+    def words_by_key(self, keys: Sequence[int]) -> dict[int, Integers]:
+        """Return the terms of each chunk by key, as :func:`ragembed.indexes.search.feedback.words_of` does."""
+        terms = of_language(self.language())
+
+        def read(new: Sequence[int]) -> dict[int, str]:
+            return {key: terms.of_text(text) for key, text in catalog.embedded_by_key(self.connection, new).items()}
+
+        return self.words.of(keys, self.generation(), read)
 
     def keys_of(self, records: Sequence[Hit | ChunkRecord]) -> list[int | None]:
         """Return the key of each hit or chunk, None if it is not in the store."""

@@ -13,6 +13,9 @@ from ragembed.errors import ConfigError, StoreError
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.types import UNUSABLE, ChunkRecord, SourceRecord, json_ids, text_hash
 
+_COLUMNS = "id, row, source, text, title, headings, start_line, end_line, page, tokens, metadata, searched"
+_MARKS = ", ".join("?" for _ in _COLUMNS.split(","))
+
 
 def insert_source(connection: sqlite3.Connection, source: SourceRecord) -> None:
     """Insert a file."""
@@ -72,11 +75,15 @@ def insert_chunks(
             )
         if record.source is not None and record.source not in sources:
             sources[record.source] = _source_id(connection, record)
+    # A statement per chunk would make FTS5 write its terms chunk by chunk, because it writes when a statement with
+    # triggers begins. One statement for all rows halves the time.
+    connection.execute(f"CREATE TEMP TABLE IF NOT EXISTS new_chunks ({_COLUMNS})")
     connection.executemany(
-        "INSERT INTO chunks (id, row, source, text, title, headings, start_line, end_line, page, tokens, metadata,"
-        " searched) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        f"INSERT INTO new_chunks VALUES ({_MARKS})",  # noqa: S608  marks alone
         (_values(record, rows[key], sources) for record, key in zip(records, hashes, strict=True)),
     )
+    connection.execute(f"INSERT INTO chunks ({_COLUMNS}) SELECT {_COLUMNS} FROM new_chunks ORDER BY rowid")  # noqa: S608  constants
+    connection.execute("DELETE FROM new_chunks")
     return set(rows.values())
 
 

@@ -21,7 +21,7 @@ from ragembed.indexes.ann.specs import FLAT
 from ragembed.indexes.lexical.highest import HighestScores
 from ragembed.indexes.search.dense import nearest
 from ragembed.indexes.search.fanout import LocalSegments
-from ragembed.indexes.search.feedback import WordNumbers, likeness
+from ragembed.indexes.search.feedback import KeptWords, likeness, words_of
 from ragembed.indexes.search.fusion import Fusion
 from ragembed.indexes.search.hybrid import DEPTH, LexicalMatches, candidates
 from ragembed.indexes.search.search import Mode, query_expression
@@ -150,8 +150,8 @@ class PoolSearch:
         texts = [chunk.embedded_text for chunk in chunks]
         self._positions = [*range(len(pool)), *(at for at, _ in changed)]
         self._firsts = [len(pool) + n for n in accumulate((len(query.changed) for query in queries), initial=0)]
-        terms, numbers = of_language(language), WordNumbers()
-        self._words = [numbers.of(terms.of_text(text)) for text in texts]
+        terms = of_language(language)
+        self._words = [words_of(terms.of_text(text)) for text in texts]
         records = [ChunkRecord(str(at), passage.chunk) for at, passage in enumerate(pool.passages)]
         with Store.create(folder, NoEncoder(), index=FLAT, language=language) as store, store.writer() as writer:
             writer.stage_vectors(texts, np.ones((len(texts), 1), np.float32))
@@ -199,6 +199,7 @@ class PoolSearch:
                 lambda: None,
                 lambda: None,
                 HighestScores(),
+                KeptWords(),
                 self._searcher,
                 by_row,
             )

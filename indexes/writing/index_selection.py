@@ -24,6 +24,7 @@ from ragembed.indexes.ann.specs import AUTO, FLAT, IndexSpec, parse_spec
 from ragembed.indexes.ann.vectors import Vectors
 from ragembed.indexes.lexical.highest import HighestScores
 from ragembed.indexes.search.fanout import LocalSegments
+from ragembed.indexes.search.feedback import KeptWords
 from ragembed.indexes.search.snapshot import StoreSnapshot
 from ragembed.indexes.storage import catalog, compaction
 from ragembed.indexes.storage.segments import Segment
@@ -138,6 +139,7 @@ def check_index(store: Path, connection: sqlite3.Connection, embedder: VectorEnc
         lambda: None,
         lambda: None,
         HighestScores(),
+        KeptWords(),
         LocalSegments(1),
     )
     queries = _queries(connection, embedder).measuring

@@ -351,8 +351,8 @@ def plan_blocks(sizes: Sequence[int], hashes: Sequence[bytes], known: Known) -> 
     """Return the blocks to encode. Texts that the store already has are left out.
 
     ``sizes`` is the number of chunks of each file, and ``hashes`` has the hash of each chunk's text. Like the writer,
-    the function collects whole files until they have ``BATCH`` chunks. The new texts among them form blocks of at most
-    ``BATCH`` texts. A text is new if no earlier chunk has it.
+    the function collects whole files of at most ``BATCH`` chunks together. The new texts among them form blocks of at
+    most ``BATCH`` texts. A text is new if no earlier chunk has it.
     """
     seen = set(known(hashes))
     ends: list[int] = []

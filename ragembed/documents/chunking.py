@@ -20,7 +20,6 @@ from itertools import accumulate, pairwise
 from ragembed.documents.cutting import (
     Atom,
     Offsets,
-    Spans,
     TokenMap,
     batches,
     middle,
@@ -32,6 +31,7 @@ from ragembed.documents.cutting import (
 from ragembed.documents.model import Block, Chunk, ParsedDocument, embedded_text
 from ragembed.documents.normalisation import normalise
 from ragembed.errors import ConfigError
+from ragembed.types import Spans
 
 VERSION = 3
 """Version of the chunks. It increases when the chunks of the same document change."""

@@ -19,9 +19,9 @@ from typing import TypeAlias, TypeVar
 import numpy as np
 
 from ragembed.documents.model import BlockKind
+from ragembed.types import Integers, Spans
 
-Spans: TypeAlias = "list[tuple[int, int]]"
-Offsets = Callable[[list[str]], list[Spans]]
+Offsets: TypeAlias = "Callable[[list[str]], Sequence[Spans]]"
 """Returns the character spans of the tokens of each text, without special tokens."""
 
 PIECE_CHARACTERS = 1 << 14
@@ -84,15 +84,16 @@ def _pieces(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
     yield start, end
 
 
-def _token_starts(spans: Sequence[tuple[int, int]], length: int, shift: int) -> np.ndarray:
+def _token_starts(spans: Spans, length: int, shift: int) -> Integers:
     """Return the token starts of a piece, int64 of shape ``(n,)``, with virtual tokens in long gaps."""
-    real = np.fromiter((start for start, end in spans if end > start), dtype=np.int64)
-    real = np.maximum.accumulate(real)
+    begins, ends = np.asarray(spans, dtype=np.int64).reshape(-1, 2).T
+    real = np.maximum.accumulate(begins[ends > begins])
     edges = np.concatenate(([0], real, [length]))
     gaps = np.flatnonzero(np.diff(edges) > LONGEST_TOKEN)
+    if not len(gaps):
+        return real + shift
     virtual = [np.arange(edges[gap] + (VIRTUAL_TOKEN if gap else 0), edges[gap + 1], VIRTUAL_TOKEN) for gap in gaps]
-    starts: np.ndarray = np.sort(np.concatenate([real, *virtual])).astype(np.int64) + shift
-    return starts
+    return np.sort(np.concatenate([real, *virtual])).astype(np.int64) + shift
 
 
 def batches(items: Iterable[Item], size: Callable[[Item], int], most: int = BATCH_CHARACTERS) -> Iterator[list[Item]]:

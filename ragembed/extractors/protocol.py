@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ragembed.errors import ModelError
 from ragembed.extractors.parts import TokenParts
 from ragembed.models.token_ids import TokenIds
-from ragembed.types import Floats
+from ragembed.types import Floats, Spans
 
 if TYPE_CHECKING:
     from ragembed.extractors.token_weights import TokenWeights
@@ -59,7 +59,7 @@ class Tokenizer(Protocol):
         """Return the token ids of each text, without special tokens and without truncation."""
         ...
 
-    def offsets(self, texts: Sequence[str]) -> list[list[tuple[int, int]]]:
+    def offsets(self, texts: Sequence[str]) -> Sequence[Spans]:
         """Return the ``(start, end)`` character spans of the tokens of each text, without special tokens."""
         ...
 

@@ -19,6 +19,7 @@ from ragembed.errors import ConfigError
 from ragembed.models.packaging import lower_cases, read_json, window
 from ragembed.models.token_ids import TokenIds
 from ragembed.models.word_pieces import WordPieces, splits_by_words
+from ragembed.types import Spans
 
 if TYPE_CHECKING:
     import tokenizers
@@ -117,8 +118,10 @@ class TextTokenizer:
             return self._pieces.ids([_encodable(text) for text in texts])
         return TokenIds.of(encoding.ids for encoding in self._encode(texts))
 
-    def offsets(self, texts: Sequence[str]) -> list[list[tuple[int, int]]]:
+    def offsets(self, texts: Sequence[str]) -> Sequence[Spans]:
         """Return the ``(start, end)`` character spans of the tokens of each text, without special tokens."""
+        if self._pieces is not None:
+            return self._pieces.offsets([_encodable(text) for text in texts])
         return [encoding.offsets for encoding in self._encode(texts)]
 
     def ids_and_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
@@ -139,7 +142,7 @@ class TextTokenizer:
     def text_spans(self, text: str, frame: Frame) -> list[tuple[int, int]]:
         """Return the ``(start, end)`` character spans in ``text`` of the tokens that :meth:`framed` returns for it."""
         before = frame.joined or frame.lead
-        spans = self.offsets([before + text])[0]
+        _, spans = self.ids_and_offsets(before + text)
         if frame.joined:
             spans = spans[_tokens_within(spans, len(before)) :]
         return [(max(start - len(before), 0), max(end - len(before), 0)) for start, end in spans]
@@ -147,6 +150,10 @@ class TextTokenizer:
     def names(self, ids: Sequence[int]) -> list[str]:
         """Return the tokens with these ``ids``; an id without a token gives an empty string."""
         return [self._tokenizer.id_to_token(number) or "" for number in ids]
+
+    def text(self, ids: Sequence[int]) -> str:
+        """Return the text of tokens, without special tokens."""
+        return self._tokenizer.decode(ids, skip_special_tokens=True)
 
     def vocabulary(self) -> list[str]:
         """Return the tokens by id; an id without a token gives an empty string."""

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from functools import cache
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ragembed.models.token_ids import TokenIds
+from ragembed.types import Bools, Integers
 
 if TYPE_CHECKING:
     import tokenizers
@@ -26,7 +27,7 @@ _MOST_LETTERS = 1 << 21
 
 
 _TOGETHER = 512
-"""Number of words that are tokenized as one text."""
+"""Number of words that are tokenized as one text, separated by their spans."""
 
 
 class WordPieces:
@@ -44,6 +45,26 @@ class WordPieces:
     def ids(self, texts: Sequence[str]) -> TokenIds:
         """Return the token ids of each text, without special tokens."""
         split = [text.split() for text in _without_control_characters(texts)]
+        found = self._found(split)
+        return TokenIds(found.pieces[found.places], _sums(found.counts, split))
+
+    def offsets(self, texts: Sequence[str]) -> list[Integers]:
+        """Return the ``(start, end)`` character spans of the tokens of each text, int64, each of shape ``(n, 2)``."""
+        if not texts:
+            return []
+        if _without_control_characters(texts) is not texts:  # The removed characters count in the spans.
+            encoded = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
+            return [np.array(each.offsets, dtype=np.int64).reshape(-1, 2) for each in encoded]
+        split = [text.split() for text in texts]
+        found = self._found(split)
+        ends = np.cumsum(_sums(found.counts, split))
+        of_text = np.cumsum([0, *(len(text) + 1 for text in texts[:-1])])  # the start of each text in all texts
+        shifts = np.repeat(_word_starts("\n".join(texts)), found.counts)
+        shifts -= np.repeat(of_text, np.diff(ends, prepend=0))
+        return np.split(found.spans[found.places] + shifts[:, None], ends[:-1])
+
+    def _found(self, split: Sequence[Sequence[str]]) -> _Found:
+        """Look up all words of the texts in ``split``, and tokenize those that are new."""
         with self._learning:
             try:
                 words = np.fromiter(map(self._numbers.__getitem__, chain.from_iterable(split)), np.int64)
@@ -51,22 +72,20 @@ class WordPieces:
             except BaseException:
                 self._reset()  # some words have a number but no pieces
                 raise
-            starts, pieces = self._starts, self._pieces
+            starts, pieces, spans = self._starts, self._pieces, self._spans
             if self._letters > _MOST_LETTERS:
                 self._reset()
         counts = starts[words + 1] - starts[words]
         # The pieces of a word are contiguous: position of the first piece plus the offset within the word.
         ends = np.cumsum(counts)
-        places = np.repeat(starts[words] - ends + counts, counts) + np.arange(counts.sum())
-        text_of_word = np.repeat(np.arange(len(texts)), np.fromiter(map(len, split), np.int64, len(texts)))
-        lengths = np.bincount(text_of_word, weights=counts, minlength=len(texts)).astype(np.int64)
-        return TokenIds(pieces[places], lengths)
+        return _Found(counts, np.repeat(starts[words] - ends + counts, counts) + np.arange(counts.sum()), pieces, spans)
 
     def _reset(self) -> None:
-        """Clear the cache: the numbers of words, the starts of their pieces (and the last end), and all pieces."""
+        """Clear the cache: the numbers of words, the starts of their pieces (and the last end), pieces and spans."""
         self._numbers = _NewWords()
         self._starts = np.zeros(1, dtype=np.int64)
         self._pieces = np.zeros(0, dtype=np.int64)
+        self._spans = np.zeros((0, 2), dtype=np.int64)
         self._letters = 0
 
     def _learn(self) -> None:
@@ -74,17 +93,23 @@ class WordPieces:
         new, self._numbers.new = self._numbers.new, []
         if not new:
             return
-        learned = self._split(new)
-        self._starts = np.concatenate([self._starts, self._starts[-1] + np.cumsum(learned.lengths)])
-        self._pieces = np.concatenate([self._pieces, learned.flat])
+        lines = [new[start : start + _TOGETHER] for start in range(0, len(new), _TOGETHER)]
+        encoded = self._tokenizer.encode_batch([" ".join(line) for line in lines], add_special_tokens=False)
+        placed = [_by_word(line, each.offsets) for line, each in zip(lines, encoded, strict=True)]
+        counts = np.concatenate([each for each, _ in placed])
+        self._starts = np.concatenate([self._starts, self._starts[-1] + np.cumsum(counts)])
+        self._pieces = np.concatenate([self._pieces, TokenIds.of(each.ids for each in encoded).flat])
+        self._spans = np.concatenate([self._spans, *(spans for _, spans in placed)])
         self._letters += sum(map(len, new))
 
-    def _split(self, words: Sequence[str]) -> TokenIds:
-        """Return the pieces of each word; many words are tokenized as one text and separated by their offsets."""
-        lines = [words[start : start + _TOGETHER] for start in range(0, len(words), _TOGETHER)]
-        encoded = self._tokenizer.encode_batch([" ".join(line) for line in lines], add_special_tokens=False)
-        counts = [_pieces_by_word(line, each.offsets) for line, each in zip(lines, encoded, strict=True)]
-        return TokenIds(TokenIds.of(each.ids for each in encoded).flat, np.concatenate(counts))
+
+class _Found(NamedTuple):
+    """The pieces of words: their number for each word, their places, and the ids and spans at these places."""
+
+    counts: Integers
+    places: Integers
+    pieces: Integers
+    spans: Integers
 
 
 class _NewWords(dict[str, int]):
@@ -100,11 +125,34 @@ class _NewWords(dict[str, int]):
         return number
 
 
-def _pieces_by_word(words: Sequence[str], offsets: Sequence[tuple[int, int]]) -> NDArray[np.int64]:
-    """Return the number of pieces of each word, given the ``offsets`` of all pieces in the words joined by spaces."""
+def _by_word(words: Sequence[str], offsets: Sequence[tuple[int, int]]) -> tuple[Integers, Integers]:
+    """Return the number of pieces of each word and the span of each piece in its word.
+
+    ``offsets`` are the spans of all pieces in the words joined by spaces.
+    """
     starts = np.cumsum([0, *(len(word) + 1 for word in words[:-1])])
-    begins = np.fromiter((begin for begin, _ in offsets), np.int64, len(offsets))
-    return np.bincount(np.searchsorted(starts, begins, side="right") - 1, minlength=len(words))
+    spans = np.array(offsets, dtype=np.int64).reshape(-1, 2)
+    word = np.searchsorted(starts, spans[:, 0], side="right") - 1
+    return np.bincount(word, minlength=len(words)), spans - starts[word, None]
+
+
+def _sums(counts: Integers, split: Sequence[Sequence[str]]) -> Integers:
+    """Return the sums of the ``counts`` of the words of each text."""
+    ends = np.cumsum([0, *map(len, split)])
+    return np.diff(np.concatenate([[0], np.cumsum(counts)])[ends])
+
+
+def _word_starts(text: str) -> Integers:
+    """Return the start of each word in ``text``."""
+    letters = np.frombuffer(text.encode("utf-32-le"), dtype="<u4")
+    is_space = _spaces()[np.minimum(letters, len(_spaces()) - 1)]
+    return np.flatnonzero(~is_space & np.concatenate([[True], is_space[:-1]]))
+
+
+@cache
+def _spaces() -> Bools:
+    """Return for each code point whether it is white space; there is none above U+3000."""
+    return np.array([chr(number).isspace() for number in range(0x3002)])
 
 
 def splits_by_words(tokenizer: tokenizers.Tokenizer) -> bool:

@@ -28,6 +28,11 @@ def expected(of, texts):
     return [of.encode(text, add_special_tokens=False).ids for text in texts]
 
 
+def require_spans(pieces, of, texts):
+    wanted = [of.encode(text, add_special_tokens=False).offsets for text in texts]
+    assert [list(map(tuple, spans.tolist())) for spans in pieces.offsets(texts)] == wanted
+
+
 def found(pieces, texts):
     return pieces.ids(texts).tolist()
 
@@ -40,12 +45,15 @@ def test_equals_the_tokenizer(settings, texts):
     pieces = WordPieces(of)
     for _ in range(2):  # with an empty cache, then with a full one
         assert found(pieces, texts) == expected(of, texts)
+        require_spans(pieces, of, texts)
 
 
 @given(texts=st.lists(st.text(st.characters(exclude_categories=["Cs"])), max_size=5))
 def test_equals_the_tokenizer_on_any_text(texts):
     of = tokenizer()
-    assert found(WordPieces(of), texts) == expected(of, texts)
+    pieces = WordPieces(of)
+    require_spans(pieces, of, texts)
+    assert found(pieces, texts) == expected(of, texts)
 
 
 def test_full_cache_is_cleared(monkeypatch):
