@@ -83,7 +83,14 @@ def option_defaults(command: click.Command) -> dict[str, Any]:
     for key, parameter in parameters(command).items():
         if parameter.name in _PATHS and key in table:  # Paths are relative to the file, not to the working directory.
             table[key] = _inside_all(known, table[key], f"{key} in {where}")
-    return _with_confirmed_models(option_values(command, table, f"{known.path}: {{}} in {where}"), known.path, where)
+    values = option_values(command, table, f"{known.path}: {{}} in {where}")
+    for name in str(values["collections"]).split(",") if "collections" in values else ():
+        if name.strip() not in known.collections.collections:
+            raise ConfigError(
+                f"{known.path}: 'in' in {where} names {name.strip()!r}: expected a collection of this file; name your "
+                "own collections on the command line"
+            )
+    return _with_confirmed_models(values, known.path, where)
 
 
 def option_values(command: click.Command, table: Mapping[str, Any], place: str) -> dict[str, Any]:

@@ -270,7 +270,16 @@ class Collection(Searchable):
         vectors: Floats | None = None,
     ) -> list[list[Hit]]:
         if vectors is not None or isinstance(queries, str):
-            return super().search_many(queries, k, mode, where=where, fusion=fusion, ranking=ranking, vectors=vectors)
+            return super().search_many(
+                queries,
+                k,
+                mode,
+                where=where,
+                fusion=fusion,
+                ranking=ranking,
+                min_relevance=min_relevance,
+                vectors=vectors,
+            )
         condition = None if where is None else parse(where)
         texts = list(queries)
 

@@ -190,7 +190,7 @@ class MergedSnapshot:
         return found.pop() if len(found) == 1 else Fusion()
 
     def relevance(self) -> RelevanceModel | None:
-        """Return the mean of the relevance models of the stores, or None if one has none."""
+        """Return the mean of the relevance models of the stores, or None if they have none."""
         return mean_relevance([(each.relevance(), each.count()) for _, each in self.members])
 
     def select(self, where: Filter | None) -> MergedSelection | None:

@@ -70,6 +70,19 @@ def test_other_commands_read_collections(folders, cli):
     assert "give one of them" in cli("query", "x", "--in", "mine", "--store", "notes/.ragembed", exit_code=2).stderr
 
 
+def test_evaluation_searches_collections(folders, cli):
+    cli("collection", "add", "mine", "notes", "work")
+    lines = [
+        {"query": "the writer", "relevant": ["work/lock.md"]},
+        {"query": "green milk", "relevant": ["notes/tea.md"]},
+    ]
+    Path("judged.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    command = ("eval", "retrieval", "judged.jsonl", "--in", "mine", "--mode", "lexical", "--measures", "recall@1")
+    [line] = cli(*command, "--format", "jsonl").stdout.splitlines()
+    assert (json.loads(line)["recall@1"], json.loads(line)["store"]) == (100.0, "mine")
+    assert "give one of them" in cli(*command, "--store", "x", exit_code=2).stderr
+
+
 def test_a_store_that_is_missing_or_damaged_is_reported(folders, cli):
     cli("collection", "add", "mine", "notes", "work")
     shutil.rmtree("work/.ragembed")
@@ -283,6 +296,7 @@ def test_a_project_defines_collections_for_a_team(folders, cli):
         ("index = 1", "index is 1: expected a table"),
         ("[indx]", "unknown key 'indx'"),
         ("[index", "is not valid TOML"),
+        ('default = "all"', "default is 'all': expected a collection of this file"),
         ('[collections.x.stores]\na = "../.."', "the store a in [collections.x.stores]"),
     ],
 )
@@ -298,6 +312,16 @@ def test_a_rerank_model_of_a_project_must_be_known(project, cli):
     assert "ragembed query TEXT --rerank evil/model' once" in cli("query", "x", exit_code=2).stderr
     project('[collections.c.stores]\na = "a"\n[collections.c.query]\nrerank = "evil/model"')
     assert "you have not used before" in cli("query", "x", "--in", "c", exit_code=2).stderr
+
+
+def test_a_project_cannot_search_collections_of_the_user(folders, cli):
+    cli("collection", "add", "mine", "notes")
+    for names in ("mine", "all"):
+        Path("ragembed.toml").write_text(f'[query]\nin = "{names}"\n')
+        assert f"names '{names}': expected a collection of this file" in cli("query", "tea", exit_code=2).stderr
+    Path("ragembed.toml").write_text('[query]\nin = "team"\n[collections.team.stores]\nwork = "work/.ragembed"\n')
+    assert named(cli("query", "tea", "--json")) == [("work", "work/lock.md")]
+    assert named(cli("query", "tea", "--in", "mine", "--json")) == [("notes", "notes/tea.md")]
 
 
 def test_help_does_not_read_a_project(project, cli):

@@ -163,7 +163,8 @@ def test_relevance_is_the_mean_of_the_stores():
     assert mean.hybrid == Logistic(4.0, 8.0, 12.0)
     assert mean_relevance([(small, 10), (replace(large, dense=None), 30)]).dense is None
     assert mean_relevance([(small, 10)]) is small
-    assert mean_relevance([(small, 10), (None, 1)]) is None
+    assert mean_relevance([(small, 10), (None, 1)]) is small
+    assert mean_relevance([(None, 10)]) is None
 
 
 @pytest.fixture
