@@ -412,7 +412,12 @@ def warm(setting: Setting) -> Outcome:
         setting.runner.run_task(LANGCHAIN.python, _LANGCHAIN, "warm_store", {"folder": str(folder), "model": model})
     queries = queries_by_turn(setting)
     sides = {
-        "ragembed": Side(sys.executable, OWN, "warm", {"queries": queries, "store": str(folder / "ragembed")}),
+        **{
+            name: Side(
+                sys.executable, OWN, "warm", {"queries": queries, "store": str(folder / "ragembed"), "torch": torch}
+            )
+            for name, torch in (("ragembed", False), ("ragembed with PyTorch", True))
+        },
         "LangChain": Side(
             LANGCHAIN.python,
             _LANGCHAIN,
@@ -422,12 +427,20 @@ def warm(setting: Setting) -> Outcome:
     }
     found = warm_turns(sides, setting.turns, setting.runner)
     rows, ratios = [], {}
-    for way in ("hybrid", "dense", "hybrid, vector given", "dense, vector given"):
+    ways = [("ragembed", way) for way in ("hybrid", "dense", "hybrid, vector given", "dense, vector given")]
+    for side, way in (*ways, ("ragembed with PyTorch", "hybrid"), ("ragembed with PyTorch", "dense")):
         beside = way.replace("hybrid", "dense")
-        ours, theirs = (_percentiles(found[side], name) for side, name in (("ragembed", way), ("LangChain", beside)))
+        ours, theirs = _percentiles(found[side], way), _percentiles(found["LangChain"], beside)
         shown = [significant(value, 3) for value in (*ours, *theirs)]
-        rows.append([way, *shown, times(theirs[0] / ours[0]), times(theirs[1] / ours[1])])
-        ratios[f"warm query, {way}: median beside LangChain's {beside}"] = theirs[0] / ours[0], True
+        named = way if side == "ragembed" else f"{way}, PyTorch imported"
+        rows.append([named, *shown, times(theirs[0] / ours[0]), times(theirs[1] / ours[1])])
+        ratios[f"warm query, {named}: median beside LangChain's {beside}"] = theirs[0] / ours[0], True
+    rates = []
+    for side in ("ragembed", "ragembed with PyTorch"):
+        per_second = [report["per second"] for report in found[side].reports]
+        one, threads, batch = (float(np.median([rate[name] for rate in per_second])) for name in per_second[0])
+        rates.append([side, *(significant(rate, 3) for rate in (one, threads, batch)), times(threads / one)])
+        rates[-1].append(times(batch / one))
     about = (
         f"{len(queries[0]) * setting.turns} distinct human queries, one after the other, to stores of {count:,} chunks "
         "of up to 60 words in warm processes. The chunks are generated from pieces of the test data and have vectors "
@@ -437,7 +450,9 @@ def warm(setting: Setting) -> Outcome:
     )
     header = ["", "median, ms", "p95, ms", "LangChain's median, ms", "LangChain's p95, ms", "ratio of medians"]
     header += ["ratio of p95"]
-    return Outcome([about, table(header, rows)], ratios)
+    many = "Hybrid queries per second: one after the other, from 16 threads that share a store, and with `search_many`:"
+    columns = ["", "one", "16 threads", "`search_many`", "threads ÷ one", "`search_many` ÷ one"]
+    return Outcome([about, table(header, rows), many, table(columns, rates)], ratios)
 
 
 def _percentiles(turns: Turns, way: str) -> tuple[float, float]:

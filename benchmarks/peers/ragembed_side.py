@@ -6,6 +6,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -187,20 +188,42 @@ def warm_store(request: Request) -> None:
 
 
 def warm(request: Request) -> tuple[Turn, Told]:
-    """Ask the queries of a turn in each way."""
+    """Ask the queries of a turn in each way, and measure queries per second of three ways to ask them all."""
+    if request["torch"]:
+        import torch  # noqa: F401  queries are then encoded by PyTorch
     turns: list[list[str]] = request["queries"]
     store = Store.open(request["store"])
     embedder = store.embedder
     vectors = {query: embedder.encode_queries([query]) for queries in turns for query in queries}
-    given = Store.open(request["store"], GivenVectors(embedder, None, vectors))
     ways: dict[str, Callable[[str], object]] = {
         "hybrid": store.search,
         "dense": lambda query: store.search(query, mode="dense"),
-        "hybrid, vector given": given.search,
+        "hybrid, vector given": lambda query: store.search_many([query], vectors=vectors[query])[0],
         "dense, vector given": lambda query: store.search_vector(vectors[query][0]),
     }
     kinds = sorted({segment["kind"] for segment in store.status()["segments"]})
-    return lambda number: {way: milliseconds(turns[number], ask) for way, ask in ways.items()}, {"kinds": kinds}
+
+    def turn(number: int) -> Told:
+        taken = {way: milliseconds(turns[number], ask) for way, ask in ways.items()}
+        return {**taken, "per second": _per_second(store, turns[number])}
+
+    return turn, {"kinds": kinds}
+
+
+def _per_second(store: Store, queries: Sequence[str]) -> dict[str, float]:
+    """Return hybrid queries per second: one after the other, in 16 threads, and as one batch."""
+    with ThreadPoolExecutor(16) as pool:
+        calls: dict[str, Callable[[], object]] = {
+            "one": lambda: [store.search(query) for query in queries],
+            "threads": lambda: list(pool.map(store.search, queries)),
+            "batch": lambda: store.search_many(queries),
+        }
+        found = {}
+        for name, call in calls.items():
+            started = time.perf_counter()
+            call()
+            found[name] = len(queries) / (time.perf_counter() - started)
+    return found
 
 
 def lexical_store(request: Request) -> None:

@@ -110,24 +110,20 @@ class LexicalMatches:
     vectors: ChunkVectors | None = None
 
     @classmethod
-    def of(
-        cls, snapshot: Snapshot, expression: str, depth: int, selection: Admission | None, *, read_vectors: bool = False
-    ) -> LexicalMatches:
-        """Search for the best ``depth`` matches and more.
-
-        With ``read_vectors``, also read the vectors of the best matches. This takes memory, but no extra time if
-        another thread encodes the query meanwhile.
-        """
+    def of(cls, snapshot: Snapshot, expression: str, depth: int, selection: Admission | None) -> LexicalMatches:
+        """Search for the best ``depth`` matches and more."""
         limit = max(LEXICAL_DEPTH, depth)
         matches = snapshot.matches(expression, limit, selection)
         # For chunks that are not listed, the score of the last match is the best known upper bound.
         floor = matches[-1][1] if len(matches) >= limit else 0.0
         likely = [key for key, _ in fulltext.with_ties(matches, depth)]
-        vectors = None
-        if read_vectors:
-            vectors = ChunkVectors(snapshot)
-            vectors.of(likely)
-        return cls(dict(matches), floor, likely, vectors)
+        return cls(dict(matches), floor, likely)
+
+    def with_vectors(self, snapshot: Snapshot) -> LexicalMatches:
+        """Read the vectors of the best matches; this takes no extra time if another thread encodes the query."""
+        vectors = ChunkVectors(snapshot)
+        vectors.of(self.likely)
+        return replace(self, vectors=vectors)
 
     def chunk_vectors(self, snapshot: Snapshot) -> ChunkVectors:
         """Return the vectors that were read early. Without them, every call reads the vectors it needs."""

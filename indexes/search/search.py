@@ -38,8 +38,8 @@ _BLOCK = 500
 _RANK_CONSTANT = 60.0
 """Constant of reciprocal rank fusion: a higher value reduces the advantage of the first ranks."""
 _THREADS = ThreadPoolExecutor(processors(), thread_name_prefix="ragembed-query")
-_FEW_QUERIES = 8
-"""Up to this number of queries, one thread encodes them while another runs BM25."""
+_FEW_QUERIES, _QUERIES_AT_ONCE = 8, 64
+"""Queries that one thread encodes while another runs BM25, and queries whose candidates are in memory together."""
 
 
 def search(
@@ -88,7 +88,7 @@ def sources(
     request = _Request(snapshot, _within(snapshot, k), mode, fusion, snapshot.select(where))
     queries = [normalise(query) for query in queries]
     vectors = _vectors(snapshot, queries, mode)
-    found = [_source(request, query, _only(vectors, i)) for i, query in enumerate(queries)]
+    found = [_source(request, query, _part(vectors, i, i + 1)) for i, query in enumerate(queries)]
     if model is None:
         return found
     return [_with_relevance(each, model, request.highest(each.query), request.read_share(each.query)) for each in found]
@@ -171,9 +171,9 @@ def _begun(job: Vectors) -> Vectors:
     return cache(lambda: job() if future.cancel() else future.result())
 
 
-def _only(vectors: Vectors | None, position: int) -> Vectors | None:
-    """Return a function that returns the vector of one query, shape ``(1, d)``."""
-    return None if vectors is None else lambda: vectors()[position : position + 1]
+def _part(vectors: Vectors | None, start: int, stop: int) -> Vectors | None:
+    """Return a function that returns the vectors of the queries from ``start`` up to, not including, ``stop``."""
+    return None if vectors is None else lambda: vectors()[start:stop]
 
 
 def _results(
@@ -181,8 +181,15 @@ def _results(
 ) -> list[list[Hit]]:
     """Return the results for each query."""
     if ranking is None:
-        return [list(islice(hits, request.k)) for hits in request.ranked(queries, vectors, request.k)]
-    return [rank(_source(request, query, _only(vectors, i)), request.k, ranking) for i, query in enumerate(queries)]
+        found: list[list[Hit]] = []
+        size = _QUERIES_AT_ONCE if request.mode == "hybrid" else len(queries)
+        for start in range(0, len(queries), size):
+            some, part = queries[start : start + size], _part(vectors, start, start + size)
+            found += [list(islice(hits, request.k)) for hits in request.ranked(some, part, request.k)]
+        return found
+    return [
+        rank(_source(request, query, _part(vectors, i, i + 1)), request.k, ranking) for i, query in enumerate(queries)
+    ]
 
 
 def _source(request: _Request, query: str, vector: Vectors | None) -> Source:
@@ -217,9 +224,8 @@ class _Request:
         if vectors is None:
             return [_lexical(self.snapshot, expression, candidate_depth, self.selection) for expression in expressions]
         depth = max(DEPTH, _CANDIDATES_PER_HIT * self.k, candidate_depth)
-        few = len(queries) <= _FEW_QUERIES
         words = {
-            i: LexicalMatches.of(self.snapshot, expression, depth, self.selection, read_vectors=few)
+            i: LexicalMatches.of(self.snapshot, expression, depth, self.selection).with_vectors(self.snapshot)
             for i, expression in enumerate(expressions)
             if expression is not None
         }

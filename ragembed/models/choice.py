@@ -94,7 +94,7 @@ class _QueryBert:
 
     def states(self, ids: NDArray[np.int64], lengths: NDArray[np.int64], layers: tuple[int, ...]) -> list[Floats]:
         """Return the hidden states of ``layers``; see :meth:`ragembed.models.protocol.Backbone.states`."""
-        if self._packed is None and "torch" in sys.modules:
+        if self._packed is None and sys.modules.get("torch") is not None:
             from ragembed.models.packed_bert import can_pack
 
             self._packed = batch_model(self._files, "float32", "cpu") if can_pack("float32") else self._numpy
