@@ -136,7 +136,7 @@ def parse_system(
     return system
 
 
-def _named(spec: str, name: str, base: NamedConfig, search: SearchSettings, store: Path | None) -> System:
+def _named(spec: str, name: str, base: NamedConfig, search: SearchSettings, store: Path | NamedStores | None) -> System:
     config = None if store is not None else base.config
     if name in MODES:
         mode: Mode = next(each for each in MODES if each == name)

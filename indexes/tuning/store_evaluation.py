@@ -152,7 +152,7 @@ def in_store(store: Store | Collection, judged: JudgedQueries, origin: Path) -> 
     or if it names a file twice.
     """
     chunks = frozenset(store.ids())
-    stores = {None: store} if isinstance(store, Store) else store.stores
+    stores: dict[str | None, Store] = {None: store} if isinstance(store, Store) else dict(store.stores.items())
     files = {(name, source) for name, each in stores.items() for source in each.sources()}
     places: dict[str, str] = {}
     for name in judged.documents:
@@ -162,7 +162,7 @@ def in_store(store: Store | Collection, judged: JudgedQueries, origin: Path) -> 
             places[name] = _file_name(*found_in[0])
         elif name in chunks:
             places[name] = name
-    shown = f"the store {store.path}" if isinstance(store, Store) else f"the stores {', '.join(stores)}"
+    shown = f"the store {store.path}" if isinstance(store, Store) else f"the stores {', '.join(store.stores)}"
     require_known(origin, judged.documents, places, shown)
     found: dict[str, dict[str, int]] = {}
     by_file = set()

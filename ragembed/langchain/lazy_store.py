@@ -297,7 +297,7 @@ class LazyCollection(LazyStore):
     @contextmanager
     def writing(self) -> Iterator[float]:
         """Raise :class:`ConfigError`: it is not known which store to change."""
-        raise ConfigError(_READ_ONLY)
+        require_store(self)
         yield 0.0
 
 
