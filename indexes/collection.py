@@ -21,7 +21,7 @@ from ragembed.indexes.filters.notes import notes_on
 from ragembed.indexes.search import search
 from ragembed.indexes.search.fusion import Fusion
 from ragembed.indexes.search.hybrid import Candidates
-from ragembed.indexes.search.merged_snapshot import MergedSnapshot, MergedState
+from ragembed.indexes.search.merged_snapshot import MergedSnapshot, MergedState, require_mergeable
 from ragembed.indexes.search.ranking import RankingOptions, rank
 from ragembed.indexes.search.relevance import at_least, check_least
 from ragembed.indexes.search.search import Mode
@@ -209,9 +209,11 @@ class Collection(Searchable):
     def _held(self, name: str, stack: ExitStack) -> StoreSnapshot | Exception:
         """Return a snapshot of a store, which ``stack`` ends, or the error that keeps it from being opened."""
         try:
-            return stack.enter_context(self._store(name)._reader.hold())
+            snapshot = stack.enter_context(self._store(name)._reader.hold())
+            require_mergeable(snapshot)
         except _FAILURES as error:
             return error
+        return snapshot
 
     def _store(self, name: str) -> Store:
         with self._lock:

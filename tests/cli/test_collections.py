@@ -70,6 +70,15 @@ def test_other_commands_read_collections(folders, cli):
     assert "give one of them" in cli("query", "x", "--in", "mine", "--store", "notes/.ragembed", exit_code=2).stderr
 
 
+def test_servers_get_the_stores_of_collections(folders, cli):
+    cli("collection", "add", "mine", "notes", "work")
+    config = json.loads(cli("mcp", "--in", "mine", "--store", "more=elsewhere", "--print-config", "claude").stdout)
+    arguments = config["mcpServers"]["ragembed"]["args"]
+    assert [each.partition("=")[0] for each in arguments if "=" in each] == ["notes", "work", "more"]
+    taken = cli("mcp", "--in", "mine", "--store", "notes=elsewhere", "--print-config", "claude", exit_code=2)
+    assert "two stores have the name 'notes'" in taken.stderr
+
+
 def test_evaluation_searches_collections(folders, cli):
     cli("collection", "add", "mine", "notes", "work")
     lines = [

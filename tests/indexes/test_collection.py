@@ -14,6 +14,7 @@ from ragembed.indexes.search.relevance import Logistic, RelevanceModel, mean_rel
 from ragembed.indexes.storage import hubness
 from ragembed.indexes.writing import hubness_updates, posting_updates
 from tests.conftest import WORDS, KnownEncoder, record
+from tests.indexes.tampering import edit
 
 DRAWN = 60
 CHUNKS = 1870
@@ -190,7 +191,7 @@ def test_hits_name_their_store_where_ids_are_equal(three, encoder):
         assert (block.store, block.text) == ("b", "bird")
 
 
-@pytest.mark.parametrize("fault", ["missing", "damaged", "other format"])
+@pytest.mark.parametrize("fault", ["missing", "damaged", "other format", "huge key"])
 def test_a_store_that_fails_is_left_out_and_reported(three, fault, monkeypatch):
     monkeypatch.setattr(collection, "_RETRY_SECONDS", 0.0)
     database = three["b"] / "store.db"
@@ -198,6 +199,8 @@ def test_a_store_that_fails_is_left_out_and_reported(three, fault, monkeypatch):
         shutil.move(three["b"], three["b"].with_name("moved"))
     elif fault == "damaged":
         database.write_bytes(b"not a database" * 300)
+    elif fault == "huge key":
+        edit(three["b"], f"UPDATE chunks SET key = {1 << 41} WHERE key = 2")
     else:
         connection = sqlite3.connect(database)
         connection.execute("PRAGMA user_version = 99")
