@@ -13,6 +13,7 @@ from ragembed.indexes import collection, refit_store, refit_together
 from ragembed.indexes.search.relevance import Logistic, RelevanceModel, mean_relevance
 from ragembed.indexes.storage import hubness
 from ragembed.indexes.writing import hubness_updates, posting_updates
+from ragembed.indexes.writing.writer import StoreWriter
 from tests.conftest import WORDS, KnownEncoder, record
 from tests.indexes.tampering import edit
 
@@ -214,6 +215,26 @@ def test_a_store_that_fails_is_left_out_and_reported(three, fault, monkeypatch):
             assert together.problems == {}
 
 
+def test_a_store_that_is_being_written_answers(three, encoder):
+    with Store.open(three["b"], encoder) as store, store.writer() as writer, Collection.open(three) as together:
+        assert together.being_written
+        writer.commit(chunks=[])
+        assert len(found_in(together)) == 3
+        assert together.problems == {}
+
+
+def test_commits_of_a_store_are_seen(three, encoder):
+    with Collection.open(three) as together:
+        before = together.generation
+        assert len(found_in(together)) == 3
+        with Store.open(three["b"], encoder) as store:
+            store.add(["black lock"], ids=["new"])
+        assert ("b", "black lock") in found_in(together)
+        assert together.generation > before
+        inside = together.read(lambda: (found_in(together), len(together)))
+        assert (len(inside[0]), inside[1]) == (4, 6)
+
+
 def test_a_store_that_fails_during_the_search_is_left_out(corpus, tmp_path):
     _, divided = corpus
     paths = {name: shutil.copytree(path, tmp_path / name) for name, path in divided[2].items()}
@@ -271,7 +292,7 @@ def test_stores_with_different_embedders_are_fused_by_rank(three, tmp_path, make
 
 
 @pytest.mark.parametrize("weighting", ["idf:0.5", "uniform"])
-def test_a_fit_of_all_stores_gives_the_results_of_one_store(tiny_config, tmp_path, weighting):
+def test_a_fit_of_all_stores_gives_the_results_of_one_store(tiny_config, tmp_path, weighting, monkeypatch):
     config = tiny_config.replace(weighting=weighting, query_fit="separate")
     draw = random.Random(3)
     texts = [" ".join(draw.choices(WORDS, k=draw.randint(4, 20))) for _ in range(360)]
@@ -282,6 +303,22 @@ def test_a_fit_of_all_stores_gives_the_results_of_one_store(tiny_config, tmp_pat
     paths = {name: tmp_path / name for name in "abc"}
     with Collection.open(paths) as together:
         assert together.groups() == [["a"], ["b"], ["c"]]
+    change, changed = ("adopt", "replace_vectors")[weighting != "uniform"], []
+    original = getattr(StoreWriter, change)
+
+    def interrupted(writer, *arguments):
+        if len(changed) == 2:
+            raise KeyboardInterrupt
+        changed.append(original(writer, *arguments))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(StoreWriter, change, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            refit_together(paths)
+    with Collection.open(paths) as together:  # The stores that were changed are searched as one, the third by rank.
+        assert together.groups() == [["a", "b"], ["c"]]
+        assert {hit.store for hit in together.search("writer lock", 40)} == {"a", "b", "c"}
+        assert together.problems == {}
     refit_together(paths)
     refit_store(tmp_path / "all")
     with Store.open(tmp_path / "all") as one, Collection.open(paths) as together:
