@@ -62,7 +62,7 @@ def choose_store_with_origin(store: Path | None) -> tuple[Path, str]:
         return layout.choose_store(None), f"${layout.STORE_VARIABLE}"
     known = project()
     if known is not None and known.store is not None:
-        return known.store, str(known.path)
+        return layout.require_owner(known.store) if layout.is_store(known.store) else known.store, str(known.path)
     return layout.choose_store(None), "default"
 
 
