@@ -58,6 +58,7 @@ BENCHMARKS = {
     "tuning": Benchmark("Tuning", 30, "tuning.tuning"),
     "index_build": Benchmark("Index building", 50, "index_build.index_build"),
     "langchain": Benchmark("LangChain: RagVectorStore and FAISS", 10, "langchain_stores.langchain"),
+    "generation": Benchmark("One model for queries and answers", 2, "generation.generation"),
     "serving": Benchmark("Serving over HTTP", 12, "serving.serving"),
     "reports": Benchmark("Reports", 6, "store_reports.reports"),
     "refit": Benchmark("Refit", 4, "refit.refit"),

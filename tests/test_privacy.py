@@ -127,6 +127,7 @@ def test_no_command_connects(guarded, tiny_model):
         ("eval", "sts", "pairs.tsv", "--model", tiny_model),
         ("eval", "describe", "pairs.tsv", "--model", tiny_model),
         ("train", *train, "--held-out", 1, "--steps", 1, "--ica", "none", "--learning-rate", 1e-4, "-q"),
+        ("train", "b2s", "--corpus", "words.tsv", "--model", tiny_model, "--out", "b2s", "--min-count", 1, "-q"),
         ("reverse-dictionary", "trained", "an animal"),
         ("collection", "add", "notes", "."),
         ("query", "who may write", "--in", "notes"),

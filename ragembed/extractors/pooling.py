@@ -220,8 +220,8 @@ class Extremum:
 def extremum_shares(vectors: Floats, base: Floats, smallest: bool) -> NDArray[np.float64]:
     """Return 1 for the token that has the extremum of a dimension and 0 for the others, shape ``(n, d)``.
 
-    ``vectors``, shape ``(n, d)``, and ``base``, shape ``(n,)``, belong to the tokens of one text, of which those with a
-    base weight take part.
+    ``vectors``, shape ``(n, d)``, and ``base``, shape ``(n,)``, belong to the tokens of one text. Tokens with a base
+    weight take part.
     """
     chosen = np.zeros(vectors.shape)
     if base.any():

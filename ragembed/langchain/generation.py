@@ -103,7 +103,9 @@ class RagGenerator(RunnableSerializable[str, dict[str, Any]]):
             ``input`` (the query), ``context`` (what the retriever returned), ``answer`` (str), ``tokens`` (number of
             tokens of the prompt) and ``reused_tokens`` (those of them that the encoding of the query had computed).
         """
-        return self._call_with_config(self._answer, input, config, **kwargs)
+        answer: Any = self._answer  # LangChain's types do not have functions that take a config only
+        found: dict[str, Any] = self._call_with_config(answer, input, config, **kwargs)
+        return found
 
     def _answer(self, query: str, config: RunnableConfig, **kwargs: Any) -> dict[str, Any]:
         generator = self._generator  # before the query is encoded, so that its keys and values are kept
@@ -136,7 +138,8 @@ class RagGenerator(RunnableSerializable[str, dict[str, Any]]):
 
     def _text(self, ids: list[int]) -> str:
         """Return the text of generated tokens, without special tokens."""
-        return self._model.tokenizer.text(ids)
+        text: str = self._model.tokenizer.text(ids)
+        return text
 
     @property
     def _model(self) -> Any:

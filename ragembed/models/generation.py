@@ -66,8 +66,7 @@ class Generator:
         with _SHARING:
             if backbone.head is None:
                 backbone.take_head(_with_head(files))
-        config = backbone.head.config
-        self.max_tokens = int(getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", 0))
+        self.max_tokens = int(backbone.head.config.max_position_embeddings)  # transformers maps n_positions to this
 
     def generate(self, ids: Sequence[int], most: int, settings: Mapping[str, Any]) -> list[int]:
         """Return the tokens that follow ``ids``, at most ``most``.

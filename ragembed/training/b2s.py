@@ -214,7 +214,8 @@ class CorpusWords:
 def kept_probabilities(counts: NDArray[np.int64], threshold: float) -> NDArray[np.float64]:
     """Return the probability that an occurrence of each word is a target, shape ``(words,)``."""
     ratio = threshold / (counts / counts.sum())
-    return np.minimum(1.0, np.sqrt(ratio) + ratio)
+    kept: NDArray[np.float64] = np.minimum(1.0, np.sqrt(ratio) + ratio)
+    return kept
 
 
 class WordVectorTraining:

@@ -59,7 +59,8 @@ def test_missing_langchain_error_names_the_extra() -> None:
 def test_public_names() -> None:
     import ragembed.langchain
 
-    names = ["RagContext", "RagEmbeddings", "RagQueryTranslator", "RagRecordManager", "RagRetriever", "RagVectorStore"]
+    names = ["RagContext", "RagEmbeddings", "RagGenerator", "RagQueryTranslator", "RagRecordManager", "RagRetriever"]
+    names.append("RagVectorStore")
     assert ragembed.langchain.__all__ == names
     for name in ragembed.langchain.__all__:
         assert getattr(ragembed.langchain, name).__name__ == name

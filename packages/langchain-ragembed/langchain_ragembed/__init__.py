@@ -9,6 +9,7 @@
 from ragembed.langchain import (
     RagContext,
     RagEmbeddings,
+    RagGenerator,
     RagQueryTranslator,
     RagRecordManager,
     RagRetriever,
@@ -22,6 +23,7 @@ RagembedVectorStore = RagVectorStore
 __all__ = [
     "RagContext",
     "RagEmbeddings",
+    "RagGenerator",
     "RagQueryTranslator",
     "RagRecordManager",
     "RagRetriever",
