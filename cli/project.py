@@ -26,6 +26,7 @@ NEVER_SET = {
     "address": "it names another machine",
     "work": "it names a folder to write to",
     "store": "put it at the top of the file, before [index]",
+    "revision": "it could choose another model",
     "config_file": "it could name any model; write its settings as options into [index]",
     "help": "it is no setting",
 }
@@ -61,7 +62,7 @@ def choose_store_with_origin(store: Path | None) -> tuple[Path, str]:
         return layout.choose_store(None), f"${layout.STORE_VARIABLE}"
     known = project()
     if known is not None and known.store is not None:
-        return known.store, str(known.path)
+        return layout.require_owner(known.store) if layout.is_store(known.store) else known.store, str(known.path)
     return layout.choose_store(None), "default"
 
 
@@ -78,12 +79,17 @@ def option_defaults(command: click.Command) -> dict[str, Any]:
     if known is None or not table:
         return {}
     where = f"[{command.name}]"
+    table = dict(table)
+    for key, parameter in parameters(command).items():
+        if parameter.name in _PATHS and key in table:  # Paths are relative to the file, not to the working directory.
+            table[key] = _inside_all(known, table[key], f"{key} in {where}")
     values = option_values(command, table, f"{known.path}: {{}} in {where}")
-    for name in _PATHS:
-        if values.get(name) is not None:
-            several = values[name] if isinstance(values[name], (list, tuple)) else [values[name]]
-            inside = [_inside(known, str(value), f"{name} in {where}") for value in several]
-            values[name] = inside if isinstance(values[name], (list, tuple)) else inside[0]
+    for name in str(values["collections"]).split(",") if "collections" in values else ():
+        if name.strip() not in known.collections.collections:
+            raise ConfigError(
+                f"{known.path}: 'in' in {where} names {name.strip()!r}: expected a collection of this file; name your "
+                "own collections on the command line"
+            )
     return _with_confirmed_models(values, known.path, where)
 
 
@@ -139,7 +145,12 @@ def _checked(parameter: click.Parameter, context: click.Context, value: Any, pla
     return texts
 
 
-def _inside(known: Project, value: str, what: str) -> str:
+def _inside_all(known: Project, value: Any, what: str) -> Any:
+    """Return a path, or a list of them, as absolute paths; other values stay, and are refused later."""
+    if isinstance(value, list):
+        return [_inside_all(known, each, what) for each in value]
+    if not isinstance(value, str):
+        return value
     if is_url(value):
         raise ConfigError(
             f"{known.path}: {what} is the URL {value!r}: expected a path inside the folder; name URLs on the command "

@@ -160,9 +160,13 @@ def say_left_out(opened: Store | Collection, mode: Mode | None = None) -> None:
     if mode is not None and len(groups := opened.groups(mode)) > 1:
         say(
             f"note: the stores have {_differ(mode)}, so results are ordered by their rank among those of "
-            f"{_listed(groups)}",
+            f"{_listed(groups)}{_remedy(mode)}",
             err=True,
         )
+
+
+def _remedy(mode: Mode) -> str:
+    return "" if mode == "lexical" else "; to compare scores, run ragembed collection refit NAME"
 
 
 def _differ(mode: Mode) -> str:

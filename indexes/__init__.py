@@ -6,6 +6,7 @@
 - :func:`measure_drift` compares the fit of a store with its present corpus. :func:`refit_store` fits the
   post-processors again, and :func:`apply_settings` changes the settings of the embedder and of hybrid search.
 - :func:`diagnose` runs every check of a store and returns its findings, each with the command that fixes it.
+- :class:`Collection` searches several stores as one, and :func:`refit_together` gives them one embedder.
 - :class:`ChunkRecord` and :class:`SourceRecord` are the chunks and the files in a store.
 - :class:`Context` is the text that :meth:`Store.context` packs for the prompt of a model.
 - :class:`VectorEncoder` describes the methods of an embedder, for embedders of your own.

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Collection as AnyCollection
 from contextlib import ExitStack, suppress
+from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
+
+from typing_extensions import override
 
 from ragembed.errors import ConfigError, MissingExtraError, ModelError, StoreError
 from ragembed.indexes.filters import Where, parse
@@ -17,16 +21,17 @@ from ragembed.indexes.filters.notes import notes_on
 from ragembed.indexes.search import search
 from ragembed.indexes.search.fusion import Fusion
 from ragembed.indexes.search.hybrid import Candidates
-from ragembed.indexes.search.merged_snapshot import MergedSnapshot, MergedState
+from ragembed.indexes.search.merged_snapshot import MergedSnapshot, MergedState, require_mergeable
 from ragembed.indexes.search.ranking import RankingOptions, rank
 from ragembed.indexes.search.relevance import at_least, check_least
 from ragembed.indexes.search.search import Mode
 from ragembed.indexes.search.searchable import Searchable
-from ragembed.indexes.search.snapshot import Snapshot, StoreSnapshot
+from ragembed.indexes.search.snapshot import Snapshot, StoreSnapshot, vectors_of
 from ragembed.indexes.storage import catalog
+from ragembed.indexes.storage.layout import STORE_FOLDER
 from ragembed.indexes.storage.lock import is_being_written
 from ragembed.indexes.store import Store
-from ragembed.indexes.types import Hit, Hits, VectorEncoder
+from ragembed.indexes.types import ChunkRecord, Hit, Hits, VectorEncoder
 from ragembed.types import Floats
 
 if TYPE_CHECKING:
@@ -204,9 +209,11 @@ class Collection(Searchable):
     def _held(self, name: str, stack: ExitStack) -> StoreSnapshot | Exception:
         """Return a snapshot of a store, which ``stack`` ends, or the error that keeps it from being opened."""
         try:
-            return stack.enter_context(self._store(name)._reader.hold())
+            snapshot = stack.enter_context(self._store(name)._reader.hold())
+            require_mergeable(snapshot)
         except _FAILURES as error:
             return error
+        return snapshot
 
     def _store(self, name: str) -> Store:
         with self._lock:
@@ -230,10 +237,10 @@ class Collection(Searchable):
             ]
 
     def _folder(self, store: str | None) -> Path:
-        if store is None or store not in self.paths:
-            raise ConfigError(f"unknown store {store!r}: expected one of {', '.join(self.paths)}")
-        return self.paths[store]
+        # A hit that comes from no store has a name that is relative to the working directory.
+        return Path(STORE_FOLDER) if store is None else self.paths[store]
 
+    @override
     def read(self, answer: Callable[[], Answer]) -> Answer:
         """Call a function whose reads from this collection all see the same snapshots.
 
@@ -251,6 +258,7 @@ class Collection(Searchable):
 
     # Searching
 
+    @override
     def search_many(
         self,
         queries: Sequence[str],
@@ -263,9 +271,17 @@ class Collection(Searchable):
         min_relevance: float | None = None,
         vectors: Floats | None = None,
     ) -> list[list[Hit]]:
-        """Search for several queries at once; see :meth:`ragembed.Store.search_many`."""
         if vectors is not None or isinstance(queries, str):
-            return super().search_many(queries, k, mode, where=where, fusion=fusion, ranking=ranking, vectors=vectors)
+            return super().search_many(
+                queries,
+                k,
+                mode,
+                where=where,
+                fusion=fusion,
+                ranking=ranking,
+                min_relevance=min_relevance,
+                vectors=vectors,
+            )
         condition = None if where is None else parse(where)
         texts = list(queries)
 
@@ -286,6 +302,7 @@ class Collection(Searchable):
 
         return self._read_all(answer)
 
+    @override
     def explain(
         self,
         query: str,
@@ -298,10 +315,7 @@ class Collection(Searchable):
         min_relevance: float | None = None,
         ids: AnyCollection[str] | None = None,
     ) -> list[Explanation]:
-        """Search, and explain the score of each hit; see :meth:`ragembed.Store.explain`.
-
-        If the stores have different embedders, the explained score is that among the stores with the same embedder.
-        """
+        # If the stores have different embedders, the explained score is that among the stores with the same one.
         from ragembed.indexes.search.explain import explain_hits
 
         condition = None if where is None else parse(where)
@@ -322,6 +336,7 @@ class Collection(Searchable):
 
         return self._read_all(answer)
 
+    @override
     def why_not(
         self,
         query: str,
@@ -332,13 +347,11 @@ class Collection(Searchable):
         fusion: Fusion | None = None,
         store: str | None = None,
     ) -> WhyNot:
-        """Explain why a file is not among the best chunks for a query; see :meth:`ragembed.Store.why_not`.
-
-        The file is compared with the stores that have the same embedder as its own. ``store`` is required.
-        """
+        # The file is compared with the stores that have the same embedder as its own.
         from ragembed.indexes.search.why_not import why_not
 
-        self._folder(store)
+        if store not in self.paths:
+            raise ConfigError(f"unknown store {store!r}: expected one of {', '.join(self.paths)}")
 
         def answer(members: Members) -> WhyNot:
             for group in self._grouped(members, "hybrid"):
@@ -349,7 +362,25 @@ class Collection(Searchable):
         return self._read_all(answer)
 
     def filter_notes(self, where: Where) -> list[str]:
-        """Return the notes on a filter that all stores give; see :meth:`ragembed.Store.filter_notes`."""
+        """Return notes on the parts of a filter that cannot match in any store.
+
+        :meth:`ragembed.Store.filter_notes` describes them.
+
+        Parameters
+        ----------
+        where : str or mapping
+            Filter, as in :meth:`search`.
+
+        Returns
+        -------
+        list of str
+            The notes.
+
+        Raises
+        ------
+        ConfigError
+            If the filter is invalid.
+        """
         condition = parse(where)
 
         def answer(members: Members) -> list[str]:
@@ -359,6 +390,89 @@ class Collection(Searchable):
         return self._read_all(answer)
 
     # Contents
+
+    def get(self, ids: Sequence[str]) -> list[ChunkRecord]:
+        """Return chunks by id.
+
+        Parameters
+        ----------
+        ids : sequence of str
+            Ids of the chunks.
+
+        Returns
+        -------
+        list of ChunkRecord
+            The chunks in the order of ``ids``, each with the name of its store. Several stores may have a chunk with
+            the same id. Unknown ids are left out.
+        """
+
+        def answer(members: Members) -> list[ChunkRecord]:
+            found = [(name, catalog.chunks_by_id(each.connection, ids)) for name, each in members]
+            wanted = dict.fromkeys(ids)
+            return [replace(of[each], store=name) for each in wanted for name, of in found if each in of]
+
+        return self._read_all(answer)
+
+    def chunks(self, *, where: Where | None = None, limit: int | None = None, offset: int = 0) -> Iterator[ChunkRecord]:
+        """Yield the chunks of one store after the other, each with the name of its store.
+
+        Parameters
+        ----------
+        where : str or mapping, optional
+            Filter, as in :meth:`search`. Only chunks that match it are yielded.
+        limit : int, optional
+            Maximum number of chunks, 0 or more. None yields all of them.
+        offset : int, default 0
+            Number of chunks to skip, 0 or more.
+
+        Yields
+        ------
+        ChunkRecord
+            A chunk with its id, and the names of its file and its store.
+        """
+        every = (
+            replace(record, store=name) for name, store in self.stores.items() for record in store.chunks(where=where)
+        )
+        return islice(every, offset, None if limit is None else offset + limit)
+
+    def ids(self) -> list[str]:
+        """Return the ids of all chunks, store by store. Several stores may have a chunk with the same id.
+
+        Returns
+        -------
+        list of str
+            The ids.
+        """
+        return self._read_all(
+            lambda members: [each for _, one in members for each in catalog.chunk_ids(one.connection)]
+        )
+
+    def vectors(self, ids: Sequence[str]) -> Floats:
+        """Return the vectors of chunks.
+
+        Parameters
+        ----------
+        ids : sequence of str
+            Ids of the chunks. If several stores have an id, the first of them counts.
+
+        Returns
+        -------
+        numpy.ndarray
+            Unit vectors, float32, shape ``(n, d)``, in the order of ``ids``.
+
+        Raises
+        ------
+        KeyError
+            If an id is in no store.
+        ConfigError
+            If the stores have different embedders.
+        """
+
+        def answer(snapshot: Snapshot) -> Floats:
+            records = {record.id: record for record in reversed(self.get(ids))}
+            return vectors_of(snapshot, [records[each] for each in ids])
+
+        return self._read(answer, "dense")
 
     @property
     def problems(self) -> dict[str, str]:

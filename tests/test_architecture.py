@@ -26,6 +26,7 @@ LAYERS = (
     ("ragembed.indexes.writing",),
     ("ragembed.indexes.verify",),
     ("ragembed.indexes.store",),
+    ("ragembed.indexes.collection",),
     ("ragembed.indexes.indexing",),
     ("ragembed.indexes.tuning",),
     ("ragembed.indexes",),  # the public names

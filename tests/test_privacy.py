@@ -132,6 +132,11 @@ def test_no_command_connects(guarded, tiny_model):
         ("reproduce", "stankevicius2024", "--table", "A2", "--data", "collections", "--column", "RE", "-q"),
         ("train", "b2s", "--corpus", "words.tsv", "--model", tiny_model, "--out", "b2s", "--min-count", 1, "-q"),
         ("reverse-dictionary", "trained", "an animal"),
+        ("collection", "add", "notes", "."),
+        ("query", "who may write", "--in", "notes"),
+        ("collection", "refit", "notes"),
+        ("collection", "remove", "notes"),
+        ("config",),
         ("delete", "docs/tea.md"),
     ]
     output, failures = run(guarded, *commands)

@@ -75,7 +75,7 @@ def add(name: str, folders: tuple[Path, ...], stores: tuple[str, ...]) -> None:
 def list_collections(output: str) -> None:
     """List the collections, with the folder and the number of chunks of each store."""
     registry = read_registry()
-    found = [
+    found: list[dict[str, Any]] = [
         {
             "name": each.name,
             "default": each.name == registry.default,

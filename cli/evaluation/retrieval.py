@@ -22,6 +22,7 @@ from ragembed.cli.evaluation.results import (
 )
 from ragembed.cli.evaluation.systems import (
     Judged,
+    NamedStores,
     Note,
     System,
     has_documents,
@@ -45,8 +46,9 @@ from ragembed.cli.options import (
 from ragembed.cli.output import say, shown_path
 from ragembed.cli.pages import check_html, html_option
 from ragembed.cli.progress import StderrProgress
-from ragembed.cli.project import choose_store
+from ragembed.cli.project import choose_store, collections_files
 from ragembed.cli.requests import NamedConfig
+from ragembed.config.collections import chosen_stores
 from ragembed.errors import ConfigError
 from ragembed.indexes.search.fusion import METHODS, Fusion, Method
 from ragembed.indexes.search.search import MODES, Mode
@@ -80,6 +82,12 @@ _SPLIT = "test"
     "--store",
     type=LocalPath(file_okay=False),
     help="Folder of a store to search.  [default: the nearest store, if the queries come without documents]",
+)
+@click.option(
+    "--in",
+    "collections",
+    metavar="NAMES",
+    help="Collections of stores to search as one, separated by commas; all means every collection.",
 )
 @click.option(
     "--mode",
@@ -204,6 +212,7 @@ class _RetrievalOptions:
     corpus: Path | None
     run_files: tuple[Path, ...]
     store: Path | None
+    collections: str | None
     mode: Mode | None
     alpha: float | None
     method: Method | None
@@ -239,8 +248,13 @@ class _RetrievalOptions:
         """Return the search settings; ``default`` is the mode if none is given."""
         return SearchSettings(self.mode or default, replace(Fusion(), **self.fusion_options))
 
-    def searched_store(self) -> Path | None:
-        """Return the store to search: the given one, or the nearest one for queries without documents."""
+    def searched_store(self) -> Path | NamedStores | None:
+        """Return the stores to search: the given ones, or the nearest one for queries without documents."""
+        if self.collections is not None:
+            if self.store is not None:
+                raise click.UsageError("got both --store and --in: give one of them")
+            names = [name.strip() for name in self.collections.split(",")]
+            return NamedStores(self.collections, chosen_stores(names, collections_files()))
         if self.store is not None or self.qrels is not None:
             return self.store
         alone = [path for path in self.paths if not has_documents(path, self.corpus)]
@@ -252,7 +266,12 @@ class _RetrievalOptions:
 def _systems(options: _RetrievalOptions, base: Sequence[NamedConfig]) -> list[System]:
     """Return the systems to evaluate: two if they are compared."""
     if options.run_files:
-        taken = {"--compare": options.compared, "--store": options.store, "--mode": options.mode}
+        taken = {
+            "--compare": options.compared,
+            "--store": options.store,
+            "--in": options.collections,
+            "--mode": options.mode,
+        }
         for name, value in taken.items():
             if value:
                 raise ConfigError(f"{name} does not apply with --run, which searches nothing: leave it out")
@@ -269,7 +288,13 @@ def _systems(options: _RetrievalOptions, base: Sequence[NamedConfig]) -> list[Sy
             f"{options.qrels} has judgements but no queries: add the rankings to score with --run or --compare"
         )
     if store is not None:
-        return [System(shown_path(store), options.search("hybrid"), store=store)]
+        return [
+            System(
+                str(store) if isinstance(store, NamedStores) else shown_path(store),
+                options.search("hybrid"),
+                store=store,
+            )
+        ]
     return searches(base, options.search("dense"))
 
 

@@ -30,17 +30,29 @@ _SETTINGS = (*_NUMBERS, "fusion", "preset")
 
 
 @dataclass(frozen=True, slots=True)
+class NamedStores:
+    """The stores of the collections ``names``, by name."""
+
+    names: str
+    paths: Mapping[str, Path]
+
+    def __str__(self) -> str:
+        return self.names
+
+
+@dataclass(frozen=True, slots=True)
 class System:
     """A system that ranks documents for queries, named ``label``.
 
-    It is one of three: a ``run`` that is read from a file, a search in ``store``, or a search in the documents of a
-    collection. The last is embedded with ``config``, which is None for lexical search.
+    It is one of three: a ``run`` that is read from a file, a search in one or several stores (``store``), or a search
+    in the documents of a collection with judgements. The last is embedded with ``config``, which is None for lexical
+    search.
     """
 
     label: str
     search: SearchSettings | None = None
     config: EmbedderConfig | None = None
-    store: Path | None = None
+    store: Path | NamedStores | None = None
     run: Path | None = None
 
     @property
@@ -77,7 +89,7 @@ def runs(paths: Sequence[Path]) -> list[System]:
 
 
 def parse_system(
-    spec: str, base: NamedConfig, search: SearchSettings, store: Path | None, *, searchable: bool
+    spec: str, base: NamedConfig, search: SearchSettings, store: Path | NamedStores | None, *, searchable: bool
 ) -> System:
     """Return the system that ``spec`` names: ``NAME`` or ``NAME:SETTING=VALUE,...``.
 
@@ -124,7 +136,7 @@ def parse_system(
     return system
 
 
-def _named(spec: str, name: str, base: NamedConfig, search: SearchSettings, store: Path | None) -> System:
+def _named(spec: str, name: str, base: NamedConfig, search: SearchSettings, store: Path | NamedStores | None) -> System:
     config = None if store is not None else base.config
     if name in MODES:
         mode: Mode = next(each for each in MODES if each == name)
@@ -318,12 +330,12 @@ def _of_run(judged: Judged, run: Path, measures: Mapping[str, Measure], note: No
 
 
 def _of_store(
-    judged: Judged, path: Path, search: SearchSettings, measures: Mapping[str, Measure], depth: int | None
+    judged: Judged, path: Path | NamedStores, search: SearchSettings, measures: Mapping[str, Measure], depth: int | None
 ) -> Measured:
-    from ragembed.indexes import Store
+    from ragembed.indexes import Collection, Store
     from ragembed.indexes.tuning.store_evaluation import DEPTH, in_store, rank_in_store
 
-    with Store.open(path) as store:
+    with Collection.open(path.paths) if isinstance(path, NamedStores) else Store.open(path) as store:
         judgements = in_store(store, judged.queries, judged.origin)
         rankings = rank_in_store(store, judged.queries.queries, judgements, search, depth or DEPTH)
     return _scored(rankings, judgements.relevance, measures)

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ragembed.errors import ConfigError
+from ragembed.errors import ConfigError, StoreDamagedError
 from ragembed.indexes.filters import Filter
 from ragembed.indexes.lexical.highest import HighestScores, StoreTerms
 from ragembed.indexes.lexical.indexed_terms import IndexedTerms
@@ -33,6 +33,15 @@ _BITS = 40
 _LOCAL = (1 << _BITS) - 1
 _SAME_COSINE = 1e-4
 """Difference of cosines up to which two rows of different stores may have the same text, encoded in other batches."""
+
+
+def require_mergeable(snapshot: StoreSnapshot) -> None:
+    """Raise :class:`StoreDamagedError` if a store has keys or rows that no store with fewer chunks can have."""
+    highest = max(catalog.highest_key(snapshot.connection), catalog.last_row(snapshot.connection))
+    if highest > _LOCAL:
+        raise StoreDamagedError(
+            f"the store's database has a chunk or vector with the number {highest:,}: delete the store and index again"
+        )
 
 
 class MergedState:
@@ -190,7 +199,7 @@ class MergedSnapshot:
         return found.pop() if len(found) == 1 else Fusion()
 
     def relevance(self) -> RelevanceModel | None:
-        """Return the mean of the relevance models of the stores, or None if one has none."""
+        """Return the mean of the relevance models of the stores, or None if they have none."""
         return mean_relevance([(each.relevance(), each.count()) for _, each in self.members])
 
     def select(self, where: Filter | None) -> MergedSelection | None:

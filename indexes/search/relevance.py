@@ -123,11 +123,11 @@ def stored_relevance(connection: sqlite3.Connection) -> RelevanceModel | None:
 def mean_relevance(models: Sequence[tuple[RelevanceModel | None, int]]) -> RelevanceModel | None:
     """Return the mean of the models of several stores, weighted by their numbers of chunks.
 
-    Stores without chunks do not count. Returns None if another store has no model.
+    Stores without chunks or without a model, because they are too small, do not count. Returns None if no store has a
+    model.
     """
-    counted = [(model, chunks) for model, chunks in models if chunks]
-    fitted = [(model, chunks) for model, chunks in counted if model is not None]
-    if not fitted or len(fitted) < len(counted):
+    fitted = [(model, chunks) for model, chunks in models if model is not None and chunks]
+    if not fitted:
         return None
     first = fitted[0][0]
     if len(fitted) == 1:

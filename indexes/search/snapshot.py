@@ -329,7 +329,8 @@ class StoreSnapshot:
     def raw_vector(self, row: int) -> Floats:
         """Return the raw vector of a row, float32, shape ``(d,)``."""
         segment, position = catalog.places_of_rows(self.connection, [row])[row]
-        return self.segments()[segment].raw()[position].astype(np.float32)
+        vector: Floats = self.segments()[segment].raw()[position].astype(np.float32)
+        return vector
 
     def language(self) -> str:
         """Return the language whose stemmer lexical search uses."""

@@ -253,6 +253,11 @@ def last_row(connection: sqlite3.Connection) -> int:
     return last
 
 
+def highest_key(connection: sqlite3.Connection) -> int:
+    """Return the highest chunk key, or 0 if there are no chunks."""
+    return int(connection.execute("SELECT coalesce(max(key), 0) FROM chunks").fetchone()[0])
+
+
 def chunks_after_row(connection: sqlite3.Connection, row: int) -> int:
     """Return the number of chunks with a higher vector row than ``row``."""
     return int(connection.execute("SELECT count(*) FROM chunks WHERE row > ?", (row,)).fetchone()[0])

@@ -46,11 +46,12 @@ def choose_store(store: Path | None, start: Path | None = None) -> Path:
     start = (start or Path.cwd()).resolve()
     for folder in (start, *start.parents):
         if is_store(folder / STORE_FOLDER):
-            return _require_owner(folder / STORE_FOLDER)
+            return require_owner(folder / STORE_FOLDER)
     return start / STORE_FOLDER
 
 
-def _require_owner(store: Path) -> Path:
+def require_owner(store: Path) -> Path:
+    """Return ``store``; raise :class:`StoreError` if it belongs to another user."""
     if not hasattr(os, "geteuid"):
         return store
     users = {os.geteuid()}

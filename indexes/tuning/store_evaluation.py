@@ -17,6 +17,7 @@ from ragembed.errors import ConfigError
 from ragembed.evaluation.datasets import RetrievalCollection
 from ragembed.evaluation.judgements import JudgedQueries, require_known
 from ragembed.indexes.ann.specs import FLAT
+from ragembed.indexes.collection import Collection
 from ragembed.indexes.search.fusion import Fusion
 from ragembed.indexes.search.search import Mode
 from ragembed.indexes.storage.layout import source_path
@@ -120,7 +121,11 @@ def rank(
 
 
 def rank_in_store(
-    store: Store, queries: Mapping[str, str], judged: StoreJudgements, search: SearchSettings, depth: int = DEPTH
+    store: Store | Collection,
+    queries: Mapping[str, str],
+    judged: StoreJudgements,
+    search: SearchSettings,
+    depth: int = DEPTH,
 ) -> Rankings:
     """Return the results of ``search`` in ``store`` for each of ``queries``.
 
@@ -129,26 +134,36 @@ def rank_in_store(
     """
 
     def named(query: str, hit: Hit) -> str:
-        return hit.source if query in judged.by_file and hit.source is not None else hit.id
+        return _file_name(hit.store, hit.source) if query in judged.by_file and hit.source is not None else hit.id
 
     return _rankings(store, queries, search, depth, named)
 
 
-def in_store(store: Store, judged: JudgedQueries, origin: Path) -> StoreJudgements:
+def _file_name(store: str | None, source: str) -> str:
+    """Return a name for a file of a store, or of one of the stores of a collection."""
+    return source if store is None else f"{store}:{source}"
+
+
+def in_store(store: Store | Collection, judged: JudgedQueries, origin: Path) -> StoreJudgements:
     """Map the judgements, read from the file ``origin``, to the files and chunks of ``store``.
 
     A judgement names a chunk by its id, or a file by its name in the store or its path from the working directory. The
     first match counts. Raises :class:`ConfigError` if a name matches nothing, if a query names both files and chunks,
     or if it names a file twice.
     """
-    chunks, files = frozenset(store.ids()), store.sources()
+    chunks = frozenset(store.ids())
+    stores: dict[str | None, Store] = {None: store} if isinstance(store, Store) else dict(store.stores.items())
+    files = {(name, source) for name, each in stores.items() for source in each.sources()}
     places: dict[str, str] = {}
     for name in judged.documents:
-        for place in (name, source_path(Path(name), store.path)):
-            if place in files or (place == name and name in chunks):
-                places[name] = place
-                break
-    require_known(origin, judged.documents, places, f"the store {store.path}")
+        own = [(of, name) for of in stores] + [(of, source_path(Path(name), each.path)) for of, each in stores.items()]
+        found_in = [place for place in own if place in files]
+        if found_in and (name not in chunks or found_in[0][1] == name):
+            places[name] = _file_name(*found_in[0])
+        elif name in chunks:
+            places[name] = name
+    shown = f"the store {store.path}" if isinstance(store, Store) else f"the stores {', '.join(store.stores)}"
+    require_known(origin, judged.documents, places, shown)
     found: dict[str, dict[str, int]] = {}
     by_file = set()
     for query, gains in judged.relevance.items():
@@ -164,7 +179,11 @@ def in_store(store: Store, judged: JudgedQueries, origin: Path) -> StoreJudgemen
 
 
 def _rankings(
-    store: Store, queries: Mapping[str, str], search: SearchSettings, depth: int, named: Callable[[str, Hit], str]
+    store: Store | Collection,
+    queries: Mapping[str, str],
+    search: SearchSettings,
+    depth: int,
+    named: Callable[[str, Hit], str],
 ) -> Rankings:
     rankings: Rankings = {}
     for block in blocks(queries.items(), _QUERIES):

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -80,9 +81,9 @@ def read_toml(path: Path) -> dict[str, Any]:
         return {}
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read {path}: {getattr(error, 'strerror', None) or 'it is not UTF-8'}") from error
-    try:
+    if sys.version_info >= (3, 11):
         import tomllib
-    except ModuleNotFoundError:  # Python 3.10
+    else:
         import tomli as tomllib
     try:
         return tomllib.loads(text)
@@ -190,11 +191,11 @@ def remove_stores(name: str, stores: Sequence[str] = ()) -> None:
             expected = ", ".join(known[name].stores)
             raise ConfigError(f"the collection {name} has no store called {store[:60]!r}: expected one of {expected}")
     with _edited() as document:
-        table = document["collections"][name]  # type: ignore[index]
+        table = document["collections"][name]
         for store in stores:
-            table["stores"].remove(store)  # type: ignore[index, union-attr]
-        if not stores or not table["stores"]:  # type: ignore[index]
-            document["collections"].remove(name)  # type: ignore[union-attr]
+            table["stores"].remove(store)
+        if not stores or not table["stores"]:
+            document["collections"].remove(name)
             if document.get("default") == name:
                 document.remove("default")
 

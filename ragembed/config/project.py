@@ -85,6 +85,10 @@ def read_project(path: Path) -> Project:
     for each in collections.collections.values():
         for name, folder in each.stores.items():
             bare.inside(str(folder), f"the store {name} in [collections.{each.name}.stores]")
+    if collections.default is not None and collections.default not in collections.collections:
+        raise ConfigError(
+            f"{path}: default is {collections.default!r}: expected a collection of this file, [collections.NAME.stores]"
+        )
     return Project(
         path,
         None if store is None else bare.inside(store, "store"),

@@ -119,21 +119,24 @@ class RagContext(BaseDocumentCompressor):
         """
         vectorstore: Any = self.vectorstore
         store: Store = vectorstore._lazy.get_or_create()
-        records = {record.id: record for record in store.get([each.id for each in documents if each.id is not None])}
+        found = store.get([each.id for each in documents if each.id is not None])
+        records = {(record.store, record.id): record for record in found}
         hits = []
         for rank, document in enumerate(documents):
-            record = records.get(document.id or "")
+            named = document.id or ""
+            record = records.get((document.metadata.get("store"), named)) or records.get((None, named))
             if record is None or record.chunk.text != document.page_content:
                 source, unknown = document.metadata.get("source"), f"document {rank + 1}"
                 name = source if isinstance(source, str) else unknown
                 record = ChunkRecord(document.id or unknown, Chunk(document.page_content), name)
-            hits.append(Hit(record.id, record.chunk, record.source, -float(rank)))
+            hits.append(Hit(record.id, record.chunk, record.source, -float(rank), store=record.store))
         return store.pack(hits, self.budget, query, format=self.format, tokenizer=self.tokenizer)
 
 
 def _as_document(block: ContextBlock) -> Document:
     place = {
         "path": block.path,
+        "store": block.store,
         "source": block.source,
         "title": block.title,
         "headings": list(block.headings) or None,

@@ -59,10 +59,12 @@ def to_document(found: ChunkRecord | Hit) -> Document:
     """Convert a chunk to a document.
 
     For a chunk of a file, the metadata contain its place: ``source`` (the name of the file in the store) and, if known,
-    ``title``, ``headings``, ``start_line``, ``end_line`` and ``page``. They replace metadata of the same name.
+    ``title``, ``headings``, ``start_line``, ``end_line`` and ``page``. If several stores were searched, ``store`` is
+    the name of its store. They replace metadata of the same name.
     """
     chunk = found.chunk
     place: dict[str, Any] = {
+        "store": found.store,
         "source": found.source,
         "title": chunk.title,
         "headings": list(chunk.headings) or None,

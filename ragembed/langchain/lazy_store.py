@@ -7,7 +7,7 @@ import shutil
 import tempfile
 import threading
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -17,7 +17,7 @@ from langchain_core.embeddings import Embeddings
 
 from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError, IncompatibleStoreError, NotFittedError, StoreNotFoundError
-from ragembed.indexes import Budget, IndexConfig, Store, VectorEncoder
+from ragembed.indexes import Budget, Collection, IndexConfig, Store, VectorEncoder
 from ragembed.indexes.ann.specs import AUTO, parse_spec
 from ragembed.indexes.indexing.fitting import create_store
 from ragembed.indexes.indexing.refit import refit_if_due
@@ -28,6 +28,7 @@ from ragembed.indexes.writing.writer import StoreWriter
 from ragembed.langchain.embeddings import RagEmbeddings
 from ragembed.langchain.external import ExternalEncoder
 
+_READ_ONLY = "a collection is only searched: to change one of its stores, open it as RagVectorStore(path=...)"
 _WAIT_SECONDS = 60.0
 """How long a write waits until another process has finished writing."""
 
@@ -252,6 +253,58 @@ class LazyStore:
         """Close the store's files; the next use opens them again."""
         for store in self._stores:
             store.close()
+
+
+class LazyCollection(LazyStore):
+    """Several stores that are searched as one, and cannot be changed."""
+
+    def __init__(self, stores: Mapping[str, str | Path]) -> None:
+        self._paths = {name: Path(path).absolute() for name, path in stores.items()}
+        self.path = next(iter(self._paths.values()), Path())
+        self._embedding = None
+        self._start(is_temporary=False)
+        self.get()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what opens the stores again."""
+        return {"_paths": self._paths, "path": self.path, "_embedding": None}
+
+    @property
+    def embeddings(self) -> Embeddings:
+        """The embeddings of the stores."""
+        embedder = self._collection().embedder
+        if not isinstance(embedder, Embedder):
+            raise ConfigError(
+                "the vectors of the stores were not made by ragembed, so there are no embeddings of them: search with "
+                "vectors of your own"
+            )
+        return RagEmbeddings.from_embedder(embedder)
+
+    def get(self) -> Store:
+        """Return the collection, which has the reading methods of a store."""
+        return cast("Store", self._collection())
+
+    def get_or_create(self, texts: Iterable[str] = ()) -> Store:  # noqa: ARG002  nothing is created
+        """Return the same as :meth:`get`."""
+        return self.get()
+
+    def _collection(self) -> Collection:
+        with self._lock:
+            if not self._stores:
+                self._stores.append(cast("Store", Collection.open(self._paths)))
+            return cast("Collection", self._stores[0])
+
+    @contextmanager
+    def writing(self) -> Iterator[float]:
+        """Raise :class:`ConfigError`: it is not known which store to change."""
+        require_store(self)
+        yield 0.0
+
+
+def require_store(lazy: LazyStore) -> None:
+    """Raise :class:`ConfigError` for a collection."""
+    if isinstance(lazy, LazyCollection):
+        raise ConfigError(_READ_ONLY)
 
 
 def _own_embedder(store: Store) -> Embedder:

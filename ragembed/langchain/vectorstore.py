@@ -20,6 +20,7 @@ from langchain_core.vectorstores import VectorStore, VectorStoreRetriever
 from typing_extensions import Self
 
 from ragembed.checks import one_of
+from ragembed.config.collections import chosen_stores, read_registry
 from ragembed.corpus import blocks
 from ragembed.errors import ConfigError, StoreError, StoreNotFoundError
 from ragembed.extractors.external import SAME
@@ -35,7 +36,7 @@ from ragembed.indexes.writing.writer import StoreWriter
 from ragembed.langchain.documents import as_list, chosen_ids, detached, documents_of, to_document, to_record
 from ragembed.langchain.embeddings import RagEmbeddings
 from ragembed.langchain.external import model_name
-from ragembed.langchain.lazy_store import LazyStore
+from ragembed.langchain.lazy_store import LazyCollection, LazyStore, require_store
 from ragembed.langchain.record_manager import RagRecordManager
 from ragembed.langchain.retrievers import RagVectorStoreRetriever, TextSearch
 from ragembed.models.vectors import checked_vectors
@@ -274,6 +275,51 @@ class RagVectorStore(VectorStore):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._start()
+
+    @classmethod
+    def open_collection(
+        cls, stores: str | Mapping[str, str | Path], *, retrieval_mode: Mode = "dense"
+    ) -> RagVectorStore:
+        """Open several stores, to search them as one.
+
+        Searches and retrievers work as with one store. The metadata of a document have the name of its store, under
+        ``"store"``. The result cannot be changed.
+
+        Parameters
+        ----------
+        stores : str or mapping of str to str or pathlib.Path
+            Names of your collections, separated by commas, or ``"all"``, as for ``ragembed query --in``; or the folder
+            of each store by name.
+        retrieval_mode : {"dense", "hybrid", "lexical"}, default "dense"
+            Mode of :meth:`similarity_search` and of retrievers.
+
+        Returns
+        -------
+        RagVectorStore
+            The stores together.
+
+        Raises
+        ------
+        ConfigError
+            If a collection is unknown.
+        StoreError
+            If no store can be opened.
+
+        Examples
+        --------
+        >>> from ragembed.langchain import RagVectorStore
+        >>> documents = RagVectorStore.open_collection({"mine": "notes"}, retrieval_mode="hybrid")
+        >>> [document.metadata["store"] for document in documents.similarity_search("How do I brew tea?", k=1)]
+        ['mine']
+        """
+        one_of("retrieval_mode", retrieval_mode, MODES)
+        if isinstance(stores, str):
+            stores = chosen_stores([name.strip() for name in stores.split(",")], [read_registry()])
+        opened = cls.__new__(cls)
+        opened.retrieval_mode = retrieval_mode
+        opened._lazy = LazyCollection(stores)
+        opened._start()
+        return opened
 
     @classmethod
     def from_texts(
@@ -740,6 +786,7 @@ class RagVectorStore(VectorStore):
         list of str
             Ids of the added documents.
         """
+        require_store(other._lazy)
         theirs = other._lazy.get()
         if theirs is None:
             return []
@@ -770,6 +817,7 @@ class RagVectorStore(VectorStore):
         RagRecordManager
             Pass it to ``langchain_core.indexing.index`` together with this vector store.
         """
+        require_store(self._lazy)
         manager = RagRecordManager(self._lazy, namespace)
         self._record_managers.add(manager)
         return manager
@@ -780,6 +828,7 @@ class RagVectorStore(VectorStore):
         """Commit ``records`` after ``stage`` has saved their vectors and returned the keys of given ones, by id."""
         if not records:
             return
+        require_store(self._lazy)
         store = self._lazy.get_or_create([record.chunk.embedded_text for record in records])
         ids = [record.id for record in records]
         expected = [manager.expected(ids) for manager in list(self._record_managers)]
@@ -1763,6 +1812,7 @@ class RagVectorStore(VectorStore):
         _require_batch_size(batch_size)
         if path is not None and _holds_documents(Path(path)):
             raise ConfigError(f"{path} already contains a store with documents: choose another folder")
+        require_store(self._lazy)
         theirs = self._lazy.get()
         if theirs is None:
             return type(self)(embedding, path)

@@ -95,8 +95,8 @@ class ToolDefinition:
                 raise ConfigError(f"unknown argument {shown(name)} of {self.name}: expected one of {known}")
         for name in self._required(stores):
             if name not in given:
-                known = [*stores, EVERY] if self.together else stores
-                expected = f"one of {', '.join(known)}" if name == "store" else _expected(properties[name])
+                names = [*stores, EVERY] if self.together else stores
+                expected = f"one of {', '.join(names)}" if name == "store" else _expected(properties[name])
                 raise ConfigError(f"the argument {name!r} of {self.name} is missing: expected {expected}")
         for name, value in given.items():
             if not _is_valid(value, properties[name]):

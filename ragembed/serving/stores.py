@@ -245,6 +245,7 @@ class ServedTogether:
         self._stores = stores
         self._lock = threading.Lock()
         self._collection: Collection | None = None
+        self._logged: dict[str, str] = {}
 
     def open(self) -> Collection:
         """Return the open collection; raise :class:`ragembed.errors.StoreError` if no store can be opened."""
@@ -263,8 +264,10 @@ class ServedTogether:
         collection = self.open()
         by_rank = "results of stores with different embedders are ordered by rank" * (len(collection.groups()) > 1)
         left_out = [f"the store {name} cannot be read and is left out" for name in collection.problems]
-        for name, problem in collection.problems.items():
-            _LOG.warning("the store %s is left out: %s", name, problem)
+        if (problems := collection.problems) != self._logged:
+            self._logged = problems
+            for name, problem in problems.items():
+                _LOG.warning("the store %s is left out: %s", name, problem)
         state = self._noted(lambda each: each.state() if each.name not in collection.problems else None)
         return "; ".join(note for note in (*left_out, state, by_rank) if note) or None
 

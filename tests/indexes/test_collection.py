@@ -13,7 +13,9 @@ from ragembed.indexes import collection, refit_store, refit_together
 from ragembed.indexes.search.relevance import Logistic, RelevanceModel, mean_relevance
 from ragembed.indexes.storage import hubness
 from ragembed.indexes.writing import hubness_updates, posting_updates
+from ragembed.indexes.writing.writer import StoreWriter
 from tests.conftest import WORDS, KnownEncoder, record
+from tests.indexes.tampering import edit
 
 DRAWN = 60
 CHUNKS = 1870
@@ -163,7 +165,8 @@ def test_relevance_is_the_mean_of_the_stores():
     assert mean.hybrid == Logistic(4.0, 8.0, 12.0)
     assert mean_relevance([(small, 10), (replace(large, dense=None), 30)]).dense is None
     assert mean_relevance([(small, 10)]) is small
-    assert mean_relevance([(small, 10), (None, 1)]) is None
+    assert mean_relevance([(small, 10), (None, 1)]) is small
+    assert mean_relevance([(None, 10)]) is None
 
 
 @pytest.fixture
@@ -189,7 +192,7 @@ def test_hits_name_their_store_where_ids_are_equal(three, encoder):
         assert (block.store, block.text) == ("b", "bird")
 
 
-@pytest.mark.parametrize("fault", ["missing", "damaged", "other format"])
+@pytest.mark.parametrize("fault", ["missing", "damaged", "other format", "huge key"])
 def test_a_store_that_fails_is_left_out_and_reported(three, fault, monkeypatch):
     monkeypatch.setattr(collection, "_RETRY_SECONDS", 0.0)
     database = three["b"] / "store.db"
@@ -197,6 +200,8 @@ def test_a_store_that_fails_is_left_out_and_reported(three, fault, monkeypatch):
         shutil.move(three["b"], three["b"].with_name("moved"))
     elif fault == "damaged":
         database.write_bytes(b"not a database" * 300)
+    elif fault == "huge key":
+        edit(three["b"], f"UPDATE chunks SET key = {1 << 41} WHERE key = 2")
     else:
         connection = sqlite3.connect(database)
         connection.execute("PRAGMA user_version = 99")
@@ -208,6 +213,26 @@ def test_a_store_that_fails_is_left_out_and_reported(three, fault, monkeypatch):
             shutil.move(three["b"].with_name("moved"), three["b"])
             assert len(found_in(together)) == 3
             assert together.problems == {}
+
+
+def test_a_store_that_is_being_written_answers(three, encoder):
+    with Store.open(three["b"], encoder) as store, store.writer() as writer, Collection.open(three) as together:
+        assert together.being_written
+        writer.commit(chunks=[])
+        assert len(found_in(together)) == 3
+        assert together.problems == {}
+
+
+def test_commits_of_a_store_are_seen(three, encoder):
+    with Collection.open(three) as together:
+        before = together.generation
+        assert len(found_in(together)) == 3
+        with Store.open(three["b"], encoder) as store:
+            store.add(["black lock"], ids=["new"])
+        assert ("b", "black lock") in found_in(together)
+        assert together.generation > before
+        inside = together.read(lambda: (found_in(together), len(together)))
+        assert (len(inside[0]), inside[1]) == (4, 6)
 
 
 def test_a_store_that_fails_during_the_search_is_left_out(corpus, tmp_path):
@@ -267,7 +292,7 @@ def test_stores_with_different_embedders_are_fused_by_rank(three, tmp_path, make
 
 
 @pytest.mark.parametrize("weighting", ["idf:0.5", "uniform"])
-def test_a_fit_of_all_stores_gives_the_results_of_one_store(tiny_config, tmp_path, weighting):
+def test_a_fit_of_all_stores_gives_the_results_of_one_store(tiny_config, tmp_path, weighting, monkeypatch):
     config = tiny_config.replace(weighting=weighting, query_fit="separate")
     draw = random.Random(3)
     texts = [" ".join(draw.choices(WORDS, k=draw.randint(4, 20))) for _ in range(360)]
@@ -278,6 +303,22 @@ def test_a_fit_of_all_stores_gives_the_results_of_one_store(tiny_config, tmp_pat
     paths = {name: tmp_path / name for name in "abc"}
     with Collection.open(paths) as together:
         assert together.groups() == [["a"], ["b"], ["c"]]
+    change, changed = ("adopt", "replace_vectors")[weighting != "uniform"], []
+    original = getattr(StoreWriter, change)
+
+    def interrupted(writer, *arguments):
+        if len(changed) == 2:
+            raise KeyboardInterrupt
+        changed.append(original(writer, *arguments))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(StoreWriter, change, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            refit_together(paths)
+    with Collection.open(paths) as together:  # The stores that were changed are searched as one, the third by rank.
+        assert together.groups() == [["a", "b"], ["c"]]
+        assert {hit.store for hit in together.search("writer lock", 40)} == {"a", "b", "c"}
+        assert together.problems == {}
     refit_together(paths)
     refit_store(tmp_path / "all")
     with Store.open(tmp_path / "all") as one, Collection.open(paths) as together:

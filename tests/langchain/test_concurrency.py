@@ -219,7 +219,12 @@ def test_stuck_writer_is_named_and_nothing_changes(tmp_path: Path, monkeypatch: 
 # Async
 
 NEED_NO_TWIN = {
-    RagVectorStore: {"as_retriever", "record_manager", "close"},  # they do not read or write documents
+    RagVectorStore: {
+        "as_retriever",
+        "open_collection",
+        "record_manager",
+        "close",
+    },  # they do not read or write documents
     RagRecordManager: {"expected"},
 }
 SYNCHRONOUS = [
