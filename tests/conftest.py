@@ -17,6 +17,7 @@ from typing import Any
 # Set this before NumPy, PyTorch and FAISS are imported, here and in child processes. With one core per test process,
 # several threads only wait for one another.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ["HAYSTACK_TELEMETRY_ENABLED"] = "False"  # tests and examples do not use a network
 # All test processes share one configuration folder, because fixtures of a session use it before those of a test.
 if "RAGEMBED_TEST_CONFIG" not in os.environ:
     os.environ["RAGEMBED_TEST_CONFIG"] = tempfile.mkdtemp(prefix="ragembed-config-")
