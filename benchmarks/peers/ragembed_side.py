@@ -185,6 +185,8 @@ def warm_store(request: Request) -> None:
     texts = (folder / "texts.txt").read_text(encoding="utf-8").splitlines()
     known = GivenVectors(embedder, dict(zip(texts, vectors, strict=True)), None)
     _fill(folder / "ragembed", known, folder / "texts.txt")
+    with Store.open(folder / "ragembed", known) as store:
+        store.optimize()  # one segment, as after 'ragembed index'
 
 
 def warm(request: Request) -> tuple[Turn, Told]:

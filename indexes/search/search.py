@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -33,11 +35,30 @@ Parts: TypeAlias = "Mapping[int, tuple[float | None, float | None]]"
 Vectors: TypeAlias = "Callable[[], Floats]"
 """Returns the vectors of the queries, shape ``(n, d)``, when they are needed."""
 
+
+class _Processors:
+    """What the searches of a process share: ``places`` for as many as there are processors, and ``threads`` for them.
+
+    More searches at once would wait for one another, at half the rate.
+    """
+
+    def __init__(self) -> None:
+        self.renew()
+
+    def renew(self) -> None:
+        """Start without searches and threads, as in a child process."""
+        self.places = threading.BoundedSemaphore(processors())
+        self.threads = ThreadPoolExecutor(processors(), thread_name_prefix="ragembed-query")
+
+
+_PROCESSORS = _Processors()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_PROCESSORS.renew)
+
 _CANDIDATES_PER_HIT = 10
 _BLOCK = 500
 _RANK_CONSTANT = 60.0
 """Constant of reciprocal rank fusion: a higher value reduces the advantage of the first ranks."""
-_THREADS = ThreadPoolExecutor(processors(), thread_name_prefix="ragembed-query")
 _FEW_QUERIES, _QUERIES_AT_ONCE = 8, 64
 """Queries that one thread encodes while another runs BM25, and queries whose candidates are in memory together."""
 
@@ -68,11 +89,12 @@ def search(
     k = _within(snapshot, k)
     if k == 0 or not queries:
         return [[] for _ in queries]
-    request = _Request(snapshot, k, mode, fusion, snapshot.select(where), trace)
     queries = [normalise(query) for query in queries]
-    vectors = _vectors(snapshot, queries, mode) if given is None or mode == "lexical" else lambda: given
-    highest = [None if model is None else request.highest(query) for query in queries]
-    found = _results(request, queries, vectors, ranking)
+    with _PROCESSORS.places:
+        request = _Request(snapshot, k, mode, fusion, snapshot.select(where), trace)
+        vectors = _vectors(snapshot, queries, mode) if given is None or mode == "lexical" else lambda: given
+        highest = [None if model is None else request.highest(query) for query in queries]
+        found = _results(request, queries, vectors, ranking)
     if model is not None:
         read = [request.read_share(query) for query in queries]
         found = [with_relevance(model, *of_one) for of_one in zip(found, highest, read, strict=True)]
@@ -165,9 +187,9 @@ def _vectors(snapshot: Snapshot, queries: Sequence[str], mode: Mode) -> Vectors 
 def _begun(job: Vectors) -> Vectors:
     """Begin ``job`` in another thread, and return a function that returns its result.
 
-    The caller runs the job itself if no thread has begun it by then: the processor is busy, or this is a child process.
+    The caller runs the job itself if no thread has begun it by then.
     """
-    future = _THREADS.submit(job)
+    future = _PROCESSORS.threads.submit(job)
     return cache(lambda: job() if future.cancel() else future.result())
 
 
