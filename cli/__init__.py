@@ -29,6 +29,8 @@ COMMANDS: Mapping[str, str] = {
     "report": "Show a store as one HTML file, with a map.",
     "files": "List the files that indexing would read.",
     "chunks": "Show how a file is split into chunks.",
+    "collection": "Name sets of stores, to search them as one.",
+    "config": "Show the settings, and where they come from.",
     "delete": "Delete files or chunks from a store.",
     "refit": "Refit post-processors without encoding documents.",
     "tune": "Find better search settings without labels.",
@@ -40,10 +42,14 @@ COMMANDS: Mapping[str, str] = {
     "serve": "Serve stores over HTTP.",
     "models": "List embedding models, here and recommended.",
     "eval": "Evaluate embeddings and search on test collections.",
+    "reproduce": "Run tables and figures of the papers.",
     "train": "Train a model on a dictionary, without labels.",
     "reverse-dictionary": "Find words by their definition.",
 }
 """The name of each command and its line in ``ragembed --help``, which is printed without importing the command."""
+
+_WITH_PROJECT = ("index", "query")
+"""The commands whose options ``ragembed.toml`` can set."""
 
 ERROR_EXIT, INTERRUPTED_EXIT = 2, 130
 _ARGUMENTS = "ragembed.arguments"
@@ -94,7 +100,12 @@ class LazyGroup(click.Group):
             near = get_close_matches(args[0], COMMANDS, 1)
             hint = f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(COMMANDS)}"
             ctx.fail(f"unknown command {args[0]!r}: {hint}")
-        return super().resolve_command(ctx, args)
+        name, command, rest = super().resolve_command(ctx, args)
+        if command is not None and name in _WITH_PROJECT and not {"-h", "--help"} & set(rest):
+            from ragembed.cli.project import option_defaults
+
+            ctx.default_map = {name: option_defaults(command)}
+        return name, command, rest
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command and turn exceptions into exit statuses."""

@@ -12,6 +12,8 @@ from typing import Any, TypeVar
 
 import click
 
+from ragembed.cli.project import choose_store, collections_files
+from ragembed.config.collections import chosen_stores
 from ragembed.config.settings import DEFAULT_PRESET, PRESETS
 from ragembed.config.specs import AUTO as EMBEDDING_AUTO
 from ragembed.config.specs import POOLINGS
@@ -23,7 +25,7 @@ from ragembed.indexes.ann.specs import AUTO, NAMES
 from ragembed.indexes.filters import And, Field, Filter, Glob, Or, parse
 from ragembed.indexes.search.relevance import WEAK
 from ragembed.indexes.search.search import MODES
-from ragembed.indexes.storage.layout import STORE_FOLDER, STORE_VARIABLE, choose_store
+from ragembed.indexes.storage.layout import STORE_FOLDER, STORE_VARIABLE
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -471,6 +473,26 @@ def search_filter(where: str | None, globs: tuple[str, ...]) -> Filter | None:
     if globs:
         parts.append(Or(tuple(Glob(Field("path"), glob) for glob in globs)))
     return And(tuple(parts)) if parts else None
+
+
+def served_stores(stores: tuple[str, ...], collections: str | None, hint: str) -> dict[str, Path]:
+    """Return the stores that a server answers from: those of collections, and those that are given one by one."""
+    if collections is None:
+        return named_stores(stores, hint)
+    names = [name.strip() for name in collections.split(",")]
+    found = {name.replace("/", "-"): path for name, path in chosen_stores(names, collections_files()).items()}
+    for name, path in (named_stores(stores, hint) if stores else {}).items():
+        if found.setdefault(name, path) != path:
+            raise click.BadParameter(f"two stores have the name {name!r}: name one with NAME=PATH", param_hint=hint)
+    return found
+
+
+serve_in_option = click.option(
+    "--in",
+    "collections",
+    metavar="NAMES",
+    help="Serve the stores of these collections, separated by commas; all means every collection.",
+)
 
 
 def named_stores(stores: tuple[str, ...], hint: str) -> dict[str, Path]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
@@ -55,6 +56,11 @@ def _as_json(value: Mapping[str, Any], indent: int | None = None) -> str:
 def for_terminal() -> bool:
     """Return whether to print colours and links: stdout is a terminal and ``NO_COLOR`` is not set."""
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+
+
+def terminal_width() -> int | None:
+    """Return the number of characters in a line of the terminal, or None if stdout is not a terminal."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def link(text: str, shown: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 
@@ -59,6 +60,8 @@ class StderrProgress:
     def _show(self, seconds: float) -> None:
         line = self.line(seconds)
         if self._terminal:
+            # A line that is wider than the terminal would not be redrawn but repeated.
+            line = line[: max(1, shutil.get_terminal_size().columns - 1)]
             click.echo("\r" + line.ljust(self._width), nl=False, err=True)
             self._width = max(self._width, len(line))
         else:

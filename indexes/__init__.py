@@ -20,9 +20,10 @@ from ragembed.extras import lazy_attributes
 if TYPE_CHECKING:
     from ragembed.indexes.ann.choosing import Budget
     from ragembed.indexes.ann.records import IndexConfig
+    from ragembed.indexes.collection import Collection
     from ragembed.indexes.doctor import Diagnosis, Finding, SkippedCheck, diagnose
     from ragembed.indexes.indexing.drift import DriftReport, measure_drift
-    from ragembed.indexes.indexing.refit import apply_settings, refit_store
+    from ragembed.indexes.indexing.refit import apply_settings, refit_store, refit_together
     from ragembed.indexes.indexing.run import IndexingReport
     from ragembed.indexes.indexing.scan import IndexingOptions
     from ragembed.indexes.search.context import Context, ContextBlock, LeftOut
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Budget",
     "ChunkRecord",
+    "Collection",
     "Context",
     "ContextBlock",
     "Diagnosis",
@@ -54,6 +56,7 @@ __all__ = [
     "diagnose",
     "measure_drift",
     "refit_store",
+    "refit_together",
 ]
 
 __getattr__, __dir__ = lazy_attributes(
@@ -61,9 +64,10 @@ __getattr__, __dir__ = lazy_attributes(
     {
         "ann.choosing": ("Budget",),
         "ann.records": ("IndexConfig",),
+        "collection": ("Collection",),
         "doctor": ("Diagnosis", "Finding", "SkippedCheck", "diagnose"),
         "indexing.drift": ("DriftReport", "measure_drift"),
-        "indexing.refit": ("apply_settings", "refit_store"),
+        "indexing.refit": ("apply_settings", "refit_store", "refit_together"),
         "indexing.run": ("IndexingReport",),
         "indexing.scan": ("IndexingOptions",),
         "search.context": ("Context", "ContextBlock", "LeftOut"),

@@ -8,18 +8,15 @@ the documentation specifies the format.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from ragembed.config.settings import EmbedderConfig, QueryFit
-from ragembed.documents.normalisation import normalise
 from ragembed.embedder import Embedder
-from ragembed.errors import ConfigError, DimensionError, StoreError
+from ragembed.errors import ConfigError, StoreError
 from ragembed.files import make_folders, write_file
 from ragembed.indexes.ann.choosing import Budget
 from ragembed.indexes.ann.gpus import searching_gpus
@@ -28,15 +25,13 @@ from ragembed.indexes.ann.records import IndexConfig, IndexEvaluation, IndexSele
 from ragembed.indexes.ann.specs import AUTO
 from ragembed.indexes.filters import Where, parse
 from ragembed.indexes.filters.notes import notes_on
-from ragembed.indexes.search import packing, search
-from ragembed.indexes.search.context import Context, ContextFormat, renderer_of
 from ragembed.indexes.search.fanout import Engine, segment_search
-from ragembed.indexes.search.fusion import Fusion, stored_fusion
-from ragembed.indexes.search.ranking import RankingOptions
+from ragembed.indexes.search.fusion import stored_fusion
 from ragembed.indexes.search.reader import Answer, SnapshotReader
 from ragembed.indexes.search.relevance import stored_relevance
 from ragembed.indexes.search.search import Mode
-from ragembed.indexes.search.snapshot import SegmentSearch, Snapshot
+from ragembed.indexes.search.searchable import Searchable
+from ragembed.indexes.search.snapshot import SegmentSearch, Snapshot, StoreSnapshot
 from ragembed.indexes.storage import catalog, run_records
 from ragembed.indexes.storage.baseline import KEY as BASELINE
 from ragembed.indexes.storage.baseline import save_first_baseline
@@ -60,22 +55,19 @@ from ragembed.indexes.storage.schema import FORMAT_VERSION, create_database
 from ragembed.indexes.storage.token_vectors import token_files
 from ragembed.indexes.storage.transactions import database_error, open_for_writing
 from ragembed.indexes.text.stemming import ENGLISH, AnalyzerConfig
-from ragembed.indexes.types import ChunkRecord, Hit, Hits, Progress, SourceRecord, VectorEncoder, as_records
+from ragembed.indexes.types import ChunkRecord, Progress, SourceRecord, VectorEncoder, as_records
 from ragembed.indexes.writing import boilerplate_store
 from ragembed.indexes.writing.boilerplate_store import BoilerplateLine
 from ragembed.indexes.writing.index_selection import warn
 from ragembed.indexes.writing.writer import StoreWriter
-from ragembed.models.token_counting import token_counter
 from ragembed.types import Floats
 from ragembed.version import __version__
 
 if TYPE_CHECKING:
-    from ragembed.indexes.search.explain import Explanation
-    from ragembed.indexes.search.why_not import WhyNot
     from ragembed.indexes.verify import Report
 
 
-class Store:
+class Store(Searchable):
     """A folder with chunks, their vectors and a full-text index, opened for reading.
 
     Create a store with :meth:`create` or open one with :meth:`open`; do not call the class itself. Close it with
@@ -288,6 +280,12 @@ class Store:
             searcher.close()
             raise
 
+    def _read(self, answer: Callable[[Snapshot], Answer], mode: Mode | None = None) -> Answer:  # noqa: ARG002  one store
+        return self._reader.read(answer)
+
+    def _folder(self, store: str | None) -> Path:  # noqa: ARG002  there is one store
+        return self.path
+
     def read(self, answer: Callable[[], Answer]) -> Answer:
         """Call a function whose reads from this store all see the same snapshot.
 
@@ -318,560 +316,6 @@ class Store:
 
     # Searching
 
-    def search(
-        self,
-        query: str,
-        k: int = 10,
-        mode: Mode = "hybrid",
-        *,
-        where: Where | None = None,
-        fusion: Fusion | None = None,
-        ranking: RankingOptions | None = None,
-        min_relevance: float | None = None,
-    ) -> list[Hit]:
-        """Return the best chunks for a query.
-
-        Parameters
-        ----------
-        query : str
-            Text of the query.
-        k : int, default 10
-            Maximum number of hits, 0 or more.
-        mode : {"hybrid", "dense", "lexical"}, default "hybrid"
-            ``"dense"`` ranks by cosine, ``"lexical"`` by BM25, and ``"hybrid"`` by both scores, fused.
-        where : str or mapping, optional
-            Filter that selects the chunks to search: an expression such as ``"ext = 'md'"``, or a dictionary as
-            LangChain uses it; see the page "Filters". None searches every chunk.
-        fusion : ragembed.Fusion, optional
-            How hybrid search fuses the scores. None uses :attr:`fusion` of the store.
-        ranking : ragembed.RankingOptions, optional
-            Further steps after scoring, such as folding near-duplicates or reranking. None ranks by score only.
-        min_relevance : float, optional
-            Leave out hits with a lower :attr:`Hit.relevance`, from 0 to 1. None returns the best hits, however weak.
-
-        Returns
-        -------
-        list of Hit
-            Up to ``k`` hits, best first. :class:`Hit` explains the scores.
-
-        Raises
-        ------
-        ConfigError
-            If ``mode`` is unknown, ``k`` is negative, the filter is invalid, or ``min_relevance`` is out of range or
-            given for a store without a fit of relevance.
-        IncompatibleStoreError
-            If the embedder of the store cannot be loaded, or is not the one that was passed to :meth:`open`.
-        StoreDamagedError
-            If the search needs a file that is missing or damaged.
-
-        Examples
-        --------
-        >>> [hit.id for hit in store.search("How do I brew tea?", k=1)]
-        ['tea']
-        >>> [hit.id for hit in store.search("birds in autumn", where="year > 2024")]
-        ['bird']
-        """
-        return self.search_many(
-            [query], k, mode, where=where, fusion=fusion, ranking=ranking, min_relevance=min_relevance
-        )[0]
-
-    def search_many(
-        self,
-        queries: Sequence[str],
-        k: int = 10,
-        mode: Mode = "hybrid",
-        *,
-        where: Where | None = None,
-        fusion: Fusion | None = None,
-        ranking: RankingOptions | None = None,
-        min_relevance: float | None = None,
-        vectors: Floats | None = None,
-    ) -> list[list[Hit]]:
-        """Search for several queries at once.
-
-        The result for each query is the same as that of :meth:`search`. All queries read the same snapshot.
-
-        Parameters
-        ----------
-        queries : sequence of str
-            Texts of the queries.
-        k : int, default 10
-            As in :meth:`search`.
-        mode : {"hybrid", "dense", "lexical"}, default "hybrid"
-            As in :meth:`search`.
-        where : str or mapping, optional
-            As in :meth:`search`.
-        fusion : ragembed.Fusion, optional
-            As in :meth:`search`.
-        ranking : ragembed.RankingOptions, optional
-            As in :meth:`search`.
-        min_relevance : float, optional
-            As in :meth:`search`.
-        vectors : numpy.ndarray, optional
-            Vectors of the queries, float32, shape ``(n, d)``. None encodes the queries with the store's embedder.
-
-        Returns
-        -------
-        list of list of Hit
-            For each query, up to ``k`` hits, best first.
-
-        Raises
-        ------
-        ConfigError
-            If ``queries`` is a single text, and as :meth:`search` does.
-        DimensionError
-            If ``vectors`` do not have the dimension of the store, or not one row for each query.
-
-        Examples
-        --------
-        >>> results = store.search_many(["How do I brew tea?", "birds in autumn"], k=1)
-        >>> [hits[0].id for hits in results]
-        ['tea', 'bird']
-        """
-        if isinstance(queries, str):
-            raise ConfigError(f"queries is the text {queries[:40]!r}: expected a list of texts; use search for one")
-        condition = None if where is None else parse(where)
-        texts = list(queries)
-        given = None if vectors is None else np.asarray(vectors, dtype=np.float32)
-        if given is not None and (given.ndim != 2 or len(given) != len(texts)):
-            raise DimensionError(f"the query vectors have shape {given.shape}: expected ({len(texts)}, d)")
-
-        def answer(snapshot: Snapshot) -> list[list[Hit]]:
-            if given is not None:
-                self._require_dimension(snapshot, given)
-            fused = fusion or stored_fusion(snapshot.connection)
-            found = search.search(
-                snapshot, texts, k, mode, condition, fused, ranking, min_relevance=min_relevance, given=given
-            )
-            return [Hits(hits) for hits in found]
-
-        return self._reader.read(answer)
-
-    @property
-    def fusion(self) -> Fusion:
-        """Default fusion settings of hybrid search.
-
-        These are the settings that tuning saved, else the defaults of :class:`ragembed.Fusion`.
-
-        Examples
-        --------
-        >>> store.fusion.method
-        'zscore'
-        """
-        return self._reader.read(lambda snapshot: stored_fusion(snapshot.connection))
-
-    def context(
-        self,
-        query: str,
-        budget: int = 4000,
-        mode: Mode = "hybrid",
-        *,
-        where: Where | None = None,
-        fusion: Fusion | None = None,
-        ranking: RankingOptions | None = None,
-        format: ContextFormat = "text",  # noqa: A002  the name of the command's option
-        tokenizer: str | Path | Callable[[str], int] | None = None,
-        name_file: Callable[[str], str] | None = None,
-        min_relevance: float | None = None,
-    ) -> Context:
-        """Pack the most useful text for a query into a budget of tokens, for the prompt of a model.
-
-        The best hits come first. Near-duplicates are folded, each hit is widened to its section and to its neighbours
-        while the budget lasts, and overlapping pieces are merged. The text of a file that is unchanged on disk is that
-        of its lines.
-
-        Parameters
-        ----------
-        query : str
-            Text of the query.
-        budget : int, default 4000
-            Maximum number of tokens of the whole output, 1 or more.
-        mode : {"hybrid", "dense", "lexical"}, default "hybrid"
-            As in :meth:`search`.
-        where : str or mapping, optional
-            As in :meth:`search`.
-        fusion : ragembed.Fusion, optional
-            As in :meth:`search`.
-        ranking : ragembed.RankingOptions, optional
-            As in :meth:`search`. None folds near-duplicates and ranks by score.
-        format : {"text", "markdown", "json", "xml"}, default "text"
-            Format of the output. The budget counts its delimiters too.
-        tokenizer : str, pathlib.Path or callable, optional
-            Tokenizer of the model that reads the output: a file ``tokenizer.json``, a folder with this file, or a
-            function that returns the number of tokens of a text. None uses an estimate, which is rarely too low.
-        name_file : callable, optional
-            Function that returns the name to show for a file, from its name in the store. None shows its path,
-            relative to the working directory if the file is below it.
-        min_relevance : float, optional
-            As in :meth:`search`.
-
-        Returns
-        -------
-        Context
-            The blocks, the text for the prompt, and the hits that did not fit.
-
-        Raises
-        ------
-        ConfigError
-            If ``budget`` is less than 1, the format is unknown, the tokenizer cannot be found, or as :meth:`search`
-            does.
-        ModelError
-            If the tokenizer cannot be read.
-
-        Examples
-        --------
-        >>> context = store.context("How do I brew tea?", budget=100)
-        >>> context.blocks[0].text
-        'Tea is brewed with hot water.'
-        >>> context.tokens <= 100
-        True
-        """
-        counter, renderer = token_counter(tokenizer), renderer_of(format)
-        condition = None if where is None else parse(where)
-
-        def answer(snapshot: Snapshot) -> Context:
-            fused = fusion or stored_fusion(snapshot.connection)
-            request = packing.PackingRequest(query, budget, format, renderer, counter, name_file)
-            ranked = ranking or RankingOptions(dedupe=True)
-            [hits] = search.search(
-                snapshot, [query], request.candidates, mode, condition, fused, ranked, min_relevance=min_relevance
-            )
-            return packing.pack(snapshot, self.path, hits, request)
-
-        return self._reader.read(answer)
-
-    def pack(
-        self,
-        hits: Sequence[Hit],
-        budget: int = 4000,
-        query: str = "",
-        *,
-        format: ContextFormat = "text",  # noqa: A002  the name of the command's option
-        tokenizer: str | Path | Callable[[str], int] | None = None,
-        name_file: Callable[[str], str] | None = None,
-    ) -> Context:
-        """Pack hits of this store, such as those of another search or a reranker, as :meth:`context` does.
-
-        Parameters
-        ----------
-        hits : sequence of Hit
-            Hits, best first. A hit whose id is not in the store is packed with its own text.
-        budget : int, default 4000
-            As in :meth:`context`.
-        query : str, default ""
-            Text of the query. If a hit does not fit, its lines with most of the query's words are kept.
-        format : {"text", "markdown", "json", "xml"}, default "text"
-            As in :meth:`context`.
-        tokenizer : str, pathlib.Path or callable, optional
-            As in :meth:`context`.
-        name_file : callable, optional
-            As in :meth:`context`.
-
-        Returns
-        -------
-        Context
-            As :meth:`context`.
-
-        Raises
-        ------
-        ConfigError, ModelError
-            As :meth:`context` does.
-
-        Examples
-        --------
-        >>> hits = store.search("How do I brew tea?", mode="dense")
-        >>> [block.path for block in store.pack(hits, budget=200).blocks][0]
-        'tea'
-        """
-        request = packing.PackingRequest(
-            query, budget, format, renderer_of(format), token_counter(tokenizer), name_file
-        )
-        return self._reader.read(lambda snapshot: packing.pack(snapshot, self.path, list(hits), request))
-
-    def explain(
-        self,
-        query: str,
-        k: int = 10,
-        mode: Mode = "hybrid",
-        *,
-        where: Where | None = None,
-        fusion: Fusion | None = None,
-        ranking: RankingOptions | None = None,
-        min_relevance: float | None = None,
-        ids: Collection[str] | None = None,
-    ) -> list[Explanation]:
-        """Search, and explain the score of each hit.
-
-        The page "Explain results" describes the parts of an explanation.
-
-        Parameters
-        ----------
-        query : str
-            As in :meth:`search`.
-        k : int, default 10
-            As in :meth:`search`.
-        mode : {"hybrid", "dense", "lexical"}, default "hybrid"
-            As in :meth:`search`.
-        where : str or mapping, optional
-            As in :meth:`search`.
-        fusion : ragembed.Fusion, optional
-            As in :meth:`search`.
-        ranking : ragembed.RankingOptions, optional
-            As in :meth:`search`.
-        min_relevance : float, optional
-            As in :meth:`search`.
-        ids : collection of str, optional
-            Explain only the hits with these ids. None explains every hit.
-
-        Returns
-        -------
-        list of ragembed.indexes.search.explain.Explanation
-            One explanation for each hit of :meth:`search`, in the same order. The values of ``explanation.terms`` add
-            up to ``explanation.score``.
-
-        Raises
-        ------
-        ConfigError, IncompatibleStoreError, StoreDamagedError
-            As :meth:`search` does.
-
-        Examples
-        --------
-        >>> explanation = store.explain("How do I brew tea?", k=1, mode="lexical")[0]
-        >>> sorted(explanation.phrases)
-        ['brew', 'tea']
-        """
-        from ragembed.indexes.search.explain import explain
-
-        condition = None if where is None else parse(where)
-
-        def answer(snapshot: Snapshot) -> list[Explanation]:
-            fused = fusion or stored_fusion(snapshot.connection)
-            return explain(snapshot, query, k, mode, condition, fused, ranking, min_relevance, ids)
-
-        return self._reader.read(answer)
-
-    def why_not(
-        self, query: str, source: str, k: int = 10, mode: Mode = "hybrid", *, fusion: Fusion | None = None
-    ) -> WhyNot:
-        """Explain why a file is not among the best chunks for a query.
-
-        Parameters
-        ----------
-        query : str
-            Text of the query.
-        source : str
-            Name of the file in the store, as in :meth:`sources`.
-        k : int, default 10
-            Number of results to compare the file with.
-        mode : {"hybrid", "dense", "lexical"}, default "hybrid"
-            As in :meth:`search`.
-        fusion : ragembed.Fusion, optional
-            As in :meth:`search`.
-
-        Returns
-        -------
-        ragembed.indexes.search.why_not.WhyNot
-            The rank of the file's best chunk in each mode of search, and the words and phrases by which the best ``k``
-            chunks score higher.
-
-        Raises
-        ------
-        ConfigError
-            If the file is not in the store, or holds only boilerplate. The message says whether the last run skipped
-            it, and why.
-
-        Examples
-        --------
-        >>> from pathlib import Path
-        >>> import ragembed
-        >>> Path("docs").mkdir()
-        >>> for name, text in {"tea.md": "Tea is brewed with hot water.", "bird.md": "Birds fly south."}.items():
-        ...     _ = Path("docs", name).write_text(text, encoding="utf-8")
-        >>> report = ragembed.index("docs", store="docs-store")
-        >>> with ragembed.Store.open("docs-store") as docs:
-        ...     docs.why_not("Where do birds fly?", "docs/tea.md").rank_in_mode.rank
-        2
-        """
-        from ragembed.indexes.search.why_not import why_not
-
-        def answer(snapshot: Snapshot) -> WhyNot:
-            return why_not(snapshot, query, source, k, mode, fusion or stored_fusion(snapshot.connection))
-
-        return self._reader.read(answer)
-
-    def search_vector(self, vector: Floats, k: int = 10, *, where: Where | None = None) -> list[Hit]:
-        """Return the chunks whose vectors are nearest to a query vector.
-
-        Parameters
-        ----------
-        vector : numpy.ndarray
-            Query vector, shape ``(d,)``. It need not have unit length.
-        k : int, default 10
-            Maximum number of hits, 0 or more.
-        where : str or mapping, optional
-            Filter, as in :meth:`search`.
-
-        Returns
-        -------
-        list of Hit
-            Up to ``k`` hits by cosine, best first.
-
-        Raises
-        ------
-        DimensionError
-            If ``vector`` does not have the dimension of the store.
-        ConfigError
-            If ``k`` is negative or the filter is invalid.
-
-        Examples
-        --------
-        >>> vector = store.embedder.encode_queries(["How do I brew tea?"])[0]
-        >>> [hit.id for hit in store.search_vector(vector, k=1)]
-        ['tea']
-        """
-        return self.search_vectors(_one_vector(vector)[None, :], k, where=where)[0]
-
-    def search_vectors(self, vectors: Floats, k: int = 10, *, where: Where | None = None) -> list[list[Hit]]:
-        """Return the chunks whose vectors are nearest to each of several query vectors.
-
-        Parameters
-        ----------
-        vectors : numpy.ndarray
-            Query vectors, shape ``(n, d)``, one per row.
-        k : int, default 10
-            As in :meth:`search_vector`.
-        where : str or mapping, optional
-            As in :meth:`search_vector`.
-
-        Returns
-        -------
-        list of list of Hit
-            For each query vector, up to ``k`` hits by cosine, best first.
-
-        Raises
-        ------
-        DimensionError
-            If ``vectors`` is not two-dimensional, or does not have the dimension of the store.
-        ConfigError
-            If ``k`` is negative or the filter is invalid.
-
-        Examples
-        --------
-        >>> vectors = store.embedder.encode_queries(["How do I brew tea?", "birds in autumn"])
-        >>> [hits[0].id for hits in store.search_vectors(vectors, k=1)]
-        ['tea', 'bird']
-        """
-        vectors = np.asarray(vectors, dtype=np.float32)
-        condition = None if where is None else parse(where)
-        if not vectors.size and vectors.shape[:1] == (0,):
-            return []
-        if vectors.ndim != 2:
-            raise DimensionError(f"the query vectors have shape {vectors.shape}: expected (n, d), one vector per row")
-
-        def answer(snapshot: Snapshot) -> list[list[Hit]]:
-            self._require_dimension(snapshot, vectors)
-            return [Hits(hits) for hits in search.search_vectors(snapshot, vectors, k, condition)]
-
-        return self._reader.read(answer)
-
-    def search_mmr(
-        self,
-        query: str,
-        k: int = 10,
-        *,
-        fetch_k: int = 50,
-        lambda_mult: float = 0.5,
-        where: Where | None = None,
-    ) -> list[Hit]:
-        """Return chunks that are near a query but unlike each other, by maximal marginal relevance (MMR).
-
-        Parameters
-        ----------
-        query : str
-            Text of the query.
-        k : int, default 10
-            Maximum number of hits, 0 or more.
-        fetch_k : int, default 50
-            Number of nearest chunks, by cosine, to choose the hits from.
-        lambda_mult : float, default 0.5
-            Balance from 0 (hits unlike each other) to 1 (hits near the query).
-        where : str or mapping, optional
-            Filter, as in :meth:`search`.
-
-        Returns
-        -------
-        list of Hit
-            Up to ``k`` hits in the order in which MMR chose them. Their scores are cosines.
-
-        Raises
-        ------
-        ConfigError
-            If ``lambda_mult`` is out of range, ``k`` is negative or the filter is invalid.
-
-        Examples
-        --------
-        >>> len(store.search_mmr("How do I brew tea?", k=2, lambda_mult=0.3))
-        2
-        """
-        condition = None if where is None else parse(where)
-
-        def answer(snapshot: Snapshot) -> list[Hit]:
-            vector = snapshot.embedder().encode_queries([normalise(query)])[0]
-            return Hits(search.search_mmr(snapshot, vector, k, fetch_k, lambda_mult, condition))
-
-        return self._reader.read(answer)
-
-    def search_mmr_vector(
-        self,
-        vector: Floats,
-        k: int = 10,
-        *,
-        fetch_k: int = 50,
-        lambda_mult: float = 0.5,
-        where: Where | None = None,
-    ) -> list[Hit]:
-        """Return chunks that are near a query vector but unlike each other, by maximal marginal relevance (MMR).
-
-        Parameters
-        ----------
-        vector : numpy.ndarray
-            Query vector, shape ``(d,)``.
-        k : int, default 10
-            As in :meth:`search_mmr`.
-        fetch_k : int, default 50
-            As in :meth:`search_mmr`.
-        lambda_mult : float, default 0.5
-            As in :meth:`search_mmr`.
-        where : str or mapping, optional
-            As in :meth:`search_mmr`.
-
-        Returns
-        -------
-        list of Hit
-            Up to ``k`` hits in the order in which MMR chose them. Their scores are cosines.
-
-        Raises
-        ------
-        DimensionError
-            If ``vector`` does not have the dimension of the store.
-        ConfigError
-            As :meth:`search_mmr` does.
-
-        Examples
-        --------
-        >>> vector = store.embedder.encode_queries(["How do I brew tea?"])[0]
-        >>> [hit.id for hit in store.search_mmr_vector(vector, k=1)]
-        ['tea']
-        """
-        vector = _one_vector(vector)
-        condition = None if where is None else parse(where)
-
-        def answer(snapshot: Snapshot) -> list[Hit]:
-            self._require_dimension(snapshot, vector[None, :])
-            return Hits(search.search_mmr(snapshot, vector, k, fetch_k, lambda_mult, condition))
-
-        return self._reader.read(answer)
-
     def vectors(self, ids: Sequence[str]) -> Floats:
         """Return the vectors of chunks.
 
@@ -897,18 +341,11 @@ class Store:
         (2, 'float32')
         """
 
-        def answer(snapshot: Snapshot) -> Floats:
+        def answer(snapshot: StoreSnapshot) -> Floats:
             rows = catalog.rows_of_ids(snapshot.connection, ids)
             return snapshot.vectors([rows[chunk_id] for chunk_id in ids])
 
         return self._reader.read(answer)
-
-    def _require_dimension(self, snapshot: Snapshot, vectors: Floats) -> None:
-        if (dim := snapshot.dim()) not in (None, vectors.shape[1]):
-            raise DimensionError(
-                f"the query vector has shape {vectors.shape[1:]}: expected {(dim,)}, the dimension of the vectors in "
-                f"the store {self.path}"
-            )
 
     # Contents
 
@@ -1147,7 +584,7 @@ class Store:
     def _wanted_chain(self) -> tuple[tuple[str, ...], QueryFit]:
         """Return the post-processors and query fit of the finished store; an unfinished first run uses others."""
 
-        def answer(snapshot: Snapshot) -> tuple[tuple[str, ...], QueryFit]:
+        def answer(snapshot: StoreSnapshot) -> tuple[tuple[str, ...], QueryFit]:
             embedder = snapshot.embedder()
             made = (
                 embedder.config
@@ -1241,7 +678,7 @@ class Store:
         (3, 1)
         """
 
-        def answer(snapshot: Snapshot) -> dict[str, Any]:
+        def answer(snapshot: StoreSnapshot) -> dict[str, Any]:
             connection = snapshot.connection
             return {
                 "path": str(self.path),
@@ -1480,7 +917,7 @@ class Store:
         condition = None if where is None else parse(where)
         chosen = list(ids), list(paths)
 
-        def answer(snapshot: Snapshot) -> int:
+        def answer(snapshot: StoreSnapshot) -> int:
             names = catalog.sources_below(snapshot.connection, chosen[1])
             return len(catalog.selected_keys(snapshot.connection, chosen[0], names, condition))
 
@@ -1643,13 +1080,6 @@ def _index_status(connection: sqlite3.Connection) -> dict[str, Any]:
 def _token_folders(connection: sqlite3.Connection) -> list[str] | None:
     files = token_files(connection)
     return None if files is None else [file.folder for file in files]
-
-
-def _one_vector(vector: Floats) -> Floats:
-    vector = np.asarray(vector, dtype=np.float32)
-    if vector.ndim != 1:
-        raise DimensionError(f"the query vector has shape {vector.shape}: expected (d,)")
-    return vector
 
 
 class RunRecords:

@@ -189,6 +189,8 @@ class ChunkRecord:
         Text of the chunk with its title, headings, position and metadata.
     source : str or None
         Name of the file that the chunk comes from, or None if it comes from no file.
+    store : str or None
+        Name of the store in the collection that was searched, or None if a single store was.
 
     Examples
     --------
@@ -201,6 +203,7 @@ class ChunkRecord:
     id: str
     chunk: Chunk
     source: str | None = None
+    store: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,6 +233,8 @@ class Hit:
     relevance : float or None
         Estimated probability that the chunk is about the query, from 0 to 1. You can compare it between queries. None
         if the store has no fit of it: ``ragembed refit`` makes one.
+    store : str or None
+        Name of the store in the collection that was searched, or None if a single store was.
 
     Examples
     --------
@@ -247,6 +252,7 @@ class Hit:
     rerank: float | None = None
     duplicates: tuple[ChunkRecord, ...] = ()
     relevance: float | None = None
+    store: str | None = None
 
     def _repr_html_(self) -> str:
         return Hits([self])._repr_html_()
@@ -274,7 +280,8 @@ class Hits(list[Hit]):
 def _place(hit: Hit) -> str:
     chunk = hit.chunk
     lines = "" if chunk.start_line is None else f":{chunk.start_line}-{chunk.end_line}"
-    return (hit.source or hit.id) + (lines or ("" if chunk.page is None else f", page {chunk.page}"))
+    store = "" if hit.store is None else f"{hit.store}: "
+    return store + (hit.source or hit.id) + (lines or ("" if chunk.page is None else f", page {chunk.page}"))
 
 
 def as_records(

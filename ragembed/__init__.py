@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ragembed.documents.model import Chunk
     from ragembed.embedder import Embedder
     from ragembed.indexes.api import index, search
+    from ragembed.indexes.collection import Collection
     from ragembed.indexes.doctor import diagnose
     from ragembed.indexes.search.fusion import Fusion
     from ragembed.indexes.search.ranking import RankingOptions
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Chunk",
+    "Collection",
     "Embedder",
     "EmbedderConfig",
     "Fusion",
@@ -55,6 +57,7 @@ __getattr__, __dir__ = lazy_attributes(
         "documents.model": ("Chunk",),
         "embedder": ("Embedder",),
         "indexes.api": ("index", "search"),
+        "indexes.collection": ("Collection",),
         "indexes.doctor": ("diagnose",),
         "indexes.search.ranking": ("RankingOptions",),
         "indexes.search.fusion": ("Fusion",),

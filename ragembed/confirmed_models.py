@@ -11,7 +11,7 @@ import json
 import os
 from pathlib import Path
 
-from ragembed.files import NO_LINK
+from ragembed.files import NO_LINK, user_folder
 
 _FILE = "models"
 
@@ -38,6 +38,4 @@ def is_confirmed(name: str) -> bool:
 
 
 def _file() -> Path:
-    """Return the file in ``$XDG_CONFIG_HOME/ragembed`` or ``~/.config/ragembed``; it may not exist yet."""
-    folder = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")  # noqa: PTH111  Path.home() raises if there is none
-    return Path(folder) / "ragembed" / _FILE
+    return user_folder() / _FILE

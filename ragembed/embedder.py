@@ -961,27 +961,30 @@ class Embedder:
         return self._chain
 
 
-def fit_extractors(embedders: Sequence[Embedder], texts: Iterable[str]) -> None:
+def fit_extractors(embedders: Sequence[Embedder], texts: Iterable[str], progress: Progress | None = None) -> None:
     """Fit the extractors of several embedders, like :meth:`Embedder.fit_extractor`, with shared forward passes.
 
-    ``texts`` is read once as a stream.
+    ``texts`` is read once as a stream. ``progress`` is called now and then with the number of texts read since the last
+    call, including those of the corpora of the configurations.
     """
     configs = [embedder.resolved_config() for embedder in embedders]
     fresh = [embedder._fresh(config) for embedder, config in zip(embedders, configs, strict=True)]
-    number = fit_together([built.extractor for built in fresh], _reject_str(texts))
+    number = fit_together([built.extractor for built in fresh], _reject_str(texts), progress)
     for embedder, config, built in zip(embedders, configs, fresh, strict=True):
         embedder._take_fit(config, built, number)
 
 
-def encode_raw(embedders: Sequence[Embedder], texts: Sequence[str], side: Side) -> list[Floats]:
+def encode_raw(
+    embedders: Sequence[Embedder], texts: Sequence[str], side: Side, progress: Progress | None = None
+) -> list[Floats]:
     """Return the raw vectors of ``texts`` from each of ``embedders``, with shared forward passes.
 
     Each array is float32, shape ``(n, d)``, as :meth:`Embedder.raw_documents` and :meth:`Embedder.raw_queries` return
-    it.
+    it. ``progress`` is as in :func:`ragembed.extractors.sharing.encode_together`.
     """
     for embedder in embedders:
         embedder._require_extractor()
-    return encode_together([embedder.extractor for embedder in embedders], _text_list(texts), side)
+    return encode_together([embedder.extractor for embedder in embedders], _text_list(texts), side, progress)
 
 
 def require_trust(config: EmbedderConfig) -> None:

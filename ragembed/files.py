@@ -107,6 +107,12 @@ def write_file(path: Path, data: bytes | memoryview) -> None:
         file.write(data)
 
 
+def user_folder() -> Path:
+    """Return ``$XDG_CONFIG_HOME/ragembed`` or ``~/.config/ragembed``, the user's settings; it may not exist yet."""
+    folder = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")  # noqa: PTH111  Path.home() raises if there is none
+    return Path(folder) / "ragembed"
+
+
 def make_folders(path: Path) -> None:
     """Create the folder ``path`` and its parents if they do not exist."""
     for folder in reversed([path, *path.parents]):

@@ -37,7 +37,7 @@ LAYERS = (
 """From bottom to top: a module may import from its own layer and from earlier ones in this list."""
 ONLY_IMPORTERS = {
     "torch": ("ragembed.models", "ragembed.training", "ragembed.indexes.ann.gpus"),
-    "transformers": ("ragembed.models.transformers_model", "ragembed.training.encoder"),
+    "transformers": ("ragembed.models.generation", "ragembed.models.transformers_model", "ragembed.training.encoder"),
     "sentence_transformers": ("ragembed.reranking",),
     "sklearn": ("ragembed.evaluation", "ragembed.postprocess.estimators", "ragembed.training.ica", "ragembed.reports"),
     "scipy": ("ragembed.evaluation", "ragembed.reports"),

@@ -19,7 +19,7 @@ PAGES = [ROOT / "README.md", *sorted(ROOT.glob("packages/*/README.md")), *sorted
 API = "\n".join(page.read_text(encoding="utf-8") for page in (DOCS / "reference" / "api").glob("*.md"))
 PACKAGES = sorted(set(re.findall(r"automodule:: (\S+)", API)))
 ERRORS = "ragembed.errors"
-CREATED_BY_METHODS = {"Store"}
+CREATED_BY_METHODS = {"Collection", "Store"}
 """Classes whose constructor is not public; their class methods create the objects."""
 SOME_PAGES = ("explanation/how-search-works.md", "reference/filters.md", "explanation/reliability.md")
 """The pages in docs/ where the examples run. Few are fast."""

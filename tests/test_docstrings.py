@@ -14,6 +14,7 @@ from ragembed import Embedder, Store
 
 PACKAGE = Path(ragembed.__file__).parent
 STORE = "ragembed.indexes.store"
+SEARCHABLE = "ragembed.indexes.search.searchable"
 
 
 def module_of(file):
@@ -52,7 +53,7 @@ def test_examples(module, notes, tmp_path, monkeypatch):
         folder.mkdir()
         monkeypatch.chdir(folder)
         example.globs.clear()
-        of_store = example.name.startswith(f"{STORE}.Store.")
+        of_store = example.name.startswith((f"{STORE}.Store.", f"{SEARCHABLE}.Searchable."))
         if of_store or ('"notes"' in example.docstring and example.name != f"{STORE}.Store"):
             shutil.copytree(notes, "notes")
         with Store.open("notes") if of_store else nullcontext() as store:

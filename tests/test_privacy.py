@@ -125,6 +125,7 @@ def test_no_command_connects(guarded, tiny_model):
         ("report", "--out", "report.html"),
         ("models",),
         ("eval", "sts", "pairs.tsv", "--model", tiny_model),
+        ("eval", "describe", "pairs.tsv", "--model", tiny_model),
         ("train", *train, "--held-out", 1, "--steps", 1, "--ica", "none", "--learning-rate", 1e-4, "-q"),
         ("reverse-dictionary", "trained", "an animal"),
         ("delete", "docs/tea.md"),

@@ -10,6 +10,7 @@ import click
 
 from ragembed.cli.options import PlacePath, format_option, reading_options, store_option
 from ragembed.cli.output import counted, lines_of, print_records, say, shown_path
+from ragembed.cli.project import choose_store
 from ragembed.cli.requests import embedder_config, indexing_options
 from ragembed.documents.chunking import Chunker
 from ragembed.documents.discovery import discover
@@ -21,7 +22,6 @@ from ragembed.embedder import Embedder
 from ragembed.errors import DocumentError
 from ragembed.indexes import Store
 from ragembed.indexes.indexing.request import open_existing
-from ragembed.indexes.storage.layout import choose_store
 from ragembed.printable import printable, printable_line
 
 

@@ -9,10 +9,10 @@ import click
 
 from ragembed.cli.options import filter_options, min_relevance_option, mode_option, search_filter, store_option
 from ragembed.cli.output import say, say_unfinished, say_weak
-from ragembed.indexes import Context, Store
+from ragembed.cli.searched import in_option, open_searched, say_left_out
+from ragembed.indexes import Context
 from ragembed.indexes.search.context import CONTEXT_FORMATS, ContextFormat
 from ragembed.indexes.search.search import Mode
-from ragembed.indexes.storage.layout import choose_store
 from ragembed.printable import printable
 
 _NO_CONTEXT_EXIT = 1
@@ -47,6 +47,7 @@ _NO_CONTEXT_EXIT = 1
 @click.option("--json", "output", flag_value="json", help="Same as --format json.")
 @filter_options
 @store_option
+@in_option
 def command(
     query: str,
     budget: int,
@@ -57,6 +58,7 @@ def command(
     where: str | None,
     globs: tuple[str, ...],
     store: Path | None,
+    collections: str | None,
 ) -> None:
     """Pack the best text for a query into a budget of tokens.
 
@@ -73,7 +75,7 @@ def command(
     if not query.strip():
         raise click.BadParameter("the query is empty: expected at least one word", param_hint="QUERY")
     condition = search_filter(where, globs)
-    with Store.open(choose_store(store)) as opened:
+    with open_searched(store, collections) as opened:
 
         def run_query() -> tuple[Context, bool]:
             context = opened.context(
@@ -89,6 +91,7 @@ def command(
 
         context, unfinished = opened.read(run_query)
         being_written = unfinished and opened.being_written
+        say_left_out(opened, mode)
     click.echo(printable(context.text) if sys.stdout.isatty() else context.text, nl=False)
     if unfinished:
         say_unfinished(being_written=being_written)

@@ -8,10 +8,11 @@ import click
 
 from ragembed.cli.options import PlacePath, WritingCommand, filter_options, format_option, search_filter, store_option
 from ragembed.cli.output import counted, print_record, say, warnings_as_notes
+from ragembed.cli.project import choose_store
 from ragembed.documents.places import Place, exists, is_url
 from ragembed.errors import ConfigError
 from ragembed.indexes import Store
-from ragembed.indexes.storage.layout import choose_store, file_path, is_below, source_path
+from ragembed.indexes.storage.layout import file_path, is_below, source_path
 
 _NOTHING_EXIT = 1
 

@@ -10,9 +10,9 @@ from ragembed.cli import ERROR_EXIT
 from ragembed.cli.options import format_option, quiet_option, store_option
 from ragembed.cli.output import counted, print_records, say, shown_path
 from ragembed.cli.progress import StderrProgress
+from ragembed.cli.project import choose_store
 from ragembed.indexes.doctor import Diagnosis, Finding, diagnose
 from ragembed.indexes.doctor.run import CHECKS
-from ragembed.indexes.storage.layout import choose_store
 
 EXIT = {None: 0, "hint": 0, "problem": 1, "damage": ERROR_EXIT}
 """The exit status for the severity of the worst finding."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from ragembed.cli.evaluation import embeddings, retrieval
+from ragembed.cli.evaluation import describe, embeddings, retrieval
 
 
 @click.group(name="eval")
@@ -19,5 +19,5 @@ def command() -> None:
     """  # noqa: D301  click reads the backspace character as "do not wrap"
 
 
-for task in (*embeddings.COMMANDS, retrieval.command):
+for task in (*embeddings.COMMANDS, retrieval.command, describe.command):
     command.add_command(task)

@@ -12,6 +12,7 @@ import click
 
 from ragembed.cli.options import PlacePath, discovery_options, format_option, store_option
 from ragembed.cli.output import print_record, print_records, say, shown_path
+from ragembed.cli.project import choose_store
 from ragembed.cli.requests import indexing_options, paths_or_stored
 from ragembed.documents.discovery import FileCandidate, discover, why
 from ragembed.documents.places import Place
@@ -19,7 +20,6 @@ from ragembed.documents.readers.converted import missing_converter
 from ragembed.documents.readers.registry import named_reader
 from ragembed.extras import has_extra
 from ragembed.indexes.indexing.request import open_existing
-from ragembed.indexes.storage.layout import choose_store
 from ragembed.printable import readable_bytes
 
 _SIZE = re.compile(r"^[\d.,]+ (?:MB|bytes) is (?=over the limit)")

@@ -23,12 +23,13 @@ from ragembed.cli.options import (
 )
 from ragembed.cli.output import counted, print_record, say, say_choice, shown_path
 from ragembed.cli.progress import StderrProgress
+from ragembed.cli.project import choose_store, confirm_models
 from ragembed.cli.requests import indexing_request
 from ragembed.documents.places import Place
 from ragembed.errors import BudgetError
 from ragembed.indexes.indexing.request import open_existing
 from ragembed.indexes.indexing.run import IndexingReport, index_files
-from ragembed.indexes.storage.layout import choose_store, file_path, is_store
+from ragembed.indexes.storage.layout import file_path, is_store
 from ragembed.indexes.writing.boilerplate_store import MODES
 
 if TYPE_CHECKING:
@@ -136,6 +137,7 @@ def command(
     --postprocess and --query-fit can be changed later, with ragembed refit. If a run is interrupted, the next run
     continues it. --workers and --engine ray only change where the work is done: the store is the same.
     """  # noqa: D301  click reads the backspace character as "do not wrap"
+    confirm_models(click.get_current_context())
     where = choose_store(store)
     pool = _worker_pool(workers, engine, address, num_gpus, work)
     progress = StderrProgress(quiet=quiet)

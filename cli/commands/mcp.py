@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from ragembed.cli.options import named_stores
+from ragembed.cli.options import serve_in_option, served_stores
 from ragembed.extras import require
 from ragembed.serving.client_config import CLIENTS, client_config
 
@@ -20,6 +20,7 @@ _SECONDS = 10.0
     help="Folder of a store, and the name that agents use for it. Repeat it to serve several stores.  [default: "
     "$RAGEMBED_STORE, else the nearest .ragembed here or in a parent folder]",
 )
+@serve_in_option
 @click.option(
     "--http",
     "port",
@@ -42,7 +43,9 @@ _SECONDS = 10.0
     type=click.Choice(list(CLIENTS)),
     help="Print the configuration that makes a client start this server, and exit.",
 )
-def command(stores: tuple[str, ...], port: int | None, auto_index: float | None, client: str | None) -> None:
+def command(
+    stores: tuple[str, ...], collections: str | None, port: int | None, auto_index: float | None, client: str | None
+) -> None:
     """Serve stores to agents over the Model Context Protocol (MCP).
 
     \b
@@ -53,7 +56,7 @@ def command(stores: tuple[str, ...], port: int | None, auto_index: float | None,
     Agents can search, read the indexed text, and ask why a file is not found. They cannot change a store or read other
     files. The server ends when its input ends.
     """  # noqa: D301  click reads the backspace character as "do not wrap"
-    named = named_stores(stores, "--store")
+    named = served_stores(stores, collections, "--store")
     if client is not None:
         if port is not None:
             raise click.UsageError("--print-config prints a configuration for stdio: leave --http out")

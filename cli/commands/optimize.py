@@ -10,10 +10,10 @@ import click
 from ragembed.cli.options import WritingCommand, device_option, format_option, index_options, store_option
 from ragembed.cli.output import print_record, say, say_choice, warnings_as_notes
 from ragembed.cli.progress import StderrProgress
+from ragembed.cli.project import choose_store
 from ragembed.cli.requests import index_config
 from ragembed.indexes import Store
 from ragembed.indexes.indexing.request import open_existing
-from ragembed.indexes.storage.layout import choose_store
 from ragembed.printable import readable_bytes
 
 

@@ -20,13 +20,14 @@ from ragembed.cli.options import (
     store_option,
     with_number,
 )
-from ragembed.cli.output import for_terminal, link, print_records, say, say_unfinished, say_weak, shown_path
-from ragembed.indexes import Fusion, Hit, RankingOptions, Store
+from ragembed.cli.output import for_terminal, link, print_records, say, say_unfinished, say_weak
+from ragembed.cli.project import confirm_models
+from ragembed.cli.searched import apply_collection, in_option, namer, open_searched, say_left_out
+from ragembed.indexes import Fusion, Hit, RankingOptions
 from ragembed.indexes.search.fusion import METHODS, Method
 from ragembed.indexes.search.result_json import hit_json, place_json
 from ragembed.indexes.search.search import Mode
 from ragembed.indexes.search.snippet import QueryWords
-from ragembed.indexes.storage.layout import choose_store, file_path
 from ragembed.printable import printable, printable_line
 from ragembed.reranking import CrossEncoderReranker
 
@@ -39,11 +40,15 @@ _MOST_PLACES = 5
 
 
 class RankingCommand(click.Command):
-    """A command that accepts ``--mmr`` and ``--mmr LAMBDA``."""
+    """A command that accepts ``--mmr`` and ``--mmr LAMBDA``, and has the settings of the searched collection."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments; ``--mmr`` without a number gets the default."""
-        return super().parse_args(ctx, with_number(args, _MMR, _MMR_LAMBDA))
+        rest = super().parse_args(ctx, with_number(args, _MMR, _MMR_LAMBDA))
+        if not ctx.resilient_parsing:
+            confirm_models(ctx)
+            apply_collection(ctx)
+        return rest
 
 
 @click.command(name="query", cls=RankingCommand)
@@ -107,6 +112,7 @@ class RankingCommand(click.Command):
 @click.option("--explain", is_flag=True, help="Show how each score is made up, down to single words.")
 @filter_options
 @store_option
+@in_option
 @format_option
 def command(
     query: str,
@@ -120,6 +126,7 @@ def command(
     where: str | None,
     globs: tuple[str, ...],
     store: Path | None,
+    collections: str | None,
     output: str,
     rerank: str | None,
     **ranking_values: Any,
@@ -142,11 +149,11 @@ def command(
     condition = search_filter(where, globs)
     given: dict[str, Any] = {"method": method, "alpha": alpha, "feedback": feedback}
     ranking = RankingOptions(reranker=None if rerank is None else CrossEncoderReranker(rerank), **ranking_values)
-    chosen = choose_store(store)
-    with Store.open(chosen) as opened:
+    changes = {name: value for name, value in given.items() if value is not None}
+    with open_searched(store, collections) as opened:
 
         def run_query() -> tuple[list[Hit], list[Explanation], bool, str]:
-            fusion = replace(opened.fusion, **{name: value for name, value in given.items() if value is not None})
+            fusion = replace(opened.fusion, **changes) if changes else None
             settings: dict[str, Any] = {"where": condition, "fusion": fusion, "ranking": ranking}
             settings["min_relevance"] = min_relevance
             explanations = opened.explain(query, count, mode, **settings) if explain else []
@@ -155,10 +162,9 @@ def command(
 
         hits, explanations, unfinished, language = opened.read(run_query)
         being_written = unfinished and opened.being_written
+        say_left_out(opened, mode)
+        name_file = namer(opened)
     words = QueryWords(query, [hit.chunk.text for hit in hits], language)
-
-    def name_file(name: str) -> str:
-        return shown_path(file_path(name, chosen))
 
     results = [hit_json(rank, hit, words, name_file) for rank, hit in enumerate(hits, 1)]
     for result, explanation in zip(results, explanations, strict=False):
@@ -200,6 +206,7 @@ def _print_hit(
         above = above and click.style(above, fg="cyan")
     score = f"{result['score']:.3f}" + ("" if result["rerank"] is None else f", rerank {result['rerank']:.3f}")
     score += "" if result["relevance"] is None else f", relevance {result['relevance']:.2f}"
+    score += f", in {result['store']}" if "store" in result else ""
     click.echo("  ".join(part for part in (place, above, f"({score})") if part))
     click.echo(textwrap.indent(body, "    ", lambda _: True), color=True if coloured else None)
     if result["duplicates"]:

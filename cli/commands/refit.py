@@ -8,27 +8,37 @@ from typing import Any, get_args
 
 import click
 
-from ragembed.cli.options import WritingCommand, format_option, store_option
+from ragembed.cli.options import Command, WritingCommand, format_option, store_option, with_options
 from ragembed.cli.output import counted, print_record, say, warnings_as_notes
 from ragembed.cli.progress import StderrProgress
+from ragembed.cli.project import choose_store
 from ragembed.cli.requests import postprocess_steps
 from ragembed.config.settings import QueryFit
+from ragembed.embedder import Embedder
 from ragembed.indexes.indexing.refit import refit_store
-from ragembed.indexes.storage.layout import choose_store
+
+
+def refit_options(command: Command) -> Command:
+    """Add the options of a fit: ``--postprocess`` and ``--query-fit``."""
+    return with_options(
+        command,
+        click.option(
+            "--postprocess",
+            metavar="STEPS",
+            help="New post-processors, separated by commas, such as abtt:2,normalize; or none.  [default: the present "
+            "ones]",
+        ),
+        click.option(
+            "--query-fit",
+            type=click.Choice(get_args(QueryFit)),
+            help="Post-processors for queries: the same as for documents (shared), or fitted on pseudo-queries "
+            "(separate).  [default: the present one]",
+        ),
+    )
 
 
 @click.command(name="refit", cls=WritingCommand)
-@click.option(
-    "--postprocess",
-    metavar="STEPS",
-    help="New post-processors, separated by commas, such as abtt:2,normalize; or none.  [default: the present ones]",
-)
-@click.option(
-    "--query-fit",
-    type=click.Choice(get_args(QueryFit)),
-    help="Post-processors for queries: the same as for documents (shared), or fitted on pseudo-queries (separate).  "
-    "[default: the present one]",
-)
+@refit_options
 @store_option
 @format_option
 def command(
@@ -47,6 +57,11 @@ def command(
     steps = None if postprocess is None else postprocess_steps(postprocess)
     with warnings_as_notes():
         fitted = refit_store(choose_store(store), steps, query_fit, StderrProgress(), wait_seconds)
+    print_fit(fitted, output)
+
+
+def print_fit(fitted: Embedder, output: str) -> None:
+    """Print what an embedder was fitted on, as ``text``, ``json`` or ``jsonl``."""
     about: dict[str, Any] = {
         "postprocess": list(fitted.config.postprocess),
         "query_fit": fitted.config.query_fit,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ragembed.cli.options import LocalPath, named_stores, size_in_bytes
+from ragembed.cli.options import LocalPath, serve_in_option, served_stores, size_in_bytes
 from ragembed.cli.output import say
 from ragembed.errors import ConfigError
 from ragembed.extras import require
@@ -24,6 +24,7 @@ _HOST, _PORT = "127.0.0.1", 8765
 
 @click.command(name="serve")
 @click.argument("stores", nargs=-1, metavar="[[NAME=]STORE]...")
+@serve_in_option
 @click.option("--host", metavar="HOST", default=_HOST, show_default=True, help="Address to listen on.")
 @click.option(
     "--port",
@@ -97,6 +98,7 @@ _HOST, _PORT = "127.0.0.1", 8765
 @click.option("--log-queries", is_flag=True, help="Write what requests search for to the access log, too.")
 def command(
     stores: tuple[str, ...],
+    collections: str | None,
     host: str,
     port: int,
     uds: Path | None,
@@ -123,7 +125,7 @@ def command(
     STORE is the folder of a store, by default $RAGEMBED_STORE, else the nearest .ragembed here or in a parent folder.
     /docs describes the API. Only programs on this machine can connect, unless you set --host, which needs a token.
     """  # noqa: D301  click reads the backspace character as "do not wrap"
-    named = named_stores(stores, "STORE")
+    named = served_stores(stores, collections, "STORE")
     for module in ("mcp", "starlette", "uvicorn", *(["watchfiles"] if watch else [])):
         require(module, "ragembed serve")
     from ragembed.serving import http_server, listeners

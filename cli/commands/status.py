@@ -10,6 +10,8 @@ import click
 
 from ragembed.cli.options import format_option, store_option
 from ragembed.cli.output import counted, print_record, print_records, say, say_unfinished, shown_path
+from ragembed.cli.project import choose_store
+from ragembed.cli.searched import StoreReport, each_in_option, report_stores
 from ragembed.config.settings import EmbedderConfig
 from ragembed.config.templates import PLAIN
 from ragembed.extractors.build import is_external
@@ -19,7 +21,7 @@ from ragembed.indexes.indexing.calibration import LEAST_CHUNKS
 from ragembed.indexes.indexing.drift import DriftReport, IdfShift, Verdict, Vocabulary, measure_drift
 from ragembed.indexes.indexing.fitting import pending_fit
 from ragembed.indexes.indexing.scan import IndexingOptions
-from ragembed.indexes.storage.layout import choose_store, file_path
+from ragembed.indexes.storage.layout import file_path
 from ragembed.indexes.writing.boilerplate_store import BoilerplateLine
 from ragembed.printable import readable_bytes
 
@@ -28,6 +30,7 @@ _PRECISIONS = {"auto": "float32", "mixed": "bfloat16 for large runs, float32 for
 
 @click.command(name="status")
 @store_option
+@each_in_option
 @click.option("--skipped", is_flag=True, help="List the skipped files, with the reason for each.")
 @click.option(
     "--boilerplate",
@@ -38,9 +41,13 @@ _PRECISIONS = {"auto": "float32", "mixed": "bfloat16 for large runs, float32 for
     "--drift", is_flag=True, help="Measure how much the documents have changed since the fit, and recommend what to do."
 )
 @format_option
-@click.pass_context
 def command(
-    context: click.Context, store: Path | None, skipped: bool, boilerplate: bool, drift: bool, output: str
+    store: Path | None,
+    collections: str | None,
+    skipped: bool,
+    boilerplate: bool,
+    drift: bool,
+    output: str,
 ) -> None:
     """Show what a store contains and how it was made.
 
@@ -56,27 +63,34 @@ def command(
     """  # noqa: D301  click reads the backspace character as "do not wrap"
     if sum((drift, skipped, boilerplate)) > 1:
         raise click.UsageError("got more than one of --drift, --boilerplate and --skipped: give one of them")
-    where = choose_store(store)
-    with Store.open(where) as opened:
-        if boilerplate:
+    if boilerplate:
+        if collections is not None:
+            raise click.UsageError("--boilerplate shows one store: name it with --store")
+        with Store.open(choose_store(store)) as opened:
             _print_boilerplate(opened.boilerplate(), output)
-            return
+        return
+    report_stores(store, collections, output, lambda where: _examined(where, skipped=skipped, drift=drift))
+
+
+def _examined(where: Path, *, skipped: bool, drift: bool) -> StoreReport:
+    with Store.open(where) as opened:
         if drift:
             report = measure_drift(opened)
-            print_drift(report, output)
-            context.exit(EXIT[report.verdict])
+            return StoreReport(report.to_dict(), lambda: _print_drift(report), EXIT[report.verdict])
         status = opened.status()
         pending, being_written = pending_fit(opened), opened.being_written
-    if print_record(status, output):
-        return
-    if skipped:
-        for name, reason in status["skipped"].items():
-            say(f"{shown_path(file_path(name, where))}: {reason}")
-    else:
+
+    def show() -> None:
+        if skipped:
+            for name, reason in status["skipped"].items():
+                say(f"{shown_path(file_path(name, where))}: {reason}")
+            return
         for name, value in _lines(status, pending):
             say(f"{name:<15}{value}")
         if status["unfinished"]:
             say_unfinished(being_written=being_written)
+
+    return StoreReport(status, show)
 
 
 def _print_boilerplate(lines: list[BoilerplateLine], output: str) -> None:
@@ -222,10 +236,14 @@ _ADVICE: Mapping[Verdict, str] = {
 def print_drift(report: DriftReport, output: str) -> None:
     """Print the report as ``text``, ``json`` or ``jsonl``."""
     if not print_record(report.to_dict(), output):
-        for name, value in _drift_lines(report):
-            say(f"{name:<15}{value}")
-        for note in report.notes:
-            say(f"note: {note}", err=True)
+        _print_drift(report)
+
+
+def _print_drift(report: DriftReport) -> None:
+    for name, value in _drift_lines(report):
+        say(f"{name:<15}{value}")
+    for note in report.notes:
+        say(f"note: {note}", err=True)
 
 
 def _drift_lines(report: DriftReport) -> list[tuple[str, str]]:

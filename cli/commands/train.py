@@ -22,8 +22,10 @@ from ragembed.cli.output import print_record, say
 from ragembed.cli.progress import StderrProgress
 from ragembed.printable import printable_line
 from ragembed.training.recipes import RECIPES, recipe_for
+from ragembed.training.similarity import PROMPT
 from ragembed.training.settings import (
     MAX_STEPS,
+    B2sSettings,
     EntryKind,
     Head,
     Ica,
@@ -35,9 +37,10 @@ from ragembed.training.settings import (
 
 _WORDS_LEARNING_RATE = 1e-5
 _DEFAULTS = OptimizerSettings()
+_B2S = B2sSettings()
 _OPTIMIZER_OPTIONS = ("weight_decay", "eps", "betas", "warmup", "max_grad_norm")
 _RUN_OPTIONS = ("runs", "seed", "epochs", "batch_size", "max_tokens", "held_out", "bf16")
-_POOLING = {"cls": "--pooling cls", "mean": "--pooling mean", "prompt": "--template t0 --pooling masks"}
+_POOLING = {"cls": "--pooling cls", "mean": "--pooling mean", "prompt": f"--template {shlex.quote(PROMPT)} --pooling masks"}
 
 
 def _material_options(command: Command) -> Command:
@@ -56,6 +59,12 @@ def _material_options(command: Command) -> Command:
         ),
         click.option(
             "--model", required=True, metavar="ID|PATH", help="Hugging Face model id or folder of the model to train."
+        ),
+        click.option(
+            "--head-from",
+            metavar="ID|PATH",
+            help="Model whose head is used, such as roberta-base for a SimCSE-RoBERTa model, which is published without "
+            "a head for masked words.  [default: --model]",
         ),
         click.option(
             "--out",
@@ -174,14 +183,16 @@ def _optimizer_options(command: Command) -> Command:
 
 @click.group(name="train")
 def command() -> None:
-    """Train a model on a dictionary, without labels.
+    """Train a model on a dictionary, or word vectors on a corpus, without labels.
 
     \b
     ragembed train defsent-plus --dictionary glossary.tsv --model bert-base-uncased --out trained
     ragembed index docs/ --model trained --pooling cls
+    ragembed train b2s --corpus sentences.txt --model bert-base-uncased --out b2s
 
-    The dictionary can be the glossary of your field. The result is a folder that you can pass to every --model option.
-    If a training is interrupted, run the same command again: it continues and produces the same model.
+    The dictionary can be the glossary of your field. The result is a folder that you can pass to every --model option;
+    b2s writes a word-vector file for --extractor words. If a training is interrupted, run the same command again: it
+    continues and produces the same model.
     """  # noqa: D301  click reads the backspace character as "do not wrap"
 
 
@@ -227,6 +238,7 @@ def command() -> None:
     help="Layer on top of the pooled vector: the model's own pooler with tanh (own), or the dense layer of its "
     "masked-language head with GELU (mlm-head). auto is mlm-head for RoBERTa, else own.",
 )
+@click.option("--single-words", is_flag=True, help="Use only the entries that are single tokens of the model.")
 @_training_options
 @quiet_option
 @format_option
@@ -293,6 +305,135 @@ def defsent(pooling: Pooling, learning_rate: float, quiet: bool, output: str, **
     _train(_settings_of((StepSettings(pooling, "words", learning_rate),), given), given, quiet, output)
 
 
+@command.command(name="b2s", short_help="Train word vectors from the vectors of a model.")
+@click.option(
+    "--corpus",
+    type=EXISTING_FILE,
+    required=True,
+    metavar="FILE",
+    help="Text file with one sentence per line; blank lines are skipped.",
+)
+@click.option(
+    "--model",
+    required=True,
+    metavar="ID|PATH",
+    help="Hugging Face model id or folder of the encoder; it is not changed.",
+)
+@click.option(
+    "--out",
+    required=True,
+    type=LocalPath(),
+    help="Folder for the vectors: new, empty, or with an interrupted training, which then continues.",
+)
+@click.option(
+    "--layers",
+    metavar="SPEC",
+    default="last",
+    show_default=True,
+    help="Hidden layers of the model to average: last, first+last, or numbers such as 1+6.",
+)
+@click.option(
+    "--pooling",
+    metavar="NAME",
+    default="mean",
+    show_default=True,
+    help="Tokens whose vectors make the vector of a text.",
+)
+@click.option(
+    "--min-count",
+    type=click.IntRange(1),
+    metavar="N",
+    default=_B2S.min_count,
+    show_default=True,
+    help="Least number of occurrences of a word.",
+)
+@click.option(
+    "--vocabulary",
+    type=click.IntRange(1),
+    metavar="N",
+    default=_B2S.vocabulary,
+    show_default=True,
+    help="Largest number of words.",
+)
+@click.option(
+    "--threshold",
+    type=float,
+    metavar="NUMBER",
+    default=_B2S.threshold,
+    show_default=True,
+    help="Relative frequency above which occurrences of a word are left out at random.",
+)
+@click.option(
+    "--negatives",
+    type=click.IntRange(1),
+    metavar="N",
+    default=_B2S.negatives,
+    show_default=True,
+    help="Number of words drawn for each occurrence.",
+)
+@click.option(
+    "--epochs",
+    type=click.IntRange(1),
+    metavar="N",
+    default=_B2S.epochs,
+    show_default=True,
+    help="Number of passes over the corpus.",
+)
+@click.option(
+    "--batch-size",
+    type=click.IntRange(1),
+    metavar="N",
+    default=_B2S.batch_size,
+    show_default=True,
+    help="Number of texts in a batch.",
+)
+@click.option(
+    "--learning-rate",
+    type=float,
+    metavar="NUMBER",
+    default=_B2S.learning_rate,
+    show_default=True,
+    help="Learning rate of Adam.",
+)
+@click.option("--seed", type=click.IntRange(0), metavar="N", default=0, show_default=True, help="Random seed.")
+@click.option("--device", metavar="DEVICE", help="Device of the encoder: cpu, gpu:1, or auto.  [default: auto]")
+@quiet_option
+@format_option
+def b2s(
+    corpus: Path,
+    model: str,
+    out: Path,
+    layers: str,
+    pooling: str,
+    device: str | None,
+    quiet: bool,
+    output: str,
+    **given: Any,
+) -> None:
+    """Train word vectors from the contextual vectors of a model (B2S, X2Static).
+
+    \b
+    ragembed train b2s --corpus sentences.txt --model bert-base-uncased --out b2s
+    ragembed index docs/ --extractor words --model b2s/vectors.bin
+
+    The vector of a word learns to predict the word from the vectors of the sentences that contain it. Encoding with the
+    result needs no model.
+    """  # noqa: D301  click reads the backspace character as "do not wrap"
+    from ragembed.config.settings import EmbedderConfig
+    from ragembed.training import B2sRequest, train_b2s
+    from ragembed.training.progress import SilentTraining
+
+    config = EmbedderConfig(model=model, layers=layers, pooling=pooling, weighting="uniform")
+    request = B2sRequest(corpus, config, out, B2sSettings(**given), device)
+    report = train_b2s(request, SilentTraining() if quiet else StderrTrainingProgress())
+    if not print_record(report, output):
+        losses = ", ".join(f"{loss:.2f}" for loss in report["losses"])
+        click.echo(
+            f"{report['words']:,} words of {report['dim']} dimensions, from {report['texts']:,} texts; loss: {losses}\n"
+            f"to use it: ragembed index PATH --extractor words --model {shlex.quote(str(out / report['vectors']))}"
+        )
+
+
 def _combination(value: str) -> tuple[Pooling, EntryKind]:
     """Parse ``cls,amp`` to a pooling and a kind of entry vectors; raise a usage error for anything else."""
     parts = [part.strip().lower() for part in value.split(",")]
@@ -329,6 +470,8 @@ def _train(settings: TrainingSettings, given: Mapping[str, Any], quiet: bool, ou
         given["sentence_pairs"],
         given["pictures"],
         given["device"],
+        head_from=given["head_from"],
+        single_words=given.get("single_words", False),
     )
     report = train_from_dictionary(request, SilentTraining() if quiet else StderrTrainingProgress())
     if not print_record(report, output):

@@ -24,7 +24,7 @@ from ragembed.cli.options import (
 from ragembed.cli.output import counted, print_record, say, warnings_as_notes
 from ragembed.cli.pages import check_html, html_option
 from ragembed.cli.progress import StderrProgress
-from ragembed.indexes.storage.layout import choose_store
+from ragembed.cli.project import choose_store
 from ragembed.indexes.types import Progress, SilentProgress
 from ragembed.printable import printable, printable_line
 

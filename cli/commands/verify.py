@@ -10,9 +10,9 @@ import click
 
 from ragembed.cli import ERROR_EXIT
 from ragembed.cli.options import WritingCommand, format_option, store_option
-from ragembed.cli.output import counted, print_record, say
+from ragembed.cli.output import counted, say
 from ragembed.cli.progress import StderrProgress
-from ragembed.indexes.storage.layout import choose_store
+from ragembed.cli.searched import StoreReport, each_in_option, report_stores
 from ragembed.indexes.verify import Part, Problem, Report, verify_store
 from ragembed.printable import readable_bytes
 
@@ -30,8 +30,16 @@ _LASTING = {Part.DATABASE, Part.CANARY}
     help="With --repair, accept the rows in store.db even if they differ from the committed ones.",
 )
 @store_option
+@each_in_option
 @format_option
-def command(repair: bool, trust_database: bool, store: Path | None, wait_seconds: float, output: str) -> None:
+def command(
+    repair: bool,
+    trust_database: bool,
+    store: Path | None,
+    collections: str | None,
+    wait_seconds: float,
+    output: str,
+) -> None:
     """Check a store for damage and repair it.
 
     \b
@@ -46,17 +54,19 @@ def command(repair: bool, trust_database: bool, store: Path | None, wait_seconds
     """  # noqa: D301  click reads the backspace character as "do not wrap"
     if trust_database and not repair:
         raise click.UsageError("--trust-database applies only with --repair: add --repair")
-    report = verify_store(
-        choose_store(store),
-        progress=StderrProgress(),
-        repair=repair,
-        trust_database=trust_database,
-        wait_seconds=wait_seconds,
-    )
-    if not print_record(_as_dict(report), output):
-        _print(report, repair=repair)
-    if report.problems:
-        raise click.exceptions.Exit(ERROR_EXIT)
+
+    def examined(where: Path) -> StoreReport:
+        report = verify_store(
+            where,
+            progress=StderrProgress(),
+            repair=repair,
+            trust_database=trust_database,
+            wait_seconds=wait_seconds,
+        )
+        status = ERROR_EXIT if report.problems else 0
+        return StoreReport(_as_dict(report), lambda: _print(report, repair=repair), status)
+
+    report_stores(store, collections, output, examined)
 
 
 def _print(report: Report, *, repair: bool) -> None:

@@ -13,10 +13,10 @@ from ragembed.cli import INTERRUPTED_EXIT
 from ragembed.cli.options import PlacePath, device_option, format_option, store_option
 from ragembed.cli.output import counted, print_record, say
 from ragembed.cli.progress import StderrProgress
+from ragembed.cli.project import choose_store
 from ragembed.documents.places import Place
 from ragembed.indexes.indexing.run import IndexingReport
 from ragembed.indexes.indexing.watch import Watcher
-from ragembed.indexes.storage.layout import choose_store
 
 
 @click.command(name="watch")

@@ -8,13 +8,12 @@ import click
 
 from ragembed.cli.explanation import LEAST, bare, is_word
 from ragembed.cli.options import PlacePath, format_option, mode_option, store_option
-from ragembed.cli.output import counted, lines_of, print_record, say, shown_path
+from ragembed.cli.output import counted, lines_of, print_record, say
+from ragembed.cli.searched import in_option, namer, open_searched, place_in_store, say_left_out
 from ragembed.documents.places import Place
 from ragembed.documents.readers.registry import member_of
-from ragembed.indexes import Store
 from ragembed.indexes.search.search import Mode
 from ragembed.indexes.search.why_not import FileRank, WhyNot
-from ragembed.indexes.storage.layout import choose_store, file_path, source_path
 from ragembed.indexes.types import ChunkRecord
 from ragembed.printable import printable_line
 
@@ -36,8 +35,11 @@ _WORDS = 8
 )
 @mode_option
 @store_option
+@in_option
 @format_option
-def command(query: str, file: Place, count: int, mode: Mode, store: Path | None, output: str) -> None:
+def command(
+    query: str, file: Place, count: int, mode: Mode, store: Path | None, collections: str | None, output: str
+) -> None:
     """Explain why a file is not among the results.
 
     \b
@@ -51,11 +53,13 @@ def command(query: str, file: Place, count: int, mode: Mode, store: Path | None,
     """  # noqa: D301  click reads the backspace character as "do not wrap"
     if not query.strip():
         raise click.BadParameter("the query is empty: expected at least one word", param_hint="QUERY")
-    chosen = choose_store(store)
-    with Store.open(chosen) as opened:
-        found = opened.why_not(query, source_path(file, chosen), count, mode)
-    shown = shown_path(file_path(found.source, chosen))
-    if not print_record({"query": query, "path": shown, "k": count, **found.to_dict()}, output):
+    with open_searched(store, collections) as opened:
+        name, source = place_in_store(opened, file)
+        found = opened.why_not(query, source, count, mode, store=name)
+        say_left_out(opened)
+        shown = namer(opened)(found.source, name)
+    about = {"query": query, "path": shown, "k": count, **({} if name is None else {"store": name})}
+    if not print_record({**about, **found.to_dict()}, output):
         _print(found, shown, count)
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ragembed.cli.evaluation.systems import System
-from ragembed.cli.output import print_record, print_records
+from ragembed.cli.output import print_record, print_records, terminal_width
 from ragembed.cli.requests import NamedConfig, embedder_config, embedder_configs
 from ragembed.printable import printable, printable_line
 
@@ -64,16 +64,37 @@ def difference_to(first: Measured, other: Measured) -> dict[str, dict[str, float
 
 def print_results(task: str, found: Sequence[Result], output: str, html: Path | None = None) -> None:
     """Print results in one of the formats of ``--format``, and write them to the page ``html``, if given."""
-    from ragembed.evaluation.table import csv_table, text_table
+    from ragembed.evaluation.table import csv_table
 
     objects = [_as_dict(task, result) for result in found]
     if output == "text":
-        click.echo(printable("\n".join([text_table(found), *_differences(found)])))
+        click.echo(printable("\n".join(_result_lines(found, terminal_width()))))
     elif output == "csv":
         click.echo(printable(csv_table(found)), nl=False)
     else:
         print_objects(task, objects, output)
     _write_html(task, objects, html)
+
+
+def _result_lines(found: Sequence[Result], width: int | None) -> Iterator[str]:
+    """Yield the lines of the tables, the differences from the first configuration, and the undefined results."""
+    from ragembed.evaluation.table import text_table, undefined_lines, wrapped
+
+    yield text_table(found, width=width)
+    for score in ("uniformity", "alignment"):
+        having = [result for result in found if score in result.scores]
+        if having:
+            yield from ("", text_table(having, score, width))
+    for line in (*_positives(found), *_differences(found), *undefined_lines(found)):
+        yield from wrapped(line, width)
+
+
+def _positives(found: Sequence[Result]) -> Iterator[str]:
+    """Yield a line per collection that says which pairs the alignment is measured on."""
+    scores = {result.collection: result.scores for result in found if "positive_pairs" in result.scores}
+    for collection, one in scores.items():
+        pairs, least = one["positive_pairs"], one["positive_score"]
+        yield f"{collection}: alignment of {pairs:,} pairs with a score of {least:g} or more"
 
 
 def _write_html(task: str, objects: Sequence[Mapping[str, Any]], html: Path | None) -> None:
@@ -180,7 +201,7 @@ def print_rows(rows: Sequence[Row], output: str, html: Path | None = None) -> No
             {"collection": row.collection, "name": row.system.label, **row.measured.scores, **_flat(difference)}
             for row, difference in zip(rows, differences, strict=True)
         ]
-        _print_csv(lines)
+        print_csv(lines)
     else:
         print_objects(_TASK, objects, output)
     _write_html(_TASK, objects, html)
@@ -205,7 +226,7 @@ def print_comparisons(pairs: Sequence[tuple[Row, Row]], output: str, html: Path 
             for a, b, differences in compared
             for name, difference in differences.items()
         ]
-        _print_csv(lines)
+        print_csv(lines)
     else:
         print_objects(_TASK, objects, output)
     _write_html(_TASK, objects, html)
@@ -240,8 +261,9 @@ def _about(system: System) -> dict[str, Any]:
 
 
 def _text(rows: Sequence[Row], differences: Sequence[dict[str, Any]]) -> Iterator[str]:
-    from ragembed.evaluation.table import aligned
+    from ragembed.evaluation.table import folded, wrapped
 
+    width = terminal_width()
     for i, collection in enumerate(dict.fromkeys(row.collection for row in rows)):
         here = [row for row in rows if row.collection == collection]
         if i:
@@ -249,19 +271,21 @@ def _text(rows: Sequence[Row], differences: Sequence[dict[str, Any]]) -> Iterato
         yield f"{collection}, {here[0].measured.scores['queries']:,} queries"
         yield ""
         lines = [[row.system.label, *(f"{value:.1f}" for value in row.means.values())] for row in here]
-        yield from aligned([["", *here[0].means], *lines])
+        yield from folded([["", *here[0].means], *lines], 1, width)
     if any(differences):
         yield ""
     for row, difference in zip(rows, differences, strict=True):
         if difference:
             name = f"{row.collection}, {row.system.label}, {row.measured.headline}"
-            yield difference_line(name, difference["difference_to_first"])
+            yield from wrapped(difference_line(name, difference["difference_to_first"]), width)
 
 
 def _comparison(a: Row, b: Row, differences: dict[str, Difference]) -> Iterator[str]:
-    from ragembed.evaluation.table import aligned
+    from ragembed.evaluation.table import folded, wrapped
 
-    yield f"{a.collection}, {a.measured.scores['queries']:,} queries: A = {a.system.label}, B = {b.system.label}"
+    width = terminal_width()
+    queries = f"{a.measured.scores['queries']:,} queries"
+    yield from wrapped(f"{a.collection}, {queries}: A = {a.system.label}, B = {b.system.label}", width)
     yield ""
     lines = [["", "A", "B", "B - A", "95 % interval", "p"]]
     lines += [
@@ -275,23 +299,24 @@ def _comparison(a: Row, b: Row, differences: dict[str, Difference]) -> Iterator[
         ]
         for name, each in differences.items()
     ]
-    yield from aligned(lines)
+    yield from folded(lines, 1, width)
     yield ""
     better: dict[str, list[str]] = {"A": [], "B": [], "": []}
     for name, each in differences.items():
         better[("B" if each.difference > 0 else "A") if each.significant else ""].append(name)
     for system, names in better.items():
         if names and system:
-            yield f"{system} is significantly better in {', '.join(names)} (p < 0.05)"
+            yield from wrapped(f"{system} is significantly better in {', '.join(names)} (p < 0.05)", width)
     if better[""]:
-        yield f"no significant difference in {', '.join(better[''])}"
+        yield from wrapped(f"no significant difference in {', '.join(better[''])}", width)
 
 
 def _flat(difference: dict[str, Any]) -> dict[str, Any]:
     return {f"{name}.{part}": value for name, parts in difference.items() for part, value in parts.items()}
 
 
-def _print_csv(lines: Sequence[dict[str, Any]]) -> None:
+def print_csv(lines: Sequence[dict[str, Any]]) -> None:
+    """Print one line per dictionary, below a header with the keys of all."""
     text = io.StringIO()
     heads = list(dict.fromkeys(head for line in lines for head in line))
     writer = csv.DictWriter(text, heads, lineterminator="\n")

@@ -45,11 +45,11 @@ from ragembed.cli.options import (
 from ragembed.cli.output import say, shown_path
 from ragembed.cli.pages import check_html, html_option
 from ragembed.cli.progress import StderrProgress
+from ragembed.cli.project import choose_store
 from ragembed.cli.requests import NamedConfig
 from ragembed.errors import ConfigError
 from ragembed.indexes.search.fusion import METHODS, Fusion, Method
 from ragembed.indexes.search.search import MODES, Mode
-from ragembed.indexes.storage.layout import choose_store
 from ragembed.indexes.tuning.store_evaluation import SearchSettings
 from ragembed.indexes.types import Progress, SilentProgress
 

@@ -343,13 +343,10 @@ def _of_collection(
     from ragembed.evaluation.tasks import DEPTH, RetrievalTask, evaluate
 
     configs = [system.config for system in systems if system.config is not None]
-    progress.start(collection.name, "configurations", len(configs))
-    try:
-        for _, measured in evaluate(RetrievalTask(collection, measures, depth or DEPTH), configs):
-            yield measured
-            progress.advance(1)
-    finally:
-        progress.finish()
+    for _, measured in evaluate(RetrievalTask(collection, measures, depth or DEPTH), configs, progress=progress):
+        if measured.undefined is not None:
+            raise ConfigError(f"{collection.name}: {measured.undefined}")
+        yield measured
 
 
 def _by_stores(

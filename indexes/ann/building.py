@@ -87,7 +87,10 @@ def build_index(
     require_library(spec.name)
     try:
         index = faiss.index_factory(vectors.dim, spec.factory(len(vectors), vectors.dim), faiss.METRIC_INNER_PRODUCT)
-        _train(index, vectors, gpus)
+        if spec.name == "sq8":
+            _train_on_range(index, vectors)
+        else:
+            _train(index, vectors, gpus)
         with create_file(file) as stream:
             if spec.family == "lists":
                 write_lists(index, vectors, rows, stream, file.parent, advance, _assigner(index, gpus))
@@ -133,6 +136,12 @@ def _train(index: Any, vectors: Vectors, gpus: Sequence[int]) -> None:
         train_on_gpus(index, sample, gpus)
     else:
         index.train(sample)
+
+
+def _train_on_range(index: Any, vectors: Vectors) -> None:
+    """Train a scalar quantiser on the range of all ``vectors``, so that rounding is the only error of its codes."""
+    parts = [np.stack([block.min(axis=0), block.max(axis=0)]) for _, block in blocks(vectors)]
+    index.train(np.concatenate(parts))
 
 
 def _assigner(index: Any, gpus: Sequence[int]) -> Assign:

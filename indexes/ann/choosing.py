@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from ragembed.errors import ConfigError
-from ragembed.indexes.ann.specs import IndexSpec, codes_for, lists_for, parse_spec
+from ragembed.indexes.ann.specs import FLAT, IndexSpec, codes_for, lists_for, parse_spec
 
 LEAST_APPROXIMATE = 50_000
 """Minimum number of vectors for an automatic choice of an approximate kind. Below, you have to request it by name."""
@@ -20,8 +20,11 @@ LEAST_APPROXIMATE = 50_000
 LATENCY_MS, RECALL = 20.0, 0.98
 """Targets for budgets that set no latency or recall."""
 
-ORDER = ("flat", "fp16", "hnsw", "hnsw-sq8", "ivf-sq8", "ivf", "ivf-pq")
-"""The kinds in order of preference: exact kinds first, then by latency at the same recall."""
+ORDER = ("flat", "sq8", "hnsw", "hnsw-sq8", "ivf-sq8", "ivf", "ivf-pq")
+"""The kinds in order of preference: exact kinds first, then by latency at the same recall.
+
+From :data:`LEAST_APPROXIMATE` vectors on, ``flat`` is left out: ``sq8`` finds the same in less time and memory.
+"""
 
 _LATENCY_SLACK = 5.0
 """An approximate kind is ruled out only if its estimated latency exceeds the budget by this factor.
@@ -114,10 +117,10 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """The speed of a machine: nanoseconds to scan one float32 or float16 vector component; and its memory in bytes."""
+    """The speed of a machine: nanoseconds to scan one float32 or 8-bit vector component; and its memory in bytes."""
 
     flat_ns: float
-    half_ns: float
+    code_ns: float
     memory: int
 
 
@@ -133,7 +136,7 @@ class Cost:
 def cost(spec: IndexSpec, rows: int, dim: int, machine: Machine) -> Cost:
     """Estimate the cost of an index of a named kind for ``rows`` vectors of dimension ``dim``."""
     size = rows * (_BYTES[spec.name](dim) + _ID_BYTES)
-    number_ns = {"flat": machine.flat_ns, "ivf": machine.flat_ns}.get(spec.name, machine.half_ns)
+    number_ns = {"flat": machine.flat_ns, "ivf": machine.flat_ns}.get(spec.name, machine.code_ns)
     if spec.family == "graph":
         visit = _VISIT_NS + _RANDOM_NS_PER_BYTE * _BYTES[spec.name](dim)
         return Cost(size + rows * _LINK_BYTES, _ms(_VISITED * visit, spec), size + rows * _LINK_BYTES)
@@ -158,7 +161,7 @@ def _ms(nanoseconds: float, spec: IndexSpec) -> float:
 _BYTES: Mapping[str, Callable[[int], int]] = MappingProxyType(
     {
         "flat": lambda dim: 4 * dim,
-        "fp16": lambda dim: 2 * dim,
+        "sq8": lambda dim: dim,
         "hnsw": lambda dim: 4 * dim,
         "hnsw-sq8": lambda dim: dim,
         "ivf": lambda dim: 4 * dim,
@@ -185,16 +188,16 @@ def choose(rows: int, dim: int, budget: Budget, machine: Machine, shards: int = 
 
     Kinds that exceed the budget come last, in increasing order of the excess.
     """
-    options = [_option(parse_spec(name), rows, dim, budget, machine, shards) for name in ORDER]
+    names = ORDER if rows < LEAST_APPROXIMATE else [name for name in ORDER if name != FLAT]
+    options = [_option(parse_spec(name), rows, dim, budget, machine, shards) for name in names]
     fitting = [option for option in options if option.obstacle is None]
     return fitting + sorted((o for o in options if o.obstacle is not None), key=lambda option: option.excess)
 
 
 def _option(spec: IndexSpec, rows: int, dim: int, budget: Budget, machine: Machine, shards: int) -> Option:
     estimate = cost_in_shards(spec, rows, dim, machine, shards)
-    exact = spec.family == "exhaustive"
     limits = [
-        (estimate.latency_ms, budget.wanted_latency_ms * (1.0 if exact else _LATENCY_SLACK), "ms a query"),
+        (estimate.latency_ms, budget.wanted_latency_ms * (1.0 if spec.exact else _LATENCY_SLACK), "ms a query"),
         (estimate.bytes / 1e6, (budget.max_memory or estimate.bytes) / 1e6, "MB"),
         (estimate.building_bytes / 1e6, machine.memory / 1e6, "MB to build it"),
     ]
@@ -202,7 +205,7 @@ def _option(spec: IndexSpec, rows: int, dim: int, budget: Budget, machine: Machi
         f"about {_short(found)} {unit}, more than {_short(most)}" for found, most, unit in limits if found > most
     ]
     excess = max(found / most for found, most, _ in limits)
-    if not exact and rows < LEAST_APPROXIMATE:
+    if not spec.exact and rows < LEAST_APPROXIMATE:
         obstacles.insert(0, f"approximate, which is chosen from {LEAST_APPROXIMATE:,} vectors on, not for {rows:,}")
         excess = float("inf")
     return Option(spec, estimate, "; ".join(obstacles) or None, excess)

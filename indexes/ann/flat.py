@@ -107,6 +107,10 @@ class FlatIndex:
                 # The vectors are not aligned to four bytes in the file; arithmetic on unaligned data is slow.
                 yield dot_products(queries, np.require(vectors, np.float32, ["C", "ALIGNED"])), ids
 
+    def rounding(self, queries: Floats) -> Floats:
+        """Return zeros, shape ``(n,)``: a flat index does not round vectors."""
+        return np.zeros(len(queries), dtype=np.float32)
+
     def rows(self) -> Rows:
         """Return the rows of the vectors, int64, shape ``(n,)``, ascending."""
         return self._rows

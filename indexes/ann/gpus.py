@@ -108,7 +108,8 @@ def to_gpus(index: Any, gpus: Sequence[int], size: int | None = None) -> GpuInde
     """Return a copy of ``index``, which may be memory-mapped, on ``gpus``.
 
     Each GPU gets a full copy, or a part if a full copy does not fit. ``size`` is the approximate size of the copy in
-    bytes, by default the size of a flat index. float16 vectors and product quantisers are searched in float16. Raises
+    bytes, by default the size of a flat index. Vectors of ``fp16`` and ``sq8``, and product quantisers, are searched in
+    float16. Raises
     :class:`ConfigError` if FAISS does not support this kind of index on GPUs, and :class:`GpuError` if their memory is
     too small.
     """
@@ -118,8 +119,11 @@ def to_gpus(index: Any, gpus: Sequence[int], size: int | None = None) -> GpuInde
         index = faiss.downcast_index(index.index)
     inner = faiss.downcast_index(index.index) if isinstance(index, faiss.IndexPreTransform) else index
     half = isinstance(inner, faiss.IndexIVFPQ)
-    if type(index) is faiss.IndexScalarQuantizer and index.sq.qtype == faiss.ScalarQuantizer.QT_fp16:
-        index, half = _decoded(index), True  # FAISS can copy a float16 index to a single GPU only
+    if type(index) is faiss.IndexScalarQuantizer and index.sq.qtype in (
+        faiss.ScalarQuantizer.QT_fp16,
+        faiss.ScalarQuantizer.QT_8bit,
+    ):
+        index, half = _decoded(index), True  # FAISS can copy an index of codes to a single GPU only
     elif type(inner) not in (
         *(faiss.IndexFlat, faiss.IndexFlatIP),
         *(faiss.IndexIVFFlat, faiss.IndexIVFScalarQuantizer, faiss.IndexIVFPQ),
@@ -195,7 +199,7 @@ def _decoded(index: Any) -> Any:
 def _unsupported(index: Any, why: str = "") -> ConfigError:
     return ConfigError(
         f"an index of FAISS type {type(faiss.downcast_index(index)).__name__} cannot be searched on a GPU: search it "
-        f"on the CPU, or build an index of kind flat, fp16, ivf or ivf-sq8{why}"
+        f"on the CPU, or build an index of kind flat, fp16, sq8, ivf or ivf-sq8{why}"
     )
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import errno
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeAlias
@@ -32,6 +33,9 @@ USUAL_K = 18
 
 FEW_QUERIES = 8
 """Maximum number of queries that are searched for in one thread."""
+
+_SUMMING, _HALF_PRECISION, _HALF_STEPS = 1e-5, 2.0**-11, 510
+"""Errors of a sum of products in float32, and of unit vectors in float16; half steps in the range of 8 bits."""
 
 _LEAST_PROBED = 8
 _LEAST_GRAPH_SHARE = 0.8
@@ -84,6 +88,7 @@ class SegmentIndex:
     ) -> None:
         self._spec = spec
         self._threads = threads
+        self._ids: Rows | None = None
         self._last_parameters: tuple[tuple[int, float, int | None], Any] | None = None
         check_index_file(file, spec, rows, dim)
         flags = faiss.IO_FLAG_MMAP if spec.family == "lists" else faiss.IO_FLAG_MMAP_IFC
@@ -141,26 +146,48 @@ class SegmentIndex:
 
         The index must be exhaustive. The search runs on the CPU.
         """
-        row_at = self._index.id_map.at
-        selector = faiss.IDSelectorRange(row_at(start), row_at(stop - 1) + 1)
-        if allowed is not None:
-            selector = faiss.IDSelectorAnd(selector, _selector(allowed))
+        if allowed is None:
+            selector = faiss.IDSelectorRange(start, stop)
+        else:
+            selected = _selected(allowed, self.rows())
+            selected[:start] = selected[stop:] = False
+            selector = _selector(selected)
+        inner = faiss.downcast_index(
+            self._index.index
+        )  # its ids are positions, so FAISS skips all vectors outside a range at once
         with _threads_for(len(queries), self._threads):
-            scores, rows = self._index.search(
-                np.ascontiguousarray(queries), min(k, stop - start), params=faiss.SearchParameters(sel=selector)
+            scores, positions = inner.search(
+                np.ascontiguousarray(queries, dtype=np.float32),
+                min(k, stop - start),
+                params=faiss.SearchParameters(sel=selector),
             )
-        scores[rows < 0] = -np.inf
-        return scores, rows
+        return self._at_positions(scores, positions)
+
+    def rounding(self, queries: Floats) -> Floats:
+        """Return for each query the largest difference between an inner product with a code and with its vector.
+
+        The index must be exact, as :attr:`IndexSpec.exact` says; ``queries`` are unit vectors, shape ``(n, d)``, and
+        the result has shape ``(n,)``.
+        """
+        bounds = np.full(len(queries), _SUMMING, dtype=np.float32)
+        if self._spec.codes == "SQ8":
+            ranges = faiss.vector_to_array(faiss.downcast_index(self._index.index).sq.trained)[self._index.d :]
+            bounds += np.abs(queries) @ (ranges / _HALF_STEPS)
+        if self._spec.codes == "SQfp16" or self._on_gpus is not None:
+            bounds += _HALF_PRECISION
+        return bounds
 
     def _search_storage(self, queries: Floats, k: int, allowed: Bools) -> tuple[Floats, Rows]:
         """Search all vectors of a graph exhaustively: its links miss allowed vectors that are far from the query."""
-        row_of = faiss.vector_to_array(self._index.id_map)
         storage = faiss.downcast_index(faiss.downcast_index(self._index.index).storage)
-        selected = np.zeros(len(row_of), dtype=bool)
-        known = row_of < len(allowed)
-        selected[known] = allowed[row_of[known]]
-        scores, positions = storage.search(queries, k, params=faiss.SearchParameters(sel=_selector(selected)))
-        return scores, np.where(positions < 0, -1, row_of[positions])
+        selector = _selector(_selected(allowed, self.rows()))
+        return self._at_positions(*storage.search(queries, k, params=faiss.SearchParameters(sel=selector)))
+
+    def _at_positions(self, scores: Floats, positions: Rows) -> tuple[Floats, Rows]:
+        """Return the scores and rows of vectors by position; -1 stays -1 and gets the score -inf."""
+        missing = positions < 0
+        scores[missing] = -np.inf
+        return scores, np.where(missing, -1, self.rows()[positions])
 
     def _cached_parameters(self, k: int, share: float, effort: int | None) -> Any:
         """Return the result of :meth:`_parameters`, cached for repeated searches with the same arguments."""
@@ -192,8 +219,9 @@ class SegmentIndex:
     def rows(self) -> Rows:
         """Return the rows of the vectors, int64, shape ``(n,)``, ascending."""
         if self._lists is None:
-            found: Rows = faiss.vector_to_array(self._index.id_map)
-            return found
+            if self._ids is None:
+                self._ids = faiss.vector_to_array(self._index.id_map)
+            return self._ids
         return np.sort(np.concatenate([list_ids(self._inverted, number) for number in range(self._lists.nlist)]))
 
     def contents(self) -> Iterator[tuple[Rows, Floats]]:
@@ -202,7 +230,7 @@ class SegmentIndex:
         if self._lists is not None:
             yield from self._list_contents()
             return
-        rows = faiss.vector_to_array(self._index.id_map)
+        rows = self.rows()
         inner = faiss.downcast_index(self._index.index)
         for start in range(0, len(rows), size):
             part = rows[start : start + size]
@@ -256,7 +284,36 @@ class RefinedIndex:
         """Search as :meth:`SegmentIndex.search` does, but with scores computed from the exact vectors."""
         if self._spec.lossless:
             return self._index.search(queries, k, allowed, share, effort)
-        _, rows = self._index.search(queries, k * self._spec.refine_factor, allowed, share, effort)
+        search = partial(self._index.search, allowed=allowed, share=share, effort=effort)
+        return self._refined(queries, k, k * self._spec.refine_factor, search)
+
+    def search_part(
+        self, queries: Floats, k: int, start: int, stop: int, allowed: Bools | None = None
+    ) -> tuple[Floats, Rows]:
+        """Search the vectors at positions ``start`` (inclusive) to ``stop`` (exclusive) of an exhaustive index."""
+        if self._spec.lossless:
+            return self._index.search_part(queries, k, start, stop, allowed)
+        search = partial(self._index.search_part, start=start, stop=stop, allowed=allowed)
+        return self._refined(queries, k, k * self._spec.refine_factor, search)
+
+    def _refined(
+        self, queries: Floats, k: int, depth: int, search: Callable[[Floats, int], tuple[Floats, Rows]]
+    ) -> tuple[Floats, Rows]:
+        """Return the ``k`` best of the ``depth`` results of ``search``, ranked by the exact vectors.
+
+        If the index is exact, more results are ranked for those queries for which another vector could be better.
+        """
+        coarse, rows = search(queries, depth)
+        scores, best = self._ranked(queries, rows, k)
+        if self._spec.exact and scores.size and rows.shape[1] == depth:
+            last = coarse[:, -1]
+            unsure = np.flatnonzero((scores[:, -1] <= last + self._index.rounding(queries)) & np.isfinite(last))
+            if len(unsure):
+                scores[unsure], best[unsure] = self._refined(queries[unsure], k, 2 * depth, search)
+        return scores, best
+
+    def _ranked(self, queries: Floats, rows: Rows, k: int) -> tuple[Floats, Rows]:
+        """Return the ``k`` best scores of each query with its ``rows``, shape ``(n, m)``, and their rows."""
         together = max(1, rows_in(_REFINED_BYTES, queries.shape[1]) // max(rows.shape[1], 1))
         scores = np.empty(rows.shape, dtype=np.float32)
         for start in range(0, len(queries), together):
@@ -278,6 +335,14 @@ class RefinedIndex:
 def most_threads() -> int:
     """Return the default number of search threads: FAISS's default, or one per processor without FAISS."""
     return int(faiss.omp_get_max_threads()) if has_faiss() else os.cpu_count() or 1
+
+
+def _selected(allowed: Bools, rows: Rows) -> Bools:
+    """Return by position whether the row of a vector is ``allowed``, a mask over rows."""
+    selected = np.zeros(len(rows), dtype=bool)
+    known = rows < len(allowed)
+    selected[known] = allowed[rows[known]]
+    return selected
 
 
 def _selector(allowed: Bools) -> Any:

@@ -276,7 +276,7 @@ def best_scores(of_shards: Sequence[Floats], k: int) -> Floats:
 def measure_machine(dim: int) -> Machine:
     """Measure how fast one thread scans vectors of dimension ``dim``, and how much memory building may use."""
     vectors = np.ones((_SCANNED_BYTES // (4 * dim) or 1, dim), dtype=np.float32)
-    return Machine(_scan_ns("Flat", vectors), _scan_ns("SQfp16", vectors), int(_MEMORY_SHARE * _memory()))
+    return Machine(_scan_ns("Flat", vectors), _scan_ns("SQ8", vectors), int(_MEMORY_SHARE * _memory()))
 
 
 def _scan_ns(factory: str, vectors: Floats) -> float:

@@ -20,8 +20,8 @@ class IndexConfig:
     Parameters
     ----------
     kind : str
-        ``"auto"`` to choose a kind that meets the budget, one of ``"flat"``, ``"fp16"``, ``"hnsw"``, ``"hnsw-sq8"``,
-        ``"ivf"``, ``"ivf-sq8"`` and ``"ivf-pq"``, or a FAISS factory string such as ``"IVF4096,PQ48"``.
+        ``"auto"`` to choose a kind that meets the budget, one of ``"flat"``, ``"fp16"``, ``"sq8"``, ``"hnsw"``,
+        ``"hnsw-sq8"``, ``"ivf"``, ``"ivf-sq8"`` and ``"ivf-pq"``, or a FAISS factory string such as ``"IVF4096,PQ48"``.
     budget : Budget
         Limits for size, latency and recall; no limits by default.
     shards : int

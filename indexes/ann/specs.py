@@ -26,6 +26,7 @@ _FACTORIES: Mapping[str, str] = MappingProxyType(
     {
         FLAT: "Flat",
         "fp16": "SQfp16",
+        "sq8": "SQ8",
         "hnsw": "HNSW32,Flat",
         "hnsw-sq8": "HNSW32,SQ8",
         "ivf": "IVF{lists},Flat",
@@ -81,6 +82,11 @@ class IndexSpec:
         """How the index keeps vectors."""
         named = _CODES.findall(self._template)
         return named[-1] if named else "Flat"
+
+    @property
+    def exact(self) -> bool:
+        """Whether a search finds all nearest vectors: it compares every one, and knows the error of its codes."""
+        return (self.lossless and self.family == "exhaustive") or self.name in ("sq8", "fp16")
 
     @property
     def transformed(self) -> bool:

@@ -14,7 +14,7 @@ from ragembed.indexes.doctor.commands import Commands
 from ragembed.indexes.doctor.findings import EXAMPLES
 from ragembed.indexes.indexing.request import stored_config
 from ragembed.indexes.indexing.scan import IndexingOptions
-from ragembed.indexes.search.snapshot import Snapshot
+from ragembed.indexes.search.snapshot import StoreSnapshot
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.token_vectors import token_files
 from ragembed.indexes.store import Store
@@ -31,7 +31,7 @@ class Examination:
     """One generation of a store. ``embedder`` is None if it cannot be loaded; ``notes`` collects notes of checks."""
 
     store: Store
-    snapshot: Snapshot
+    snapshot: StoreSnapshot
     report: Report
     embedder: VectorEncoder | None
     commands: Commands

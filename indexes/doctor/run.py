@@ -11,7 +11,7 @@ from ragembed.indexes.doctor import file_checks, store_checks, text_checks
 from ragembed.indexes.doctor.commands import Commands
 from ragembed.indexes.doctor.examination import Examination, stored_settings
 from ragembed.indexes.doctor.findings import Diagnosis, Finding, SkippedCheck, by_effect
-from ragembed.indexes.search.snapshot import Snapshot
+from ragembed.indexes.search.snapshot import StoreSnapshot
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.layout import choose_store, require_store
 from ragembed.indexes.store import Store
@@ -113,7 +113,7 @@ def _of_store(store: Store, progress: Progress) -> Diagnosis:
     return _without_checks(store.path, diagnosis.generation, (), reason, INTEGRITY)
 
 
-def _of_snapshot(store: Store, snapshot: Snapshot, progress: Progress) -> Diagnosis:
+def _of_snapshot(store: Store, snapshot: StoreSnapshot, progress: Progress) -> Diagnosis:
     embedder = _embedder(snapshot)
     report = verify_snapshot(store.path, snapshot.connection, embedder, progress)
     try:
@@ -151,14 +151,14 @@ def _run(
         yield SkippedCheck(name, str(error))
 
 
-def _embedder(snapshot: Snapshot) -> VectorEncoder | None:
+def _embedder(snapshot: StoreSnapshot) -> VectorEncoder | None:
     try:
         return snapshot.embedder()
     except (RagembedError, OSError):
         return None  # The verification finds the reason.
 
 
-def _generation(snapshot: Snapshot) -> int | None:
+def _generation(snapshot: StoreSnapshot) -> int | None:
     found = catalog.meta(snapshot.connection, "generation", 0)
     return found if isinstance(found, int) else None
 

@@ -22,7 +22,7 @@ from ragembed.embedder import Embedder
 from ragembed.indexes.search.fusion import stored_fusion
 from ragembed.indexes.search.relevance import KEY, Logistic, RelevanceModel, matched_share, stored_relevance
 from ragembed.indexes.search.search import Mode, query_expression, search
-from ragembed.indexes.search.snapshot import Snapshot
+from ragembed.indexes.search.snapshot import StoreSnapshot
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.store import Store
 from ragembed.indexes.types import Hit, Progress
@@ -108,7 +108,7 @@ class _Signals(NamedTuple):
 
 
 def _fitted(
-    snapshot: Snapshot, embedder: Embedder, drawn: Sequence[tuple[str, str]], language: str | None
+    snapshot: StoreSnapshot, embedder: Embedder, drawn: Sequence[tuple[str, str]], language: str | None
 ) -> RelevanceModel | None:
     """Return the relevance model for spans, each with the text that it comes from; None if no span has other hits.
 
@@ -146,7 +146,7 @@ def _contains(hit: Hit, span: str) -> bool:
     return span in " ".join(hit.chunk.embedded_text.split())
 
 
-def _signals(snapshot: Snapshot, queries: Sequence[str], answers: Sequence[Sequence[Hit]]) -> _Signals:
+def _signals(snapshot: StoreSnapshot, queries: Sequence[str], answers: Sequence[Sequence[Hit]]) -> _Signals:
     """Return the signals of the queries that have hits."""
     rows = []
     for query, hits in zip(queries, answers, strict=True):

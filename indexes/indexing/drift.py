@@ -18,7 +18,7 @@ from ragembed.embedder import Embedder
 from ragembed.errors import RankError, StoreError
 from ragembed.extractors.weighting import TokenCounter, TokenStatistics
 from ragembed.indexes.indexing import fitting
-from ragembed.indexes.search.snapshot import Snapshot
+from ragembed.indexes.search.snapshot import StoreSnapshot
 from ragembed.indexes.storage import catalog, compaction
 from ragembed.indexes.storage.baseline import Baseline, load_baseline
 from ragembed.indexes.store import Store
@@ -240,7 +240,7 @@ def measure_drift(store: Store) -> DriftReport:
     return store._reader.read(lambda snapshot: _measured(store.path, snapshot))
 
 
-def _measured(store: Path, snapshot: Snapshot) -> DriftReport:
+def _measured(store: Path, snapshot: StoreSnapshot) -> DriftReport:
     embedder, connection = snapshot.embedder(), snapshot.connection
     if not isinstance(embedder, Embedder):
         raise StoreError(f"cannot measure drift of {store}: its vectors were not made by ragembed")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
+from contextlib import ExitStack
+from itertools import chain, islice
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,7 @@ from ragembed.indexes.indexing.fitting import (
     fits_on_store,
     has_outgrown_tokens,
     least_fit,
+    sample_raw,
     without_fit,
 )
 from ragembed.indexes.search.fusion import Fusion
@@ -30,6 +32,7 @@ from ragembed.indexes.types import Progress, Rows, SilentProgress
 from ragembed.indexes.writing.index_selection import warn
 from ragembed.indexes.writing.writer import BATCH, StoreWriter
 from ragembed.postprocess.moments import Moments
+from ragembed.pseudo_queries import PseudoQueries
 from ragembed.reservoir import Reservoir
 from ragembed.types import Halves
 
@@ -113,10 +116,10 @@ def refit_if_due(store: Store, writer: StoreWriter, progress: Progress | None = 
     steps, query_fit = store._wanted_chain()
     too_few = fits_on_store(current, steps) and writer.live_vectors() < least_fit(steps)
     if not current._is_external and has_outgrown_tokens(store):
-        chain = (
+        wanted = (
             without_fit(current).config if too_few else current.config.replace(postprocess=steps, query_fit=query_fit)
         )
-        unfitted = Embedder(chain, device=store._device, download=False, source=current._source)
+        unfitted = Embedder(wanted, device=store._device, download=False, source=current._source)
         try:
             _reencode(store, writer, unfitted, progress, {})
         except RankError as error:
@@ -237,3 +240,177 @@ def _encoded(writer: StoreWriter, embedder: Embedder, progress: Progress) -> Ite
 def _blocks(rows: Rows, raw: Halves) -> Iterator[tuple[Rows, Halves]]:
     for start in range(0, len(rows), BATCH):
         yield rows[start : start + BATCH], raw[start : start + BATCH]
+
+
+def refit_together(
+    paths: Mapping[str, Path],
+    postprocess: Sequence[str] | None = None,
+    query_fit: QueryFit | None = None,
+    progress: Progress | None = None,
+    wait_seconds: float = 0.0,
+) -> Embedder:
+    """Fit one embedder on the texts of several stores, and use it in all of them.
+
+    The stores then give the results of one store with all their chunks; see :class:`ragembed.Collection`. If their raw
+    vectors were made with the same fit, only the post-processors are fitted, on the stored raw vectors. Otherwise token
+    weights and static vectors are fitted, too, and all texts in the stores are encoded again. The stores change one
+    after the other: if the process is killed, call the function again.
+
+    Parameters
+    ----------
+    paths : mapping of str to Path
+        Folder of each store, by name.
+    postprocess : sequence of str, optional
+        The post-processors, such as ``["abtt:2", "normalize"]``; the current ones by default.
+    query_fit : {"shared", "separate"}, optional
+        Whether queries share the fit of the documents or have a fit of their own; the current setting by default.
+    progress : object, optional
+        Listener with the methods ``start(phase, unit, total)``, ``advance(count)`` and ``finish()``.
+    wait_seconds : float
+        Seconds to wait if another process writes to a store.
+
+    Returns
+    -------
+    Embedder
+        The embedder that all stores use from now on.
+
+    Raises
+    ------
+    ConfigError
+        If the stores have different models or settings, or too few vectors to fit the post-processors.
+    StoreError
+        If the vectors of a store do not come from ragembed.
+    StoreLockedError
+        If another process still writes to a store after ``wait_seconds``.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from ragembed.indexes import refit_together
+    >>> stores = {"diary": Path("diary/.ragembed"), "letters": Path("letters/.ragembed")}
+    >>> refit_together(stores, ["center", "normalize"]).config.postprocess  # doctest: +SKIP
+    ('center', 'normalize')
+    """
+    progress = progress or SilentProgress()
+    with ExitStack() as stack:
+        opened = []
+        for name in sorted(paths, key=lambda name: str(paths[name].absolute())):  # one order, to avoid deadlocks
+            store = stack.enter_context(Store.open(paths[name]))
+            opened.append((store, stack.enter_context(store.writer(wait_seconds))))
+        for store, writer in opened:
+            if not writer.live_vectors():
+                raise ConfigError(f"{store.path} has no chunks: index documents, or remove it from the collection")
+        embedders = [_own_embedder(store) for store, _ in opened]
+        chains = {store._wanted_chain() for store, _ in opened}
+        if len(chains) > 1 and (postprocess is None or query_fit is None):
+            raise ConfigError("the stores have different post-processors: give --postprocess and --query-fit")
+        steps, sides = chains.pop()
+        steps, sides = tuple(steps if postprocess is None else postprocess), query_fit or sides
+        meta: dict[str, object] = {"wanted": {"postprocess": list(steps), "query_fit": sides}}
+        vectors = sum(writer.live_vectors() for _, writer in opened)
+        if fits_on_store(embedders[0], steps) and vectors < least_fit(steps):
+            raise ConfigError(
+                f"{', '.join(steps)} cannot be fitted on {vectors:,} chunks: expected {least_fit(steps):,} or more"
+            )
+        if len({embedder.raw_fingerprint for embedder in embedders}) == 1:
+            fitted = embedders[0].with_postprocess(steps, sides)
+            _fit_together(opened, fitted, progress, meta)
+        else:
+            if len({raw_part(embedder.config) for embedder in embedders}) > 1:
+                raise ConfigError(
+                    "the stores have different models or settings of the embedder, which ragembed status shows: make "
+                    "them with the same"
+                )
+            config = embedders[0].config.replace(postprocess=steps, query_fit=sides)
+            fitted = Embedder(config, device=opened[0][0]._device, download=False, source=embedders[0]._source)
+            _reencode_together(opened, fitted, progress, meta)
+        for store, writer in opened:
+            warn(writer.refresh_index(progress=progress))
+            warn(calibrate(store, writer, progress, again=True))
+        return fitted
+
+
+def _own_embedder(store: Store) -> Embedder:
+    embedder = store.embedder
+    if not isinstance(embedder, Embedder):
+        raise StoreError(f"cannot refit {store.path}: its vectors were not made by ragembed")
+    return embedder
+
+
+def _fit_together(
+    opened: Sequence[tuple[Store, StoreWriter]], unfitted: Embedder, progress: Progress, meta: Mapping[str, object]
+) -> None:
+    """Fit the chain of ``unfitted`` on the raw vectors of all stores, and save it in each."""
+    progress.start("fitting", "chunks", None)
+    fits_here = fits_on_store(unfitted, unfitted.config.postprocess)
+    raw = sample_raw(_distinct(opened), unfitted.config.seed)
+    texts = chain.from_iterable(store.embedded_texts() for store, _ in opened)
+    unfitted.fit_chain(raw if fits_here else raw[:0], texts, _known_queries(opened))
+    progress.finish()
+    for _, writer in opened:
+        own = sample_raw(writer.live_raw(), unfitted.config.seed)
+        queries = unfitted.fitted_queries
+        baseline = Baseline(writer.last_row(), writer.live_vectors(), Moments.of(own), queries) if len(own) else None
+        writer.adopt(unfitted, progress, meta, baseline)
+
+
+def _known_queries(opened: Sequence[tuple[Store, StoreWriter]]) -> PseudoQueries | None:
+    """Return the pseudo-queries of all stores whose raw vectors are known."""
+    baselines = [writer.baseline() for _, writer in opened]
+    known = [each.pseudo_queries for each in baselines if each is not None and each.pseudo_queries is not None]
+    if not known:
+        return None
+    texts = tuple(text for each in known for text in each.texts)
+    return PseudoQueries(texts, np.concatenate([each.raw for each in known]))
+
+
+def _hashes(store: Store, rows: Sequence[int]) -> dict[int, bytes]:
+    return store._reader.read(lambda snapshot: snapshot.hashes_of_rows(rows))
+
+
+def _distinct(opened: Sequence[tuple[Store, StoreWriter]]) -> Iterator[tuple[Rows, Halves]]:
+    """Yield the raw vectors of all stores; the vector of a text that several stores have counts once."""
+    seen: set[bytes] = set()
+    for store, writer in opened:
+        for rows, raw in writer.live_raw():
+            hashes = _hashes(store, rows.tolist())
+            new = np.array([hashes[row] not in seen for row in rows.tolist()], dtype=bool)
+            seen.update(hashes.values())
+            yield rows[new], raw[new]
+
+
+def _reencode_together(
+    opened: Sequence[tuple[Store, StoreWriter]], unfitted: Embedder, progress: Progress, meta: Mapping[str, object]
+) -> None:
+    """Fit ``unfitted`` on the texts of all stores, encode them, and save the vectors; see :func:`_reencode`."""
+    progress.start("fitting", "chunks", sum(len(store) for store, _ in opened))
+    unfitted.fit_extractor(text for store, _ in opened for text in _counted(store, progress))
+    progress.finish()
+    sample = Reservoir(FIT_LIMIT, unfitted.config.seed)
+    seen: set[bytes] = set()
+    with ExitStack() as stack:
+        spools = []
+        progress.start("embedding", "chunks", sum(writer.live_vectors() for _, writer in opened))
+        for store, writer in opened:
+            spool = stack.enter_context(tempfile.TemporaryFile(dir=store.path))
+            own = Reservoir(FIT_LIMIT, unfitted.config.seed)
+            ids: list[int] = []
+            for rows, raw in _encoded(writer, unfitted, progress):
+                hashes = _hashes(store, rows)
+                sample.add(raw[np.array([hashes[row] not in seen for row in rows], dtype=bool)])
+                seen.update(hashes.values())
+                own.add(raw)
+                spool.write(raw.tobytes())
+                ids += rows
+            spool.flush()
+            spools.append((writer, spool, ids, own))
+        progress.finish()
+        progress.start("fitting", "chunks", None)
+        texts = chain.from_iterable(store.embedded_texts() for store, _ in opened)
+        unfitted.fit_chain(sample.rows(), texts)
+        progress.finish()
+        width = sample.rows().shape[1]
+        for writer, spool, ids, own in spools:
+            baseline = Baseline(writer.last_row(), len(ids), Moments.of(own.rows()), unfitted.fitted_queries)
+            raws = np.memmap(spool, dtype=RAW_TYPE, mode="r", shape=(len(ids), width))
+            writer.replace_vectors(unfitted, _blocks(np.array(ids, dtype=np.int64), raws), width, meta, baseline)

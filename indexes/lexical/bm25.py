@@ -15,7 +15,7 @@ from ragembed.indexes.lexical.indexed_terms import IndexedTerms
 from ragembed.indexes.lexical.postings import LiveBlock, PostingsBlock, open_postings
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.named_postings import named_postings, stale_chunks
-from ragembed.indexes.storage.selection import Selection
+from ragembed.indexes.storage.selection import Admission
 from ragembed.indexes.types import Keys
 from ragembed.types import Doubles
 
@@ -36,59 +36,64 @@ class Postings:
     """
 
     def __init__(self, blocks: Sequence[LiveBlock], terms: IndexedTerms) -> None:
-        self._blocks = blocks
+        self.blocks = tuple(blocks)
         self._terms = terms
         self._chunks = sum(map(len, blocks))
         mean = sum(int(each.lengths().sum()) for each in blocks) / self._chunks or 1.0
         self._norms = [K1 * ((1 - B) + (B * each.block.lengths) / mean) for each in blocks]
 
     def search(
-        self, connection: sqlite3.Connection, expression: str, limit: int, selection: Selection | None = None
+        self, connection: sqlite3.Connection, expression: str, limit: int, selection: Admission | None = None
     ) -> list[tuple[int, float]]:
         """Search like :func:`ragembed.indexes.lexical.fulltext.search`, with the same results."""
         if limit == 0:
             return []
-        found = [np.zeros(len(each.block.chunks)) for each in self._blocks]
+        found = [np.zeros(len(each.block.chunks)) for each in self.blocks]
         for phrase in fulltext.phrases(expression):
             terms = self._terms.of_phrase(fulltext.shown(phrase))
             if len(terms) == 1 and not phrase.endswith("*"):
                 self._add_term(found, terms[0])
             elif terms:
                 self._add_phrase(found, connection, phrase)
-        return _best(self._blocks, found, limit, selection)
+        return best_of(self.blocks, found, limit, selection)
 
     def frequency(self, term: bytes) -> int:
         """Return the number of chunks that contain a term."""
-        return sum(each.count(each.block.of(term)) for each in self._blocks)
+        return sum(each.count(each.block.of(term)) for each in self.blocks)
 
     def _add_term(self, found: Sequence[Doubles], term: bytes) -> None:
-        places = [each.block.of(term) for each in self._blocks]
-        frequency = sum(each.count(inside) for each, inside in zip(self._blocks, places, strict=True))
-        idf = math.log((self._chunks - frequency + 0.5) / (frequency + 0.5))
-        idf = idf if idf > 0 else LEAST_IDF
-        for scores, norms, each, inside in zip(found, self._norms, self._blocks, places, strict=True):
+        places = [each.block.of(term) for each in self.blocks]
+        frequency = sum(each.count(inside) for each, inside in zip(self.blocks, places, strict=True))
+        of_term = idf(self._chunks, frequency)
+        for scores, norms, each, inside in zip(found, self._norms, self.blocks, places, strict=True):
             positions, counts = each.block.positions[inside], each.block.counts[inside]
             at, part = positions.astype(np.intp), counts.astype(np.float64)
             divisor = norms.take(at, mode="clip")  # five times as fast as indexing; so is add.at compared with +=
             divisor += part
             part *= K1 + 1.0
             part /= divisor
-            part *= idf
+            part *= of_term
             np.add.at(scores, at, part)
 
     def _add_phrase(self, found: Sequence[Doubles], connection: sqlite3.Connection, phrase: str) -> None:
         matches = fulltext.all_scores(connection, phrase)
         keys = np.array([key for key, _ in matches], dtype=np.int64)
         values = np.array([score for _, score in matches])
-        for scores, each in zip(found, self._blocks, strict=True):
+        for scores, each in zip(found, self.blocks, strict=True):
             chunks, order = each.block.chunks, each.order
             at = order[np.minimum(np.searchsorted(chunks, keys, sorter=order), len(chunks) - 1)]
             here = chunks[at] == keys
             scores[at[here]] += values[here]
 
 
-def _best(
-    blocks: Sequence[LiveBlock], found: Sequence[Doubles], limit: int, selection: Selection | None
+def idf(chunks: int, frequency: int) -> float:
+    """Return the idf of BM25 of a term that ``frequency`` of ``chunks`` contain, at least ``LEAST_IDF``."""
+    value = math.log((chunks - frequency + 0.5) / (frequency + 0.5))
+    return value if value > 0 else LEAST_IDF
+
+
+def best_of(
+    blocks: Sequence[LiveBlock], found: Sequence[Doubles], limit: int, selection: Admission | None
 ) -> list[tuple[int, float]]:
     """Return the keys and scores of the best ``limit`` chunks and of chunks that tie with the last, best first."""
     for each, scores in zip(blocks, found, strict=True):
@@ -104,7 +109,7 @@ def _best(
 
 
 def _above(
-    blocks: Sequence[LiveBlock], found: Sequence[Doubles], least: float, selection: Selection | None
+    blocks: Sequence[LiveBlock], found: Sequence[Doubles], least: float, selection: Admission | None
 ) -> tuple[Keys, Doubles]:
     """Return the keys and scores of the selected chunks that score at least ``least``."""
     places = [np.flatnonzero(scores >= least) for scores in found]

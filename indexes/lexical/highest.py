@@ -3,19 +3,72 @@
 from __future__ import annotations
 
 import json
-import math
 import sqlite3
 import threading
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
 from ragembed.indexes.lexical import fulltext
-from ragembed.indexes.lexical.bm25 import K1, LEAST_IDF, Postings
+from ragembed.indexes.lexical.bm25 import K1, Postings, idf
 from ragembed.indexes.lexical.indexed_terms import IndexedTerms
 from ragembed.indexes.storage import catalog
 
 _MOST_KEPT = 100_000
 """Number of terms whose frequencies are kept, so that the memory of a server does not grow with its queries."""
 _VOCABULARY = "CREATE VIRTUAL TABLE IF NOT EXISTS temp.vocabulary USING fts5vocab (main, chunks_fts, row)"
+
+
+class TermCounts(Protocol):
+    """The numbers of chunks that contain terms, in one store or in several."""
+
+    def state(self) -> Hashable:
+        """Return a value that changes with the stores."""
+        ...
+
+    def language(self) -> str:
+        """Return the language of the terms."""
+        ...
+
+    def chunks(self) -> int:
+        """Return the number of chunks."""
+        ...
+
+    def frequencies(self, terms: Sequence[bytes]) -> list[int]:
+        """Return the number of chunks that contain each of ``terms``."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class StoreTerms:
+    """The numbers of chunks of a store that contain terms, from its postings if it has any."""
+
+    connection: sqlite3.Connection
+    postings: Postings | None
+
+    def state(self) -> Hashable:
+        """Return the generation of the store."""
+        return int(catalog.meta(self.connection, "generation", 0))
+
+    def language(self) -> str:
+        """Return the language of the store."""
+        return catalog.analyzer_config(self.connection).language
+
+    def chunks(self) -> int:
+        """Return the number of chunks."""
+        return catalog.count(self.connection, "chunks")
+
+    def frequencies(self, terms: Sequence[bytes]) -> list[int]:
+        """Return the number of chunks that contain each of ``terms``."""
+        if self.postings is not None:
+            return [self.postings.frequency(term) for term in terms]
+        self.connection.execute(_VOCABULARY)
+        counted = self.connection.execute(
+            "SELECT term, doc FROM temp.vocabulary WHERE term IN (SELECT value FROM json_each(?))",
+            (json.dumps([term.decode() for term in terms]),),
+        )
+        found = {term.encode(): count for term, count in counted}
+        return [found.get(term, 0) for term in terms]
 
 
 class HighestScores:
@@ -34,39 +87,26 @@ class HighestScores:
         """Drop everything that is kept, because the store may have been replaced."""
         with self._lock:
             self._terms: IndexedTerms | None = None
-            self._generation, self._chunks = -1, 0
+            self._state: Hashable = None
+            self._chunks = 0
             self._frequencies: dict[bytes, int] = {}
 
-    def of(self, connection: sqlite3.Connection, expression: str, postings: Postings | None) -> float:
-        """Return the highest BM25 for an expression of :func:`ragembed.indexes.lexical.fulltext.match_expression`."""
-        generation = catalog.meta(connection, "generation", 0)
+    def of(self, terms: TermCounts, expression: str) -> float:
+        """Return the highest BM25 for an expression of :func:`ragembed.indexes.lexical.fulltext.match_expression`.
+
+        ``terms`` are those of the same stores in each call.
+        """
+        state = terms.state()
         with self._lock:
-            if generation != self._generation:
-                self._generation, self._frequencies = generation, {}
-                self._chunks = catalog.count(connection, "chunks")
-            self._terms = self._terms or IndexedTerms(catalog.analyzer_config(connection).language)
+            if state != self._state:
+                self._state, self._frequencies = state, {}
+                self._chunks = terms.chunks()
+            self._terms = self._terms or IndexedTerms(terms.language())
             phrases = [phrase for phrase in fulltext.phrases(expression) if not phrase.endswith("*")]
             found = [self._terms.of_phrase(fulltext.shown(phrase)) for phrase in phrases]
             single = [terms[0] for terms in found if len(terms) == 1] or [term for terms in found for term in terms]
             if len(self._frequencies) > _MOST_KEPT:
                 self._frequencies = {}
-            self._count(connection, [term for term in single if term not in self._frequencies], postings)
+            new = list(dict.fromkeys(term for term in single if term not in self._frequencies))
+            self._frequencies.update(zip(new, terms.frequencies(new) if new else [], strict=True))
             return (K1 + 1.0) * sum(idf(self._chunks, self._frequencies[term]) for term in single)
-
-    def _count(self, connection: sqlite3.Connection, terms: Sequence[bytes], postings: Postings | None) -> None:
-        """Count the chunks that contain each of ``terms``."""
-        if postings is not None:
-            self._frequencies.update((term, postings.frequency(term)) for term in terms)
-        elif terms:
-            connection.execute(_VOCABULARY)
-            self._frequencies.update(dict.fromkeys(terms, 0))
-            found = connection.execute(
-                "SELECT term, doc FROM temp.vocabulary WHERE term IN (SELECT value FROM json_each(?))",
-                (json.dumps([term.decode() for term in terms]),),
-            )
-            self._frequencies.update((term.encode(), count) for term, count in found)
-
-
-def idf(chunks: int, frequency: int) -> float:
-    """Return the idf of BM25 of a term that ``frequency`` of ``chunks`` contain, at least ``LEAST_IDF``."""
-    return max(math.log((chunks - frequency + 0.5) / (frequency + 0.5)), LEAST_IDF)

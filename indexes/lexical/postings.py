@@ -36,9 +36,10 @@ Counts = NDArray[np.unsignedinteger[Any]]
 
 _NAMES = {np.dtype("u1"): "U8", np.dtype("<u2"): "U16", np.dtype("<u4"): "U32", np.dtype("<i8"): "I64"}
 _ALIGNED = 8
+_TERMS_KEPT = 10_000
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class PostingsBlock:
     """The postings of ``n`` chunks with ``t`` distinct terms and ``p`` postings.
 
@@ -110,7 +111,18 @@ class PostingsBlock:
 
     def term(self, i: int) -> bytes:
         """Return the term with index ``i``, in UTF-8."""
-        return self.text[_start(self.text_ends, i) : self.text_ends[i]].tobytes()
+        text, ends = self._views
+        return text[ends[i - 1] if i else 0 : ends[i]].tobytes()
+
+    @cached_property
+    def _found(self) -> dict[bytes, slice]:
+        """The slices of terms of earlier queries."""
+        return {}
+
+    @cached_property
+    def _views(self) -> tuple[memoryview, memoryview]:
+        """``text`` and ``text_ends`` as views whose items are read three times as fast as those of an array."""
+        return self.text.data, self.text_ends.data
 
     def place(self, term: bytes) -> int:
         """Return the index of the first term that is not less than ``term``."""
@@ -118,10 +130,15 @@ class PostingsBlock:
 
     def of(self, term: bytes) -> slice:
         """Return the slice of the postings of ``term``; empty if no chunk contains the term."""
-        i = self.place(term)
-        if i == len(self.ends) or self.term(i) != term:
-            return slice(0, 0)
-        return slice(_start(self.ends, i), int(self.ends[i]))
+        found = self._found.get(term)
+        if found is None:
+            i = self.place(term)
+            known = i < len(self.ends) and self.term(i) == term
+            found = slice(_start(self.ends, i), int(self.ends[i])) if known else slice(0, 0)
+            if len(self._found) == _TERMS_KEPT:
+                self._found.clear()
+            self._found[term] = found
+        return found
 
 
 def _start(ends: Integers, i: int) -> int:

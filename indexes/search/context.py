@@ -63,6 +63,8 @@ class ContextBlock:
         Score of the best hit in the block.
     relevance : float or None
         Highest relevance of its hits, from 0 to 1; None if the store has no fit of relevance.
+    store : str or None
+        Name of the store in the collection that was searched, or None if a single store was.
 
     Examples
     --------
@@ -85,6 +87,7 @@ class ContextBlock:
     is_stale: bool = False
     score: float = 0.0
     relevance: float | None = None
+    store: str | None = None
 
     @property
     def location(self) -> str:
@@ -101,6 +104,7 @@ class ContextBlock:
         """
         values = {
             "path": self.path,
+            "store": self.store,
             "start_line": self.start_line,
             "end_line": self.end_line,
             "page": self.page,

@@ -9,13 +9,12 @@ import numpy as np
 from ragembed.errors import DimensionError
 from ragembed.indexes.ann.vectors import inner_products
 from ragembed.indexes.search.snapshot import Snapshot
-from ragembed.indexes.storage import catalog
-from ragembed.indexes.storage.selection import Selection
+from ragembed.indexes.storage.selection import Admission
 from ragembed.postprocess import unit_rows
 from ragembed.types import Floats
 
 
-def nearest(snapshot: Snapshot, vectors: Floats, k: int, selection: Selection | None) -> list[dict[int, float]]:
+def nearest(snapshot: Snapshot, vectors: Floats, k: int, selection: Admission | None) -> list[dict[int, float]]:
     """Return for each query vector the cosines of the chunks of its ``k`` nearest rows, by chunk key.
 
     ``vectors`` has shape ``(n, d)``. Raises :class:`DimensionError` if the store holds vectors of another dimension.
@@ -48,7 +47,7 @@ class ChunkVectors:
 
     def _rows_of(self, keys: Sequence[int]) -> list[int]:
         if new := [key for key in keys if key not in self._rows]:
-            self._rows.update(catalog.rows_of_keys(self._snapshot.connection, new))
+            self._rows.update(self._snapshot.rows_of_keys(new))
         return [self._rows[key] for key in keys]
 
     def hubness(self, keys: Sequence[int]) -> Floats | None:
@@ -63,7 +62,7 @@ class ChunkVectors:
         measured, values = hubness.known(np.array(rows, dtype=np.int64))
         if not measured.all():
             new = np.flatnonzero(~measured).tolist()
-            hashes = catalog.hashes_of_rows(self._snapshot.connection, [rows[i] for i in new])
+            hashes = self._snapshot.hashes_of_rows([rows[i] for i in new])
             vectors = self.of([keys[i] for i in new])
             values[~measured] = hubness.queries.hubness(vectors, [hashes[rows[i]] for i in new])
         return values
@@ -81,7 +80,7 @@ class ChunkVectors:
         return dict(zip(keys, found.tolist(), strict=True))
 
 
-def _of_chunks(snapshot: Snapshot, by_row: dict[int, float], selection: Selection | None) -> dict[int, float]:
-    keys, rows = catalog.chunks_of_rows(snapshot.connection, list(by_row))
+def _of_chunks(snapshot: Snapshot, by_row: dict[int, float], selection: Admission | None) -> dict[int, float]:
+    keys, rows = snapshot.chunks_of_rows(list(by_row))
     admitted = slice(None) if selection is None else selection.admits(keys)
     return {key: by_row[row] for key, row in zip(keys[admitted].tolist(), rows[admitted].tolist(), strict=True)}

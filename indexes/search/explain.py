@@ -17,13 +17,12 @@ from ragembed.indexes.search.dense import ChunkVectors
 from ragembed.indexes.search.fusion import Fusion, LinearScale, read_weight
 from ragembed.indexes.search.hybrid import Candidates
 from ragembed.indexes.search.ranking import RankingOptions
-from ragembed.indexes.search.relevance import RelevanceParts, stored_relevance
+from ragembed.indexes.search.relevance import RelevanceParts
 from ragembed.indexes.search.search import Mode, query_expression, search
-from ragembed.indexes.search.snapshot import Snapshot
-from ragembed.indexes.storage import catalog
+from ragembed.indexes.search.snapshot import Snapshot, known_keys, unread_share
 from ragembed.indexes.types import ChunkRecord, Hit
 from ragembed.postprocess import unit_rows
-from ragembed.types import Doubles, Floats
+from ragembed.types import Doubles
 
 TermKind = Literal["query", "feedback", "hubness", "dense", "phrase", "lexical", "shared", "late", "rounding"]
 
@@ -223,18 +222,16 @@ def explain_hits(
         return []
     fusion = fusion if candidates is None else candidates.fusion
     expression = None if mode == "dense" else query_expression(snapshot, query)
-    keys = catalog.keys_of_ids(snapshot.connection, [hit.id for hit in hits])
-    phrases = phrase_scores(snapshot, expression, list(keys.values()))
+    keys = known_keys(snapshot, hits)
+    phrases = phrase_scores(snapshot, expression, keys)
     encoded = None if mode == "lexical" else ExplainedQuery.of(snapshot, query, candidates)
     weight = 0.0 if candidates is None else fusion.hubness
-    corrections = dict(zip(keys.values(), ChunkVectors(snapshot).correction(list(keys.values()), weight), strict=True))
+    corrections = ChunkVectors(snapshot).correction(keys, weight)
     explained = []
-    for hit in hits:
-        key = keys[hit.id]
+    for hit, key, correction in zip(hits, keys, corrections.tolist(), strict=True):
         parts = None if candidates is None else fused_parts(key, fusion, candidates)
         if encoded is not None and candidates is not None and parts is not None:
-            subtracted = float(corrections[key])
-            explained.append(_hybrid(snapshot, hit, key, encoded, phrases[key], parts, candidates, subtracted))
+            explained.append(_hybrid(snapshot, hit, key, encoded, phrases[key], parts, candidates, correction))
         elif encoded is not None:
             explained.append(_dense(snapshot, hit, key, encoded))
         else:
@@ -245,11 +242,11 @@ def explain_hits(
 def _with_relevance(
     snapshot: Snapshot, query: str, expression: str | None, explained: Sequence[Explanation]
 ) -> list[Explanation]:
-    model = stored_relevance(snapshot.connection)
+    model = snapshot.relevance()
     if model is None:
         return list(explained)
     highest = None if expression is None else snapshot.highest_score(expression)
-    read = 1.0 if explained[0].mode == "lexical" else read_weight(snapshot.unread_share(normalise(query)))
+    read = 1.0 if explained[0].mode == "lexical" else read_weight(unread_share(snapshot, normalise(query)))
     return [replace(each, relevance=RelevanceParts.of(model, each.hit, highest, read)) for each in explained]
 
 
@@ -279,10 +276,7 @@ class ExplainedQuery:
             note = f"the vectors were made by {embedder.describe()['model']}: ragembed does not know their tokens"
         weights = {} if candidates is None else candidates.towards
         keys = list(weights)
-        rows, records = (
-            catalog.rows_of_keys(snapshot.connection, keys),
-            catalog.chunks_by_key(snapshot.connection, keys),
-        )
+        rows, records = snapshot.rows_of_keys(keys), snapshot.chunks_by_key(keys)
         best = snapshot.vectors([rows[key] for key in keys]).astype(np.float64)
         added = best * np.array(list(weights.values()))[:, None]
         length = float(np.linalg.norm(vector + added.sum(axis=0))) if keys else 1.0
@@ -293,9 +287,7 @@ class ExplainedQuery:
         embedder = snapshot.embedder()
         if self.parts is None or not isinstance(embedder, Embedder):
             return None
-        segment, position = catalog.places_of_rows(snapshot.connection, [row])[row]
-        raw: Floats = snapshot.segments()[segment].raw()[position].astype(np.float32)
-        found = contributions(self.parts, embedder.token_parts(text, "documents", raw))
+        found = contributions(self.parts, embedder.token_parts(text, "documents", snapshot.raw_vector(row)))
         return found if cosine is None else replace(found, residual=cosine - float(found.pairs.sum()))
 
 
@@ -303,7 +295,7 @@ def phrase_scores(snapshot: Snapshot, expression: str | None, keys: Sequence[int
     """Return the BM25 score of each phrase of ``expression`` in each chunk, by key; they sum to the chunk's BM25."""
     scores: dict[int, dict[str, float]] = {key: {} for key in keys}
     for phrase in fulltext.phrases(expression or ""):
-        for key, score in fulltext.scores_of(snapshot.connection, phrase, keys).items():
+        for key, score in snapshot.scores_of(phrase, keys).items():
             scores[key][fulltext.shown(phrase)] = score
     return scores
 
@@ -350,7 +342,7 @@ def _hybrid(
     subtracted: float,
 ) -> Explanation:
     """Explain a hit of hybrid search; ``subtracted`` is the part of its hubness that its cosine lost."""
-    row = catalog.rows_of_keys(snapshot.connection, [key])[key]
+    row = snapshot.rows_of_keys([key])[key]
     vector = snapshot.vectors([row])[0].astype(np.float64)
     own = float(query.vector @ vector)
     by_vector, by_words = parts.dense, parts.lexical
@@ -380,7 +372,7 @@ def _hybrid(
         terms.append(_constant("late", parts.late))
     found = query.against(snapshot, hit.chunk.embedded_text, row, own)
     score = sum(part.value for part in parts if part is not None)
-    like = catalog.chunks_by_key(snapshot.connection, candidates.like)
+    like = snapshot.chunks_by_key(candidates.like)
     return Explanation(
         hit,
         "hybrid",
@@ -411,7 +403,7 @@ def _constant(kind: Literal["dense", "lexical", "shared", "late"], part: ScorePa
 
 def _dense(snapshot: Snapshot, hit: Hit, key: int, query: ExplainedQuery) -> Explanation:
     cosine = hit.score if hit.dense is None else hit.dense
-    row = catalog.rows_of_keys(snapshot.connection, [key])[key]
+    row = snapshot.rows_of_keys([key])[key]
     found = query.against(snapshot, hit.chunk.embedded_text, row, cosine)
     terms = [Term("query", _OWN, cosine)]
     note = _note(hit, cosine, query.note)

@@ -15,7 +15,7 @@ import numpy as np
 from ragembed.errors import ConfigError
 from ragembed.indexes.ann.index import FEW_QUERIES, most_threads
 from ragembed.indexes.search.segment_search import SegmentHits, search_part, search_segment
-from ragembed.indexes.search.snapshot import SegmentSearch, Snapshot
+from ragembed.indexes.search.snapshot import SegmentSearch, StoreSnapshot
 from ragembed.types import Bools, Floats
 
 Engine = Literal["local", "ray"]
@@ -25,7 +25,7 @@ _LEAST_ROWS = 10_000
 """Segments with fewer vectors are searched faster than another thread can start."""
 
 _LEAST_PART = 25_000
-"""Minimum number of vectors of a flat segment that a thread searches."""
+"""Minimum number of vectors of an exact index that a thread searches."""
 
 
 def segment_search(
@@ -59,7 +59,7 @@ def segment_search(
 class LocalSegments:
     """Searches the segments in this process, large ones in parallel if there are few queries.
 
-    A flat segment is scanned as a whole, so several threads each scan a part of it. ``threads`` is the maximum number
+    An exact index is scanned as a whole, so several threads each scan a part of it. ``threads`` is the maximum number
     of threads; None uses as many as FAISS does. With many queries, FAISS divides them among threads, one segment at a
     time.
     """
@@ -69,7 +69,7 @@ class LocalSegments:
         self._pool: ThreadPoolExecutor | None = None
         self._lock = threading.Lock()
 
-    def nearest(self, snapshot: Snapshot, queries: Floats, k: int, mask: Bools | None) -> Sequence[SegmentHits]:
+    def nearest(self, snapshot: StoreSnapshot, queries: Floats, k: int, mask: Bools | None) -> Sequence[SegmentHits]:
         """Search all segments; see :class:`ragembed.indexes.search.snapshot.SegmentSearch`."""
         lock = threading.Lock()
 
@@ -85,9 +85,10 @@ class LocalSegments:
         threads = 1 if len(queries) > FEW_QUERIES else self._threads or most_threads()
         for key, segment in segments.items():
             rows = None if segment.flat else snapshot.rows_of(key)
-            if segment.flat and (parts := min(threads, segment.files.rows // _LEAST_PART)) > 1:
+            if segment.spec.exact and (parts := min(threads, segment.files.rows // _LEAST_PART)) > 1:
                 bounds = np.linspace(0, segment.files.rows, parts + 1, dtype=np.int64).tolist()
-                large += [partial(search_part, segment, queries, k, mask, *part) for part in pairwise(bounds)]
+                part = partial(search_part, segment, queries, k, mask, rows, postprocess)
+                large += [partial(part, *bounds_of) for bounds_of in pairwise(bounds)]
                 continue
             job = partial(search_segment, segment, queries, k, mask, rows, effort, postprocess)
             (large if segment.files.rows >= _LEAST_ROWS else small).append(job)

@@ -6,8 +6,8 @@ No user feedback is involved. The first hits are assumed to be relevant.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from itertools import repeat
+import threading
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from ragembed.types import Doubles, Floats, Integers
 _K1, _B = 1.2, 0.75
 _NOISE = 1e-6
 _WORD = re.compile(r"\w+")
+_KEPT = 4096
 
 
 def shares(scores: Doubles, best: int) -> Doubles:
@@ -44,46 +45,56 @@ def moved(query: Floats, best: Floats, weights: Doubles) -> Floats:
     return nearer
 
 
-class _Numbering(dict[str, int]):
-    """A dictionary that gives each new word the next number."""
+def words_of(text: str) -> Integers:
+    """Return a number for each word of ``text``, int64, shape ``(n,)``: Python's hash of the word in lower case.
 
-    def __missing__(self, word: str) -> int:
-        number = self[word] = len(self)
-        return number
+    The numbers of equal words are equal within a process.
+    """
+    return np.fromiter(map(hash, _WORD.findall(text.lower())), dtype=np.int64)
 
 
-class WordNumbers:
-    """Numbers for words, ignoring case."""
+class KeptWords:
+    """Keeps the words of the chunks of earlier queries. Threads may share an instance."""
 
     def __init__(self) -> None:
-        self._numbers = _Numbering()
+        self._lock = threading.Lock()
+        self._generation = -1
+        self._words: dict[int, Integers] = {}
 
-    def of(self, text: str) -> Integers:
-        """Return the number of each word of ``text``, int64, shape ``(n,)``."""
-        return np.fromiter(map(self._numbers.__getitem__, _WORD.findall(text.lower())), dtype=np.int64)
-
-    def known(self, text: str) -> Integers:
-        """Return the same, with -1 for new words. They get no number, because there are many of them."""
-        return np.fromiter(map(self._numbers.get, _WORD.findall(text.lower()), repeat(-1)), dtype=np.int64)
+    def of(
+        self, keys: Sequence[int], generation: int, read: Callable[[Sequence[int]], Mapping[int, str]]
+    ) -> dict[int, Integers]:
+        """Return the words of the chunks ``keys`` by key, as :func:`words_of` does; ``read`` returns their texts."""
+        with self._lock:
+            if generation != self._generation:
+                self._generation, self._words = generation, {}
+            found = {key: self._words[key] for key in keys if key in self._words}
+        new = {key: words_of(text) for key, text in read([key for key in keys if key not in found]).items()}
+        with self._lock:
+            if generation == self._generation:
+                for key in list(self._words)[: max(0, len(self._words) + len(new) - _KEPT)]:
+                    del self._words[key]
+                self._words.update(new)
+        return found | new
 
 
 def likeness(texts: Sequence[Integers], best: int) -> Doubles:
     """Return how much each text has the words of the first ``best`` texts, float64, shape ``(n,)``, 0 or more.
 
-    Texts are given as numbers of their words: :meth:`WordNumbers.of` for the first ``best``, at least
-    :meth:`WordNumbers.known` for the others. Words have the weights of BM25 (``k1`` 1.2, ``b`` 0.75). Their frequencies
-    are counted in these texts only, as in the local feedback of Xu & Croft 1996, section 3.2, so no statistics of the
-    whole corpus are needed.
+    Texts are given as the numbers of their words, which :func:`words_of` returns. Words have the weights of BM25
+    (``k1`` 1.2, ``b`` 0.75). Their frequencies are counted in these texts only, as in the local feedback of Xu & Croft
+    1996, section 3.2, so no statistics of the whole corpus are needed.
     """
     if not texts:
         return np.zeros(0)
     lengths = np.array([len(text) for text in texts], dtype=np.int64)
     together = np.concatenate(texts)
-    sought = np.zeros(int(together.max(initial=0)) + 2, dtype=np.bool_)  # Index -1 is the last element.
-    sought[together[: lengths[:best].sum()]] = True
-    adding = sought[together]
-    present, numbers = np.unique(together[adding], return_inverse=True)
-    size = max(len(present), 1)
+    sought, first = np.unique(together[: lengths[:best].sum()], return_index=True)
+    size = max(len(sought), 1)
+    at = np.minimum(np.searchsorted(sought, together), size - 1)
+    adding = np.flatnonzero(sought[at] == together) if len(sought) else np.zeros(0, dtype=np.int64)
+    # Number words in order of appearance, so that the sums do not depend on the values of the hashes.
+    numbers = np.argsort(np.argsort(first))[at[adding]]
     of_text = np.repeat(np.arange(len(texts)), lengths)[adding]
     distinct, counts = np.unique(of_text * size + numbers, return_counts=True)
     texts_of, words = distinct // size, distinct % size

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import repeat
 from typing import TypeAlias
 
 import numpy as np
@@ -12,11 +13,9 @@ from ragembed.indexes.lexical import fulltext
 from ragembed.indexes.search import feedback
 from ragembed.indexes.search.dense import ChunkVectors, nearest
 from ragembed.indexes.search.fusion import Fusion
-from ragembed.indexes.search.snapshot import Snapshot
-from ragembed.indexes.storage import catalog
-from ragembed.indexes.storage.selection import Selection
-from ragembed.indexes.storage.token_vectors import StoredTokens, contextual_extractor
-from ragembed.indexes.text.analyzer import of_language
+from ragembed.indexes.search.snapshot import Snapshot, TokenVectors
+from ragembed.indexes.storage.selection import Admission
+from ragembed.indexes.storage.token_vectors import contextual_extractor
 from ragembed.types import Doubles, Floats
 
 SharedWords: TypeAlias = "Callable[[Snapshot, Sequence[int], int], Doubles]"
@@ -112,7 +111,7 @@ class LexicalMatches:
 
     @classmethod
     def of(
-        cls, snapshot: Snapshot, expression: str, depth: int, selection: Selection | None, *, read_vectors: bool = False
+        cls, snapshot: Snapshot, expression: str, depth: int, selection: Admission | None, *, read_vectors: bool = False
     ) -> LexicalMatches:
         """Search for the best ``depth`` matches and more.
 
@@ -138,6 +137,10 @@ class LexicalMatches:
         """Return BM25 of a chunk."""
         return self.scores.get(key, self.floor)
 
+    def of_chunks(self, keys: Sequence[int]) -> Doubles:
+        """Return BM25 of each of the chunks ``keys``, float64, shape ``(n,)``."""
+        return np.fromiter(map(self.scores.get, keys, repeat(self.floor)), np.float64, len(keys))
+
 
 def candidates(
     snapshot: Snapshot,
@@ -145,7 +148,7 @@ def candidates(
     worded: Sequence[LexicalMatches],
     depth: int,
     candidate_depth: int,
-    selection: Selection | None,
+    selection: Admission | None,
     fusion: Fusion,
     shared: SharedWords | None = None,
     queries: Sequence[str] = (),
@@ -180,7 +183,7 @@ def _fused(
     vectors: Floats,
     worded: Sequence[LexicalMatches],
     depth: int,
-    selection: Selection | None,
+    selection: Admission | None,
     fusion: Fusion,
     towards: Sequence[Mapping[int, float]],
 ) -> list[Candidates]:
@@ -193,7 +196,7 @@ def _fused(
         keys = list(both)
         by_vectors = np.array(list(both.values()), dtype=np.float64)
         by_vectors -= known.correction(keys, fusion.hubness)
-        by_words = np.array([words.of_chunk(key) for key in keys])
+        by_words = words.of_chunks(keys)
         unfused = Candidates(vector, moved_to, keys, by_vectors, by_words, np.zeros(len(keys)), fusion)
         found.append(unfused.fused())
     return found
@@ -205,19 +208,19 @@ def _with_shared_words(snapshot: Snapshot, found: Candidates, shared: SharedWord
     return replace(found, shared=shared(snapshot, found.keys, len(like)), like=like).fused()
 
 
-def _with_late_scores(snapshot: Snapshot, tokens: StoredTokens, query: str, found: Candidates) -> Candidates:
+def _with_late_scores(snapshot: Snapshot, tokens: TokenVectors, query: str, found: Candidates) -> Candidates:
     late = late_scores(snapshot, tokens, query, found.keys)
     return found if late is None else replace(found, late=late).fused()
 
 
-def late_scores(snapshot: Snapshot, tokens: StoredTokens, query: str, keys: Sequence[int]) -> Doubles | None:
+def late_scores(snapshot: Snapshot, tokens: TokenVectors, query: str, keys: Sequence[int]) -> Doubles | None:
     """Return the late-interaction scores of the chunks ``keys``, float64, shape ``(n,)``.
 
     A chunk whose token vectors are not made yet gets the mean of the others. Returns None if no chunk has any, or the
     query has no word.
     """
     extractor = contextual_extractor(snapshot.embedder())
-    rows = catalog.rows_of_keys(snapshot.connection, keys)
+    rows = snapshot.rows_of_keys(keys)
     of_query = extractor.query_tokens(query)
     late = of_query.scores(tokens.of([rows[key] for key in keys], of_query.vectors.shape[1]))
     if late is None or np.isnan(late).all():
@@ -228,11 +231,7 @@ def late_scores(snapshot: Snapshot, tokens: StoredTokens, query: str, keys: Sequ
 def shared_words(snapshot: Snapshot, keys: Sequence[int], best: int) -> Doubles:
     """Return how similar the words of the chunks ``keys`` are to those of the first ``best``, float64, shape ``(n,)``.
 
-    See :func:`ragembed.indexes.search.feedback.likeness`. Words are stemmed for the store's language.
+    See :func:`ragembed.indexes.search.feedback.likeness`.
     """
-    texts = catalog.embedded_by_key(snapshot.connection, keys)
-    terms = of_language(catalog.analyzer_config(snapshot.connection).language)
-    numbers = feedback.WordNumbers()
-    found = [numbers.of(terms.of_text(texts[key])) for key in keys[:best]]
-    found += [numbers.known(terms.of_text(texts[key])) for key in keys[best:]]
-    return feedback.likeness(found, best)
+    words = snapshot.words_by_key(keys)
+    return feedback.likeness([words[key] for key in keys], best)

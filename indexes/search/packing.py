@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import heapq
 import os
-import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -33,7 +32,6 @@ from ragembed.indexes.search.context import (
 )
 from ragembed.indexes.search.deduplication import NearDuplicates
 from ragembed.indexes.search.snapshot import Snapshot
-from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.layout import file_path, is_below
 from ragembed.indexes.types import ChunkRecord, Hit
 from ragembed.models.token_counting import BudgetTokenizer
@@ -72,9 +70,11 @@ class PackingRequest:
         return min(max(self.budget // _TOKENS_PER_CANDIDATE, _LEAST_CANDIDATES), _MOST_CANDIDATES)
 
 
-def pack(snapshot: Snapshot, store: Path, hits: Sequence[Hit], request: PackingRequest) -> Context:
-    """Return the context for ``hits`` of ``store``, best first."""
-    return _Packer(snapshot.connection, store, hits, request).context()
+def pack(
+    snapshot: Snapshot, folder: Callable[[str | None], Path], hits: Sequence[Hit], request: PackingRequest
+) -> Context:
+    """Return the context for ``hits``, best first; ``folder`` returns the folder of a store by name."""
+    return _Packer(snapshot, folder, hits, request).context()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -134,20 +134,18 @@ class _Waiting:
 
 class _Packer:
     def __init__(
-        self, connection: sqlite3.Connection, store: Path, hits: Sequence[Hit], request: PackingRequest
+        self, snapshot: Snapshot, folder: Callable[[str | None], Path], hits: Sequence[Hit], request: PackingRequest
     ) -> None:
-        self._connection = connection
-        self._store = store
+        self._snapshot = snapshot
+        self._folder = folder
         self._hits = hits
         self._request = request
-        self._files: dict[tuple[str | None, str | None], _File] = {}
+        self._files: dict[tuple[str | None, ...], _File] = {}
         self._neighbours: dict[tuple[int, int], _Stored | None] = {}
         self._block_costs: dict[tuple[int, object], int] = {}
         self._history: list[tuple[_File, _Content]] = []
         self._near = NearDuplicates()
         self._order = count()
-        self._keys = catalog.keys_of_ids(connection, [hit.id for hit in hits])
-        self._roots: list[str] = (catalog.last_request(connection) or {}).get("paths", [])
         self._room = request.budget - request.counter.of(request.renderer.render(request.query, [], []))
 
     def context(self) -> Context:
@@ -182,8 +180,8 @@ class _Packer:
     def _fill(self) -> list[_Stored]:
         """Add pieces until nothing more fits; return the hits that did not fit, best first."""
         waiting: list[_Waiting] = []
-        for rank, hit in enumerate(self._hits):
-            stored = _Stored(self._keys.get(hit.id), ChunkRecord(hit.id, hit.chunk, hit.source))
+        for rank, (hit, key) in enumerate(zip(self._hits, self._snapshot.keys_of(self._hits), strict=True)):
+            stored = _Stored(key, ChunkRecord(hit.id, hit.chunk, hit.source, hit.store))
             file = self._file_of(stored, rank)
             file.scores[hit.id] = hit.score
             if hit.relevance is not None:
@@ -223,8 +221,8 @@ class _Packer:
             return None
         place = (stored.key, step)
         if place not in self._neighbours:
-            key = catalog.neighbour(self._connection, stored.key, step)
-            found = None if key is None else _Stored(key, catalog.chunks_by_key(self._connection, [key])[key])
+            key = self._snapshot.neighbour(stored.key, step)
+            found = None if key is None else _Stored(key, self._snapshot.chunks_by_key([key])[key])
             if found is not None and not _same_document(found.record, stored.record):
                 found = None
             self._neighbours[place] = found
@@ -283,7 +281,7 @@ class _Packer:
 
     @cached_property
     def _terms(self) -> IndexedTerms:
-        return IndexedTerms(catalog.analyzer_config(self._connection).language)
+        return IndexedTerms(self._snapshot.language())
 
     def _try(self, file: _File, content: _Content | None) -> bool:
         """Replace the content of a file if the budget allows it."""
@@ -312,27 +310,30 @@ class _Packer:
     def _file_of(self, stored: _Stored, rank: int = 0) -> _File:
         record = stored.record
         member = member_of(record.source, record.chunk.metadata)
-        key = (record.source or f"\0{record.id}", member)
+        key = (record.store, record.source or f"\0{record.id}", member)
         if key not in self._files:
             path, is_stale = record.id, False
             lines: Sequence[str] = ()
             if record.source is not None:
                 name = self._request.name_file
-                path = name(record.source) if name else shown_path(file_path(record.source, self._store))
+                place = file_path(record.source, self._folder(record.store))
+                path = shown_path(place) if name is None else name(record.source)
+                path = path if name is None or record.store is None else f"{record.store}: {path}"
                 path = path if member is None else f"{path}: {member}"
                 if record.chunk.start_line is not None and member is None:
-                    lines, is_stale = self._on_disk(record.source)
+                    lines, is_stale = self._on_disk(record.source, record.store)
             self._files[key] = _File(path, lines, is_stale, rank)
         return self._files[key]
 
-    def _on_disk(self, source: str) -> tuple[Sequence[str], bool]:
+    def _on_disk(self, source: str, store: str | None) -> tuple[Sequence[str], bool]:
         """Return the lines of a file, or none if they cannot be used, and whether the file changed."""
-        place = file_path(source, self._store)
-        roots = [root for root in self._roots if is_below(source, root)]
-        indexed = catalog.sources(self._connection, [source]).get(source)
+        folder = self._folder(store)
+        place = file_path(source, folder)
+        indexed, paths = self._snapshot.indexed_file(source, store)
+        roots = [root for root in paths if is_below(source, root)]
         if not isinstance(place, Path) or not roots or indexed is None:
             return (), False
-        root = file_path(max(roots, key=len), self._store)
+        root = file_path(max(roots, key=len), folder)
         try:
             with open_regular(place, root if isinstance(root, Path) else None) as file:
                 if os.fstat(file.fileno()).st_size != indexed.size:
@@ -453,6 +454,7 @@ class _Packer:
             path=file.path,
             text=text,
             source=top.source,
+            store=top.store,
             start_line=first,
             end_line=last,
             page=min(pages, default=None),
@@ -515,7 +517,11 @@ def _overlaps(stored: _Stored, first: int, last: int) -> bool:
 
 
 def _same_document(one: ChunkRecord, other: ChunkRecord) -> bool:
-    return (one.source, one.chunk.title, one.chunk.metadata) == (other.source, other.chunk.title, other.chunk.metadata)
+    return one.store == other.store and (one.source, one.chunk.title, one.chunk.metadata) == (
+        other.source,
+        other.chunk.title,
+        other.chunk.metadata,
+    )
 
 
 def _joined(above: str, below: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
 
@@ -16,6 +17,9 @@ from ragembed.indexes.search.deduplication import NearDuplicates
 from ragembed.indexes.types import ChunkRecord, Hit
 from ragembed.reranking import Reranker
 from ragembed.types import Doubles, Floats
+
+_Identity: TypeAlias = "tuple[str | None, str]"
+"""The store and the id of a hit, or the store and the name of a file."""
 
 _LEAST_READ = 30
 """Minimum number of candidates that are checked for near-duplicates."""
@@ -114,7 +118,7 @@ def rank(source: Source, k: int, ranking: RankingOptions) -> list[Hit]:
     finite score for each text.
     """
     pool_size, distinct_candidates = ranking._pool_size(k), ranking._distinct_candidates(k)
-    scores: dict[str, float] = {}
+    scores: dict[_Identity, float] = {}
     best: list[Hit] = []
     candidate_depth = min(ranking._candidate_depth(k), source.most)
     while True:
@@ -167,7 +171,7 @@ def _best(
     ranking: RankingOptions,
     pool_size: int,
     distinct_candidates: int,
-    scores: dict[str, float],
+    scores: dict[_Identity, float],
 ) -> list[Hit]:
     """Return at least ``pool_size`` hits, reranked and limited per file, or all if there are fewer."""
     while True:
@@ -182,25 +186,29 @@ def _best(
 
 
 def _reranked(
-    groups: Sequence[list[Hit]], query: str, reranker: Reranker, depth: int, scores: dict[str, float]
+    groups: Sequence[list[Hit]], query: str, reranker: Reranker, depth: int, scores: dict[_Identity, float]
 ) -> list[list[Hit]]:
-    """Order the first ``depth`` groups by the score of their best hit; ``scores`` caches these by id."""
+    """Order the first ``depth`` groups by the score of their best hit; ``scores`` caches these by hit."""
     read, rest = groups[:depth], groups[depth:]
-    new = [group[0] for group in read if group[0].id not in scores]
+    new = [group[0] for group in read if _identity(group[0]) not in scores]
     texts = [hit.chunk.embedded_text for hit in new]
     found = [float(score) for score in reranker.scores(query, texts)] if texts else []
     if len(found) != len(new) or not all(np.isfinite(found)):
         raise ConfigError(
             f"the reranker returned {found[:3]} for {len(new)} texts: expected one finite number for each text"
         )
-    scores.update(zip((hit.id for hit in new), found, strict=True))
-    scored = [[replace(hit, rerank=scores[group[0].id]) for hit in group] for group in read]
-    return [*sorted(scored, key=lambda group: -scores[group[0].id]), *rest]
+    scores.update(zip(map(_identity, new), found, strict=True))
+    scored = [[replace(hit, rerank=scores[_identity(group[0])]) for hit in group] for group in read]
+    return [*sorted(scored, key=lambda group: -scores[_identity(group[0])]), *rest]
+
+
+def _identity(hit: Hit) -> _Identity:
+    return hit.store, hit.id
 
 
 def _limited_per_file(groups: Sequence[list[Hit]], per_file: int | None) -> list[Hit]:
     """Return the first hit of each group whose file is below its limit, with the others as its duplicates."""
-    counts: Counter[str | None] = Counter()
+    counts: Counter[_Identity | None] = Counter()
     kept = []
     for group in groups:
         files = [_file(hit) for hit in group]
@@ -209,14 +217,17 @@ def _limited_per_file(groups: Sequence[list[Hit]], per_file: int | None) -> list
         )
         if first is not None:
             counts[files[first]] += 1
-            others = tuple(ChunkRecord(hit.id, hit.chunk, hit.source) for hit in (*group[:first], *group[first + 1 :]))
+            others = tuple(
+                ChunkRecord(hit.id, hit.chunk, hit.source, hit.store) for hit in (*group[:first], *group[first + 1 :])
+            )
             kept.append(replace(group[first], duplicates=others))
     return kept
 
 
-def _file(hit: Hit) -> str | None:
+def _file(hit: Hit) -> _Identity | None:
+    """Return the store and the name of the file that a chunk counts for."""
     source = hit.chunk.metadata.get("source") if hit.source is None else hit.source
-    return source if isinstance(source, str) else None
+    return (hit.store, source) if isinstance(source, str) else None
 
 
 def _scores(hits: Sequence[Hit]) -> Doubles:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from ragembed.errors import WorkerLostError
 from ragembed.indexes.search.segment_search import SegmentHits, search_segment
-from ragembed.indexes.search.snapshot import Snapshot
+from ragembed.indexes.search.snapshot import StoreSnapshot
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.embedders import load_postprocessing
 from ragembed.indexes.storage.segments import Segment, SegmentFiles
@@ -178,7 +178,7 @@ class RaySegments:
         self._host = self._ray.remote(scheduling_strategy="SPREAD")(SegmentHost)
         self._connected = True
 
-    def nearest(self, snapshot: Snapshot, queries: Floats, k: int, mask: Bools | None) -> Sequence[SegmentHits]:
+    def nearest(self, snapshot: StoreSnapshot, queries: Floats, k: int, mask: Bools | None) -> Sequence[SegmentHits]:
         """Search all segments; see :class:`ragembed.indexes.search.snapshot.SegmentSearch`.
 
         Raises the errors of an actor, and :class:`WorkerLostError` if too many actors die during one query.
@@ -285,7 +285,7 @@ def _first_line(error: Exception) -> str:
     return _COLOUR.sub("", str(error)).strip().partition("\n")[0].strip()
 
 
-def _bits(snapshot: Snapshot, key: int, mask: Bools) -> RowBits:
+def _bits(snapshot: StoreSnapshot, key: int, mask: Bools) -> RowBits:
     return RowBits.of(mask, *catalog.row_range(snapshot.connection, key))
 
 

@@ -17,7 +17,8 @@ from ragembed.indexes.filters import Filter
 from ragembed.indexes.lexical.bm25 import OpenPostings
 from ragembed.indexes.lexical.highest import HighestScores
 from ragembed.indexes.search.fanout import LocalSegments
-from ragembed.indexes.search.snapshot import SegmentSearch, Snapshot
+from ragembed.indexes.search.feedback import KeptWords
+from ragembed.indexes.search.snapshot import SegmentSearch, StoreSnapshot
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.embedders import load_embedder
 from ragembed.indexes.storage.hubness import OpenHubness
@@ -71,6 +72,7 @@ class SnapshotReader:
         self._hubness = OpenHubness(path)
         self._tokens = OpenTokens(path)
         self._highest = HighestScores()
+        self._words = KeptWords()
         self._idle: list[sqlite3.Connection] = []
         self._lock = threading.RLock()
         self._current = threading.local()
@@ -94,20 +96,20 @@ class SnapshotReader:
             self._tokens.clear()
             self._highest.clear()
 
-    def read(self, answer: Callable[[Snapshot], Answer]) -> Answer:
+    def read(self, answer: Callable[[StoreSnapshot], Answer]) -> Answer:
         """Return ``answer(snapshot)``, calling it again if a writer removed files of the snapshot.
 
         Reads by the same thread within ``answer`` use the same snapshot.
         """
-        current: Snapshot | None = getattr(self._current, "snapshot", None)
+        current: StoreSnapshot | None = getattr(self._current, "snapshot", None)
         if current is not None:
             return answer(current)
         for _ in range(_SNAPSHOT_TRIES - 1):
-            with contextlib.suppress(FileNotFoundError), self._as_current():
+            with contextlib.suppress(FileNotFoundError), self.hold():
                 return answer(self._current.snapshot)
             # A writer merged segments after the snapshot and before a file was opened: read a newer snapshot.
         try:
-            with self._as_current():
+            with self.hold():
                 return answer(self._current.snapshot)
         except FileNotFoundError as error:
             raise StoreDamagedError(
@@ -117,16 +119,21 @@ class SnapshotReader:
             raise StoreError(f"cannot read {error.filename or self._path}: {error.strerror or error}") from error
 
     @contextmanager
-    def _as_current(self) -> Iterator[None]:
+    def hold(self) -> Iterator[StoreSnapshot]:
+        """Hold a snapshot during the ``with`` block, which all reads of this thread use."""
+        current: StoreSnapshot | None = getattr(self._current, "snapshot", None)
+        if current is not None:
+            yield current
+            return
         with self.snapshot() as snapshot:
             self._current.snapshot = snapshot
             try:
-                yield
+                yield snapshot
             finally:
                 self._current.snapshot = None
 
     @contextmanager
-    def snapshot(self) -> Iterator[Snapshot]:
+    def snapshot(self) -> Iterator[StoreSnapshot]:
         """Hold a snapshot of the current generation during the ``with`` block."""
         file = self._file()
         with self._lock:
@@ -137,7 +144,7 @@ class SnapshotReader:
         connection = connection or open_for_reading(self._path / DATABASE)
         try:
             connection.execute("BEGIN")
-            yield Snapshot(
+            yield StoreSnapshot(
                 connection,
                 lambda: self._open_segments(connection),
                 lambda: self._embedder(connection),
@@ -146,6 +153,7 @@ class SnapshotReader:
                 lambda: self._hubness.of(connection),
                 lambda: self._tokens.of(connection),
                 self._highest,
+                self._words,
                 self._searcher,
             )
         except sqlite3.DatabaseError as error:

@@ -120,6 +120,42 @@ def stored_relevance(connection: sqlite3.Connection) -> RelevanceModel | None:
     return model if model is not None and model.fingerprint == catalog.embedder(connection)["fingerprint"] else None
 
 
+def mean_relevance(models: Sequence[tuple[RelevanceModel | None, int]]) -> RelevanceModel | None:
+    """Return the mean of the models of several stores, weighted by their numbers of chunks.
+
+    Stores without chunks do not count. Returns None if another store has no model.
+    """
+    counted = [(model, chunks) for model, chunks in models if chunks]
+    fitted = [(model, chunks) for model, chunks in counted if model is not None]
+    if not fitted or len(fitted) < len(counted):
+        return None
+    first = fitted[0][0]
+    if len(fitted) == 1:
+        return first
+
+    def mean(name: str) -> Logistic | None:
+        functions = [(getattr(model, name), chunks) for model, chunks in fitted]
+        if any(function is None for function, _ in functions):
+            return None
+        total = sum(chunks for _, chunks in functions)
+        shares = [(function, chunks / total) for function, chunks in functions]
+        return Logistic(
+            *(sum(getattr(each, part) * share for each, share in shares) for part in ("origin", "cosine", "matched"))
+        )
+
+    hybrid, dense, lexical = map(mean, _FUNCTIONS)
+    if hybrid is None or lexical is None:
+        return None
+    return RelevanceModel(
+        first.fingerprint,
+        sum(model.chunks for model, _ in fitted),
+        sum(model.pseudo_queries for model, _ in fitted),
+        hybrid,
+        dense,
+        lexical,
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class RelevanceParts:
     """How the relevance of a hit is made up.

@@ -10,12 +10,13 @@ from ragembed.indexes.search.snippet import QueryWords
 from ragembed.indexes.types import ChunkRecord, Hit
 
 
-def place_json(record: Hit | ChunkRecord, name_file: Callable[[str], str]) -> dict[str, Any]:
-    """Return the id and the position of a chunk; ``name_file`` returns the path to show for a name in the store."""
+def place_json(record: Hit | ChunkRecord, name_file: Callable[[str, str | None], str]) -> dict[str, Any]:
+    """Return the id and the position of a chunk; ``name_file`` returns the path to show for a file of a store."""
     member = member_of(record.source, record.chunk.metadata)
     return {
         "id": record.id,
-        "path": None if record.source is None else name_file(record.source),
+        "path": None if record.source is None else name_file(record.source, record.store),
+        **({} if record.store is None else {"store": record.store}),
         **({} if member is None else {"member": member}),
         "start_line": record.chunk.start_line,
         "end_line": record.chunk.end_line,
@@ -23,7 +24,7 @@ def place_json(record: Hit | ChunkRecord, name_file: Callable[[str], str]) -> di
     }
 
 
-def hit_json(rank: int, hit: Hit, words: QueryWords, name_file: Callable[[str], str]) -> dict[str, Any]:
+def hit_json(rank: int, hit: Hit, words: QueryWords, name_file: Callable[[str, str | None], str]) -> dict[str, Any]:
     """Return a hit with its rank, from 1, its scores, its text and a snippet of it."""
     chunk = hit.chunk
     return {

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from itertools import islice
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import islice, zip_longest
 from typing import Literal, TypeAlias, get_args
 
 from ragembed.documents.normalisation import normalise
@@ -16,13 +17,13 @@ from ragembed.indexes.search import dense
 from ragembed.indexes.search.fusion import Fusion, read_weight
 from ragembed.indexes.search.hybrid import DEPTH, Candidates, LexicalMatches, candidates
 from ragembed.indexes.search.ranking import RankingOptions, Source, mmr, rank
-from ragembed.indexes.search.relevance import at_least, check_least, stored_relevance, with_relevance
-from ragembed.indexes.search.snapshot import Snapshot
-from ragembed.indexes.storage import catalog
-from ragembed.indexes.storage.selection import Selection
+from ragembed.indexes.search.relevance import RelevanceModel, at_least, check_least, with_relevance
+from ragembed.indexes.search.snapshot import Snapshot, unread_share, vectors_of
+from ragembed.indexes.storage.selection import Admission
 from ragembed.indexes.text.analyzer import of_language
 from ragembed.indexes.types import Hit
 from ragembed.postprocess import unit_rows
+from ragembed.resources import processors
 from ragembed.types import Floats
 
 Mode = Literal["hybrid", "dense", "lexical"]
@@ -34,6 +35,9 @@ Vectors: TypeAlias = "Callable[[], Floats]"
 
 _CANDIDATES_PER_HIT = 10
 _BLOCK = 500
+_RANK_CONSTANT = 60.0
+"""Constant of reciprocal rank fusion: a higher value reduces the advantage of the first ranks."""
+_THREADS = ThreadPoolExecutor(processors(), thread_name_prefix="ragembed-query")
 _FEW_QUERIES = 8
 """Up to this number of queries, one thread encodes them while another runs BM25."""
 
@@ -58,9 +62,8 @@ def search(
     ``min_relevance`` that is out of range, or that the store cannot compare with. ``given`` are vectors of the queries,
     shape ``(n, d)``, to search with instead of those that the embedder makes.
     """
-    if mode not in MODES:
-        raise ConfigError(f"unknown search mode {mode!r}: expected one of {', '.join(MODES)}")
-    model = stored_relevance(snapshot.connection)
+    _require_mode(mode)
+    model = snapshot.relevance()
     check_least(min_relevance, model)
     k = _within(snapshot, k)
     if k == 0 or not queries:
@@ -74,6 +77,50 @@ def search(
         read = [request.read_share(query) for query in queries]
         found = [with_relevance(model, *of_one) for of_one in zip(found, highest, read, strict=True)]
     return found if min_relevance is None else [at_least(hits, min_relevance) for hits in found]
+
+
+def sources(
+    snapshot: Snapshot, queries: Sequence[str], k: int, mode: Mode, where: Filter | None, fusion: Fusion
+) -> list[Source]:
+    """Return the candidates of each query, with their relevance; raise as :func:`search` does."""
+    _require_mode(mode)
+    model = snapshot.relevance()
+    request = _Request(snapshot, _within(snapshot, k), mode, fusion, snapshot.select(where))
+    queries = [normalise(query) for query in queries]
+    vectors = _vectors(snapshot, queries, mode)
+    found = [_source(request, query, _only(vectors, i)) for i, query in enumerate(queries)]
+    if model is None:
+        return found
+    return [_with_relevance(each, model, request.highest(each.query), request.read_share(each.query)) for each in found]
+
+
+def _with_relevance(source: Source, model: RelevanceModel, highest: float | None, read: float) -> Source:
+    def candidates(depth: int) -> Iterator[Hit]:
+        return (with_relevance(model, [hit], highest, read)[0] for hit in source.candidates(depth))
+
+    return replace(source, candidates=candidates)
+
+
+def by_rank(sources: Sequence[Source]) -> Source:
+    """Return the candidates of several sources, ordered by their ranks there (Cormack, Clarke & Büttcher 2009).
+
+    The score is ``1 / (60 + rank)``. Candidates of the same rank are ordered by their relevance, if it is known.
+    """
+
+    def candidates(depth: int) -> Iterator[Hit]:
+        streams = [each.candidates(min(depth, each.most)) for each in sources if each.most]
+        for place, tier in enumerate(zip_longest(*streams), 1):
+            hits = [hit for hit in tier if hit is not None]
+            for hit in sorted(hits, key=lambda hit: -(hit.relevance or 0.0)):
+                yield replace(hit, score=1.0 / (_RANK_CONSTANT + place))
+
+    def geometry(hits: Sequence[Hit]) -> tuple[Floats, Floats]:
+        raise ConfigError(
+            f"{len(hits)} hits come from stores with different embedders, whose vectors cannot be compared: leave out "
+            "mmr, or search stores with the same embedder"
+        )
+
+    return Source(sources[0].query, candidates, sum(each.most for each in sources), geometry)
 
 
 def search_vectors(snapshot: Snapshot, vectors: Floats, k: int, where: Filter | None = None) -> list[list[Hit]]:
@@ -101,8 +148,7 @@ def search_mmr(
     if not hits:
         _within(snapshot, k)
         return []
-    rows = catalog.rows_of_ids(snapshot.connection, [hit.id for hit in hits])
-    vectors = snapshot.vectors([rows[hit.id] for hit in hits])
+    vectors = vectors_of(snapshot, hits)
     return [hits[i] for i in mmr(unit_rows(vector[None, :])[0], vectors, _within(snapshot, k), lambda_mult)]
 
 
@@ -111,12 +157,18 @@ def _vectors(snapshot: Snapshot, queries: Sequence[str], mode: Mode) -> Vectors 
         return None
     encode = snapshot.embedder().encode_queries
     if mode == "hybrid" and len(queries) <= _FEW_QUERIES:
-        thread = ThreadPoolExecutor(1, thread_name_prefix="ragembed-query")
-        begun = thread.submit(encode, queries)
-        thread.shutdown(wait=False)
-        return begun.result
+        return _begun(lambda: encode(queries))
     vectors = encode(queries)
     return lambda: vectors
+
+
+def _begun(job: Vectors) -> Vectors:
+    """Begin ``job`` in another thread, and return a function that returns its result.
+
+    The caller runs the job itself if no thread has begun it by then: the processor is busy, or this is a child process.
+    """
+    future = _THREADS.submit(job)
+    return cache(lambda: job() if future.cancel() else future.result())
 
 
 def _only(vectors: Vectors | None, position: int) -> Vectors | None:
@@ -139,10 +191,9 @@ def _source(request: _Request, query: str, vector: Vectors | None) -> Source:
 
     def geometry(hits: Sequence[Hit]) -> tuple[Floats, Floats]:
         query_vector = snapshot.embedder().encode_queries([query]) if vector is None else vector()
-        rows = catalog.rows_of_ids(snapshot.connection, [hit.id for hit in hits])
-        return unit_rows(query_vector)[0], snapshot.vectors([rows[hit.id] for hit in hits])
+        return unit_rows(query_vector)[0], vectors_of(snapshot, hits)
 
-    most = catalog.count(snapshot.connection, "chunks")
+    most = snapshot.count()
     return Source(query, lambda candidate_depth: request.ranked([query], vector, candidate_depth)[0], most, geometry)
 
 
@@ -154,7 +205,7 @@ class _Request:
     k: int
     mode: Mode
     fusion: Fusion
-    selection: Selection | None
+    selection: Admission | None
     trace: list[Candidates] | None = None
 
     def ranked(self, queries: Sequence[str], vectors: Vectors | None, candidate_depth: int) -> list[Iterator[Hit]]:
@@ -191,7 +242,7 @@ class _Request:
 
     def read_share(self, query: str) -> float:
         """Return the weight of the vector of a query, from 1 to 0, by how much of it the model can read."""
-        return 1.0 if self.mode == "lexical" else read_weight(self.snapshot.unread_share(query))
+        return 1.0 if self.mode == "lexical" else read_weight(unread_share(self.snapshot, query))
 
     def _hybrid(
         self,
@@ -204,7 +255,7 @@ class _Request:
         if not words:
             return []
         vectors = unit_rows(vectors)
-        fusions = [self.fusion.for_unread(self.snapshot.unread_share(query)) for query in queries]
+        fusions = [self.fusion.for_unread(unread_share(self.snapshot, query)) for query in queries]
         fused: dict[int, Candidates] = {}
         for fusion in dict.fromkeys(fusions):
             at = [i for i, each in enumerate(fusions) if each == fusion]
@@ -226,12 +277,10 @@ class _Request:
 
 def query_expression(snapshot: Snapshot, query: str) -> str | None:
     """Return a query as an FTS5 expression with the terms of the store, or None if it has no words."""
-    return fulltext.match_expression(
-        normalise(query), of_language(catalog.analyzer_config(snapshot.connection).language)
-    )
+    return fulltext.match_expression(normalise(query), of_language(snapshot.language()))
 
 
-def _lexical(snapshot: Snapshot, expression: str | None, k: int, selection: Selection | None) -> Iterator[Hit]:
+def _lexical(snapshot: Snapshot, expression: str | None, k: int, selection: Admission | None) -> Iterator[Hit]:
     found = dict(snapshot.matches(expression, k, selection)) if expression else {}
     return _in_order(snapshot, found, lambda keys: {key: (None, found[key]) for key in keys}, k)
 
@@ -267,16 +316,22 @@ def _in_order(
         while stop < len(best) and scores[best[stop]] == scores[best[stop - 1]]:
             stop += 1
         block = best[start:stop]
-        records = catalog.chunks_by_key(snapshot.connection, block)
+        records = snapshot.chunks_by_key(block)
         block.sort(key=lambda key: (-scores[key], records[key].source or "", key))
         both = parts(block)
         for key in block:
-            yield Hit(records[key].id, records[key].chunk, records[key].source, scores[key], *both[key])
+            record = records[key]
+            yield Hit(record.id, record.chunk, record.source, scores[key], *both[key], store=record.store)
         start, size = stop, min(size, _BLOCK)
+
+
+def _require_mode(mode: Mode) -> None:
+    if mode not in MODES:
+        raise ConfigError(f"unknown search mode {mode!r}: expected one of {', '.join(MODES)}")
 
 
 def _within(snapshot: Snapshot, k: int) -> int:
     """Return ``k``, limited to the number of chunks; raise :class:`ConfigError` if it is negative."""
     if k < 0:
         raise ConfigError(f"k is {k}: expected 0 or more")
-    return min(k, catalog.count(snapshot.connection, "chunks"))
+    return min(k, snapshot.count())

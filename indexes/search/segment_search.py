@@ -58,9 +58,24 @@ def search_segment(
     return _one_by_one(queries, vectors, chosen, rows, k)
 
 
-def search_part(segment: Segment, queries: Floats, k: int, mask: Bools | None, start: int, stop: int) -> SegmentHits:
-    """Return the ``k`` nearest among the vectors from ``start`` up to, not including, ``stop`` of a flat segment."""
-    return SegmentHits(*segment.index().search_part(queries, k, start, stop, mask))
+def search_part(
+    segment: Segment,
+    queries: Floats,
+    k: int,
+    mask: Bools | None,
+    rows: Rows | None,
+    postprocess: Callable[[Floats], Floats],
+    start: int,
+    stop: int,
+) -> SegmentHits:
+    """Return the ``k`` nearest among the vectors from ``start`` up to, not including, ``stop``.
+
+    The index of the segment must be exhaustive. The other arguments are those of :func:`search_segment`.
+    """
+    if rows is None:
+        return SegmentHits(*segment.index().search_part(queries, k, start, stop, mask))
+    index = RefinedIndex(segment.index(), segment.spec, segment.vectors(postprocess), rows)
+    return SegmentHits(*index.search_part(queries, k, start, stop, mask))
 
 
 def _one_by_one(queries: Floats, vectors: Vectors, chosen: Rows, rows: Rows, k: int) -> SegmentHits:

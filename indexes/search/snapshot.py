@@ -1,37 +1,45 @@
-"""A snapshot of a store: a read transaction of the database, and the segments that it names."""
+"""Snapshots: the state of one store that a search reads, and what a search needs of any snapshot."""
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ragembed.embedder import Embedder
+from ragembed.errors import ConfigError
+from ragembed.indexes.ann.vectors import blocks, inner_products
 from ragembed.indexes.filters import Filter
 from ragembed.indexes.lexical import fulltext
 from ragembed.indexes.lexical.bm25 import Postings
-from ragembed.indexes.lexical.highest import HighestScores
+from ragembed.indexes.lexical.highest import HighestScores, StoreTerms
+from ragembed.indexes.search.feedback import KeptWords
+from ragembed.indexes.search.fusion import Fusion, stored_fusion
+from ragembed.indexes.search.relevance import RelevanceModel, stored_relevance
 from ragembed.indexes.search.segment_search import SegmentHits
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.hubness import Hubness
 from ragembed.indexes.storage.segments import Segment
 from ragembed.indexes.storage.selection import Selection
 from ragembed.indexes.storage.token_vectors import StoredTokens
-from ragembed.indexes.types import Rows, VectorEncoder
+from ragembed.indexes.text.analyzer import of_language
+from ragembed.indexes.types import ChunkRecord, Hit, Keys, Rows, SourceRecord, VectorEncoder
 from ragembed.postprocess import unit_rows
-from ragembed.types import Bools, Floats
+from ragembed.types import Bools, Floats, Integers
 
 _TIES, _MOST_TIES = 8, 1000
 """Rows read beyond ``k``, at first and at most, to find those that tie with the last one."""
+_BLOCK = 4096
 
 
 class SegmentSearch(Protocol):
     """Searches every segment of a snapshot, in this process (:mod:`fanout`) or in others (:mod:`ray_search`)."""
 
-    def nearest(self, snapshot: Snapshot, queries: Floats, k: int, mask: Bools | None) -> Sequence[SegmentHits]:
+    def nearest(self, snapshot: StoreSnapshot, queries: Floats, k: int, mask: Bools | None) -> Sequence[SegmentHits]:
         """Return the hits of each segment of ``snapshot``, in any order, for all queries at once or in parts.
 
         ``queries`` are unit vectors, shape ``(n, d)``. ``mask`` says for each row whether it may be returned; None
@@ -44,13 +52,176 @@ class SegmentSearch(Protocol):
         ...
 
 
+class TokenVectors(Protocol):
+    """Token vectors by row; :class:`ragembed.indexes.storage.token_vectors.StoredTokens` has those of a store."""
+
+    def of(self, rows: Sequence[int], dim: int) -> list[NDArray[np.uint8]]:
+        """Return the bits of the tokens of each of ``rows``, whose vectors have dimension ``dim``."""
+        ...
+
+
+class Snapshot(Protocol):
+    """What a search reads: the state of one store (:class:`StoreSnapshot`), or of several that are searched as one.
+
+    Chunks have keys and vectors have rows: integers that are valid within the snapshot. Pass the result of
+    :meth:`select` to the methods with a ``selection``.
+    """
+
+    def dim(self) -> int | None:
+        """Return the dimension of the searched vectors, or None if there are no vectors yet."""
+        ...
+
+    def embedder(self) -> VectorEncoder:
+        """Return the embedder of the vectors."""
+        ...
+
+    def language(self) -> str:
+        """Return the language whose stemmer lexical search uses."""
+        ...
+
+    def count(self) -> int:
+        """Return the number of chunks."""
+        ...
+
+    def fusion(self) -> Fusion:
+        """Return the default settings of hybrid search."""
+        ...
+
+    def relevance(self) -> RelevanceModel | None:
+        """Return the relevance model of the embedder, or None if it was not fitted."""
+        ...
+
+    def select(self, where: Filter | None, /) -> Any:
+        """Return which chunks match ``where`` and can be found, or None if these are all chunks.
+
+        The result has the methods of :class:`ragembed.indexes.storage.selection.Admission`.
+        """
+        ...
+
+    def nearest_rows(self, queries: Floats, k: int, selection: Any) -> list[dict[int, float]]:
+        """Return for each query, shape ``(n, d)``, the cosines of the ``k`` nearest selected rows, best first.
+
+        Rows that tie with the last one are included, up to a thousand, so the result does not depend on the order in
+        which rows were inserted.
+        """
+        ...
+
+    def matches(self, expression: str, limit: int, selection: Any) -> list[tuple[int, float]]:
+        """Return key and BM25 of the best ``limit`` selected chunks, and of chunks that tie with the last."""
+        ...
+
+    def scores_of(self, expression: str, keys: Sequence[int]) -> dict[int, float]:
+        """Return BM25 of each chunk in ``keys`` that matches ``expression``."""
+        ...
+
+    def lexical_rank(self, expression: str, score: float) -> int:
+        """Return 1 plus the number of chunks with a higher BM25 than ``score``."""
+        ...
+
+    def highest_score(self, expression: str) -> float:
+        """Return the highest BM25 that a text could have for an expression."""
+        ...
+
+    def hubness(self) -> Hubness | None:
+        """Return the hubness of the chunks, or None if it was not measured."""
+        ...
+
+    def tokens(self) -> TokenVectors | None:
+        """Return the vectors of tokens, or None if they are not kept."""
+        ...
+
+    def vectors(self, rows: Sequence[int]) -> Floats:
+        """Return the unit vectors of ``rows``, float32, shape ``(n, d)``, made from the raw vectors."""
+        ...
+
+    def raw_vector(self, row: int) -> Floats:
+        """Return the raw vector of a row, float32, shape ``(d,)``."""
+        ...
+
+    def rows_of_keys(self, keys: Sequence[int]) -> dict[int, int]:
+        """Return the vector row of each chunk key."""
+        ...
+
+    def chunks_of_rows(self, rows: Sequence[int]) -> tuple[Keys, Rows]:
+        """Return the keys of the chunks that use any of ``rows``, ascending, and the row of each; shapes ``(n,)``."""
+        ...
+
+    def hashes_of_rows(self, rows: Sequence[int]) -> dict[int, bytes]:
+        """Return the hash of the text of each vector row."""
+        ...
+
+    def chunks_by_key(self, keys: Sequence[int]) -> dict[int, ChunkRecord]:
+        """Return the chunks with these keys."""
+        ...
+
+    def words_by_key(self, keys: Sequence[int]) -> dict[int, Integers]:
+        """Return the terms of each chunk by key, as :func:`ragembed.indexes.search.feedback.words_of` does."""
+        ...
+
+    def keys_of(self, records: Sequence[Hit | ChunkRecord]) -> list[int | None]:
+        """Return the key of each hit or chunk, None if it is not in the snapshot."""
+        ...
+
+    def keys_of_source(self, source: str, store: str | None) -> list[int]:
+        """Return the keys of a file's chunks; ``store`` is the name of its store if there are several.
+
+        Raises :class:`ConfigError` with the reason if there are none.
+        """
+        ...
+
+    def neighbour(self, key: int, step: int) -> int | None:
+        """Return the key of the chunk after ``key`` in the same file, or of the one before if ``step`` is negative."""
+        ...
+
+    def indexed_file(self, source: str, store: str | None) -> tuple[SourceRecord | None, list[str]]:
+        """Return the record of a file, None if it is not in the store, and the paths of the store's last run."""
+        ...
+
+    def boilerplate_keys(self) -> Keys:
+        """Return the keys of the chunks that hold only boilerplate, ascending, shape ``(n,)``."""
+        ...
+
+    def all_cosines(self, vector: Floats) -> tuple[Keys, Floats]:
+        """Return the keys of all chunks and their cosines with a unit vector, shapes ``(n,)``, without an index."""
+        ...
+
+
+def unread_share(snapshot: Snapshot, query: str) -> float:
+    """Return the share of the letters of a query that the model cannot read, 0 if the model is not known."""
+    if query.isascii():
+        return 0.0
+    embedder = snapshot.embedder()
+    return embedder.unread_share(query) if isinstance(embedder, Embedder) else 0.0
+
+
+def known_keys(snapshot: Snapshot, records: Sequence[Hit | ChunkRecord]) -> list[int]:
+    """Return the key of each hit or chunk of the snapshot; raise KeyError for another."""
+    keys = snapshot.keys_of(records)
+    for key, record in zip(keys, records, strict=True):
+        if key is None:
+            raise KeyError(record.id)
+    return [key for key in keys if key is not None]
+
+
+def rows_of(snapshot: Snapshot, records: Sequence[Hit | ChunkRecord]) -> list[int]:
+    """Return the vector row of each hit or chunk of the snapshot; raise KeyError for another."""
+    keys = known_keys(snapshot, records)
+    rows = snapshot.rows_of_keys(keys)
+    return [rows[key] for key in keys]
+
+
+def vectors_of(snapshot: Snapshot, records: Sequence[Hit | ChunkRecord]) -> Floats:
+    """Return the unit vector of each hit or chunk of the snapshot, float32, shape ``(n, d)``."""
+    return snapshot.vectors(rows_of(snapshot, records))
+
+
 @dataclass(frozen=True, slots=True)
-class Snapshot:
-    """The state that one reader sees; ``connection`` is in a read transaction while the snapshot is used.
+class StoreSnapshot:
+    """The state of one store; ``connection`` is in a read transaction while the snapshot is used.
 
     ``segments`` (by key), ``embedder``, ``select``, ``postings``, ``hubness`` and ``tokens`` are functions, because not
     every query needs them. ``searcher`` searches the segments. ``highest`` keeps the term frequencies of earlier
-    queries.
+    queries, and ``words`` the words of their chunks.
     """
 
     connection: sqlite3.Connection
@@ -61,6 +232,7 @@ class Snapshot:
     hubness: Callable[[], Hubness | None]
     tokens: Callable[[], StoredTokens | None]
     highest: HighestScores
+    words: KeptWords
     searcher: SegmentSearch
 
     def dim(self) -> int | None:
@@ -68,11 +240,7 @@ class Snapshot:
         return next((record.files.dim for record in catalog.segments(self.connection)), None)
 
     def nearest_rows(self, queries: Floats, k: int, selection: Selection | None) -> list[dict[int, float]]:
-        """Return for each query, shape ``(n, d)``, the cosines of the ``k`` nearest selected rows, best first.
-
-        Rows that tie with the last one are included, up to a thousand, so the result does not depend on the order in
-        which rows were inserted.
-        """
+        """Return the cosines of the nearest rows; see :meth:`Snapshot.nearest_rows`."""
         if not len(queries):
             return []
         queries = unit_rows(queries)
@@ -97,7 +265,8 @@ class Snapshot:
         segment = self.segments()[key]
         rows = segment.rows
         if rows is None:
-            rows = segment.rows = catalog.rows_of_segment(self.connection, key)
+            in_order = segment.spec.family != "lists"  # the index has the rows in order; a list has its own
+            rows = segment.rows = segment.index().rows() if in_order else catalog.rows_of_segment(self.connection, key)
         return rows
 
     def effort(self) -> int | None:
@@ -115,29 +284,148 @@ class Snapshot:
             return fulltext.search(self.connection, expression, limit, selection)
         return postings.search(self.connection, expression, limit, selection)
 
+    def scores_of(self, expression: str, keys: Sequence[int]) -> dict[int, float]:
+        """Return BM25 of each chunk in ``keys`` that matches ``expression``."""
+        return fulltext.scores_of(self.connection, expression, keys)
+
+    def lexical_rank(self, expression: str, score: float) -> int:
+        """Return 1 plus the number of chunks with a higher BM25 than ``score``."""
+        return fulltext.rank(self.connection, expression, score)
+
     def highest_score(self, expression: str) -> float:
         """Return the highest BM25 that a text could have for an expression."""
-        return self.highest.of(self.connection, expression, self.postings())
+        return self.highest.of(self.terms(), expression)
 
-    def unread_share(self, query: str) -> float:
-        """Return the share of the letters of a query that the model cannot read, 0 if the model is not known."""
-        if query.isascii():
-            return 0.0
-        embedder = self.embedder()
-        return embedder.unread_share(query) if isinstance(embedder, Embedder) else 0.0
+    def terms(self) -> StoreTerms:
+        """Return the numbers of chunks that contain terms."""
+        return StoreTerms(self.connection, self.postings())
 
     def vectors(self, rows: Sequence[int]) -> Floats:
         """Return the unit vectors of ``rows``, float32, shape ``(n, d)``, made from the raw vectors."""
         if not rows:
             return np.zeros((0, self.dim() or 0), dtype=np.float32)
-        places = catalog.places_of_rows(self.connection, rows)
         segments = self.segments()
-        keys, positions = np.array([places[row] for row in rows], dtype=np.int64).T
+        keys, positions = self._places(np.array(rows, dtype=np.int64))
         found = np.empty((len(rows), next(iter(segments.values())).files.dim), dtype=np.float32)
         for key in np.unique(keys).tolist():
             inside = keys == key
             found[inside] = segments[key].vectors(self._postprocess).at(positions[inside])
         return found
+
+    def _places(self, rows: Rows) -> tuple[Rows, Rows]:
+        """Return the segment key and the position in the segment of each row, shapes ``(n,)``."""
+        keys, positions = np.zeros_like(rows), np.zeros_like(rows)
+        for key, segment in self.segments().items():
+            if segment.rows is None and segment.spec.family == "lists":  # more rows to read than needed here
+                found = catalog.places_of_rows(self.connection, rows.tolist())
+                keys, positions = np.array([found[row] for row in rows.tolist()], dtype=np.int64).T
+                break
+            of_segment = self.rows_of(key)
+            at = np.minimum(np.searchsorted(of_segment, rows), len(of_segment) - 1)
+            here = of_segment[at] == rows
+            keys[here], positions[here] = key, at[here]
+        return keys, positions
+
+    def raw_vector(self, row: int) -> Floats:
+        """Return the raw vector of a row, float32, shape ``(d,)``."""
+        segment, position = catalog.places_of_rows(self.connection, [row])[row]
+        return self.segments()[segment].raw()[position].astype(np.float32)
+
+    def language(self) -> str:
+        """Return the language whose stemmer lexical search uses."""
+        return catalog.analyzer_config(self.connection).language
+
+    def count(self) -> int:
+        """Return the number of chunks."""
+        return catalog.count(self.connection, "chunks")
+
+    def fingerprint(self) -> str:
+        """Return the fingerprint of the embedder."""
+        return str(catalog.embedder(self.connection)["fingerprint"])
+
+    def generation(self) -> int:
+        """Return the number of changes that have been committed."""
+        return int(catalog.meta(self.connection, "generation", 0))
+
+    def seed(self) -> int:
+        """Return the seed of the embedder, 0 if it is not ragembed's own."""
+        embedder = self.embedder()
+        return embedder.config.seed if isinstance(embedder, Embedder) else 0
+
+    def fusion(self) -> Fusion:
+        """Return the default settings of hybrid search."""
+        return stored_fusion(self.connection)
+
+    def relevance(self) -> RelevanceModel | None:
+        """Return the relevance model of the embedder, or None if it was not fitted."""
+        return stored_relevance(self.connection)
+
+    def rows_of_keys(self, keys: Sequence[int]) -> dict[int, int]:
+        """Return the vector row of each chunk key."""
+        return catalog.rows_of_keys(self.connection, keys)
+
+    def chunks_of_rows(self, rows: Sequence[int]) -> tuple[Keys, Rows]:
+        """Return the keys of the chunks that use any of ``rows``, ascending, and the row of each; shapes ``(n,)``."""
+        return catalog.chunks_of_rows(self.connection, rows)
+
+    def hashes_of_rows(self, rows: Sequence[int]) -> dict[int, bytes]:
+        """Return the hash of the text of each vector row."""
+        return catalog.hashes_of_rows(self.connection, rows)
+
+    def chunks_by_key(self, keys: Sequence[int]) -> dict[int, ChunkRecord]:
+        """Return the chunks with these keys."""
+        return catalog.chunks_by_key(self.connection, keys)
+
+    def words_by_key(self, keys: Sequence[int]) -> dict[int, Integers]:
+        """Return the terms of each chunk by key, as :func:`ragembed.indexes.search.feedback.words_of` does."""
+        terms = of_language(self.language())
+
+        def read(new: Sequence[int]) -> dict[int, str]:
+            return {key: terms.of_text(text) for key, text in catalog.embedded_by_key(self.connection, new).items()}
+
+        return self.words.of(keys, self.generation(), read)
+
+    def keys_of(self, records: Sequence[Hit | ChunkRecord]) -> list[int | None]:
+        """Return the key of each hit or chunk, None if it is not in the store."""
+        found = catalog.keys_of_ids(self.connection, [record.id for record in records])
+        return [found.get(record.id) for record in records]
+
+    def keys_of_source(self, source: str, store: str | None = None) -> list[int]:  # noqa: ARG002  there is one store
+        """Return the keys of a file's chunks; raise :class:`ConfigError` with the reason if there are none."""
+        keys = catalog.selected_keys(self.connection, (), [source], None)
+        if keys:
+            return keys
+        reason = catalog.skipped(self.connection).get(source)
+        if reason is not None:
+            raise ConfigError(f"{source} is not in the store: the last run skipped it: {reason}")
+        if catalog.sources_below(self.connection, [source]):
+            raise ConfigError(f"{source} is a folder in the store: expected a file")
+        raise ConfigError(
+            f"{source} is not in the store: it was never indexed, or was deleted; add it with 'ragembed index PATH'"
+        )
+
+    def neighbour(self, key: int, step: int) -> int | None:
+        """Return the key of the chunk after ``key`` in the same file, or of the one before if ``step`` is negative."""
+        return catalog.neighbour(self.connection, key, step)
+
+    def indexed_file(self, source: str, store: str | None = None) -> tuple[SourceRecord | None, list[str]]:  # noqa: ARG002
+        """Return the record of a file, None if it is not in the store, and the paths of the store's last run."""
+        paths: list[str] = (catalog.last_request(self.connection) or {}).get("paths", [])
+        return catalog.sources(self.connection, [source]).get(source), paths
+
+    def boilerplate_keys(self) -> Keys:
+        """Return the keys of the chunks that hold only boilerplate, ascending, shape ``(n,)``."""
+        return catalog.boilerplate_only_chunks(self.connection)[0]
+
+    def all_cosines(self, vector: Floats) -> tuple[Keys, Floats]:
+        """Return the keys of all chunks and their cosines with a unit vector, shapes ``(n,)``, without an index."""
+        keys, rows = catalog.chunk_rows(self.connection)
+        by_row = np.zeros(catalog.last_row(self.connection) + 1, dtype=np.float32)
+        for key, segment in self.segments().items():
+            of_segment = catalog.rows_of_segment(self.connection, key)
+            for start, block in blocks(segment.vectors(self._postprocess), _BLOCK):
+                by_row[of_segment[start : start + len(block)]] = inner_products(vector[None, :], block)[0]
+        return keys, by_row[rows]
 
 
 def _cut_off(hits: Sequence[tuple[float, int]], k: int, candidate_depth: int) -> bool:

@@ -7,24 +7,18 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ragembed.contributions import Contributions
 from ragembed.documents.normalisation import normalise
 from ragembed.errors import ConfigError
-from ragembed.indexes.ann.vectors import blocks, inner_products
 from ragembed.indexes.lexical import fulltext
 from ragembed.indexes.search.dense import ChunkVectors
 from ragembed.indexes.search.explain import ExplainedQuery, phrase_scores
 from ragembed.indexes.search.fusion import Fusion
 from ragembed.indexes.search.hybrid import Candidates, late_scores, shared_words
 from ragembed.indexes.search.search import MODES, Mode, query_expression, search
-from ragembed.indexes.search.snapshot import Snapshot
-from ragembed.indexes.storage import catalog
+from ragembed.indexes.search.snapshot import Snapshot, known_keys, rows_of
 from ragembed.indexes.types import ChunkRecord, Hit, Keys
-from ragembed.types import Doubles
-
-_BLOCK = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,16 +152,19 @@ class WhyNot:
         }
 
 
-def why_not(snapshot: Snapshot, query: str, source: str, k: int, mode: Mode, fusion: Fusion) -> WhyNot:
+def why_not(
+    snapshot: Snapshot, query: str, source: str, k: int, mode: Mode, fusion: Fusion, store: str | None = None
+) -> WhyNot:
     """Return the ranks of the file ``source`` for a query, and how the best ``k`` chunks differ from its best chunk.
 
-    Ranks of dense and lexical search are exact, whatever the index. Raises :class:`ConfigError` if the file is not in
-    the store or holds only boilerplate, or the mode is unknown.
+    If the snapshot is of several stores, ``store`` is the name of the one that has the file. Ranks of dense and lexical
+    search are exact, whatever the index. Raises :class:`ConfigError` if the file is not in the store or holds only
+    boilerplate, or the mode is unknown.
     """
     if mode not in MODES:
         raise ConfigError(f"unknown search mode {mode!r}: expected one of {', '.join(MODES)}")
-    every = _chunks_of(snapshot, source)
-    unsearched, _ = catalog.boilerplate_only_chunks(snapshot.connection)
+    every = snapshot.keys_of_source(source, store)
+    unsearched = snapshot.boilerplate_keys()
     own = [key for key in every if key not in unsearched]
     if not own:
         raise ConfigError(
@@ -190,7 +187,7 @@ def why_not(snapshot: Snapshot, query: str, source: str, k: int, mode: Mode, fus
     # A query without words is searched by its vector only.
     searched = mode if mode in ranks else "dense"
     chunk = ranks[searched].chunk or _records(snapshot, own)[0]
-    others = [hit for hit in hits if hit.source != source]
+    others = [hit for hit in hits if (hit.source, hit.store) != (source, store)]
     return WhyNot(
         source,
         searched,
@@ -204,28 +201,13 @@ def why_not(snapshot: Snapshot, query: str, source: str, k: int, mode: Mode, fus
     )
 
 
-def _chunks_of(snapshot: Snapshot, source: str) -> list[int]:
-    """Return the keys of a file's chunks; raise :class:`ConfigError` if there are none."""
-    keys = catalog.selected_keys(snapshot.connection, (), [source], None)
-    if keys:
-        return keys
-    reason = catalog.skipped(snapshot.connection).get(source)
-    if reason is not None:
-        raise ConfigError(f"{source} is not in the store: the last run skipped it: {reason}")
-    if catalog.sources_below(snapshot.connection, [source]):
-        raise ConfigError(f"{source} is a folder in the store: expected a file")
-    raise ConfigError(
-        f"{source} is not in the store: it was never indexed, or was deleted; add it with 'ragembed index PATH'"
-    )
-
-
 def _records(snapshot: Snapshot, keys: Sequence[int]) -> list[ChunkRecord]:
-    found = catalog.chunks_by_key(snapshot.connection, keys)
+    found = snapshot.chunks_by_key(keys)
     return [found[key] for key in keys]
 
 
 def _in_dense(snapshot: Snapshot, own: Sequence[int], k: int, query: ExplainedQuery, unsearched: Keys) -> FileRank:
-    keys, cosines = _all_cosines(snapshot, query.vector)
+    keys, cosines = snapshot.all_cosines(query.vector.astype(np.float32))
     mine = np.flatnonzero(np.isin(keys, own))
     at = int(mine[np.argmax(cosines[mine])])
     ranked = np.sort(cosines[~np.isin(keys, unsearched)])[::-1]
@@ -234,32 +216,20 @@ def _in_dense(snapshot: Snapshot, own: Sequence[int], k: int, query: ExplainedQu
     return FileRank("dense", rank, len(ranked), float(cosines[at]), float(ranked[: max(k, 1)][-1]), record)
 
 
-def _all_cosines(snapshot: Snapshot, vector: Doubles) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """Return the keys of all chunks and their cosines with a vector, shapes ``(n,)``, without using an index."""
-    keys, rows = catalog.chunk_rows(snapshot.connection)
-    by_row = np.zeros(catalog.last_row(snapshot.connection) + 1, dtype=np.float32)
-    query = vector.astype(np.float32)[None, :]
-    for segment_key, segment in snapshot.segments().items():
-        of_segment = catalog.rows_of_segment(snapshot.connection, segment_key)
-        for start, block in blocks(segment.vectors(snapshot.embedder().postprocess_documents), _BLOCK):
-            by_row[of_segment[start : start + len(block)]] = inner_products(query, block)[0]
-    return keys, by_row[rows]
-
-
 def _in_lexical(snapshot: Snapshot, own: Sequence[int], k: int, expression: str | None, unsearched: Keys) -> FileRank:
     if expression is None:
         return FileRank("lexical", None, 0, None, None, None)
     best = snapshot.matches(expression, k, snapshot.select(None))
-    left_out = fulltext.scores_of(snapshot.connection, expression, unsearched.tolist()).values()
-    matching = fulltext.rank(snapshot.connection, expression, -1.0) - 1 - len(left_out)
+    left_out = snapshot.scores_of(expression, unsearched.tolist()).values()
+    matching = snapshot.lexical_rank(expression, -1.0) - 1 - len(left_out)
     needed = best[: max(k, 1)][-1][1] if best else None
-    mine = fulltext.scores_of(snapshot.connection, expression, own)
+    mine = snapshot.scores_of(expression, own)
     if not mine:
         return FileRank("lexical", None, matching, None, needed, None)
     key = max(mine, key=lambda each: (mine[each], -each))
     [record] = _records(snapshot, [key])
     above = sum(score > mine[key] for score in left_out)
-    rank = fulltext.rank(snapshot.connection, expression, mine[key]) - above
+    rank = snapshot.lexical_rank(expression, mine[key]) - above
     return FileRank("lexical", rank, matching, mine[key], needed, record)
 
 
@@ -294,10 +264,10 @@ def _scores_on_scale(
     """Return the fused scores that chunks would have on the scale of the candidates; empty if ranks are fused."""
     if fusion.method == "rrf":
         return {}
-    rows = catalog.rows_of_keys(snapshot.connection, own)
+    rows = snapshot.rows_of_keys(own)
     cosines = snapshot.vectors([rows[key] for key in own]).astype(np.float64) @ candidates.vector.astype(np.float64)
     cosines -= ChunkVectors(snapshot).correction(own, fusion.hubness)
-    words = fulltext.scores_of(snapshot.connection, expression, own)
+    words = snapshot.scores_of(expression, own)
     scores = [cosines, np.array([words.get(key, 0.0) for key in own])]
     lines = [fusion._linear_scale(candidates.dense), fusion._linear_scale(candidates.lexical)]
     if candidates.shared is not None:
@@ -323,9 +293,12 @@ def _lost_words(
     snapshot: Snapshot, query: ExplainedQuery, chunk: ChunkRecord, others: Sequence[Hit]
 ) -> tuple[LostWord, ...]:
     """Return the words of the query that contribute less in a chunk than in others, greatest loss first."""
-    rows = catalog.rows_of_ids(snapshot.connection, [chunk.id, *(hit.id for hit in others)])
-    here = _by_word(query.against(snapshot, chunk.chunk.embedded_text, rows[chunk.id]))
-    there = [_by_word(query.against(snapshot, hit.chunk.embedded_text, rows[hit.id])) for hit in others]
+    row, *rows = rows_of(snapshot, [chunk, *others])
+    here = _by_word(query.against(snapshot, chunk.chunk.embedded_text, row))
+    there = [
+        _by_word(query.against(snapshot, hit.chunk.embedded_text, of_hit))
+        for hit, of_hit in zip(others, rows, strict=True)
+    ]
     if not there:
         return ()
     lost = [LostWord(word, value, float(np.mean([each[word] for each in there]))) for word, value in here.items()]
@@ -340,15 +313,15 @@ def _lost_phrases(
     snapshot: Snapshot, expression: str | None, chunk: ChunkRecord, own: Sequence[int], others: Sequence[Hit]
 ) -> tuple[LostPhrase, ...]:
     """Return the phrases of the query with a lower BM25 in a chunk than in others, greatest loss first."""
-    keys = catalog.keys_of_ids(snapshot.connection, [chunk.id, *(hit.id for hit in others)])
-    scores = phrase_scores(snapshot, expression, [*own, *keys.values()])
-    there = [scores[keys[hit.id]] for hit in others]
+    key, *keys = known_keys(snapshot, [chunk, *others])
+    scores = phrase_scores(snapshot, expression, [*own, key, *keys])
+    there = [scores[each] for each in keys]
     lost = [
         LostPhrase(
             phrase,
-            scores[keys[chunk.id]].get(phrase, 0.0),
+            scores[key].get(phrase, 0.0),
             float(np.mean([each.get(phrase, 0.0) for each in there])) if there else 0.0,
-            any(phrase in scores[key] for key in own),
+            any(phrase in scores[each] for each in own),
             sum(phrase in each for each in there),
         )
         for phrase in map(fulltext.shown, fulltext.phrases(expression or ""))

@@ -478,6 +478,15 @@ def texts_of_rows(connection: sqlite3.Connection, rows: Sequence[int]) -> list[s
     return [texts[key_of[row]] for row in rows]
 
 
+def texts_of_hashes(connection: sqlite3.Connection, hashes: Iterable[bytes]) -> dict[bytes, str]:
+    """Return the embedded text of each hash; hashes of texts that no chunk has are left out."""
+    rows = rows_of_hashes(connection, hashes)
+    keys, used = chunks_of_rows(connection, list(rows.values()))
+    key_of = dict(zip(used.tolist(), keys.tolist(), strict=True))
+    texts = embedded_by_key(connection, list(key_of.values()))
+    return {each: texts[key_of[row]] for each, row in rows.items() if row in key_of}
+
+
 def chunks_by_id(connection: sqlite3.Connection, ids: Sequence[str]) -> dict[str, ChunkRecord]:
     """Return the chunks with these ids; unknown ids are left out."""
     found = connection.execute(_CHUNKS + " WHERE c.id IN (SELECT value FROM json_each(?))", (json_ids(ids),))  # noqa: S608  constants

@@ -17,7 +17,7 @@ import re
 import sqlite3
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.folders import require_committed
 from ragembed.indexes.storage.layout import EMBEDDERS
 from ragembed.indexes.types import Rows
-from ragembed.pseudo_queries import PseudoQueries
+from ragembed.pseudo_queries import PseudoQueries, draw_spans
 from ragembed.tensor_map import map_tensors
 from ragembed.types import Bools, Floats
 
@@ -41,10 +41,18 @@ KEY = "hubness"
 NEAREST = 40
 """Number of nearest pseudo-queries whose cosines are averaged."""
 
+PSEUDO_QUERIES = 1_200
+"""Maximum number of pseudo-queries of a draw."""
+
+DRAWS = 2
+"""Number of draws. The hubness of two draws differs less than that of one from the hubness of many."""
+
 HASH_BYTES = 16
 """Size of the hash of a text."""
 
 _BLOCK = 1024
+_MOST_MEASURED = 1_000_000
+"""Number of texts whose hubness is kept in memory."""
 _NAME = re.compile(r"\.?hubness-[0-9a-f]{16}\.safetensors(\.[0-9]+\.tmp)?")
 _FIELDS = {"fingerprint": str, "file": str, "sha256": str, "chunks": int, "last_row": int}
 
@@ -94,6 +102,54 @@ class DrawnQueries:
         for at, origin in enumerate(self.origins):
             found.setdefault(origin.tobytes(), []).append(at)
         return found
+
+
+@dataclass(frozen=True, eq=False)
+class MergedQueries(DrawnQueries):
+    """The pseudo-queries of several stores. The hubness of each text is kept after its first measurement."""
+
+    measured: dict[bytes, float] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, drawn: Sequence[tuple[DrawnQueries, Mapping[bytes, str]]], seed: int) -> MergedQueries | None:
+        """Return the pseudo-queries that a store with the texts of all stores would have drawn, None if there are none.
+
+        ``drawn`` has the pseudo-queries of each store, and the texts that they come from by hash. The draws take the
+        texts with the smallest hashes, so the stores have drawn all of them. Pseudo-queries whose text was deleted are
+        left out.
+        """
+        texts = {key: text for _, of_store in drawn for key, text in of_store.items()}
+        hashes = {text: key for key, text in texts.items()}
+        places = {
+            (queries.drawn.texts[at], queries.origins[at].tobytes()): (queries, at)
+            for queries, _ in drawn
+            for at in range(len(queries.origins))
+        }
+        spans = [
+            (span, hashes[text])
+            for draw in range(DRAWS)
+            for span, text in draw_spans(texts.values(), PSEUDO_QUERIES, seed + draw)
+        ]
+        chosen = [(span, origin, *places[span, origin]) for span, origin in spans if (span, origin) in places]
+        if not chosen:
+            return None
+        return cls(
+            PseudoQueries(
+                tuple(span for span, *_ in chosen), np.stack([each.drawn.raw[at] for *_, each, at in chosen])
+            ),
+            np.frombuffer(b"".join(origin for _, origin, *_ in chosen), dtype=np.uint8).reshape(-1, HASH_BYTES),
+            np.stack([each.vectors[at] for *_, each, at in chosen]),
+        )
+
+    def hubness(self, vectors: Floats, hashes: Sequence[bytes]) -> Floats:
+        """Return the hubness of unit vectors; see :meth:`DrawnQueries.hubness`."""
+        found = {key: self.measured[key] for key in hashes if key in self.measured}
+        new = [i for i, key in enumerate(hashes) if key not in found]
+        values = DrawnQueries.hubness(self, vectors[new], [hashes[i] for i in new]).tolist()
+        found.update(zip((hashes[i] for i in new), values, strict=True))
+        if len(self.measured) <= _MOST_MEASURED:
+            self.measured.update(found)
+        return np.array([found[key] for key in hashes], dtype=np.float32)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 
@@ -11,6 +12,14 @@ from ragembed.indexes.filters import Filter
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.types import Keys
 from ragembed.types import Bools
+
+
+class Admission(Protocol):
+    """Which chunks a search may return, of one store (:class:`Selection`) or of several."""
+
+    def admits(self, keys: Keys) -> Bools:
+        """Return for each of the chunk keys, shape ``(n,)``, whether it may be returned."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,11 +21,11 @@ from ragembed.indexes.ann.specs import FLAT
 from ragembed.indexes.lexical.highest import HighestScores
 from ragembed.indexes.search.dense import nearest
 from ragembed.indexes.search.fanout import LocalSegments
-from ragembed.indexes.search.feedback import WordNumbers, likeness
+from ragembed.indexes.search.feedback import KeptWords, likeness, words_of
 from ragembed.indexes.search.fusion import Fusion
 from ragembed.indexes.search.hybrid import DEPTH, LexicalMatches, candidates
 from ragembed.indexes.search.search import Mode, query_expression
-from ragembed.indexes.search.snapshot import Snapshot
+from ragembed.indexes.search.snapshot import Snapshot, StoreSnapshot
 from ragembed.indexes.storage import catalog, changes
 from ragembed.indexes.storage.layout import DATABASE
 from ragembed.indexes.storage.schema import connect
@@ -150,8 +150,8 @@ class PoolSearch:
         texts = [chunk.embedded_text for chunk in chunks]
         self._positions = [*range(len(pool)), *(at for at, _ in changed)]
         self._firsts = [len(pool) + n for n in accumulate((len(query.changed) for query in queries), initial=0)]
-        terms, numbers = of_language(language), WordNumbers()
-        self._words = [numbers.of(terms.of_text(text)) for text in texts]
+        terms = of_language(language)
+        self._words = [words_of(terms.of_text(text)) for text in texts]
         records = [ChunkRecord(str(at), passage.chunk) for at, passage in enumerate(pool.passages)]
         with Store.create(folder, NoEncoder(), index=FLAT, language=language) as store, store.writer() as writer:
             writer.stage_vectors(texts, np.ones((len(texts), 1), np.float32))
@@ -199,6 +199,7 @@ class PoolSearch:
                 lambda: None,
                 lambda: None,
                 HighestScores(),
+                KeptWords(),
                 self._searcher,
                 by_row,
             )
@@ -256,7 +257,7 @@ class _PreparedQuery:
     changed: dict[int, int]
 
     @classmethod
-    def of(cls, snapshot: Snapshot, query: PseudoQuery, first: int) -> _PreparedQuery:
+    def of(cls, snapshot: StoreSnapshot, query: PseudoQuery, first: int) -> _PreparedQuery:
         """Search for the words of ``query``; ``first`` is the number of the first text that it changes."""
         selection = snapshot.select(None)
         expression = query_expression(snapshot, query.text)
@@ -267,7 +268,7 @@ class _PreparedQuery:
 
 
 @dataclass(frozen=True)
-class _PoolSnapshot(Snapshot):
+class _PoolSnapshot(StoreSnapshot):
     """A snapshot that holds the vectors of all rows in memory, float32, shape ``(rows + 1, d)``."""
 
     by_row: Floats

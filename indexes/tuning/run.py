@@ -16,6 +16,7 @@ from ragembed.embedder import Embedder
 from ragembed.errors import StoreError
 from ragembed.evaluation.bootstrap import MacroBootstrap, paired_bootstrap
 from ragembed.indexes.indexing.refit import apply_settings
+from ragembed.indexes.search.snapshot import unread_share
 from ragembed.indexes.storage.layout import source_path
 from ragembed.indexes.store import Store
 from ragembed.indexes.tuning.candidates import chain_choices, describe, raw_variants
@@ -236,10 +237,10 @@ def _prepare(
     progress.finish()
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ragembed-tune-")))
 
-    def unread_share(query: str) -> float:
-        return store._reader.read(lambda snapshot: snapshot.unread_share(query))
+    def unread(query: str) -> float:
+        return store._reader.read(lambda snapshot: unread_share(snapshot, query))
 
-    search = PoolSearch(folder / "store", pool, drawn.queries, store.language, unread_share)
+    search = PoolSearch(folder / "store", pool, drawn.queries, store.language, unread)
     stack.callback(search.close)
     return encoder, search
 

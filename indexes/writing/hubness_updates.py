@@ -14,8 +14,10 @@ from ragembed.errors import StoreDamagedError
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.compaction import sweep_unnamed
 from ragembed.indexes.storage.hubness import (
+    DRAWS,
     HASH_BYTES,
     KEY,
+    PSEUDO_QUERIES,
     DrawnQueries,
     Hubness,
     hubness_record,
@@ -31,12 +33,6 @@ from ragembed.types import Floats
 
 LEAST_CHUNKS = 100
 """Number of chunks from which hubness is measured: fewer chunks give too few pseudo-queries."""
-
-PSEUDO_QUERIES = 1_200
-"""Maximum number of pseudo-queries of a draw."""
-
-DRAWS = 2
-"""Number of draws. The hubness of two draws differs less than that of one from the hubness of many."""
 
 _GROWTH = 2
 """Growth of a store since its pseudo-queries were drawn that makes a new draw necessary."""

@@ -24,7 +24,8 @@ from ragembed.indexes.ann.specs import AUTO, FLAT, IndexSpec, parse_spec
 from ragembed.indexes.ann.vectors import Vectors
 from ragembed.indexes.lexical.highest import HighestScores
 from ragembed.indexes.search.fanout import LocalSegments
-from ragembed.indexes.search.snapshot import Snapshot
+from ragembed.indexes.search.feedback import KeptWords
+from ragembed.indexes.search.snapshot import StoreSnapshot
 from ragembed.indexes.storage import catalog, compaction
 from ragembed.indexes.storage.segments import Segment
 from ragembed.indexes.storage.selection import select
@@ -131,7 +132,7 @@ def needs_check(connection: sqlite3.Connection, rows: int) -> bool:
 def check_index(store: Path, connection: sqlite3.Connection, embedder: VectorEncoder, rows: int) -> IndexEvaluation:
     """Measure the recall of the store's index against exact search, and its latency, with pseudo-queries."""
     segments = {record.key: Segment(store, record.files) for record in catalog.segments(connection)}
-    snapshot = Snapshot(
+    snapshot = StoreSnapshot(
         connection,
         lambda: segments,
         lambda: embedder,
@@ -140,6 +141,7 @@ def check_index(store: Path, connection: sqlite3.Connection, embedder: VectorEnc
         lambda: None,
         lambda: None,
         HighestScores(),
+        KeptWords(),
         LocalSegments(1),
     )
     queries = _queries(connection, embedder).measuring

@@ -13,6 +13,7 @@ from ragembed.checks import one_of
 from ragembed.config.specs import (
     AUTO,
     DEFAULT_WEIGHTING,
+    WORD_POOLINGS,
     Avg,
     BertAvg,
     Extraction,
@@ -80,10 +81,11 @@ class EmbedderConfig:
     pooling : str, default "auto"
         The tokens to average: ``mean`` (all), ``masks``, ``no-mask``, ``text`` (the tokens of ``[X]``),
         ``after-prompt`` (the tokens after a prompt), ``cls`` (the first token), ``last`` (the last token), ``max`` (the
-        largest value of each dimension), ``weighted`` (weights by position) or ``mean-sqrt`` (the sum divided by the
-        root of the number). Several, joined by ``+``, make one longer vector. ``auto`` uses the model as its
-        sentence-transformers package says: pooling, prompts and modules; without a package it is ``mean``. Any other
-        value uses the transformer alone.
+        largest value of each dimension), ``min`` (the smallest), ``weighted`` (weights by position) or ``mean-sqrt``
+        (the sum divided by the root of the number). Several, joined by ``+``, make one longer vector; ``min+mean+max``
+        is the p-mean of Rücklé et al. 2018. ``auto`` uses the model as its sentence-transformers package says: pooling,
+        prompts and modules; without a package it is ``mean``. Any other value uses the transformer alone. Word vectors
+        have only ``mean``, ``min`` and ``max``.
     modules : bool, optional
         Whether to apply the modules that the model's package has after the pooling, such as ``Dense``. The default is
         True only if ``pooling`` is ``"auto"``.
@@ -393,9 +395,9 @@ class EmbedderConfig:
         >>> EmbedderConfig.from_toml(EmbedderConfig().to_toml()) == EmbedderConfig()
         True
         """
-        import tomli_w
+        import tomlkit
 
-        return tomli_w.dumps({name: value for name, value in self.to_dict().items() if value is not None})
+        return tomlkit.dumps({name: value for name, value in self.to_dict().items() if value is not None})
 
     @classmethod
     def from_toml(cls, text: str) -> EmbedderConfig:
@@ -463,6 +465,8 @@ class EmbedderConfig:
             unused += ["avg_corpus"]
         if isinstance(extraction, Words):
             unused += ["special_tokens"]
+            if set(parse_pooling(self.pooling)) <= set(WORD_POOLINGS):
+                unused.remove("pooling")
         by = dict.fromkeys(unused, f"extractor {self.extractor!r}")
         if self.weighting != "-biases":
             by["biases"] = f"weighting {self.weighting!r}"

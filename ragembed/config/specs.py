@@ -25,7 +25,9 @@ WEIGHTINGS = ("uniform", "idf", "-biases", "sif", "usif")
 AUTO = "auto"
 """The pooling and the token weights that suit the model."""
 
-POOLINGS = ("mean", "masks", "no-mask", "text", "after-prompt", "cls", "last", "max", "weighted", "mean-sqrt")
+POOLINGS = ("mean", "masks", "no-mask", "text", "after-prompt", "cls", "last", "max", "min", "weighted", "mean-sqrt")
+WORD_POOLINGS = ("mean", "min", "max")
+"""The poolings of word vectors."""
 DEFAULT_WEIGHTING = "idf:0.25"
 
 WORD_EMBEDDINGS = -1

@@ -4,6 +4,8 @@
 :func:`read_isotropy` or :func:`read_retrieval` returns a :class:`Task`, and :func:`evaluate` measures embedder
 configurations on it.
 
+**Statistics.** :func:`describe` counts the texts, labels, words and tokens of a collection.
+
 **Retrieval.** :func:`score_rankings` scores the rankings of a system with :data:`MEASURES` or those of
 :func:`parse_measures`: :func:`ndcg`, :func:`recall`, :func:`precision`, :func:`success`, :func:`reciprocal_rank` and
 :func:`average_precision`. All of them equal those of trec_eval. :func:`read_beir`, :func:`read_jsonl_collection`,
@@ -13,8 +15,9 @@ write runs. :func:`search` is an exact nearest-neighbour search.
 **Significance.** :func:`compare` compares two systems, with :func:`paired_bootstrap` and :func:`paired_randomisation`.
 
 **Other measures.** :func:`spearman` and :func:`pearson` for semantic textual similarity, :func:`clustering_accuracy`,
-:func:`classification_accuracy`, :func:`similarity_classification`, and :func:`iso_score`, :func:`alignment` and
-:func:`uniformity` for isotropy.
+:func:`classification_accuracy`, :func:`split_accuracy`, :func:`similarity_classification` and
+:func:`relatedness_regression` for classification, and :func:`iso_score`, :func:`alignment` and :func:`uniformity` for
+isotropy.
 
 Importing this package is fast, because each name is loaded on first use.
 """
@@ -30,8 +33,11 @@ if TYPE_CHECKING:
     from ragembed.evaluation.classification import (
         ClassificationScore,
         SimilarityScore,
+        SplitScore,
         classification_accuracy,
+        pair_features,
         similarity_classification,
+        split_accuracy,
         split_target,
     )
     from ragembed.evaluation.clustering import ClusteringScore, assignment_accuracy, clustering_accuracy
@@ -45,9 +51,11 @@ if TYPE_CHECKING:
         read_labelled_texts,
         read_sentence_pairs,
     )
+    from ragembed.evaluation.description import Description, TextStatistics, describe
     from ragembed.evaluation.isotropy import alignment, iso_score, uniformity
     from ragembed.evaluation.judgements import JudgedQueries, read_judged_queries, read_qrels
     from ragembed.evaluation.nearest import search
+    from ragembed.evaluation.relatedness import relatedness_regression
     from ragembed.evaluation.retrieval import (
         MEASURES,
         RetrievalScore,
@@ -77,6 +85,7 @@ __all__ = [
     "MEASURES",
     "ClassificationScore",
     "ClusteringScore",
+    "Description",
     "Difference",
     "JudgedQueries",
     "LabelledTexts",
@@ -86,7 +95,9 @@ __all__ = [
     "RetrievalScore",
     "SentencePairs",
     "SimilarityScore",
+    "SplitScore",
     "Task",
+    "TextStatistics",
     "alignment",
     "assignment_accuracy",
     "average_precision",
@@ -95,9 +106,11 @@ __all__ = [
     "clustering_accuracy",
     "compare",
     "cosines",
+    "describe",
     "evaluate",
     "iso_score",
     "ndcg",
+    "pair_features",
     "paired_bootstrap",
     "paired_randomisation",
     "parse_measures",
@@ -117,10 +130,12 @@ __all__ = [
     "read_sts",
     "recall",
     "reciprocal_rank",
+    "relatedness_regression",
     "score_rankings",
     "search",
     "similarity_classification",
     "spearman",
+    "split_accuracy",
     "split_target",
     "success",
     "uniformity",
@@ -132,8 +147,11 @@ _NAMES = {
     "classification": (
         "ClassificationScore",
         "SimilarityScore",
+        "SplitScore",
         "classification_accuracy",
+        "pair_features",
         "similarity_classification",
+        "split_accuracy",
         "split_target",
     ),
     "clustering": ("ClusteringScore", "assignment_accuracy", "clustering_accuracy"),
@@ -147,9 +165,11 @@ _NAMES = {
         "read_labelled_texts",
         "read_sentence_pairs",
     ),
+    "description": ("Description", "TextStatistics", "describe"),
     "isotropy": ("alignment", "iso_score", "uniformity"),
     "judgements": ("JudgedQueries", "read_judged_queries", "read_qrels"),
     "nearest": ("search",),
+    "relatedness": ("relatedness_regression",),
     "retrieval": (
         "MEASURES",
         "RetrievalScore",

@@ -6,6 +6,7 @@ Source: Stankevičius & Lukoševičius 2024, section 3.5.1.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,7 +46,9 @@ class ClusteringScore:
     runs: tuple[float, ...]
 
 
-def clustering_accuracy(vectors: ArrayLike, true_labels: Labels, runs: int = 10) -> ClusteringScore:
+def clustering_accuracy(
+    vectors: ArrayLike, true_labels: Labels, runs: int = 10, advance: Callable[[int], None] | None = None
+) -> ClusteringScore:
     """Return the accuracy of k-means with one cluster per label, averaged over several runs.
 
     Run ``i`` uses the best of 10 initialisations with ``random_state=i``. If the vectors have fewer distinct values
@@ -59,6 +62,8 @@ def clustering_accuracy(vectors: ArrayLike, true_labels: Labels, runs: int = 10)
         Label of each row, shape ``(n,)``, with at least two different labels.
     runs : int
         Number of runs.
+    advance : callable, optional
+        Called with 1 after each run, to show progress.
 
     Returns
     -------
@@ -89,6 +94,8 @@ def clustering_accuracy(vectors: ArrayLike, true_labels: Labels, runs: int = 10)
             warnings.simplefilter("ignore", ConvergenceWarning)
             clusters = means.fit_predict(points)
         accuracies.append(assignment_accuracy(codes, clusters))
+        if advance is not None:
+            advance(1)
     return ClusteringScore(float(np.mean(accuracies)), tuple(accuracies))
 
 

@@ -31,6 +31,8 @@ class SentencePairs:
         First and second sentence of each pair.
     scores : tuple of float
         Judged similarity of each pair, on any scale.
+    splits : tuple of {"train", "dev", "test"}
+        Split of each pair; empty if the collection has no given splits.
 
     Examples
     --------
@@ -43,18 +45,23 @@ class SentencePairs:
     sentences1: tuple[str, ...]
     sentences2: tuple[str, ...]
     scores: tuple[float, ...]
+    splits: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class LabelledTexts:
-    """Texts with labels.
+    """Texts or pairs of texts with labels.
 
     Attributes
     ----------
     texts : tuple of str
-        The texts.
+        The texts, or the first text of each pair.
     labels : tuple of str
-        Label of each text.
+        Label of each text or pair.
+    second_texts : tuple of str
+        The second text of each pair; empty if single texts have labels.
+    splits : tuple of {"train", "dev", "test"}
+        Split of each text or pair; empty if the collection has no given splits.
 
     Examples
     --------
@@ -65,6 +72,8 @@ class LabelledTexts:
 
     texts: tuple[str, ...]
     labels: tuple[str, ...]
+    second_texts: tuple[str, ...] = ()
+    splits: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +168,7 @@ def read_sentence_pairs(path: Path) -> SentencePairs:
     """
     scores, sentences1, sentences2 = [], [], []
     for number, (score, sentence1, sentence2) in table_rows(path, ("score", "sentence1", "sentence2")):
-        scores.append(_score(path, number, score))
+        scores.append(score_number(f"{path}, line {number}", score))
         sentences1.append(sentence1)
         sentences2.append(sentence2)
     return SentencePairs(tuple(sentences1), tuple(sentences2), tuple(scores))
@@ -342,13 +351,14 @@ def _among(documents: dict[str, str], gains: dict[str, int]) -> dict[str, int]:
     return {document: gain for document, gain in gains.items() if document in documents}
 
 
-def _score(path: Path, number: int, text: str) -> float:
+def score_number(place: str, text: str) -> float:
+    """Return a judged score; ``place`` is the file and the line, for the error."""
     try:
         score = float(text)
     except ValueError:
         score = math.nan
     if not math.isfinite(score):
-        raise ConfigError(f"{path}, line {number}: the score is {text!r}: expected a number")
+        raise ConfigError(f"{place}: the score is {text!r}: expected a number")
     return score
 
 

@@ -11,7 +11,9 @@ from ragembed.config.settings import EmbedderConfig
 from ragembed.corpus import Corpus
 from ragembed.embedder import FIT_LIMIT, Embedder, encode_raw, fit_extractors
 from ragembed.errors import ConfigError
+from ragembed.evaluation.progress import EvaluationProgress, SilentEvaluation
 from ragembed.extractors.protocol import Side
+from ragembed.extractors.sharing import passes
 from ragembed.postprocess import TwoSidedChain
 from ragembed.pseudo_queries import draw_pseudo_queries
 from ragembed.reservoir import ItemReservoir
@@ -29,14 +31,20 @@ class Encoded:
 
 
 def encode_each(
-    configs: Sequence[EmbedderConfig], documents: Sequence[str], queries: Sequence[str], device: str | None = None
+    configs: Sequence[EmbedderConfig],
+    documents: Sequence[str],
+    queries: Sequence[str],
+    device: str | None = None,
+    progress: EvaluationProgress | None = None,
+    name: str = "texts",
 ) -> Iterator[Encoded]:
     """Fit each configuration on ``documents`` and yield its embeddings of ``documents`` and ``queries``.
 
     The results equal those of ``Embedder(config, device=device).fit(documents)``, except that queries are encoded with
     the dtype of documents, because there are many of them. Post-processors are fitted on the raw vectors of the
     documents and, with ``query_fit="separate"``, of pseudo-queries; if a configuration has a ``postprocess_corpus``,
-    on that instead.
+    on that instead. ``progress`` gets the phases of fitting and encoding, which start with ``name``; they are finished
+    before the first result.
 
     Raises
     ------
@@ -46,9 +54,10 @@ def encode_each(
     """
     if not configs:
         raise ConfigError("no configuration to evaluate: expected at least one")
-    _check_corpora(configs)
-    raw = RawVectors(configs, documents, device)
+    raw = RawVectors(configs, documents, device, progress, name)
     document_vectors, query_vectors = raw.of(documents, "documents"), raw.of(queries, "pseudo-queries")
+    for config in configs:
+        raw.prepare(config, documents)
     for config in configs:
         key = raw_part(config)
         chain = raw.chain(config, documents, document_vectors[key])
@@ -66,48 +75,78 @@ class RawVectors:
         The texts of a corpus.
     device
         The device, as for :class:`ragembed.Embedder`.
+    progress
+        Gets the phases of fitting and encoding; by default, nothing is reported.
+    name
+        Start of the names of the phases.
     """
 
-    def __init__(self, configs: Sequence[EmbedderConfig], documents: Sequence[str], device: str | None) -> None:
+    def __init__(
+        self,
+        configs: Sequence[EmbedderConfig],
+        documents: Sequence[str],
+        device: str | None,
+        progress: EvaluationProgress | None = None,
+        name: str = "texts",
+    ) -> None:
+        self._progress, self._name = progress or SilentEvaluation(), name
+        sizes = _corpus_sizes(configs)
+        fitted_on = {corpus for config in configs for corpus in (config.weighting_corpus, config.avg_corpus) if corpus}
         self._keys = list(dict.fromkeys(raw_part(config) for config in configs))
         self._embedders = [Embedder(key, device=device) for key in self._keys]
-        fit_extractors(self._embedders, documents)
+        total = len(documents) + sum(sizes[corpus] for corpus in fitted_on)
+        self._progress.start(f"{name}: fitting", "texts", total)
+        try:
+            fit_extractors(self._embedders, documents, self._progress.advance)
+        finally:
+            self._progress.finish()
         self._samples: dict[tuple[str | None, int], tuple[list[int], list[str]]] = {}
         self._fitted_on: dict[tuple[str, int], dict[EmbedderConfig, Floats]] = {}
         self._pseudo_queries: dict[tuple[str | None, int, int], dict[EmbedderConfig, Floats]] = {}
 
     def of(self, texts: Sequence[str], side: Side) -> dict[EmbedderConfig, Floats]:
         """Return the raw vectors of ``texts`` by :func:`raw_part` of the configurations."""
-        return dict(zip(self._keys, encode_raw(self._embedders, texts, side), strict=True))
+        total = len(texts) * passes([embedder.extractor for embedder in self._embedders])
+        self._progress.start(f"{self._name}: encoding", "texts", total)
+        try:
+            found = encode_raw(self._embedders, texts, side, self._progress.advance)
+        finally:
+            self._progress.finish()
+        return dict(zip(self._keys, found, strict=True))
+
+    def prepare(self, config: EmbedderConfig, documents: Sequence[str]) -> None:
+        """Encode the texts that the post-processors of ``config`` are fitted on, apart from ``documents``."""
+        corpus, seed = config.postprocess_corpus, config.seed
+        if (corpus, seed) not in self._samples:
+            self._samples[corpus, seed] = _sample(documents if corpus is None else Corpus(Path(corpus)), seed)
+        _, texts = self._samples[corpus, seed]
+        if corpus is not None and (corpus, seed) not in self._fitted_on:
+            self._fitted_on[corpus, seed] = self.of(texts, "documents")
+        drawn = (corpus, config.pseudo_queries, seed)
+        if config.query_fit == "separate" and drawn not in self._pseudo_queries:
+            spans = draw_pseudo_queries(texts, config.pseudo_queries, seed)
+            self._pseudo_queries[drawn] = self.of(spans, "pseudo-queries")
 
     def chain(self, config: EmbedderConfig, documents: Sequence[str], stored: Floats) -> TwoSidedChain:
         """Return the fitted post-processors of ``config``; ``stored`` are the raw vectors of ``documents``."""
+        self.prepare(config, documents)
         key, corpus, seed = raw_part(config), config.postprocess_corpus, config.seed
-        if (corpus, seed) not in self._samples:
-            self._samples[corpus, seed] = _sample(documents if corpus is None else Corpus(Path(corpus)), seed)
-        rows, texts = self._samples[corpus, seed]
-        if corpus is None:
-            fit_on = stored[rows]
-        else:
-            if (corpus, seed) not in self._fitted_on:
-                self._fitted_on[corpus, seed] = self.of(texts, "documents")
-            fit_on = self._fitted_on[corpus, seed][key]
+        rows, _ = self._samples[corpus, seed]
+        fit_on = stored[rows] if corpus is None else self._fitted_on[corpus, seed][key]
         if config.query_fit == "shared":
             return TwoSidedChain.fit(config.postprocess, fit_on, None)
-        drawn = (corpus, config.pseudo_queries, seed)
-        if drawn not in self._pseudo_queries:
-            spans = draw_pseudo_queries(texts, config.pseudo_queries, seed)
-            self._pseudo_queries[drawn] = self.of(spans, "pseudo-queries")
-        spans_raw = self._pseudo_queries[drawn][key]
+        spans_raw = self._pseudo_queries[corpus, config.pseudo_queries, seed][key]
         return TwoSidedChain.fit(config.postprocess, fit_on, spans_raw if len(spans_raw) else fit_on)
 
 
-def _check_corpora(configs: Sequence[EmbedderConfig]) -> None:
-    """Read every corpus once, so that errors are reported before anything is encoded."""
-    corpora = dict.fromkeys(getattr(config, field) for config in configs for field in _CORPORA)
-    for corpus in corpora:
-        if corpus is not None and not sum(1 for _ in Corpus(Path(corpus))):
+def _corpus_sizes(configs: Sequence[EmbedderConfig]) -> dict[str, int]:
+    """Return the number of texts in every corpus; this reports errors before anything is encoded."""
+    named = dict.fromkeys(getattr(config, field) for config in configs for field in _CORPORA)
+    sizes = {corpus: sum(1 for _ in Corpus(Path(corpus))) for corpus in named if corpus is not None}
+    for corpus, size in sizes.items():
+        if not size:
             raise ConfigError(f"the corpus {corpus} is empty: expected at least one line with text")
+    return sizes
 
 
 def raw_part(config: EmbedderConfig) -> EmbedderConfig:

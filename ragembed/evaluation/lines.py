@@ -12,27 +12,27 @@ from ragembed.errors import ConfigError
 _LISTED = 5
 
 
-def lines(path: Path) -> Iterator[tuple[int, str]]:
+def lines(path: Path, encoding: str = "utf-8") -> Iterator[tuple[int, str]]:
     """Yield the number and the text of each line, without the line ending (LF or CRLF).
 
-    Raises :class:`ConfigError` if the file cannot be read or is not UTF-8.
+    Raises :class:`ConfigError` if the file cannot be read or is not in ``encoding``, which is UTF-8 or Latin-1.
     """
     number = 1
     try:
         with path.open("rb") as file:
             for number, line in enumerate(file, 1):
-                text = line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8-sig" if number == 1 else "utf-8")
-                yield number, text
+                bare = line.removesuffix(b"\n").removesuffix(b"\r")
+                yield number, bare.decode("utf-8-sig" if number == 1 and encoding == "utf-8" else encoding)
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}, line {number}: not UTF-8: {error.reason} at byte {error.start}") from None
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror or error}") from error
 
 
-def filled_lines(path: Path) -> Iterator[tuple[int, str]]:
+def filled_lines(path: Path, encoding: str = "utf-8") -> Iterator[tuple[int, str]]:
     """Yield the non-blank :func:`lines`; raise :class:`ConfigError` if there are none."""
     empty = True
-    for number, text in lines(path):
+    for number, text in lines(path, encoding):
         if text.strip():
             empty = False
             yield number, text

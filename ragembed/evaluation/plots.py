@@ -7,19 +7,23 @@ and embedding settings.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+import math
+import textwrap
+from collections.abc import Callable, Collection, Hashable, Sequence
 from pathlib import Path
 from typing import Any
 
 from ragembed.config.specs import Avg, BertAvg, Transformer
 from ragembed.errors import ConfigError
-from ragembed.evaluation.table import Named, Result, columns, labels
+from ragembed.evaluation.table import FRACTIONS, Named, Result, columns, labels
 from ragembed.extras import needed_for
 
 _WIDTH, _HEIGHT = 7.0, 4.2
 _DPI = 150
-_BAR_INCHES = 0.18
-_CELL_INCHES = 0.55
+_BAR_INCHES = 0.2
+_CELL_INCHES, _LETTER_INCHES, _ROW_INCHES = 0.3, 0.08, 0.22
+_WIDE = 2
+"""Longest tick label, in characters, that is not turned by 90°."""
 _W = "w: 0 is only the contextual vector, 1 is only Avg."
 
 Draw = Callable[[Any, Sequence[Result]], None]
@@ -106,60 +110,100 @@ def _by_layer(figure: Any, results: Sequence[Result]) -> None:
     if not numbers:
         axes.set_xticks(range(len(ticks)), ticks)
     axes.set_xlabel("layer" if numbers else "layers")
-    axes.legend(fontsize=7)
+    _legend(figure, series)
 
 
 def _by_w(figure: Any, results: Sequence[Result]) -> None:
     axes = _axes(figure, results)
-    for label, members in _series(results, ("extractor",)).items():
+    series = _series(results, ("extractor",))
+    for label, members in series.items():
         values = _means(members, _w)
         places = sorted(values)
         axes.plot(places, [values[w] for w in places], marker="o", markersize=3, label=_plain(label))
     axes.set_xlabel(_W)
-    axes.legend(fontsize=7)
+    _legend(figure, series)
 
 
 def _heat_maps(figure: Any, results: Sequence[Result]) -> None:
     """Draw a heat map per series: layers on the x axis, ``w`` on the y axis, and a cross at the best score."""
     ticks, weights = _layers(results), sorted({w for result in results if (w := _w(result)) is not None})
     series = _series(results, ("extractor", "layers"))
-    figure.set_size_inches(max(_WIDTH, _CELL_INCHES * len(ticks) * len(series)), _HEIGHT)
+    turned = max(map(len, ticks)) > _WIDE
+    width = max(_WIDTH / len(series), _CELL_INCHES * len(ticks), 2.5)
+    height = _ROW_INCHES * len(weights) + 1.5 + (_LETTER_INCHES * max(map(len, ticks)) if turned else 0.0)
+    figure.set_size_inches(width * len(series) + 1.0, max(_HEIGHT, height))
     least, greatest = _range(results)
     panels = figure.subplots(1, len(series), squeeze=False, sharey=True)[0]
     for axes, (label, members) in zip(panels, series.items(), strict=True):
         values = _means(members, lambda result: (_w(result), result.config.layers))
         cells = [[values.get((w, layers), float("nan")) for layers in ticks] for w in weights]
         image = axes.imshow(cells, origin="lower", aspect="auto", vmin=least, vmax=greatest)
-        best_w, best_layers = max(values, key=lambda place: values[place])
-        axes.plot(ticks.index(best_layers), weights.index(best_w), marker="x", color="white")
+        if values:
+            best_w, best_layers = max(values, key=lambda place: values[place])
+            axes.plot(ticks.index(best_layers), weights.index(best_w), marker="x", color="white")
         single = sum(_is_number(layers) for layers in ticks)
         if 0 < single < len(ticks):
             axes.axvline(single - 0.5, color="black")
-        axes.set_xticks(range(len(ticks)), ticks)
-        axes.set_yticks(range(len(weights)), [f"{w:g}" for w in weights])
-        axes.set_title(_plain(label), fontsize=8)
+        axes.set_xticks(range(len(ticks)), ticks, rotation=90 if turned else 0, fontsize=8)
+        axes.set_yticks(range(len(weights)), [f"{w:g}" for w in weights], fontsize=8)
+        axes.set_title(textwrap.fill(_plain(label), int(width / _LETTER_INCHES)), fontsize=8)
         axes.set_xlabel("layers")
     panels[0].set_ylabel(_W, fontsize=7)
     figure.colorbar(image, ax=panels, label=results[0].headline)
 
 
 def _bars(figure: Any, results: Sequence[Result]) -> None:
+    """Draw a bar per row and column of the table, with its value and the 95 % interval of the mean."""
     ways, row_labels = columns(results), labels(results)
     rows, heads = list(dict.fromkeys(row_labels)), list(dict.fromkeys(ways))
-    cells: dict[tuple[str, str], list[float]] = {}
+    cells: dict[tuple[str, str], list[Result]] = {}
     for result, head, row in zip(results, ways, row_labels, strict=True):
-        cells.setdefault((head, row), []).append(result.value)
+        cells.setdefault((head, row), []).append(result)
     figure.set_size_inches(_WIDTH, max(_HEIGHT, _BAR_INCHES * len(rows) * (len(heads) + 1)))
     axes = figure.add_subplot()
     height = 0.8 / len(heads)
+    decimals = 3 if results[0].headline in FRACTIONS else 1
     for number, head in enumerate(heads):
-        found = [(i, _mean(cells[head, row])) for i, row in enumerate(rows) if (head, row) in cells]
-        places = [i + (number - (len(heads) - 1) / 2) * height for i, _ in found]
-        axes.barh(places, [value for _, value in found], height=height, label=_plain(head))
+        found = [(i, cells[head, row]) for i, row in enumerate(rows) if (head, row) in cells]
+        defined = [(i, members) for i, members in found if not math.isnan(_mean_value(members))]
+        places = [i + (number - (len(heads) - 1) / 2) * height for i, _ in defined]
+        values = [_mean_value(members) for _, members in defined]
+        margins = [_margins(members) for _, members in defined]
+        bars = axes.barh(
+            places,
+            values,
+            height=height,
+            label=_plain(head),
+            xerr=list(zip(*margins, strict=True)) if margins else None,
+            error_kw={"elinewidth": 0.8, "capsize": 1.5},
+        )
+        axes.bar_label(bars, [f"{value:.{decimals}f}" for value in values], fontsize=6, padding=2)
     axes.set_yticks(range(len(rows)), rows)
     axes.invert_yaxis()
+    axes.margins(x=0.12)
     axes.set_xlabel(results[0].headline)
-    axes.legend(fontsize=7)
+    if len(heads) > 1:
+        _legend(figure, heads)
+
+
+def _mean_value(members: Sequence[Result]) -> float:
+    return _mean([member.value for member in members])
+
+
+def _margins(members: Sequence[Result]) -> tuple[float, float]:
+    """Return how far the 95 % interval of the mean of ``members`` reaches below and above it; 0 if unknown."""
+    intervals = [(member.value, *member.interval) for member in members]
+    if any(math.isnan(low) for _, low, _ in intervals):
+        return 0.0, 0.0
+    below = math.sqrt(sum((value - low) ** 2 for value, low, _ in intervals)) / len(intervals)
+    above = math.sqrt(sum((high - value) ** 2 for value, _, high in intervals)) / len(intervals)
+    return below, above
+
+
+def _legend(figure: Any, labels: Collection[str]) -> None:
+    """Add a legend below the plot, where it covers nothing."""
+    longest = max(map(len, labels))
+    figure.legend(loc="outside lower center", fontsize=7, ncols=max(1, min(len(labels), 90 // (longest + 6))))
 
 
 def _axes(figure: Any, results: Sequence[Result]) -> Any:
@@ -183,15 +227,16 @@ def _series(results: Sequence[Result], without: Sequence[str]) -> dict[str, list
 
 
 def _means(results: Sequence[Result], place: Callable[[Result], Any]) -> dict[Any, float]:
-    """Return the mean score for each value of ``place``."""
+    """Return the mean score for each value of ``place``, without undefined means."""
     found: dict[Any, list[float]] = {}
     for result in results:
         found.setdefault(place(result), []).append(result.value)
-    return {value: _mean(scores) for value, scores in found.items()}
+    means = {value: _mean(scores) for value, scores in found.items()}
+    return {value: mean for value, mean in means.items() if not math.isnan(mean)}
 
 
 def _range(results: Sequence[Result]) -> tuple[float, float]:
-    values = [result.value for result in results]
+    values = [result.value for result in results if not math.isnan(result.value)] or [0.0]
     return min(values), max(values)
 
 

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import csv
 import io
+import math
+import statistics
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -15,8 +18,9 @@ from ragembed.config.settings import EmbedderConfig
 from ragembed.config.templates import PLAIN
 
 AVERAGE = "average"
-FRACTIONS = ("iso_score",)
-"""Headline measures that are fractions instead of per cent."""
+FRACTIONS = ("iso_score", "uniformity", "alignment")
+"""Measures that are not in per cent, and are shown with more decimals."""
+_CORRELATIONS = ("spearman", "pearson")
 _COLUMN_FIELDS = ("extractor", "model", "layers", "template", "pooling", "special_tokens")
 
 
@@ -46,8 +50,29 @@ class Result:
 
     @property
     def value(self) -> float:
-        """The main score."""
-        return float(self.scores[self.headline])
+        """The main score; NaN if the measure is not defined for the vectors."""
+        return self.score(self.headline)
+
+    def score(self, name: str) -> float:
+        """Return a score; NaN if the measure is not defined for the vectors."""
+        value = self.scores.get(name)
+        return math.nan if value is None else float(value)
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The 95 % interval of the main score; NaN if the scores do not determine one.
+
+        For runs it is that of their mean. For correlations it follows from Fisher's transformation, with the variance
+        1.06 / (n - 3) of Fieller et al. 1957 for Spearman's correlation of n pairs.
+        """
+        runs, pairs = self.scores.get("run_accuracies") or (), self.scores.get("pairs", 0)
+        if len(runs) > 1:
+            half = 1.96 * statistics.stdev(runs) / math.sqrt(len(runs))
+            return self.value - half, self.value + half
+        if self.headline in _CORRELATIONS and pairs > 3 and abs(self.value) < 100:
+            centre, half = math.atanh(self.value / 100), 1.96 * math.sqrt(1.06 / (pairs - 3))
+            return 100 * math.tanh(centre - half), 100 * math.tanh(centre + half)
+        return math.nan, math.nan
 
 
 def row_label(config: EmbedderConfig) -> str:
@@ -80,25 +105,39 @@ def columns(named: Sequence[Named], without: Sequence[str] = ()) -> list[str]:
     return found
 
 
-def text_table(results: Sequence[Result]) -> str:
-    """Return a text table with one column per embedding, or one per collection if there is a single embedding.
+def text_table(results: Sequence[Result], score: str | None = None, width: int | None = None) -> str:
+    """Return a text table with one column per embedding and collection, and the averages over collections.
 
-    With several embeddings and several collections, the values are means over the collections.
+    ``score`` is the name of the score, by default the main score. Columns that do not fit into ``width`` characters
+    continue in a further block of lines. Cells are empty for combinations that were not evaluated, and "undefined" if
+    the measure is not defined for the vectors; so is their average.
     """
+    score = score or results[0].headline
     embeddings, collections = columns(results), list(dict.fromkeys(result.collection for result in results))
-    cells: dict[tuple[str, str], list[float]] = {}
+    cells: dict[tuple[str, tuple[str, str]], list[float]] = {}
     for result, column, label in zip(results, embeddings, labels(results), strict=True):
-        by_collection = [result.collection, *([AVERAGE] if len(collections) > 1 else [])]
-        for head in [column] if len(set(embeddings)) > 1 else by_collection:
-            cells.setdefault((label, head), []).append(result.value)
-    heads = sorted(dict.fromkeys(head for _, head in cells), key=lambda head: head == AVERAGE)
-    decimals = 3 if results[0].headline in FRACTIONS else 1
-    lines = [["", *heads]]
+        for collection in (result.collection, *([AVERAGE] if len(collections) > 1 else [])):
+            cells.setdefault((label, (collection, column)), []).append(result.score(score))
+    ways = list(dict.fromkeys(embeddings))
+    heads = [(collection, way) for collection in (*collections, AVERAGE) for way in ways]
+    heads = [head for head in heads if any(head == place for _, place in cells)]
+    several = len(collections) > 1, len(ways) > 1
+    titles = [[collection for collection, _ in heads]] if several[0] or not several[1] else []
+    titles += [[way for _, way in heads]] if several[1] else []
+    lines = [["", *title] for title in titles]
+    decimals = 3 if score in FRACTIONS else 1
     for row in dict.fromkeys(label for label, _ in cells):
         values = [cells.get((row, head)) for head in heads]
-        lines.append([row, *("" if value is None else f"{_mean(value):.{decimals}f}" for value in values)])
-    mean = "mean of " if len(collections) > 1 and AVERAGE not in heads else ""
-    return "\n".join([f"{results[0].headline}, {mean}{', '.join(collections)}", "", *aligned(lines)])
+        lines.append([row, *("" if value is None else _shown(_mean(value), decimals) for value in values)])
+    title = f"{score}, {', '.join(collections)}"
+    return "\n".join([*wrapped(title, width), "", *folded(lines, len(titles), width)])
+
+
+def undefined_lines(results: Sequence[Result]) -> Iterator[str]:
+    """Yield a line for each result whose measure is not defined, with its configuration and the reason."""
+    for result, column, label in zip(results, columns(results), labels(results), strict=True):
+        if "undefined" in result.scores:
+            yield f"undefined: {result.collection}, {column}: {label}: {result.scores['undefined']}"
 
 
 def csv_table(results: Sequence[Result]) -> str:
@@ -136,6 +175,38 @@ def _short(field: str, value: Any) -> str:
     return str(value)
 
 
+def folded(lines: Sequence[Sequence[str]], headers: int, width: int | None) -> list[str]:
+    """Return :func:`aligned` rows; columns beyond ``width`` characters continue in a further block.
+
+    The first ``headers`` rows and the first column are repeated in each block. A cell is shortened if even one column
+    is too wide.
+    """
+    if width is None:
+        return aligned(lines)
+    most = max(1, (width - 2) // 2)
+    cut = [[cell if len(cell) <= most else f"{cell[: most - 1]}…" for cell in line] for line in lines]
+    widths = [max(len(cell) for cell in column) for column in zip(*cut, strict=True)]
+    blocks: list[list[int]] = []
+    room = 0
+    for column, needed in enumerate(widths[1:], 1):
+        if not blocks or needed + 2 > room:
+            blocks.append([])
+            room = width - widths[0]
+        blocks[-1].append(column)
+        room -= needed + 2
+    found: list[str] = []
+    for block in blocks:
+        rows = [[line[0], *(line[column] for column in block)] for line in cut]
+        used = [row for number, row in enumerate(rows) if number < headers or any(row[1:])]
+        found += [*([""] if found else []), *aligned(used)]
+    return found
+
+
+def wrapped(text: str, width: int | None) -> list[str]:
+    """Return ``text`` as lines of at most ``width`` characters; further lines are indented."""
+    return [text] if width is None else textwrap.wrap(text, max(width, 20), subsequent_indent="  ")
+
+
 def aligned(lines: Sequence[Sequence[str]]) -> list[str]:
     """Return rows of cells as lines with aligned columns: the first left-aligned, the others right-aligned."""
     widths = [max(len(cell) for cell in column) for column in zip(*lines, strict=True)]
@@ -145,6 +216,10 @@ def aligned(lines: Sequence[Sequence[str]]) -> list[str]:
         ).rstrip()
         for first, *cells in lines
     ]
+
+
+def _shown(value: float, decimals: int) -> str:
+    return "undefined" if math.isnan(value) else f"{value:.{decimals}f}"
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,15 +28,17 @@ from ragembed.evaluation.encoding import Encoded, encode_each
 from ragembed.evaluation.inputs import at_least
 from ragembed.evaluation.isotropy import alignment, iso_score, uniformity
 from ragembed.evaluation.nearest import search
+from ragembed.evaluation.progress import EvaluationProgress, SilentEvaluation
 from ragembed.evaluation.retrieval import MEASURES, Measure, RetrievalScore, score_rankings
 from ragembed.evaluation.runs import Ranking
-from ragembed.evaluation.table import row_label
+from ragembed.evaluation.senteval import SPLITS, read_examples, read_scored_pairs
 
 DEPTH = 1000
 """Default length of a ranking, the same as in trec_eval."""
 HEADLINE = "ndcg@10"
-POSITIVE_SCORE = 4.0
-"""Pairs with a score above this, on a scale to 5, are positive (Gao et al. 2021, after Wang & Isola 2020)."""
+POSITIVE_SCORE = 5.0
+"""Pairs with this score or more are positive: on a scale to 5, only those with the highest score (Stankevičius &
+Lukoševičius 2024, section 4.4)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,8 @@ class Measured:
         Ranking of each query, document ids with their scores; only for retrieval.
     score : RetrievalScore or None
         All measures of each query; only for retrieval.
+    undefined : str or None
+        Why the measure is not defined for the vectors of this configuration; then the main score is None.
 
     Examples
     --------
@@ -68,6 +73,25 @@ class Measured:
     by_query: NDArray[np.float64] | None = None
     rankings: Mapping[str, Ranking] | None = None
     score: RetrievalScore | None = None
+    undefined: str | None = None
+
+    @classmethod
+    def without_score(cls, headline: str, reason: str) -> Measured:
+        """Return the result for vectors for which the measure is not defined.
+
+        Parameters
+        ----------
+        headline : str
+            Name of the main score.
+        reason : str
+            Why the measure is not defined.
+
+        Returns
+        -------
+        Measured
+            A result whose scores are None for the main score and ``reason`` for ``undefined``.
+        """
+        return cls({headline: None, "undefined": reason}, headline, undefined=reason)
 
     def _repr_html_(self) -> str:
         from ragembed.html_elements import notebook_table
@@ -113,6 +137,11 @@ class Task(Protocol):
         """The texts that the embedder encodes as queries."""
         ...
 
+    @property
+    def headline(self) -> str:
+        """Name of the main score."""
+        ...
+
     def measure(self, encoded: Encoded, query_fit: str) -> Measured:
         """Return the scores of embeddings.
 
@@ -137,6 +166,7 @@ class StsTask:
 
     name: str
     pairs: SentencePairs
+    headline: ClassVar[str] = "spearman"
     symmetric: bool = True
 
     @property
@@ -153,22 +183,23 @@ class StsTask:
         """Return the Spearman and Pearson correlations, in per cent."""
         from ragembed.evaluation.sts import pearson, spearman
 
-        first, second = _first_and_second(self.pairs, encoded, query_fit)
+        first, second = _halves(encoded, len(self.pairs.scores), query_fit)
         scores = {
             "spearman": spearman(first, second, self.pairs.scores),
             "pearson": pearson(first, second, self.pairs.scores),
             "pairs": len(self.pairs.scores),
         }
-        return Measured(scores, "spearman")
+        return Measured(scores, self.headline)
 
 
 @dataclass(frozen=True, slots=True)
 class SimilarityTask:
-    """Prediction of the similarity of sentence pairs (Stankevičius & Lukoševičius 2024, section 3.5.3)."""
+    """Prediction of the similarity of sentence pairs, in cross-validation or with given splits."""
 
     name: str
     pairs: SentencePairs
     folds: int = 10
+    headline: ClassVar[str] = "spearman"
     symmetric: bool = True
 
     documents = StsTask.documents
@@ -176,12 +207,18 @@ class SimilarityTask:
 
     def measure(self, encoded: Encoded, query_fit: str) -> Measured:
         """Return the correlations of predicted and judged similarity, in per cent."""
-        from ragembed.evaluation.classification import similarity_classification
+        first, second = _halves(encoded, len(self.pairs.scores), query_fit)
+        if self.pairs.splits:
+            from ragembed.evaluation.relatedness import relatedness_regression
 
-        first, second = _first_and_second(self.pairs, encoded, query_fit)
-        score = similarity_classification(first, second, self.pairs.scores, self.folds)
-        counts = {"pairs": len(self.pairs.scores), "runs": self.folds}
-        return Measured({"spearman": score.spearman, "pearson": score.pearson, **counts}, "spearman")
+            score = relatedness_regression(first, second, self.pairs.scores, self.pairs.splits)
+            counts = {"pairs": self.pairs.splits.count("test")}
+        else:
+            from ragembed.evaluation.classification import similarity_classification
+
+            score = similarity_classification(first, second, self.pairs.scores, self.folds)
+            counts = {"pairs": len(self.pairs.scores), "runs": self.folds}
+        return Measured({"spearman": score.spearman, "pearson": score.pearson, **counts}, self.headline)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +228,7 @@ class ClusteringTask:
     name: str
     labelled: LabelledTexts
     runs: int = 10
+    headline: ClassVar[str] = "accuracy"
     symmetric: bool = True
     queries: Sequence[str] = field(default=(), init=False)
 
@@ -199,46 +237,73 @@ class ClusteringTask:
         """The texts."""
         return self.labelled.texts
 
-    def measure(self, encoded: Encoded, query_fit: str) -> Measured:  # noqa: ARG002  the protocol's signature
-        """Return the mean accuracy and that of each run, in per cent."""
+    def measure(
+        self,
+        encoded: Encoded,
+        query_fit: str,  # noqa: ARG002  the protocol's signature
+        advance: Callable[[int], None] | None = None,
+    ) -> Measured:
+        """Return the mean accuracy and that of each run, in per cent; ``advance`` is called after each run."""
         from ragembed.evaluation.clustering import clustering_accuracy
 
-        score = clustering_accuracy(encoded.documents, self.labelled.labels, self.runs)
+        score = clustering_accuracy(encoded.documents, self.labelled.labels, self.runs, advance)
         scores = {"accuracy": score.accuracy, "runs": len(score.runs), "run_accuracies": list(score.runs)}
-        return Measured(scores, "accuracy")
+        return Measured(scores, self.headline)
 
 
 @dataclass(frozen=True, slots=True)
 class ClassificationTask:
-    """Accuracy of logistic regression with cross-validation."""
+    """Accuracy of a classifier for texts or pairs, in cross-validation or with given splits."""
 
     name: str
     labelled: LabelledTexts
     folds: int = 10
+    classifier: str = "logistic"
+    nested: bool = False
+    headline: ClassVar[str] = "accuracy"
     symmetric: bool = True
-    queries: Sequence[str] = field(default=(), init=False)
 
     @property
     def documents(self) -> Sequence[str]:
-        """The texts."""
-        return self.labelled.texts
+        """The texts; for pairs, the first texts and then the second ones."""
+        return [*self.labelled.texts, *self.labelled.second_texts]
 
-    def measure(self, encoded: Encoded, query_fit: str) -> Measured:  # noqa: ARG002  as above
-        """Return the mean accuracy and that of each fold, in per cent."""
-        from ragembed.evaluation.classification import classification_accuracy
+    @property
+    def queries(self) -> Sequence[str]:
+        """The second texts of pairs."""
+        return self.labelled.second_texts
 
-        score = classification_accuracy(encoded.documents, self.labelled.labels, self.folds)
+    def measure(self, encoded: Encoded, query_fit: str) -> Measured:
+        """Return the mean accuracy and that of each fold, or the accuracy on the test split, in per cent."""
+        from ragembed.evaluation.classification import classification_accuracy, pair_features, split_accuracy
+
+        found = self.labelled
+        features: NDArray[Any] = encoded.documents
+        if found.second_texts:
+            features = pair_features(*_halves(encoded, len(found.labels), query_fit))
+        if found.splits:
+            split = split_accuracy(features, found.labels, found.splits, self.folds, classifier=self.classifier)
+            counts = {"train": found.splits.count("train"), "test": found.splits.count("test")}
+            return Measured({**dataclasses.asdict(split), **counts}, self.headline)
+        score = classification_accuracy(
+            features, found.labels, self.folds, classifier=self.classifier, nested=self.nested
+        )
         scores = {"accuracy": score.accuracy, "runs": len(score.folds), "run_accuracies": list(score.folds)}
-        return Measured(scores, "accuracy")
+        return Measured(scores, self.headline)
 
 
 @dataclass(frozen=True, slots=True)
 class IsotropyTask:
-    """IsoScore and uniformity of vectors; for sentence pairs, also the alignment of positive pairs."""
+    """IsoScore and uniformity of vectors; for sentence pairs, also the alignment of positive pairs.
+
+    Pairs with a score of ``positive_score`` or more are positive.
+    """
 
     name: str
     texts: Sequence[str]
     pairs: SentencePairs | None = None
+    positive_score: float = POSITIVE_SCORE
+    headline: ClassVar[str] = "iso_score"
     symmetric: bool = True
     queries: Sequence[str] = field(default=(), init=False)
 
@@ -253,9 +318,10 @@ class IsotropyTask:
         scores: dict[str, Any] = {"iso_score": iso_score(vectors), "uniformity": uniformity(vectors)}
         if self.pairs is not None:
             half = len(self.pairs.scores)
-            positive = np.array(self.pairs.scores) > POSITIVE_SCORE
+            positive = np.array(self.pairs.scores) >= self.positive_score
             scores["alignment"] = alignment(vectors[:half][positive], vectors[half:][positive])
-        return Measured({**scores, "vectors": len(vectors)}, "iso_score")
+            scores |= {"positive_score": self.positive_score, "positive_pairs": int(positive.sum())}
+        return Measured({**scores, "vectors": len(vectors)}, self.headline)
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,6 +337,11 @@ class RetrievalTask:
     def name(self) -> str:
         """Name of the collection."""
         return self.collection.name
+
+    @property
+    def headline(self) -> str:
+        """The measure nDCG@10 if it is among the measures, else the first measure."""
+        return _headline(self.measures)
 
     @property
     def documents(self) -> Sequence[str]:
@@ -302,13 +373,20 @@ def measured_rankings(
 ) -> Measured:
     """Score rankings, in per cent; the headline is nDCG@10 if it is among the measures, else the first measure."""
     score = score_rankings(rankings, relevance, measures)
-    headline = HEADLINE if HEADLINE in measures else next(iter(measures))
+    headline = _headline(measures)
     scores = {**score.means(), "queries": len(score.queries)}
     return Measured(scores, headline, 100.0 * score.values[headline], score=score)
 
 
+def _headline(measures: Mapping[str, Measure]) -> str:
+    return HEADLINE if HEADLINE in measures else next(iter(measures))
+
+
 def evaluate(
-    task: Task, configs: Sequence[EmbedderConfig], device: str | None = None
+    task: Task,
+    configs: Sequence[EmbedderConfig],
+    device: str | None = None,
+    progress: EvaluationProgress | None = None,
 ) -> Iterator[tuple[EmbedderConfig, Measured]]:
     r"""Fit and evaluate several configurations on one task.
 
@@ -322,19 +400,24 @@ def evaluate(
         The configurations, at least one. For symmetric tasks, set ``query_fit="shared"``.
     device : str, optional
         Device, as for :class:`ragembed.Embedder`.
+    progress : object, optional
+        Listener with the methods ``start(phase, unit, total)``, ``advance(count)`` and ``finish()``. The phases are
+        fitting and encoding, counted in texts, and measuring, counted in configurations or k-means runs. By default,
+        the function reports nothing.
 
     Yields
     ------
     config : EmbedderConfig
         The configuration.
     measured : Measured
-        Its scores.
+        Its scores. If the measure is not defined for the vectors of a configuration, for example because all of them
+        are equal, ``undefined`` says why, and the main score is None.
 
     Raises
     ------
     ConfigError
-        If there is no configuration, if a configuration does not fit its model, if a corpus cannot be read or is empty,
-        or if a measure is not defined for the vectors.
+        If there is no configuration, if a configuration does not fit its model, or if a corpus cannot be read or is
+        empty.
 
     Examples
     --------
@@ -349,13 +432,33 @@ def evaluate(
     re spearman 3
     """
     queries = task.queries if not task.symmetric or any(config.query_fit == "separate" for config in configs) else ()
-    encoded = encode_each(configs, task.documents, queries, device)
-    for config, vectors in zip(configs, encoded, strict=True):
-        try:
-            measured = task.measure(vectors, config.query_fit)
-        except ConfigError as error:
-            raise ConfigError(f"{task.name}, {config.extractor}, {row_label(config)}: {error}") from error
-        yield config, measured
+    encoded = encode_each(configs, task.documents, queries, device, progress, task.name)
+    progress = progress or SilentEvaluation()
+    runs = task.runs if isinstance(task, ClusteringTask) else 1
+    started = False
+    try:
+        for config, vectors in zip(configs, encoded, strict=True):
+            if not started:
+                unit = "k-means runs" if isinstance(task, ClusteringTask) else "configurations"
+                progress.start(f"{task.name}: measuring", unit, len(configs) * runs)
+                started = True
+            yield config, _measure(task, vectors, config.query_fit, progress.advance)
+    finally:
+        if started:
+            progress.finish()
+
+
+def _measure(task: Task, vectors: Encoded, query_fit: str, advance: Callable[[int], None]) -> Measured:
+    """Return the scores of a configuration, or the reason why its measure is not defined."""
+    try:
+        if isinstance(task, ClusteringTask):
+            return task.measure(vectors, query_fit, advance)
+        measured = task.measure(vectors, query_fit)
+    except ConfigError as error:
+        # The readers of collections have checked everything else.
+        measured = Measured.without_score(task.headline, str(error))
+    advance(1)
+    return measured
 
 
 # Readers check collections for everything that a measure would reject after all texts are encoded.
@@ -367,7 +470,8 @@ def read_sts(path: Path) -> Task:
     Parameters
     ----------
     path : pathlib.Path
-        TSV file with the columns ``score``, ``sentence1`` and ``sentence2``, with at least two different scores.
+        TSV file with the columns ``score``, ``sentence1`` and ``sentence2``, with at least two different scores. Or the
+        folder of STS-B or SICK with the files of SentEval; their test split is read.
 
     Returns
     -------
@@ -388,9 +492,9 @@ def read_sts(path: Path) -> Task:
     >>> read_sts(file).queries
     ('b', 'd')
     """
-    pairs = read_sentence_pairs(path)
+    name, pairs = read_scored_pairs(path) if path.is_dir() else (path.stem, read_sentence_pairs(path))
     _require_different(path, pairs.scores, "scores")
-    return StsTask(path.stem, pairs)
+    return StsTask(name, pairs)
 
 
 def read_clustering(path: Path, runs: int = 10) -> Task:
@@ -427,28 +531,46 @@ def read_clustering(path: Path, runs: int = 10) -> Task:
     return ClusteringTask(path.stem, labelled, runs)
 
 
-def read_classification(path: Path, folds: int = 10) -> Task:
+def read_classification(
+    path: Path, folds: int = 10, classifier: str = "logistic", nested: bool = False, relatedness: bool = False
+) -> Task:
     r"""Read a classification task.
 
     Parameters
     ----------
     path : pathlib.Path
-        TSV file with the columns ``label`` and ``text``, or with ``score``, ``sentence1`` and ``sentence2`` to predict
-        the similarity of sentence pairs.
+        One of these:
+
+        - TSV file with the columns ``label`` and ``text``, or ``label``, ``sentence1`` and ``sentence2``;
+        - TSV file with the columns ``score``, ``sentence1`` and ``sentence2``, to predict the similarity of pairs;
+        - any of these with a first column ``split``, which is ``train``, ``dev`` or ``test``;
+        - file of a probing task of SentEval: ``tr``, ``va`` or ``te``, the label and the text, without a header;
+        - folder with the files of SST, TREC, MRPC, SICK, STS-B, MR, CR, MPQA or SUBJ as in SentEval, or of SciCite.
     folds : int
-        Number of folds of the cross-validation, 2 or more. Each label needs at least as many texts; sentence pairs need
-        at least as many pairs.
+        Number of folds of a cross-validation, 2 or more. Each label needs at least as many texts; sentence pairs with
+        scores need at least as many pairs.
+    classifier : {"logistic", "mlp"}
+        The classifier of :func:`classification_accuracy` and :func:`split_accuracy`.
+    nested : bool
+        Choose the regularisation in nested cross-validation; with given splits, it is always chosen.
+    relatedness : bool
+        Predict the relatedness scores of SICK instead of its entailment labels.
 
     Returns
     -------
     Task
-        The task. For labelled texts, its scores are ``accuracy``, ``run_accuracies`` (per cent) and ``runs`` (a count).
-        For sentence pairs, they are ``spearman``, ``pearson`` (per cent), ``pairs`` and ``runs`` (counts).
+        The task. Its scores are in per cent, without ``strength``, ``runs``, ``train``, ``test`` and ``pairs``:
+
+        - for labels, ``accuracy``, ``run_accuracies`` and ``runs`` (folds);
+        - for labels and splits, ``accuracy`` (test), ``dev_accuracy``, ``strength`` (regularisation), ``train`` and
+          ``test`` (counts);
+        - for scores, ``spearman``, ``pearson``, ``pairs`` (a count; of the test split) and, without splits, ``runs``.
 
     Raises
     ------
     ConfigError
-        If the file cannot be read, a line is not as expected, all labels or scores are equal, or a label is too rare.
+        If a file cannot be read, a line is not as expected, all labels or scores are equal, a label is too rare, or a
+        split is empty.
 
     Examples
     --------
@@ -460,21 +582,20 @@ def read_classification(path: Path, folds: int = 10) -> Task:
     'topics'
     """
     at_least(folds, 2, "the number of folds")
-    if _header(path) == "score":
-        pairs = read_sentence_pairs(path)
-        _require_different(path, pairs.scores, "scores")
-        if len(pairs.scores) < folds:
-            raise ConfigError(f"{path} has {len(pairs.scores)} pairs, fewer than the {folds} folds: use fewer folds")
-        return SimilarityTask(path.stem, pairs, folds)
-    labelled = read_labelled_texts(path)
-    _require_different(path, labelled.labels, "labels")
-    rare, count = min(Counter(labelled.labels).items(), key=lambda item: item[1])
-    if count < folds:
-        raise ConfigError(
-            f"{path}: the label {rare!r} has {count} texts, fewer than the {folds} folds: remove the label or use "
-            "fewer folds"
-        )
-    return ClassificationTask(path.stem, labelled, folds)
+    name, found = read_examples(path, relatedness)
+    if found.splits:
+        _check_splits(path, found, folds)
+    if isinstance(found, SentencePairs):
+        if classifier != "logistic":
+            raise ConfigError(f"{path} has scores, which no {classifier!r} predicts: leave out the classifier")
+        _require_different(path, found.scores, "scores")
+        if not found.splits and len(found.scores) < folds:
+            raise ConfigError(f"{path} has {len(found.scores)} pairs, fewer than the {folds} folds: use fewer folds")
+        return SimilarityTask(name, found, folds)
+    _require_different(path, found.labels, "labels")
+    if not found.splits:
+        _require_frequent(path, found.labels, folds, nested)
+    return ClassificationTask(name, found, folds, classifier, nested)
 
 
 def read_retrieval(path: Path) -> Task:
@@ -509,25 +630,28 @@ def read_retrieval(path: Path) -> Task:
     return RetrievalTask(dataclasses.replace(read_beir(path), name=path.absolute().name))
 
 
-def read_isotropy(path: Path) -> Task:
+def read_isotropy(path: Path, positive_score: float = POSITIVE_SCORE) -> Task:
     r"""Read an isotropy task.
 
     Parameters
     ----------
     path : pathlib.Path
         TSV file of sentence pairs or labelled texts, BEIR folder, or text file with one text per line. There must be at
-        least two different texts; sentence pairs need at least one pair with a score above 4.
+        least two different texts.
+    positive_score : float
+        Score from which sentence pairs are positive and count for the alignment. The default, 5, is the highest score
+        of semantic textual similarity; other authors use 4.
 
     Returns
     -------
     Task
         The task; its scores are ``iso_score``, ``uniformity``, ``vectors`` (a count) and, for sentence pairs,
-        ``alignment``.
+        ``alignment``, ``positive_score`` and ``positive_pairs`` (a count).
 
     Raises
     ------
     ConfigError
-        If a file cannot be read, a line is not as expected, all texts are equal, or no pair has a score above 4.
+        If a file cannot be read, a line is not as expected, all texts are equal, or no pair is positive.
 
     Examples
     --------
@@ -543,12 +667,12 @@ def read_isotropy(path: Path) -> Task:
     header = _header(path)
     if header == "score":
         pairs = read_sentence_pairs(path)
-        if max(pairs.scores) <= POSITIVE_SCORE:
+        if max(pairs.scores, default=-math.inf) < positive_score:
             raise ConfigError(
-                f"{path} has no pair with a score above {POSITIVE_SCORE:g}, which alignment needs: if the scale is not "
-                "0 to 5, give the sentences as a text file, one per line"
+                f"{path} has no pair with a score of {positive_score:g} or more, which alignment needs: choose a lower "
+                "positive score, or give the sentences as a text file, one per line"
             )
-        return IsotropyTask(path.stem, (*pairs.sentences1, *pairs.sentences2), pairs)
+        return IsotropyTask(path.stem, (*pairs.sentences1, *pairs.sentences2), pairs, positive_score)
     texts = read_labelled_texts(path).texts if header == "label" else tuple(Corpus(path))
     _require_different(path, texts, "texts")
     return IsotropyTask(path.stem, texts)
@@ -564,11 +688,41 @@ READERS: Mapping[str, Callable[[Path], Task]] = {
 """The reader of each task, by the name of the task."""
 
 
-def _first_and_second(
-    pairs: SentencePairs, encoded: Encoded, query_fit: str
-) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    half = len(pairs.scores)
+def _halves(encoded: Encoded, half: int, query_fit: str) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Return the vectors of the first and of the second texts of pairs."""
     return encoded.documents[:half], encoded.queries if query_fit == "separate" else encoded.documents[half:]
+
+
+def _check_splits(path: Path, found: LabelledTexts | SentencePairs, folds: int) -> None:
+    """Raise unless every split has what the measures need."""
+    scored = isinstance(found, SentencePairs)
+    values: Sequence[Any] = found.scores if isinstance(found, SentencePairs) else found.labels
+    by_split = {
+        split: [value for value, each in zip(values, found.splits, strict=True) if each == split] for split in SPLITS
+    }
+    for split in SPLITS if scored else ("train", "test"):
+        if not by_split[split]:
+            raise ConfigError(f"{path} has nothing in the split {split!r}: expected at least one line")
+        if scored or split == "train":
+            _require_different(path, by_split[split], f"{'scores' if scored else 'labels'} in the split {split!r}")
+    if scored:
+        outside = [value for value in values if not 0 <= value <= 5]
+        if outside:
+            raise ConfigError(f"{path} has the score {outside[0]:g}: with splits, scores are 0 to 5")
+    elif not by_split["dev"]:
+        _require_frequent(path, by_split["train"], folds, nested=False)
+
+
+def _require_frequent(path: Path, labels: Sequence[str], folds: int, nested: bool) -> None:
+    """Raise unless each label is in every fold; with ``nested``, also in every fold of a training part."""
+    rare, count = min(Counter(labels).items(), key=lambda item: item[1])
+    inner = count - -(-count // folds)
+    if count < folds or (nested and inner < folds):
+        part = f", {inner} in the training part of a fold" if count >= folds else ""
+        raise ConfigError(
+            f"{path}: the label {rare!r} has {count} texts{part}, fewer than the {folds} folds: remove the label or "
+            "use fewer folds"
+        )
 
 
 def _require_different(path: Path, values: Sequence[Any], name: str) -> None:

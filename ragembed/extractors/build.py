@@ -62,7 +62,7 @@ _OWN_MODEL_SETTINGS = (
     *("extractor", "layers", "pooling", "modules", "normalize", "special_tokens", "weighting", "template_tokens"),
     *("biases", "dtype", "revision", "trust_remote_code", "prompt_name", "weighting_corpus", "avg_corpus"),
 )
-_SPECIAL_TOKENS_DECIDE = frozenset({"mean", "no-mask", "last", "max", "weighted", "mean-sqrt"})
+_SPECIAL_TOKENS_DECIDE = frozenset({"mean", "no-mask", "last", "max", "min", "weighted", "mean-sqrt"})
 """Poolings that the setting ``special_tokens`` applies to."""
 
 
@@ -231,15 +231,21 @@ def _words(config: EmbedderConfig, extraction: Words) -> Built:
     tokenizer = WordTokenizer(vectors.index)
     config = _with_weighting(config, DEFAULT_WEIGHTING)
     weights = _weights(config, tokenizer, vectors.sha256, special_tokens=False)
-    static = StaticExtractor(tokenizer, WordTable(vectors, extraction.drop), weights, False, {})
+    poolings = parse_pooling(_own_pooling(config))
+    static = StaticExtractor(tokenizer, WordTable(vectors, extraction.drop), weights, False, {}, poolings=poolings)
     return _without_model(static, tokenizer, vectors.sha256, config)
 
 
 def _without_model(static: StaticExtractor, tokenizer: Tokenizer, sha256: str, config: EmbedderConfig) -> Built:
     """Return a static extractor with its properties."""
     limit = _window(config, tokenizer)
-    config = config.replace(pooling="mean")
+    config = config.replace(pooling=_own_pooling(config))
     return Built(static, tokenizer, sha256, config, limit, limit - tokenizer.special_tokens, needs_model=False)
+
+
+def _own_pooling(config: EmbedderConfig) -> str:
+    """Return the pooling of an extractor without a package."""
+    return "mean" if config.pooling == AUTO else config.pooling
 
 
 def is_external(model: str) -> bool:
@@ -310,7 +316,7 @@ def _as_packaged(config: EmbedderConfig, files: ModelFiles, route: Route) -> tup
     config = _with_weighting(config, DEFAULT_WEIGHTING if measured else "uniform")
     config = _with_prompts(config, package, auto)
     if not isinstance(config.extraction, Transformer):
-        return config.replace(pooling="mean" if config.pooling == AUTO else config.pooling), ()
+        return config.replace(pooling=_own_pooling(config)), ()
     if auto:
         config = config.replace(
             pooling=package.pooling or "mean",

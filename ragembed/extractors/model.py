@@ -4,18 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from functools import cached_property, partial
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from ragembed.config.templates import Template
 from ragembed.extractors.forward import CPU_TOKENS, GPU_TOKENS, Forward
 from ragembed.extractors.protocol import Side
 from ragembed.extractors.replicas import Replicas
 from ragembed.extras import is_installed
-from ragembed.models.choice import batch_model, fast_dtype, find_devices, query_model, runs_without_torch
+from ragembed.models.choice import (
+    batch_model,
+    exact_model,
+    fast_dtype,
+    find_devices,
+    query_model,
+    runs_without_torch,
+)
 from ragembed.models.files import ModelFiles, model_shape
 from ragembed.models.tokenizer import TextTokenizer
 from ragembed.types import Floats
+
+if TYPE_CHECKING:
+    from ragembed.models.generation import Generator
 
 _FEW_TEXTS, _FEW_TOKENS, _FEW_PRODUCTS = 8, 1024, 25_000_000_000
 """Limits of texts, tokens, and multiplications in the blocks, below which NumPy is faster than importing PyTorch.
@@ -78,9 +88,10 @@ class ContextualModel:
         if side not in self._forwards:
             frame = self.frames["queries" if side in ("queries", "pseudo-queries") else "documents"]
             if side == "queries":
-                replicas, batch_tokens = self._query_replicas, CPU_TOKENS
+                replicas, batch_tokens = Replicas([partial(query_model, self._files, self._device)]), CPU_TOKENS
             elif side == "few-documents":
-                replicas, batch_tokens = self._query_replicas, _FEW_TEXTS_BATCH_TOKENS
+                replicas = Replicas([partial(exact_model, self._files, self._device)])
+                batch_tokens = _FEW_TEXTS_BATCH_TOKENS
             else:
                 replicas, batch_tokens = self._document_replicas()
             self._forwards[side] = Forward(self.tokenizer, replicas, frame, self._max_tokens, batch_tokens)
@@ -108,13 +119,20 @@ class ContextualModel:
         replicas = Replicas([partial(batch_model, self._files, dtype, device)])
         return Forward(self.tokenizer, replicas, self.frames["documents"], self._max_tokens, CPU_TOKENS)
 
+    def generator(self) -> Generator:
+        """Return the model with its language-modelling head; queries use its weights."""
+        from ragembed.models.generation import Generator
+
+        return Generator(self._files, self._device)
+
+    def query_ids(self, query: str) -> list[int]:
+        """Return the token ids of a query without the special tokens after it, as its first windows have them."""
+        ((prefix, ids),) = self.tokenizer.framed([query], self.frames["queries"])
+        return [*prefix, *ids.tolist()]
+
     def word_embeddings(self) -> Floats:
         """Return the word-embedding table (layer -1), float32, shape ``(vocabulary, d)``."""
-        return query_model(self._files, self._device).word_embeddings()
-
-    @cached_property
-    def _query_replicas(self) -> Replicas:
-        return Replicas([partial(query_model, self._files, self._device)])
+        return exact_model(self._files, self._device).word_embeddings()
 
     def _document_replicas(self) -> tuple[Replicas, int]:
         """Return the model on each device, and the number of tokens in a batch."""

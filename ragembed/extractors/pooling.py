@@ -2,7 +2,7 @@
 
 Sources: Stankevičius & Lukoševičius 2024, section 3.2 (all tokens, masks only, all but the masks); Reimers & Gurevych
 2019 and the library sentence-transformers (first token, maximum, sum over the root of the length); Muennighoff 2022
-(weights by position).
+(weights by position); Rücklé et al. 2018 (minimum, mean and maximum joined: the power means of the powers -∞, 1 and ∞).
 """
 
 from __future__ import annotations
@@ -196,23 +196,38 @@ class RootMean:
         return self._sums.mean() * roots[:, None]
 
 
-class Maximum:
+class Extremum:
     """The largest value of each dimension over token vectors that arrive in pieces; 0 if no token takes part.
 
-    The parameters are those of :class:`WeightedMean`; token weights have no effect.
+    The parameters are those of :class:`WeightedMean`; token weights have no effect. With ``smallest``, it is the
+    smallest value.
     """
 
-    def __init__(self, texts: int, dim: int) -> None:
+    def __init__(self, texts: int, dim: int, smallest: bool = False) -> None:
+        self._sign = np.float32(-1.0 if smallest else 1.0)
         self._largest = np.full((texts, dim), -np.inf, dtype=np.float32)
 
     def add(self, texts: NDArray[np.int64], hidden: Floats, base: Floats, weights: Floats) -> None:  # noqa: ARG002  as WeightedMean.add
         """Add windows, as :meth:`WeightedMean.add` does."""
-        known = np.where(base[:, :, None] > 0.0, hidden, np.float32(-np.inf))
+        known = np.where(base[:, :, None] > 0.0, self._sign * hidden, np.float32(-np.inf))
         np.maximum.at(self._largest, texts, known.max(axis=1))
 
     def result(self) -> Floats:
         """Return the vectors, float32, shape ``(texts, d)``."""
-        return np.where(np.isneginf(self._largest), np.float32(0.0), self._largest)
+        return np.where(np.isneginf(self._largest), np.float32(0.0), self._sign * self._largest)
+
+
+def extremum_shares(vectors: Floats, base: Floats, smallest: bool) -> NDArray[np.float64]:
+    """Return 1 for the token that has the extremum of a dimension and 0 for the others, shape ``(n, d)``.
+
+    ``vectors``, shape ``(n, d)``, and ``base``, shape ``(n,)``, belong to the tokens of one text, of which those with a
+    base weight take part.
+    """
+    chosen = np.zeros(vectors.shape)
+    if base.any():
+        known = np.where(base[:, None] > 0.0, -vectors if smallest else vectors, -np.inf)
+        chosen[known.argmax(axis=0), np.arange(vectors.shape[1])] = 1.0
+    return chosen
 
 
 class _Sums:

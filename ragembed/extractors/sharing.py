@@ -16,7 +16,7 @@ from ragembed.extractors.external import ExternalExtractor
 from ragembed.extractors.forward import Consumer
 from ragembed.extractors.mix import MixExtractor
 from ragembed.extractors.model import ContextualModel
-from ragembed.extractors.protocol import Extractor, Side, State
+from ragembed.extractors.protocol import Extractor, Progress, Side, State
 from ragembed.extractors.routed import RoutedExtractor
 from ragembed.extractors.static import StaticExtractor
 from ragembed.extractors.token_weights import TextConsumer, TextCounter, TokenWeights, fit_streams
@@ -45,12 +45,13 @@ class SharedFit:
             self._means.setdefault(_means_key(avg), avg.consumer())
             self._models.setdefault(_means_key(avg), avg.model)
 
-    def gather(self, texts: Iterable[str]) -> int:
+    def gather(self, texts: Iterable[str], progress: Progress | None = None) -> int:
         """Read ``texts`` and the corpora of the configurations once each; return the number of texts.
 
-        Raises :class:`ragembed.errors.ConfigError` if there is no text.
+        ``progress`` is called now and then with the number of texts read since the last call. Raises
+        :class:`ragembed.errors.ConfigError` if there is no text.
         """
-        return self._gather(texts, lambda _: True)
+        return self._gather(texts, lambda _: True, progress)
 
     def gather_texts(self, texts: Iterable[str]) -> int:
         """Do the same as :meth:`gather`, for ``texts`` only."""
@@ -60,7 +61,9 @@ class SharedFit:
         """Do the same as :meth:`gather`, for the corpora of the configurations only."""
         self._gather((), lambda corpus: corpus is not None)
 
-    def _gather(self, texts: Iterable[str], wanted: Callable[[Corpus | None], bool]) -> int:
+    def _gather(
+        self, texts: Iterable[str], wanted: Callable[[Corpus | None], bool], progress: Progress | None = None
+    ) -> int:
         """Read ``texts`` and every ``wanted`` corpus; return the number of texts."""
         counters: dict[_CountsKey, TextCounter] = {}
         for weights in _each(self._extractors, _weights):
@@ -75,7 +78,7 @@ class SharedFit:
                 models[model, corpus] = self._models[means_key]
         text_consumers = [TextConsumer(corpus, counter.add) for (_, corpus), counter in counters.items()]
         text_consumers += [_forward_consumer(model, key[1], consumers[key]) for key, model in models.items()]
-        number = fit_streams(texts, text_consumers, needed=wanted(None))
+        number = fit_streams(texts, text_consumers, needed=wanted(None), progress=progress)
         for key, counter in counters.items():
             self._add_counts(key, counter.statistics())
         return number
@@ -122,16 +125,22 @@ class SharedFit:
             avg.take(self._means[_means_key(avg)])
 
 
-def fit_together(extractors: Sequence[Extractor], texts: Iterable[str]) -> int:
-    """Fit all ``extractors`` on ``texts`` in one pass; return the number of texts."""
+def fit_together(extractors: Sequence[Extractor], texts: Iterable[str], progress: Progress | None = None) -> int:
+    """Fit all ``extractors`` on ``texts`` in one pass; return the number of texts; see :meth:`SharedFit.gather`."""
     fit = SharedFit(extractors)
-    number = fit.gather(texts)
+    number = fit.gather(texts, progress)
     fit.finish()
     return number
 
 
-def encode_together(extractors: Sequence[Extractor], texts: Sequence[str], side: Side) -> list[Floats]:
-    """Return the raw vectors of ``texts`` from each of ``extractors``, with shared forward passes."""
+def encode_together(
+    extractors: Sequence[Extractor], texts: Sequence[str], side: Side, progress: Progress | None = None
+) -> list[Floats]:
+    """Return the raw vectors of ``texts`` from each of ``extractors``, with shared forward passes.
+
+    ``progress`` is called with the number of texts completed: once per text and model, and once per text and extractor
+    without a model; :func:`passes` returns how often that is.
+    """
     contextual = _each(extractors, _contextual)
     groups: dict[str, list[TransformerExtractor]] = defaultdict(list)
     for extractor in contextual:
@@ -139,16 +148,24 @@ def encode_together(extractors: Sequence[Extractor], texts: Sequence[str], side:
     vectors: dict[int, Floats] = {}
     for group in groups.values():
         pooled = [extractor.consumer(len(texts)) for extractor in group]
-        group[0].model.forward(side).run(texts, pooled)
+        group[0].model.forward(side).run(texts, pooled, progress)
         vectors.update({id(extractor): one.vectors() for extractor, one in zip(group, pooled, strict=True)})
-    return [_finish(extractor, vectors, texts, side) for extractor in extractors]
+    return [_finish(extractor, vectors, texts, side, progress) for extractor in extractors]
 
 
-def _finish(extractor: Extractor, contextual: dict[int, Floats], texts: Sequence[str], side: Side) -> Floats:
+def passes(extractors: Sequence[Extractor]) -> int:
+    """Return how often :func:`encode_together` goes through the texts."""
+    models = {_model_key(extractor.model) for extractor in _each(extractors, _contextual)}
+    return len(models) + sum(not _contextual(extractor) for extractor in extractors)
+
+
+def _finish(
+    extractor: Extractor, contextual: dict[int, Floats], texts: Sequence[str], side: Side, progress: Progress | None
+) -> Floats:
     """Return the raw vectors of one extractor, given those of the contextual extractors."""
     if isinstance(extractor, MixExtractor):
         return extractor.mixed(contextual[id(extractor.contextual)], extractor.static.encode(texts, side))
-    return contextual[id(extractor)] if id(extractor) in contextual else extractor.encode(texts, side)
+    return contextual[id(extractor)] if id(extractor) in contextual else extractor.encode(texts, side, progress)
 
 
 def _forward_consumer(model: ContextualModel, corpus: Corpus | None, consumers: Sequence[Consumer]) -> TextConsumer:

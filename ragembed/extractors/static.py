@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ragembed.extractors.head import Head
 from ragembed.extractors.parts import Token, TokenParts, text_tokens
-from ragembed.extractors.pooling import mean_shares
+from ragembed.extractors.pooling import extremum_shares, mean_shares
 from ragembed.extractors.protocol import Progress, Side, Tokenizer
 from ragembed.extractors.token_weights import FittedByWeights, TokenWeights
 from ragembed.models.token_ids import TokenIds
@@ -46,7 +46,7 @@ class TokenTable(Protocol):
 
 
 class StaticExtractor(FittedByWeights):
-    """Encode texts as weighted means of the vectors of their tokens.
+    """Encode texts as weighted means of the vectors of their tokens, or as other power means of them.
 
     Parameters
     ----------
@@ -62,6 +62,8 @@ class StaticExtractor(FittedByWeights):
         The steps after the mean; None leaves it as it is.
     prompts
         The text before each document and query.
+    poolings
+        The parts of a vector: ``mean``, and ``min`` and ``max`` of each dimension (Rücklé et al. 2018).
     """
 
     def __init__(
@@ -73,9 +75,11 @@ class StaticExtractor(FittedByWeights):
         config: Mapping[str, Any],
         head: Head | None = None,
         prompts: Mapping[Side, str] = MappingProxyType({}),
+        poolings: Sequence[str] = ("mean",),
     ) -> None:
         self.weights = weights
-        self._head = head or Head(table.dim)
+        self._poolings = tuple(poolings)
+        self._head = head or Head(len(self._poolings) * table.dim)
         self._prompts = dict(prompts)  # a mapping proxy cannot be pickled or copied
         self._tokenizer = tokenizer
         self._table = table
@@ -97,6 +101,7 @@ class StaticExtractor(FittedByWeights):
             **self.weights.config,
             **self._head.config,
             **{f"prompt of {side}": prompt for side, prompt in self._prompts.items() if prompt},
+            **({} if self._poolings == ("mean",) else {"poolings": list(self._poolings)}),
         }
 
     def encode(self, texts: Sequence[str], side: Side, progress: Progress | None = None) -> Floats:
@@ -127,8 +132,15 @@ class StaticExtractor(FittedByWeights):
             tokens = [*before, *tokens, *after]
         base = self._table.present(ids).astype(np.float32)
         weights = self.weights.of(ids, base)
-        shares = mean_shares(base, weights, self.weights.share, [len(ids)], self.weights.by_length)
-        return self._head.transform_parts(TokenParts.merged(tokens, shares[:, None] * self._table.rows(ids), shares))
+        mean = mean_shares(base, weights, self.weights.share, [len(ids)], self.weights.by_length)
+        rows = self._table.rows(ids)
+        shares = [
+            mean[:, None] if pooling == "mean" else extremum_shares(rows, base, pooling == "min")
+            for pooling in self._poolings
+        ]
+        parts = np.hstack([share * rows for share in shares])
+        token_shares = np.mean([share.mean(axis=1) for share in shares], axis=0)
+        return self._head.transform_parts(TokenParts.merged(tokens, parts, token_shares))
 
     def _prompt(self, side: Side) -> str:
         return self._prompts.get("queries" if side in ("queries", "pseudo-queries") else "documents", "")
@@ -148,7 +160,14 @@ class StaticExtractor(FittedByWeights):
         base = self._table.present(distinct)[place].astype(np.float32)
         weights, lengths = self.weights.of(ids.flat, base), ids.lengths.tolist()
         shares = mean_shares(base, weights, self.weights.share, lengths, self.weights.by_length)
-        return _weighted_sums(shares.astype(np.float32), place, ids.lengths, self._table.rows(distinct))
+        rows = self._table.rows(distinct)
+        parts = [
+            _weighted_sums(shares.astype(np.float32), place, ids.lengths, rows)
+            if pooling == "mean"
+            else _extrema(base, place, ids.lengths, rows, pooling == "min")
+            for pooling in self._poolings
+        ]
+        return parts[0] if len(parts) == 1 else np.hstack(parts)
 
 
 def _without_prompt(token: Token, length: int) -> Token:
@@ -169,6 +188,23 @@ def _weighted_sums(shares: Floats, place: Integers, lengths: Integers, rows: Flo
     stop = 0
     for text, length in enumerate(lengths.tolist()):
         start, stop = stop, stop + length
-        # Unlike BLAS, einsum adds in the same order for any number of tokens and threads.
-        np.einsum("t,td->d", shares[start:stop], rows[place[start:stop]], out=sums[text])
+        if length:  # NumPy 2.4's einsum may return NaN for a sum of no terms, depending on uninitialised memory
+            # Unlike BLAS, einsum adds in the same order for any number of tokens and threads.
+            np.einsum("t,td->d", shares[start:stop], rows[place[start:stop]], out=sums[text])
     return sums
+
+
+def _extrema(base: Floats, place: Integers, lengths: Integers, rows: Floats, smallest: bool) -> Floats:
+    """Return the largest or smallest value of each dimension for each text, float32, shape ``(n, d)``.
+
+    Only tokens with a base weight take part; a text without one is 0. The other parameters are those of
+    :func:`_weighted_sums`.
+    """
+    found = np.zeros((len(lengths), rows.shape[1]), dtype=np.float32)
+    stop = 0
+    for text, length in enumerate(lengths.tolist()):
+        start, stop = stop, stop + length
+        known = place[start:stop][base[start:stop] > 0.0]
+        if len(known):
+            found[text] = rows[known].min(axis=0) if smallest else rows[known].max(axis=0)
+    return found

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ragembed.corpus import Corpus, blocks
 from ragembed.errors import ConfigError, NotFittedError
-from ragembed.extractors.protocol import State, Tokenizer, saved_array
+from ragembed.extractors.protocol import Progress, State, Tokenizer, saved_array
 from ragembed.extractors.weighting import TokenCounter, TokenStatistics, Weighting
 from ragembed.types import Floats
 
@@ -179,10 +179,17 @@ class TextConsumer:
     consume: Callable[[Sequence[str]], None]
 
 
-def fit_streams(texts: Iterable[str], text_consumers: Sequence[TextConsumer], *, needed: bool = True) -> int:
+def fit_streams(
+    texts: Iterable[str],
+    text_consumers: Sequence[TextConsumer],
+    *,
+    needed: bool = True,
+    progress: Progress | None = None,
+) -> int:
     """Read ``texts`` and each other corpus once, for all ``text_consumers``; return the number of texts.
 
-    Raises :class:`ConfigError` if a corpus is empty, or if ``texts`` is empty and ``needed``.
+    ``progress`` is called with the number of texts in each block that was consumed. Raises :class:`ConfigError` if a
+    corpus is empty, or if ``texts`` is empty and ``needed``.
     """
     # Read the named corpora first, so that an error in one of them shows before the long pass over the texts.
     streams: dict[Corpus | None, Iterable[str]] = {
@@ -196,6 +203,8 @@ def fit_streams(texts: Iterable[str], text_consumers: Sequence[TextConsumer], *,
             for consumer in text_consumers:
                 if consumer.corpus == corpus:
                     consumer.consume(block)
+            if progress is not None:
+                progress(len(block))
         if not numbers[corpus] and (needed or corpus is not None):
             where = "the corpus is empty" if corpus is None else f"the corpus {corpus.path} is empty"
             raise ConfigError(f"cannot fit without texts: {where}, expected at least one text")

@@ -6,7 +6,7 @@ Sources: [S] Stankevičius & Lukoševičius 2024, sections 3.1 to 3.3; Wang & Ku
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property, partial
 from typing import Any, Protocol
@@ -19,7 +19,14 @@ from ragembed.extractors.forward import Batch
 from ragembed.extractors.head import Head
 from ragembed.extractors.model import ContextualModel
 from ragembed.extractors.parts import Token, TokenOrigin, TokenParts, text_tokens
-from ragembed.extractors.pooling import Maximum, RootMean, WeightedMean, base_weights, mean_shares
+from ragembed.extractors.pooling import (
+    Extremum,
+    RootMean,
+    WeightedMean,
+    base_weights,
+    extremum_shares,
+    mean_shares,
+)
 from ragembed.extractors.protocol import Progress, Side
 from ragembed.extractors.sbert_wk import token_vectors
 from ragembed.extractors.token_weights import FittedByWeights, TokenWeights
@@ -128,9 +135,13 @@ class Pooling:
         """Return the weights of tokens in each part, float32, shape ``(batch, tokens)``."""
         return [base_weights(batch.kinds, name, self.special_tokens, batch.prompt_tokens) for name in self.parts]
 
-    def accumulators(self, texts: int, dim: int, weights: TokenWeights) -> list[WeightedMean | RootMean | Maximum]:
+    def accumulators(self, texts: int, dim: int, weights: TokenWeights) -> list[WeightedMean | RootMean | Extremum]:
         """Return an object for each part that computes the vectors of ``texts`` texts."""
-        kinds: Mapping[str, type[RootMean | Maximum]] = {"max": Maximum, "mean-sqrt": RootMean}
+        kinds: Mapping[str, Callable[[int, int], RootMean | Extremum]] = {
+            "max": Extremum,
+            "min": partial(Extremum, smallest=True),
+            "mean-sqrt": RootMean,
+        }
         mean = partial(WeightedMean, share=weights.share, by_length=weights.by_length)
         return [kinds.get(name, mean)(texts, dim) for name in self.parts]
 
@@ -194,10 +205,8 @@ class KeptTokens:
         for name, base in zip(self._pooling.parts, self.bases, strict=True):
             own = weights.of(self.ids, base)
             share = mean_shares(base, own, weights.share, [len(self.ids)], weights.by_length)
-            if name == "max" and len(base):
-                largest = np.where(base[:, None] > 0.0, self.hidden, -np.inf)
-                chosen = np.zeros(self.hidden.shape)
-                chosen[largest.argmax(axis=0), np.arange(self.hidden.shape[1])] = float(base.any())
+            if name in ("max", "min"):
+                chosen = extremum_shares(self.hidden, base, name == "min")
                 rows.append(chosen * self.hidden)
                 share = chosen.mean(axis=1)
             elif name == "mean-sqrt":

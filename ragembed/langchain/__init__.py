@@ -4,6 +4,7 @@
 - :class:`RagVectorStore` is a vector store in a folder, with dense, lexical and hybrid search.
 - :class:`RagRetriever` is a retriever over the vector store, with one field per setting.
 - :class:`RagContext` packs retrieved documents into a budget of tokens.
+- :class:`RagGenerator` answers with the decoder that also encodes the queries.
 - :class:`RagQueryTranslator` translates the filters that a language model writes for ``SelfQueryRetriever``.
 - :class:`RagRecordManager` keeps the records of LangChain's indexing API in the store.
 
@@ -22,18 +23,28 @@ with needed_for("ragembed.langchain"):
 if TYPE_CHECKING:
     from ragembed.langchain.context import RagContext
     from ragembed.langchain.embeddings import RagEmbeddings
+    from ragembed.langchain.generation import RagGenerator
     from ragembed.langchain.query_translator import RagQueryTranslator
     from ragembed.langchain.record_manager import RagRecordManager
     from ragembed.langchain.retrievers import RagRetriever
     from ragembed.langchain.vectorstore import RagVectorStore
 
-__all__ = ["RagContext", "RagEmbeddings", "RagQueryTranslator", "RagRecordManager", "RagRetriever", "RagVectorStore"]
+__all__ = [
+    "RagContext",
+    "RagEmbeddings",
+    "RagGenerator",
+    "RagQueryTranslator",
+    "RagRecordManager",
+    "RagRetriever",
+    "RagVectorStore",
+]
 
 __getattr__, __dir__ = lazy_attributes(
     __name__,
     {
         "context": ("RagContext",),
         "embeddings": ("RagEmbeddings",),
+        "generation": ("RagGenerator",),
         "query_translator": ("RagQueryTranslator",),
         "record_manager": ("RagRecordManager",),
         "retrievers": ("RagRetriever",),

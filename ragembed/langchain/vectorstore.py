@@ -83,8 +83,8 @@ class RagVectorStore(VectorStore):
         Folder of the store; it is created by the first addition. By default, a temporary folder that is removed with
         the object.
     index : str, optional
-        Kind of FAISS index: ``"auto"`` (default), ``"flat"``, ``"fp16"``, ``"hnsw"``, ``"hnsw-sq8"``, ``"ivf"``,
-        ``"ivf-sq8"``, ``"ivf-pq"`` or a FAISS factory string. ``"auto"`` is exact below 50,000 vectors.
+        Kind of FAISS index: ``"auto"`` (default), ``"flat"``, ``"fp16"``, ``"sq8"``, ``"hnsw"``, ``"hnsw-sq8"``,
+        ``"ivf"``, ``"ivf-sq8"``, ``"ivf-pq"`` or a FAISS factory string. ``"auto"`` is exact below 50,000 vectors.
     budget : ragembed.indexes.Budget, optional
         Limits for memory, latency and recall of the index.
     language : str, optional

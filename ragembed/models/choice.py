@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ragembed.extras import is_installed, missing
 from ragembed.models.bert_files import is_plain_bert
 from ragembed.models.numpy_bert import NumpyBert
+from ragembed.types import Floats
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,14 +65,44 @@ def batch_model(files: ModelFiles, dtype: str, device: str) -> Backbone:
     return backbone
 
 
-def query_model(files: ModelFiles, device: str | None) -> Backbone:
-    """Return the model in ``files.folder`` for single queries, in float32, without PyTorch if possible.
+def exact_model(files: ModelFiles, device: str | None) -> Backbone:
+    """Return the model in ``files.folder`` in float32, without PyTorch if possible.
 
     ``device`` is the requested device; it matters only for a model that needs PyTorch.
     """
     if runs_without_torch(files):
         return NumpyBert(files.folder)
     return batch_model(files, "float32", find_devices(device)[0])
+
+
+def query_model(files: ModelFiles, device: str | None) -> Backbone:
+    """Return the model of :func:`exact_model` for queries: it is faster once the process has imported PyTorch."""
+    return _QueryBert(files) if runs_without_torch(files) else exact_model(files, device)
+
+
+class _QueryBert:
+    """BERT in float32 on the CPU: in NumPy, or in the packed kernel if the process has imported PyTorch anyway.
+
+    The packed kernel takes half the time, but importing PyTorch takes seconds and memory.
+    """
+
+    def __init__(self, files: ModelFiles) -> None:
+        self._files = files
+        self._numpy = NumpyBert(files.folder)
+        self._packed: Backbone | None = None
+        self.dim, self.n_layers = self._numpy.dim, self._numpy.n_layers
+
+    def states(self, ids: NDArray[np.int64], lengths: NDArray[np.int64], layers: tuple[int, ...]) -> list[Floats]:
+        """Return the hidden states of ``layers``; see :meth:`ragembed.models.protocol.Backbone.states`."""
+        if self._packed is None and "torch" in sys.modules:
+            from ragembed.models.packed_bert import can_pack
+
+            self._packed = batch_model(self._files, "float32", "cpu") if can_pack("float32") else self._numpy
+        return (self._packed or self._numpy).states(ids, lengths, layers)
+
+    def word_embeddings(self) -> Floats:
+        """Return the word-embedding table; see :meth:`ragembed.models.protocol.Backbone.word_embeddings`."""
+        return self._numpy.word_embeddings()
 
 
 def runs_without_torch(files: ModelFiles) -> bool:

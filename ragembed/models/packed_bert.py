@@ -1,4 +1,4 @@
-"""The forward pass of BERT for batches of texts on a CPU: no computation for padding, and few passes over memory.
+"""The forward pass of BERT in PyTorch on a CPU: no computation for padding, and few passes over memory.
 
 The token vectors of all texts form one matrix without gaps. Query, key and value are one product. The kernel of the
 product (oneDNN with post-operations) also applies GELU and adds the residual; its weights are packed once. Texts of
@@ -10,13 +10,16 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from threadpoolctl import ThreadpoolController
 from torch.nn import functional
 
 from ragembed.config.specs import WORD_EMBEDDINGS
@@ -25,7 +28,8 @@ from ragembed.types import Floats
 
 _PACKED_FOR = 2048  # number of rows that the weights are packed for; other numbers work too
 # oneDNN keeps a plan for each size, so the rows of a matrix and the tokens of a text are rounded up to these multiples.
-_ROWS, _WIDTH_STEP = 128, 16
+_ROWS, _FEW_ROWS, _WIDTH_STEP = 128, 16, 16
+_FEW_TOKENS = 256  # up to this number, several threads are slower than one, and _FEW_ROWS is the multiple
 _SCORES = 1 << 17  # attention scores per head computed at a time; they fit in the cache
 _X86 = ("x86_64", "amd64")
 _LEAST_SUM, _MOST_SUM = 1e-30, 1e30  # range of a token's sum of weights that is exact enough without a shift
@@ -86,11 +90,10 @@ class PackedBert:
         self._dtype: torch.dtype = getattr(torch, dtype)
         self.dim = self._shape.dim
         self.n_layers = self._shape.n_layers
-        self._words = torch.from_numpy(np.array(self._tensors.stored(WORDS)))
         self._places = torch.from_numpy(self._tensors.tensor(POSITIONS) + self._tensors.type_vector())
         self._norm = self._norm_of("embeddings.LayerNorm", torch.float32)
         self._blocks = [self._block(f"encoder.layer.{i}.") for i in range(self.n_layers)]
-        self._tensors.release()  # all tensors have been copied
+        self._tensors.release()  # all tensors but the word embeddings have been copied
 
     def __reduce__(self) -> tuple[type[PackedBert], tuple[Path, str]]:
         """Load the model again in a copy, because packed weights cannot be copied."""
@@ -100,11 +103,13 @@ class PackedBert:
         """Return the hidden states of ``layers``; see :meth:`ragembed.models.protocol.Backbone.states`."""
         present = np.arange(ids.shape[1]) < lengths[:, None]
         tokens = int(lengths.sum())
-        filling = -tokens % _ROWS
+        few = tokens <= _FEW_TOKENS
+        filling = -tokens % (_FEW_ROWS if few else _ROWS)
         flat = np.concatenate([ids[present], np.zeros(filling, dtype=ids.dtype)])
         places = np.concatenate([self._tensors.positions(ids)[present], np.zeros(filling, dtype=np.int64)])
         found = {}
-        with torch.inference_mode():
+        alone = _threads().limit(limits=1, user_api="openmp") if few else nullcontext()
+        with alone, torch.inference_mode():
             for layer, states in self._states(flat, places, self._groups(lengths), max(layers)):
                 if layer in layers:
                     padded = torch.zeros((*ids.shape, self.dim))
@@ -120,7 +125,7 @@ class PackedBert:
         self, ids: NDArray[np.int64], places: NDArray[np.int64], groups: Sequence[_AttentionGroup], last: int
     ) -> Iterator[tuple[int, torch.Tensor]]:
         """Yield each layer up to ``last`` with its token vectors, shape ``(tokens, d)``."""
-        words = self._words[torch.from_numpy(ids)]
+        words = torch.from_numpy(self._tensors.stored(WORDS)[ids])
         yield WORD_EMBEDDINGS, words
         states = self._normed(words + self._places[torch.from_numpy(places)], self._norm).to(self._dtype)
         yield 0, states
@@ -216,6 +221,12 @@ def _attention(
         sums = torch.bmm(large.sub_(large.amax(dim=-1, keepdim=True)).exp_(), values)
     mixed = sums[..., :dim] / sums[..., dim:]
     return mixed.view(texts, heads, tokens, dim).transpose(1, 2)
+
+
+@cache
+def _threads() -> ThreadpoolController:
+    """Return the controller of the thread pools of the loaded libraries. Limits apply to the calling thread."""
+    return ThreadpoolController()
 
 
 def can_pack(dtype: str) -> bool:

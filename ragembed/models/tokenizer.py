@@ -151,6 +151,10 @@ class TextTokenizer:
         """Return the tokens with these ``ids``; an id without a token gives an empty string."""
         return [self._tokenizer.id_to_token(number) or "" for number in ids]
 
+    def text(self, ids: Sequence[int]) -> str:
+        """Return the text of tokens, without special tokens."""
+        return self._tokenizer.decode(ids, skip_special_tokens=True)
+
     def vocabulary(self) -> list[str]:
         """Return the tokens by id; an id without a token gives an empty string."""
         tokens = [""] * self.vocabulary_size

@@ -81,6 +81,16 @@ class TransformersModel:
         self.dim = int(model.config.hidden_size)
         self.n_layers = int(model.config.num_hidden_layers)
         self._budget = _memory_budget(self._device)
+        self.head: Any = None
+        self.kept: tuple[NDArray[np.int64], Any] | None = None
+
+    def take_head(self, model: Any) -> None:
+        """Use the weights of ``model``, the same decoder with its language-modelling head, from now on.
+
+        ``head`` is then this model. ``kept`` is the last single window (its token ids, and their keys and values).
+        """
+        self.head = model.to(device=self._device, dtype=self._model.dtype).eval()
+        self._model = self.head.base_model
 
     def states(self, ids: NDArray[np.int64], lengths: NDArray[np.int64], layers: tuple[int, ...]) -> list[Floats]:
         """Return the hidden states of ``layers``; see :meth:`ragembed.models.protocol.Backbone.states`.
@@ -128,6 +138,8 @@ class TransformersModel:
                     attention_mask=torch.from_numpy(mask).to(self._device),
                     output_hidden_states=self._needs_all(layers),
                 )
+            if self.head is not None and output is not None and len(ids) == 1:
+                self.kept = ids[0, : lengths[0]].copy(), output.past_key_values
             return [self._state(layer, tokens, output).float().cpu().numpy() for layer in layers]
 
     def word_embeddings(self) -> Floats:

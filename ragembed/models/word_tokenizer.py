@@ -109,6 +109,16 @@ class WordTokenizer:
         return None
 
 
+def word_forms(text: str) -> list[tuple[str, ...]]:
+    """Return the forms of adjacent atoms in ``text``, in lower case and NFC: each form, followed by its atoms."""
+    patterns = _patterns(text.isascii())
+    found = []
+    for match in patterns.compound.finditer(text):
+        form = unicodedata.normalize("NFC", match[0]).lower()
+        found.append((form, *patterns.atom.findall(form)))
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class _Patterns:
     """Patterns for atoms and for adjacent atoms."""

@@ -17,7 +17,7 @@ from ragembed.embedder import Embedder
 from ragembed.indexes.indexing.drift import DriftReport, measure_drift
 from ragembed.indexes.search.deduplication import NearDuplicates
 from ragembed.indexes.search.relevance import is_weak
-from ragembed.indexes.search.snapshot import Snapshot
+from ragembed.indexes.search.snapshot import StoreSnapshot
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.baseline import load_baseline
 from ragembed.indexes.store import Store
@@ -170,7 +170,7 @@ def collect(store: Store, queries: Sequence[str], progress: Progress) -> ReportD
 class _Collector:
     """Reads the parts of a report from a snapshot."""
 
-    def __init__(self, store: Store, snapshot: Snapshot, progress: Progress) -> None:
+    def __init__(self, store: Store, snapshot: StoreSnapshot, progress: Progress) -> None:
         self._store, self._snapshot, self._progress = store, snapshot, progress
         self._connection = connection = snapshot.connection
         self._keys, rows = catalog.chunk_rows(connection)

@@ -71,16 +71,20 @@ def _measured(results: Sequence[Mapping[str, Any]]) -> Iterator[Child]:
     """Yield the table of some systems or settings on one collection."""
     names = [
         name
-        for name, value in results[0].items()
+        for name, value in next((each for each in results if "undefined" not in each), {}).items()
         if name not in _ABOUT and isinstance(value, (int, float)) and not isinstance(value, bool)
     ]
+    if not names:
+        yield element("p", "The measure is not defined for any of these results.")
+        return
     headline = names[0]
-    most = max(_PER_CENT if abs(float(each[headline])) > 1 else 1.0 for each in results)
+    most = max(_PER_CENT if abs(float(each[headline] or 0.0)) > 1 else 1.0 for each in results)
     with_difference = any("difference_to_first" in each for each in results)
     widest = _widest(each["difference_to_first"] for each in results if "difference_to_first" in each)
     rows: list[list[Child]] = []
     for label, each in zip(_labels(results), results, strict=True):
-        row: list[Child] = [label, *(_number(each[name]) for name in names), bar(float(each[headline]), most)]
+        numbers = [_number(each.get(name)) for name in names]
+        row: list[Child] = [label, *numbers, bar(float(each[headline] or 0.0), most)]
         if with_difference:
             row += _difference(each.get("difference_to_first"), widest)
         rows.append(row)
@@ -118,7 +122,9 @@ def _setting(value: Any) -> str:
     return ",".join(map(str, value)) or "none" if isinstance(value, list) else str(value)
 
 
-def _number(value: float) -> str:
+def _number(value: float | None) -> str:
+    if value is None:
+        return "undefined"
     if isinstance(value, int):
         return f"{value:,}"
     return f"{value:.1f}" if abs(value) > 1 else f"{value:.3f}"

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import tomli_w
-
 _NAME = "ragembed"
 
 
@@ -29,13 +27,19 @@ def _as_json(value: dict[str, Any]) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
 
 
+def _as_toml(value: dict[str, Any]) -> str:
+    import tomlkit
+
+    return tomlkit.dumps(value)
+
+
 def _entry(key: str, **more: Any) -> Callable[[str, Sequence[str]], dict[str, Any]]:
     return lambda program, arguments: {key: {_NAME: {**more, "command": program, "args": list(arguments)}}}
 
 
 CLIENTS: Mapping[str, ClientFormat] = {
     "claude": ClientFormat(".mcp.json in your project, or claude_desktop_config.json", _entry("mcpServers"), _as_json),
-    "codex": ClientFormat("~/.codex/config.toml", _entry("mcp_servers"), tomli_w.dumps),
+    "codex": ClientFormat("~/.codex/config.toml", _entry("mcp_servers"), _as_toml),
     "cursor": ClientFormat(".cursor/mcp.json in your project, or ~/.cursor/mcp.json", _entry("mcpServers"), _as_json),
     "gemini": ClientFormat("~/.gemini/settings.json", _entry("mcpServers"), _as_json),
     "vscode": ClientFormat(".vscode/mcp.json in your project", _entry("servers", type="stdio"), _as_json),

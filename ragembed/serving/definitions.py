@@ -29,6 +29,9 @@ _INTEGER: Schema = {"type": "integer"}
 _BOOLEAN: Schema = {"type": "boolean"}
 _TEXTS: Schema = {"type": "array", "items": TEXT}
 
+EVERY = "all"
+"""The name that stands for all served stores together."""
+
 ID: Schema = {**TEXT, "description": "Id of a chunk, from an answer"}
 _LINE: Schema = {"type": "integer", "minimum": 1}
 K: Schema = {"type": "integer", "minimum": 1, "maximum": _MOST_RESULTS, "default": 10}
@@ -75,6 +78,8 @@ class ToolDefinition:
     arguments: Schema
     required: tuple[str, ...]
     answer: Schema
+    together: bool = False
+    """Whether the store ``all`` stands for all stores together."""
 
     def input_schema(self, stores: Sequence[str]) -> Schema:
         """Return the JSON schema of the arguments; ``stores`` are the names of the stores that are served."""
@@ -90,19 +95,23 @@ class ToolDefinition:
                 raise ConfigError(f"unknown argument {shown(name)} of {self.name}: expected one of {known}")
         for name in self._required(stores):
             if name not in given:
-                expected = f"one of {', '.join(stores)}" if name == "store" else _expected(properties[name])
+                known = [*stores, EVERY] if self.together else stores
+                expected = f"one of {', '.join(known)}" if name == "store" else _expected(properties[name])
                 raise ConfigError(f"the argument {name!r} of {self.name} is missing: expected {expected}")
         for name, value in given.items():
             if not _is_valid(value, properties[name]):
                 raise ConfigError(
                     f"the argument {name!r} of {self.name} is {shown(value)}: expected {_expected(properties[name])}"
                 )
-        _check_store(given, stores)
+        _check_store(given, [*stores, EVERY] if self.together and len(stores) > 1 else stores)
         defaults = {name: schema["default"] for name, schema in properties.items() if "default" in schema}
         return {**defaults, **{name: _converted(value, properties[name]) for name, value in given.items()}}
 
     def _properties(self, stores: Sequence[str]) -> Schema:
-        return self.arguments if len(stores) == 1 else {"store": TEXT, **self.arguments}
+        if len(stores) == 1:
+            return self.arguments
+        store = {**TEXT, "description": f"{EVERY}: all stores together"} if self.together else TEXT
+        return {"store": store, **self.arguments}
 
     def _required(self, stores: Sequence[str]) -> list[str]:
         return [*(["store"] if len(stores) > 1 and self.name != "status" else []), *self.required]
@@ -119,6 +128,7 @@ TOOLS: Mapping[str, ToolDefinition] = {
             {"query": TEXT, "k": K, "mode": MODE, "where": WHERE, "min_relevance": SHARE, **_PAGES},
             ("query",),
             object_schema(_PASSAGES, ["results"]),
+            together=True,
         ),
         ToolDefinition(
             "context",
@@ -147,6 +157,7 @@ TOOLS: Mapping[str, ToolDefinition] = {
                 },
                 ["blocks"],
             ),
+            together=True,
         ),
         ToolDefinition(
             "get",

@@ -15,10 +15,9 @@ from ragembed.indexes.search.result_json import hit_json, place_json
 from ragembed.indexes.search.snippet import QueryWords
 from ragembed.indexes.storage.changes import extension
 from ragembed.indexes.storage.layout import is_below
-from ragembed.indexes.store import Store
 from ragembed.indexes.types import ChunkRecord, Hit
 from ragembed.serving.http_definitions import ENDPOINTS
-from ragembed.serving.stores import ServedStore, UnknownNameError, chunk_with_id, in_document_order
+from ragembed.serving.stores import ServedStore, ServedTogether, UnknownNameError, chunk_with_id, in_document_order
 from ragembed.version import SCHEMA_VERSION, __version__
 
 _COUNTED = 100
@@ -34,6 +33,7 @@ class StoreAnswers:
 
     def __init__(self, stores: Mapping[str, ServedStore], *, writable: bool = False) -> None:
         self._stores = stores
+        self._together = ServedTogether(stores)
         self._writable = writable
         self._answers: Mapping[str, Callable[[ServedStore, dict[str, Any]], dict[str, Any]]] = {
             "search": _search,
@@ -53,14 +53,14 @@ class StoreAnswers:
             stores = [_present(served.summary()) for served in chosen]
             about = {"version": __version__, "writable": self._writable, "stores": stores}
             return {"schema_version": SCHEMA_VERSION, **about}
-        served = self._stores[given.pop("store", next(iter(self._stores)))]
+        served: Any = self._stores.get(given.pop("store", next(iter(self._stores))), self._together)
         answer = self._answers[name](served, given)
         notes = [note for note in (answer.pop("note", None), served.state()) if note]
         common = {"schema_version": SCHEMA_VERSION, "store": served.name}
         return {**common, **answer, **({"note": "; ".join(notes)} if notes else {})}
 
 
-def _search(served: ServedStore, given: dict[str, Any]) -> dict[str, Any]:
+def _search(served: ServedStore | ServedTogether, given: dict[str, Any]) -> dict[str, Any]:
     store, query, offset = served.open(), given["q"], given["offset"]
     ranking = _ranking(given)
     names = _facet_names(given.get("facets", ""))
@@ -74,7 +74,7 @@ def _search(served: ServedStore, given: dict[str, Any]) -> dict[str, Any]:
         return store.generation, store.language, hits, found(_COUNTED) if names else []
 
     generation, language, hits, counted = store.read(answer)
-    facets = {"facets": _facets(store, counted, names)} if names else {}
+    facets = {"facets": _facets(served, counted, names)} if names else {}
     results = _results(served, hits[offset:], query, language, offset + 1)
     note = {"note": WEAK_MATCHES} if is_weak(hit.relevance for hit in hits) else {}
     return {"query": query, "mode": given["mode"], "generation": generation, "results": results, **facets, **note}
@@ -91,7 +91,7 @@ def _similar(served: ServedStore, given: dict[str, Any]) -> dict[str, Any]:
     return {"id": given["id"], "generation": generation, "results": _results(served, hits, "", language)}
 
 
-def _context(served: ServedStore, given: dict[str, Any]) -> dict[str, Any]:
+def _context(served: ServedStore | ServedTogether, given: dict[str, Any]) -> dict[str, Any]:
     store = served.open()
 
     def answer() -> dict[str, Any]:
@@ -126,7 +126,7 @@ def _chunk(served: ServedStore, given: dict[str, Any]) -> dict[str, Any]:
     words = QueryWords(given["q"], [record.chunk.text for record in records], language) if "q" in given else None
     chunks = [
         {
-            **place_json(record, str),
+            **place_json(record, _name),
             "title": record.chunk.title,
             "headings": list(record.chunk.headings),
             "text": record.chunk.text,
@@ -201,14 +201,14 @@ def _ranking(given: Mapping[str, Any]) -> RankingOptions:
 
 
 def _results(
-    served: ServedStore, hits: Sequence[Hit], query: str, language: str, first_rank: int = 1
+    served: ServedStore | ServedTogether, hits: Sequence[Hit], query: str, language: str, first_rank: int = 1
 ) -> list[dict[str, Any]]:
     words = QueryWords(query, [hit.chunk.text for hit in hits], language)
-    stale = served.changed({hit.source for hit in hits if hit.source is not None})
+    stale = served.stale(hits)
     results = []
-    for rank, hit in enumerate(hits, first_rank):
-        result = hit_json(rank, hit, words, str)
-        marks = {"highlights": words.places(result["snippet"]), "stale": hit.source in stale}
+    for rank, (hit, is_stale) in enumerate(zip(hits, stale, strict=True), first_rank):
+        result = hit_json(rank, hit, words, _name)
+        marks = {"highlights": words.places(result["snippet"]), "stale": is_stale}
         results.append({**result, **marks})
     return results
 
@@ -223,12 +223,13 @@ def _facet_names(text: str) -> list[str]:
     return names
 
 
-def _facets(store: Store, hits: Sequence[Hit], names: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
+def _facets(
+    served: ServedStore | ServedTogether, hits: Sequence[Hit], names: Sequence[str]
+) -> dict[str, list[dict[str, Any]]]:
     """Return, for each name, the values in ``hits`` with their number, most frequent first, and how to filter."""
     times = {}
     if "date" in names:
-        sources = store.sources({hit.source for hit in hits if hit.source is not None})
-        times = {name: _time(source.mtime_ns) for name, source in sources.items()}
+        times = {place: _time(file.mtime_ns) for place, file in served.files(hits).items()}
     facets = {}
     keys = [name for name in names if name != "metadata"] + (_metadata_keys(hits) if "metadata" in names else [])
     for name in dict.fromkeys(keys):
@@ -248,7 +249,7 @@ def _metadata_keys(hits: Sequence[Hit]) -> list[str]:
     return [key for key, _ in counts.most_common(_MOST_FACETS) if key not in _OF_FILES]
 
 
-def _facet_values(hit: Hit, name: str, times: Mapping[str, datetime]) -> Iterable[Any]:
+def _facet_values(hit: Hit, name: str, times: Mapping[tuple[str | None, str], datetime]) -> Iterable[Any]:
     if name in _OF_FILES:
         if hit.source is None:
             return ()
@@ -257,7 +258,8 @@ def _facet_values(hit: Hit, name: str, times: Mapping[str, datetime]) -> Iterabl
             return (f"{folder}/" if folder.endswith(":/") else folder,)  # the root of a URL
         if name == "type":
             return (extension(hit.source),)
-        return (f"{times[hit.source]:%Y-%m}",) if hit.source in times else ()
+        place = hit.store, hit.source
+        return (f"{times[place]:%Y-%m}",) if place in times else ()
     value = hit.chunk.metadata.get(name)
     values = value if isinstance(value, list) else (value,)
     return {
@@ -295,3 +297,7 @@ def _time(nanoseconds: int) -> datetime:
 
 def _present(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
+
+
+def _name(source: str, store: str | None) -> str:  # noqa: ARG001  the answer has the store beside the path
+    return source

@@ -45,6 +45,7 @@ def _answer(properties: Schema) -> Schema:
 
 _PLACE: Schema = {
     "id": {"type": "string"},
+    "store": {"type": "string", "description": "Store of the result, if all stores are searched together"},
     "path": {**_nullable("string"), "description": "Name of the file in the store"},
     "member": {"type": "string", "description": "File inside an archive or a mail"},
     "start_line": _nullable("integer"),
@@ -131,6 +132,7 @@ ENDPOINTS: Mapping[str, Endpoint] = {
                         "facets": _FACETS,
                     }
                 ),
+                together=True,
             ),
         ),
         Endpoint(
@@ -159,6 +161,7 @@ ENDPOINTS: Mapping[str, Endpoint] = {
                         "text": {"type": "string"},
                     }
                 ),
+                together=True,
             ),
         ),
         Endpoint(

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ragembed.serving import openai_embeddings, pushed_documents
-from ragembed.serving.definitions import Schema
+from ragembed.serving.definitions import EVERY, Schema
 from ragembed.serving.http_definitions import ENDPOINTS, Endpoint
 from ragembed.version import __version__
 
@@ -132,7 +132,8 @@ def _operation(endpoint: Endpoint, method: str, stores: Sequence[str]) -> dict[s
     schema = operation.input_schema(stores)
     arguments = {name: _described_text(each) for name, each in schema["properties"].items()}
     if "store" in arguments:
-        arguments["store"] = {"type": "string", "enum": list(stores)}
+        names = [*stores, EVERY] if operation.together else stores
+        arguments["store"] = {"type": "string", "enum": list(dict.fromkeys(names))}
     required = schema.get("required", ())
     if method == "POST":
         body: Schema = {"type": "object", "properties": arguments, "additionalProperties": False}

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import logging
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ragembed.documents.readers.registry import member_of
 from ragembed.errors import ConfigError, RagembedError, StoreError, StoreLockedError
 from ragembed.files import open_regular
+from ragembed.indexes.collection import Collection
 from ragembed.indexes.indexing.request import IndexingRequest
 from ragembed.indexes.indexing.run import index_files
 from ragembed.indexes.indexing.watch import Watcher
@@ -20,6 +22,7 @@ from ragembed.indexes.search.context import one_line
 from ragembed.indexes.storage.layout import file_path, is_below, require_store, root_of, source_path
 from ragembed.indexes.store import Store
 from ragembed.indexes.types import ChunkRecord, Hit, SourceRecord
+from ragembed.serving.definitions import EVERY
 
 _HASHES_KEPT = 1000
 _HASH_PART = 2**20
@@ -167,6 +170,16 @@ class ServedStore:
         )
         raise UnknownNameError(f"{path[:200]!r} is not an indexed file of the store {self.name}: {hint}")
 
+    def stale(self, records: Sequence[Hit | ChunkRecord]) -> list[bool]:
+        """Return for each chunk whether its file changed or disappeared since it was indexed."""
+        changed = self.changed({record.source for record in records if record.source is not None})
+        return [record.source in changed for record in records]
+
+    def files(self, records: Sequence[Hit]) -> dict[tuple[str | None, str], SourceRecord]:
+        """Return the files of hits, by store and name."""
+        names = {record.source for record in records if record.source is not None}
+        return {(None, name): file for name, file in self.open().sources(names).items()}
+
     def similar(self, chunk_id: str, k: int, *, other_files: bool) -> list[Hit]:
         """Return the chunks nearest to a chunk, without itself; with ``other_files``, from other files only."""
         store = self.open()
@@ -221,6 +234,63 @@ class ServedStore:
                 return made.hexdigest()
         except OSError:
             return None
+
+
+class ServedTogether:
+    """All served stores, searched as one. Threads may share it."""
+
+    name = EVERY
+
+    def __init__(self, stores: Mapping[str, ServedStore]) -> None:
+        self._stores = stores
+        self._lock = threading.Lock()
+        self._collection: Collection | None = None
+
+    def open(self) -> Collection:
+        """Return the open collection; raise :class:`ragembed.errors.StoreError` if no store can be opened."""
+        with self._lock:
+            if self._collection is None:
+                self._collection = Collection.open({name: each.path for name, each in self._stores.items()})
+            return self._collection
+
+    def update(self, seconds: float) -> str | None:
+        """Index the files that changed, for at most ``seconds`` together; see :meth:`ServedStore.update`."""
+        deadline = time.monotonic() + seconds
+        return self._noted(lambda each: each.update(max(0.0, deadline - time.monotonic())))
+
+    def state(self) -> str | None:
+        """Return notes on the stores that are left out or not complete, and on results ordered by rank."""
+        collection = self.open()
+        by_rank = "results of stores with different embedders are ordered by rank" * (len(collection.groups()) > 1)
+        left_out = [f"the store {name} cannot be read and is left out" for name in collection.problems]
+        for name, problem in collection.problems.items():
+            _LOG.warning("the store %s is left out: %s", name, problem)
+        state = self._noted(lambda each: each.state() if each.name not in collection.problems else None)
+        return "; ".join(note for note in (*left_out, state, by_rank) if note) or None
+
+    def _noted(self, note: Callable[[ServedStore], str | None]) -> str | None:
+        notes = []
+        for name, each in self._stores.items():
+            with contextlib.suppress(StoreError):  # The collection reports a store that cannot be opened.
+                if found := note(each):
+                    notes.append(f"{name}: {found}")
+        return "; ".join(notes) or None
+
+    def stale(self, records: Sequence[Hit | ChunkRecord]) -> list[bool]:
+        """Return for each chunk whether its file changed or disappeared since it was indexed."""
+        found = dict.fromkeys(range(len(records)), False)
+        for name, each in self._stores.items():
+            at = [i for i, record in enumerate(records) if record.store == name]
+            found.update(zip(at, each.stale([records[i] for i in at]) if at else [], strict=True))
+        return list(found.values())
+
+    def files(self, records: Sequence[Hit]) -> dict[tuple[str | None, str], SourceRecord]:
+        """Return the files of hits, by store and name."""
+        found: dict[tuple[str | None, str], SourceRecord] = {}
+        for name, each in self._stores.items():
+            own = [record for record in records if record.store == name]
+            found.update(((name, source), file) for (_, source), file in (each.files(own) if own else {}).items())
+        return found
 
 
 def chunk_with_id(store: Store, chunk_id: str) -> ChunkRecord:

@@ -19,11 +19,12 @@ from ragembed.errors import ConfigError
 from ragembed.indexes.search.context import NOTE, fence_of, location_of, one_line
 from ragembed.indexes.search.ranking import RankingOptions
 from ragembed.indexes.search.relevance import WEAK_MATCHES, is_weak
+from ragembed.indexes.search.searchable import Searchable
 from ragembed.indexes.store import Store
 from ragembed.indexes.types import ChunkRecord, Hit
 from ragembed.models.token_counting import estimated_tokens
 from ragembed.serving.definitions import MOST_TOKENS, TOOLS
-from ragembed.serving.stores import ServedStore, chunk_with_id, in_document_order
+from ragembed.serving.stores import ServedStore, ServedTogether, chunk_with_id, in_document_order
 
 _CURSOR = re.compile(r"(\d{1,9})\.(\d{1,9})\.(\d{1,18})\.([0-9a-f]{12})")
 _MOST_HEADINGS, _LONGEST_HEADING = 4, 80
@@ -53,6 +54,7 @@ class StoreTools:
 
     def __init__(self, stores: Mapping[str, ServedStore], auto_index: float | None = None) -> None:
         self._stores = stores
+        self._together = ServedTogether(stores)
         self._auto_index = auto_index
         self._tools: Mapping[str, Callable[[ServedStore, dict[str, Any]], ToolAnswer]] = {
             "search": self._search,
@@ -70,7 +72,8 @@ class StoreTools:
         if name == "status":
             chosen = [self._stores[given["store"]]] if "store" in given else list(self._stores.values())
             return _status(chosen)
-        served = self._stores[given.pop("store", next(iter(self._stores)))]
+        chosen_name = given.pop("store", next(iter(self._stores)))
+        served: Any = self._stores.get(chosen_name, self._together)
         late = None if self._auto_index is None else served.update(self._auto_index)
         answer = self._tools[name](served, given)
         notes = [note for note in (late, answer.structured.get("note"), served.state()) if note]
@@ -90,8 +93,8 @@ class StoreTools:
         text = "\n".join(passage["text"] for passage in page)
         return text if rest is None else f"{text}\n[cut: read on with the tool get]"
 
-    def _search(self, served: ServedStore, given: dict[str, Any]) -> ToolAnswer:
-        def answer(store: Store) -> Sequence[Hit]:
+    def _search(self, served: ServedStore | ServedTogether, given: dict[str, Any]) -> ToolAnswer:
+        def answer(store: Searchable) -> Sequence[Hit]:
             ranking = RankingOptions(dedupe=True)
             settings = {"where": given.get("where"), "min_relevance": given.get("min_relevance")}
             return store.search(given["query"], given["k"], given["mode"], ranking=ranking, **settings)
@@ -125,7 +128,7 @@ class StoreTools:
 
         return _passages(served, given, answer)
 
-    def _context(self, served: ServedStore, given: dict[str, Any]) -> ToolAnswer:
+    def _context(self, served: ServedStore | ServedTogether, given: dict[str, Any]) -> ToolAnswer:
         wanted = budget = given["max_tokens"]
         while True:
             context = served.open().context(
@@ -138,7 +141,8 @@ class StoreTools:
             blocks = [
                 _without_missing(
                     {
-                        "path": one_line(block.path),
+                        "store": block.store,
+                        "path": one_line(block.path.removeprefix(f"{block.store}: ")),
                         "start_line": block.start_line,
                         "end_line": block.end_line,
                         "page": block.page,
@@ -221,16 +225,15 @@ def _has_lines(record: ChunkRecord, first: int | None, last: int | None) -> bool
 
 
 def _passages(
-    served: ServedStore, given: Mapping[str, Any], answer: Callable[[Store], Sequence[Hit | ChunkRecord]]
+    served: ServedStore | ServedTogether, given: Mapping[str, Any], answer: Callable[[Any], Sequence[Hit | ChunkRecord]]
 ) -> ToolAnswer:
     """Return one page of the chunks that ``answer`` returns."""
     store = served.open()
     generation, found = store.read(lambda: (store.generation, answer(store)))
     position = _position(given, generation)
     passages = [_passage(record) for record in found]
-    stale = served.changed({record.source for record in found[position.result :] if record.source is not None})
-    for record, passage in zip(found, passages, strict=True):
-        if record.source in stale:
+    for passage, is_stale in zip(passages[position.result :], served.stale(found[position.result :]), strict=True):
+        if is_stale:
             passage["stale"] = True
     page, rest = _page(passages, position, given["max_tokens"])
     structured: dict[str, Any] = {"results": page}
@@ -312,6 +315,7 @@ def _passage(record: Hit | ChunkRecord) -> dict[str, Any]:
     return _without_missing(
         {
             "id": record.id,
+            "store": record.store,
             "path": None if record.source is None else one_line(record.source),
             "member": None if member is None else one_line(member),
             "start_line": chunk.start_line,
@@ -350,6 +354,7 @@ def _rendered_passage(number: int, passage: Mapping[str, Any]) -> str:
     path = passage.get("path", "no file")
     if "member" in passage:
         path = f"{path}: {passage['member']}"
+    path = f"{passage['store']}: {path}" if "store" in passage else path
     place = location_of(path, passage.get("start_line"), passage.get("end_line"), passage.get("page"), None)
     notes = [f"id {passage['id']}", " > ".join(passage.get("headings", []))]
     notes += [

@@ -11,6 +11,7 @@
       step-1/best/             the best model of the step so far, an ordinary model folder
       lock                     locked by the process that trains
       running.safetensors      the current run: parameters, moments, generator states, losses
+      contexts.f32             B2S: the vectors of the texts of the corpus
 
 Files are replaced atomically. They contain no code.
 """
@@ -38,8 +39,9 @@ from ragembed.files import make_folders, replace_file, sync
 _RUNNING = "running.safetensors"
 _LOCK = "lock"
 PLAN = "plan.json"
+CONTEXTS = "contexts.f32"
 _TEMPORARY = re.compile(r"\.(.+)\.\d+\.tmp")
-_NAMES = re.compile(rf"{re.escape(PLAN)}|before\.json|{re.escape(_RUNNING)}|{_LOCK}|step-\d+")
+_NAMES = re.compile(rf"{re.escape(PLAN)}|before\.json|{re.escape(_RUNNING)}|{re.escape(CONTEXTS)}|{_LOCK}|step-\d+")
 
 
 class Checkpoints:

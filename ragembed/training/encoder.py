@@ -72,12 +72,14 @@ class DefinitionEncoder(nn.Module):
         return int(config.pad_token_id or 0)
 
 
-def load_encoder(folder: Path, head: Head) -> DefinitionEncoder:
+def load_encoder(folder: Path, head: Head, head_folder: Path | None = None) -> DefinitionEncoder:
     """Load a new copy of the model in ``folder``, in float32, with the head ``head``.
 
-    Raises :class:`ModelError` if the model cannot be loaded, its architecture has no pooler, or the weights of the head
-    are missing.
+    The weights of the head come from the model in ``head_folder``, by default from ``folder``. Raises
+    :class:`ModelError` if the model cannot be loaded, its architecture has no pooler, or the weights of the head are
+    missing or have another dimension.
     """
+    source = head_folder or folder
     body = _load_body(folder)
     pooler = getattr(body, "pooler", None)
     dense = getattr(pooler, "dense", None)
@@ -87,18 +89,27 @@ def load_encoder(folder: Path, head: Head) -> DefinitionEncoder:
             "expected BERT, RoBERTa or a similar model"
         )
     chosen = choose_head(head, body.config.model_type)
-    tensors = _tensors(folder, (_OWN,) if chosen == "own" else _MLM_DENSE)
+    tensors = _tensors(source, (_OWN,) if chosen == "own" else _MLM_DENSE)
     if set(tensors) != {"weight", "bias"}:
         wanted, other = ("pooler.dense", "mlm-head") if chosen == "own" else (" or ".join(_MLM_DENSE), "own")
         raise ModelError(
-            f"the model in {folder} has no weights {wanted}, which the head {chosen!r} needs: choose the head "
-            f"{other!r}, or a checkpoint with these weights"
+            f"the model in {source} has no weights {wanted}, which the head {chosen!r} needs: choose the head "
+            f"{other!r}, or take the head from a checkpoint with these weights (--head-from)"
         )
+    _require_dimension(source, tensors["bias"], folder, dense.out_features)
     with torch.no_grad():
         dense.weight.copy_(tensors["weight"])
         dense.bias.copy_(tensors["bias"])
     activation: Activation = "tanh" if chosen == "own" else "gelu"
     return DefinitionEncoder(body, PoolerHead(dense, activation))
+
+
+def _require_dimension(source: Path, bias: torch.Tensor, folder: Path, dim: int) -> None:
+    if len(bias) != dim:
+        raise ModelError(
+            f"the head in {source} has {len(bias)} dimensions, but the model in {folder} has {dim}: take the head from "
+            "the model that this one was trained from"
+        )
 
 
 def choose_head(head: Head, model_type: str) -> Head:
@@ -130,6 +141,7 @@ def load_with_mlm_head(folder: Path, head: Mapping[str, torch.Tensor] | None = N
     if body.config.hidden_act != "gelu":
         raise ModelError(f"the model in {folder} has the activation {body.config.hidden_act!r}: expected 'gelu'")
     tensors = head if head is not None else mlm_head_tensors(folder)
+    _require_dimension(folder, tensors["dense.bias"], folder, body.config.hidden_size)
     body.get_input_embeddings().weight.requires_grad_(False)
     return DefinitionEncoder(body, MlmHead(tensors, float(body.config.layer_norm_eps)))
 

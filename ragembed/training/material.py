@@ -19,7 +19,7 @@ from ragembed.training.definitions import TrainingTexts, Windows, make_windows
 from ragembed.training.dictionaries.reading import read_dictionaries
 from ragembed.training.dictionaries.senses import Dictionary
 from ragembed.training.dictionaries.statistics import DictionaryStatistics, statistics
-from ragembed.training.encoder import load_encoder, load_with_mlm_head
+from ragembed.training.encoder import load_encoder, load_with_mlm_head, mlm_head_tensors
 from ragembed.training.entry_space import single_tokens
 from ragembed.training.held_out import HeldOut, hold_out
 from ragembed.training.ica import require_entries
@@ -55,6 +55,11 @@ class TrainingRequest:
         Device, as for :class:`ragembed.Embedder`. If it names several devices, the training uses the first one.
     checkpoint_seconds : float, default 300.0
         Interval between two saved states of a run, in seconds.
+    head_from : str, optional
+        Hugging Face id or folder of the model whose head is used; by default ``model``. Models such as SimCSE-RoBERTa
+        are published without a head for masked words; the authors of DefSent+ take that of RoBERTa.
+    single_words : bool, default False
+        Whether to use only the entries that are single tokens of the model, as in dataset c of Liu 2024, table 1.
 
     Examples
     --------
@@ -74,19 +79,22 @@ class TrainingRequest:
     pictures: bool = False
     device: str | None = None
     checkpoint_seconds: float = 300.0
+    head_from: str | None = None
+    single_words: bool = False
 
 
 @dataclass(frozen=True, eq=False)
 class Material:
     """The data that all steps and runs share.
 
-    ``dictionary`` is the training data, without the held-out definitions. ``statistics`` describe the complete
+    ``head_model`` has the weights of the head. ``dictionary`` is the training data, without the held-out definitions. ``statistics`` describe the complete
     dictionary. ``token_ids`` are the token ids of the entries for DefSent, otherwise None. ``pictures`` is the folder
     for pictures, or None.
     """
 
     settings: TrainingSettings
     model: ModelFiles
+    head_model: ModelFiles
     dictionary: Dictionary
     statistics: DictionaryStatistics
     texts: TrainingTexts
@@ -109,13 +117,16 @@ class Material:
         whole = read_dictionaries(request.dictionaries)
         similarity = tuple(read_pairs(request.sentence_pairs))
         model = find_model(request.model)
+        head_model = model if request.head_from is None else find_model(request.head_from)
         tokenizer = TextTokenizer(model.folder)
         token_ids = None
         if request.settings.uses_words:
-            encoder = load_with_mlm_head(model.folder)
+            encoder = load_with_mlm_head(model.folder, mlm_head_tensors(head_model.folder))
             whole, token_ids = single_tokens(whole, tokenizer)
         else:
-            encoder = load_encoder(model.folder, request.settings.head)
+            if request.single_words:
+                whole, _ = single_tokens(whole, tokenizer)
+            encoder = load_encoder(model.folder, request.settings.head, head_model.folder)
         if any(step.ica != "none" for step in request.settings.steps):
             require_entries(len(whole), encoder.dim)
         settings = replace(request.settings, batch_size=request.settings.batch_of(sum(1 for _ in whole.pairs())))
@@ -129,6 +140,7 @@ class Material:
         return cls(
             settings=settings,
             model=model,
+            head_model=head_model,
             dictionary=dictionary,
             statistics=statistics(whole, all_texts.windows.lengths[all_texts.text]),
             texts=TrainingTexts.of(dictionary, tokenizer, settings.max_tokens, encoder.pad),
@@ -143,6 +155,7 @@ class Material:
             plan={
                 "settings": settings.to_dict(),
                 "model": model.sha256,
+                "head": head_model.sha256,
                 "dictionary": whole.fingerprint,
                 "sentence_pairs": [[file.name, file_sha256(file)] for file in request.sentence_pairs],
                 "device": arithmetic.device.type,

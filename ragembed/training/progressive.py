@@ -26,6 +26,7 @@ from ragembed.training.encoder import (
     load_encoder,
     load_with_mlm_head,
     mlm_bias,
+    mlm_head_tensors,
     save_encoder,
 )
 from ragembed.training.entry_space import entry_embeddings
@@ -120,8 +121,9 @@ class ProgressiveTraining:
     def _build(self, step: StepSettings, builder: Path) -> EntrySpace:
         material = self._material
         if material.token_ids is not None:
-            folder = material.model.folder
-            return word_space(load_with_mlm_head(folder), mlm_bias(folder), material.token_ids)
+            head = material.head_model.folder
+            encoder = load_with_mlm_head(material.model.folder, mlm_head_tensors(head))
+            return word_space(encoder, mlm_bias(head), material.token_ids)
         encoder = load_bare(builder)
         return EntrySpace(entry_embeddings(encoder, material.texts, step.entries, material.arithmetic, self._progress))
 
@@ -135,7 +137,11 @@ class ProgressiveTraining:
         material, source = self._material, self._material.model.folder
         started = time.monotonic()
         words = material.token_ids is not None
-        encoder = load_with_mlm_head(source) if words else load_encoder(source, self._settings.head)
+        head = material.head_model.folder
+        if words:
+            encoder = load_with_mlm_head(source, mlm_head_tensors(head))
+        else:
+            encoder = load_encoder(source, self._settings.head, head)
         losses = train_run(
             encoder,
             material.texts,

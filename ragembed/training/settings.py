@@ -215,6 +215,59 @@ class TrainingSettings:
         return fields
 
 
+@dataclass(frozen=True, slots=True)
+class B2sSettings:
+    """Settings of :func:`train_b2s`. The defaults are those of the authors' program.
+
+    Parameters
+    ----------
+    min_count : int, default 10
+        The least number of times that a word occurs in the corpus.
+    vocabulary : int, default 750,000
+        The largest number of words; the most frequent ones are kept.
+    threshold : float, default 5e-6
+        Threshold t of the subsampling of frequent words: a word with the relative frequency f is a target with
+        probability ``min(1, sqrt(t / f) + t / f)``.
+    negatives : int, default 10
+        Number of words drawn for each target, with probabilities in proportion to the root of their counts.
+    epochs : int, default 5
+        Passes over the corpus.
+    batch_size : int, default 128
+        Texts in a batch.
+    learning_rate : float, default 1e-3
+        Learning rate of Adam, which updates only the words of a batch.
+    seed : int, default 0
+        Seed of the first vectors, of the order of the texts, and of the words that are drawn.
+
+    Raises
+    ------
+    ConfigError
+        If a value is out of range.
+
+    Examples
+    --------
+    >>> from ragembed.training import B2sSettings
+    >>> B2sSettings(min_count=5).negatives
+    10
+    """
+
+    min_count: int = 10
+    vocabulary: int = 750_000
+    threshold: float = 5e-6
+    negatives: int = 10
+    epochs: int = 5
+    batch_size: int = 128
+    learning_rate: float = 1e-3
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("min_count", "vocabulary", "negatives", "epochs", "batch_size"):
+            _at_least(name, getattr(self, name), 1)
+        _at_least("seed", self.seed, 0)
+        _within("threshold", self.threshold, 0.0, 1.0, above=True)
+        _within("learning_rate", self.learning_rate, 0.0, 1.0, above=True)
+
+
 def _at_least(name: str, value: int, least: int) -> None:
     if value < least:
         raise ConfigError(f"{name} is {value}: expected at least {least}")

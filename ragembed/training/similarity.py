@@ -15,10 +15,12 @@ from ragembed.training.progress import TrainingProgress
 Similarity = Mapping[str, Mapping[str, float]]
 """Spearman's correlation in per cent, by pooling and table of sentence pairs."""
 
+PROMPT = 'This sentence : "[X]" means [M] . '
+"""The prompt of the authors' program. BERT reads it as the template ``t0``; for RoBERTa, the spaces are tokens."""
 _POOLINGS: Mapping[str, Mapping[str, str]] = {
     "cls": {"pooling": "cls"},
     "mean": {"pooling": "mean"},
-    "prompt": {"pooling": "masks", "template": "t0"},
+    "prompt": {"pooling": "masks", "template": PROMPT},
 }
 
 
@@ -37,8 +39,7 @@ def read_pairs(files: Sequence[Path]) -> list[Task]:
 def measure_similarity(model: str, tasks: Sequence[Task], device: str | None, progress: TrainingProgress) -> Similarity:
     """Return the correlation between cosines and human scores, without token weights and post-processors.
 
-    ``prompt`` is the hidden state of the mask token in ``This sentence: "[X]" means [MASK].`` It is left out if the
-    model has no mask token.
+    ``prompt`` is the hidden state of the mask token in :data:`PROMPT`. It is left out if the model has no mask token.
     """
     has_mask = TextTokenizer(find_model(model).folder).has_mask
     names = [name for name in _POOLINGS if has_mask or name != "prompt"]
@@ -49,6 +50,8 @@ def measure_similarity(model: str, tasks: Sequence[Task], device: str | None, pr
     try:
         for task in tasks:
             for name, (_, measured) in zip(names, evaluate(task, configs, device), strict=True):
+                if measured.undefined is not None:
+                    raise ConfigError(f"{task.name}, pooling {name}: {measured.undefined}")
                 found[name][task.name] = float(measured.scores["spearman"])
                 progress.advance(1)
     finally:

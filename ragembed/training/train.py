@@ -85,7 +85,7 @@ def _train(request: TrainingRequest, material: Material, checkpoints: Checkpoint
         builder = outcomes[-1].model if outcomes else material.model.folder
         outcomes.append(training.step(number, builder))
     last = outcomes[-1]
-    head = mlm_head_tensors(material.model.folder) if material.settings.uses_words else {}
+    head = mlm_head_tensors(material.head_model.folder) if material.settings.uses_words else {}
     place_model(last.model, request.out)
     write_entries(request.out, material.dictionary, last.space, head, material.held_out)
     write_report(request.out, _report(request, material, before, outcomes))
@@ -115,6 +115,7 @@ def _report(
         "method": "defsent" if settings.uses_words else "defsent-plus",
         "model": request.model,
         "model_sha256": material.model.sha256,
+        "head_from": request.head_from,
         "dictionaries": [str(path) for path in request.dictionaries],
         "dictionary_fingerprint": material.plan["dictionary"],
         "statistics": material.statistics.to_dict(),

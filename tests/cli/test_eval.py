@@ -128,6 +128,55 @@ def test_isotropy_as_json(pairs, in_folder, evaluate):
     assert "alignment" not in found
 
 
+def test_positive_score_of_alignment(pairs, evaluate):
+    lines = evaluate("isotropy", pairs, "--positive-score", "4").stdout.splitlines()
+    assert lines[-1] == "pairs: alignment of 8 pairs with a score of 4 or more"
+    assert [line.split(",")[0] for line in lines if ", pairs" in line] == ["iso_score", "uniformity", "alignment"]
+    assert evaluate("isotropy", pairs).stdout.splitlines()[-1].endswith("of 4 pairs with a score of 5 or more")
+    assert "no pair with a score of 6 or more" in evaluate("isotropy", pairs, "--positive-score", 6, exit_code=2).stderr
+
+
+# Undefined results and failures
+
+
+GRID = ("--layers", "each", "--pooling", "cls")
+
+
+def test_undefined_cell_is_shown_and_the_grid_goes_on(pairs, in_folder, evaluate):
+    """Layers -1 and 0 of [CLS] are the same for every text."""
+    pytest.importorskip("matplotlib")
+    lines = evaluate("sts", pairs, *GRID, "--plot", "plot.png", "--html", "page.html").stdout.splitlines()
+    assert lines[3].split().count("undefined") == 2
+    assert lines[-2].startswith("undefined: pairs, minilm -1: auto + normalize: all 24 predictions are equal")
+    assert (in_folder / "plot.png").exists()
+    assert "undefined" in (in_folder / "page.html").read_text()
+    found = json.loads(evaluate("sts", pairs, *GRID, "--json").stdout)["results"]
+    assert [one["spearman"] is None for one in found] == [True, True, False, False]
+    assert "undefined" in found[0]
+    rows = list(csv.DictReader(io.StringIO(evaluate("sts", pairs, *GRID, "--format", "csv").stdout)))
+    assert rows[0]["spearman"] == rows[2]["undefined"] == ""
+
+
+def test_failed_grid_keeps_its_results(pairs, in_folder, evaluate, monkeypatch):
+    from ragembed.errors import ModelError
+    from ragembed.evaluation import tasks
+
+    real, calls = tasks.encode_each, []
+
+    def fail(configs, documents, *given):
+        calls.append(documents)
+        if len(calls) == 2:
+            raise ModelError("no memory left")
+        return real(configs, documents, *given)
+
+    monkeypatch.setattr(tasks, "encode_each", fail)
+    result = evaluate("sts", pairs, write_pairs(in_folder / "more.tsv"), "--layers", "each", exit_code=2)
+    assert result.stdout.splitlines()[0] == "spearman, pairs"
+    assert len(result.stdout.splitlines()[3].split("  ")) > 3
+    assert "note: the evaluation failed: these are the results so far" in result.stderr
+    assert "no memory left" in result.stderr.splitlines()[-1]
+
+
 def test_retrieval_as_json(in_folder, evaluate):
     found = json.loads(evaluate("retrieval", write_beir(in_folder / "beir"), "--json").stdout)
     assert found["queries"] == 6

@@ -108,7 +108,11 @@ def test_invalid_sizes_times_and_shares_are_errors(read, values):
         ("--max-memory", "lots", "expected a number above 0 with K, M or G, such as 20M"),
         ("--max-latency", "5", "expected a number above 0 with us, ms or s, such as 5ms"),
         ("--min-recall", "1.5", "expected a number above 0 and at most 1, such as 0.98"),
-        ("--index", "pq", "expected auto, flat, fp16, hnsw, hnsw-sq8, ivf, ivf-sq8, ivf-pq, or a FAISS factory string"),
+        (
+            "--index",
+            "pq",
+            "expected auto, flat, fp16, sq8, hnsw, hnsw-sq8, ivf, ivf-sq8, ivf-pq, or a FAISS factory",
+        ),
     ],
 )
 def test_invalid_index_options_exit_with_2(corpus, cli, command, option, value, message):
@@ -131,7 +135,7 @@ def test_choice_of_index_is_printed_and_saved(index, cli, store):
     assert "(20 pseudo-queries, 60 vectors, " in lines[first]
     budget = "5 ms a query, 524 MB, recall@10 0.98"
     assert lines[first + 1] == f"  because: flat: the first kind within the budget of {budget}"
-    assert lines[first + 2].startswith("  runner-up: fp16 (about ")
+    assert lines[first + 2].startswith("  runner-up: sq8 (about ")
     choice = store().index_choice()
     assert choice.wanted == IndexConfig(budget=Budget(500 * 1024**2, 5.0, 0.98))
     assert lines[first + 1].endswith(choice.reasons[0])
@@ -182,7 +186,7 @@ def test_impossible_budget_exits_with_2_and_names_closest_index(index, cli, stor
     result = index("--max-memory", "1K", exit_code=2)
     last = result.stderr.splitlines()[-1]
     assert last.startswith("Error: no index of 60 vectors of dimension 32 meets the budget of ")
-    assert "the closest is fp16 with recall@10 1.0000" in last
+    assert "the closest is sq8 with recall@10 1.0000" in last
     assert last.endswith("the documents were added, and the index was not changed")
     assert "Traceback" not in result.output
     with store() as opened:

@@ -46,6 +46,7 @@ EXTRACTIONS = {
     "no special tokens": {"special_tokens": False},
     "cls": {"pooling": "cls"},
     "last": {"pooling": "last"},
+    "power means": {"pooling": "min+mean+max", "weighting": "idf"},
     "masks": {"pooling": "masks", "template": "t0"},
     "sbert-wk": {"extractor": "sbert-wk"},
     "mix beyond 1": {"extractor": "bert+avg:w=1.5"},

@@ -239,6 +239,18 @@ def test_re_vector_of_a_single_token(tokenizer_only):
     assert not raw(tokenizer_only, [""], extractor="re").any()
 
 
+def test_einsum_gets_no_empty_text(tokenizer_only, monkeypatch):
+    """NumPy's einsum sometimes returns NaN for a sum of no terms."""
+    einsum = np.einsum
+
+    def checked(subscripts, *operands, **options):
+        assert all(operand.size for operand in operands)
+        return einsum(subscripts, *operands, **options)
+
+    monkeypatch.setattr(np, "einsum", checked)
+    assert not raw(tokenizer_only, ["", "fox", ""], extractor="re")[[0, 2]].any()
+
+
 def test_re_does_not_depend_on_the_corpus(tokenizer_only):
     np.testing.assert_array_equal(
         raw(tokenizer_only, TEXTS, ["fox"], extractor="re"), raw(tokenizer_only, TEXTS, TEXTS, extractor="re")
@@ -321,6 +333,30 @@ def test_words_with_idf_weights(vectors):
     rows = dict(zip(WORDS, VECTORS, strict=True))
     expected = [sum(idf[w] * rows[w] for w in t.split()) / sum(idf[w] for w in t.split()) for t in texts]
     np.testing.assert_allclose(raw(vectors, texts, texts, extractor="words", weighting="idf"), expected, atol=1e-5)
+
+
+def test_power_means_of_words(vectors):
+    """Rücklé et al. 2018: the means of the powers -∞, 1 and ∞, joined; "the" is left out, "zebra" is unknown."""
+    texts = ["The cat, of zebras, wing", "dog", "zebra", ""]
+    words = [VECTORS[[2, 1, 4]], VECTORS[[3]], np.zeros((1, 3)), np.zeros((1, 3))]
+    expected = [np.concatenate([rows.min(axis=0), rows.mean(axis=0), rows.max(axis=0)]) for rows in words]
+    found = raw(vectors, texts, extractor="words:drop=1", pooling="min+mean+max")
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    positive = abs(VECTORS[[2, 1, 4]].astype(np.float64)) + 0.1
+    for power, extremum in ((-300, positive.min(axis=0)), (300, positive.max(axis=0))):
+        np.testing.assert_allclose((positive**power).mean(axis=0) ** (1 / power), extremum, rtol=0.01)
+    assert raw(vectors, texts, extractor="words", pooling="max").shape == (4, 3)
+    with pytest.raises(ConfigError, match=r"pooling is 'cls\+mean', but extractor 'words' does not use it"):
+        config(vectors, extractor="words", pooling="cls+mean")
+
+
+def test_power_means_of_words_are_explained(vectors):
+    embedder = Embedder(config(vectors, extractor="words", pooling="min+mean+max", weighting="idf")).fit_extractor(
+        TEXTS
+    )
+    for text in ("The cat of the wing", "dog", "zebra", ""):
+        parts = embedder.extractor.token_parts(text, "documents")
+        np.testing.assert_allclose(parts.rows.sum(axis=0), embedder.raw_documents([text])[0], atol=1e-6)
 
 
 def test_word_vector_preset(words_file):

@@ -50,6 +50,16 @@ def test_layers(bert_model, reference, layers):
     np.testing.assert_allclose(raw(bert_model, TEXTS, layers=layers), expected, atol=1e-4)
 
 
+def test_power_means_over_windows(bert_model, reference):
+    """The smallest, mean and largest value of each dimension; a long text has several windows."""
+    model = reference(bert_model)
+    for text in (*TEXTS, LONG):
+        vectors = np.concatenate([model.mean(ids, (6,)) for ids in windows(model, text, 18)])
+        expected = np.concatenate([vectors.min(axis=0), vectors.mean(axis=0), vectors.max(axis=0)])
+        found = raw(bert_model, [text], pooling="min+mean+max", max_tokens=20)
+        np.testing.assert_allclose(found[0], expected, atol=1e-4)
+
+
 @pytest.mark.parametrize(("layers", "numbers"), [("last", (2,)), ("-1", (-1,)), ("first+last", (1, 2)), ("0", (0,))])
 def test_layers_of_a_model_that_needs_pytorch(roberta_model, reference, layers, numbers):
     model = reference(roberta_model)

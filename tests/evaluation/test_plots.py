@@ -1,5 +1,6 @@
 """The contents of plots: lines by layer and by w, heat maps of both, bars."""
 
+import itertools
 import sys
 from types import SimpleNamespace
 
@@ -128,30 +129,69 @@ def test_one_heat_map_per_row(draw):
     assert [axes.get_title() for axes in draw(results).axes[:-1]] == ["minilm: avg.", "minilm: idf"]
 
 
+def bars(figure):
+    return [one for one in figure.axes[0].containers if hasattr(one, "patches")]
+
+
 def test_bars_by_row_and_column_of_the_table(draw):
     results = [
         result(1, "bert", postprocess=()),
         result(2, "bert", postprocess=("zscore",)),
         result(3, "avg", postprocess=("zscore",), weighting="uniform"),
     ]
-    (axes,) = draw(results).axes
+    figure = draw(results)
+    (axes,) = figure.axes
     assert [tick.get_text() for tick in axes.get_yticklabels()] == ["avg.", "avg. + zscore"]
-    found = {bars.get_label(): [bar.get_width() for bar in bars] for bars in axes.containers}
+    found = {one.get_label(): [bar.get_width() for bar in one] for one in bars(figure)}
     assert found == {"bert": [1, 2], "avg": [3]}
+    assert [text.get_text() for text in axes.texts] == ["1.0", "2.0", "3.0"]
+    assert axes.get_legend() is None
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["bert", "avg"]
 
+
+def test_bars_show_the_interval_of_the_mean(draw):
+    """Runs of 10 and 30 have a deviation of 14.1, so that the 95 % interval of their mean is 1.96 · 10 wide."""
+    runs = {"run_accuracies": [10.0, 30.0]}
+    found = [Result("re", PRESETS["re"], "a", {"accuracy": 20.0, **runs}, "accuracy"), result(5, postprocess=())]
+    assert found[0].interval == pytest.approx((20 - 19.6, 20 + 19.6))
+    figure = draw(found)
+    low, high = bars(figure)[0].errorbar.lines[2][0].get_segments()[0][:, 0]
+    assert (low, high) == (pytest.approx(0.4), pytest.approx(39.6))
+    pairs = Result("re", PRESETS["re"], "a", {"spearman": 50.0, "pairs": 109}, "spearman")
+    half = 1.96 * np.sqrt(0.01)
+    assert pairs.interval == pytest.approx(tuple(100 * np.tanh(np.arctanh(0.5) + d) for d in (-half, half)))
+
+
+def test_undefined_scores_are_not_drawn(draw):
+    results = [result(np.nan if layers == "1" else 5.0, layers=layers, postprocess=()) for layers in ("1", "2", "3")]
+    assert lines(draw(results)) == {"minilm: auto": [[2, 3], [5, 5]]}
+    figure = draw([result(np.nan, postprocess=()), result(2, postprocess=("zscore",))])
+    assert [bar.get_width() for bar in bars(figure)[0]] == [2]
+
+
+def test_labels_of_heat_maps_do_not_overlap(draw):
+    layers = [*map(str, range(-1, 13)), "first+last", "0+1+2+12"]
+    weights = [-1.0 + i / 4 for i in range(11)]
+    results = [result(1, extractor=f"bert+avg:w={w}", layers=at, postprocess=()) for w in weights for at in layers]
+    figure = draw(results)
+    figure.canvas.draw()
+    for axis in (figure.axes[0].xaxis, figure.axes[0].yaxis):
+        boxes = [label.get_window_extent() for label in axis.get_ticklabels()]
+        assert not any(one.overlaps(other) for one, other in itertools.pairwise(boxes))
 
 def test_bars_separate_query_fits(draw):
-    (axes,) = draw([result(10), result(20, query_fit="separate")]).axes
+    figure = draw([result(10), result(20, query_fit="separate")])
+    (axes,) = figure.axes
     assert [tick.get_text().split()[-2:] for tick in axes.get_yticklabels()] == [
         ["(shared", "fit)"],
         ["(separate", "fit)"],
     ]
-    assert [bar.get_width() for bar in axes.containers[0]] == [10, 20]
+    assert [bar.get_width() for bar in bars(figure)[0]] == [10, 20]
 
 
 def test_presets_with_different_layers_are_bars(draw):
     figure = draw([result(1, "bert"), result(2, "t4"), result(3, "bert+avg"), result(4, "re")])
-    assert {bars.get_label() for bars in figure.axes[0].containers} == {"bert", "t4", "bert+avg", "re"}
+    assert {one.get_label() for one in bars(figure)} == {"bert", "t4", "bert+avg", "re"}
 
 
 def test_dollar_signs_are_not_formulas(draw):

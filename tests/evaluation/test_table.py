@@ -4,7 +4,16 @@ import io
 import pytest
 
 from ragembed.config.settings import PRESETS, EmbedderConfig
-from ragembed.evaluation.table import Result, columns, csv_table, labels, row_label, text_table
+from ragembed.evaluation.table import (
+    Result,
+    columns,
+    csv_table,
+    folded,
+    labels,
+    row_label,
+    text_table,
+    undefined_lines,
+)
 
 
 def result(value, name="minilm", collection="years", headline="spearman", scores=None, **changes):
@@ -56,15 +65,41 @@ def test_single_embedding_has_one_column_per_collection_and_mean():
     ]
 
 
-def test_several_embeddings_show_means_over_collections():
+def test_several_embeddings_and_collections_have_a_column_each():
     results = [
-        result(value, name, collection)
+        result(value, name, collection, weighting="uniform", postprocess=())
         for collection, name, value in (("a", "bert", 1), ("a", "re", 2), ("b", "bert", 3), ("b", "re", 8))
     ]
     lines = text_table(results).split("\n")
-    assert lines[0] == "spearman, mean of a, b"
-    assert lines[2].split() == ["bert", "re"]
-    assert [line.split()[-1] for line in lines[3:]] == ["2.0", "5.0"]
+    assert lines[0] == "spearman, a, b"
+    assert [line.split() for line in lines[2:]] == [
+        ["a", "a", "b", "b", "average", "average"],
+        ["bert", "re"] * 3,
+        ["avg.", "1.0", "2.0", "3.0", "8.0", "2.0", "5.0"],
+    ]
+
+
+def test_undefined_results_are_shown_with_their_reason():
+    undefined = {"spearman": None, "undefined": "all 3 predictions are equal"}
+    results = [result(50.0, layers="1"), result(None, layers="-1", scores=undefined)]
+    assert text_table(results).split("\n")[-1].split() == ["auto", "+", "normalize", "50.0", "undefined"]
+    assert list(undefined_lines(results)) == ["undefined: years, minilm -1: auto + normalize: all 3 predictions are equal"]
+    averages = [result(50.0), result(None, collection="b", scores=undefined)]
+    assert text_table(averages).split("\n")[-1].split()[-1] == "undefined"
+
+
+@pytest.mark.parametrize("width", [20, 40, 60, 200])
+def test_no_line_is_wider_than_the_terminal(width):
+    results = [
+        result(value, collection=collection, layers=layers)
+        for collection in ("sts12", "sts13")
+        for layers, value in (("1", 11.0), ("first+last", 12.0), ("2", 13.0))
+    ]
+    lines = text_table(results, width=width).split("\n")
+    assert max(map(len, lines)) <= width
+    text = " ".join(lines)
+    assert [text.count(value) for value in ("11.0", "12.0", "13.0")] == [3, 3, 3]
+    assert folded([["", "a" * 300], ["x", "1.0"]], 1, 40)[0].endswith("…")
 
 
 def test_isotropy_is_a_fraction():

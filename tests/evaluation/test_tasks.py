@@ -73,16 +73,18 @@ def test_clustering_and_classification():
 
 
 def test_isotropy_by_hand():
-    """Four corners of a square have equal variances. Of the pairs 0-2 and 1-3, only the first has a score above 4."""
+    """Four corners of a square have equal variances. Of the pairs 0-2 and 1-3, only the first has the highest score."""
     corners = np.array([[0, 0], [1, 0], [0, 1], [1, 1]], dtype=np.float32)
     texts = IsotropyTask("texts", tuple("abcd")).measure(Encoded(corners, NOTHING), "shared").scores
     assert texts["iso_score"] == pytest.approx(1.0)
     assert texts["uniformity"] == pytest.approx(np.log((4 * np.exp(-2) + 2 * np.exp(-4)) / 6))
     assert list(texts) == ["iso_score", "uniformity", "vectors"]
-    pairs = SentencePairs(("a", "b"), ("c", "d"), (4.2, 4.0))
+    pairs = SentencePairs(("a", "b"), ("c", "d"), (5.0, 4.8))
     far = np.array([[0, 0], [1, 0], [0, 3], [1, 1]], dtype=np.float32)
     found = IsotropyTask("pairs", tuple("abcd"), pairs).measure(Encoded(far, NOTHING), "shared").scores
-    assert found["alignment"] == pytest.approx(9.0)
+    assert (found["alignment"], found["positive_score"], found["positive_pairs"]) == (pytest.approx(9.0), 5.0, 1)
+    found = IsotropyTask("pairs", tuple("abcd"), pairs, 4.0).measure(Encoded(far, NOTHING), "shared").scores
+    assert (found["alignment"], found["positive_pairs"]) == (pytest.approx((9 + 1) / 2), 2)
 
 
 def test_retrieval_by_hand():
@@ -103,17 +105,58 @@ def test_retrieval_by_hand():
     np.testing.assert_allclose(measured.by_query, [100.0, 100 / np.log2(3)])
 
 
-def test_measure_error_names_collection_and_configuration(tiny_config):
-    task = StsTask("years", SentencePairs(("cat", "cat"), ("dog", "dog"), (1.0, 2.0)))
-    config = tiny_config.replace(weighting="idf", postprocess=("normalize",), query_fit="shared")
-    with pytest.raises(ConfigError, match=r"^years, transformer, idf \+ normalize: all 2 predictions are equal"):
-        list(evaluate(task, [config]))
+def test_undefined_measure_does_not_stop_the_other_configurations(tiny_config):
+    """Layer -1 of [CLS] is the same for every text, so that all cosines are 1."""
+    configs = [tiny_config.replace(pooling="cls", layers=layers, query_fit="shared") for layers in ("1", "-1", "2")]
+    pairs = SentencePairs(("cat", "cat", "dog"), ("dog", "red", "fish"), (1.0, 2.0, 3.0))
+    first, constant, last = (measured for _, measured in evaluate(StsTask("years", pairs), configs))
+    assert first.undefined is None is last.undefined
+    assert constant.scores == {"spearman": None, "undefined": constant.undefined}
+    assert constant.undefined == "all 3 predictions are equal: their correlation is not defined"
+
+
+class Phases:
+    """Keep the phases of an evaluation, each with its unit, its total and the units reported."""
+
+    def __init__(self):
+        self.phases = []
+
+    def start(self, phase, unit, total):
+        self.phases.append([phase, unit, total, 0])
+
+    def advance(self, count):
+        self.phases[-1][3] += count
+
+    def finish(self):
+        pass
+
+
+def test_progress_counts_texts_configurations_and_runs(tiny_config, tmp_path):
+    configs = [tiny_config.replace(weighting=one, query_fit="shared") for one in ("uniform", "idf")]
+    progress = Phases()
+    list(evaluate(StsTask("years", PAIRS), [*configs, EmbedderConfig.from_preset("re")], progress=progress))
+    texts = progress.phases[:2]
+    assert texts == [["years: fitting", "texts", 6, 6], ["years: encoding", "texts", 12, 12]]
+    assert progress.phases[-1] == ["years: measuring", "configurations", 3, 3]
+    labelled = LabelledTexts(("cat", "dog", "red", "wing"), ("x", "y", "x", "y"))
+    corpus = tmp_path / "corpus.txt"
+    corpus.write_text("red dog\ncat\n")
+    progress = Phases()
+    other = configs[1].replace(weighting_corpus=str(corpus), postprocess=("zscore",), postprocess_corpus=str(corpus))
+    list(evaluate(ClusteringTask("topics", labelled, runs=3), [configs[0], other], progress=progress))
+    assert progress.phases == [
+        ["topics: fitting", "texts", 6, 6],
+        ["topics: encoding", "texts", 4, 4],
+        ["topics: encoding", "texts", 0, 0],
+        ["topics: encoding", "texts", 2, 2],
+        ["topics: measuring", "k-means runs", 6, 6],
+    ]
 
 
 def test_queries_are_encoded_only_if_measured(tiny_config, monkeypatch):
     encoded = []
 
-    def encode(configs, documents, queries, device):
+    def encode(configs, documents, queries, *_):
         encoded.append(list(queries))
         return [Encoded(at_angles([0, 0, 0, 10, 40, 80]), at_angles([10, 40, 80])) for _ in configs]
 
@@ -162,7 +205,7 @@ TEXTS_HEADER = "label\ttext\n"
         ("classification", "", "line 1: the header is ''"),
         ("isotropy", "", "it has no texts"),
         ("isotropy", "same\nsame\n", "all 2 texts are 'same'"),
-        ("isotropy", PAIRS_HEADER + "4\ta\tb\n1\tc\td\n", "no pair with a score above 4, which alignment needs"),
+        ("isotropy", PAIRS_HEADER + "4\ta\tb\n1\tc\td\n", "no pair with a score of 5 or more, which alignment needs"),
         ("isotropy", b"caf\xe9\n", "not UTF-8"),
     ],
 )
@@ -186,7 +229,10 @@ def test_single_fold_is_an_error(tmp_path):
 def test_folder_or_missing_file_is_an_error(task, tmp_path):
     with pytest.raises(ConfigError, match="cannot be read: No such file"):
         READERS[task](tmp_path / "missing.tsv")
-    folder = "has no corpus.jsonl: expected a BEIR folder" if task == "isotropy" else "cannot be read"
+    folder = {
+        "isotropy": "has no corpus.jsonl: expected a BEIR folder",
+        "clustering": "cannot be read",
+    }.get(task, "has the files of no known collection: expected one of ")
     with pytest.raises(ConfigError, match=re.escape(folder)):
         READERS[task](tmp_path)
 

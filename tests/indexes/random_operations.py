@@ -116,7 +116,7 @@ def same_ranking(found: Ranking, expected: Ranking, tolerance: float) -> bool:
 
 
 KINDS = (*NAMES, "IVF8,SQ6")
-EXACT = ("flat", "fp16")
+EXACT = ("flat", "fp16", "sq8")
 """Kinds that look at every vector."""
 
 _LEAST, _LEAST_OF_CODES = 64, 256

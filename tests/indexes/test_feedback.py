@@ -8,18 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragembed.indexes.search.feedback import WordNumbers, moved, shares
+from ragembed.indexes.search.feedback import KeptWords, moved, shares, words_of
 from ragembed.indexes.search.feedback import likeness as likeness_of_numbers
 
 TEXTS = st.lists(st.lists(st.sampled_from("abcdefg"), max_size=12).map(" ".join), max_size=8)
 
 
 def likeness(texts, best):
-    """Return the likeness of texts, after checking that new words may be left without numbers."""
-    numbers, few = WordNumbers(), WordNumbers()
-    found = likeness_of_numbers([numbers.of(text) for text in texts], best)
-    of_best = [few.of(text) for text in texts[:best]]
-    np.testing.assert_array_equal(likeness_of_numbers([*of_best, *map(few.known, texts[best:])], best), found)
+    """Return the likeness of texts, after checking that it does not depend on the numbers of words."""
+    found = likeness_of_numbers([words_of(text) for text in texts], best)
+    np.testing.assert_array_equal(likeness_of_numbers([-words_of(text) for text in texts], best), found)
     return found
 
 
@@ -60,6 +58,24 @@ def test_likeness_ignores_case_and_accepts_no_texts():
     assert likeness(["Wing", "WING", "tea"], 1)[1] == likeness(["wing", "wing", "tea"], 1)[1] > 0
     assert likeness([], 3).shape == (0,)
     assert likeness(["", "!?"], 3).tolist() == [0.0, 0.0]
+
+
+def test_words_of_a_generation_are_read_once():
+    kept, reads = KeptWords(), []
+
+    def read(keys):
+        reads.append(list(keys))
+        return {key: f"text {key}" for key in keys}
+
+    for keys, generation in (([1, 2], 7), ([2, 3], 7), ([1, 2, 3], 7), ([1], 8)):
+        found = kept.of(keys, generation, read)
+        assert {key: words.tolist() for key, words in found.items()} == {
+            key: words_of(f"text {key}").tolist() for key in keys
+        }
+    assert reads == [[1, 2], [3], [], [1]]
+    for key in range(5_000):
+        kept.of([key], 8, read)
+    assert len(kept._words) == 4_096
 
 
 def test_moved_query_is_nearer_to_the_best():

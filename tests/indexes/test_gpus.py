@@ -148,7 +148,9 @@ def test_indexes_are_built_where_documents_are_encoded(fakes, encoder):
 # Copies
 
 
-@pytest.mark.parametrize("kind", ["Flat", "SQfp16", "IVF40,Flat", "IVF40,SQ8", "IVF40,PQ12np", "PCA24,IVF40,PQ12np"])
+@pytest.mark.parametrize(
+    "kind", ["Flat", "SQfp16", "SQ8", "IVF40,Flat", "IVF40,SQ8", "IVF40,PQ12np", "PCA24,IVF40,PQ12np"]
+)
 def test_gpu_copy_gives_the_same_results(fakes, kind):
     index, probes = stored(kind), 5 if "IVF" in kind else None
     if probes:
@@ -157,7 +159,7 @@ def test_gpu_copy_gives_the_same_results(fakes, kind):
     expected_scores, expected_rows = index.search(QUERIES, 10)
     assert np.array_equal(rows, expected_rows)
     np.testing.assert_allclose(scores, expected_scores, atol=1e-5)
-    assert fakes.copies == [([0, 1], False, kind in ("SQfp16", "IVF40,PQ12np", "PCA24,IVF40,PQ12np"))]
+    assert fakes.copies == [([0, 1], False, kind in ("SQfp16", "SQ8", "IVF40,PQ12np", "PCA24,IVF40,PQ12np"))]
 
 
 def test_missing_neighbours_are_marked(fakes):
@@ -211,7 +213,7 @@ def test_out_of_memory_reduces_the_batch_of_queries(fakes):
         to_gpus(stored("Flat"), (0,)).search(QUERIES, 10)
 
 
-@pytest.mark.parametrize("kind", ["HNSW16,Flat", "HNSW16,SQ8", "SQ8", "PCA16,SQfp16"])
+@pytest.mark.parametrize("kind", ["HNSW16,Flat", "HNSW16,SQ8", "SQ4", "PCA16,SQfp16"])
 def test_kinds_not_supported_on_gpus_raise(fakes, kind):
     with pytest.raises(ConfigError, match="cannot be searched on a GPU: search it on the CPU"):
         to_gpus(stored(kind), (0,))
@@ -248,7 +250,7 @@ def test_training_without_enough_memory_raises_and_keeps_the_index(fakes, monkey
     assert not index.is_trained
 
 
-@pytest.mark.parametrize("kind", ["flat", "fp16", "ivf"])
+@pytest.mark.parametrize("kind", ["flat", "fp16", "sq8", "ivf"])
 def test_stored_index_is_searched_on_gpus_except_with_a_filter(fakes, kind, tmp_path):
     spec = parse_spec(kind)
     build_index(spec, ArrayVectors(DATA), ROWS, tmp_path / "i")
@@ -275,7 +277,7 @@ def test_a_store_is_searched_on_gpus(fakes, encoder, make_record, tmp_path):
 
 
 @pytest.mark.skipif(faiss.get_num_gpus() == 0, reason="FAISS sees no GPU")
-@pytest.mark.parametrize("kind", ["flat", "fp16", "ivf", "ivf-sq8", "ivf-pq"])
+@pytest.mark.parametrize("kind", ["flat", "fp16", "sq8", "ivf", "ivf-sq8", "ivf-pq"])
 def test_real_gpu_builds_and_searches_like_the_cpu(kind, tmp_path):
     spec = parse_spec(kind)
     for file, numbers in ((tmp_path / "cpu", ()), (tmp_path / "gpu", (0,))):

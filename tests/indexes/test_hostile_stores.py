@@ -204,6 +204,43 @@ def test_values_of_other_types_are_refused(known: Path, statement: str, expected
     assert any(part in message for part in expected.split("|") for message in refusals(known, KnownEncoder()))
 
 
+_META_KEYS = (
+    *("analyzer", "baseline", "boilerplate", "detected_language", "dim", "embedder", "fusion", "generation", "hubness"),
+    *(
+        "index",
+        "index_check",
+        "index_choice",
+        "indexing",
+        "relevance",
+        "token_vectors",
+        "unfinished",
+        "wanted",
+        "words",
+    ),
+)
+
+
+@pytest.mark.parametrize("key", _META_KEYS)
+def test_values_of_meta_are_checked_where_they_are_read(fitted: Path, key: str) -> None:
+    """Every operation on the store gives a result or one error; a value that is read is refused by one of them."""
+
+    def status() -> list[str]:
+        try:
+            with Store.open(fitted) as store:
+                store.status(), store.index_choice(), store.index_check(), store.fusion
+        except RagembedError as error:
+            return [str(error)]
+        return []
+
+    with closing(sqlite3.connect(fitted / "store.db")) as connection:
+        read = connection.execute("SELECT 1 FROM meta WHERE key = ?", (key,)).fetchone() is not None
+    for value in ('"x"', "[[1]]", '{"a": {"b": [null]}}', "{", "-1"):
+        edit(fitted, ("INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)", (key, value)))
+        refused = [*status(), *refusals(fitted, None)]
+        assert refused or not read or value == '{"a": {"b": [null]}}'
+        shutil.rmtree(fitted.with_name("copy"), ignore_errors=True)
+
+
 _SEARCH = """
 import sys
 from ragembed.errors import RagembedError

@@ -113,7 +113,7 @@ def test_the_file_and_its_record_are_as_described(path):
         assert [name for name in names if f"| `{name}` |" not in described] == []
 
 
-@pytest.mark.parametrize("kind", ["flat", "fp16", "hnsw", "ivf-sq8"])
+@pytest.mark.parametrize("kind", ["flat", "sq8", "hnsw", "ivf-sq8"])
 def test_hybrid_search_subtracts_it_from_the_cosines_in_every_kind_of_index(path, kind, monkeypatch):
     monkeypatch.setattr(segments, "LEAST_APPROXIMATE", 40)
     monkeypatch.setattr(picking, "LEAST_ASKED", 40)

@@ -16,7 +16,7 @@ from ragembed.postprocess import unit_rows
 
 SIZE, DIM = 1_500, 16
 ROWS = np.arange(3, 3 + 2 * SIZE, 2, dtype=np.int64)
-FLAT_BYTES, HALF_BYTES = SIZE * (4 * DIM + 8), SIZE * (2 * DIM + 8)
+FLAT_BYTES, CODE_BYTES = SIZE * (4 * DIM + 8), SIZE * (DIM + 8)
 FAST = Machine(0.1, 0.1, 8 * 1024**3)
 SLOW = Machine(1e4, 1e4, 8 * 1024**3)
 """A machine too slow for exhaustive search in 20 ms."""
@@ -65,7 +65,7 @@ def test_first_kind_within_the_budget_is_picked(tmp_path, latencies):
     best = picked(tmp_path)
     assert (best.kind, best.effort) == ("flat", None)
     assert best.reasons == ("flat: the first kind within the budget of 20 ms a query, recall@10 0.98",)
-    assert best.runner_up.startswith("fp16 (about ")
+    assert best.runner_up.startswith("sq8 (about ")
     assert (best.measured.recall.mean, best.measured.recall.low, best.measured.recall.queries) == (1.0, 1.0, 60)
     assert best.measured.latency_ms == 1.0
     assert best.measured.bytes == (tmp_path / "index.faiss").stat().st_size
@@ -75,28 +75,28 @@ def test_first_kind_within_the_budget_is_picked(tmp_path, latencies):
 def test_kinds_beyond_the_budget_are_not_built(tmp_path, latencies, monkeypatch):
     built = []
     monkeypatch.setattr(picking, "build_index", lambda spec, *rest: built.append(spec.name) or build_index(spec, *rest))
-    best = picked(tmp_path, IndexConfig(budget=Budget(max_memory=HALF_BYTES + 1_000)))
-    assert built == ["fp16"]
-    assert best.kind == "fp16"
+    best = picked(tmp_path, IndexConfig(budget=Budget(max_memory=CODE_BYTES + 1_000)))
+    assert built == ["sq8"]
+    assert best.kind == "sq8"
     assert best.reasons[0].startswith("not flat: about ")
-    assert best.reasons[1].startswith("fp16: the first kind within the budget of ")
+    assert best.reasons[1].startswith("sq8: the first kind within the budget of ")
     assert best.runner_up is None
 
 
 def test_kind_that_exceeds_the_budget_when_measured_is_skipped(tmp_path, latencies):
     latencies[0] = 21.0
     best = picked(tmp_path)
-    assert best.kind == "fp16"
+    assert best.kind == "sq8"
     assert best.reasons[0].startswith("not flat: measured recall@10 1.0000 (1.0000 to 1.0000), 21 ms a query, ")
     assert names(tmp_path) == ["index.faiss"]
-    SegmentIndex(tmp_path / "index.faiss", parse_spec("fp16"), SIZE, DIM)
+    SegmentIndex(tmp_path / "index.faiss", parse_spec("sq8"), SIZE, DIM)
 
 
 @pytest.mark.usefixtures("few")
 def test_approximate_index_is_tuned_to_the_wanted_recall(tmp_path, latencies):
     best = picked(tmp_path, machine=SLOW)
     assert best.kind == "hnsw"
-    assert [reason.split(":")[0] for reason in best.reasons] == ["not flat", "not fp16", "hnsw"]
+    assert [reason.split(":")[0] for reason in best.reasons] == ["not sq8", "hnsw"]
     assert best.runner_up.startswith("hnsw-sq8 (about ")
     assert best.measured.recall.mean >= 0.98
     assert 1 <= best.effort <= SIZE
@@ -116,13 +116,13 @@ def test_more_recall_takes_more_effort(tmp_path):
 
 @pytest.mark.usefixtures("few")
 def test_at_most_three_kinds_are_built(tmp_path, latencies, monkeypatch):
-    latencies[:] = [50.0, 40.0, 60.0, 70.0]
+    latencies[:] = [40.0, 50.0, 60.0, 70.0]
     built = []
     monkeypatch.setattr(picking, "build_index", lambda spec, *rest: built.append(spec.name) or build_index(spec, *rest))
     best = picked(tmp_path)
-    assert built == ["flat", "fp16", "hnsw"]
-    assert best.kind == "fp16"
-    assert best.reasons[-1].startswith("fp16: the closest kind; none is within the budget")
+    assert built == ["sq8", "hnsw", "hnsw-sq8"]
+    assert best.kind == "sq8"
+    assert best.reasons[-1].startswith("sq8: the closest kind; none is within the budget")
     assert names(tmp_path) == ["index.faiss"]
 
 
@@ -162,7 +162,7 @@ def test_too_few_training_vectors_for_the_lists_make_the_index_flat(tmp_path):
 @pytest.mark.parametrize(
     ("budget", "slow", "closest"),
     [
-        (Budget(max_memory=HALF_BYTES - 1_000), 1.0, "fp16"),
+        (Budget(max_memory=CODE_BYTES - 1_000), 1.0, "sq8"),
         (Budget(max_latency_ms=1.0), 9.0, "flat"),
         (Budget(max_latency_ms=1.0, max_memory=FLAT_BYTES + 1_000), 9.0, "flat"),
     ],

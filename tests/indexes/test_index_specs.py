@@ -28,6 +28,7 @@ DIM = 16
 TABLE = [
     ("flat", "exhaustive", True, 1),
     ("fp16", "exhaustive", False, 2),
+    ("sq8", "exhaustive", False, 2),
     ("hnsw", "graph", True, 1),
     ("hnsw-sq8", "graph", False, 2),
     ("ivf", "lists", True, 1),
@@ -99,6 +100,7 @@ def test_factory_string_depends_on_the_number_of_vectors(name):
     expected = {
         "flat": "Flat",
         "fp16": "SQfp16",
+        "sq8": "SQ8",
         "hnsw": "HNSW32,Flat",
         "hnsw-sq8": "HNSW32,SQ8",
         "ivf": "IVF4000,Flat",

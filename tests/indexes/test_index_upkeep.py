@@ -96,7 +96,7 @@ def test_store_without_a_request_is_flat_until_selection(tmp_path):
     assert (store.index_choice(), store.index_check()) == (None, None)
     store.add(records(LEAST - 1, LEAST))
     choice = store.index_choice()
-    assert (choice.kind, choice.rows, choice.runner_up.split()[0]) == ("flat", LEAST, "fp16")
+    assert (choice.kind, choice.rows, choice.runner_up.split()[0]) == ("flat", LEAST, "sq8")
     assert store.index_check().measurement.recall.mean == 1.0
 
 

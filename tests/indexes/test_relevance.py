@@ -12,7 +12,7 @@ from ragembed.errors import ConfigError
 from ragembed.indexes import ChunkRecord
 from ragembed.indexes.indexing.calibration import LEAST_CHUNKS
 from ragembed.indexes.indexing.refit import refit_store
-from ragembed.indexes.lexical.highest import HighestScores
+from ragembed.indexes.lexical.highest import HighestScores, StoreTerms
 from ragembed.indexes.search import fusion, relevance
 from ragembed.indexes.search.relevance import Logistic, RelevanceModel
 from ragembed.indexes.search.search import query_expression
@@ -169,7 +169,9 @@ def test_the_highest_score_is_above_every_score_and_reached_by_repetition(path, 
         postings = store._reader.read(lambda snapshot: snapshot.postings())
         assert postings is not None
         expression = store._reader.read(lambda snapshot: query_expression(snapshot, "zebra unheard lock"))
-        by_fulltext = store._reader.read(lambda snapshot: HighestScores().of(snapshot.connection, expression, None))
+        by_fulltext = store._reader.read(
+            lambda snapshot: HighestScores().of(StoreTerms(snapshot.connection, None), expression)
+        )
         assert counted == pytest.approx(by_fulltext)
 
 

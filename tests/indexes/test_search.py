@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from ragembed.indexes import Store
-from ragembed.indexes.search.feedback import WordNumbers, likeness
+from ragembed.indexes.search.feedback import likeness, words_of
 from ragembed.indexes.search.fusion import METHODS, Fusion
-from ragembed.indexes.search.snapshot import Snapshot
+from ragembed.indexes.search.snapshot import StoreSnapshot
 from ragembed.postprocess import unit_rows
 
 WORDS = ["lock", "store", "writer", "reader", "segment", "vector", "index", "query", "file", "folder"]
@@ -49,8 +49,8 @@ def fuse(store, query, vector, depth, fusion, among=None):
     words = {hit.id: hit.score for hit in store.search(query, CHUNKS, "lexical")}
     least = [sorted(scores.values(), reverse=True)[:depth][-1] for scores in (dense, words)]
     candidates = sorted(name for name in dense if dense[name] >= least[0] or words.get(name, -1.0) >= least[1])
-    candidates, numbers = among or candidates, WordNumbers()
-    shared = None if among is None else likeness([numbers.of(store.get([c])[0].chunk.text) for c in candidates], 3)
+    candidates = among or candidates
+    shared = None if among is None else likeness([words_of(store.get([c])[0].chunk.text) for c in candidates], 3)
     both = np.array([dense[c] for c in candidates]), np.array([words.get(c, 0.0) for c in candidates])
     scores = fusion.scores(*both, shared)
     order = sorted(range(len(candidates)), key=lambda i: (-scores[i], candidates[i]))
@@ -92,7 +92,7 @@ def test_feedback_finds_chunks_similar_to_the_best(tmp_path, make_encoder, make_
 def test_vectors_are_read_once_and_before_the_query_is_encoded(large, encoder, monkeypatch):
     read, waited = [], threading.Event()
 
-    def recording(self, rows, vectors=Snapshot.vectors):
+    def recording(self, rows, vectors=StoreSnapshot.vectors):
         read.extend(rows)
         waited.set()
         return vectors(self, rows)
@@ -101,7 +101,7 @@ def test_vectors_are_read_once_and_before_the_query_is_encoded(large, encoder, m
         assert waited.wait(30), "the vectors of lexical matches must be read meanwhile"
         return queries(texts)
 
-    monkeypatch.setattr(Snapshot, "vectors", recording)
+    monkeypatch.setattr(StoreSnapshot, "vectors", recording)
     monkeypatch.setattr(encoder, "encode_queries", encode)
     assert large.search("lock store", 10)
     assert read

@@ -30,7 +30,7 @@ WORDS = ["lock", "store", "writer", "reader", "segment", "vector", "index", "que
 QUERIES = [f"{' '.join(np.random.default_rng(1000 + i).choice(WORDS, 3))} n{17 * i}" for i in range(6)]
 FILTERS = [None, "third = 1", "i < 12", "i != 5", "i > 10000", "third IN (0, 2)"]
 SHARDS = [3, 7]
-KINDS = ["flat", "fp16", "hnsw", "hnsw-sq8", "ivf", "ivf-sq8"]
+KINDS = ["flat", "fp16", "sq8", "hnsw", "hnsw-sq8", "ivf", "ivf-sq8"]
 
 
 @pytest.fixture(autouse=True)

@@ -669,7 +669,16 @@ def test_indexes(reader):
         np.testing.assert_allclose(stored, [vectors[row] for row in ids.tolist()], atol=1e-6)
 
 
-NEARNESS = {"flat": 1e-6, "fp16": 5e-4, "hnsw": 1e-6, "hnsw-sq8": 0.01, "ivf": 1e-6, "ivf-sq8": 0.01, "ivf-pq": 0.6}
+NEARNESS = {
+    "flat": 1e-6,
+    "fp16": 5e-4,
+    "sq8": 0.01,
+    "hnsw": 1e-6,
+    "hnsw-sq8": 0.01,
+    "ivf": 1e-6,
+    "ivf-sq8": 0.01,
+    "ivf-pq": 0.6,
+}
 """By how much a number may differ from the vector's."""
 
 

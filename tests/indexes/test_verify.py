@@ -1055,13 +1055,13 @@ def test_unknown_index_kind_raises_a_ragembed_error(known, where, kind):
         if where == "meta"
         else ("UPDATE segments SET kind = ? WHERE key = 1", (kind,)),
     )
-    expected = re.escape(repr(kind)) + ".*flat, fp16, hnsw"
+    expected = re.escape(repr(kind)) + ".*flat, fp16, sq8, hnsw"
     with Store.open(known, KnownEncoder()) as store, pytest.raises(StoreDamagedError, match=expected):
         store.add([record("x", "y")]) if where == "meta" else store.search("text", 3, "dense")
     assert found_parts(verify_store(known, KnownEncoder())) == {(Part.DATABASE, "store.db")}
 
 
-@pytest.mark.parametrize("kind", ["fp16", "hnsw", "ivf", "IVF4,Flat", "HNSW8,Flat", "SQ4", "IVF4,PQ4"])
+@pytest.mark.parametrize("kind", ["fp16", "sq8", "hnsw", "ivf", "IVF4,Flat", "HNSW8,Flat", "SQ4", "IVF4,PQ4"])
 def test_segment_of_another_kind_is_damaged(known, kind, monkeypatch):
     for limit in ("_EXACT_ROWS", "_EXACT_SHARE"):  # Otherwise, the few used rows would be compared without the index.
         monkeypatch.setattr(segment_search, limit, 0)

@@ -167,15 +167,20 @@ def test_folders_of_all_kinds_are_facets(source, value):
 async def test_several_stores_are_named(client, store, tmp_path, caplog):
     api = client({"docs": store, "code": tmp_path / "missing"})
     assert await get(api, "/v1/search", 400, q="lock") == (
-        "the argument 'store' of search is missing: expected one of docs, code"
+        "the argument 'store' of search is missing: expected one of docs, code, all"
     )
     assert await get(api, "/v1/search", 400, q="lock", store="../docs") == (
-        "unknown store '../docs': expected one of docs, code"
+        "unknown store '../docs': expected one of docs, code, all"
     )
     assert (await get(api, "/v1/search", q="lock", store="docs"))["results"]
     problem = await get(api, "/v1/search", 503, q="lock", store="code")
     assert str(tmp_path) not in problem
     assert f"no store at {tmp_path}" in caplog.text
+    together = await get(api, "/v1/search", q="lock", store="all", facets="type,date")
+    assert {(each["store"], each["stale"]) for each in together["results"]} == {("docs", False)}
+    assert (together["store"], together["note"]) == ("all", "the store code cannot be read and is left out")
+    assert together["facets"]["date"]
+    assert (await get(api, "/v1/context", q="lock", store="all"))["blocks"][0]["store"] == "docs"
     assert [each["name"] for each in (await get(api, "/v1/status"))["stores"]] == ["docs", "code"]
     assert await get(api, "/readyz", 503) == "a store is not ready"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -292,10 +293,10 @@ async def test_several_stores_are_named(folder, store, tmp_path):
     missing = tmp_path / "missing" / ".ragembed"
     async with Client(make_server({"docs": store, "code": missing})) as client:
         assert await failure(client, "search", query="lock") == (
-            "the argument 'store' of search is missing: expected one of docs, code"
+            "the argument 'store' of search is missing: expected one of docs, code, all"
         )
-        assert (
-            await failure(client, "search", query="lock", store="x") == "unknown store 'x': expected one of docs, code"
+        assert await failure(client, "search", query="lock", store="x") == (
+            "unknown store 'x': expected one of docs, code, all"
         )
         found, _ = await call(client, "search", query="writer lock", store="docs", k=1)
         assert found["results"][0]["path"] == "docs/locks.md"
@@ -309,6 +310,25 @@ async def test_several_stores_are_named(folder, store, tmp_path):
         found, _ = await call(client, "search", query="writer lock", store="code", k=1)
         assert found["results"][0]["stale"]
         assert "no store at" in await failure(client, "search", query="lock", store="docs")
+
+
+async def test_all_stores_are_searched_together(store, tmp_path):
+    copy = shutil.copytree(store, tmp_path / "copy" / ".ragembed")
+    served_stores = {"docs": store, "copy": copy, "gone": tmp_path / "gone" / ".ragembed"}
+    async with Client(make_server(served_stores)) as client:
+        found, text = await call(client, "search", query="writer lock", store="all", k=20)
+        assert {passage["store"] for passage in found["results"]} <= {"docs", "copy"}
+        assert "docs: docs/locks.md" in text
+        assert found["note"] == "the store gone cannot be read and is left out"
+        first = found["results"][0]
+        again, _ = await call(client, "get", id=first["id"], store=first["store"])
+        assert again["results"][0]["text"] == first["text"]
+        packed, text = await call(client, "context", query="writer lock", store="all")
+        assert packed["blocks"][0]["path"] == "docs/locks.md"
+        assert packed["blocks"][0]["store"] in served_stores
+        assert await failure(client, "get", path="docs/locks.md", store="all") == (
+            "unknown store 'all': expected one of docs, copy, gone"
+        )
 
 
 @pytest.mark.parametrize("mode", GENERATIONS)

@@ -18,7 +18,7 @@ from tests.slow.helpers import scaled
 pytestmark = pytest.mark.slow
 
 CHUNKS, DIM, TOPICS, K = 12_000, 32, 200, 10
-EXACT = ("flat", "fp16")
+EXACT = ("flat", "fp16", "sq8")
 TIE = 1e-3
 
 Filter = tuple[str, np.ndarray]

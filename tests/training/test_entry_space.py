@@ -128,6 +128,39 @@ def test_missing_head_weights_are_an_error(bert, roberta, tiny_model):
         load_with_mlm_head(tiny_model)
 
 
+@pytest.fixture
+def headless(roberta, tmp_path):
+    """RoBERTa with other weights and without its head for masked words, as contrastive models are published."""
+    torch.manual_seed(9)
+    model = RobertaForMaskedLM(RobertaForMaskedLM.from_pretrained(str(roberta)).config).roberta
+    folder = tmp_path / "headless"
+    model.save_pretrained(folder)
+    shutil.copyfile(roberta / "tokenizer.json", folder / "tokenizer.json")
+    return folder
+
+
+def test_head_from_another_checkpoint(headless, roberta):
+    with pytest.raises(ModelError, match="take the head from a checkpoint with these weights"):
+        load_encoder(headless, "auto")
+    encoder = load_encoder(headless, "auto", roberta).eval()
+    dense = RobertaForMaskedLM.from_pretrained(str(roberta)).lm_head.dense
+    ids, mask = texts_of(roberta).windows.batch(np.array([0]), torch.device("cpu"))
+    first = states(headless, DICTIONARY.definitions[0][0])[0].float()
+    with torch.no_grad():
+        torch.testing.assert_close(
+            encoder(ids, mask, "cls")[0], functional.gelu(dense(first)), atol=2e-5, rtol=0
+        )
+
+
+def test_head_of_another_size_is_an_error(headless, tmp_path):
+    other = RobertaForMaskedLM.from_pretrained
+    config = other(str(headless)).config
+    config.hidden_size = 8
+    RobertaForMaskedLM(config).save_pretrained(tmp_path / "small")
+    with pytest.raises(ModelError, match="has 8 dimensions, but the model in .* has 16"):
+        load_encoder(headless, "auto", tmp_path / "small")
+
+
 def test_loading_does_not_change_the_random_generator(roberta):
     torch.manual_seed(5)
     expected = torch.rand(1)

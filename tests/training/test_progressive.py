@@ -1,5 +1,6 @@
 """Complete trainings of tiny models: separate steps, selection, interruption, and the files on disk."""
 
+import dataclasses
 import itertools
 import json
 import shutil
@@ -10,10 +11,10 @@ import time
 import numpy as np
 import pytest
 import torch
-from transformers import BertForPreTraining
+from transformers import BertForPreTraining, RobertaForMaskedLM
 
 from ragembed import Embedder, EmbedderConfig
-from ragembed.errors import ConfigError, MissingExtraError, TrainingError
+from ragembed.errors import ConfigError, MissingExtraError, ModelError, TrainingError
 from ragembed.models.files import find_model
 from ragembed.models.tokenizer import TextTokenizer
 from ragembed.training import progressive, run
@@ -408,6 +409,30 @@ def test_invalid_requests_write_nothing(glossary, bert, tmp_path, monkeypatch):
     with pytest.raises(MissingExtraError, match=r"pip install 'ragembed\[plot\]'"):
         train_from_dictionary(request(glossary, bert, tmp_path / "out", pictures=True))
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("method", ["defsent-plus", "defsent"])
+def test_head_comes_from_another_model(glossary, roberta, tmp_path, method):
+    """A model without a head for masked words trains with the head of another one, as SimCSE-RoBERTa with RoBERTa's."""
+    headless = tmp_path / "headless"
+    RobertaForMaskedLM.from_pretrained(str(roberta)).roberta.save_pretrained(headless)
+    shutil.copyfile(roberta / "tokenizer.json", headless / "tokenizer.json")
+    step = StepSettings("cls", "ac" if method == "defsent-plus" else "words", 1e-3)
+    given = request(glossary, headless, tmp_path / "out", step)
+    with pytest.raises(ModelError, match="head"):
+        train_from_dictionary(given)
+    report = train_from_dictionary(dataclasses.replace(given, head_from=str(roberta)))
+    assert report["head_from"] == str(roberta)
+    own = train_from_dictionary(request(glossary, roberta, tmp_path / "own", step))
+    # The body and the head are the same, so that the training is too.
+    assert report["steps"][0]["runs"][0]["loss"] == pytest.approx(own["steps"][0]["runs"][0]["loss"], rel=1e-5)
+
+
+def test_single_words_are_the_entries_of_one_token(glossary, bert, tmp_path):
+    given = dataclasses.replace(request(glossary, bert, tmp_path / "out"), single_words=True)
+    report = train_from_dictionary(given)
+    assert report["method"] == "defsent-plus"
+    assert report["statistics"]["entries"] == 22  # of 24; two entries have two words
 
 
 def test_truncated_definitions_are_reported(glossary, bert, tmp_path):

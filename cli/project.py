@@ -1,0 +1,191 @@
+"""Values from ``ragembed.toml`` and from collections, for options that are not given on the command line."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from difflib import get_close_matches
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from ragembed.cli.output import say
+from ragembed.config.collections import CollectionsFile, NamedCollection, read_registry, registry_file
+from ragembed.config.project import Project, find_project, read_project
+from ragembed.config.settings import EmbedderConfig
+from ragembed.confirmed_models import confirm_model, is_confirmed
+from ragembed.documents.places import is_url
+from ragembed.errors import ConfigError
+from ragembed.indexes.storage import layout
+
+NEVER_SET = {
+    "trust_remote_code": "code of a model runs only if you say so",
+    "address": "it names another machine",
+    "work": "it names a folder to write to",
+    "store": "put it at the top of the file, before [index]",
+    "config_file": "it could name any model; write its settings as options into [index]",
+    "help": "it is no setting",
+}
+"""Options that no file can set, and why."""
+
+_PATHS = ("paths", "avg_corpus", "weighting_corpus", "postprocess_corpus")
+_MODELS = ("model", "rerank")
+
+
+def project() -> Project | None:
+    """Return the project of the working directory, or None; raise :class:`ConfigError` if its file is invalid."""
+    path, untrusted = find_project()
+    if untrusted is not None:
+        _note_untrusted(untrusted)
+    return None if path is None else read_project(path)
+
+
+@cache
+def _note_untrusted(path: Path) -> None:
+    say(f"note: {path} belongs to another user, so it is not read", err=True)
+
+
+def choose_store(store: Path | None) -> Path:
+    """Return the store to use: the given one, ``$RAGEMBED_STORE``, that of the project, else the nearest one."""
+    return choose_store_with_origin(store)[0]
+
+
+def choose_store_with_origin(store: Path | None) -> tuple[Path, str]:
+    """Return the same, and where it comes from."""
+    if store is not None:
+        return store, "command line"
+    if os.environ.get(layout.STORE_VARIABLE):
+        return layout.choose_store(None), f"${layout.STORE_VARIABLE}"
+    known = project()
+    if known is not None and known.store is not None:
+        return known.store, str(known.path)
+    return layout.choose_store(None), "default"
+
+
+def collections_files() -> list[CollectionsFile]:
+    """Return the files that define collections; an earlier one hides collections of the same name in a later."""
+    known = project()
+    return [*([] if known is None else [known.collections]), read_registry()]
+
+
+def option_defaults(command: click.Command) -> dict[str, Any]:
+    """Return the values that ``ragembed.toml`` has for the options of a command, by the names of their parameters."""
+    known = project()
+    table = {} if known is None else known.options.get(str(command.name), {})
+    if known is None or not table:
+        return {}
+    where = f"[{command.name}]"
+    values = option_values(command, table, f"{known.path}: {{}} in {where}")
+    for name in _PATHS:
+        if values.get(name) is not None:
+            several = values[name] if isinstance(values[name], (list, tuple)) else [values[name]]
+            inside = [_inside(known, str(value), f"{name} in {where}") for value in several]
+            values[name] = inside if isinstance(values[name], (list, tuple)) else inside[0]
+    return _with_confirmed_models(values, known.path, where)
+
+
+def option_values(command: click.Command, table: Mapping[str, Any], place: str) -> dict[str, Any]:
+    """Return the values of a table by the names of their parameters; ``place`` names a key of the table in errors."""
+    by_key = parameters(command)
+    context = click.Context(command, info_name=command.name)
+    found: dict[str, Any] = {}
+    for key, value in table.items():
+        parameter = by_key.get(key)
+        name = None if parameter is None else str(parameter.name)
+        if parameter is None or name is None:
+            near = get_close_matches(key, by_key, 1)
+            hint = f"did you mean {near[0]!r}?" if near else "expected the name of an option without --"
+            raise ConfigError(f"{place.format(repr(key))} is unknown: {hint}")
+        if name in NEVER_SET:
+            raise ConfigError(f"{place.format(repr(key))} cannot be set in a file: {NEVER_SET[name]}")
+        found[name] = _checked(parameter, context, value, place.format(repr(key)))
+    return found
+
+
+def parameters(command: click.Command) -> dict[str, click.Parameter]:
+    """Return the parameters of a command by the key that sets them in a file: the option without ``--``."""
+    found: dict[str, click.Parameter] = {}
+    for parameter in command.params:
+        if isinstance(parameter, click.Argument):
+            if parameter.nargs == -1:
+                found[str(parameter.name)] = parameter
+            continue
+        longest = max(parameter.opts, key=len)
+        is_short_form = isinstance(parameter, click.Option) and parameter.is_flag and not parameter.is_bool_flag
+        if not is_short_form:  # such as --json for --format json
+            found[longest.lstrip("-")] = parameter
+    return found
+
+
+def _checked(parameter: click.Parameter, context: click.Context, value: Any, place: str) -> Any:
+    """Return a value in the form that click reads; raise :class:`ConfigError` if the option does not accept it."""
+    is_several = parameter.multiple if isinstance(parameter, click.Option) else True
+    is_flag = isinstance(parameter, click.Option) and parameter.is_bool_flag
+    parts = value if isinstance(value, list) else [value]
+    expected = "true or false" if is_flag else "a list of texts or numbers" if is_several else "a text or a number"
+    if (isinstance(value, list) and not is_several) or not all(
+        isinstance(part, bool) if is_flag else isinstance(part, (str, int, float)) and not isinstance(part, bool)
+        for part in parts
+    ):
+        raise ConfigError(f"{place} is {value!r}: expected {expected}")
+    texts = value if is_flag else [str(part) for part in parts] if is_several else str(value)
+    try:
+        parameter.process_value(context, texts)
+    except click.BadParameter as error:
+        raise ConfigError(f"{place}: {error.message}") from error
+    return texts
+
+
+def _inside(known: Project, value: str, what: str) -> str:
+    if is_url(value):
+        raise ConfigError(
+            f"{known.path}: {what} is the URL {value!r}: expected a path inside the folder; name URLs on the command "
+            "line"
+        )
+    return str(known.inside(value, what))
+
+
+def _with_confirmed_models(values: Mapping[str, Any], path: Path, where: str) -> dict[str, Any]:
+    """Return ``values`` with full paths of models; raise :class:`ConfigError` for a model that the user never named."""
+    found = dict(values)
+    for name in _MODELS:
+        if found.get(name) is not None:
+            found[name] = model = _full_name(str(found[name]), path.parent)
+            if model != EmbedderConfig().model and not is_confirmed(model):
+                command = "query TEXT --rerank" if name == "rerank" else "index --model"
+                raise ConfigError(
+                    f"{path}: {name} in {where} names the model {model}, which you have not used before: a file from "
+                    f"somebody else can name any model; run 'ragembed {command} {model}' once if you trust it"
+                )
+    return found
+
+
+def confirm_models(context: click.Context) -> None:
+    """Remember the models that are named on the command line, so that ``ragembed.toml`` can name them, too."""
+    for name in _MODELS:
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE and context.params[name]:
+            confirm_model(_full_name(str(context.params[name]), Path()))
+
+
+def _full_name(model: str, folder: Path) -> str:
+    """Return the absolute path of a model's folder or file, or the name of another model."""
+    path = Path(os.path.abspath(folder / model))  # noqa: PTH100  keeps links
+    return str(path) if os.path.lexists(path) else model
+
+
+def apply_settings(context: click.Context, collection: NamedCollection, file: Path) -> None:
+    """Set the options that are neither given nor set by ``ragembed.toml`` to the values of a collection in ``file``."""
+    where = f"[collections.{collection.name}.query]"
+    values = option_values(context.command, collection.query, f"{file}: {{}} in {where}")
+    if "collections" in values:
+        raise ConfigError(f"{file}: 'in' in {where} cannot be set: the options are those of this collection")
+    if file != registry_file():
+        values = _with_confirmed_models(values, file, where)
+    for parameter in context.command.params:
+        name = str(parameter.name)
+        if name in values and context.get_parameter_source(name) is ParameterSource.DEFAULT:
+            context.params[name] = parameter.process_value(context, values[name])
+            context.set_parameter_source(name, ParameterSource.DEFAULT_MAP)

@@ -1,0 +1,173 @@
+"""The store, or the stores, that a command reads: ``--store``, ``--in``, or their defaults."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from ragembed.cli import ERROR_EXIT
+from ragembed.cli.output import print_record, print_records, say, shown_path
+from ragembed.cli.project import apply_settings, choose_store, collections_files
+from ragembed.config.collections import chosen_stores
+from ragembed.documents.places import Place
+from ragembed.errors import ConfigError, RagembedError
+from ragembed.indexes import Collection, Store
+from ragembed.indexes.search.search import Mode
+from ragembed.indexes.storage.layout import STORE_VARIABLE, file_path, is_store, source_path
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def in_option(command: Command) -> Command:
+    """Add ``--in``."""
+    return click.option(
+        "--in",
+        "collections",
+        metavar="NAMES",
+        help="Collections of stores to search as one, separated by commas; all means every collection. See ragembed "
+        "collection.  [default: the default collection, if no store is found here]",
+    )(command)
+
+
+def each_in_option(command: Command) -> Command:
+    """Add ``--in`` to a command that reports on stores one by one."""
+    return click.option(
+        "--in",
+        "collections",
+        metavar="NAMES",
+        help="Report on each store of these collections, separated by commas; all means every collection.",
+    )(command)
+
+
+def open_searched(store: Path | None, collections: str | None) -> Store | Collection:
+    """Open the store or the collections that the options name, or their defaults."""
+    names = chosen_collections(store, collections)
+    if names is None:
+        return Store.open(choose_store(store))
+    return Collection.open(chosen_stores(names, collections_files()))
+
+
+def chosen_collections(store: Path | None, collections: str | None) -> list[str] | None:
+    """Return the names of the collections to search, or None to search a store.
+
+    Without ``--store`` and ``--in``, this is the default collection of the project, or that of the user if no store is
+    found.
+    """
+    if store is not None and collections is not None:
+        raise click.UsageError("got both --store and --in: give one of them")
+    if collections is not None:
+        return _names(collections)
+    if store is not None or os.environ.get(STORE_VARIABLE):
+        return None
+    files = collections_files()
+    default = files[0].default if len(files) > 1 else None
+    if default is None and not is_store(choose_store(None)):
+        default = files[-1].default
+    return None if default is None else [default]
+
+
+def apply_collection(context: click.Context) -> None:
+    """Apply the settings of the collection that a command searches, if it is a single one."""
+    names = chosen_collections(context.params["store"], context.params["collections"])
+    if names is None or len(names) > 1:
+        return
+    for file in collections_files():
+        if (found := file.collections.get(names[0])) is not None:
+            apply_settings(context, found, file.path)
+            return
+
+
+def place_of(opened: Store | Collection, source: str, store: str | None) -> Place:
+    """Return the place of a file of a hit; paths are absolute."""
+    return file_path(source, opened.path if isinstance(opened, Store) else opened.paths[str(store)])
+
+
+def namer(opened: Store | Collection) -> Callable[[str, str | None], str]:
+    """Return a function that returns the path to show for the file of a hit."""
+    return lambda source, store: shown_path(place_of(opened, source, store))
+
+
+@dataclass(frozen=True, slots=True)
+class StoreReport:
+    """What a command reports about a store: JSON values, a function that prints them, and the exit status."""
+
+    record: Mapping[str, Any]
+    show: Callable[[], None]
+    status: int = 0
+
+
+def report_stores(
+    store: Path | None, collections: str | None, output: str, examine: Callable[[Path], StoreReport]
+) -> None:
+    """Print the report of the chosen store, or those of the stores of collections, and exit with the worst status.
+
+    A store of a collection that cannot be read is reported, and the others follow.
+    """
+    if collections is None:
+        report = examine(choose_store(store))
+        if not print_record(report.record, output):
+            report.show()
+        raise click.exceptions.Exit(report.status)
+    if store is not None:
+        raise click.UsageError("got both --store and --in: give one of them")
+    entries, worst = [], 0
+    for name, path in chosen_stores(_names(collections), collections_files()).items():
+        report = _examined_or_failed(path, examine)
+        entries.append({"name": name, **report.record})
+        worst = max(worst, report.status)
+        if output == "text":
+            say(f"{name}:")
+            report.show()
+    print_records({"stores": entries}, "stores", output)
+    raise click.exceptions.Exit(worst)
+
+
+def _examined_or_failed(path: Path, examine: Callable[[Path], StoreReport]) -> StoreReport:
+    try:
+        return examine(path)
+    except (RagembedError, OSError) as error:
+        problem = str(error)
+        return StoreReport({"problem": problem}, lambda: say(f"error: {problem}"), ERROR_EXIT)
+
+
+def _names(collections: str) -> list[str]:
+    return [name.strip() for name in collections.split(",")]
+
+
+def place_in_store(opened: Store | Collection, file: Place) -> tuple[str | None, str]:
+    """Return the store that has a file, None if a single store is searched, and the name of the file there."""
+    if isinstance(opened, Store):
+        return None, source_path(file, opened.path)
+    stores = opened.stores
+    for name, each in stores.items():
+        source = source_path(file, each.path)
+        if each.sources([source]):
+            return name, source
+    raise ConfigError(f"{file} is in none of the stores {', '.join(stores)}: add it with 'ragembed index PATH'")
+
+
+def say_left_out(opened: Store | Collection, mode: Mode | None = None) -> None:
+    """Print to stderr which stores did not answer, and whether the hits were ordered by rank."""
+    if isinstance(opened, Store):
+        return
+    for name, problem in opened.problems.items():
+        say(f"note: the store {name} is left out: {problem}", err=True)
+    if mode is not None and len(groups := opened.groups(mode)) > 1:
+        say(
+            f"note: the stores have {_differ(mode)}, so results are ordered by their rank among those of "
+            f"{_listed(groups)}",
+            err=True,
+        )
+
+
+def _differ(mode: Mode) -> str:
+    return "different languages" if mode == "lexical" else "different embedders"
+
+
+def _listed(groups: Sequence[Sequence[str]]) -> str:
+    return "; ".join(", ".join(names) for names in groups)

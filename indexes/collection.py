@@ -1,0 +1,447 @@
+"""Several stores that are searched as one."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection as AnyCollection
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
+
+from ragembed.errors import ConfigError, MissingExtraError, ModelError, StoreError
+from ragembed.indexes.filters import Where, parse
+from ragembed.indexes.filters.notes import notes_on
+from ragembed.indexes.search import search
+from ragembed.indexes.search.fusion import Fusion
+from ragembed.indexes.search.hybrid import Candidates
+from ragembed.indexes.search.merged_snapshot import MergedSnapshot, MergedState
+from ragembed.indexes.search.ranking import RankingOptions, rank
+from ragembed.indexes.search.relevance import at_least, check_least
+from ragembed.indexes.search.search import Mode
+from ragembed.indexes.search.searchable import Searchable
+from ragembed.indexes.search.snapshot import Snapshot, StoreSnapshot
+from ragembed.indexes.storage import catalog
+from ragembed.indexes.storage.lock import is_being_written
+from ragembed.indexes.store import Store
+from ragembed.indexes.types import Hit, Hits, VectorEncoder
+from ragembed.types import Floats
+
+if TYPE_CHECKING:
+    from ragembed.indexes.search.explain import Explanation
+    from ragembed.indexes.search.why_not import WhyNot
+
+Answer = TypeVar("Answer")
+Members: TypeAlias = "Sequence[tuple[str, StoreSnapshot]]"
+"""Snapshots with the names of their stores."""
+
+_FAILURES = (StoreError, ModelError, MissingExtraError, OSError)
+"""Errors of a single store, which do not keep the others from answering."""
+_TRIES = 5
+_MOST_KEPT = 16
+_RETRY_SECONDS = 30.0
+"""Time during which a store that failed during a search is not tried again."""
+
+
+class Collection(Searchable):
+    """Several stores, opened for reading and searched as one.
+
+    Stores with the same embedder and language give the ids and scores that one store with all their chunks would give.
+    Stores with different embedders are searched one by one, and their hits are ordered by rank. A store that cannot be
+    read is left out; :attr:`problems` says why. :attr:`Hit.store` is the name of the store that a hit comes from.
+
+    Create a collection with :meth:`open`; do not call the class itself. Close it with :meth:`close`, or use it as a
+    context manager. Threads may share it.
+
+    Examples
+    --------
+    >>> from ragembed import Collection, Store
+    >>> with Store.open("notes") as store:
+    ...     store.copy("copy")
+    >>> with Collection.open({"mine": "notes", "theirs": "copy"}) as both:
+    ...     [(hit.store, hit.id) for hit in both.search("How do I brew tea?", k=2)]
+    [('mine', 'tea'), ('theirs', 'tea')]
+    """
+
+    def __init__(self, paths: Mapping[str, Path], fusion: Fusion | None, open_store: Callable[[Path], Store]) -> None:
+        self.paths = dict(paths)
+        self._fusion = fusion
+        self._open_store = open_store
+        self._lock = threading.Lock()
+        self._stores: dict[str, Store] = {}
+        self._kept: dict[tuple[str | None, str | None], MergedState] = {}
+        self._failed: dict[str, tuple[float, str]] = {}
+        self._problems: dict[str, str] = {}
+        self._current = threading.local()
+
+    @classmethod
+    def open(
+        cls,
+        stores: Mapping[str, str | Path],
+        embedder: VectorEncoder | None = None,
+        *,
+        fusion: Fusion | None = None,
+        device: str | None = None,
+        search_device: str = "cpu",
+        threads: int | None = None,
+    ) -> Collection:
+        """Open stores for searching them together.
+
+        Parameters
+        ----------
+        stores : mapping of str to str or pathlib.Path
+            The folder of each store, by the name that its hits get.
+        embedder : ragembed.indexes.VectorEncoder, optional
+            The embedder that the stores were created with. You only need it if that is not a
+            :class:`ragembed.Embedder`.
+        fusion : ragembed.Fusion, optional
+            Default settings of hybrid search. None uses those of the stores if they agree, else the defaults of
+            :class:`ragembed.Fusion`.
+        device, search_device, threads : optional
+            As in :meth:`ragembed.Store.open`.
+
+        Returns
+        -------
+        Collection
+            The opened collection.
+
+        Raises
+        ------
+        ConfigError
+            If ``stores`` is empty.
+        StoreError
+            If no store can be opened.
+        """
+        if not stores:
+            raise ConfigError("the collection has no stores: expected at least one")
+
+        def open_store(path: Path) -> Store:
+            return Store.open(path, embedder, device=device, search_device=search_device, threads=threads)
+
+        collection = cls({name: Path(path) for name, path in stores.items()}, fusion, open_store)
+        try:
+            collection._read_all(lambda _: None)
+        except BaseException:
+            collection.close()
+            raise
+        return collection
+
+    # Reading
+
+    def _read(self, answer: Callable[[Snapshot], Answer], mode: Mode | None = None) -> Answer:
+        def of_one(groups: Sequence[MergedSnapshot]) -> Answer:
+            if len(groups) > 1:
+                named = "; ".join(", ".join(name for name, _ in each.members) for each in groups)
+                raise ConfigError(
+                    f"the stores have different embedders or languages ({named}), so their scores cannot be compared: "
+                    "search one of them, or stores that were made with the same settings"
+                )
+            return answer(groups[0])
+
+        return self._read_all(lambda members: of_one(self._grouped(members, mode)))
+
+    def _read_all(self, answer: Callable[[Members], Answer]) -> Answer:
+        """Return ``answer`` of the snapshots of all stores that can be read, by name.
+
+        If it fails, each store is tried alone, and those that fail are left out. ``answer`` has no side effects.
+        """
+        if (held := getattr(self._current, "members", None)) is not None:
+            return answer(held)
+        problems: dict[str, str] = {}
+        with self._lock:
+            recent = {name: problem for name, (at, problem) in self._failed.items() if time.monotonic() < at}
+        names = [name for name in self.paths if name not in recent] or list(self.paths)
+        problems |= {name: problem for name, problem in recent.items() if name not in names}
+        try:
+            return self._attempt(names, answer, problems)
+        except _FAILURES:
+            failing = {name: str(found) for name in names if (found := self._failure(name, answer)) is not None}
+            rest = [name for name in names if name not in failing]
+            if not rest or not failing:
+                raise
+            problems |= failing
+            with self._lock:
+                self._failed.update(
+                    (name, (time.monotonic() + _RETRY_SECONDS, problem)) for name, problem in failing.items()
+                )
+            return self._attempt(rest, answer, problems)
+        finally:
+            self._problems = problems
+
+    def _failure(self, name: str, answer: Callable[[Members], object]) -> Exception | None:
+        try:
+            self._attempt([name], answer, {})
+        except _FAILURES as error:
+            return error
+        return None
+
+    def _attempt(
+        self,
+        names: Sequence[str],
+        answer: Callable[[Members], Answer],
+        problems: dict[str, str],
+    ) -> Answer:
+        """Return ``answer`` of the snapshots of the stores ``names``; note in ``problems`` those that do not open."""
+        for _ in range(_TRIES - 1):
+            with suppress(FileNotFoundError):  # A writer removed a file of a snapshot: read newer snapshots.
+                return self._once(names, answer, problems)
+        return self._once(names, answer, problems)
+
+    def _once(self, names: Sequence[str], answer: Callable[[Members], Answer], problems: dict[str, str]) -> Answer:
+        with ExitStack() as stack:
+            held = [(name, self._held(name, stack)) for name in names]
+            members = [(name, found) for name, found in held if isinstance(found, StoreSnapshot)]
+            failures = [(name, found) for name, found in held if isinstance(found, Exception)]
+            if not members:
+                raise failures[0][1]
+            problems.update((name, str(error)) for name, error in failures)
+            self._current.members = members
+            stack.callback(setattr, self._current, "members", None)
+            return answer(members)
+
+    def _held(self, name: str, stack: ExitStack) -> StoreSnapshot | Exception:
+        """Return a snapshot of a store, which ``stack`` ends, or the error that keeps it from being opened."""
+        try:
+            return stack.enter_context(self._store(name)._reader.hold())
+        except _FAILURES as error:
+            return error
+
+    def _store(self, name: str) -> Store:
+        with self._lock:
+            if name not in self._stores:
+                self._stores[name] = self._open_store(self.paths[name])
+            return self._stores[name]
+
+    def _grouped(self, members: Members, mode: Mode | None) -> list[MergedSnapshot]:
+        """Return a snapshot for each group of stores whose scores in a mode can be compared; for None, one of all."""
+        groups: dict[tuple[str | None, str | None], list[tuple[str, StoreSnapshot]]] = {}
+        for name, each in members:
+            fingerprint = each.fingerprint() if mode in ("hybrid", "dense") else None
+            language = each.language() if mode in ("hybrid", "lexical") else None
+            groups.setdefault((fingerprint, language), []).append((name, each))
+        with self._lock:
+            if len(self._kept) > _MOST_KEPT:
+                self._kept.clear()
+            return [
+                MergedSnapshot(group, self._kept.setdefault(key, MergedState()), self._fusion)
+                for key, group in groups.items()
+            ]
+
+    def _folder(self, store: str | None) -> Path:
+        if store is None or store not in self.paths:
+            raise ConfigError(f"unknown store {store!r}: expected one of {', '.join(self.paths)}")
+        return self.paths[store]
+
+    def read(self, answer: Callable[[], Answer]) -> Answer:
+        """Call a function whose reads from this collection all see the same snapshots.
+
+        Parameters
+        ----------
+        answer : callable
+            Function without arguments and without side effects. It may be called again.
+
+        Returns
+        -------
+        object
+            The return value of ``answer``.
+        """
+        return self._read_all(lambda _: answer())
+
+    # Searching
+
+    def search_many(
+        self,
+        queries: Sequence[str],
+        k: int = 10,
+        mode: Mode = "hybrid",
+        *,
+        where: Where | None = None,
+        fusion: Fusion | None = None,
+        ranking: RankingOptions | None = None,
+        min_relevance: float | None = None,
+        vectors: Floats | None = None,
+    ) -> list[list[Hit]]:
+        """Search for several queries at once; see :meth:`ragembed.Store.search_many`."""
+        if vectors is not None or isinstance(queries, str):
+            return super().search_many(queries, k, mode, where=where, fusion=fusion, ranking=ranking, vectors=vectors)
+        condition = None if where is None else parse(where)
+        texts = list(queries)
+
+        def answer(members: Members) -> list[list[Hit]]:
+            groups = self._grouped(members, mode)
+            if len(groups) == 1:
+                [group] = groups
+                found = search.search(
+                    group, texts, k, mode, condition, fusion or group.fusion(), ranking, min_relevance=min_relevance
+                )
+                return [Hits(hits) for hits in found]
+            for group in groups:
+                check_least(min_relevance, group.relevance())
+            sources = [search.sources(each, texts, k, mode, condition, fusion or each.fusion()) for each in groups]
+            by_rank = [search.by_rank(of_query) for of_query in zip(*sources, strict=True)]
+            found = [rank(each, k, ranking or RankingOptions()) for each in by_rank]
+            return [Hits(hits if min_relevance is None else at_least(hits, min_relevance)) for hits in found]
+
+        return self._read_all(answer)
+
+    def explain(
+        self,
+        query: str,
+        k: int = 10,
+        mode: Mode = "hybrid",
+        *,
+        where: Where | None = None,
+        fusion: Fusion | None = None,
+        ranking: RankingOptions | None = None,
+        min_relevance: float | None = None,
+        ids: AnyCollection[str] | None = None,
+    ) -> list[Explanation]:
+        """Search, and explain the score of each hit; see :meth:`ragembed.Store.explain`.
+
+        If the stores have different embedders, the explained score is that among the stores with the same embedder.
+        """
+        from ragembed.indexes.search.explain import explain_hits
+
+        condition = None if where is None else parse(where)
+
+        def answer(members: Members) -> list[Explanation]:
+            groups = self._grouped(members, mode)
+            hits = self.search(query, k, mode, where=where, fusion=fusion, ranking=ranking, min_relevance=min_relevance)
+            found: dict[int, Explanation] = {}
+            for group in groups:
+                stores = {name for name, _ in group.members}
+                at = [i for i, hit in enumerate(hits) if hit.store in stores and (ids is None or hit.id in ids)]
+                trace: list[Candidates] = []
+                fused = fusion or group.fusion()
+                search.search(group, [query], k, mode, condition, fused, ranking, trace)
+                of_group = explain_hits(group, query, [hits[i] for i in at], mode, fused, trace[-1] if trace else None)
+                found.update(zip(at, of_group, strict=True))
+            return [found[i] for i in sorted(found)]
+
+        return self._read_all(answer)
+
+    def why_not(
+        self,
+        query: str,
+        source: str,
+        k: int = 10,
+        mode: Mode = "hybrid",
+        *,
+        fusion: Fusion | None = None,
+        store: str | None = None,
+    ) -> WhyNot:
+        """Explain why a file is not among the best chunks for a query; see :meth:`ragembed.Store.why_not`.
+
+        The file is compared with the stores that have the same embedder as its own. ``store`` is required.
+        """
+        from ragembed.indexes.search.why_not import why_not
+
+        self._folder(store)
+
+        def answer(members: Members) -> WhyNot:
+            for group in self._grouped(members, "hybrid"):
+                if any(name == store for name, _ in group.members):
+                    return why_not(group, query, source, k, mode, fusion or group.fusion(), store)
+            raise StoreError(f"the store {store} cannot be read: {self.problems.get(str(store), 'it failed')}")
+
+        return self._read_all(answer)
+
+    def filter_notes(self, where: Where) -> list[str]:
+        """Return the notes on a filter that all stores give; see :meth:`ragembed.Store.filter_notes`."""
+        condition = parse(where)
+
+        def answer(members: Members) -> list[str]:
+            first, *others = [notes_on(each.connection, condition) for _, each in members if each.count()] or [[]]
+            return [note for note in first if all(note in notes for notes in others)]
+
+        return self._read_all(answer)
+
+    # Contents
+
+    @property
+    def problems(self) -> dict[str, str]:
+        """The reason for each store that did not take part in the last answer, by name."""
+        return dict(self._problems)
+
+    def groups(self, mode: Mode = "hybrid") -> list[list[str]]:
+        """Return the names of the stores in groups. Hits of different groups are ordered by rank, not by score.
+
+        Parameters
+        ----------
+        mode : {"hybrid", "dense", "lexical"}, default "hybrid"
+            Mode of search.
+
+        Returns
+        -------
+        list of list of str
+            The names.
+        """
+        return self._read_all(
+            lambda members: [[name for name, _ in each.members] for each in self._grouped(members, mode)]
+        )
+
+    def __len__(self) -> int:
+        """Return the number of chunks."""
+        return self._read_all(lambda members: sum(each.count() for _, each in members))
+
+    @property
+    def generation(self) -> int:
+        """Number of changes that have been committed to the stores."""
+        return self._read_all(lambda members: sum(each.generation() for _, each in members))
+
+    @property
+    def language(self) -> str:
+        """Language whose stemmer lexical search uses, that of the first store."""
+        return self._read_all(lambda members: members[0][1].language())
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether the last indexing run of a store was interrupted, or is not finished yet."""
+        return self._read_all(
+            lambda members: any(catalog.meta(each.connection, "unfinished", False) for _, each in members)
+        )
+
+    @property
+    def being_written(self) -> bool:
+        """Whether a process of this machine is writing to one of the stores now."""
+        return any(is_being_written(path) for path in self.paths.values())
+
+    @property
+    def embedder(self) -> VectorEncoder:
+        """Embedder of the stores.
+
+        Raises
+        ------
+        ConfigError
+            If the stores have different embedders.
+        """
+        return self._read(lambda snapshot: snapshot.embedder(), "dense")
+
+    @property
+    def stores(self) -> dict[str, Store]:
+        """The stores that can be opened, by name."""
+        found = {}
+        for name in self.paths:
+            with suppress(*_FAILURES):
+                found[name] = self._store(name)
+        return found
+
+    # Closing
+
+    def close(self) -> None:
+        """Close the stores. The next use of the collection opens them again."""
+        with self._lock:
+            stores, self._stores, self._kept = self._stores, {}, {}
+            self._failed.clear()
+        for store in stores.values():
+            store.close()
+
+    def __enter__(self) -> Collection:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,374 @@
+"""The snapshots of several stores with the same embedder and language, searched as if one store had all chunks.
+
+Keys and rows of the member with the number ``i`` are those of its store plus ``i * 2**40``.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ragembed.errors import ConfigError
+from ragembed.indexes.filters import Filter
+from ragembed.indexes.lexical.highest import HighestScores, StoreTerms
+from ragembed.indexes.lexical.indexed_terms import IndexedTerms
+from ragembed.indexes.lexical.merged import LexicalMember, MergedPostings
+from ragembed.indexes.search.fusion import Fusion
+from ragembed.indexes.search.relevance import RelevanceModel, mean_relevance
+from ragembed.indexes.search.snapshot import StoreSnapshot, TokenVectors
+from ragembed.indexes.storage import catalog
+from ragembed.indexes.storage.hubness import Hubness, MergedQueries
+from ragembed.indexes.storage.selection import Selection
+from ragembed.indexes.types import ChunkRecord, Hit, Keys, Rows, SourceRecord, VectorEncoder
+from ragembed.types import Bools, Floats, Integers
+
+Value = TypeVar("Value")
+
+_BITS = 40
+_LOCAL = (1 << _BITS) - 1
+_SAME_COSINE = 1e-4
+"""Difference of cosines up to which two rows of different stores may have the same text, encoded in other batches."""
+
+
+class MergedState:
+    """What is kept between the searches of a collection. Threads may share an instance."""
+
+    def __init__(self) -> None:
+        self.highest = HighestScores()
+        self._lock = threading.Lock()
+        self._terms: IndexedTerms | None = None
+        self._lexical: dict[tuple[str, int], tuple[int, LexicalMember]] = {}
+        self._postings: tuple[Hashable, MergedPostings] | None = None
+        self._hubness: tuple[Hashable, Hubness | None] | None = None
+
+    def postings(self, snapshot: MergedSnapshot) -> MergedPostings:
+        """Return the terms of all chunks."""
+        state = snapshot.state()
+        with self._lock:
+            if self._postings is None or self._postings[0] != state:
+                self._terms = self._terms or IndexedTerms(snapshot.language())
+                members = [self._member(number, *each) for number, each in enumerate(snapshot.members)]
+                self._postings = state, MergedPostings(members, self._terms)
+            return self._postings[1]
+
+    def _member(self, number: int, name: str, snapshot: StoreSnapshot) -> LexicalMember:
+        generation = snapshot.generation()
+        known = self._lexical.get((name, number))
+        if known is None or known[0] != generation:
+            made = LexicalMember.of(snapshot.connection, snapshot.postings(), number << _BITS)
+            known = self._lexical[name, number] = generation, made
+        return known[1]
+
+    def hubness(self, snapshot: MergedSnapshot) -> Hubness | None:
+        """Return the hubness of all chunks, measured with the pseudo-queries of all members."""
+        state = snapshot.state()
+        with self._lock:
+            if self._hubness is None or self._hubness[0] != state:
+                self._hubness = state, _merged_hubness(snapshot)
+            return self._hubness[1]
+
+
+def _merged_hubness(snapshot: MergedSnapshot) -> Hubness | None:
+    """Return a hubness without measured rows, or None if no member has one.
+
+    A store with all chunks would have drawn its pseudo-queries from those that the members have drawn.
+    """
+    drawn = []
+    for _, member in snapshot.members:
+        if (hubness := member.hubness()) is not None:
+            hashes = {origin.tobytes() for origin in hubness.queries.origins}
+            drawn.append((hubness.queries, catalog.texts_of_hashes(member.connection, hashes)))
+    if not drawn:
+        return None
+    queries = MergedQueries.of(drawn, snapshot.seed())
+    if queries is None:
+        return None
+    return Hubness(queries, np.array([-1], dtype=np.int64), np.zeros(1, dtype=np.float32))
+
+
+@dataclass(frozen=True, slots=True)
+class MergedSelection:
+    """The chunks of several stores that a search may return; None stands for all chunks of a store."""
+
+    parts: Sequence[Selection | None]
+
+    def admits(self, keys: Keys) -> Bools:
+        """Return for each of the chunk keys, shape ``(n,)``, whether it may be returned."""
+        admitted = np.ones(len(keys), dtype=bool)
+        for number, part in enumerate(self.parts):
+            if part is not None:
+                inside = keys >> _BITS == number
+                admitted[inside] = part.admits(keys[inside] & _LOCAL)
+        return admitted
+
+
+@dataclass(frozen=True, slots=True)
+class MergedTokens:
+    """The token vectors of several stores; None stands for a store without token vectors."""
+
+    parts: Sequence[TokenVectors | None]
+
+    def of(self, rows: Sequence[int], dim: int) -> list[NDArray[np.uint8]]:
+        """Return the bits of the tokens of each of ``rows``, without tokens if a row has none."""
+        found = [np.zeros((0, 0), dtype=np.uint8) for _ in rows]
+        for number, at, local in _split(rows):
+            part = self.parts[number]
+            for i, bits in zip(at, [] if part is None else part.of(local, dim), strict=part is not None):
+                found[i] = bits
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class MergedTerms:
+    """The numbers of chunks of several stores that contain terms."""
+
+    members: Sequence[StoreTerms]
+
+    def state(self) -> Hashable:
+        """Return the generations of the stores."""
+        return tuple(each.state() for each in self.members)
+
+    def language(self) -> str:
+        """Return the language of the stores."""
+        return self.members[0].language()
+
+    def chunks(self) -> int:
+        """Return the number of chunks."""
+        return sum(each.chunks() for each in self.members)
+
+    def frequencies(self, terms: Sequence[bytes]) -> list[int]:
+        """Return the number of chunks that contain each of ``terms``."""
+        return [sum(counts) for counts in zip(*(each.frequencies(terms) for each in self.members), strict=True)]
+
+
+@dataclass(frozen=True, slots=True)
+class MergedSnapshot:
+    """The snapshots of ``members``, with the names of their stores; see :class:`ragembed.indexes.search.snapshot`.
+
+    ``kept`` is the state of earlier searches of the same stores, and ``chosen_fusion`` replaces the settings of the
+    stores.
+    """
+
+    members: Sequence[tuple[str, StoreSnapshot]]
+    kept: MergedState
+    chosen_fusion: Fusion | None = None
+
+    def state(self) -> Hashable:
+        """Return the names and generations of the stores."""
+        return tuple((name, each.generation()) for name, each in self.members)
+
+    def dim(self) -> int | None:
+        """Return the dimension of the searched vectors, or None if there are no vectors yet."""
+        return next((dim for _, each in self.members if (dim := each.dim()) is not None), None)
+
+    def embedder(self) -> VectorEncoder:
+        """Return the embedder of the vectors."""
+        return self.members[0][1].embedder()
+
+    def seed(self) -> int:
+        """Return the seed of the embedder."""
+        return self.members[0][1].seed()
+
+    def language(self) -> str:
+        """Return the language whose stemmer lexical search uses."""
+        return self.members[0][1].language()
+
+    def count(self) -> int:
+        """Return the number of chunks."""
+        return sum(each.count() for _, each in self.members)
+
+    def fusion(self) -> Fusion:
+        """Return the settings of the collection, else those of the stores if they agree, else the defaults."""
+        if self.chosen_fusion is not None:
+            return self.chosen_fusion
+        found = {each.fusion() for _, each in self.members}
+        return found.pop() if len(found) == 1 else Fusion()
+
+    def relevance(self) -> RelevanceModel | None:
+        """Return the mean of the relevance models of the stores, or None if one has none."""
+        return mean_relevance([(each.relevance(), each.count()) for _, each in self.members])
+
+    def select(self, where: Filter | None) -> MergedSelection | None:
+        """Return the chunks that match ``where`` and can be found, or None if these are all chunks."""
+        parts = [each.select(where) for _, each in self.members]
+        return None if all(part is None for part in parts) else MergedSelection(parts)
+
+    def nearest_rows(self, queries: Floats, k: int, selection: MergedSelection | None) -> list[dict[int, float]]:
+        """Return for each query the cosines of the rows of the ``k`` nearest texts, and of ties with the last one.
+
+        A store keeps one row for each text, so the rows that several stores have for a text count once.
+        """
+        if not len(queries):
+            return []
+        found: list[dict[int, float]] = [{} for _ in queries]
+        for number, (_, each) in enumerate(self.members):
+            part = None if selection is None else selection.parts[number]
+            for cosines, of_member in zip(found, each.nearest_rows(queries, k, part), strict=True):
+                cosines.update((row + (number << _BITS), cosine) for row, cosine in of_member.items())
+        return [self._of_nearest_texts(cosines, k) for cosines in found]
+
+    def _of_nearest_texts(self, cosines: dict[int, float], k: int) -> dict[int, float]:
+        ordered = sorted(cosines.items(), key=lambda item: (-item[1], item[0]))
+        values = np.array([cosine for _, cosine in ordered])
+        close = np.flatnonzero(np.diff(-values) <= _SAME_COSINE)
+        suspects = [ordered[i][0] for i in sorted({*close.tolist(), *(close + 1).tolist()})]
+        texts: dict[int, Hashable] = dict(self.hashes_of_rows(suspects))
+        seen: set[Hashable] = set()
+        nearest: dict[int, float] = {}
+        least = np.inf
+        for row, cosine in ordered:
+            text = texts.get(row, row)
+            if len(seen) < k:
+                least = cosine
+            elif text not in seen and cosine < least:
+                continue
+            seen.add(text)
+            nearest[row] = cosine
+        return nearest
+
+    def matches(self, expression: str, limit: int, selection: MergedSelection | None) -> list[tuple[int, float]]:
+        """Return key and BM25 of the best ``limit`` selected chunks, and of chunks that tie with the last."""
+        if (only := self._only()) is not None:
+            return only.matches(expression, limit, None if selection is None else selection.parts[0])
+        return self.kept.postings(self).search(self._connections(), expression, limit, selection)
+
+    def scores_of(self, expression: str, keys: Sequence[int]) -> dict[int, float]:
+        """Return BM25 of each chunk in ``keys`` that matches ``expression``."""
+        if (only := self._only()) is not None:
+            return only.scores_of(expression, keys)
+        found, scores = self.kept.postings(self).all_scores(self._connections(), expression)
+        wanted = np.isin(found, np.array(keys, dtype=np.int64))
+        return dict(zip(found[wanted].tolist(), scores[wanted].tolist(), strict=True))
+
+    def lexical_rank(self, expression: str, score: float) -> int:
+        """Return 1 plus the number of chunks with a higher BM25 than ``score``."""
+        if (only := self._only()) is not None:
+            return only.lexical_rank(expression, score)
+        _, scores = self.kept.postings(self).all_scores(self._connections(), expression)
+        return 1 + int((scores > score).sum())
+
+    def highest_score(self, expression: str) -> float:
+        """Return the highest BM25 that a text could have for an expression."""
+        return self.kept.highest.of(MergedTerms([each.terms() for _, each in self.members]), expression)
+
+    def _connections(self) -> list[Any]:
+        return [each.connection for _, each in self.members]
+
+    def hubness(self) -> Hubness | None:
+        """Return the hubness of the chunks, or None if it was not measured."""
+        only = self._only()
+        return self.kept.hubness(self) if only is None else only.hubness()
+
+    def _only(self) -> StoreSnapshot | None:
+        """Return the snapshot of the only member, whose keys and rows are those of the store, or None."""
+        return self.members[0][1] if len(self.members) == 1 else None
+
+    def tokens(self) -> TokenVectors | None:
+        """Return the vectors of tokens, or None if no store keeps them."""
+        parts = [each.tokens() for _, each in self.members]
+        return None if all(part is None for part in parts) else MergedTokens(parts)
+
+    def vectors(self, rows: Sequence[int]) -> Floats:
+        """Return the unit vectors of ``rows``, float32, shape ``(n, d)``, made from the raw vectors."""
+        found = np.zeros((len(rows), self.dim() or 0), dtype=np.float32)
+        for number, at, local in _split(rows):
+            found[at] = self.members[number][1].vectors(local)
+        return found
+
+    def raw_vector(self, row: int) -> Floats:
+        """Return the raw vector of a row, float32, shape ``(d,)``."""
+        return self.members[row >> _BITS][1].raw_vector(row & _LOCAL)
+
+    def rows_of_keys(self, keys: Sequence[int]) -> dict[int, int]:
+        """Return the vector row of each chunk key."""
+        return {
+            key: row | (key >> _BITS << _BITS)
+            for key, row in self._by_number(keys, lambda each, local: each.rows_of_keys(local))
+        }
+
+    def chunks_of_rows(self, rows: Sequence[int]) -> tuple[Keys, Rows]:
+        """Return the keys of the chunks that use any of ``rows``, ascending, and the row of each; shapes ``(n,)``."""
+        keys, of_keys = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int64)]
+        for number, _, local in _split(rows):
+            found = self.members[number][1].chunks_of_rows(local)
+            keys.append(found[0] + (number << _BITS))
+            of_keys.append(found[1] + (number << _BITS))
+        return np.concatenate(keys), np.concatenate(of_keys)
+
+    def hashes_of_rows(self, rows: Sequence[int]) -> dict[int, bytes]:
+        """Return the hash of the text of each vector row."""
+        return dict(self._by_number(rows, lambda each, local: each.hashes_of_rows(local)))
+
+    def chunks_by_key(self, keys: Sequence[int]) -> dict[int, ChunkRecord]:
+        """Return the chunks with these keys, with the names of their stores."""
+        return {
+            key: replace(record, store=self.members[key >> _BITS][0])
+            for key, record in self._by_number(keys, lambda each, local: each.chunks_by_key(local))
+        }
+
+    def words_by_key(self, keys: Sequence[int]) -> dict[int, Integers]:
+        """Return the terms of each chunk by key, as :func:`ragembed.indexes.search.feedback.words_of` does."""
+        return dict(self._by_number(keys, lambda each, local: each.words_by_key(local)))
+
+    def keys_of(self, records: Sequence[Hit | ChunkRecord]) -> list[int | None]:
+        """Return the key of each hit or chunk, None if it is not in its store."""
+        found: list[int | None] = [None] * len(records)
+        for number, (name, each) in enumerate(self.members):
+            at = [i for i, record in enumerate(records) if record.store == name]
+            for i, key in zip(at, each.keys_of([records[i] for i in at]) if at else [], strict=True):
+                found[i] = None if key is None else key + (number << _BITS)
+        return found
+
+    def keys_of_source(self, source: str, store: str | None) -> list[int]:
+        """Return the keys of a file's chunks; raise :class:`ConfigError` with the reason if there are none."""
+        number = self._number(store)
+        return [key + (number << _BITS) for key in self.members[number][1].keys_of_source(source)]
+
+    def _number(self, store: str | None) -> int:
+        for number, (name, _) in enumerate(self.members):
+            if name == store:
+                return number
+        names = ", ".join(name for name, _ in self.members)
+        raise ConfigError(f"unknown store {store!r}: expected the store that has the file, one of {names}")
+
+    def neighbour(self, key: int, step: int) -> int | None:
+        """Return the key of the chunk after ``key`` in the same file, or of the one before if ``step`` is negative."""
+        found = self.members[key >> _BITS][1].neighbour(key & _LOCAL, step)
+        return None if found is None else found + (key >> _BITS << _BITS)
+
+    def indexed_file(self, source: str, store: str | None) -> tuple[SourceRecord | None, list[str]]:
+        """Return the record of a file, None if it is not in the store, and the paths of the store's last run."""
+        return self.members[self._number(store)][1].indexed_file(source)
+
+    def boilerplate_keys(self) -> Keys:
+        """Return the keys of the chunks that hold only boilerplate, ascending, shape ``(n,)``."""
+        parts = [each.boilerplate_keys() + (number << _BITS) for number, (_, each) in enumerate(self.members)]
+        return np.concatenate(parts)
+
+    def all_cosines(self, vector: Floats) -> tuple[Keys, Floats]:
+        """Return the keys of all chunks and their cosines with a unit vector, shapes ``(n,)``, without an index."""
+        found = [each.all_cosines(vector) for _, each in self.members]
+        keys = [of_member + (number << _BITS) for number, (of_member, _) in enumerate(found)]
+        return np.concatenate(keys), np.concatenate([cosines for _, cosines in found])
+
+    def _by_number(
+        self, numbers: Sequence[int], read: Callable[[StoreSnapshot, Sequence[int]], dict[int, Value]]
+    ) -> Iterator[tuple[int, Value]]:
+        """Yield keys or rows with what ``read`` returns for them from their stores."""
+        for number, _, local in _split(numbers):
+            for key, value in read(self.members[number][1], local).items():
+                yield key + (number << _BITS), value
+
+
+def _split(numbers: Sequence[int]) -> Iterator[tuple[int, list[int], list[int]]]:
+    """Yield the number of each member, the positions of its keys or rows, and their values in its store."""
+    given = np.array(numbers, dtype=np.int64)
+    of_member = given >> _BITS
+    for number in np.unique(of_member).tolist():
+        at = np.flatnonzero(of_member == number)
+        yield number, at.tolist(), (given[at] & _LOCAL).tolist()

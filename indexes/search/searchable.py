@@ -1,0 +1,629 @@
+"""The methods by which a store, or several stores at once, are searched."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ragembed.documents.normalisation import normalise
+from ragembed.errors import ConfigError, DimensionError
+from ragembed.indexes.filters import Where, parse
+from ragembed.indexes.search import packing, search
+from ragembed.indexes.search.context import Context, ContextFormat, renderer_of
+from ragembed.indexes.search.fusion import Fusion
+from ragembed.indexes.search.ranking import RankingOptions
+from ragembed.indexes.search.reader import Answer
+from ragembed.indexes.search.search import Mode
+from ragembed.indexes.search.snapshot import Snapshot
+from ragembed.indexes.types import Hit, Hits
+from ragembed.models.token_counting import token_counter
+from ragembed.types import Floats
+
+if TYPE_CHECKING:
+    from ragembed.indexes.search.explain import Explanation
+    from ragembed.indexes.search.why_not import WhyNot
+
+
+class Searchable(ABC):
+    """Base class of :class:`ragembed.Store` and :class:`ragembed.Collection`."""
+
+    @abstractmethod
+    def _read(self, answer: Callable[[Snapshot], Answer], mode: Mode | None = None) -> Answer:
+        """Return ``answer(snapshot)``; it is called again if files of the snapshot were removed.
+
+        ``mode`` is the mode of search, or None for an ``answer`` that compares neither vectors nor words.
+        """
+
+    @abstractmethod
+    def read(self, answer: Callable[[], Answer]) -> Answer:
+        """Call a function whose reads all see the same snapshot."""
+
+    @abstractmethod
+    def _folder(self, store: str | None) -> Path:
+        """Return the folder of the store that hits with this :attr:`Hit.store` come from."""
+
+    def search(
+        self,
+        query: str,
+        k: int = 10,
+        mode: Mode = "hybrid",
+        *,
+        where: Where | None = None,
+        fusion: Fusion | None = None,
+        ranking: RankingOptions | None = None,
+        min_relevance: float | None = None,
+    ) -> list[Hit]:
+        """Return the best chunks for a query.
+
+        Parameters
+        ----------
+        query : str
+            Text of the query.
+        k : int, default 10
+            Maximum number of hits, 0 or more.
+        mode : {"hybrid", "dense", "lexical"}, default "hybrid"
+            ``"dense"`` ranks by cosine, ``"lexical"`` by BM25, and ``"hybrid"`` by both scores, fused.
+        where : str or mapping, optional
+            Filter that selects the chunks to search: an expression such as ``"ext = 'md'"``, or a dictionary as
+            LangChain uses it; see the page "Filters". None searches every chunk.
+        fusion : ragembed.Fusion, optional
+            How hybrid search fuses the scores. None uses :attr:`fusion` of the store.
+        ranking : ragembed.RankingOptions, optional
+            Further steps after scoring, such as folding near-duplicates or reranking. None ranks by score only.
+        min_relevance : float, optional
+            Leave out hits with a lower :attr:`Hit.relevance`, from 0 to 1. None returns the best hits, however weak.
+
+        Returns
+        -------
+        list of Hit
+            Up to ``k`` hits, best first. :class:`Hit` explains the scores.
+
+        Raises
+        ------
+        ConfigError
+            If ``mode`` is unknown, ``k`` is negative, the filter is invalid, or ``min_relevance`` is out of range or
+            given for a store without a fit of relevance.
+        IncompatibleStoreError
+            If the embedder of the store cannot be loaded, or is not the one that was passed to :meth:`open`.
+        StoreDamagedError
+            If the search needs a file that is missing or damaged.
+
+        Examples
+        --------
+        >>> [hit.id for hit in store.search("How do I brew tea?", k=1)]
+        ['tea']
+        >>> [hit.id for hit in store.search("birds in autumn", where="year > 2024")]
+        ['bird']
+        """
+        return self.search_many(
+            [query], k, mode, where=where, fusion=fusion, ranking=ranking, min_relevance=min_relevance
+        )[0]
+
+    def search_many(
+        self,
+        queries: Sequence[str],
+        k: int = 10,
+        mode: Mode = "hybrid",
+        *,
+        where: Where | None = None,
+        fusion: Fusion | None = None,
+        ranking: RankingOptions | None = None,
+        min_relevance: float | None = None,
+        vectors: Floats | None = None,
+    ) -> list[list[Hit]]:
+        """Search for several queries at once.
+
+        The result for each query is the same as that of :meth:`search`. All queries read the same snapshot.
+
+        Parameters
+        ----------
+        queries : sequence of str
+            Texts of the queries.
+        k : int, default 10
+            As in :meth:`search`.
+        mode : {"hybrid", "dense", "lexical"}, default "hybrid"
+            As in :meth:`search`.
+        where : str or mapping, optional
+            As in :meth:`search`.
+        fusion : ragembed.Fusion, optional
+            As in :meth:`search`.
+        ranking : ragembed.RankingOptions, optional
+            As in :meth:`search`.
+        min_relevance : float, optional
+            As in :meth:`search`.
+        vectors : numpy.ndarray, optional
+            Vectors of the queries, float32, shape ``(n, d)``. None encodes the queries with the store's embedder.
+
+        Returns
+        -------
+        list of list of Hit
+            For each query, up to ``k`` hits, best first.
+
+        Raises
+        ------
+        ConfigError
+            If ``queries`` is a single text, and as :meth:`search` does.
+        DimensionError
+            If ``vectors`` do not have the dimension of the store, or not one row for each query.
+
+        Examples
+        --------
+        >>> results = store.search_many(["How do I brew tea?", "birds in autumn"], k=1)
+        >>> [hits[0].id for hits in results]
+        ['tea', 'bird']
+        """
+        if isinstance(queries, str):
+            raise ConfigError(f"queries is the text {queries[:40]!r}: expected a list of texts; use search for one")
+        condition = None if where is None else parse(where)
+        texts = list(queries)
+        given = None if vectors is None else np.asarray(vectors, dtype=np.float32)
+        if given is not None and (given.ndim != 2 or len(given) != len(texts)):
+            raise DimensionError(f"the query vectors have shape {given.shape}: expected ({len(texts)}, d)")
+
+        def answer(snapshot: Snapshot) -> list[list[Hit]]:
+            if given is not None:
+                _require_dimension(snapshot, given)
+            fused = fusion or snapshot.fusion()
+            found = search.search(
+                snapshot, texts, k, mode, condition, fused, ranking, min_relevance=min_relevance, given=given
+            )
+            return [Hits(hits) for hits in found]
+
+        return self._read(answer, mode)
+
+    @property
+    def fusion(self) -> Fusion:
+        """Default fusion settings of hybrid search.
+
+        These are the settings that tuning saved, else the defaults of :class:`ragembed.Fusion`.
+
+        Examples
+        --------
+        >>> store.fusion.method
+        'zscore'
+        """
+        return self._read(lambda snapshot: snapshot.fusion(), "hybrid")
+
+    def context(
+        self,
+        query: str,
+        budget: int = 4000,
+        mode: Mode = "hybrid",
+        *,
+        where: Where | None = None,
+        fusion: Fusion | None = None,
+        ranking: RankingOptions | None = None,
+        format: ContextFormat = "text",  # noqa: A002  the name of the command's option
+        tokenizer: str | Path | Callable[[str], int] | None = None,
+        name_file: Callable[[str], str] | None = None,
+        min_relevance: float | None = None,
+    ) -> Context:
+        """Pack the most useful text for a query into a budget of tokens, for the prompt of a model.
+
+        The best hits come first. Near-duplicates are folded, each hit is widened to its section and to its neighbours
+        while the budget lasts, and overlapping pieces are merged. The text of a file that is unchanged on disk is that
+        of its lines.
+
+        Parameters
+        ----------
+        query : str
+            Text of the query.
+        budget : int, default 4000
+            Maximum number of tokens of the whole output, 1 or more.
+        mode : {"hybrid", "dense", "lexical"}, default "hybrid"
+            As in :meth:`search`.
+        where : str or mapping, optional
+            As in :meth:`search`.
+        fusion : ragembed.Fusion, optional
+            As in :meth:`search`.
+        ranking : ragembed.RankingOptions, optional
+            As in :meth:`search`. None folds near-duplicates and ranks by score.
+        format : {"text", "markdown", "json", "xml"}, default "text"
+            Format of the output. The budget counts its delimiters too.
+        tokenizer : str, pathlib.Path or callable, optional
+            Tokenizer of the model that reads the output: a file ``tokenizer.json``, a folder with this file, or a
+            function that returns the number of tokens of a text. None uses an estimate, which is rarely too low.
+        name_file : callable, optional
+            Function that returns the name to show for a file, from its name in the store. If several stores are
+            searched, the name of the store precedes it. None shows the path of the file, relative to the working
+            directory if the file is below it.
+        min_relevance : float, optional
+            As in :meth:`search`.
+
+        Returns
+        -------
+        Context
+            The blocks, the text for the prompt, and the hits that did not fit.
+
+        Raises
+        ------
+        ConfigError
+            If ``budget`` is less than 1, the format is unknown, the tokenizer cannot be found, or as :meth:`search`
+            does.
+        ModelError
+            If the tokenizer cannot be read.
+
+        Examples
+        --------
+        >>> context = store.context("How do I brew tea?", budget=100)
+        >>> context.blocks[0].text
+        'Tea is brewed with hot water.'
+        >>> context.tokens <= 100
+        True
+        """
+        counter, renderer = token_counter(tokenizer), renderer_of(format)
+        request = packing.PackingRequest(query, budget, format, renderer, counter, name_file)
+        ranked = ranking or RankingOptions(dedupe=True)
+
+        def answer() -> Context:
+            hits = self.search(
+                query,
+                request.candidates,
+                mode,
+                where=where,
+                fusion=fusion,
+                ranking=ranked,
+                min_relevance=min_relevance,
+            )
+            return self._read(lambda snapshot: packing.pack(snapshot, self._folder, hits, request))
+
+        return self.read(answer)
+
+    def pack(
+        self,
+        hits: Sequence[Hit],
+        budget: int = 4000,
+        query: str = "",
+        *,
+        format: ContextFormat = "text",  # noqa: A002  the name of the command's option
+        tokenizer: str | Path | Callable[[str], int] | None = None,
+        name_file: Callable[[str], str] | None = None,
+    ) -> Context:
+        """Pack hits of this store, such as those of another search or a reranker, as :meth:`context` does.
+
+        Parameters
+        ----------
+        hits : sequence of Hit
+            Hits, best first. A hit whose id is not in the store is packed with its own text.
+        budget : int, default 4000
+            As in :meth:`context`.
+        query : str, default ""
+            Text of the query. If a hit does not fit, its lines with most of the query's words are kept.
+        format : {"text", "markdown", "json", "xml"}, default "text"
+            As in :meth:`context`.
+        tokenizer : str, pathlib.Path or callable, optional
+            As in :meth:`context`.
+        name_file : callable, optional
+            As in :meth:`context`.
+
+        Returns
+        -------
+        Context
+            As :meth:`context`.
+
+        Raises
+        ------
+        ConfigError, ModelError
+            As :meth:`context` does.
+
+        Examples
+        --------
+        >>> hits = store.search("How do I brew tea?", mode="dense")
+        >>> [block.path for block in store.pack(hits, budget=200).blocks][0]
+        'tea'
+        """
+        request = packing.PackingRequest(
+            query, budget, format, renderer_of(format), token_counter(tokenizer), name_file
+        )
+        return self._read(lambda snapshot: packing.pack(snapshot, self._folder, list(hits), request))
+
+    def explain(
+        self,
+        query: str,
+        k: int = 10,
+        mode: Mode = "hybrid",
+        *,
+        where: Where | None = None,
+        fusion: Fusion | None = None,
+        ranking: RankingOptions | None = None,
+        min_relevance: float | None = None,
+        ids: Collection[str] | None = None,
+    ) -> list[Explanation]:
+        """Search, and explain the score of each hit.
+
+        The page "Explain results" describes the parts of an explanation.
+
+        Parameters
+        ----------
+        query : str
+            As in :meth:`search`.
+        k : int, default 10
+            As in :meth:`search`.
+        mode : {"hybrid", "dense", "lexical"}, default "hybrid"
+            As in :meth:`search`.
+        where : str or mapping, optional
+            As in :meth:`search`.
+        fusion : ragembed.Fusion, optional
+            As in :meth:`search`.
+        ranking : ragembed.RankingOptions, optional
+            As in :meth:`search`.
+        min_relevance : float, optional
+            As in :meth:`search`.
+        ids : collection of str, optional
+            Explain only the hits with these ids. None explains every hit.
+
+        Returns
+        -------
+        list of ragembed.indexes.search.explain.Explanation
+            One explanation for each hit of :meth:`search`, in the same order. The values of ``explanation.terms`` add
+            up to ``explanation.score``.
+
+        Raises
+        ------
+        ConfigError, IncompatibleStoreError, StoreDamagedError
+            As :meth:`search` does.
+
+        Examples
+        --------
+        >>> explanation = store.explain("How do I brew tea?", k=1, mode="lexical")[0]
+        >>> sorted(explanation.phrases)
+        ['brew', 'tea']
+        """
+        from ragembed.indexes.search.explain import explain
+
+        condition = None if where is None else parse(where)
+
+        def answer(snapshot: Snapshot) -> list[Explanation]:
+            fused = fusion or snapshot.fusion()
+            return explain(snapshot, query, k, mode, condition, fused, ranking, min_relevance, ids)
+
+        return self._read(answer, mode)
+
+    def why_not(
+        self,
+        query: str,
+        source: str,
+        k: int = 10,
+        mode: Mode = "hybrid",
+        *,
+        fusion: Fusion | None = None,
+        store: str | None = None,
+    ) -> WhyNot:
+        """Explain why a file is not among the best chunks for a query.
+
+        Parameters
+        ----------
+        query : str
+            Text of the query.
+        source : str
+            Name of the file in the store, as in :meth:`sources`.
+        k : int, default 10
+            Number of results to compare the file with.
+        mode : {"hybrid", "dense", "lexical"}, default "hybrid"
+            As in :meth:`search`.
+        fusion : ragembed.Fusion, optional
+            As in :meth:`search`.
+        store : str, optional
+            Name of the store that has the file, if several stores are searched.
+
+        Returns
+        -------
+        ragembed.indexes.search.why_not.WhyNot
+            The rank of the file's best chunk in each mode of search, and the words and phrases by which the best ``k``
+            chunks score higher.
+
+        Raises
+        ------
+        ConfigError
+            If the file is not in the store, or holds only boilerplate. The message says whether the last run skipped
+            it, and why.
+
+        Examples
+        --------
+        >>> from pathlib import Path
+        >>> import ragembed
+        >>> Path("docs").mkdir()
+        >>> for name, text in {"tea.md": "Tea is brewed with hot water.", "bird.md": "Birds fly south."}.items():
+        ...     _ = Path("docs", name).write_text(text, encoding="utf-8")
+        >>> report = ragembed.index("docs", store="docs-store")
+        >>> with ragembed.Store.open("docs-store") as docs:
+        ...     docs.why_not("Where do birds fly?", "docs/tea.md").rank_in_mode.rank
+        2
+        """
+        from ragembed.indexes.search.why_not import why_not
+
+        def answer(snapshot: Snapshot) -> WhyNot:
+            return why_not(snapshot, query, source, k, mode, fusion or snapshot.fusion(), store)
+
+        return self._read(answer, mode)
+
+    def search_vector(self, vector: Floats, k: int = 10, *, where: Where | None = None) -> list[Hit]:
+        """Return the chunks whose vectors are nearest to a query vector.
+
+        Parameters
+        ----------
+        vector : numpy.ndarray
+            Query vector, shape ``(d,)``. It need not have unit length.
+        k : int, default 10
+            Maximum number of hits, 0 or more.
+        where : str or mapping, optional
+            Filter, as in :meth:`search`.
+
+        Returns
+        -------
+        list of Hit
+            Up to ``k`` hits by cosine, best first.
+
+        Raises
+        ------
+        DimensionError
+            If ``vector`` does not have the dimension of the store.
+        ConfigError
+            If ``k`` is negative or the filter is invalid.
+
+        Examples
+        --------
+        >>> vector = store.embedder.encode_queries(["How do I brew tea?"])[0]
+        >>> [hit.id for hit in store.search_vector(vector, k=1)]
+        ['tea']
+        """
+        return self.search_vectors(_one_vector(vector)[None, :], k, where=where)[0]
+
+    def search_vectors(self, vectors: Floats, k: int = 10, *, where: Where | None = None) -> list[list[Hit]]:
+        """Return the chunks whose vectors are nearest to each of several query vectors.
+
+        Parameters
+        ----------
+        vectors : numpy.ndarray
+            Query vectors, shape ``(n, d)``, one per row.
+        k : int, default 10
+            As in :meth:`search_vector`.
+        where : str or mapping, optional
+            As in :meth:`search_vector`.
+
+        Returns
+        -------
+        list of list of Hit
+            For each query vector, up to ``k`` hits by cosine, best first.
+
+        Raises
+        ------
+        DimensionError
+            If ``vectors`` is not two-dimensional, or does not have the dimension of the store.
+        ConfigError
+            If ``k`` is negative or the filter is invalid.
+
+        Examples
+        --------
+        >>> vectors = store.embedder.encode_queries(["How do I brew tea?", "birds in autumn"])
+        >>> [hits[0].id for hits in store.search_vectors(vectors, k=1)]
+        ['tea', 'bird']
+        """
+        vectors = np.asarray(vectors, dtype=np.float32)
+        condition = None if where is None else parse(where)
+        if not vectors.size and vectors.shape[:1] == (0,):
+            return []
+        if vectors.ndim != 2:
+            raise DimensionError(f"the query vectors have shape {vectors.shape}: expected (n, d), one vector per row")
+
+        def answer(snapshot: Snapshot) -> list[list[Hit]]:
+            _require_dimension(snapshot, vectors)
+            return [Hits(hits) for hits in search.search_vectors(snapshot, vectors, k, condition)]
+
+        return self._read(answer, "dense")
+
+    def search_mmr(
+        self,
+        query: str,
+        k: int = 10,
+        *,
+        fetch_k: int = 50,
+        lambda_mult: float = 0.5,
+        where: Where | None = None,
+    ) -> list[Hit]:
+        """Return chunks that are near a query but unlike each other, by maximal marginal relevance (MMR).
+
+        Parameters
+        ----------
+        query : str
+            Text of the query.
+        k : int, default 10
+            Maximum number of hits, 0 or more.
+        fetch_k : int, default 50
+            Number of nearest chunks, by cosine, to choose the hits from.
+        lambda_mult : float, default 0.5
+            Balance from 0 (hits unlike each other) to 1 (hits near the query).
+        where : str or mapping, optional
+            Filter, as in :meth:`search`.
+
+        Returns
+        -------
+        list of Hit
+            Up to ``k`` hits in the order in which MMR chose them. Their scores are cosines.
+
+        Raises
+        ------
+        ConfigError
+            If ``lambda_mult`` is out of range, ``k`` is negative or the filter is invalid.
+
+        Examples
+        --------
+        >>> len(store.search_mmr("How do I brew tea?", k=2, lambda_mult=0.3))
+        2
+        """
+        condition = None if where is None else parse(where)
+
+        def answer(snapshot: Snapshot) -> list[Hit]:
+            vector = snapshot.embedder().encode_queries([normalise(query)])[0]
+            return Hits(search.search_mmr(snapshot, vector, k, fetch_k, lambda_mult, condition))
+
+        return self._read(answer, "dense")
+
+    def search_mmr_vector(
+        self,
+        vector: Floats,
+        k: int = 10,
+        *,
+        fetch_k: int = 50,
+        lambda_mult: float = 0.5,
+        where: Where | None = None,
+    ) -> list[Hit]:
+        """Return chunks that are near a query vector but unlike each other, by maximal marginal relevance (MMR).
+
+        Parameters
+        ----------
+        vector : numpy.ndarray
+            Query vector, shape ``(d,)``.
+        k : int, default 10
+            As in :meth:`search_mmr`.
+        fetch_k : int, default 50
+            As in :meth:`search_mmr`.
+        lambda_mult : float, default 0.5
+            As in :meth:`search_mmr`.
+        where : str or mapping, optional
+            As in :meth:`search_mmr`.
+
+        Returns
+        -------
+        list of Hit
+            Up to ``k`` hits in the order in which MMR chose them. Their scores are cosines.
+
+        Raises
+        ------
+        DimensionError
+            If ``vector`` does not have the dimension of the store.
+        ConfigError
+            As :meth:`search_mmr` does.
+
+        Examples
+        --------
+        >>> vector = store.embedder.encode_queries(["How do I brew tea?"])[0]
+        >>> [hit.id for hit in store.search_mmr_vector(vector, k=1)]
+        ['tea']
+        """
+        vector = _one_vector(vector)
+        condition = None if where is None else parse(where)
+
+        def answer(snapshot: Snapshot) -> list[Hit]:
+            _require_dimension(snapshot, vector[None, :])
+            return Hits(search.search_mmr(snapshot, vector, k, fetch_k, lambda_mult, condition))
+
+        return self._read(answer, "dense")
+
+
+def _require_dimension(snapshot: Snapshot, vectors: Floats) -> None:
+    if (dim := snapshot.dim()) not in (None, vectors.shape[1]):
+        raise DimensionError(
+            f"the query vector has shape {vectors.shape[1:]}: expected {(dim,)}, the dimension of the stored vectors"
+        )
+
+
+def _one_vector(vector: Floats) -> Floats:
+    vector = np.asarray(vector, dtype=np.float32)
+    if vector.ndim != 1:
+        raise DimensionError(f"the query vector has shape {vector.shape}: expected (d,)")
+    return vector

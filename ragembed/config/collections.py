@@ -1,0 +1,240 @@
+"""Collections: named sets of stores, in a TOML file of the user or of a project.
+
+::
+
+    default = "notes"
+
+    [collections.notes.stores]
+    diary = "/home/me/diary/.ragembed"
+    letters = "~/letters/.ragembed"
+
+    [collections.notes.query]
+    k = 5
+
+Relative paths are relative to the folder of the file. ``query`` has values for options of ``ragembed query``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ragembed.errors import ConfigError, RagembedError
+from ragembed.files import replace_file, user_folder
+
+if TYPE_CHECKING:
+    from tomlkit import TOMLDocument
+
+EVERY = "all"
+"""The name that stands for all collections."""
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
+"""A valid name of a collection or store."""
+
+_FILE = "collections.toml"
+_LOCK_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class NamedCollection:
+    """A collection in a file: the folder of each store by name, and values for options of ``ragembed query``."""
+
+    name: str
+    stores: Mapping[str, Path]
+    query: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class CollectionsFile:
+    """The collections of a file by name. ``default`` is the collection to search if no store is found."""
+
+    path: Path
+    collections: Mapping[str, NamedCollection] = field(default_factory=dict)
+    default: str | None = None
+
+
+def registry_file() -> Path:
+    """Return the user's file of collections, which may not exist yet."""
+    return user_folder() / _FILE
+
+
+def read_registry() -> CollectionsFile:
+    """Return the user's collections, none if the file does not exist; raise :class:`ConfigError` if it is invalid."""
+    path = registry_file()
+    values = read_toml(path)
+    if unknown := values.keys() - {"default", "collections"}:
+        raise ConfigError(f"{path}: unknown key {min(unknown)!r}: expected 'default' or [collections.NAME.stores]")
+    return parse_collections(path, values)
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Return the values of a TOML file, none if it does not exist; raise :class:`ConfigError` if it is invalid."""
+    try:
+        text = path.read_bytes().decode()
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read {path}: {getattr(error, 'strerror', None) or 'it is not UTF-8'}") from error
+    try:
+        import tomllib
+    except ModuleNotFoundError:  # Python 3.10
+        import tomli as tomllib
+    try:
+        return tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}; correct or remove it") from error
+
+
+def parse_collections(path: Path, values: Mapping[str, Any]) -> CollectionsFile:
+    """Return the collections and the default in the values of the file at ``path``."""
+    default = values.get("default")
+    if default is not None and not isinstance(default, str):
+        raise ConfigError(f"{path}: default is {default!r}: expected the name of a collection in quotes")
+    found = {}
+    for name, table in _table(path, "collections", values.get("collections", {})).items():
+        require_name(name, f"{path}: ")
+        known = _table(path, f"collections.{name}", table)
+        if unknown := known.keys() - {"stores", "query"}:
+            raise ConfigError(f"{path}: unknown key {min(unknown)!r} in [collections.{name}]: expected stores or query")
+        stores = {}
+        for store, folder in _table(path, f"collections.{name}.stores", known.get("stores", {})).items():
+            if NAME.fullmatch(store) is None or not isinstance(folder, str) or not folder or "\0" in folder:
+                raise ConfigError(
+                    f"{path}: {store} = {folder!r} in [collections.{name}.stores]: expected a name and the path of a "
+                    "store's folder in quotes"
+                )
+            stores[store] = Path(os.path.abspath(path.parent / Path(folder).expanduser()))  # noqa: PTH100  keeps links
+        query = _table(path, f"collections.{name}.query", known.get("query", {}))
+        found[name] = NamedCollection(name, stores, query)
+    return CollectionsFile(path, found, default)
+
+
+def _table(path: Path, name: str, value: object) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ConfigError(f"{path}: {name} is {str(value)[:60]!r}: expected a table, [{name}]")
+    return value
+
+
+def require_name(name: str, before: str = "") -> None:
+    """Raise :class:`ConfigError` unless ``name`` can be the name of a collection or store."""
+    if NAME.fullmatch(name) is None or name == EVERY:
+        raise ConfigError(
+            f"{before}{name[:60]!r} is not a name for a collection or store: expected letters, digits, '.', '_' or "
+            f"'-', at most 40, and not {EVERY!r}"
+        )
+
+
+def chosen_stores(names: Sequence[str], files: Sequence[CollectionsFile]) -> dict[str, Path]:
+    """Return the stores of collections by name; a collection in an earlier file hides one of the same name in a later.
+
+    ``all`` stands for every collection. If two collections have different stores of one name, the name of the
+    collection is put before it. Raises :class:`ConfigError` for an unknown collection, or if there are no stores.
+    """
+    known: dict[str, NamedCollection] = {}
+    for file in reversed(files):
+        known |= file.collections
+    chosen = list(dict.fromkeys(each for name in names for each in (known if name == EVERY else [name])))
+    found: dict[str, Path] = {}
+    for name in chosen:
+        if name not in known:
+            expected = f"expected one of {', '.join([*known, EVERY])}" if known else "there are no collections yet"
+            raise ConfigError(
+                f"no collection is called {name[:60]!r}: {expected}; add one with 'ragembed collection add NAME FOLDER'"
+            )
+        for store, folder in known[name].stores.items():
+            if folder not in found.values():
+                found[store if store not in found else f"{name}/{store}"] = folder
+    if not found:
+        raise ConfigError(
+            f"the collection {', '.join(chosen) or EVERY} has no stores: add one with 'ragembed collection add NAME "
+            "FOLDER'"
+        )
+    return found
+
+
+def add_stores(name: str, stores: Mapping[str, Path]) -> None:
+    """Add stores to a collection of the user, which is created if it does not exist.
+
+    Raises :class:`ConfigError` if the collection has another store of the same name.
+    """
+    require_name(name)
+    with _edited() as document:
+        table = _subtable(_subtable(_subtable(document, "collections"), name), "stores")
+        known = read_registry().collections.get(name, NamedCollection(name, {})).stores
+        for store, folder in stores.items():
+            require_name(store)
+            if known.get(store, folder) != folder:
+                raise ConfigError(
+                    f"the collection {name} has another store called {store!r}, {known[store]}: give the new one "
+                    f"another name, --store NAME={folder}"
+                )
+            if folder not in known.values():
+                table[store] = str(folder)
+
+
+def remove_stores(name: str, stores: Sequence[str] = ()) -> None:
+    """Remove stores from a collection of the user, or the whole collection; the stores themselves are not touched.
+
+    Raises :class:`ConfigError` if the collection or a store is unknown.
+    """
+    known = read_registry().collections
+    if name not in known:
+        raise ConfigError(f"no collection is called {name[:60]!r}: expected one of {', '.join(known) or 'none yet'}")
+    for store in stores:
+        if store not in known[name].stores:
+            expected = ", ".join(known[name].stores)
+            raise ConfigError(f"the collection {name} has no store called {store[:60]!r}: expected one of {expected}")
+    with _edited() as document:
+        table = document["collections"][name]  # type: ignore[index]
+        for store in stores:
+            table["stores"].remove(store)  # type: ignore[index, union-attr]
+        if not stores or not table["stores"]:  # type: ignore[index]
+            document["collections"].remove(name)  # type: ignore[union-attr]
+            if document.get("default") == name:
+                document.remove("default")
+
+
+def set_default(name: str | None) -> None:
+    """Set or remove the collection that is searched if no store is found."""
+    if name is not None:
+        chosen_stores([name], [read_registry()])
+    with _edited() as document:
+        if name is None:
+            document.pop("default", None)
+        else:
+            document["default"] = name
+
+
+@contextmanager
+def _edited() -> Iterator[TOMLDocument]:
+    """Read the user's file, and replace it by the document at the end of the block; comments are kept."""
+    import tomlkit
+    from filelock import FileLock, Timeout
+
+    path = registry_file()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(path.with_name(f".{path.name}.lock"), timeout=_LOCK_SECONDS):
+            read_registry()
+            text = path.read_text("utf-8") if path.exists() else ""
+            document = tomlkit.parse(text)
+            yield document
+            replace_file(path.resolve(), tomlkit.dumps(document).encode())
+    except Timeout as error:
+        raise ConfigError(f"another process changes {path}: try again") from error
+    except OSError as error:
+        raise RagembedError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def _subtable(table: Any, name: str) -> Any:
+    """Return a table in a document, adding it if needed."""
+    import tomlkit
+
+    if name not in table:
+        table.add(name, tomlkit.table(is_super_table=name != "stores"))
+    return table[name]

@@ -1,0 +1,288 @@
+"""Collections: the results of one store with all chunks, stores that fail, and stores that cannot be compared."""
+
+import random
+import shutil
+import sqlite3
+from dataclasses import replace
+
+import pytest
+
+from ragembed import Collection, Embedder, Fusion, RankingOptions, Store
+from ragembed.errors import ConfigError, StoreError, StoreNotFoundError
+from ragembed.indexes import collection, refit_store, refit_together
+from ragembed.indexes.search.relevance import Logistic, RelevanceModel, mean_relevance
+from ragembed.indexes.storage import hubness
+from ragembed.indexes.writing import hubness_updates, posting_updates
+from tests.conftest import WORDS, KnownEncoder, record
+
+DRAWN = 60
+CHUNKS = 1870
+MEMBERS = (1, 2, 5, 17)
+SAME = 2e-5
+MODES = ("hybrid", "dense", "lexical")
+
+
+def few_pseudo_queries(patched):
+    for module in (hubness, hubness_updates):
+        patched.setattr(module, "PSEUDO_QUERIES", DRAWN)
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch):
+    few_pseudo_queries(monkeypatch)
+
+
+def record_with(chunk_id, text, **metadata):
+    return record(chunk_id, text, metadata=metadata)
+
+
+def queries(count):
+    draw = random.Random(2)
+    found = [" ".join(draw.sample(WORDS, draw.randint(1, 5))) for _ in range(count)]
+    return [*found, '"supersonic flow" wing', "sto*", "writer.lock", "zebra zebra", "unheard word", "…"]
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory, tiny_config):
+    """One store with all chunks, and the folders of random divisions of them among several stores, by their number."""
+    folder = tmp_path_factory.mktemp("collection")
+    draw = random.Random(1)
+    texts = [" ".join(draw.choices(WORDS, k=draw.randint(4, 30))) for _ in range(CHUNKS - 70)]
+    texts += draw.choices(texts, k=50)  # the same text in several stores
+    texts += [f"{text} zebra" for text in draw.choices(texts, k=20)]  # near-duplicates
+    chunks = [record_with(f"id{i}", text, year=2000 + i % 7) for i, text in enumerate(texts)]
+    embedder = Embedder(tiny_config).fit(texts)
+    with pytest.MonkeyPatch.context() as patched:
+        few_pseudo_queries(patched)
+
+        def store(name, some):
+            with Store.create(folder / name, embedder, index="flat") as made:
+                made.add(some)
+            return folder / name
+
+        one = store("one", chunks)
+        divided = {}
+        for number in MEMBERS:
+            parts = [[] for _ in range(number)]
+            for i, chunk in enumerate(draw.sample(chunks, len(chunks))):
+                parts[i % number].append(chunk)
+            with_postings = pytest.MonkeyPatch()
+            divided[number] = {}
+            for i, part in enumerate(parts):
+                with_postings.setattr(posting_updates, "LEAST_CHUNKS", 1 if i % 2 else 20_000)
+                divided[number][f"m{i}"] = store(f"{number}-{i}", part)
+            with_postings.undo()
+    return one, divided
+
+
+def assert_same(expected, found):
+    """Both lists have the same scores, and the same hits, except among those that tie with the last."""
+    assert [hit.score for hit in found] == pytest.approx([hit.score for hit in expected], abs=SAME)
+    last = expected[-1].score + SAME if expected else 0.0
+    assert {hit.id for hit in expected if hit.score > last} == {hit.id for hit in found if hit.score > last}
+    both = {hit.id: hit for hit in expected}
+    for hit in found:
+        if hit.id in both:
+            assert hit.score == pytest.approx(both[hit.id].score, abs=SAME)
+            assert hit.dense == pytest.approx(both[hit.id].dense, abs=SAME)
+            assert hit.lexical == pytest.approx(both[hit.id].lexical, abs=SAME)
+
+
+def assert_all_same(expected, found):
+    assert len(expected) == len(found)
+    for each, other in zip(expected, found, strict=True):
+        assert_same(each, other)
+
+
+@pytest.mark.parametrize("count", [20, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("members", MEMBERS)
+@pytest.mark.parametrize("mode", MODES)
+def test_results_are_those_of_one_store(corpus, members, mode, count):
+    one, divided = corpus
+    with Store.open(one) as store, Collection.open(divided[members]) as together:
+        assert len(together) == len(store)
+        for where in (None, "year > 2004"):
+            expected = store.search_many(queries(count), 10, mode, where=where)
+            assert_all_same(expected, together.search_many(queries(count), 10, mode, where=where))
+        assert together.problems == {}
+
+
+@pytest.fixture(scope="module")
+def some(corpus):
+    """One store, and the five among which its chunks are divided."""
+    one, divided = corpus
+    with Store.open(one) as store, Collection.open(divided[5]) as together:
+        yield store, together
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"fusion": Fusion(feedback=0.0)},
+        {"fusion": Fusion("minmax", alpha=0.3)},
+        {"fusion": Fusion("rrf", hubness=0.0)},
+        {"ranking": RankingOptions(dedupe=True, per_file=1)},
+        {"ranking": RankingOptions(mmr=0.4)},
+    ],
+)
+def test_settings_of_the_search_apply_to_all_stores_together(some, settings):
+    for query in queries(8):
+        expected, found = (each.search(query, 8, **settings) for each in some)
+        assert [hit.score for hit in found] == pytest.approx([hit.score for hit in expected], abs=SAME)
+        assert [len(hit.duplicates) for hit in found] == [len(hit.duplicates) for hit in expected]
+
+
+def test_vectors_and_mmr_search_all_stores(some):
+    store, together = some
+    vectors = store.embedder.encode_queries(queries(4))
+    assert_all_same(store.search_vectors(vectors, 12), together.search_vectors(vectors, 12))
+    assert_same(store.search_mmr("lock the store", 5), together.search_mmr("lock the store", 5))
+
+
+def test_explanations_have_the_terms_of_one_store(some):
+    for mode in MODES:
+        expected, found = (each.explain("writer of the store", 4, mode) for each in some)
+        for one, other in zip(expected, found, strict=True):
+            assert other.score == pytest.approx(one.score, abs=SAME)
+            assert sum(term.value for term in other.terms) == pytest.approx(other.score)
+            assert other.phrases == pytest.approx(one.phrases, abs=SAME)
+            assert other.candidates == one.candidates
+
+
+def test_context_has_the_texts_of_all_stores(some):
+    expected, found = (each.context("writer of the store", budget=400) for each in some)
+    assert {block.text for block in found.blocks} == {block.text for block in expected.blocks}
+    assert len({block.store for block in found.blocks}) > 1
+
+
+def test_relevance_is_the_mean_of_the_stores():
+    small, large = (
+        RelevanceModel("f", 20, 10, Logistic(x, 2 * x, 3 * x), Logistic(x, x, 0.0), Logistic(x, 0.0, x)) for x in (1, 5)
+    )
+    mean = mean_relevance([(small, 10), (large, 30), (None, 0)])
+    assert mean.hybrid == Logistic(4.0, 8.0, 12.0)
+    assert mean_relevance([(small, 10), (replace(large, dense=None), 30)]).dense is None
+    assert mean_relevance([(small, 10)]) is small
+    assert mean_relevance([(small, 10), (None, 1)]) is None
+
+
+@pytest.fixture
+def three(tmp_path, encoder):
+    """Three stores with given vectors; chunks of different stores have the same ids."""
+    paths = {}
+    for name, texts in {"a": ["red lock", "tea"], "b": ["blue lock", "bird"], "c": ["green lock"]}.items():
+        paths[name] = tmp_path / name
+        with Store.create(paths[name], encoder) as store:
+            store.add(texts, ids=[str(i) for i in range(len(texts))])
+    return paths
+
+
+def found_in(opened, query="lock"):
+    return sorted((hit.store, hit.chunk.text) for hit in opened.search(query, mode="lexical"))
+
+
+def test_hits_name_their_store_where_ids_are_equal(three, encoder):
+    with Collection.open(three) as together:
+        assert found_in(together) == [("a", "red lock"), ("b", "blue lock"), ("c", "green lock")]
+        assert [each.hit.store for each in together.explain("green", mode="lexical")] == ["c"]
+        [block] = together.pack(together.search("bird", mode="lexical"), 100).blocks
+        assert (block.store, block.text) == ("b", "bird")
+
+
+@pytest.mark.parametrize("fault", ["missing", "damaged", "other format"])
+def test_a_store_that_fails_is_left_out_and_reported(three, fault, monkeypatch):
+    monkeypatch.setattr(collection, "_RETRY_SECONDS", 0.0)
+    database = three["b"] / "store.db"
+    if fault == "missing":
+        shutil.move(three["b"], three["b"].with_name("moved"))
+    elif fault == "damaged":
+        database.write_bytes(b"not a database" * 300)
+    else:
+        connection = sqlite3.connect(database)
+        connection.execute("PRAGMA user_version = 99")
+        connection.close()
+    with Collection.open(three) as together:
+        assert found_in(together) == [("a", "red lock"), ("c", "green lock")]
+        assert list(together.problems) == ["b"]
+        if fault == "missing":
+            shutil.move(three["b"].with_name("moved"), three["b"])
+            assert len(found_in(together)) == 3
+            assert together.problems == {}
+
+
+def test_a_store_that_fails_during_the_search_is_left_out(corpus, tmp_path):
+    _, divided = corpus
+    paths = {name: shutil.copytree(path, tmp_path / name) for name, path in divided[2].items()}
+    [segment] = (paths["m1"] / "segments").iterdir()
+    data = (segment / "index.faiss").read_bytes()
+    (segment / "index.faiss").write_bytes(data[:-8] + b"damaged!")
+    with Collection.open(paths) as together:
+        assert {hit.store for hit in together.search("writer of the store", 30)} == {"m0"}
+        assert "index.faiss" in together.problems["m1"]
+        # It is not tried again for some time.
+        assert {hit.store for hit in together.search("writer", 30)} == {"m0"}
+
+
+def test_without_any_store_the_first_error_is_raised(three, tmp_path):
+    with pytest.raises(StoreNotFoundError):
+        Collection.open({"x": tmp_path / "none", "y": tmp_path / "nothing"})
+    with pytest.raises(ConfigError, match="no stores"):
+        Collection.open({})
+    with Collection.open({"a": three["a"]}) as together:
+        shutil.rmtree(three["a"])
+        with pytest.raises(StoreError):
+            together.search("lock")
+
+
+def test_an_unsuitable_request_is_an_error_of_no_store(three):
+    with Collection.open(three) as together:
+        for wrong in ({"where": "year >"}, {"k": -1}, {"mode": "fuzzy"}):
+            with pytest.raises(ConfigError):
+                together.search("lock", **wrong)
+        assert together.problems == {}
+        with pytest.raises(ConfigError, match="unknown store 'z'"):
+            together.why_not("lock", "docs/a.md", store="z")
+
+
+def test_stores_with_different_embedders_are_fused_by_rank(three, tmp_path, make_encoder):
+    other = make_encoder(name="other", dim=5)
+    with Store.create(tmp_path / "d", other) as store:
+        store.add(["yellow lock", "lock lock"], ids=["0", "1"])
+    paths = {"a": three["a"], "b": three["b"], "d": tmp_path / "d"}
+    with Collection.open(paths) as together:
+        assert together.groups("lexical") == [["a", "b", "d"]]
+        assert together.search("lock", mode="lexical")[0].chunk.text == "lock lock"
+    embedders = {"a": KnownEncoder(), "b": KnownEncoder(), "d": other}
+    with Collection.open(paths) as together:
+        for name, encoder in embedders.items():
+            together.stores[name]._reader._given = encoder
+        assert together.groups("dense") == [["a", "b"], ["d"]]
+        hits = together.search("lock", 4, "dense")
+        assert [hit.score for hit in hits] == pytest.approx([1 / 61, 1 / 61, 1 / 62, 1 / 62])
+        assert {hit.store for hit in hits[:2]} == {hits[0].store, "d"}
+        with pytest.raises(ConfigError, match="different embedders"):
+            together.search_vector(KnownEncoder().encode_queries(["lock"])[0])
+        with pytest.raises(ConfigError, match="mmr"):
+            together.search("lock", 2, "dense", ranking=RankingOptions(mmr=0.5))
+
+
+@pytest.mark.parametrize("weighting", ["idf:0.5", "uniform"])
+def test_a_fit_of_all_stores_gives_the_results_of_one_store(tiny_config, tmp_path, weighting):
+    config = tiny_config.replace(weighting=weighting, query_fit="separate")
+    draw = random.Random(3)
+    texts = [" ".join(draw.choices(WORDS, k=draw.randint(4, 20))) for _ in range(360)]
+    parts = {"a": texts[:130], "b": texts[120:240], "c": texts[240:]}
+    for name, some in {**parts, "all": [text for part in parts.values() for text in part]}.items():
+        with Store.create(tmp_path / name, Embedder(config).fit(some), index="flat") as store:
+            store.add(some, ids=[f"id{texts.index(text)}" for text in some])
+    paths = {name: tmp_path / name for name in "abc"}
+    with Collection.open(paths) as together:
+        assert together.groups() == [["a"], ["b"], ["c"]]
+    refit_together(paths)
+    refit_store(tmp_path / "all")
+    with Store.open(tmp_path / "all") as one, Collection.open(paths) as together:
+        assert together.groups() == [["a", "b", "c"]]
+        for query in ("writer lock", "supersonic flow"):
+            one_scores = {hit.id: hit.score for hit in one.search(query, 40, "dense")}
+            for hit in together.search(query, 40, "dense"):
+                assert hit.score == pytest.approx(one_scores[hit.id], abs=1e-4)
