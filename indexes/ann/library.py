@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 from ragembed.errors import MissingExtraError
@@ -10,37 +11,43 @@ from ragembed.indexes.ann.specs import AUTO, FLAT
 PACKAGE, EXTRA = "faiss", "cpu"
 
 
-class MissingFaiss:
-    """Placeholder for FAISS if it is not installed. Every use raises :class:`MissingExtraError`."""
+class LazyFaiss:
+    """FAISS, which is imported when it is first used, because many commands do not need it.
 
-    def __init__(self, error: ImportError) -> None:
+    If it cannot be imported, ``error`` is the reason, and every use raises :class:`MissingExtraError`.
+    """
+
+    def __init__(self, error: ImportError | None = None) -> None:
         self.error = error
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        raise MissingExtraError(PACKAGE, EXTRA, "an index that is not flat") from self.error
+        if not self.is_installed():
+            raise MissingExtraError(PACKAGE, EXTRA, "an index that is not flat") from self.error
+        value = self.__dict__[name] = getattr(import_module(PACKAGE), name)
+        return value
+
+    def is_installed(self) -> bool:
+        """Return whether FAISS can be imported."""
+        if self.error is None:
+            try:
+                import_module(PACKAGE)
+            except ImportError as error:
+                self.error = error
+        return self.error is None
 
 
-def _load() -> Any:
-    try:
-        import faiss
-    except ImportError as error:
-        return MissingFaiss(error)
-    return faiss
-
-
-faiss: Any = _load()
+faiss: Any = LazyFaiss()
 
 
 def has_faiss() -> bool:
     """Return whether FAISS is installed."""
-    return not isinstance(faiss, MissingFaiss)
+    return bool(faiss.is_installed())
 
 
 def require_library(*kinds: str) -> None:
     """Raise :class:`MissingExtraError` if one of the ``kinds`` of index needs FAISS and FAISS is not installed."""
-    if isinstance(faiss, MissingFaiss):
-        for kind in kinds:
-            if kind not in (AUTO, FLAT):
-                raise MissingExtraError(PACKAGE, EXTRA, f"an index of kind {kind}") from faiss.error
+    for kind in kinds:
+        if kind not in (AUTO, FLAT) and not has_faiss():
+            raise MissingExtraError(PACKAGE, EXTRA, f"an index of kind {kind}") from faiss.error

@@ -105,7 +105,7 @@ class Analyzer:
 
     def of_text(self, text: str) -> str:
         """Return ``text`` in the form for the full-text index; English and unstemmed words stay unchanged."""
-        if self._stem is None and not (_is_special(text) or _has_signs(text)):
+        if self._stem is None and not _has_signs(text) and (text.isascii() or not _is_special(text)):
             return text
         return _cut(self._plain(text))
 

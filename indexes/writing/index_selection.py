@@ -50,9 +50,11 @@ def needs_pick(connection: sqlite3.Connection, wanted: IndexConfig, rows: int) -
     quarter. Without any settings, a store stays flat until it has enough vectors for an approximate index, and until
     FAISS is installed.
     """
+    return rows > 0 and _is_due(connection, wanted, rows) and not _exact_without_faiss(wanted)
+
+
+def _is_due(connection: sqlite3.Connection, wanted: IndexConfig, rows: int) -> bool:
     choice = catalog.index_choice(connection)
-    if rows == 0 or _exact_without_faiss(wanted):
-        return False
     if choice is None or choice.wanted != wanted:
         all_flat = all(record.files.kind == FLAT for record in catalog.segments(connection))
         return not (all_flat and _stays_flat(wanted, rows))

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate, pairwise
+from operator import is_
 
 from ragembed.documents.cutting import (
     Atom,
@@ -113,7 +114,8 @@ def _with_usual_headings(document: ParsedDocument) -> ParsedDocument:
         for block in document.blocks
         for headings in [tuple(map(_usual, block.headings[:MOST_HEADINGS]))]
     ]
-    return replace(document, title=title, blocks=blocks)
+    same = title == document.title and all(map(is_, blocks, document.blocks))
+    return document if same else replace(document, title=title, blocks=blocks)
 
 
 def _usual(heading: str) -> str:

@@ -89,7 +89,7 @@ def _token_starts(spans: Spans, length: int, shift: int) -> Integers:
     begins, ends = np.asarray(spans, dtype=np.int64).reshape(-1, 2).T
     real = np.maximum.accumulate(begins[ends > begins])
     edges = np.concatenate(([0], real, [length]))
-    gaps = np.flatnonzero(np.diff(edges) > LONGEST_TOKEN)
+    gaps = np.flatnonzero(edges[1:] - edges[:-1] > LONGEST_TOKEN)
     if not len(gaps):
         return real + shift
     virtual = [np.arange(edges[gap] + (VIRTUAL_TOKEN if gap else 0), edges[gap + 1], VIRTUAL_TOKEN) for gap in gaps]

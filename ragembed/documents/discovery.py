@@ -18,7 +18,7 @@ from ragembed.documents.decoding import is_binary
 from ragembed.documents.generated import generated_reason
 from ragembed.documents.ignore import IgnoreScope, Rule, command_line_rules
 from ragembed.documents.places import Place, RemotePath, absolute, exists, from_absolute
-from ragembed.documents.readers.archive import TAR_SUFFIXES
+from ragembed.documents.readers.registry import TAR_SUFFIXES
 from ragembed.documents.trees import Entry, LocalTree, RemoteTree, Status, Tree, shown
 from ragembed.documents.unread import unread_reason
 from ragembed.errors import ConfigError

@@ -133,7 +133,7 @@ class Chunk:
 
 
 def _encodable(text: str) -> str:
-    return text.encode("utf-8", "replace").decode()
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 def embedded_text(text: str, headings: Sequence[str], title: str | None) -> str:

@@ -204,7 +204,8 @@ class TokenCounter:
     def add(self, ids: TokenIds) -> None:
         """Count the token ids of some texts."""
         vocabulary = len(self._occurrences)
-        once = np.unique(ids.texts * vocabulary + ids.flat) % vocabulary  # each token once per text
+        pairs = np.sort(ids.texts * vocabulary + ids.flat)  # several times as fast as np.unique, which hashes
+        once = pairs[np.diff(pairs, prepend=-1) > 0] % vocabulary  # each token once per text
         self._frequency += np.bincount(once, minlength=vocabulary)
         self._occurrences += np.bincount(ids.flat, minlength=vocabulary)
         self._texts += len(ids)

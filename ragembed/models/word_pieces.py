@@ -139,7 +139,8 @@ def _by_word(words: Sequence[str], offsets: Sequence[tuple[int, int]]) -> tuple[
 def _sums(counts: Integers, split: Sequence[Sequence[str]]) -> Integers:
     """Return the sums of the ``counts`` of the words of each text."""
     ends = np.cumsum([0, *map(len, split)])
-    return np.diff(np.concatenate([[0], np.cumsum(counts)])[ends])
+    sums: Integers = np.diff(np.concatenate([[0], np.cumsum(counts)])[ends])
+    return sums
 
 
 def _word_starts(text: str) -> Integers:

@@ -12,10 +12,10 @@ from ragembed.indexes.writing import writer
 def encoded_by_the_writer(sizes, hashes, known, batch):
     """Return the batches that the writer encodes, reimplemented from the indexing run and the writer."""
     seen, waiting, batches, start = set(known), [], [], 0
-    for i, size in enumerate(sizes):
+    for size, following in zip(sizes, [*sizes[1:], batch], strict=bool(sizes)):
         waiting += range(start, start + size)
         start += size
-        if len(waiting) >= batch or i == len(sizes) - 1:
+        if len(waiting) + following > batch:
             first = {}
             for chunk in waiting:
                 first.setdefault(hashes[chunk], chunk)

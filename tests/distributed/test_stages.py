@@ -202,7 +202,7 @@ def test_run_interrupted_in_a_block_keeps_its_finished_parts(docs, tiny_model, m
         return encode(self, texts, *progress)
 
     def interrupted(self, texts, *progress):
-        if len(parts) == 2:
+        if len(parts) == 1:
             raise KeyboardInterrupt
         return recorded(self, texts, *progress)
 

@@ -49,7 +49,6 @@ _OPENERS: dict[str, Callable[[io.BytesIO], io.BufferedIOBase]] = {
     ".xz": lzma.LZMAFile,
     ".txz": lzma.LZMAFile,
 }
-TAR_SUFFIXES = (".tar", *_OPENERS)
 _DIRECTORY_ENTRY = b"PK\x01\x02"
 _BLOCK = 512
 _EXTENSIONS = (

@@ -4,45 +4,34 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from functools import partial
+from importlib import import_module
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from ragembed import extras
 from ragembed.documents.decoding import is_binary
 from ragembed.documents.model import Member, ParsedDocument
-from ragembed.documents.readers import (
-    archive,
-    bibtex,
-    converted,
-    epub,
-    excel,
-    html,
-    latex,
-    mail,
-    man,
-    markdown,
-    markup,
-    notebook,
-    office,
-    opendocument,
-    outlook,
-    pdf,
-    records,
-    rst,
-    rtf,
-    settings,
-    source,
-    sql,
-    table,
-    timed,
-    xml,
-)
 from ragembed.documents.readers.members import MemberReader
-from ragembed.documents.readers.reader import DEFAULT_OPTIONS, Reader, ReadOptions
+from ragembed.documents.readers.reader import DEFAULT_OPTIONS, Parse, Reader, ReadOptions
 from ragembed.documents.unread import unread_reason
 from ragembed.errors import DocumentError
 from ragembed.files import open_regular
 
-PLAIN = Reader("text", 1, (".txt", ".text"), source.parse_plain)
+
+def _in(module: str, function: str = "parse") -> Parse:
+    """Return a function of a reader's module, which is imported when the function reads its first file."""
+    return partial(_parse_with, module, function)
+
+
+def _parse_with(
+    module: str, function: str, path: Path, data: bytes, options: ReadOptions
+) -> Iterator[ParsedDocument | Member]:
+    parse: Parse = getattr(import_module(f"ragembed.documents.readers.{module}"), function)
+    return parse(path, data, options)
+
+
+PLAIN = Reader("text", 1, (".txt", ".text"), _in("source", "parse_plain"))
 SOURCE_SUFFIXES = (
     ".py", ".pyi", ".js", ".mjs", ".cjs", ".ts", ".tsx", ".jsx", ".vue", ".c", ".h", ".cc", ".cpp",
     ".cxx", ".hpp", ".hh", ".java", ".go", ".rs", ".rb", ".php", ".sh", ".bash", ".zsh", ".fish", ".ps1",
@@ -50,53 +39,59 @@ SOURCE_SUFFIXES = (
     ".jl", ".hs", ".ml", ".ex", ".exs", ".erl", ".dart", ".groovy", ".gradle", ".m", ".mm", ".zig",
     ".proto", ".graphql", ".tf", ".cmake", ".mk", ".css", ".scss", ".less", ".json5",
 )  # fmt: skip
-SOURCE = Reader("source", source.version(), SOURCE_SUFFIXES, source.parse)
+SOURCE_VERSION = 3 if extras.is_installed("semble_grammars") else 2
+"""Installing the extra ``code`` raises the version, so that files are read again."""
+SOURCE = Reader("source", SOURCE_VERSION, SOURCE_SUFFIXES, _in("source"))
+SETTINGS_SUFFIXES = (".toml", ".ini", ".cfg", ".conf", ".properties", ".desktop")
+TAR_SUFFIXES = (".tar", ".gz", ".tgz", ".bz2", ".tbz2", ".xz", ".txz")
 XML_SUFFIXES = (
     ".xml", ".docbook", ".dbk", ".jats", ".nxml", ".tei", ".dita", ".xsd", ".xsl", ".xslt", ".rng", ".rss", ".atom",
     ".rdf", ".owl", ".svg", ".page", ".plist", ".xlf", ".xliff", ".wsdl", ".gpx", ".kml",
 )  # fmt: skip
-MAN = Reader("man", 1, (".man", ".mdoc"), man.parse)
+MAN = Reader("man", 1, (".man", ".mdoc"), _in("man"))
 MAN_SECTION = re.compile(r"\.[1-9][a-z]*", re.IGNORECASE)
 """The suffixes of installed manual pages, such as .1, .3pm and .9freebsd. A file without macros is plain text."""
-DOCKERFILE = Reader("dockerfile", 1, (".dockerfile",), settings.parse_dockerfile)
-MAIL = Reader("mail", 1, (".eml",), mail.parse, contains_files=True)
+DOCKERFILE = Reader("dockerfile", 1, (".dockerfile",), _in("settings", "parse_dockerfile"))
+MAIL = Reader("mail", 1, (".eml",), _in("mail"), contains_files=True)
 READERS = (
-    Reader("markdown", 1, (".md", ".markdown", ".mdown", ".mkd", ".mdx"), markdown.parse),
-    Reader("rst", 1, (".rst", ".rest"), rst.parse),
-    Reader("html", 1, (".html", ".htm", ".xhtml"), html.parse),
-    Reader("csv", 1, (".csv", ".tsv", ".tab"), table.parse_delimited),
-    Reader("jsonl", 1, (".jsonl", ".ndjson"), table.parse_json_lines),
-    Reader("notebook", 2, (".ipynb",), notebook.parse),
-    Reader("pdf", 2, (".pdf",), pdf.parse, extra="pdf"),
-    Reader("docx", 2, (".docx", ".docm"), office.parse_docx),
-    Reader("pptx", 2, (".pptx", ".pptm", ".ppsx"), office.parse_pptx),
-    Reader("xlsx", 1, (".xlsx", ".xlsm"), excel.parse_xlsx),
-    Reader("xls", 1, (".xls",), excel.parse_xls, extra="office"),
-    Reader("doc", 1, (".doc",), converted.parse_doc),
-    Reader("ppt", 1, (".ppt",), converted.parse_ppt),
-    Reader("rtf", 1, (".rtf",), rtf.parse),
-    Reader("odt", 1, (".odt", ".ott"), opendocument.parse_odt),
-    Reader("odp", 1, (".odp", ".otp"), opendocument.parse_odp),
-    Reader("ods", 1, (".ods", ".ots"), opendocument.parse_ods),
-    Reader("epub", 1, (".epub",), epub.parse),
-    Reader("xml", 1, XML_SUFFIXES, xml.parse),
-    Reader("json", 1, (".json", ".geojson", ".jsonld", ".webmanifest"), records.parse_json),
-    Reader("yaml", 1, (".yaml", ".yml"), settings.parse_yaml),
-    Reader("settings", 1, (".toml", ".ini", ".cfg", ".conf", ".properties", ".desktop"), settings.parse_sections),
+    Reader("markdown", 1, (".md", ".markdown", ".mdown", ".mkd", ".mdx"), _in("markdown")),
+    Reader("rst", 1, (".rst", ".rest"), _in("rst")),
+    Reader("html", 1, (".html", ".htm", ".xhtml"), _in("html")),
+    Reader("csv", 1, (".csv", ".tsv", ".tab"), _in("table", "parse_delimited")),
+    Reader("jsonl", 1, (".jsonl", ".ndjson"), _in("table", "parse_json_lines")),
+    Reader("notebook", 2, (".ipynb",), _in("notebook")),
+    Reader("pdf", 2, (".pdf",), _in("pdf"), extra="pdf"),
+    Reader("docx", 2, (".docx", ".docm"), _in("office", "parse_docx")),
+    Reader("pptx", 2, (".pptx", ".pptm", ".ppsx"), _in("office", "parse_pptx")),
+    Reader("xlsx", 1, (".xlsx", ".xlsm"), _in("excel", "parse_xlsx")),
+    Reader("xls", 1, (".xls",), _in("excel", "parse_xls"), extra="office"),
+    Reader("doc", 1, (".doc",), _in("converted", "parse_doc")),
+    Reader("ppt", 1, (".ppt",), _in("converted", "parse_ppt")),
+    Reader("rtf", 1, (".rtf",), _in("rtf")),
+    Reader("odt", 1, (".odt", ".ott"), _in("opendocument", "parse_odt")),
+    Reader("odp", 1, (".odp", ".otp"), _in("opendocument", "parse_odp")),
+    Reader("ods", 1, (".ods", ".ots"), _in("opendocument", "parse_ods")),
+    Reader("epub", 1, (".epub",), _in("epub")),
+    Reader("xml", 1, XML_SUFFIXES, _in("xml")),
+    Reader("json", 1, (".json", ".geojson", ".jsonld", ".webmanifest"), _in("records", "parse_json")),
+    Reader("yaml", 1, (".yaml", ".yml"), _in("settings", "parse_yaml")),
+    Reader(
+        "settings", 1, (".toml", ".ini", ".cfg", ".conf", ".properties", ".desktop"), _in("settings", "parse_sections")
+    ),
     DOCKERFILE,
-    Reader("org", 1, (".org",), markup.parse_org),
-    Reader("asciidoc", 1, (".adoc", ".asciidoc"), markup.parse_asciidoc),
-    Reader("latex", 1, (".tex", ".ltx", ".latex"), latex.parse),
+    Reader("org", 1, (".org",), _in("markup", "parse_org")),
+    Reader("asciidoc", 1, (".adoc", ".asciidoc"), _in("markup", "parse_asciidoc")),
+    Reader("latex", 1, (".tex", ".ltx", ".latex"), _in("latex")),
     MAN,
-    Reader("bibtex", 1, (".bib",), bibtex.parse),
-    Reader("subtitles", 1, (".srt", ".vtt"), timed.parse_subtitles),
-    Reader("log", 1, (".log",), timed.parse_log),
-    Reader("sql", 1, (".sql", ".ddl"), sql.parse),
+    Reader("bibtex", 1, (".bib",), _in("bibtex")),
+    Reader("subtitles", 1, (".srt", ".vtt"), _in("timed", "parse_subtitles")),
+    Reader("log", 1, (".log",), _in("timed", "parse_log")),
+    Reader("sql", 1, (".sql", ".ddl"), _in("sql")),
     MAIL,
-    Reader("mbox", 1, (".mbox",), mail.parse_mailbox, contains_files=True),
-    Reader("outlook", 2, (".msg",), outlook.parse, extra="office", contains_files=True),
-    Reader("zip", 1, (".zip",), archive.parse_zip, contains_files=True),
-    Reader("tar", 1, archive.TAR_SUFFIXES, archive.parse_tar, contains_files=True),
+    Reader("mbox", 1, (".mbox",), _in("mail", "parse_mailbox"), contains_files=True),
+    Reader("outlook", 2, (".msg",), _in("outlook"), extra="office", contains_files=True),
+    Reader("zip", 1, (".zip",), _in("archive", "parse_zip"), contains_files=True),
+    Reader("tar", 1, TAR_SUFFIXES, _in("archive", "parse_tar"), contains_files=True),
     SOURCE,
     PLAIN,
 )

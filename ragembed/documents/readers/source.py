@@ -8,7 +8,6 @@ import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from ragembed import extras
 from ragembed.documents.model import ParsedDocument
 from ragembed.documents.readers import definitions
 from ragembed.documents.readers.definitions import Definition
@@ -47,11 +46,6 @@ def parse(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocum
         outline = _python_outline(file_text) if suffix in PYTHON_SUFFIXES else []
     _add_definitions(file_text, outline, 0, len(file_text.lines), ())
     yield ParsedDocument(file_text.text, file_text.blocks, is_source=is_source)
-
-
-def version() -> int:
-    """Return the version of the reader. Installing the extra ``code`` raises it, so that files are read again."""
-    return 3 if extras.is_installed("semble_grammars") else 2
 
 
 def _add_definitions(
