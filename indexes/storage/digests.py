@@ -49,15 +49,14 @@ def row_hash(*values: str | bytes | int | float | None) -> int:
     """Return the hash of a row's values in column order: the first 60 bits of BLAKE2b."""
     parts: list[bytes] = []
     for value in values:
-        kind = type(value)
-        if kind is int:
+        if isinstance(value, int):
             parts.append(b"i%d;" % value)
-        elif kind is str:
+        elif isinstance(value, str):
             text = value.encode("utf-8", "surrogatepass")
             parts += b"t%d:" % len(text), text
         elif value is None:
             parts.append(b"n")
-        elif kind is bytes:
+        elif isinstance(value, bytes):
             parts += b"b%d:" % len(value), value
         else:
             parts.append(b"r%s;" % repr(value).encode())
