@@ -25,8 +25,7 @@ class LazyFaiss:
             raise AttributeError(name)
         if not self.is_installed():
             raise MissingExtraError(PACKAGE, EXTRA, "an index that is not flat") from self.error
-        value = self.__dict__[name] = getattr(import_module(PACKAGE), name)
-        return value
+        return getattr(import_module(PACKAGE), name)
 
     def is_installed(self) -> bool:
         """Return whether FAISS can be imported."""
