@@ -19,7 +19,7 @@ from ragembed.printable import printable
 if TYPE_CHECKING:
     from ragembed.evaluation.description import Description
 
-_HEADS = ("", "split", "N", "C", "L/S", "|V| W", "B", "Len W", "B", "Alpha W", "B", "overlap")
+_HEADS = ("", "split", "N", "C", "L/S", "V W", "B", "Len W", "B", "Alpha W", "B", "overlap")
 
 
 @click.command(name="describe", short_help="Describe a collection: sizes, vocabulary, lengths.")
@@ -38,7 +38,7 @@ def command(paths: tuple[Path, ...], model: str | None, output: str) -> None:
     ragembed eval describe topics.tsv pairs.tsv
 
     PATH is a file or folder as for "ragembed eval classification". N is the number of texts or pairs, C of classes, L/S
-    the size of the largest class divided by that of the smallest. |V| is the size of the vocabulary, Len the mean
+    the size of the largest class divided by that of the smallest. V is the size of the vocabulary, Len the mean
     number of tokens, and Alpha the share of tokens with letters only: W for words that spaces separate, B for the
     tokens of the model. The overlap is the share of words that both texts of a pair have. Shares are in per cent.
     """  # noqa: D301  click reads the backspace character as "do not wrap"

@@ -65,7 +65,7 @@ def test_command(in_folder, cli, tiny_model):
         "N",
         "C",
         "L/S",
-        "|V|",
+        "V",
         "W",
         "B",
         "Len",
