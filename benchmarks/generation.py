@@ -34,7 +34,7 @@ def generation(setting: Setting) -> Outcome:
     about = (
         f"A random GPT-2 with {layers} blocks of 768 dimensions and {parameters / 1e6:.0f} million parameters "
         f"({4 * parameters / 2**20:,.0f} MiB in float32) encodes a query, and answers it with {_NEW_TOKENS} tokens "
-        f"from a prompt of {found['one']['tokens']} tokens, of which the query and its instruction are "
+        f"from a prompt of {found['one']['tokens']} tokens; the query and its instruction are "
         f"{found['one']['reused']}. The answers are {'the same' if same else 'different'}. Memory is what the process "
         "holds after the answers, without what it held before it loaded a model. Times are medians."
     )
