@@ -34,7 +34,7 @@ DEFAULT_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 DEFAULT_PRESET = "minilm"
 
 QueryFit = Literal["separate", "shared"]
-Dtype = Literal["auto", "float32", "bfloat16", "mixed"]
+Dtype = Literal["auto", "float32", "bfloat16", "int8", "mixed"]
 
 _STATIC = (Avg, RandomEmbeddings, Words)
 _PROMPTS = ("prompt_name", "document_prompt", "query_prompt")
@@ -125,7 +125,7 @@ class EmbedderConfig:
     max_tokens : int, optional
         The size of the model's window in tokens, special tokens included; at least 8. The default is the limit of the
         model. A longer text is read in several windows, so no part of it is lost.
-    dtype : {"auto", "float32", "bfloat16", "mixed"}, default "auto"
+    dtype : {"auto", "float32", "bfloat16", "int8", "mixed"}, default "auto"
         The arithmetic for documents. ``"mixed"`` is bfloat16, and float32 when a run encodes only a few documents.
         ``"auto"`` is ``"mixed"`` on hardware that multiplies bfloat16 natively if the vectors of the model then keep a
         cosine of at least 0.9995 to those in float32, which the fit measures; otherwise ``"float32"``. Queries always
@@ -192,7 +192,7 @@ class EmbedderConfig:
         parse_pooling(self.pooling)
         one_of("template_tokens", self.template_tokens, ("common", "counted"))
         one_of("query_fit", self.query_fit, ("separate", "shared"))
-        one_of("dtype", self.dtype, ("auto", "float32", "bfloat16", "mixed"))
+        one_of("dtype", self.dtype, ("auto", "float32", "bfloat16", "int8", "mixed"))
         if not self.model:
             raise ConfigError("model is empty: give a Hugging Face model id or a folder")
         parse_server(self.model)

@@ -120,6 +120,11 @@ def _load(files: ModelFiles, dtype: str, device: str) -> Backbone:
         if dtype != "float32":
             raise missing("torch", f"encoding many texts in {dtype}")
         return NumpyBert(folder)
+    if dtype == "int8":
+        from ragembed.models.int8_bert import Int8Bert, require_int8
+
+        require_int8((device,), plain)
+        return Int8Bert(files)
     if device.startswith("cpu") and plain:
         from ragembed.models.packed_bert import PackedBert, can_pack
 

@@ -9,12 +9,12 @@ similar length share one attention product. Equations follow Devlin et al. 2019,
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -26,7 +26,7 @@ from ragembed.config.specs import WORD_EMBEDDINGS
 from ragembed.models.bert_files import POSITIONS, WORDS, BertTensors
 from ragembed.types import Floats
 
-_PACKED_FOR = 2048  # number of rows that the weights are packed for; other numbers work too
+PACKED_FOR = 2048  # number of rows that the weights are packed for; other numbers work too
 # oneDNN keeps a plan for each size, so the rows of a matrix and the tokens of a text are rounded up to these multiples.
 _ROWS, _FEW_ROWS, _WIDTH_STEP = 128, 16, 16
 _FEW_TOKENS = 256  # up to this number, several threads are slower than one, and _FEW_ROWS is the multiple
@@ -40,22 +40,41 @@ class _Linear(NamedTuple):
     bias: torch.Tensor
 
 
-class _Norm(NamedTuple):
+class Norm(NamedTuple):
+    """A layer normalisation."""
+
     weight: torch.Tensor
     bias: torch.Tensor
+    epsilon: float
+
+    def __call__(self, states: torch.Tensor) -> torch.Tensor:
+        """Normalise each row."""
+        return functional.layer_norm(states, self.weight.shape, self.weight, self.bias, self.epsilon)
+
+
+Attend: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
+"""Queries, keys and values, shape ``(tokens, 3 d)``, to the output of the attention, shape ``(tokens, d)``."""
+Layer: TypeAlias = Callable[[torch.Tensor, Attend], torch.Tensor]
+"""The token vectors before a layer, shape ``(tokens, d)``, to those after it."""
 
 
 class _EncoderLayer(NamedTuple):
     query_key_value: _Linear
     attention_output: _Linear
-    attention_norm: _Norm
+    attention_norm: Norm
     intermediate: _Linear
     output: _Linear
-    output_norm: _Norm
+    output_norm: Norm
+
+    def __call__(self, states: torch.Tensor, attend: Attend) -> torch.Tensor:
+        attended = attend(_product(states, self.query_key_value))
+        states = self.attention_norm(_sum(attended, self.attention_output, states))
+        inner = _product(states, self.intermediate, "gelu")
+        return self.output_norm(_sum(inner, self.output, states))
 
 
 @dataclass(frozen=True, slots=True)
-class _AttentionGroup:
+class AttentionGroup:
     """Texts whose attention is computed together, each padded to ``width`` tokens.
 
     Attributes
@@ -92,7 +111,7 @@ class PackedBert:
         self.n_layers = self._shape.n_layers
         self._places = torch.from_numpy(self._tensors.tensor(POSITIONS) + self._tensors.type_vector())
         self._norm = self._norm_of("embeddings.LayerNorm", torch.float32)
-        self._blocks = [self._block(f"encoder.layer.{i}.") for i in range(self.n_layers)]
+        self._layers: list[Layer] = self._load_layers()
         self._tensors.release()  # all tensors but the word embeddings have been copied
 
     def __reduce__(self) -> tuple[type[PackedBert], tuple[Path, str]]:
@@ -104,13 +123,11 @@ class PackedBert:
         present = np.arange(ids.shape[1]) < lengths[:, None]
         tokens = int(lengths.sum())
         few = tokens <= _FEW_TOKENS
-        filling = -tokens % (_FEW_ROWS if few else _ROWS)
-        flat = np.concatenate([ids[present], np.zeros(filling, dtype=ids.dtype)])
-        places = np.concatenate([self._tensors.positions(ids)[present], np.zeros(filling, dtype=np.int64)])
         found = {}
         alone = _threads().limit(limits=1, user_api="openmp") if few else nullcontext()
         with alone, torch.inference_mode():
-            for layer, states in self._states(flat, places, self._groups(lengths), max(layers)):
+            words, places = self._rows(ids, lengths, _FEW_ROWS if few else _ROWS)
+            for layer, states in self._states(words, places, self._groups(lengths), max(layers)):
                 if layer in layers:
                     padded = torch.zeros((*ids.shape, self.dim))
                     padded[torch.from_numpy(present)] = states[:tokens].float()
@@ -121,22 +138,29 @@ class PackedBert:
         """Return the word-embedding table; see :meth:`ragembed.models.protocol.Backbone.word_embeddings`."""
         return self._tensors.tensor(WORDS)
 
+    def _rows(
+        self, ids: NDArray[np.int64], lengths: NDArray[np.int64], multiple: int
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the word and position embeddings of all tokens, shape ``(tokens, d)`` rounded up to ``multiple``."""
+        present = np.arange(ids.shape[1]) < lengths[:, None]
+        filling = np.zeros(-int(lengths.sum()) % multiple, dtype=np.int64)
+        words = self._tensors.stored(WORDS)[np.concatenate([ids[present], filling])]
+        places = np.concatenate([self._tensors.positions(ids)[present], filling])
+        return torch.from_numpy(words), self._places[torch.from_numpy(places)]
+
     def _states(
-        self, ids: NDArray[np.int64], places: NDArray[np.int64], groups: Sequence[_AttentionGroup], last: int
+        self, words: torch.Tensor, places: torch.Tensor, groups: Sequence[AttentionGroup], last: int
     ) -> Iterator[tuple[int, torch.Tensor]]:
         """Yield each layer up to ``last`` with its token vectors, shape ``(tokens, d)``."""
-        words = torch.from_numpy(self._tensors.stored(WORDS)[ids])
         yield WORD_EMBEDDINGS, words
-        states = self._normed(words + self._places[torch.from_numpy(places)], self._norm).to(self._dtype)
+        states = self._norm(words + places).to(self._dtype)
         yield 0, states
-        for number, block in enumerate(self._blocks[: max(last, 0)], start=1):
-            attended = self._attended(_product(states, block.query_key_value), groups)
-            states = self._normed(_sum(attended, block.attention_output, states), block.attention_norm)
-            inner = _product(states, block.intermediate, "gelu")
-            states = self._normed(_sum(inner, block.output, states), block.output_norm)
+        attend = partial(self._attended, groups)
+        for number, layer in enumerate(self._layers[: max(last, 0)], start=1):
+            states = layer(states, attend)
             yield number, states
 
-    def _attended(self, query_key_value: torch.Tensor, groups: Sequence[_AttentionGroup]) -> torch.Tensor:
+    def _attended(self, groups: Sequence[AttentionGroup], query_key_value: torch.Tensor) -> torch.Tensor:
         """Return the output of the attention, shape ``(tokens, d)``, for inputs of shape ``(tokens, 3 d)``."""
         heads = self._shape.heads
         mixed = query_key_value.new_zeros(len(query_key_value), self.dim)
@@ -144,12 +168,12 @@ class PackedBert:
             of_group = query_key_value.index_select(0, group.rows.view(-1))
             of_group = of_group.view(*group.rows.shape, 3, heads, self.dim // heads)
             bias = self._tensors.distance_bias(group.rows.shape[1])
-            distances = None if bias is None else torch.from_numpy(bias).to(self._dtype)
-            attended = _attention(of_group, group.real.to(self._dtype), distances).reshape(-1, self.dim)
+            distances = None if bias is None else torch.from_numpy(bias).to(mixed.dtype)
+            attended = _attention(of_group, group.real.to(mixed.dtype), distances).reshape(-1, self.dim)
             mixed.index_copy_(0, group.tokens, attended.index_select(0, group.places))
         return mixed
 
-    def _groups(self, lengths: NDArray[np.int64]) -> list[_AttentionGroup]:
+    def _groups(self, lengths: NDArray[np.int64]) -> list[AttentionGroup]:
         """Return groups of texts with the same padded width, small enough for the cache."""
         starts = np.cumsum(lengths) - lengths
         widths = -(-lengths // _WIDTH_STEP) * _WIDTH_STEP
@@ -162,13 +186,13 @@ class PackedBert:
                 real = np.arange(width) < lengths[texts, None]
                 rows = np.where(real, starts[texts, None] + np.arange(width), starts[texts, None])
                 parts = (rows, real, rows[real], np.flatnonzero(real))
-                groups.append(_AttentionGroup(*map(torch.from_numpy, parts)))
+                groups.append(AttentionGroup(*map(torch.from_numpy, parts)))
         return groups
 
-    def _normed(self, states: torch.Tensor, norm: _Norm) -> torch.Tensor:
-        return functional.layer_norm(states, (self.dim,), norm.weight, norm.bias, self._shape.epsilon)
+    def _load_layers(self) -> list[Layer]:
+        return [self._layer(f"encoder.layer.{i}.") for i in range(self.n_layers)]
 
-    def _block(self, name: str) -> _EncoderLayer:
+    def _layer(self, name: str) -> _EncoderLayer:
         attention = name + "attention."
         return _EncoderLayer(
             self._linear_of(*(f"{attention}self.{part}" for part in ("query", "key", "value"))),
@@ -181,15 +205,18 @@ class PackedBert:
 
     def _linear_of(self, *names: str) -> _Linear:
         """Return several linear layers with the same input as one."""
-        weight = np.concatenate([self._tensors.tensor(name + ".weight") for name in names])
-        bias = np.concatenate([self._tensors.tensor(name + ".bias") for name in names])
-        plain = torch.from_numpy(weight).to(self._dtype)
-        packed = torch.ops.mkldnn._reorder_linear_weight(plain, _PACKED_FOR)
-        return _Linear(packed, torch.from_numpy(bias).to(self._dtype))
+        weight, bias = (part.to(self._dtype) for part in self._parameters(*names))
+        return _Linear(torch.ops.mkldnn._reorder_linear_weight(weight, PACKED_FOR), bias)
 
-    def _norm_of(self, name: str, dtype: torch.dtype) -> _Norm:
-        weight, bias = (np.array(self._tensors.tensor(f"{name}.{part}")) for part in ("weight", "bias"))
-        return _Norm(torch.from_numpy(weight).to(dtype), torch.from_numpy(bias).to(dtype))
+    def _norm_of(self, name: str, dtype: torch.dtype) -> Norm:
+        weight, bias = (part.to(dtype) for part in self._parameters(name))
+        return Norm(weight, bias, self._shape.epsilon)
+
+    def _parameters(self, *names: str) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return copies of the weights and the biases of several layers with the same input, in float32."""
+        parts = ([self._tensors.tensor(f"{name}.{part}") for name in names] for part in ("weight", "bias"))
+        weight, bias = (torch.from_numpy(np.concatenate(part)) for part in parts)
+        return weight, bias
 
 
 def _attention(
