@@ -11,7 +11,6 @@ steps in float32. Two measures keep the rounding errors small:
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,7 +29,7 @@ _LEVELS, _MOST_WEIGHT = 255, 127
 _HEADROOM = 1.1  # range of the levels, relative to that of the sample
 _SMOOTHING = 0.75  # exponent of the range of a channel in its factor
 _WIDE = 16  # number of channels between the feed-forward layers that have levels of their own
-_SENTENCES, _SAMPLE_TOKENS = 6, 128  # sentences of each language in the sample, and tokens of its longest texts
+_SENTENCES = 2  # number of sentences of each language in the sample
 _SMALLEST = 1e-6
 
 
@@ -62,51 +61,27 @@ class _Linear(NamedTuple):
 
     def product(self, levels: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
         """Return the product in ``dtype``."""
-        return self._run(levels, 1.0, 0, dtype, "none")
+        return self._run(levels, None, (1.0, 0, dtype), "none")
 
     def gelu(self, levels: torch.Tensor, result: _Levels) -> torch.Tensor:
-        """Return the levels of the GELU of the product."""
-        return self._run(levels, result.step, result.zero, torch.uint8, "gelu")
+        """Return the GELU of the product, as levels of ``result``."""
+        return self._run(levels, None, (result.step, result.zero, torch.uint8), "gelu")
 
     def sum(self, levels: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
         """Return the product plus ``other``, float32."""
-        weight, result = self._scaled_weight(), (1.0, 0, torch.float32)
-        found: torch.Tensor = torch.ops.onednn.qlinear_pointwise.binary(
-            levels,
-            self.levels.step,
-            self.levels.zero,
-            *weight,
-            other,
-            self.bias,
-            *result,
-            1.0,
-            0,
-            "add",
-            1.0,
-            "none",
-            [],
-            "",
-        )
-        return found
+        return self._run(levels, other, (1.0, 0, torch.float32), "none")
 
-    def _run(self, levels: torch.Tensor, step: float, zero: int, dtype: torch.dtype, then: str) -> torch.Tensor:
-        found: torch.Tensor = torch.ops.onednn.qlinear_pointwise(
-            levels,
-            self.levels.step,
-            self.levels.zero,
-            *self._scaled_weight(),
-            self.bias,
-            step,
-            zero,
-            dtype,
-            then,
-            [],
-            "none",
-        )
+    def _run(
+        self, levels: torch.Tensor, other: torch.Tensor | None, result: tuple[float, int, torch.dtype], then: str
+    ) -> torch.Tensor:
+        inputs = levels, self.levels.step, self.levels.zero, self.weight, self.steps, self.zeros
+        kernel: Any = torch.ops.onednn.qlinear_pointwise
+        found: torch.Tensor
+        if other is None:
+            found = kernel(*inputs, self.bias, *result, then, [], "none")
+        else:
+            found = kernel.binary(*inputs, other, self.bias, *result, 1.0, 0, "add", 1.0, then, [], "none")
         return found
-
-    def _scaled_weight(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        return self.weight, self.steps, self.zeros
 
 
 class _Int8Layer(NamedTuple):
@@ -197,10 +172,8 @@ def can_int8() -> bool:
 def _sample(files: ModelFiles) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the token ids of everyday texts in several languages, shape ``(texts, tokens)``, and their lengths."""
     tokenizer = TextTokenizer(files.tokenizer, files.folder)
-    texts = []
-    for sentences in everyday_sentences().values():
-        texts += [". ".join(sentences[:_SENTENCES]), sentences[-1]]
-    room = min(_SAMPLE_TOKENS, tokenizer.max_tokens) - tokenizer.special_tokens
+    texts = [". ".join(sentences[:_SENTENCES]) for sentences in everyday_sentences().values()]
+    room = tokenizer.max_tokens - tokenizer.special_tokens
     framed = [[*tokenizer.prefix, *ids[:room], *tokenizer.suffix] for ids in tokenizer.ids(texts)]
     lengths = np.array([len(ids) for ids in framed])
     padded = np.zeros((len(framed), lengths.max()), dtype=np.int64)
