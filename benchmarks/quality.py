@@ -24,6 +24,7 @@ from ragembed.indexes import ChunkRecord, Fusion, Store
 from ragembed.indexes.tuning import tune_store
 from ragembed.indexes.tuning.store_evaluation import SearchSettings, rank
 from ragembed.models.files import find_model
+from ragembed.postprocess import unit_rows
 
 _DEFAULT, _PEER = "default: hybrid with feedback", "LangChain FAISS, MiniLM"
 _SEARCHES: Mapping[str, SearchSettings] = {
@@ -53,6 +54,8 @@ _ALONE: Mapping[str, tuple[str, Mapping[str, object]]] = {
 }
 """Other presets, with dense search."""
 _STEPS = ("none", "normalize", "center", "zscore", "quantile-u", "quantile-n", "robust", "whiten", "abtt:2")
+_ARITHMETIC = ("float32", "bfloat16", "int8")
+"""The values of the setting ``dtype`` that encode all documents alike."""
 
 
 def quality(setting: Setting) -> Outcome:
@@ -82,10 +85,10 @@ def quality(setting: Setting) -> Outcome:
     return Outcome([table([*header, "mean nDCG@10"], rows), notes])
 
 
-def _interval(values: np.ndarray, others: np.ndarray, sign: str) -> str:
+def _interval(values: np.ndarray, others: np.ndarray, sign: str, digits: int = 1) -> str:
     """Return the mean difference with its 95 % interval."""
-    found = paired_bootstrap(values, others)
-    return f"{found.difference:{sign}.1f} ({found.low:{sign}.1f} to {found.high:{sign}.1f})"
+    found, form = paired_bootstrap(values, others), f"{sign}.{digits}f"
+    return f"{found.difference:{form}} ({found.low:{form}} to {found.high:{form}})"
 
 
 def _scores(collection: RetrievalCollection, setting: Setting) -> dict[str, RetrievalScore]:
@@ -104,6 +107,42 @@ def _scores(collection: RetrievalCollection, setting: Setting) -> dict[str, Retr
     names["tuned"] = _tuned(collection, setting.folder / f"tuned-{collection.name}")
     names[_PEER] = _peer(collection, setting)
     return {way: score_rankings(each, collection.relevance) for way, each in names.items()}
+
+
+def precision(setting: Setting) -> Outcome:
+    """Compare the arithmetics for documents: quality of search, cosines to float32, and similarity of sentences."""
+    ways = {"dense": SearchSettings("dense"), "hybrid": SearchSettings()}
+    cells: dict[str, list[str]] = {dtype: [] for dtype in _ARITHMETIC}
+    header, exact = [""], _ARITHMETIC[0]
+    for collection in setting.collections():
+        texts, scores, vectors = list(collection.documents.values()), {}, {}
+        for dtype in _ARITHMETIC:
+            say(f"{collection.name}: {dtype}")
+            embedder = Embedder.from_preset("minilm", dtype=dtype)
+            found = rank(collection, embedder, list(ways.values()), 10)
+            names = [{query: [key for key, _ in best] for query, best in each.items()} for each in found]
+            scores[dtype] = [100.0 * score_rankings(each, collection.relevance).values["ndcg@10"] for each in names]
+            vectors[dtype] = unit_rows(Embedder.from_preset("minilm", dtype=dtype).fit(texts).encode_documents(texts))
+        for dtype in _ARITHMETIC:
+            for values, base in zip(scores[dtype], scores[exact], strict=True):
+                difference = "" if dtype == exact else f"; {_interval(values, base, '+', 2)}"
+                cells[dtype].append(f"{values.mean():.2f}{difference}")
+            cosines = np.einsum("ij,ij->i", vectors[dtype], vectors[exact])
+            cells[dtype].append("1" if dtype == exact else f"{cosines.mean():.4f}, {cosines.min():.4f}")
+        header += [f"{collection.name}: {what}" for what in (*ways, "cosine, mean and lowest")]
+    for path in sorted((setting.data / "sts").glob("*.tsv"))[: 1 if setting.trial else None]:
+        say(path.stem)
+        configs = [PRESETS["minilm"].replace(dtype=dtype, query_fit="shared") for dtype in _ARITHMETIC]
+        for dtype, (_, measured) in zip(_ARITHMETIC, evaluate(read_sts(path), configs), strict=True):
+            cells[dtype].append(f"{float(measured.scores[measured.headline]):.2f}")
+        header.append(path.stem)
+    notes = (
+        "The setting `dtype` for documents; queries are encoded in float32. Search: nDCG@10 × 100, and the difference "
+        "to float32 with the 95 % interval of a paired bootstrap over the queries. Cosine: between the embeddings of a "
+        "document in this arithmetic and in float32, each with a fit of its own. Sentence pairs: Spearman's "
+        "correlation × 100. The preset is `minilm`."
+    )
+    return Outcome([notes, table(header, [[dtype, *row] for dtype, row in cells.items()])])
 
 
 def _tuned(collection: RetrievalCollection, path: Path) -> dict[str, list[str]]:

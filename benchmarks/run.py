@@ -48,6 +48,7 @@ BENCHMARKS = {
     "lexical": Benchmark("Lexical search", 5, "speed.lexical"),
     "growth": Benchmark("Growth", 13, "speed.growth"),
     "quality": Benchmark("Retrieval quality", 30, "quality.quality"),
+    "precision": Benchmark("Precision of the arithmetic", 8, "quality.precision"),
     "collections": Benchmark("Twenty collections", 90, "defaults.collections"),
     "ordering": Benchmark("Order of hybrid results", 8, "ordering.ordering"),
     "relevance": Benchmark("Relevance and languages", 15, "relevance.relevance"),

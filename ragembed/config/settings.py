@@ -127,6 +127,8 @@ class EmbedderConfig:
         model. A longer text is read in several windows, so no part of it is lost.
     dtype : {"auto", "float32", "bfloat16", "int8", "mixed"}, default "auto"
         The arithmetic for documents. ``"mixed"`` is bfloat16, and float32 when a run encodes only a few documents.
+        ``"int8"`` is faster than bfloat16 and less exact; it needs PyTorch, a CPU with AVX512-VNNI, and a model that is
+        a BERT or one of its relatives.
         ``"auto"`` is ``"mixed"`` on hardware that multiplies bfloat16 natively if the vectors of the model then keep a
         cosine of at least 0.9995 to those in float32, which the fit measures; otherwise ``"float32"``. Queries always
         use float32.

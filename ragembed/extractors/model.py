@@ -53,8 +53,8 @@ class ContextualModel:
     max_tokens
         Number of tokens in a window, including special tokens and template.
     dtype
-        ``"float32"``, ``"bfloat16"``, ``"mixed"`` (bfloat16, and float32 for few documents), or ``"auto"`` (the fastest
-        on the devices).
+        ``"float32"``, ``"bfloat16"``, ``"int8"``, ``"mixed"`` (bfloat16, and float32 for few documents), or ``"auto"``
+        (the faster of float32 and bfloat16 on the devices).
     device
         The requested device; see :func:`ragembed.models.devices.choose_devices`.
     """
@@ -100,9 +100,9 @@ class ContextualModel:
     def is_faster_without_torch(self, texts: Sequence[str]) -> bool:
         """Return whether ``texts`` take less time without PyTorch than the import of PyTorch.
 
-        This is never the case if bfloat16 or a GPU is requested.
+        This is never the case if bfloat16, int8 or a GPU is requested.
         """
-        needs_torch = self._dtype == "bfloat16" or self._device not in (None, "auto", "cpu")
+        needs_torch = self._dtype in ("bfloat16", "int8") or self._device not in (None, "auto", "cpu")
         if needs_torch or len(texts) > _FEW_TEXTS or not runs_without_torch(self._files):
             return False
         tokens = self.forward("few-documents").tokens(texts)

@@ -106,7 +106,7 @@ class RagEmbeddings(BaseModel, Embeddings):
         Whether the post-processors for queries are fitted on pseudo-queries.
     max_tokens : int, optional
         Size of the model's window in tokens.
-    dtype : {"auto", "float32", "bfloat16", "mixed"}, optional
+    dtype : {"auto", "float32", "bfloat16", "int8", "mixed"}, optional
         Arithmetic for documents.
     pseudo_queries : int, optional
         Maximum number of spans of the corpus that stand in for queries in a fit.

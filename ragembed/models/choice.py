@@ -52,9 +52,10 @@ def fast_dtype(devices: Sequence[str]) -> str:
 def batch_model(files: ModelFiles, dtype: str, device: str) -> Backbone:
     """Return the model in ``files.folder`` for batches of texts; concurrent users share one loaded model.
 
-    ``dtype`` is ``"float32"`` or ``"bfloat16"``, ``device`` a PyTorch name. If the files change, the model is loaded
-    again. Without PyTorch, BERT and its relatives run in NumPy. Raises :class:`ragembed.errors.ModelError` if it cannot
-    be loaded, :class:`ragembed.errors.GpuError` if it does not fit in the memory of the device, and
+    ``dtype`` is ``"float32"``, ``"bfloat16"`` or ``"int8"``, ``device`` a PyTorch name. If the files change, the model
+    is loaded again. Without PyTorch, BERT and its relatives run in NumPy. Raises :class:`ragembed.errors.ModelError` if
+    it cannot be loaded, :class:`ragembed.errors.ConfigError` if it cannot run in 8 bits here,
+    :class:`ragembed.errors.GpuError` if it does not fit in the memory of the device, and
     :class:`ragembed.errors.MissingExtraError` if it needs PyTorch.
     """
     key = (files.sha256, dtype, device)
@@ -123,7 +124,7 @@ def _load(files: ModelFiles, dtype: str, device: str) -> Backbone:
     if dtype == "int8":
         from ragembed.models.int8_bert import Int8Bert, require_int8
 
-        require_int8((device,), plain)
+        require_int8(device, plain)
         return Int8Bert(files)
     if device.startswith("cpu") and plain:
         from ragembed.models.packed_bert import PackedBert, can_pack

@@ -149,17 +149,14 @@ class Int8Bert(PackedBert):
         return layer, output_norm(functional.linear(inner, *second) + middle)
 
 
-def require_int8(devices: tuple[str, ...], plain: bool) -> None:
-    """Raise :class:`ConfigError` if ``devices`` or the kind of model rule out 8 bits; ``plain`` models do not."""
-    reason = None
-    if not all(device.startswith("cpu") for device in devices):
-        reason = f"the device is {devices[0]}, and only a CPU computes in 8 bits: choose device 'cpu'"
-    elif not plain:
-        reason = "only BERT and its relatives in float32 are computed in 8 bits: choose another model"
-    elif not can_int8():
-        reason = "this processor has neither AVX512-VNNI nor AMX: use another processor"
-    if reason is not None:
-        raise ConfigError(f"dtype is 'int8', but {reason}, or dtype 'auto'")
+def require_int8(device: str, plain: bool) -> None:
+    """Raise :class:`ConfigError` if a model on ``device`` cannot run in 8 bits; ``plain`` is BERT or a relative."""
+    if not device.startswith("cpu"):
+        raise ConfigError(f"dtype is 'int8', but the device is {device!r}: choose device 'cpu' or dtype 'auto'")
+    if not plain:
+        raise ConfigError("dtype is 'int8', but the model is not a BERT or one of its relatives: choose dtype 'auto'")
+    if not can_int8():
+        raise ConfigError("dtype is 'int8', but PyTorch finds no AVX512-VNNI in this processor: choose dtype 'auto'")
 
 
 def can_int8() -> bool:

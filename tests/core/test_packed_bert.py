@@ -10,14 +10,17 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ragembed.errors import ConfigError
 from ragembed.models import packed_bert
 from ragembed.models.bert_files import WORDS, BertTensors
 from ragembed.models.choice import _load, batch_model
 from ragembed.models.files import find_model
+from ragembed.models.int8_bert import Int8Bert, can_int8
 from ragembed.models.packed_bert import PackedBert, can_pack
 from ragembed.models.transformers_model import TransformersModel
 
 needs_bfloat16 = pytest.mark.skipif(not can_pack("bfloat16"), reason="oneDNN has no bfloat16 on this CPU")
+needs_int8 = pytest.mark.skipif(not can_int8(), reason="this CPU has no AVX512-VNNI")
 pytestmark = pytest.mark.skipif(not can_pack("float32"), reason="PyTorch has no oneDNN here")
 
 LAYERS = (-1, 0, 1, 2)
@@ -84,6 +87,43 @@ def test_bfloat16_is_close_to_float32(tiny_model, theirs):
     for row, length in enumerate(lengths):
         mine, other = found[row, :length].mean(axis=0), expected[row, :length].mean(axis=0)
         assert mine @ other > 0.999 * np.linalg.norm(mine) * np.linalg.norm(other)
+
+
+@needs_int8
+@pytest.mark.parametrize("attention", ["bfloat16", "float32"])
+@pytest.mark.parametrize("fixture", ["tiny_model", "roberta_model"])
+def test_int8_is_close_to_float32(fixture, attention, request, monkeypatch):
+    monkeypatch.setattr("ragembed.models.int8_bert.fast_dtype", lambda devices: attention)
+    files = find_model(str(request.getfixturevalue(fixture)))
+    ids, lengths = windows([9, 7, 7, 3])
+    [found] = _load(files, "int8", "cpu").states(ids, lengths, (2,))
+    [expected] = PackedBert(files.folder, "float32").states(ids, lengths, (2,))
+    for row, length in enumerate(lengths):
+        mine, other = found[row, :length].mean(axis=0), expected[row, :length].mean(axis=0)
+        assert mine @ other > 0.995 * np.linalg.norm(mine) * np.linalg.norm(other)
+
+
+@needs_int8
+def test_int8_vectors_do_not_depend_on_the_batch(tiny_model, monkeypatch):
+    monkeypatch.setattr("ragembed.models.int8_bert.fast_dtype", lambda devices: "float32")
+    model = Int8Bert(find_model(str(tiny_model)))
+    ids, lengths = windows([9, 7, 7, 3])
+    [together] = model.states(ids, lengths, (2,))
+    for other in (model, copy.deepcopy(model)):
+        for row, length in enumerate(lengths):
+            [alone] = other.states(ids[row : row + 1, :length], lengths[row : row + 1], (2,))
+            np.testing.assert_allclose(alone[0], together[row, :length], atol=2e-2)  # one level
+
+
+def test_int8_is_refused_where_it_is_not_fast(tiny_model, gpt_model, monkeypatch):
+    files = find_model(str(tiny_model))
+    with pytest.raises(ConfigError, match=r"the device is 'cuda:0': choose device 'cpu' or"):
+        _load(files, "int8", "cuda:0")
+    with pytest.raises(ConfigError, match="the model is not a BERT or one of its relatives"):
+        _load(find_model(str(gpt_model)), "int8", "cpu")
+    monkeypatch.setattr(torch.cpu, "_is_vnni_supported", lambda: False)
+    with pytest.raises(ConfigError, match="PyTorch finds no AVX512-VNNI"):
+        _load(files, "int8", "cpu")
 
 
 @given(lengths=st.lists(st.integers(1, 12), min_size=1, max_size=8), data=st.data())
