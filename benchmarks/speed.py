@@ -107,7 +107,10 @@ def _bytes_per_second(setting: Setting) -> float:
 
 def encode(setting: Setting) -> Outcome:
     """Encode documents with MiniLM; compare with sentence-transformers and with the rate of matrix products."""
+    from ragembed.models.int8_bert import can_int8
+
     rows, sentences, ratios, model = [], [], {}, _model()
+    dtypes = ("auto", "int8") if can_int8() else ("auto",)
     for name, whole in {"cran": 600, "npl": 2500}.items():
         say(f"encoding {name}")
         texts = list(read_beir(setting.data / "retrieval" / name).documents.values())
@@ -117,20 +120,24 @@ def encode(setting: Setting) -> Outcome:
         file.write_text(json.dumps(kept), encoding="utf-8")
         request = {"texts": str(file), "model": str(model), "preset": "minilm"}
         sides = {
-            "ragembed": Side(sys.executable, OWN, "encode", request),
+            **{dtype: Side(sys.executable, OWN, "encode", {**request, "dtype": dtype}) for dtype in dtypes},
             "peer": Side(LANGCHAIN.python, _SPEED, "encode", request),
             "limit": _multiplier(setting),
         }
         found = warm_turns(sides, setting.turns, setting.runner)
-        ours, theirs = found["ragembed"].seconds, found["peer"].seconds
-        ratio, tokens = of_medians(theirs, ours), sum(lengths)
+        theirs, tokens = found["peer"].seconds, sum(lengths)
         floor = _operations(model, lengths) / _rate(found["limit"])
-        speeds = [spread([tokens / seconds for seconds in side]) for side in (ours, theirs)]
-        rows.append([name, *speeds, times(ratio), f"{found['ragembed'].ready['lowest_cosine']:.5f}"])
-        ratios[f"encode {name}: tokens/s beside sentence-transformers"] = ratio, True
+        for dtype in dtypes:
+            ours = found[dtype].seconds
+            speeds = [spread([tokens / seconds for seconds in side]) for side in (ours, theirs)]
+            ratio, cosine = of_medians(theirs, ours), f"{found[dtype].ready['lowest_cosine']:.5f}"
+            rows.append([name, dtype, *speeds, times(ratio), cosine])
+            suffix = "" if dtype == "auto" else f", {dtype}"
+            ratios[f"encode {name}: tokens/s beside sentence-transformers{suffix}"] = ratio, True
+        share = per_cent(floor / statistics.median(found["auto"].seconds))
         sentences.append(
             f"- {name}: {len(kept):,} texts, {tokens:,} tokens; the operations take {significant(floor, 3)} s in "
-            f"{found['limit'].ready['dtype']}, {per_cent(floor / statistics.median(ours))} of ragembed's time."
+            f"{found['limit'].ready['dtype']}, {share} of ragembed's time with `auto`."
         )
     about = (
         "Documents are encoded with the preset `minilm`, fitted before, including tokenization. They are cut to one "
@@ -140,7 +147,7 @@ def encode(setting: Setting) -> Outcome:
         "Floor: the operations of the model for these tokens without padding, at the rate of products of large square "
         "matrices in PyTorch."
     )
-    header = ["", "ragembed, tokens/s", "sentence-transformers, tokens/s", "ratio", "lowest cosine to float32"]
+    header = ["", "dtype", "ragembed, tokens/s", "sentence-transformers, tokens/s", "ratio", "lowest cosine to float32"]
     return Outcome([about, table(header, rows), floor_is, "\n".join(sentences)], ratios)
 
 

@@ -97,7 +97,7 @@ def _fill(path: Path, encoder: Any, texts: Path, **options: Any) -> None:
 def encode(request: Request) -> tuple[Turn, Told]:
     """Encode documents with a preset that was fitted before; tell the lowest cosine to float32."""
     texts = json.loads(Path(request["texts"]).read_text(encoding="utf-8"))
-    embedder = Embedder.from_preset(request["preset"]).fit(texts)
+    embedder = Embedder.from_preset(request["preset"], dtype=request["dtype"]).fit(texts)
     exact = Embedder.from_preset(request["preset"], dtype="float32").fit(texts)
     found, expected = (unit_rows(one.encode_documents(texts)) for one in (embedder, exact))
 
