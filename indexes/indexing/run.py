@@ -12,7 +12,7 @@ import json
 import shlex
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,12 +25,13 @@ from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError, IncompatibleStoreError, StoreError, StoreLockedError
 from ragembed.extras import is_installed
 from ragembed.indexes.ann.library import require_library
-from ragembed.indexes.ann.records import IndexEvaluation, IndexSelection
+from ragembed.indexes.ann.records import IndexConfig, IndexEvaluation, IndexSelection
 from ragembed.indexes.indexing import fitting
 from ragembed.indexes.indexing.backend import (
     ChunkedFiles,
     IndexingBackend,
     LocalBackend,
+    Present,
     RunEncoder,
     Sources,
     StageReport,
@@ -128,10 +129,10 @@ def index_files(
     progress, backend = progress or SilentProgress(), backend or LocalBackend()
     already_open = request.opened
     with open_existing(request.store, request.device) if already_open is None else nullcontext(already_open) as opened:
-        return _Run(request, opened, progress, backend).run(dry_run, wait_seconds)
+        return IndexingRun(request, opened, progress, backend).run(dry_run, wait_seconds)
 
 
-class _Run:
+class IndexingRun:
     """A single run; ``opened`` is the store, or None if it does not exist yet."""
 
     def __init__(
@@ -159,6 +160,7 @@ class _Run:
             raise ConfigError("nothing to index: give a file or folder, as in 'ragembed index docs/'")
 
     def run(self, dry_run: bool, wait_seconds: float) -> IndexingReport:
+        """Perform the run; see :func:`index_files`."""
         with self._backend:
             if dry_run:
                 embedder, chunked, scan = self._scan()
@@ -204,7 +206,7 @@ class _Run:
         files = ((source, strip_all(stripper, source, chunks)) for source, chunks in chunked)
         for batch in grouped(files, lambda file: len(file[1]), BATCH):
             texts = {text_hash(chunk.embedded_text): chunk.embedded_text for _, chunks in batch for chunk in chunks}
-            known = counted if self._opened is None else counted | self._opened._encoded(texts)
+            known = counted | self._encoded(texts)
             new = [text for key, text in texts.items() if key not in known]
             counted.update(texts)
             tokens += (embedder.tokenizer.ids(new).lengths + framing).tolist()
@@ -214,20 +216,17 @@ class _Run:
 
         return sum(tokens), requests(tokens)
 
+    def _encoded(self, hashes: Iterable[bytes]) -> set[bytes]:
+        """Return the text hashes that have a vector already."""
+        return set() if self._opened is None else self._opened._encoded(hashes)
+
     def _resume_meta(self) -> dict[str, object]:
         return {} if self._backend.resume_token is None else {"work": self._backend.resume_token}
 
     def _scan(self) -> tuple[Embedder, ChunkedFiles, Scan]:
-        known: dict[str, SourceRecord] = {}
-        generation = resume_token = None
-        if (store := self._opened) is not None:
-            embedder = self._stored_embedder(store)
-            known, generation, resume_token = store.sources(), store.generation, store._resume_token
-        else:
-            stemmer(self._language or ENGLISH)  # report an unknown language before reading any file
-            embedder = Embedder(self._config, device=self._device)
-        paths, gone, notes = self._sort_paths(known)
-        sources = Sources(self._store_path, self._options, known, paths, gone, embedder, generation, resume_token)
+        present = self._present()
+        paths, gone, notes = self._sort_paths(present.sources)
+        sources = Sources(self._store_path, self._options, present, paths, gone)
         chunked, scan = self._backend.scan(sources, self._progress)
         if self._options.include and scan.removed and not (scan.kept or scan.gone):
             raise ConfigError(
@@ -239,8 +238,14 @@ class _Run:
             notes.extend(_keep_emptied(scan, self._store_path))
         scan.warnings.extend(notes)
         if self._opened is None:
-            scan.warnings.extend(fitting.notes_on_model(embedder))
-        return embedder, chunked, scan
+            scan.warnings.extend(fitting.notes_on_model(present.embedder))
+        return present.embedder, chunked, scan
+
+    def _present(self) -> Present:
+        if (store := self._opened) is not None:
+            return Present(self._stored_embedder(store), store.sources(), store.generation, store._resume_token)
+        stemmer(self._language or ENGLISH)  # report an unknown language before reading any file
+        return Present(Embedder(self._config, device=self._device))
 
     def _sort_paths(self, known: Mapping[str, SourceRecord]) -> tuple[list[Place], list[Place], list[str]]:
         """Return the paths to read, the paths whose files are to be removed, and notes on missing paths.
@@ -285,18 +290,11 @@ class _Run:
         with store.writer(locked=True) as writer:
             if self._token_vectors is not None:
                 writer.keep_tokens(self._token_vectors)
-            plan = writer.plan_stripping(chunked.lines, scan.removed, self._options.boilerplate)
+            plan = self._plan(writer, chunked, scan)
             encoded = self._write(store, writer, chunked, scan, plan)
             encoder = RunEncoder(store.embedder)
             encoded += self._write_stripped(store, writer, plan, encoder)
-            scan.warnings.extend(fitting.fit_if_needed(store, writer, self._progress))
-            done = writer.done_stripping(self._options.boilerplate)
-            if writer.meta("unfinished") or writer.meta("boilerplate") != done:
-                writer.set_meta({"unfinished": False, "work": None, "boilerplate": done})
-            writer.merge()
-            scan.warnings.extend(writer.refresh_index(self._index, self._progress))
-            scan.warnings.extend(calibrate(store, writer, self._progress))
-        scan.warnings.extend(fitting.warn_if_outgrown(store))
+            scan.warnings.extend(self._finish(store, writer))
         scan.warnings.extend(self._slow_model(store, encoded))
         if self._backend.resume_token is None:
             _sweep_work(self._store_path)
@@ -313,6 +311,17 @@ class _Run:
             *picked,
             stages=tuple(self._backend.reports),
         )
+
+    def _plan(self, writer: StoreWriter, chunked: ChunkedFiles, scan: Scan) -> StrippingPlan:
+        return writer.plan_stripping(chunked.lines, scan.removed, self._options.boilerplate)
+
+    def _finish(self, store: Store, writer: StoreWriter) -> list[str]:
+        """Fit the post-processors if needed, and finish the store; return warnings."""
+        fit, warnings = fitting.fit_if_needed([(store, writer)], self._progress)
+        if fit is not None:
+            fit.adopt(writer, self._progress)
+        warnings += finish_store(store, writer, self._options.boilerplate, self._index, self._progress)
+        return [*warnings, *fitting.warn_if_outgrown(store)]
 
     def _slow_model(self, store: Store, encoded: int) -> list[str]:
         """Return a note if NumPy, not PyTorch, computed the model for many texts."""
@@ -384,6 +393,20 @@ class _Run:
         request = json.loads(json.dumps({"paths": remaining, "options": self._options.to_dict()}))
         if request != before:
             writer.set_meta({"indexing": request})
+
+
+def finish_store(
+    store: Store, writer: StoreWriter, boilerplate: str, index: IndexConfig | None, progress: Progress
+) -> list[str]:
+    """Finish a store whose files are written and whose post-processors are fitted; return warnings.
+
+    ``boilerplate`` is the mode of the run, and ``index`` are new requirements for the index, if any.
+    """
+    done = writer.done_stripping(boilerplate)
+    if writer.meta("unfinished") or writer.meta("boilerplate") != done:
+        writer.set_meta({"unfinished": False, "work": None, "boilerplate": done})
+    writer.merge()
+    return [*writer.refresh_index(index, progress), *calibrate(store, writer, progress)]
 
 
 class _FileCommits:

@@ -200,13 +200,14 @@ def make_plan(work: Work, sources: Sources, shards: int | None, progress: Progre
     An earlier plan for the same files is continued if the store still has the generation of that plan, or has the id
     of the plan as its resume token. ``shards`` is the number of shards. By default, it depends on the total file size.
     """
-    former = work.find_plan()
-    if former is not None and (sources.generation == former.generation or sources.resume_token == former.id):
-        plan, scan, _ = _new_plan(replace(sources, known=work.known()), shards or former.shards, progress)
+    former, present = work.find_plan(), sources.present
+    if former is not None and (present.generation == former.generation or present.resume_token == former.id):
+        before = replace(sources, present=replace(present, sources=work.known()))
+        plan, scan, _ = _new_plan(before, shards or former.shards, progress)
         if former.same_request(plan):
             return former, scan
     plan, scan, waiting = _new_plan(sources, shards, progress)
-    work.begin(plan, sources.known, balanced(waiting, plan.shards))
+    work.begin(plan, present.sources, balanced(waiting, plan.shards))
     return plan, scan
 
 
@@ -223,7 +224,7 @@ def _new_plan(sources: Sources, shards: int | None, progress: Progress) -> tuple
     for candidate in waiting:
         digest.update(json.dumps(candidate.to_dict()).encode())
     # Post-processors are fitted after all texts are encoded, so the configuration of the plan has none.
-    config = sources.embedder.resolved_config().replace(postprocess=(), query_fit="shared")
+    config = sources.present.embedder.resolved_config().replace(postprocess=(), query_fit="shared")
     plan = WorkPlan(
         id=uuid.uuid4().hex,
         store=str(sources.store.absolute()),
@@ -231,7 +232,7 @@ def _new_plan(sources: Sources, shards: int | None, progress: Progress) -> tuple
         gone=tuple(absolute(path) for path in sources.gone),
         options=_as_json(sources.options.to_dict()),
         config=_as_json(config.to_dict()),
-        generation=sources.generation,
+        generation=sources.present.generation,
         shards=min(shards or max(_LEAST_SHARDS, -(-size // SHARD_BYTES)), len(waiting)),
         files=len(waiting),
         size=size,
