@@ -44,6 +44,7 @@ from ragembed.indexes.storage.layout import (
     EMBEDDERS,
     GITIGNORE,
     GITIGNORE_TEXT,
+    MEMBER,
     SEGMENTS,
     make_folder,
     require_store,
@@ -576,6 +577,11 @@ class Store(Searchable):
         """Token by which a later run recognises an interrupted run in stages, or None."""
         found: str | None = self._reader.read(lambda snapshot: catalog.meta(snapshot.connection, "work"))
         return found
+
+    @property
+    def _member(self) -> object:
+        """The mark of a store that :mod:`ragembed.distributed.members` updates together with others, or None."""
+        return self._reader.read(lambda snapshot: catalog.meta(snapshot.connection, MEMBER))
 
     def _encoded(self, hashes: Iterable[bytes]) -> set[bytes]:
         """Return the text hashes for which the store has a vector."""

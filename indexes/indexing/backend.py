@@ -147,10 +147,10 @@ class LocalBackend:
     """Runs all stages in this process."""
 
     writing = "embedding"
-    resume_token = None
     reports: Sequence[StageReport] = ()
 
-    def __init__(self) -> None:
+    def __init__(self, resume_token: str | None = None) -> None:
+        self.resume_token = resume_token
         self._encoder: RunEncoder | None = None
 
     @property

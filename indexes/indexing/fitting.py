@@ -139,7 +139,9 @@ class Fit:
         moments = self.moments
         if moments is None and len(raw := sample_raw(writer.live_raw(), self.embedder.config.seed)):
             moments = Moments.of(raw)
-        baseline = moments and Baseline(writer.last_row(), writer.live_vectors(), moments, self.queries)
+        baseline = None
+        if moments is not None:
+            baseline = Baseline(writer.last_row(), writer.live_vectors(), moments, self.queries)
         writer.adopt(self.embedder, progress, meta, baseline)
 
 

@@ -129,6 +129,11 @@ def index_files(
     progress, backend = progress or SilentProgress(), backend or LocalBackend()
     already_open = request.opened
     with open_existing(request.store, request.device) if already_open is None else nullcontext(already_open) as opened:
+        if opened is not None and opened._member is not None:
+            raise ConfigError(
+                f"{request.store} is one of the stores of a collection, which are updated together: run "
+                f"'ragembed index --collection NAME --store {shlex.quote(str(request.store.parent))}'"
+            )
         return IndexingRun(request, opened, progress, backend).run(dry_run, wait_seconds)
 
 
@@ -165,32 +170,43 @@ class IndexingRun:
             if dry_run:
                 embedder, chunked, scan = self._scan()
                 tokens, requests = self._work(embedder, chunked)
-                seconds = time.monotonic() - self._started
-                return IndexingReport(scan, chunked.chunks, 0, seconds, tokens=tokens, requests=requests)
-            if self._opened is not None:
-                with writer_lock(self._store_path, wait_seconds):
-                    _, chunked, scan = self._scan()
-                    return self._update(self._opened, chunked, scan)
-            # Create the folder of the store only if there is something to index.
-            require_place(self._store_path)
-            require_writable(self._store_path)
-            embedder, chunked, scan = self._scan()
-            if self._token_vectors:
-                contextual_extractor(embedder)  # Raises an error before anything is encoded.
-            if not chunked.files:
-                raise ConfigError(_nothing_to_read(self._paths, scan))
-            stripper = Stripper(found_in(chunked.lines) if self._options.boilerplate == STRIP else {})
-            self._backend.fit(embedder, stripper, self._progress)
-            self._fitted = True
-            provisional = fitting.without_fit(embedder)
-            make_folder(self._store_path)
+                return IndexingReport(scan, chunked.chunks, 0, self._seconds(), tokens=tokens, requests=requests)
+            return self._perform(wait_seconds)
+
+    def _seconds(self) -> float:
+        return time.monotonic() - self._started
+
+    def _perform(self, wait_seconds: float) -> IndexingReport:
+        if self._opened is not None:
             with writer_lock(self._store_path, wait_seconds):
-                wanted = {"postprocess": list(embedder.config.postprocess), "query_fit": embedder.config.query_fit}
-                meta = {"wanted": wanted, **self._resume_meta()}
-                language = self._language or ENGLISH
-                Store.create(self._store_path, provisional, meta, language=language, locked=True).close()
-                with Store.open(self._store_path, provisional, device=self._device) as store:
-                    return self._update(store, chunked, scan)
+                _, chunked, scan = self._scan()
+                return self._update(self._opened, chunked, scan)
+        # Create the folder of the store only if there is something to index.
+        require_place(self._store_path)
+        require_writable(self._store_path)
+        embedder, chunked, scan = self._scan()
+        provisional, meta = self._fit_new(embedder, chunked, scan)
+        make_folder(self._store_path)
+        with writer_lock(self._store_path, wait_seconds):
+            language = self._language or ENGLISH
+            Store.create(self._store_path, provisional, meta, language=language, locked=True).close()
+            with Store.open(self._store_path, provisional, device=self._device) as store:
+                return self._update(store, chunked, scan)
+
+    def _fit_new(self, embedder: Embedder, chunked: ChunkedFiles, scan: Scan) -> tuple[Embedder, Mapping[str, object]]:
+        """Fit the extractor on the files of a new store. Return the embedder and the JSON values that it begins with.
+
+        Its post-processors are fitted at the end of the run.
+        """
+        if self._token_vectors:
+            contextual_extractor(embedder)  # Raises an error before anything is encoded.
+        if not chunked.files:
+            raise ConfigError(_nothing_to_read(self._paths, scan))
+        stripper = Stripper(found_in(chunked.lines) if self._options.boilerplate == STRIP else {})
+        self._backend.fit(embedder, stripper, self._progress)
+        self._fitted = True
+        wanted = {"postprocess": list(embedder.config.postprocess), "query_fit": embedder.config.query_fit}
+        return fitting.without_fit(embedder), {"wanted": wanted, **self._resume_meta()}
 
     def _work(self, embedder: Embedder, chunked: ChunkedFiles) -> tuple[int, int | None]:
         """Return the number of tokens to encode, and of requests to a server if the embedder needs one.
@@ -306,7 +322,7 @@ class IndexingRun:
             scan,
             len(store),
             encoded,
-            time.monotonic() - self._started,
+            self._seconds(),
             devices,
             *picked,
             stages=tuple(self._backend.reports),

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ragembed.documents.boilerplate import LineKeys
+from ragembed.documents.boilerplate import BoilerplateCounts, LineKeys
 from ragembed.errors import ConfigError, DimensionError
 from ragembed.indexes.filters import Filter
 from ragembed.indexes.storage import catalog, changes, compaction, run_records
@@ -296,10 +296,14 @@ class StoreWriter(Upkeep):
     # Boilerplate
 
     def plan_stripping(
-        self, coming: Mapping[str, tuple[str, LineKeys]], removed: Collection[str], mode: str
+        self,
+        coming: Mapping[str, tuple[str, LineKeys]],
+        removed: Collection[str],
+        mode: str,
+        found: BoilerplateCounts | None = None,
     ) -> StrippingPlan:
         """Return the changes because of boilerplate; see :func:`ragembed.indexes.writing.boilerplate_store.plan`."""
-        return plan(self._connection, coming, removed, mode)
+        return plan(self._connection, coming, removed, mode, found)
 
     def done_stripping(self, mode: str) -> dict[str, Any]:
         """Return the record of a finished run, for the JSON value ``boilerplate``."""

@@ -116,11 +116,11 @@ class DistributedBackend:
         *,
         keep_folder: bool = False,
     ) -> None:
-        self._work = Work(folder)
+        self.work = Work(folder)
         self._pool = pool
         self._shards = shards
         self._keep_folder = keep_folder
-        self._worker = partial(Worker, folder, device)
+        self.worker = partial(Worker, folder, device)
         self._reports: list[StageReport] = []
         self._something_to_keep = True
         self._open = ExitStack()
@@ -129,7 +129,7 @@ class DistributedBackend:
     @property
     def resume_token(self) -> str | None:
         """The id of the plan, or None if there is no plan yet."""
-        plan = self._work.find_plan()
+        plan = self.work.find_plan()
         return None if plan is None else plan.id
 
     @property
@@ -147,9 +147,9 @@ class DistributedBackend:
         # Workers may have a different working directory, so paths must be absolute.
         sources = replace(sources, paths=[from_absolute(absolute(path)) for path in sources.paths])
         scanner = sources.scanner()
-        plan, scan = make_plan(self._work, sources, self._shards, progress)
-        self._run(READ, plan.shards, "reading", "files", plan.files, progress)
-        self._chunked = ChunkedShards(self._work)
+        plan, scan = make_plan(self.work, sources, self._shards, progress)
+        self.perform(READ, plan.shards, "reading", "files", plan.files, progress)
+        self._chunked = ChunkedShards(self.work)
         scan.add(self._chunked.scan())
         scanner.finish(scan)
         self._something_to_keep = self._chunked.files > 0
@@ -158,26 +158,26 @@ class DistributedBackend:
     def fit(self, embedder: Embedder, stripper: Stripper, progress: Progress) -> None:
         """Collect the statistics of all ranges of chunks, and fit ``embedder`` on their sums."""
         chunks = self._count(stripper, progress)
-        embedder._fit_parts(stages.parts(self._work, chunks), chunks)
+        embedder._fit_parts(stages.parts(self.work, chunks), chunks)
 
     def _count(self, stripper: Stripper, progress: Progress) -> int:
         """Collect the statistics of all ranges of chunks. Return the number of chunks."""
         chunks = self._chunked.chunks
-        if not self._work.boilerplate_file.exists():
-            self._work.write_boilerplate(stripper.found)
-        self._run(FIT, stages.ranges(chunks), "fitting", "chunks", chunks, progress)
+        if not self.work.boilerplate_file.exists():
+            self.work.write_boilerplate(stripper.found)
+        self.perform(FIT, stages.ranges(chunks), "fitting", "chunks", chunks, progress)
         return chunks
 
     def prepare(self, embedder: Embedder, stripper: Stripper, known: Known, progress: Progress) -> None:
         """Encode all blocks of texts with workers. Later, ``embedder`` encodes texts that are in no block."""
         chunks = self._count(stripper, progress)
-        if not self._work.blocks_file.exists():
-            embedder.save(self._work.fitted)
-            hashes = stages.hashes(self._work, chunks)
-            write_blocks(self._work, plan_blocks(self._chunked.sizes.tolist(), hashes, known))
-        blocks = read_blocks(self._work)
-        self._run(EMBED, len(blocks), "embedding", "chunks", len(blocks.chunks), progress)
-        self._prepared = embedder, EncodedBlocks(self._work, blocks)
+        if not self.work.blocks_file.exists():
+            embedder.save(self.work.fitted)
+            hashes = stages.hashes(self.work, chunks)
+            write_blocks(self.work, plan_blocks(self._chunked.sizes.tolist(), hashes, known))
+        blocks = read_blocks(self.work)
+        self.perform(EMBED, len(blocks), "embedding", "chunks", len(blocks.chunks), progress)
+        self._prepared = embedder, EncodedBlocks(self.work, blocks)
 
     def encode(self, texts: Sequence[str], progress: Callable[[int], None] | None = None) -> Iterator[Floats]:
         """Yield the raw vectors of ``texts``, from their block if there is one, otherwise encoded in this process."""
@@ -191,14 +191,15 @@ class DistributedBackend:
             progress(len(texts))
         yield raw
 
-    def _run(self, stage: str, tasks: int, phase: str, unit: str, items: int, progress: Progress) -> None:
-        missing = self._work.missing(stage, tasks)
+    def perform(self, stage: str, tasks: int, phase: str, unit: str, items: int, progress: Progress) -> None:
+        """Perform those tasks of a stage that have no output yet, and report the stage."""
+        missing = self.work.missing(stage, tasks)
         if not missing:
             return
         started = time.monotonic()
         done: list[TaskReport] = []
         progress.start(phase, unit, items)
-        for one in self._pool.run(self._worker, stage, missing):
+        for one in self._pool.run(self.worker, stage, missing):
             progress.advance(one.items)
             done.append(one)
         progress.finish()
@@ -207,9 +208,9 @@ class DistributedBackend:
         self._reports.append(StageReport(stage, len(done), worked, seconds, busy, memory))
 
     def __enter__(self) -> DistributedBackend:
-        self._work.files.require_ours()
-        make_folder(self._work.folder)
-        self._open.enter_context(writer_lock(self._work.folder, work=True))
+        self.work.files.require_ours()
+        make_folder(self.work.folder)
+        self._open.enter_context(writer_lock(self.work.folder, work=True))
         self._open.enter_context(self._pool)
         return self
 
@@ -217,6 +218,6 @@ class DistributedBackend:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if kind is None or not self._something_to_keep:
-            self._work.files.clear()
+            self.work.files.clear()
         self._open.close()
-        self._work.files.leave(remove=not self._keep_folder)
+        self.work.files.leave(remove=not self._keep_folder)

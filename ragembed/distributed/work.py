@@ -13,6 +13,13 @@
     embed/00000.safetensors      for each block: raw vectors, float16
     embed/00000.unfinished.safetensors    the raw vectors of a block so far
 
+A run that writes the stores of a collection has no blocks, but::
+
+    write/00000.share.json       for each store: the files to write into it
+    write/00000.json             the result of writing them
+    common/                      the embedder, with post-processors fitted on all stores, if they were fitted
+    finish/00000.json            the result of finishing the store
+
 Each file or folder is written under a temporary name and then renamed, so every file with a final name is complete. No
 file is a pickle. :mod:`ragembed.indexes.storage.work_folder` knows these names, and removes no other files.
 """
@@ -36,10 +43,14 @@ from ragembed.config.settings import EmbedderConfig
 from ragembed.documents.boilerplate import BoilerplateCounts
 from ragembed.documents.discovery import FileCandidate
 from ragembed.documents.places import absolute
+from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError
 from ragembed.files import make_folders, replace_file
+from ragembed.indexes.ann.records import IndexConfig
 from ragembed.indexes.indexing.backend import Sources
+from ragembed.indexes.indexing.fitting import Fit
 from ragembed.indexes.indexing.scan import IndexingOptions, Scan
+from ragembed.indexes.storage.baseline import queries_of, query_arrays
 from ragembed.indexes.storage.work_folder import PLAN, WorkFolder
 from ragembed.indexes.types import Progress, SourceRecord
 from ragembed.tensor_map import map_tensors
@@ -49,8 +60,8 @@ SHARD_BYTES = 8 * 1024 * 1024
 _LEAST_SHARDS = 8
 """Minimum number of shards, if there are as many files, to distribute the files evenly over a few workers."""
 
-READ, FIT, EMBED = STAGES = ("read", "fit", "embed")
-"""The stages. They have one task per shard, per range and per block."""
+READ, FIT, EMBED, WRITE, FINISH = STAGES = ("read", "fit", "embed", "write", "finish")
+"""The stages. They have one task per shard, per range, per block, and, the last two, per store of a collection."""
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -91,6 +102,38 @@ class WorkPlan:
     def embedder_config(self) -> EmbedderConfig:
         """The configuration of the embedder."""
         return EmbedderConfig.from_dict(dict(self.config))
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """The part of a run that changes one store of a collection.
+
+    ``files`` are the numbers of the files to write. ``scan`` has the files to remove, and ``token_vectors`` and
+    ``index`` are those of the request.
+    """
+
+    store: str
+    files: Sequence[int]
+    scan: Scan
+    token_vectors: bool | None
+    index: IndexConfig | None
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the fields as JSON values."""
+        index = None if self.index is None else self.index.to_dict()
+        return {
+            "store": self.store,
+            "files": list(self.files),
+            "scan": self.scan.to_dict(),
+            "token_vectors": self.token_vectors,
+            "index": index,
+        }
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> Share:
+        """Create a share from the output of :meth:`to_dict`."""
+        index = None if fields["index"] is None else IndexConfig.from_dict(fields["index"])
+        return cls(fields["store"], fields["files"], Scan.from_dict(fields["scan"]), fields["token_vectors"], index)
 
 
 class Work:
@@ -146,7 +189,34 @@ class Work:
 
     def output(self, stage: str, number: int) -> Path:
         """Return the file that a task writes, or the folder for a reading task."""
-        return self.folder / stage / (f"{number:05}" if stage == READ else f"{number:05}.safetensors")
+        suffix = {READ: "", WRITE: ".json", FINISH: ".json"}.get(stage, ".safetensors")
+        return self.folder / stage / f"{number:05}{suffix}"
+
+    def write_result(self, stage: str, number: int, fields: Mapping[str, object]) -> None:
+        """Write the result of a task of a collection's store, as JSON values."""
+        replace_file(self.output(stage, number), json.dumps(fields).encode())
+
+    def result(self, stage: str, number: int) -> dict[str, Any]:
+        """Return the result of a task of a collection's store."""
+        found: dict[str, Any] = json.loads(self.output(stage, number).read_bytes())
+        return found
+
+    def forget(self, number: int) -> None:
+        """Remove the results of the tasks of a collection's store."""
+        for stage in (WRITE, FINISH):
+            self.output(stage, number).unlink(missing_ok=True)
+
+    def share(self, number: int) -> Share | None:
+        """Return the share of a store of a collection, or None if it was not written."""
+        file = self._share_file(number)
+        return Share.from_dict(json.loads(file.read_bytes())) if file.exists() else None
+
+    def write_share(self, number: int, share: Share) -> None:
+        """Write the share of a store of a collection."""
+        replace_file(self._share_file(number), json.dumps(share.to_dict()).encode())
+
+    def _share_file(self, number: int) -> Path:
+        return self.folder / WRITE / f"{number:05}.share.json"
 
     def unfinished(self, block: int) -> Path:
         """Return the file with the first raw vectors of a block that is being encoded."""
@@ -180,6 +250,26 @@ class Work:
     def fitted(self) -> Path:
         """The folder of the fitted embedder."""
         return self.folder / "fitted"
+
+    def write_fit(self, fit: Fit) -> None:
+        """Write the fit that all stores of a collection will use."""
+        fit.embedder.save(self.folder / "common")
+        write_arrays(self._queries, {"none": np.zeros(0), **query_arrays(fit.queries)})
+
+    def fit(self, device: str | None) -> Fit | None:
+        """Return the fit that all stores of a collection will use, or None if they keep theirs."""
+        if not self.has_fit():
+            return None
+        embedder = Embedder.load(self.folder / "common", device=device)
+        return Fit(embedder, queries_of(read_arrays(self._queries)))
+
+    def has_fit(self) -> bool:
+        """Return whether the stores of a collection will use a new fit."""
+        return self._queries.exists()
+
+    @property
+    def _queries(self) -> Path:
+        return self.folder / "common" / "queries.safetensors"
 
 
 def write_arrays(file: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
