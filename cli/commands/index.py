@@ -230,7 +230,12 @@ def _index_collection(
         request, workers or 1, pool or ThisProcess(), progress, dry_run=dry_run, wait_seconds=wait_seconds
     )
     if not (known.is_named or dry_run):
-        add_stores(known.name, stores_in(known.folder))
+        stores = stores_in(known.folder)
+        add_stores(known.name, stores)
+        report.scan.warnings.append(
+            f"{known.name}: {counted(len(stores), 'store')} in {shown_path(known.folder)}; search them with 'ragembed "
+            f"query --in {known.name} QUERY'"
+        )
     return report
 
 

@@ -84,9 +84,6 @@ def index_members(
     folder = request.store.absolute()
     existing = stores_in(folder)
     base = folder if existing else _unfinished(folder)
-    require_writable(base)
-    _require_own(folder)
-    _require_own(base)
     backend = LocalBackend() if dry_run else DistributedBackend(base / WORK, pool, device=request.device)
     with ExitStack() as stack:
         opened = [stack.enter_context(Store.open(path, device=request.device)) for path in existing.values()]
@@ -95,6 +92,9 @@ def index_members(
                 f"{foreign[0]} was not made with 'ragembed index --collection': update it with 'ragembed index --store "
                 f"{foreign[0]}', or choose another folder for the collection with --store"
             )
+        require_writable(base)
+        _require_own(folder)
+        _require_own(base)
         # Names of files are relative to the folder that holds a store, so they are the same for all stores.
         named = replace(request, store=base / "1")
         report = _MembersRun(named, base, opened, members, progress, backend).run(dry_run, wait_seconds)

@@ -347,3 +347,36 @@ def test_a_project_of_another_user_is_not_read(in_folder, cli, monkeypatch):
     assert find_project() == (None, Path("ragembed.toml").resolve())
     result = cli("query", "x", exit_code=2)
     assert "belongs to another user, so it is not read" in result.stderr
+
+
+def test_workers_write_the_stores_of_a_collection(in_folder, cli):
+    docs = in_folder / "docs"
+    docs.mkdir()
+    for i in range(6):
+        (docs / f"{i}.md").write_text(f"# Part {i}\n\nGreen tea number {i} with milk.\n")
+    options = ("docs", "--collection", "big", "--extractor", "re:dim=8")
+    assert "needs --workers N" in cli("index", *options, exit_code=2).stderr
+    assert cli("index", *options, "--workers", "2", "--dry-run").exit_code == 0
+    assert not list(in_folder.glob(".*"))
+    first = cli("index", *options, "--workers", "2").stderr
+    assert "big: 2 stores in .ragembed-big; search them with 'ragembed query --in big QUERY'" in first
+    assert [hit[1] for hit in named(cli("query", "tea number 3", "--in", "big", "-k", "1", "--json"))] == ["docs/3.md"]
+    (docs / "3.md").write_text("Coffee is brewed here.")
+    changed = json.loads(cli("index", "--collection", "big", "--json").stdout)
+    assert (changed["changed"], changed["chunks"], changed["encoded"]) == (["../docs/3.md"], 6, 1)
+    assert named(cli("query", "coffee", "--in", "big", "-k", "1", "--json"))[0][1] == "docs/3.md"
+    listed = json.loads(cli("collection", "list", "--json").stdout)["collections"][0]
+    assert [(store["name"], store["chunks"]) for store in listed["stores"]] == [("1", 3), ("2", 3)]
+    assert json.loads(cli("verify", "--in", "big", "--json").stdout)["stores"][1]["problems"] == []
+    one = cli("index", "--store", ".ragembed-big/1", exit_code=2).stderr
+    assert "which are updated together: run 'ragembed index --collection NAME" in one
+    assert "--work cannot be used" in cli("index", *options, "--work", "w", exit_code=2).stderr
+
+
+def test_a_collection_of_other_stores_is_not_indexed(folders, cli):
+    cli("collection", "add", "mine", "notes", "work")
+    message = cli("index", "--collection", "mine", "--workers", "2", exit_code=2).stderr
+    assert "has stores that are not all in one folder" in message
+    cli("collection", "add", "single", "notes")
+    message = cli("index", "--collection", "single", exit_code=2).stderr
+    assert "was not made with 'ragembed index --collection'" in message
