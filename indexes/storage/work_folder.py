@@ -24,7 +24,7 @@ _FILES = re.compile(
     r"plan\.json|known\.jsonl|boilerplate\.json|blocks\.safetensors|shards/\d{5,}\.jsonl"
     r"|read/\d{5,}\.trying|read/[^/]+/(spool\.jsonl|index\.safetensors|scan\.json)"
     r"|(fit|embed)/\d{5,}\.safetensors|embed/\d{5,}\.unfinished\.safetensors"
-    r"|(write|finish)/\d{5,}\.json|write/\d{5,}\.share\.json"
+    r"|(write|finish)/\d{5,}\.json|write/\d{5,}\.(share\.json|count)"
     r"|(fitted|common)/(config\.json|state\.safetensors)|common/queries\.safetensors"
 )
 # Files that are written before the plan. A run that was killed in between leaves only these.

@@ -5,9 +5,10 @@ The driver process combines the results of each stage. It writes the store in th
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,7 +16,7 @@ from types import TracebackType
 
 from ragembed.distributed import stages
 from ragembed.distributed.stages import ChunkedShards, EncodedBlocks, Worker, plan_blocks, read_blocks, write_blocks
-from ragembed.distributed.work import EMBED, FIT, READ, Work, make_plan
+from ragembed.distributed.work import EMBED, FIT, READ, WRITE, Work, make_plan
 from ragembed.distributed.workers import TaskReport, WorkerPool
 from ragembed.documents.boilerplate import Stripper
 from ragembed.documents.places import absolute, from_absolute
@@ -86,6 +87,28 @@ def index_with_workers(
                 request.store.rmdir()
 
 
+@contextmanager
+def _following(progress: Progress, count: Callable[[], int]) -> Iterator[None]:
+    """Advance ``progress`` to the number that ``count`` returns, every second."""
+    done = threading.Event()
+
+    def follow() -> None:
+        before = 0
+        while not done.wait(1):
+            now = max(count(), before)
+            progress.advance(now - before)
+            progress.keep(now - before)
+            before = now
+
+    thread = threading.Thread(target=follow, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
 class DistributedBackend:
     """Reads, fits and encodes with a pool of workers.
 
@@ -120,7 +143,7 @@ class DistributedBackend:
         self._pool = pool
         self._shards = shards
         self._keep_folder = keep_folder
-        self.worker = partial(Worker, folder, device)
+        self._worker = partial(Worker, folder, device)
         self._reports: list[StageReport] = []
         self._something_to_keep = True
         self._open = ExitStack()
@@ -199,9 +222,13 @@ class DistributedBackend:
         started = time.monotonic()
         done: list[TaskReport] = []
         progress.start(phase, unit, items)
-        for one in self._pool.run(self.worker, stage, missing):
-            progress.advance(one.items)
-            done.append(one)
+        if stage == WRITE:
+            with _following(progress, lambda: self.work.count(missing)):
+                done = list(self._pool.run(self._worker, stage, missing))
+        else:
+            for one in self._pool.run(self._worker, stage, missing):
+                progress.advance(one.items)
+                done.append(one)
         progress.finish()
         seconds, busy = time.monotonic() - started, sum(one.seconds for one in done)
         worked, memory = sum(one.items for one in done), max(one.memory for one in done)

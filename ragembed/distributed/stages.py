@@ -44,7 +44,7 @@ from ragembed.indexes.storage.folders import publish, temporary_folder
 from ragembed.indexes.storage.layout import source_path
 from ragembed.indexes.storage.segments import to_raw
 from ragembed.indexes.store import Store
-from ragembed.indexes.types import SilentProgress, SourceRecord, text_hash
+from ragembed.indexes.types import Progress, SilentProgress, SourceRecord, text_hash
 from ragembed.indexes.writing.boilerplate_store import StrippingPlan, strip_all
 from ragembed.indexes.writing.writer import BATCH, StoreWriter
 from ragembed.types import Floats, Integers
@@ -478,13 +478,14 @@ class _SharedFiles:
 class _ShareRun(IndexingRun):
     """Writes a share into a store. Boilerplate comes from the files of all stores, and the store is not finished."""
 
-    def __init__(self, work: Work, share: Share, files: _SharedFiles, store: Store, device: str | None) -> None:
+    def __init__(
+        self, work: Work, share: Share, files: _SharedFiles, store: Store, device: str | None, progress: Progress
+    ) -> None:
         plan = work.plan
         paths = tuple(from_absolute(path) for path in (*plan.paths, *plan.gone))
         request = IndexingRequest(store.path, paths, plan.indexing_options, device=device)
-        super().__init__(
-            replace(request, token_vectors=share.token_vectors), store, SilentProgress(), LocalBackend(plan.id)
-        )
+        request = replace(request, token_vectors=share.token_vectors)
+        super().__init__(request, store, progress, LocalBackend(plan.id))
         self._found = work.boilerplate() if work.boilerplate_file.exists() else None
         self._share = files, share.scan
 
@@ -502,6 +503,21 @@ class _ShareRun(IndexingRun):
         return []
 
 
+class _SavedChunks(SilentProgress):
+    """Writes the number of chunks that are saved to the work folder, at most once per second."""
+
+    def __init__(self, work: Work, number: int) -> None:
+        self._work, self._number = work, number
+        self._saved, self._written = 0, time.monotonic()
+
+    @override
+    def keep(self, count: int) -> None:
+        self._saved += count
+        if time.monotonic() - self._written >= 1:
+            self._written = time.monotonic()
+            self._work.write_count(self._number, self._saved)
+
+
 def write_share(work: Work, chunked: ChunkedShards, number: int, device: str | None) -> int:
     """Encode the files of a share and write them into its store. Return the number of chunks.
 
@@ -511,7 +527,8 @@ def write_share(work: Work, chunked: ChunkedShards, number: int, device: str | N
     assert share is not None, "the driver writes shares before the tasks"  # noqa: S101
     files = _SharedFiles(chunked, share.files)
     with Store.open(share.store, device=device) as store:
-        report = _ShareRun(work, share, files, store, device).run(dry_run=False, wait_seconds=MEMBER_SECONDS)
+        run = _ShareRun(work, share, files, store, device, _SavedChunks(work, number))
+        report = run.run(dry_run=False, wait_seconds=MEMBER_SECONDS)
     result = {"encoded": report.encoded, "devices": report.devices, "warnings": report.scan.warnings}
     work.write_result(WRITE, number, result)
     return files.chunks

@@ -16,6 +16,7 @@
 A run that writes the stores of a collection has no blocks, but::
 
     write/00000.share.json       for each store: the files to write into it
+    write/00000.count            number of chunks written so far
     write/00000.json             the result of writing them
     common/                      the embedder, with post-processors fitted on all stores, if they were fitted
     finish/00000.json            the result of finishing the store
@@ -30,6 +31,7 @@ import hashlib
 import json
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -214,6 +216,18 @@ class Work:
     def write_share(self, number: int, share: Share) -> None:
         """Write the share of a store of a collection."""
         replace_file(self._share_file(number), json.dumps(share.to_dict()).encode())
+
+    def write_count(self, number: int, count: int) -> None:
+        """Write the number of chunks that a task has written into the store of a collection so far."""
+        replace_file(self.folder / WRITE / f"{number:05}.count", str(count).encode())
+
+    def count(self, numbers: Iterable[int]) -> int:
+        """Return the number of chunks that the tasks ``numbers`` have written so far."""
+        total = 0
+        for number in numbers:
+            with suppress(FileNotFoundError):
+                total += int((self.folder / WRITE / f"{number:05}.count").read_bytes())
+        return total
 
     def _share_file(self, number: int) -> Path:
         return self.folder / WRITE / f"{number:05}.share.json"
