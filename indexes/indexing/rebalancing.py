@@ -20,10 +20,11 @@ from typing import Any
 
 import numpy as np
 
-from ragembed.embedder import FIT_LIMIT, Embedder
+from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError, StoreDamagedError, StoreError
 from ragembed.files import sync
 from ragembed.indexes.indexing.calibration import LANGUAGE
+from ragembed.indexes.indexing.fitting import sample_raw
 from ragembed.indexes.search.relevance import KEY as RELEVANCE
 from ragembed.indexes.search.relevance import mean_relevance
 from ragembed.indexes.search.snapshot import StoreSnapshot
@@ -48,8 +49,7 @@ from ragembed.indexes.writing.boilerplate_store import BoilerplateLine
 from ragembed.indexes.writing.writer import StoreWriter
 from ragembed.late_interaction import TokenBits
 from ragembed.postprocess.moments import Moments
-from ragembed.reservoir import Reservoir
-from ragembed.types import Halves
+from ragembed.types import Halves, Integers
 
 MADE_FROM = "made_from"
 """Key of the record of the stores that a store was made from, by which a run recognises what it has finished."""
@@ -238,7 +238,7 @@ def _whole(old: _Old) -> _Share:
 
 
 def _divided(old: _Old, count: int) -> list[_Share]:
-    """Divide the files of a store, largest first, each to the part with the fewest chunks so far.
+    """Divide the files of a store into parts with a similar number of chunks.
 
     A chunk that belongs to no file is divided like a file. The first part gets the files without chunks.
     """
@@ -253,13 +253,7 @@ def _divided(old: _Old, count: int) -> list[_Share]:
             f"the store {old.path} has {len(found):,} files with chunks: expected {count:,} or more, because a file "
             "stays in one store"
         )
-    order = sorted(range(len(found)), key=lambda i: (-sizes[i], names.get(int(found[i]), ""), -int(found[i])))
-    loads = [(0, part) for part in range(count)]
-    parts = np.zeros(len(found), dtype=np.int64)
-    for i in order:
-        load, part = heapq.heappop(loads)
-        parts[i] = part
-        heapq.heappush(loads, (load + int(sizes[i]), part))
+    parts = divided(sizes, count)
     part_of = {names[int(unit)]: int(part) for unit, part in zip(found, parts, strict=True) if unit > 0}
     sources = catalog.sources(connection)
     of_chunk = parts[at]
@@ -274,6 +268,20 @@ def _divided(old: _Old, count: int) -> list[_Share]:
         )
         for part in range(count)
     ]
+
+
+def divided(sizes: Integers, count: int) -> Integers:
+    """Return the part of each file, given the ``sizes`` of the files, shape ``(n,)``, ``n >= count``.
+
+    The largest file that is left goes to the smallest part, so two parts differ by at most the size of a file.
+    """
+    loads = [(0, part) for part in range(count)]
+    parts = np.zeros(len(sizes), dtype=np.int64)
+    for i in np.argsort(-sizes, kind="stable").tolist():
+        load, part = heapq.heappop(loads)
+        parts[i] = part
+        heapq.heappush(loads, (load + int(sizes[i]), part))
+    return parts
 
 
 def _require_alike(olds: Sequence[_Old]) -> None:
@@ -454,9 +462,11 @@ class _Copy:
         with Store.create(self._path, embedder, self._common_meta(), language=language) as store:
             with store.writer() as writer:
                 self._keep_embedder_record(writer)
-                baseline = self._write_vectors(writer)
+                baselines = [load_baseline(old.path, old.snapshot.connection) for old in self._olds]
+                fitted = self._write_vectors(writer, baselines)
                 self._write_chunks(writer)
-                self._write_about(writer, embedder, baseline, origin)
+                seed = self._olds[0].snapshot.seed()
+                self._write_about(writer, embedder, self._baseline(writer, baselines, fitted, seed), origin)
                 writer.merge()
                 writer.finish_copy(self._queries(embedder), self._tokens())
                 generation = int(writer.meta("generation"))
@@ -482,29 +492,27 @@ class _Copy:
 
     # Vectors and chunks
 
-    def _write_vectors(self, writer: StoreWriter) -> Baseline | None:
-        """Write the vectors of the fit, then those added since; return the baseline of the new store."""
-        found = [
-            load_baseline(old.path, connection) for old, connection in zip(self._olds, self._connections, strict=True)
-        ]
-        baselines = [baseline for baseline in found if baseline is not None]
-        is_known = len(baselines) == len(found)
-        moments: list[Moments] = []
+    def _write_vectors(self, writer: StoreWriter, baselines: Sequence[Baseline | None]) -> int:
+        """Write the vectors of the fit, then those added since; return the highest row of the fit."""
         fitted = 0
         for added in (False, True):
-            for share, baseline in zip(self._shares, found, strict=True):
-                sample = Reservoir(FIT_LIMIT, 0)
-                for rows, raw in share.raw(baseline.last_row if baseline is not None and is_known else 0, added=added):
+            for share, baseline in zip(self._shares, baselines, strict=True):
+                for rows, raw in share.raw(0 if baseline is None else baseline.last_row, added=added):
                     keys = share.vector_keys(rows.tolist())
                     share.renamed.update(writer.copy_vectors([keys[row] for row in rows.tolist()], raw))
-                    sample.add(raw)
-                if sample.seen and not added:
-                    moments.append(Moments.of(sample.rows()))
             fitted = fitted if added else writer.last_row()
-        if not is_known:
+        return fitted
+
+    @staticmethod
+    def _baseline(writer: StoreWriter, found: Sequence[Baseline | None], fitted: int, seed: int) -> Baseline | None:
+        """Return the baseline of the new store, None if an old store has none; ``fitted`` is the last row of the fit."""
+        baselines = [baseline for baseline in found if baseline is not None]
+        if len(baselines) < len(found):
             return None
+        raw = sample_raw(((rows[rows <= fitted], raw[rows <= fitted]) for rows, raw in writer.live_raw()), seed)
+        moments = Moments.of(raw) if len(raw) else Moments.merged([each.moments for each in baselines])
         queries = next((each.pseudo_queries for each in baselines if each.pseudo_queries is not None), None)
-        return Baseline(fitted, fitted, Moments.merged(moments or [each.moments for each in baselines]), queries)
+        return Baseline(fitted, fitted, moments, queries)
 
     def _write_chunks(self, writer: StoreWriter) -> None:
         for share in self._shares:

@@ -3,6 +3,8 @@
 import json
 import os
 import shutil
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -246,6 +248,79 @@ def test_a_store_is_split_and_merged_again(large, cli, remove):
     assert (report["added"], report["changed"], report["removed"]) == (["new.md"], [], ["0.md"])
     left = sorted(path.name for path in Path("notes").iterdir() if path.is_dir())
     assert left == [".ragembed-notes"] if remove else ".ragembed-notes-1" in left
+
+
+KILLED = """
+import itertools, os, pathlib, shutil, signal, sys
+from ragembed.cli import main
+from ragembed.indexes.indexing import rebalancing
+from ragembed.indexes.storage import transactions
+
+folder, step, *arguments = sys.argv[1:]
+left = 0
+
+def counted(function):
+    def call(*arguments, **options):
+        global left
+        left -= 1
+        if not left:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return function(*arguments, **options)
+    return call
+
+for number in itertools.count(1, int(step)):
+    run = pathlib.Path(folder, f"run-{number}")
+    shutil.copytree(pathlib.Path(folder, "prepared"), run)
+    child = os.fork()
+    if not child:
+        left = number
+        for place, name in ((pathlib.Path, "rename"), (pathlib.Path, "replace"), (shutil, "rmtree"),
+                            (transactions, "note_committed")):
+            setattr(place, name, counted(getattr(place, name)))
+        os.chdir(run)
+        os.environ["XDG_CONFIG_HOME"] = str(run / "config")
+        sys.stdout = sys.stderr = open(os.devnull, "w")
+        main(arguments)
+        os._exit(0)
+    if (status := os.waitpid(child, 0)[1]) != signal.SIGKILL:
+        sys.exit(os.waitstatus_to_exitcode(status))
+"""
+"""Runs a command again and again, killed before the first, second, ... rename, removal or commit, until it is not."""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks the program")
+@pytest.mark.parametrize("command", ["split", "merge"])
+@pytest.mark.parametrize("step", [9, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_killed_split_or_merge_leaves_a_collection_that_answers(large, cli, command, step, tmp_path, monkeypatch):
+    prepared, members = tmp_path / "kills" / "prepared", ["notes"]
+    Path("ragembed.toml").write_text('[collections.team.stores]\nnotes = "notes/.ragembed"\n')
+    if command == "merge":
+        members = ["notes-1", "notes-2"]
+        cli("collection", "split", "team", "notes", "--remove", exit_code=2)
+        cli("collection", "remove", "mine")
+        cli("collection", "split", "team", "notes", "--remove")
+    shutil.copytree(".", prepared)
+    shutil.copytree(tmp_path / "config", prepared / "config")
+    arguments = ["collection", command, "team", *members, "--remove"]
+    subprocess.run([sys.executable, "-c", KILLED, str(prepared.parent), str(step), *arguments], check=True)
+    runs = sorted(path for path in prepared.parent.iterdir() if path != prepared)
+    assert len(runs) > 3
+    states = set()
+    for run in runs:
+        monkeypatch.chdir(run)
+        monkeypatch.setenv("XDG_CONFIG_HOME", str(run / "config"))
+        found = json.loads(cli("query", "writer 3", "--in", "team", "--json").stdout)["results"]
+        assert paths_and_scores(found) == paths_and_scores(large)
+        is_done = all(f"{member} =" not in Path("ragembed.toml").read_text() for member in members[-1:])
+        states.add(is_done)
+        if not is_done:
+            cli(*arguments)
+            found = json.loads(cli("query", "writer 3", "--in", "team", "--json").stdout)["results"]
+            assert paths_and_scores(found) == paths_and_scores(large)
+            cli("verify", "--in", "team")
+            stores = [path.name for path in Path("notes").iterdir() if path.is_dir()]
+            assert len(stores) == len({"split": "ab", "merge": "a"}[command])
+    assert states == {False, True}
 
 
 def test_a_store_of_a_project_is_split(large, cli):
