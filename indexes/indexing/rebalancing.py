@@ -505,7 +505,7 @@ class _Copy:
 
     @staticmethod
     def _baseline(writer: StoreWriter, found: Sequence[Baseline | None], fitted: int, seed: int) -> Baseline | None:
-        """Return the baseline of the new store, None if an old store has none; ``fitted`` is the last row of the fit."""
+        """Return the baseline of the new store, or None; ``fitted`` is the last row of the fit."""
         baselines = [baseline for baseline in found if baseline is not None]
         if len(baselines) < len(found):
             return None
