@@ -66,7 +66,9 @@ def test_other_commands_read_collections(folders, cli):
     assert all(hit["explanation"]["terms"] for hit in explained)
     status = json.loads(cli("status", "--in", "mine", "--json").stdout)["stores"]
     assert [(store["name"], store["chunks"]) for store in status] == [("notes", 1), ("work", 1)]
-    assert cli("status", "--in", "mine", "--drift").stdout.startswith("notes:\nverdict")
+    assert cli("status", "--in", "mine", "--drift").stdout.startswith("notes, work:\nverdict")
+    [drift] = json.loads(cli("status", "--in", "mine", "--drift", "--json").stdout)["groups"]
+    assert (drift["stores"], drift["vectors"], drift["verdict"]) == (["notes", "work"], 2, "keep")
     assert cli("verify", "--in", "mine").stdout.count("no damage found") == 2
     assert "nothing to fit" in cli("collection", "refit", "mine").stdout
     assert "give one of them" in cli("query", "x", "--in", "mine", "--store", "notes/.ragembed", exit_code=2).stderr

@@ -9,7 +9,7 @@ import pytest
 
 from ragembed import Collection, Embedder, Fusion, RankingOptions, Store
 from ragembed.errors import ConfigError, StoreError, StoreNotFoundError
-from ragembed.indexes import collection, refit_store, refit_together
+from ragembed.indexes import collection, measure_drift, refit_store, refit_together
 from ragembed.indexes.search.relevance import Logistic, RelevanceModel, mean_relevance
 from ragembed.indexes.storage import hubness
 from ragembed.indexes.writing import hubness_updates, posting_updates
@@ -342,6 +342,11 @@ def test_members_with_few_chunks_have_the_hubness_of_one_store_after_a_common_fi
     refit_store(tmp_path / "all")
     with Store.open(tmp_path / "all") as one, Collection.open(paths) as together:
         assert_all_same(one.search_many(queries(12), 20), together.search_many(queries(12), 20))
+        expected, drift = measure_drift(one), measure_drift(together)
+        assert (drift.verdict, drift.vectors, drift.added, drift.removed) == ("keep", 330, 0, 0)
+        assert drift.overlap == pytest.approx(expected.overlap, abs=1e-2)
+        assert drift.mean_shift == pytest.approx(expected.mean_shift, abs=1e-6)
+        assert drift.vocabulary == expected.vocabulary
         plain = one.search_many(queries(12), 20, fusion=Fusion(hubness=0.0))
         assert [hit.score for hit in one.search(queries(1)[0], 20)] != [hit.score for hit in plain[0]]
     with Store.open(paths["m0"]) as alone:

@@ -312,6 +312,12 @@ def test_drift_of_a_part_counts_what_was_added_since_the_fit(whole):
         with Store.open(path) as store:
             found.append(measure_drift(store))
     assert (before.added, sum(report.added for report in found)) == (9, 9)
+    with Collection.open(parts) as together:
+        whole_again = measure_drift(together)
+    assert (whole_again.added, whole_again.removed, whole_again.texts) == (9, 0, whole_again.vectors)
+    assert whole_again.overlap == pytest.approx(before.overlap, abs=0.02)
+    assert whole_again.mean_shift == pytest.approx(before.mean_shift, abs=5e-3)
+    assert whole_again.weight_shift == pytest.approx(before.weight_shift, abs=5e-3)
     merged = merge_stores(list(parts.values()), "all")
     with Store.open(merged) as store:
         after = measure_drift(store)
