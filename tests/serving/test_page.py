@@ -104,6 +104,27 @@ async def test_the_page_works_as_a_plain_form(read):
     assert "Passages like docs/" in similar.text
 
 
+async def test_all_stores_are_searched_together(read):
+    start = await read("/")
+    options = [each for tag, each in start.elements if tag == "option"]
+    assert [each["value"] for each in options][:3] == ["docs", "other", "all"]
+    assert "All stores" in start.text
+    found = await read("/?q=writer+lock&store=all")
+    assert "other: docs/locks.md:1-3" in found.text or "docs: docs/locks.md:1-3" in found.text
+    assert any(each.get("name") == "part" for tag, each in found.elements if tag == "select")
+    opened = found.links("id=")[0]
+    assert parse_qs(urlsplit(opened).query)["part"][0] in ("docs", "other")
+    preview = await read(opened)
+    assert "Why this result" in preview.text
+    assert preview.links("vscode:")
+    similar = await read(preview.links("like=")[0])
+    assert "Passages like docs: docs/" in similar.text
+    assert "Why this" not in (await read(similar.links("id=")[0])).text
+    explained = await read("/?q=wing&store=all&part=other&file=docs/locks.md&k=1")
+    assert "Why not docs/locks.md" in explained.text
+    assert "unknown store 'all'" in (await read("/?q=wing&store=all&id=x", 400)).text
+
+
 async def test_facets_narrow_the_results_and_can_be_removed(read):
     found = await read("/?q=lock&mode=lexical")
     [author] = [link for link in found.links("metadata.author") if "Bob" in link]
