@@ -209,7 +209,7 @@ def browser():
 
 @pytest.fixture(scope="module")
 def url(documents):
-    with ApiServer(documents, "docs=.ragembed") as server:
+    with ApiServer(documents, "docs=.ragembed", "other=.ragembed") as server:
         yield server.url
 
 
@@ -257,7 +257,7 @@ def test_results_appear_while_typing(tab):
 def test_late_answers_are_dropped(tab):
     page = tab()
     waiting = []
-    page.route(re.compile(r"\?q=wing$"), lambda route: waiting.append(route))
+    page.route(re.compile(r"\?q=wing&store=docs$"), lambda route: waiting.append(route))
     page.keyboard.type("wing")
     page.wait_for_selector("main[aria-busy=true]")
     page.locator("input[name=q]").fill("writer lock")
@@ -311,6 +311,24 @@ def test_facets_preview_and_explanation(tab):
     page.locator(".why-not input[name=file]").fill("docs/wings.txt")
     page.keyboard.press("Enter")
     page.wait_for_selector("text=Why not docs/wings.txt")
+
+
+def test_the_store_is_chosen_on_the_page(tab):
+    page = tab("/?q=writer+lock")
+    page.get_by_label("Store", exact=True).select_option("all")
+    page.wait_for_selector("#results .place:has-text('docs: ')")
+    assert "store=all" in page.url
+    page.locator("#results .place").first.click()
+    page.wait_for_selector("#hit mark")
+    assert page.locator("#preview h2").first.inner_text() == places(page)[0]
+    assert page.locator("#results .place[aria-current=true]").count() == 1
+    if SHOTS:
+        page.screenshot(path=f"{SHOTS}/all-stores.png")
+    page.get_by_label("Store of the file").select_option("other")
+    page.locator(".why-not input[name=file]").fill("docs/wings.txt")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("text=Why not docs/wings.txt")
+    assert "part=other" in page.url
 
 
 def test_copy(tab):
