@@ -149,6 +149,9 @@ def _lines(status: dict[str, Any], pending: str | None = None) -> list[tuple[str
     lines.append(("fusion", _fusion(status["fusion"], has_tokens=status["token_vectors"] is not None)))
     lines.append(("relevance", _relevance(status)))
     lines.append(("fingerprint", embedder["fingerprint"]))
+    if "part" in status:
+        shares = " and ".join(f"{share} of a divided store" for share in status["part"]["shares"].values())
+        lines.append(("part", f"{shares}; see ragembed collection merge"))
     if status["indexing"]:
         changed = _changed_options(status["indexing"]["options"])
         lines.append(("paths", ", ".join(status["indexing"]["paths"])))

@@ -355,7 +355,10 @@ class _Rebalancing:
             raise StoreError(
                 f"the last indexing run of {path} was interrupted: continue it with 'ragembed index' first"
             )
-        return _Old(path, stack.enter_context(store._reader.snapshot()))
+        snapshot = stack.enter_context(store._reader.snapshot())
+        if (problem := first_problem(path, snapshot.connection)) is not None:
+            raise StoreDamagedError(f"the store {path} is damaged: {problem}; see 'ragembed verify --store {path}'")
+        return _Old(path, snapshot)
 
     def _make(
         self,
@@ -480,9 +483,9 @@ class _Copy:
 
     def _common_meta(self) -> dict[str, Any]:
         """Return the JSON values that all old stores have in common."""
-        every = [dict(connection.execute("SELECT key, value FROM meta").fetchall()) for connection in self._connections]
-        same = every[0].items() & set.intersection(*(set(each.items()) for each in every))
-        return {key: json.loads(value) for key, value in sorted(same) if key not in _OWN_META}
+        every = [set(map(tuple, each.execute("SELECT key, value FROM meta").fetchall())) for each in self._connections]
+        keys = sorted(key for key, _ in set.intersection(*every) if key not in _OWN_META)
+        return {key: catalog.meta(self._connections[0], key) for key in keys}
 
     def _keep_embedder_record(self, writer: StoreWriter) -> None:
         """Use the record of the old store: if it was moved, only this record leads to the model."""
@@ -560,7 +563,7 @@ class _Copy:
             PART: part.to_dict() if part.shares else None,
             "indexing": None if part.shares else part.indexing,
         }
-        if is_settled and mode is not None:
+        if is_settled and mode is not None and mode.get("mode") in boilerplate_store.MODES:
             about["boilerplate"] = writer.done_stripping(mode["mode"])
         if choice is not None and choice.wanted == catalog.index_config(largest):
             about["index_choice"] = replace(choice, rows=writer.live_vectors()).to_dict()

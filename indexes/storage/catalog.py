@@ -36,6 +36,7 @@ _MOST_DIMENSIONS = 1 << 20
 _SPARSEST, _LEAST_ROWS = 1000, 1 << 28
 """Highest row per vector, and a highest row that any number of vectors may have. Masks have a byte for each row."""
 _PARAMETERS = 500  # Per statement. Every version of SQLite accepts up to 999.
+_SHARE = re.compile(r"\d{1,60}(/[1-9]\d{0,59})?")
 _FILE_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")
 _CHUNK_COLUMNS = (
     "c.key, c.id, c.row, c.text, c.title, c.headings, c.start_line, c.end_line, c.page, c.tokens, c.metadata,"
@@ -129,9 +130,9 @@ class PartRecord:
     def from_dict(cls, value: Any) -> PartRecord:
         """Return the record that :meth:`to_dict` returned; raise :class:`ConfigError` for anything else."""
         try:
-            shares = {str(name): Fraction(share) for name, share in value["shares"].items()}
+            shares = {str(name): _share(share) for name, share in value["shares"].items()}
             indexing = None if value["indexing"] is None else read_request(value["indexing"])
-        except (TypeError, KeyError, ValueError, AttributeError, ZeroDivisionError) as error:
+        except (TypeError, KeyError, ValueError, AttributeError) as error:
             raise ConfigError(
                 f"invalid part {str(value)[:80]}: expected an object with shares and a request"
             ) from error
@@ -140,6 +141,12 @@ class PartRecord:
     def to_dict(self) -> dict[str, Any]:
         """Return the record as JSON values."""
         return {"shares": {name: str(share) for name, share in self.shares.items()}, "indexing": self.indexing}
+
+
+def _share(text: str) -> Fraction:
+    if _SHARE.fullmatch(text) is None:
+        raise ValueError(text)
+    return Fraction(text)
 
 
 def part(connection: sqlite3.Connection) -> PartRecord | None:

@@ -233,6 +233,7 @@ def test_a_store_is_split_and_merged_again(large, cli, remove):
     assert paths_and_scores(found) == paths_and_scores(large)
     assert {hit["store"] for hit in found} == {"notes-1", "notes-2", "notes-3"}
     part = ["--store", "notes/.ragembed-notes-1"]
+    assert "part           1/3 of a divided store" in cli("status", *part).stdout
     for paths in ([], ["notes"]):
         refused = cli("index", *paths, *part, exit_code=2).stderr
         assert f"holds only a part of the files of {Path('notes').resolve()};" in refused

@@ -249,6 +249,7 @@ def change(path, encoder, how):
         ("folder", "different folders around them: expected stores beside each other"),
         ("space", "MB free: expected"),
         ("twice", "expected two stores or more"),
+        ("damaged", "is damaged: .*; see 'ragembed verify"),
     ],
 )
 def test_stores_that_cannot_be_merged_are_refused(two, encoder, make_encoder, how, message, tmp_path, monkeypatch):
@@ -260,6 +261,9 @@ def test_stores_that_cannot_be_merged_are_refused(two, encoder, make_encoder, ho
         two[1] = shutil.move(two[1], tmp_path / "elsewhere" / "store")
     elif how == "space":
         monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10, 9, 1))
+    elif how == "damaged":
+        [segment] = (two[1] / "segments").iterdir()
+        (segment / "raw.f16").write_bytes(b"\0" * (segment / "raw.f16").stat().st_size)
     elif how == "twice":
         two[1] = two[0]
     elif how in ("embedder", "language"):
