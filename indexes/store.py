@@ -719,6 +719,7 @@ class Store(Searchable):
                 "detected_language": catalog.detected_language(connection),
                 "indexing": catalog.last_request(connection),
                 "unfinished": bool(catalog.meta(connection, "unfinished", False)),
+                **({} if (part := catalog.part(connection)) is None else {"part": part.to_dict()}),
             }
 
         return self._reader.read(answer)

@@ -334,7 +334,7 @@ def refit_together(
             fitted = Embedder(config, device=opened[0][0]._device, download=False, source=embedders[0]._source)
             _reencode_together(opened, fitted, progress, meta)
         for store, writer in opened:
-            warn(writer.refresh_index(progress=progress))
+            warn(writer.refresh_index(progress=progress, for_collection=True))
             warn(calibrate(store, writer, progress, again=True))
         return fitted
 

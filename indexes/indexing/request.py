@@ -12,9 +12,10 @@ from ragembed.config.specs import AUTO, RandomEmbeddings, parse_postprocessor, p
 from ragembed.config.templates import PLAIN, Template
 from ragembed.documents.places import Place
 from ragembed.embedder import Embedder
-from ragembed.errors import IncompatibleStoreError
+from ragembed.errors import ConfigError, IncompatibleStoreError
 from ragembed.indexes.ann.records import IndexConfig
 from ragembed.indexes.indexing.scan import IndexingOptions
+from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.layout import file_path, is_store
 from ragembed.indexes.store import Store
 
@@ -80,6 +81,21 @@ def stored_request(opened: Store | None) -> tuple[tuple[Place, ...], IndexingOpt
     if opened is None or (kept := opened.last_request()) is None:
         return None
     return tuple(file_path(name, opened.path) for name in kept["paths"]), IndexingOptions.from_dict(kept["options"])
+
+
+def require_whole(opened: Store | None) -> None:
+    """Raise :class:`ConfigError` if the store holds only a part of the files that a run would look for."""
+    part = None if opened is None else opened._reader.read(lambda snapshot: catalog.part(snapshot.connection))
+    if opened is not None and part is not None:
+        of = (
+            ""
+            if part.indexing is None
+            else f" of {', '.join(str(file_path(name, opened.path)) for name in part.indexing['paths'])}"
+        )
+        raise ConfigError(
+            f"the store {opened.path} holds only a part of the files{of}; the others are in the stores that it was "
+            "split into: merge them with 'ragembed collection merge' first, and index then"
+        )
 
 
 def stored_config(opened: Store | None) -> EmbedderConfig | None:

@@ -37,7 +37,14 @@ from ragembed.indexes.indexing.backend import (
     StageReport,
 )
 from ragembed.indexes.indexing.calibration import calibrate
-from ragembed.indexes.indexing.request import IndexingRequest, mismatch, open_existing, require_same, stored_request
+from ragembed.indexes.indexing.request import (
+    IndexingRequest,
+    mismatch,
+    open_existing,
+    require_same,
+    require_whole,
+    stored_request,
+)
 from ragembed.indexes.indexing.scan import IndexingOptions, Scan
 from ragembed.indexes.storage.folders import require_place
 from ragembed.indexes.storage.layout import WORK, file_path, is_below, make_folder, require_writable, source_path
@@ -148,6 +155,7 @@ class IndexingRun:
         self._backend = backend
         self._store_path = request.store
         self._opened = opened
+        require_whole(opened)
         stored = stored_request(opened)
         self._paths = request.paths or (stored[0] if stored else ())
         self._options = request.options or (stored[1] if stored else IndexingOptions())
