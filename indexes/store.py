@@ -44,7 +44,6 @@ from ragembed.indexes.storage.layout import (
     EMBEDDERS,
     GITIGNORE,
     GITIGNORE_TEXT,
-    MEMBER,
     SEGMENTS,
     make_folder,
     require_store,
@@ -579,9 +578,9 @@ class Store(Searchable):
         return found
 
     @property
-    def _member(self) -> object:
-        """The mark of a store that :mod:`ragembed.distributed.members` updates together with others, or None."""
-        return self._reader.read(lambda snapshot: catalog.meta(snapshot.connection, MEMBER))
+    def _part(self) -> catalog.PartRecord | None:
+        """The record of a store that holds only a part of the files of its paths, or None."""
+        return self._reader.read(lambda snapshot: catalog.part(snapshot.connection))
 
     def _encoded(self, hashes: Iterable[bytes]) -> set[bytes]:
         """Return the text hashes for which the store has a vector."""

@@ -185,7 +185,7 @@ def command(
 
 @dataclass(frozen=True, slots=True)
 class _Collection:
-    """A collection that ``ragembed index`` writes: the folder of its stores, and those that exist, by name."""
+    """A collection that ``ragembed index`` writes: the stores that exist, by name, and the folder for new ones."""
 
     name: str
     folder: Path
@@ -194,7 +194,7 @@ class _Collection:
 
 
 def _known_collection(name: str, folder: Path | None, work: Path | None) -> _Collection:
-    """Return the collection to write; raise :class:`ConfigError` if ``name`` has other stores."""
+    """Return the collection to write."""
     from ragembed.distributed.members import stores_in
 
     if work is not None:
@@ -204,14 +204,10 @@ def _known_collection(name: str, folder: Path | None, work: Path | None) -> _Col
     if named is None:
         folder = (folder or Path(f".ragembed-{name}")).absolute()
         return _Collection(name, folder, stores_in(folder), is_named=False)
-    folders = {path.parent for path in named.stores.values()}
-    folder = folder.absolute() if folder is not None else next(iter(folders), Path())
-    if folders != {folder} or set(named.stores.values()) != set(stores_in(folder).values()):
-        raise ConfigError(
-            f"the collection {name} has stores that are not all in one folder, with no others: update each with "
-            "'ragembed index --store STORE', or choose another name for a new collection"
-        )
-    return _Collection(name, folder, stores_in(folder), is_named=True)
+    own = next((path.parent for path in named.stores.values()), Path())
+    if folder is not None and folder.absolute() != own:
+        raise ConfigError(f"the collection {name} has its stores in {own}, not in {folder}: leave out --store")
+    return _Collection(name, own, named.stores, is_named=True)
 
 
 def _index_collection(
@@ -223,18 +219,21 @@ def _index_collection(
     dry_run: bool,
     wait_seconds: float,
 ) -> IndexingReport:
-    from ragembed.distributed.members import index_members, stores_in
+    from ragembed.distributed.members import create_members, stores_in, update_members
     from ragembed.distributed.workers import ThisProcess
 
-    report = index_members(
-        request, workers or 1, pool or ThisProcess(), progress, dry_run=dry_run, wait_seconds=wait_seconds
-    )
+    pool = pool or ThisProcess()
+    if known.stores:
+        stores = list(known.stores.values())
+        report = update_members(request, stores, pool, progress, dry_run=dry_run, wait_seconds=wait_seconds)
+    else:
+        report = create_members(request, workers or 1, pool, progress, dry_run=dry_run)
     if not (known.is_named or dry_run):
-        stores = stores_in(known.folder)
-        add_stores(known.name, stores)
+        stores_by_name = stores_in(known.folder)
+        add_stores(known.name, stores_by_name)
         report.scan.warnings.append(
-            f"{known.name}: {counted(len(stores), 'store')} in {shown_path(known.folder)}; search them with 'ragembed "
-            f"query --in {known.name} QUERY'"
+            f"{known.name}: {counted(len(stores_by_name), 'store')} in {shown_path(known.folder)}; search them with "
+            f"'ragembed query --in {known.name} QUERY'"
         )
     return report
 

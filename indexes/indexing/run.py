@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ragembed.corpus import grouped
 from ragembed.documents.boilerplate import Stripper
@@ -136,11 +137,7 @@ def index_files(
     progress, backend = progress or SilentProgress(), backend or LocalBackend()
     already_open = request.opened
     with open_existing(request.store, request.device) if already_open is None else nullcontext(already_open) as opened:
-        if opened is not None and opened._member is not None:
-            raise ConfigError(
-                f"{request.store} is one of the stores of a collection, which are updated together: run "
-                f"'ragembed index --collection NAME --store {shlex.quote(str(request.store.parent))}'"
-            )
+        require_whole(opened)
         return IndexingRun(request, opened, progress, backend).run(dry_run, wait_seconds)
 
 
@@ -155,7 +152,6 @@ class IndexingRun:
         self._backend = backend
         self._store_path = request.store
         self._opened = opened
-        require_whole(opened)
         stored = stored_request(opened)
         self._paths = request.paths or (stored[0] if stored else ())
         self._options = request.options or (stored[1] if stored else IndexingOptions())
@@ -411,12 +407,17 @@ class IndexingRun:
 
     def _keep_request(self, writer: StoreWriter, scan: Scan) -> None:
         before = writer.meta("indexing")
+        request = self._request_after(before, scan)
+        if request != before:
+            writer.set_meta({"indexing": request})
+
+    def _request_after(self, before: Mapping[str, Any] | None, scan: Scan) -> dict[str, Any]:
+        """Return the record of the paths and options for the next run."""
         paths = dict.fromkeys([*(before["paths"] if before else []), *scan.roots])
         remaining = [name for name in paths if name not in scan.gone]
         # JSON turns tuples into lists, as in the record to compare with.
-        request = json.loads(json.dumps({"paths": remaining, "options": self._options.to_dict()}))
-        if request != before:
-            writer.set_meta({"indexing": request})
+        request: dict[str, Any] = json.loads(json.dumps({"paths": remaining, "options": self._options.to_dict()}))
+        return request
 
 
 def finish_store(

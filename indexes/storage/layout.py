@@ -27,8 +27,6 @@ WORK = "work"
 RAW, INDEX = "raw.f16", "index.faiss"
 BLOCK = "postings.safetensors"
 SIGNS = "signs.safetensors"
-MEMBER = "member"
-"""Key of the database of a store that is updated together with others: the id of the run that created them."""
 PRIVATE = 0o700
 """Mode of the folder of a new store."""
 GITIGNORE, GITIGNORE_TEXT = ".gitignore", b"*\n"

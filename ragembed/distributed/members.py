@@ -1,9 +1,8 @@
 """A collection's stores, written in parallel: each worker writes a store of its own, and all stores share one fit.
 
-The stores are folders in one folder, the *folder of the collection*. A first run writes them below a hidden folder
-beside it, and renames this folder when all stores are complete, so a part of a collection is never visible. A later run
-writes each changed file to the store that has it, and divides new files so that the stores have similar numbers of
-chunks.
+A first run writes the stores below a hidden folder, and renames this folder when all of them are complete, so a part of
+a collection is never visible. A later run writes each changed file to the store that has it, and divides new files so
+that the stores have similar numbers of chunks.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -29,8 +29,9 @@ from ragembed.indexes.indexing.backend import LocalBackend, Present
 from ragembed.indexes.indexing.request import IndexingRequest
 from ragembed.indexes.indexing.run import IndexingReport, IndexingRun
 from ragembed.indexes.indexing.scan import Scan
+from ragembed.indexes.storage.catalog import PART, PartRecord
 from ragembed.indexes.storage.folders import require_own
-from ragembed.indexes.storage.layout import MEMBER, WORK, is_store, require_writable
+from ragembed.indexes.storage.layout import WORK, is_store, require_writable
 from ragembed.indexes.storage.work_folder import WorkFolder
 from ragembed.indexes.store import Store
 from ragembed.indexes.text.stemming import ENGLISH
@@ -39,40 +40,40 @@ from ragembed.indexes.writing.boilerplate_store import STRIP, found_in, staying
 from ragembed.types import Doubles, Integers
 
 
-def index_members(
+def create_members(
     request: IndexingRequest,
     members: int,
     pool: WorkerPool,
     progress: Progress | None = None,
     *,
     dry_run: bool = False,
-    wait_seconds: float = 0.0,
 ) -> IndexingReport:
-    """Create or update the stores of a collection, each in a worker of its own.
+    """Create the stores of a collection, each in a worker of its own.
 
-    The stores share one embedder, so :class:`ragembed.Collection` searches them as if one store had all chunks.
+    The stores are called ``1``, ``2`` and so on. They share one embedder, so :class:`ragembed.Collection` searches them
+    as if one store had all chunks. They appear when all of them are complete. If the run is interrupted, the next one
+    continues it.
 
     Parameters
     ----------
     request
-        The files and the settings of the run. ``store`` is the folder of the collection.
+        The files and the settings of the run. ``store`` is the folder of the collection, which must be missing or
+        empty.
     members
-        Number of stores of a new collection; fewer if there are fewer files. An existing collection keeps its number.
+        Number of stores; fewer if there are fewer files.
     pool
         The workers. If one dies, another continues its store after the last committed batch.
     progress
         Receives the progress of each stage.
     dry_run
-        Only report what would change.
-    wait_seconds
-        Time to wait for another process that updates the collection.
+        Only report what would be indexed.
 
     Raises
     ------
     ConfigError
-        If there is nothing to index, or the stores of the collection do not belong together.
+        If there is nothing to index.
     StoreError
-        If the folder holds anything else than stores.
+        If the folder holds anything.
     WorkerLostError
         If workers that perform the same task die repeatedly.
     RagembedError
@@ -80,28 +81,59 @@ def index_members(
     """
     if members < 1:
         raise ConfigError(f"members is {members}: expected 1 or more stores")
-    progress = progress or SilentProgress()
     folder = request.store.absolute()
-    existing = stores_in(folder)
-    base = folder if existing else _unfinished(folder)
-    backend = LocalBackend() if dry_run else DistributedBackend(base / WORK, pool, device=request.device)
-    with ExitStack() as stack:
-        opened = [stack.enter_context(Store.open(path, device=request.device)) for path in existing.values()]
-        if foreign := [store.path for store in opened if store._member is None]:
-            raise ConfigError(
-                f"{foreign[0]} was not made with 'ragembed index --collection': update it with 'ragembed index --store "
-                f"{foreign[0]}', or choose another folder for the collection with --store"
-            )
-        require_writable(base)
-        _require_own(folder)
-        _require_own(base)
-        # Names of files are relative to the folder that holds a store, so they are the same for all stores.
-        named = replace(request, store=base / "1")
-        report = _MembersRun(named, base, opened, members, progress, backend).run(dry_run, wait_seconds)
-    if not (existing or dry_run):
-        base.rename(folder)
+    unfinished = folder.with_name(f".{folder.name.lstrip('.')}.unfinished")
+    require_writable(folder)
+    _require_free(folder)
+    _require_own(unfinished)
+    backend = LocalBackend() if dry_run else DistributedBackend(unfinished / WORK, pool, device=request.device)
+    # Names of files are relative to the folder that holds a store, so they are the same for all stores.
+    named = replace(request, store=unfinished / "1")
+    report = _MembersRun(named, (), members, progress or SilentProgress(), backend).run(dry_run, 0.0)
+    if not dry_run:
+        _require_free(folder)  # Check again: another process may have written there meanwhile.
+        unfinished.rename(folder)
         sync(folder.parent)
     return report
+
+
+def update_members(
+    request: IndexingRequest,
+    stores: Sequence[Path],
+    pool: WorkerPool,
+    progress: Progress | None = None,
+    *,
+    dry_run: bool = False,
+    wait_seconds: float = 0.0,
+) -> IndexingReport:
+    """Update the stores of a collection after their files changed.
+
+    Parameters
+    ----------
+    request
+        The files and the settings of the run. ``store`` is not used.
+    stores
+        Folders of all stores that :func:`create_members` or :func:`ragembed.indexes.split_store` has made from the same
+        files, beside each other.
+    pool, progress, dry_run
+        As in :func:`create_members`.
+    wait_seconds
+        Time to wait for another process that writes to a store.
+
+    Raises
+    ------
+    ConfigError
+        If the stores are not all parts of the same files, or have different embedders.
+    RagembedError
+        Any error of :func:`create_members`.
+    """
+    with ExitStack() as stack:
+        opened = [stack.enter_context(Store.open(path.absolute(), device=request.device)) for path in stores]
+        _require_together(opened)
+        work = opened[0].path / WORK
+        backend = LocalBackend() if dry_run else DistributedBackend(work, pool, device=request.device)
+        named = replace(request, store=opened[0].path)
+        return _MembersRun(named, opened, 0, progress or SilentProgress(), backend).run(dry_run, wait_seconds)
 
 
 def stores_in(folder: Path) -> dict[str, Path]:
@@ -111,38 +143,70 @@ def stores_in(folder: Path) -> dict[str, Path]:
     return {entry.name: entry for entry in sorted(found, key=lambda entry: (len(entry.name), entry.name))}
 
 
-def _unfinished(folder: Path) -> Path:
-    """Return the folder in which the stores of a new collection are written."""
-    return folder.with_name(f".{folder.name.lstrip('.')}.unfinished")
+_REMEDY = "choose another folder for the collection with --store"
+
+
+def _require_free(folder: Path) -> None:
+    """Raise :class:`StoreError` unless the folder is missing or empty."""
+    if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+        raise StoreError(f"{folder} is not a folder: {_REMEDY}")
+    for entry in folder.iterdir() if folder.exists() else ():
+        raise StoreError(f"{folder} holds {entry.name!r}: expected a missing or empty folder; {_REMEDY}")
 
 
 def _require_own(folder: Path) -> None:
     """Raise :class:`StoreError` unless the folder is missing, or holds only stores and a work folder of ragembed."""
-    remedy = "choose another folder for the collection with --store"
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
-        raise StoreError(f"{folder} is not a folder: {remedy}")
-    for entry in sorted(folder.iterdir()) if folder.is_dir() else ():
+        raise StoreError(f"{folder} is not a folder: {_REMEDY}")
+    for entry in sorted(folder.iterdir()) if folder.exists() else ():
         if entry.name == WORK and WorkFolder(entry).is_ours():
             continue
         if not entry.is_dir() or entry.is_symlink():
-            raise StoreError(f"{folder} holds {entry.name!r}, which is not a store of a collection: {remedy}")
-        require_own(entry, remedy)
+            raise StoreError(f"{folder} holds {entry.name!r}, which is not a store of a collection: {_REMEDY}")
+        require_own(entry, _REMEDY)
+
+
+def _require_together(opened: Sequence[Store]) -> None:
+    """Raise :class:`ConfigError` unless the stores are all parts of the same files, beside each other."""
+    if not opened:
+        raise ConfigError("there are no stores to update: expected those of a collection")
+    if len({store.path.parent for store in opened}) > 1:
+        raise ConfigError(
+            f"{opened[0].path} and other stores of the collection are in different folders: update each store with "
+            "'ragembed index --store STORE'"
+        )
+    total: dict[str, Fraction] = {}
+    for store in opened:
+        if (part := store._part) is None:
+            raise ConfigError(
+                f"{store.path} was not made together with other stores: update it with 'ragembed index --store "
+                f"{store.path}'"
+            )
+        for name, share in part.shares.items():
+            total[name] = total.get(name, Fraction(0)) + share
+    if any(share != 1 for share in total.values()):
+        raise ConfigError(
+            f"some of the stores that were made together with {opened[0].path} are not in the collection: add them "
+            "with 'ragembed collection add', because their files would be indexed again"
+        )
 
 
 class _MembersRun(IndexingRun):
-    """A run that changes the stores ``opened``, or creates ``count`` stores in ``base`` if there are none."""
+    """A run that changes the stores ``opened``, or, if there are none, creates ``count`` stores.
+
+    They are in the folder that holds ``request.store``.
+    """
 
     def __init__(
         self,
         request: IndexingRequest,
-        base: Path,
         opened: Sequence[Store],
         count: int,
         progress: Progress,
         backend: DistributedBackend | LocalBackend,
     ) -> None:
         super().__init__(request, opened[0] if opened else None, progress, backend)
-        self._base = base
+        self._folder = request.store.parent
         self._members = list(opened)
         self._count = count
         self._owners: dict[str, int] = {}
@@ -154,7 +218,7 @@ class _MembersRun(IndexingRun):
         embedders = [self._stored_embedder(store) for store in self._members]
         if len({each.raw_fingerprint for each in embedders}) > 1:
             raise ConfigError(
-                f"the stores in {self._base} have different embedders: make them equal with 'ragembed collection "
+                f"the stores in {self._folder} have different embedders: make them equal with 'ragembed collection "
                 "refit NAME', then index again"
             )
         sources: dict[str, SourceRecord] = {}
@@ -162,7 +226,7 @@ class _MembersRun(IndexingRun):
             own = store.sources()
             if double := own.keys() & sources.keys():
                 raise ConfigError(
-                    f"two stores in {self._base} have the file {min(double)}: delete it from one of them with "
+                    f"two stores in {self._folder} have the file {min(double)}: delete it from one of them with "
                     f"'ragembed delete --store {store.path}'"
                 )
             sources |= own
@@ -220,23 +284,23 @@ class _MembersRun(IndexingRun):
 
     def _created(self, work: Work, embedder: Embedder, meta: Mapping[str, object], count: int) -> list[Path]:
         """Create empty stores, except those that an interrupted run with the same plan has created."""
-        paths = [self._base / str(number + 1) for number in range(count)]
-        left = [path for path in self._base.iterdir() if path.name != WORK and path not in paths]
+        paths = [self._folder / str(number + 1) for number in range(count)]
+        left = [path for path in self._folder.iterdir() if path.name != WORK and path not in paths]
         for number, path in enumerate(paths):
             if is_store(path):
                 with Store.open(path) as store:
-                    if store._member == work.plan.id:
+                    if (part := store._part) is not None and work.plan.id in part.shares:
                         continue
             if path.exists():
                 left.append(path)
             work.forget(number)
         for path in left:
-            _require_own(self._base)
+            require_own(path, _REMEDY)
             shutil.rmtree(path)
         for path in paths:
             if not path.exists():
-                about = {**meta, MEMBER: work.plan.id}
-                Store.create(path, embedder, about, language=self._language or ENGLISH).close()
+                part = PartRecord({work.plan.id: Fraction(1, count)}, None)
+                Store.create(path, embedder, {**meta, PART: part.to_dict()}, language=self._language or ENGLISH).close()
         return paths
 
     def _shares(self, work: Work, paths: Sequence[Path], chunked: ChunkedShards, scan: Scan) -> list[Share]:

@@ -40,6 +40,7 @@ from ragembed.indexes.indexing.request import IndexingRequest
 from ragembed.indexes.indexing.run import IndexingRun, finish_store
 from ragembed.indexes.indexing.scan import Scan, Scanner
 from ragembed.indexes.indexing.spool import Spool, spooled
+from ragembed.indexes.storage.catalog import PART, PartRecord
 from ragembed.indexes.storage.folders import publish, temporary_folder
 from ragembed.indexes.storage.layout import source_path
 from ragembed.indexes.storage.segments import to_raw
@@ -493,6 +494,13 @@ class _ShareRun(IndexingRun):
     def _scan(self) -> tuple[Embedder, ChunkedFiles, Scan]:
         assert self._opened is not None, "set by __init__"  # noqa: S101
         return self._stored_embedder(self._opened), *self._share
+
+    @override
+    def _keep_request(self, writer: StoreWriter, scan: Scan) -> None:
+        part = PartRecord.from_dict(writer.meta(PART))
+        kept = replace(part, indexing=self._request_after(part.indexing, scan))
+        if kept != part:
+            writer.set_meta({PART: kept.to_dict()})
 
     @override
     def _plan(self, writer: StoreWriter, chunked: ChunkedFiles, scan: Scan) -> StrippingPlan:

@@ -236,7 +236,7 @@ def test_a_store_is_split_and_merged_again(large, cli, remove):
     assert "part           1/3 of a divided store" in cli("status", *part).stdout
     for paths in ([], ["notes"]):
         refused = cli("index", *paths, *part, exit_code=2).stderr
-        assert f"holds only a part of the files of {Path('notes').resolve()};" in refused
+        assert f"holds only a part of the files of {Path('notes').resolve()}, and other" in refused
         assert "merge them with 'ragembed collection merge' first" in refused
     cli("collection", "merge", "mine", "notes-3", "notes-1", *options)
     stores = collections.read_registry().collections["mine"].stores
@@ -522,14 +522,16 @@ def test_workers_write_the_stores_of_a_collection(in_folder, cli):
     assert [(store["name"], store["chunks"]) for store in listed["stores"]] == [("1", 3), ("2", 3)]
     assert json.loads(cli("verify", "--in", "big", "--json").stdout)["stores"][1]["problems"] == []
     one = cli("index", "--store", ".ragembed-big/1", exit_code=2).stderr
-    assert "which are updated together: run 'ragembed index --collection NAME" in one
+    assert "update them together with 'ragembed index --collection NAME'" in one
     assert "--work cannot be used" in cli("index", *options, "--work", "w", exit_code=2).stderr
 
 
 def test_a_collection_of_other_stores_is_not_indexed(folders, cli):
     cli("collection", "add", "mine", "notes", "work")
     message = cli("index", "--collection", "mine", "--workers", "2", exit_code=2).stderr
-    assert "has stores that are not all in one folder" in message
+    assert "are in different folders: update each store with" in message
     cli("collection", "add", "single", "notes")
     message = cli("index", "--collection", "single", exit_code=2).stderr
-    assert "was not made with 'ragembed index --collection'" in message
+    assert "was not made together with other stores" in message
+    message = cli("index", "--collection", "single", "--store", "other", exit_code=2).stderr
+    assert "leave out --store" in message

@@ -12,10 +12,10 @@ from sabotage import DiesInBlock, Sabotaged
 
 from ragembed import Collection, Fusion
 from ragembed.distributed import stages
-from ragembed.distributed.members import divide, index_members, stores_in
+from ragembed.distributed.members import create_members, divide, stores_in, update_members
 from ragembed.distributed.workers import ThisProcess
 from ragembed.errors import ConfigError, StoreError
-from ragembed.indexes import Store, refit_together
+from ragembed.indexes import Store, merge_stores, refit_together, split_store
 from ragembed.indexes.indexing import fitting
 from ragembed.indexes.indexing.request import IndexingRequest
 from ragembed.indexes.indexing.run import index_files
@@ -27,8 +27,12 @@ __all__ = ["docs"]
 FUSION = Fusion(hubness=0.0)
 
 
-def collection(docs, count=3, pool=None, **changes):
-    return index_members(request("together", docs, **changes), count, pool or ThisProcess())
+def collection(docs, count=3, pool=None, dry_run=False, **changes):
+    """Create or update the collection."""
+    asked, stores = request("together", docs, **changes), list(stores_in(docs.parent / "together").values())
+    if stores:
+        return update_members(asked, stores, pool or ThisProcess(), dry_run=dry_run)
+    return create_members(asked, count, pool or ThisProcess(), dry_run=dry_run)
 
 
 def one_store(docs, **changes):
@@ -216,7 +220,7 @@ def test_other_files_are_never_touched(docs):
     folder = docs.parent / "together"
     folder.mkdir()
     (folder / "thesis.txt").write_text("mine")
-    with pytest.raises(StoreError, match=r"holds 'thesis.txt', which is not a store of a collection"):
+    with pytest.raises(StoreError, match=r"holds 'thesis.txt': expected a missing or empty folder"):
         collection(docs)
     (folder / "thesis.txt").unlink()
     unfinished = docs.parent / ".together.unfinished"
@@ -234,14 +238,42 @@ def test_other_files_are_never_touched(docs):
 
 def test_stores_that_were_indexed_alone_are_not_updated_together(docs):
     index_files(request("together/1", docs))
-    with pytest.raises(ConfigError, match="was not made with 'ragembed index --collection'"):
+    with pytest.raises(ConfigError, match="was not made together with other stores"):
         collection(docs)
+    shutil.rmtree(docs.parent / "together")
+    collection(docs)
+    shutil.rmtree(docs.parent / "together" / "2")
+    with pytest.raises(ConfigError, match="are not in the collection: add them"):
+        collection(docs, paths=())
+
+
+def test_stores_are_updated_after_splits_and_merges(docs):
+    """A part can be split, parts can be merged, and the whole is a store that is indexed alone."""
+    collection(docs, 2)
+    one_store(docs)
+    folder = docs.parent / "together"
+    split_store(folder / "2", ["a", "b"], remove=True)
+    edit(docs)
+    collection(docs, paths=(), embedder=None)
+    one_store(docs, paths=(), embedder=None)
+    assert_same(docs, 1)
+    merge_stores([folder / ".ragembed-b", folder / "1"], "c", remove=True)
+    (docs / "03.md").write_text("word7 word8 and a third text")
+    collection(docs, paths=(), embedder=None)
+    one_store(docs, paths=(), embedder=None)
+    assert_same(docs, 1)
+    merge_stores([folder / ".ragembed-c", folder / ".ragembed-a"], "d", remove=True)
+    (docs / "03.md").write_text("word9 word10 and a fourth text")
+    report = index_files(IndexingRequest(folder / ".ragembed-d"))
+    assert (report.scan.changed, report.scan.added, report.encoded) == (["../docs/03.md"], [], 1)
+    one_store(docs, paths=(), embedder=None)
+    assert_same(docs, 1)
 
 
 def test_a_store_of_a_collection_is_not_indexed_alone(docs):
     collection(docs)
     for paths in ((), (docs,)):
-        with pytest.raises(ConfigError, match="which are updated together"):
+        with pytest.raises(ConfigError, match="update them together with 'ragembed index --collection NAME'"):
             index_files(IndexingRequest(docs.parent / "together" / "1", paths))
 
 
@@ -259,12 +291,12 @@ def test_stores_that_differ_are_reported(docs):
 
 
 def test_a_dry_run_reports_the_changes(docs):
-    dry = index_members(request("together", docs), 3, ThisProcess(), dry_run=True)
+    dry = collection(docs, dry_run=True)
     assert not (docs.parent / "together").exists()
     assert len(dry.scan.added) == 26
     made = collection(docs)
     edit(docs)
-    dry = index_members(request("together", docs, paths=(), embedder=None), 3, ThisProcess(), dry_run=True)
+    dry = collection(docs, dry_run=True, paths=(), embedder=None)
     assert (len(dry.scan.added), len(dry.scan.removed)) == (4, 1)
     assert sum(len(Store.open(path)) for path in stores_in(docs.parent / "together").values()) == made.chunks
 
