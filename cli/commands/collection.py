@@ -145,8 +145,8 @@ def split(name: str, member: str, count: int, remove: bool, wait_seconds: float)
     them. Nothing is encoded, and the results of the collection stay the same. The new stores need as much disk space as
     the old one, which is kept unless you give --remove. If the command is interrupted, run it again.
 
-    A part is not updated by ragembed index, because it has only some of the files. To update the files, merge the parts
-    first.
+    A part has only some of the files, so ragembed index refuses it. If the collection has all parts and no other
+    stores, ragembed index --collection NAME updates them. Otherwise merge the parts first.
     """  # noqa: D301  as above
     file, stores = _collection(name)
     old = _chosen(name, stores, [member])

@@ -184,7 +184,7 @@ def command(
 
 
 @dataclass(frozen=True, slots=True)
-class _Collection:
+class _WrittenCollection:
     """A collection that ``ragembed index`` writes: the stores that exist, by name, and the folder for new ones."""
 
     name: str
@@ -193,25 +193,25 @@ class _Collection:
     is_named: bool
 
 
-def _known_collection(name: str, folder: Path | None, work: Path | None) -> _Collection:
+def _known_collection(name: str, folder: Path | None, work: Path | None) -> _WrittenCollection:
     """Return the collection to write."""
     from ragembed.distributed.members import stores_in
 
     if work is not None:
-        raise click.UsageError("--work cannot be used with --collection, whose work folder is beside its stores")
+        raise click.UsageError("got both --collection and --work: leave out --work, because the files are shared beside the stores")
     require_name(name)
     named = next((file.collections[name] for file in collections_files() if name in file.collections), None)
     if named is None:
         folder = (folder or Path(f".ragembed-{name}")).absolute()
-        return _Collection(name, folder, stores_in(folder), is_named=False)
+        return _WrittenCollection(name, folder, stores_in(folder), is_named=False)
     own = next((path.parent for path in named.stores.values()), Path())
     if folder is not None and folder.absolute() != own:
         raise ConfigError(f"the collection {name} has its stores in {own}, not in {folder}: leave out --store")
-    return _Collection(name, own, named.stores, is_named=True)
+    return _WrittenCollection(name, own, named.stores, is_named=True)
 
 
 def _index_collection(
-    known: _Collection,
+    known: _WrittenCollection,
     request: IndexingRequest,
     workers: int | None,
     pool: WorkerPool | None,

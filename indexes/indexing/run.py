@@ -138,10 +138,10 @@ def index_files(
     already_open = request.opened
     with open_existing(request.store, request.device) if already_open is None else nullcontext(already_open) as opened:
         require_whole(opened)
-        return IndexingRun(request, opened, progress, backend).run(dry_run, wait_seconds)
+        return IndexRun(request, opened, progress, backend).run(dry_run, wait_seconds)
 
 
-class IndexingRun:
+class IndexRun:
     """A single run; ``opened`` is the store, or None if it does not exist yet."""
 
     def __init__(

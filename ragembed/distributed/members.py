@@ -19,7 +19,7 @@ from typing_extensions import override
 
 from ragembed.distributed.backend import DistributedBackend
 from ragembed.distributed.stages import MEMBER_SECONDS, ChunkedShards
-from ragembed.distributed.work import FINISH, WRITE, Share, Work
+from ragembed.distributed.work import FINISH, WRITE, MemberShare, Work
 from ragembed.distributed.workers import WorkerPool
 from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError, StoreError
@@ -27,7 +27,7 @@ from ragembed.files import sync
 from ragembed.indexes.indexing import fitting
 from ragembed.indexes.indexing.backend import LocalBackend, Present
 from ragembed.indexes.indexing.request import IndexingRequest
-from ragembed.indexes.indexing.run import IndexingReport, IndexingRun
+from ragembed.indexes.indexing.run import IndexingReport, IndexRun
 from ragembed.indexes.indexing.scan import Scan
 from ragembed.indexes.storage.catalog import PART, PartRecord
 from ragembed.indexes.storage.folders import require_own
@@ -191,7 +191,7 @@ def _require_together(opened: Sequence[Store]) -> None:
         )
 
 
-class _MembersRun(IndexingRun):
+class _MembersRun(IndexRun):
     """A run that changes the stores ``opened``, or, if there are none, creates ``count`` stores.
 
     They are in the folder that holds ``request.store``.
@@ -255,9 +255,12 @@ class _MembersRun(IndexingRun):
             paths = self._created(work, provisional, meta, min(self._count, chunked.files))
         for number, share in enumerate(self._shares(work, paths, chunked, scan)):
             work.write_share(number, share)
+        chunks = chunked.chunks + sum(map(len, self._members))
+        for store in self._members:
+            # SQLite's log works for processes of one machine only, and workers may be on others.
+            store.close()
         backend.perform(WRITE, len(paths), "embedding", "chunks", chunked.chunks, progress)
         scan.warnings += self._fit_if_needed(work, paths, wait_seconds)
-        chunks = chunked.chunks + sum(map(len, self._members))
         backend.perform(FINISH, len(paths), "finishing", "chunks", chunks, progress)
         results = [work.result(stage, number) for stage in (WRITE, FINISH) for number in range(len(paths))]
         scan.warnings += dict.fromkeys(warning for result in results for warning in result["warnings"])
@@ -303,7 +306,7 @@ class _MembersRun(IndexingRun):
                 Store.create(path, embedder, {**meta, PART: part.to_dict()}, language=self._language or ENGLISH).close()
         return paths
 
-    def _shares(self, work: Work, paths: Sequence[Path], chunked: ChunkedShards, scan: Scan) -> list[Share]:
+    def _shares(self, work: Work, paths: Sequence[Path], chunked: ChunkedShards, scan: Scan) -> list[MemberShare]:
         """Return the share of each store; an interrupted run has divided the files already."""
         kept = [share for number in range(len(paths)) if (share := work.share(number)) is not None]
         if len(kept) == len(paths):
@@ -321,7 +324,7 @@ class _MembersRun(IndexingRun):
                 warnings=[],
             )
             files = np.flatnonzero(owners == number).tolist()
-            shares.append(Share(str(path), files, own, self._token_vectors, self._index))
+            shares.append(MemberShare(str(path), files, own, self._token_vectors, self._index))
         return shares
 
     def _fit_if_needed(self, work: Work, paths: Sequence[Path], wait_seconds: float) -> list[str]:

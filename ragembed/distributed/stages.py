@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from ragembed.corpus import grouped
-from ragembed.distributed.work import EMBED, FINISH, FIT, READ, WRITE, Arrays, Share, Work, read_arrays, write_arrays
+from ragembed.distributed.work import EMBED, FINISH, FIT, READ, WRITE, Arrays, MemberShare, Work, read_arrays, write_arrays
 from ragembed.distributed.workers import TaskReport
 from ragembed.documents.boilerplate import LineKeys, Stripper
 from ragembed.documents.discovery import FileCandidate
@@ -37,7 +37,7 @@ from ragembed.embedder import Embedder
 from ragembed.files import write_file
 from ragembed.indexes.indexing.backend import ChunkedFiles, Known, LocalBackend, RunEncoder
 from ragembed.indexes.indexing.request import IndexingRequest
-from ragembed.indexes.indexing.run import IndexingRun, finish_store
+from ragembed.indexes.indexing.run import IndexRun, finish_store
 from ragembed.indexes.indexing.scan import Scan, Scanner
 from ragembed.indexes.indexing.spool import Spool, spooled
 from ragembed.indexes.storage.catalog import PART, PartRecord
@@ -476,11 +476,11 @@ class _SharedFiles:
         return self._chunked.of(self._numbers)
 
 
-class _ShareRun(IndexingRun):
+class _ShareRun(IndexRun):
     """Writes a share into a store. Boilerplate comes from the files of all stores, and the store is not finished."""
 
     def __init__(
-        self, work: Work, share: Share, files: _SharedFiles, store: Store, device: str | None, progress: Progress
+        self, work: Work, share: MemberShare, files: _SharedFiles, store: Store, device: str | None, progress: Progress
     ) -> None:
         plan = work.plan
         paths = tuple(from_absolute(path) for path in (*plan.paths, *plan.gone))

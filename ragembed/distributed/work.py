@@ -107,7 +107,7 @@ class WorkPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class MemberShare:
     """The part of a run that changes one store of a collection.
 
     ``files`` are the numbers of the files to write. ``scan`` has the files to remove, and ``token_vectors`` and
@@ -132,7 +132,7 @@ class Share:
         }
 
     @classmethod
-    def from_dict(cls, fields: Mapping[str, Any]) -> Share:
+    def from_dict(cls, fields: Mapping[str, Any]) -> MemberShare:
         """Create a share from the output of :meth:`to_dict`."""
         index = None if fields["index"] is None else IndexConfig.from_dict(fields["index"])
         return cls(fields["store"], fields["files"], Scan.from_dict(fields["scan"]), fields["token_vectors"], index)
@@ -208,12 +208,12 @@ class Work:
         for stage in (WRITE, FINISH):
             self.output(stage, number).unlink(missing_ok=True)
 
-    def share(self, number: int) -> Share | None:
+    def share(self, number: int) -> MemberShare | None:
         """Return the share of a store of a collection, or None if it was not written."""
         file = self._share_file(number)
-        return Share.from_dict(json.loads(file.read_bytes())) if file.exists() else None
+        return MemberShare.from_dict(json.loads(file.read_bytes())) if file.exists() else None
 
-    def write_share(self, number: int, share: Share) -> None:
+    def write_share(self, number: int, share: MemberShare) -> None:
         """Write the share of a store of a collection."""
         replace_file(self._share_file(number), json.dumps(share.to_dict()).encode())
 
