@@ -176,7 +176,7 @@ def merge(name: str, members: tuple[str, ...], new_name: str | None, remove: boo
     run it again.
     """  # noqa: D301  as above
     if len(set(members)) < len(members) or len(members) < 2:
-        raise click.UsageError("expected two different members or more")
+        raise click.UsageError(f"cannot merge {', '.join(members)}: name two different stores or more")
     file, stores = _collection(name)
     old = _chosen(name, stores, members)
     new_name = new_name or members[0]
@@ -238,7 +238,7 @@ def _require_unused(file: Path, name: str, old: Mapping[str, Path]) -> None:
 def _say_new(name: str, old: Mapping[str, Path], new: Mapping[str, Path], *, removed: bool) -> None:
     for each, folder in new.items():
         say(f"{each:<15} {shown_path(folder)}: {_described(each, folder)['chunks']:,} chunks")
-    say(f"{name}: {', '.join(new)} in the place of {', '.join(old)}")
+    say(f"{name}: {', '.join(old)} replaced by {', '.join(new)}")
     if not removed:
         say(f"note: kept on disk: {', '.join(shown_path(folder) for folder in old.values())}", err=True)
 

@@ -246,17 +246,17 @@ def measure_drift(opened: Store | Collection) -> DriftReport:
     """
     if isinstance(opened, Store):
         path = opened.path
-        return opened._reader.read(lambda snapshot: _measured(_Corpus.of([(path, snapshot)])))
+        return opened._reader.read(lambda snapshot: _measured(_MeasuredTexts.of([(path, snapshot)])))
 
     def answer(snapshot: Snapshot) -> DriftReport:
         members = snapshot.members if isinstance(snapshot, MergedSnapshot) else ()
-        return _measured(_Corpus.of([(opened.paths[name], each) for name, each in members]))
+        return _measured(_MeasuredTexts.of([(opened.paths[name], each) for name, each in members]))
 
     return opened._read(answer, "dense")
 
 
 @dataclass(frozen=True, slots=True)
-class _Member:
+class _MeasuredStore:
     """A store of the corpus; ``rows`` are those that chunks use, and ``is_new`` which were added since the fit."""
 
     path: Path
@@ -274,20 +274,20 @@ class _Member:
 
 
 @dataclass(frozen=True, slots=True)
-class _Corpus:
+class _MeasuredTexts:
     """The texts and vectors of one store, or of several with the same embedder. A row is a member and a row there."""
 
     embedder: Embedder
-    members: Sequence[_Member]
+    members: Sequence[_MeasuredStore]
 
     @classmethod
-    def of(cls, stores: Sequence[tuple[Path, StoreSnapshot]]) -> _Corpus:
+    def of(cls, stores: Sequence[tuple[Path, StoreSnapshot]]) -> _MeasuredTexts:
         embedder = stores[0][1].embedder()
         if not isinstance(embedder, Embedder):
             raise StoreError(f"cannot measure drift of {stores[0][0]}: its vectors were not made by ragembed")
         connections = [(path, snapshot.connection) for path, snapshot in stores]
         members = [
-            _Member(path, each, load_baseline(path, each), catalog.live_rows(each)) for path, each in connections
+            _MeasuredStore(path, each, load_baseline(path, each), catalog.live_rows(each)) for path, each in connections
         ]
         return cls(embedder, members)
 
@@ -347,7 +347,7 @@ class _Corpus:
         return tuple(wanted.get("postprocess", self.embedder.config.postprocess))
 
 
-def _measured(corpus: _Corpus) -> DriftReport:
+def _measured(corpus: _MeasuredTexts) -> DriftReport:
     embedder, baseline = corpus.embedder, corpus.baseline()
     rows, new = corpus.rows(), corpus.rows(new=True)
     kept = len(rows) - len(new)
@@ -385,7 +385,7 @@ def _measured(corpus: _Corpus) -> DriftReport:
     )
 
 
-def _tokens(corpus: _Corpus, rows: Integers, new: Integers, notes: list[str]) -> dict[str, Any]:
+def _tokens(corpus: _MeasuredTexts, rows: Integers, new: Integers, notes: list[str]) -> dict[str, Any]:
     """Return the fields of the report about the tokens of the texts of ``rows``, shape ``(n, 2)``."""
     embedder = corpus.embedder
     if embedder._is_external:
@@ -424,7 +424,7 @@ def _tokens(corpus: _Corpus, rows: Integers, new: Integers, notes: list[str]) ->
 
 
 def _searches(
-    corpus: _Corpus, raw: Floats, vectors: int, kept: int, baseline: Baseline | None, notes: list[str]
+    corpus: _MeasuredTexts, raw: Floats, vectors: int, kept: int, baseline: Baseline | None, notes: list[str]
 ) -> dict[str, Any]:
     """Return the fields of the report about searches now and after a refit; the fit had ``kept`` of the vectors."""
     known, embedder = None if baseline is None else baseline.pseudo_queries, corpus.embedder
@@ -456,7 +456,7 @@ def _searches(
 
 
 def _refitted(
-    corpus: _Corpus, raw: Floats, vectors: int, known: PseudoQueries | None, notes: list[str]
+    corpus: _MeasuredTexts, raw: Floats, vectors: int, known: PseudoQueries | None, notes: list[str]
 ) -> Embedder | None:
     """Return the embedder after a refit, or None with a note if a refit is not possible."""
     embedder, wanted = corpus.embedder, corpus.wanted()

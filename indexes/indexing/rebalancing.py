@@ -35,12 +35,12 @@ from ragembed.indexes.storage.catalog import PART, PartRecord
 from ragembed.indexes.storage.folders import require_own, temporary_folder, temporary_name
 from ragembed.indexes.storage.hubness import KEY as HUBNESS
 from ragembed.indexes.storage.hubness import DrawnQueries, MergedQueries
-from ragembed.indexes.storage.layout import DATABASE, STORE_FOLDER, is_store, require_store
+from ragembed.indexes.storage.layout import DATABASE, GITIGNORE, STORE_FOLDER, is_store, require_store, root_of
 from ragembed.indexes.storage.lock import watcher_lock, writer_lock
 from ragembed.indexes.storage.run_records import taken_out
 from ragembed.indexes.storage.token_vectors import KEY as TOKENS
 from ragembed.indexes.storage.token_vectors import open_tokens, token_files
-from ragembed.indexes.storage.transactions import open_for_reading
+from ragembed.indexes.storage.transactions import open_for_reading, write_errors
 from ragembed.indexes.store import Store
 from ragembed.indexes.types import ChunkRecord, Keys, Progress, Rows, SilentProgress, SourceRecord, VectorEncoder
 from ragembed.indexes.verify.run import first_problem
@@ -201,7 +201,7 @@ class _Old:
 
 @dataclass(frozen=True, slots=True)
 class _Share:
-    """What a new store gets from an old one: ``of`` of its files, with all of their chunks.
+    """The part of an old store that a new one gets: the share ``of`` its files, with all of their chunks.
 
     ``keys`` are the keys of these chunks, ascending, and ``rows`` the row of each; shapes ``(n,)``. ``skipped`` are
     reasons for files that were skipped. ``renamed`` are the new keys of vectors whose key another vector has in the new
@@ -286,19 +286,18 @@ def divided(sizes: Integers, count: int) -> Integers:
 
 def _require_alike(olds: Sequence[_Old]) -> None:
     """Raise :class:`ConfigError` unless the stores can become one."""
-    first = olds[0]
-    for old in olds[1:]:
-        different = [
-            what
-            for what, of in (
-                ("embedders: fit one with 'ragembed collection refit' first", lambda each: each.snapshot.fingerprint()),
-                ("languages", lambda each: each.snapshot.language()),
-                ("folders around them: expected stores beside each other", lambda each: each.path.resolve().parent),
-            )
-            if of(old) != of(first)
-        ]
-        if different:
-            raise ConfigError(f"{first.path} and {old.path} cannot be merged: they have different {different[0]}")
+    known = [
+        (
+            ("embedders: fit one with 'ragembed collection refit' first", old.snapshot.fingerprint()),
+            ("languages", old.snapshot.language()),
+            ("folders around them: expected stores beside each other", str(root_of(old.path))),
+        )
+        for old in olds
+    ]
+    for old, values in zip(olds, known, strict=True):
+        for (what, first), (_, own) in zip(known[0], values, strict=True):
+            if own != first:
+                raise ConfigError(f"{olds[0].path} and {old.path} cannot be merged: they have different {what}")
     _require_disjoint("file", {old.path: catalog.sources(old.snapshot.connection) for old in olds})
     _require_disjoint("chunk with the id", {old.path: catalog.chunk_ids(old.snapshot.connection) for old in olds})
 
@@ -341,12 +340,13 @@ class _Rebalancing:
                     require_own(path, "it cannot be removed, but it can stay")
                     with watcher_lock(path):  # Raises an error if a process watches the files of the store.
                         pass
-            with ExitStack() as stack:
+            with ExitStack() as stack, write_errors(self._paths[0]):
                 new = self._make(names, plan, [self._opened(path, stack) for path in self._paths])
             if switch is not None:
                 switch(new)
             for path in self._paths if remove else ():
-                _remove(path)
+                with write_errors(path):
+                    _remove(path)
         return new
 
     def _opened(self, path: Path, stack: ExitStack) -> _Old:
@@ -367,13 +367,15 @@ class _Rebalancing:
         olds: Sequence[_Old],
     ) -> dict[str, Path]:
         """Make the new stores, all of them or none."""
-        parent = olds[0].path.resolve().parent
+        parent = root_of(olds[0].path)
         origin = _origin(olds, names)
         places = {name: _free_place(parent, name, f"{origin}/{name}") for name in names}
         missing = [name for name in names if not is_store(places[name])]
         if not missing:
             return places
         shares = plan(olds)
+        for name in missing:
+            require_own(temporary_name(places[name]), "move it away, because the new store needs its name")
         _require_space(olds, parent)
         self._progress.start("copying", "chunks", sum(len(share.keys) for name in missing for share in shares[name]))
         try:
@@ -420,7 +422,7 @@ def _was_made_from(place: Path, made_from: str) -> bool:
         known, generation = catalog.meta(connection, MADE_FROM), catalog.meta(connection, "generation", 0)
     finally:
         connection.close()
-    return known == {"stores": made_from, "generation": generation}
+    return bool(known == {"stores": made_from, "generation": generation})
 
 
 def _require_space(olds: Sequence[_Old], parent: Path) -> None:
@@ -440,12 +442,24 @@ def size_of(store: Path) -> int:
 
 def _remove(path: Path) -> None:
     """Remove a store; a killed process leaves a folder with a temporary name, which is no store."""
-    require_own(path, "remove it yourself")
     former = temporary_name(path)
-    shutil.rmtree(former, ignore_errors=True)
+    for folder in (path, former):
+        require_own(folder, "remove it yourself")
+    _remove_files(former)
     path.rename(former)
     sync(path.parent)
-    shutil.rmtree(former, ignore_errors=True)
+    _remove_files(former)
+
+
+def _remove_files(folder: Path) -> None:
+    """Remove the folder of a store, and last of all the file that marks it as ragembed's."""
+    for entry in sorted(folder.iterdir(), key=lambda entry: entry.name == GITIGNORE) if folder.is_dir() else ():
+        if entry.is_dir():
+            shutil.rmtree(entry)
+        else:
+            entry.unlink()
+    if folder.is_dir():
+        folder.rmdir()
 
 
 class _Copy:
@@ -578,7 +592,7 @@ class _Copy:
         return [BoilerplateLine(*key, files) for key, files in most.items()], all(lines == every[0] for lines in every)
 
     def _part(self, origin: str) -> PartRecord:
-        """Return what share of which divided stores the new store has, and the last request for all of their files."""
+        """Return the share of each divided store that the new store has, and the last request for all of their files."""
         shares: dict[str, Fraction] = {}
         requests: list[dict[str, Any]] = []
         for share, connection in zip(self._shares, self._connections, strict=True):

@@ -113,7 +113,7 @@ def _is_option(value: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class PartRecord:
-    """The files of which a store holds only a part, because it was split off.
+    """A store that was split off: what share of the files of its paths it holds.
 
     Parameters
     ----------

@@ -447,7 +447,7 @@ def _problem(error: RagembedError) -> tuple[int, list[Child]]:
 
 
 def _is_open(result: Mapping[str, Any], view: _PageState) -> bool:
-    return result["id"] == view.id and result.get("store", "") == view.part
+    return bool(result["id"] == view.id and result.get("store", "") == view.part)
 
 
 def _standing(standing: Mapping[str, Any]) -> str:

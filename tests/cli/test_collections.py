@@ -224,7 +224,7 @@ def test_a_store_is_split_and_merged_again(large, cli, remove):
     options = ["--remove"] if remove else []
     registry_file().write_text(registry_file().read_text() + "\n# my remark\n")
     made = cli("collection", "split", "mine", "notes", "--into", "3", *options)
-    assert "mine: notes-1, notes-2, notes-3 in the place of notes" in made.stdout
+    assert "mine: notes replaced by notes-1, notes-2, notes-3" in made.stdout
     assert "copying " in made.stderr
     assert ("kept on disk: notes/.ragembed" in made.stderr) != remove
     assert Path("notes/.ragembed").exists() != remove
@@ -342,7 +342,7 @@ def test_splitting_and_merging_refuse_what_they_cannot_do(large, cli):
     assert "has no store called 'x'" in refusal("split", "mine", "x")
     assert "no collection is called 'x'" in refusal("split", "x", "notes")
     assert "has 6 files with chunks: expected 7 or more" in refusal("split", "mine", "notes", "--into", "7")
-    assert "expected two different members" in refusal("merge", "mine", "notes")
+    assert "cannot merge notes: name two different stores or more" in refusal("merge", "mine", "notes")
     cli("collection", "add", "other", "notes")
     assert "names it, too; leave out --remove" in refusal("split", "mine", "notes", "--remove")
     cli("collection", "split", "mine", "notes")

@@ -277,10 +277,14 @@ def test_stores_that_cannot_be_merged_are_refused(two, encoder, make_encoder, ho
     assert sorted(tmp_path.iterdir()) == before
 
 
-def test_a_store_with_foreign_files_or_a_writer_is_not_replaced(two, encoder):
+def test_a_store_with_foreign_files_or_a_writer_is_not_replaced(two, encoder, tmp_path):
     (two[1] / "mine.txt").write_text("x")
     with pytest.raises(StoreError, match=r"holds 'mine.txt', .* it can stay"):
         merge_stores(two, "both", embedder=encoder, remove=True)
+    (tmp_path / "..ragembed-both.tmp").mkdir()
+    (tmp_path / "..ragembed-both.tmp" / "mine.txt").write_text("x")
+    with pytest.raises(StoreError, match=r"holds 'mine.txt', .* move it away"):
+        merge_stores(two, "both", embedder=encoder)
     with Store.open(two[0], encoder) as store, store.writer(), pytest.raises(StoreError, match="is writing"):
         split_store(two[0], ["a", "b"], embedder=encoder)
     with watcher_lock(two[0]), pytest.raises(StoreError, match="already watches"):
