@@ -592,7 +592,7 @@ class _Copy:
         return [BoilerplateLine(*key, files) for key, files in most.items()], all(lines == every[0] for lines in every)
 
     def _part(self, origin: str) -> PartRecord:
-        """Return the share of each divided store that the new store has, and the last request for all of their files."""
+        """Return the share of each divided store that the new store has, and the last request for all files."""
         shares: dict[str, Fraction] = {}
         requests: list[dict[str, Any]] = []
         for share, connection in zip(self._shares, self._connections, strict=True):
