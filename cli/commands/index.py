@@ -198,7 +198,9 @@ def _known_collection(name: str, folder: Path | None, work: Path | None) -> _Wri
     from ragembed.distributed.members import stores_in
 
     if work is not None:
-        raise click.UsageError("got both --collection and --work: leave out --work, because the files are shared beside the stores")
+        raise click.UsageError(
+            "got both --collection and --work: leave out --work, because the files are shared beside the stores"
+        )
     require_name(name)
     named = next((file.collections[name] for file in collections_files() if name in file.collections), None)
     if named is None:

@@ -421,17 +421,25 @@ class IndexRun:
 
 
 def finish_store(
-    store: Store, writer: StoreWriter, boilerplate: str, index: IndexConfig | None, progress: Progress
+    store: Store,
+    writer: StoreWriter,
+    boilerplate: str,
+    index: IndexConfig | None,
+    progress: Progress,
+    *,
+    for_collection: bool = False,
 ) -> list[str]:
     """Finish a store whose files are written and whose post-processors are fitted; return warnings.
 
-    ``boilerplate`` is the mode of the run, and ``index`` are new requirements for the index, if any.
+    ``boilerplate`` is the mode of the run, and ``index`` are new requirements for the index, if any. ``for_collection``
+    is that of :meth:`StoreWriter.refresh_index`.
     """
     done = writer.done_stripping(boilerplate)
     if writer.meta("unfinished") or writer.meta("boilerplate") != done:
         writer.set_meta({"unfinished": False, "work": None, "boilerplate": done})
     writer.merge()
-    return [*writer.refresh_index(index, progress), *calibrate(store, writer, progress)]
+    warnings = writer.refresh_index(index, progress, for_collection=for_collection)
+    return [*warnings, *calibrate(store, writer, progress)]
 
 
 class _FileCommits:

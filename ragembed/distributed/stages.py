@@ -27,7 +27,18 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from ragembed.corpus import grouped
-from ragembed.distributed.work import EMBED, FINISH, FIT, READ, WRITE, Arrays, MemberShare, Work, read_arrays, write_arrays
+from ragembed.distributed.work import (
+    EMBED,
+    FINISH,
+    FIT,
+    READ,
+    WRITE,
+    Arrays,
+    MemberShare,
+    Work,
+    read_arrays,
+    write_arrays,
+)
 from ragembed.distributed.workers import TaskReport
 from ragembed.documents.boilerplate import LineKeys, Stripper
 from ragembed.documents.discovery import FileCandidate
@@ -550,7 +561,8 @@ def finish_member(work: Work, number: int, device: str | None) -> int:
     with Store.open(share.store, device=device) as store, store.writer(MEMBER_SECONDS) as writer:
         if (fit := work.fit(device)) is not None:
             fit.adopt(writer, silent)
-        warnings = finish_store(store, writer, work.plan.indexing_options.boilerplate, share.index, silent)
+        boilerplate = work.plan.indexing_options.boilerplate
+        warnings = finish_store(store, writer, boilerplate, share.index, silent, for_collection=True)
         chunks = len(store)
     work.write_result(FINISH, number, {"chunks": chunks, "warnings": warnings})
     return chunks

@@ -237,7 +237,7 @@ def test_a_store_is_split_and_merged_again(large, cli, remove):
     for paths in ([], ["notes"]):
         refused = cli("index", *paths, *part, exit_code=2).stderr
         assert f"holds only a part of the files of {Path('notes').resolve()}, and other" in refused
-        assert "merge them with 'ragembed collection merge' first" in refused
+        assert "update them together with 'ragembed index --collection NAME'" in refused
     cli("collection", "merge", "mine", "notes-3", "notes-1", *options)
     stores = collections.read_registry().collections["mine"].stores
     assert list(stores) == ["notes-2", "notes-3"]
