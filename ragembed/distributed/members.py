@@ -289,10 +289,11 @@ class _MembersRun(IndexRun):
         """Create empty stores, except those that an interrupted run with the same plan has created."""
         paths = [self._folder / str(number + 1) for number in range(count)]
         left = [path for path in self._folder.iterdir() if path.name != WORK and path not in paths]
+        record = PartRecord({work.plan.id: Fraction(1, count)}, None)
         for number, path in enumerate(paths):
             if is_store(path):
                 with Store.open(path) as store:
-                    if (part := store._part) is not None and work.plan.id in part.shares:
+                    if (part := store._part) is not None and part.shares == record.shares:
                         continue
             if path.exists():
                 left.append(path)
@@ -302,8 +303,8 @@ class _MembersRun(IndexRun):
             shutil.rmtree(path)
         for path in paths:
             if not path.exists():
-                part = PartRecord({work.plan.id: Fraction(1, count)}, None)
-                Store.create(path, embedder, {**meta, PART: part.to_dict()}, language=self._language or ENGLISH).close()
+                about = {**meta, PART: record.to_dict()}
+                Store.create(path, embedder, about, language=self._language or ENGLISH).close()
         return paths
 
     def _shares(self, work: Work, paths: Sequence[Path], chunked: ChunkedShards, scan: Scan) -> list[MemberShare]:

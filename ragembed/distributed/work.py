@@ -204,9 +204,9 @@ class Work:
         return found
 
     def forget(self, number: int) -> None:
-        """Remove the results of the tasks of a collection's store."""
-        for stage in (WRITE, FINISH):
-            self.output(stage, number).unlink(missing_ok=True)
+        """Remove the share of a collection's store, and the results of its tasks."""
+        for file in (self.output(WRITE, number), self.output(FINISH, number), self._share_file(number)):
+            file.unlink(missing_ok=True)
 
     def share(self, number: int) -> MemberShare | None:
         """Return the share of a store of a collection, or None if it was not written."""

@@ -206,12 +206,14 @@ def test_a_killed_run_is_continued(docs, monkeypatch):
     assert_same(docs, 1)
 
 
-def test_another_request_replaces_an_interrupted_one(docs, monkeypatch):
+@pytest.mark.parametrize("changes", ["number of stores", "files"])
+def test_another_request_replaces_an_interrupted_one(docs, monkeypatch, changes):
     with monkeypatch.context() as patched:
         patched.setattr(stages, "finish_member", stopped)
         with pytest.raises(Stopped):
             collection(docs, 4)
-    (docs / "00.md").write_text("word9 is another text")
+    if changes == "files":
+        (docs / "00.md").write_text("word9 is another text")
     collection(docs, 2)
     one_store(docs)
     assert_same(docs, 1)
