@@ -11,6 +11,7 @@ steps in float32. Two measures keep the rounding errors small:
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -50,7 +51,7 @@ class _Levels(NamedTuple):
         return levels.to(torch.int16).to(torch.uint8)  # in two steps, because PyTorch has no fast direct conversion
 
 
-class _Linear(NamedTuple):
+class _Int8Linear(NamedTuple):
     """A linear layer; row i of its weight is rounded to multiples of ``steps[i]``."""
 
     weight: torch.Tensor  # packed by oneDNN
@@ -84,11 +85,12 @@ class _Linear(NamedTuple):
         return found
 
 
-class _Int8Layer(NamedTuple):
-    query_key_value: _Linear
-    attention_output: _Linear
+@dataclass(frozen=True, slots=True)
+class _Int8Layer:
+    query_key_value: _Int8Linear
+    attention_output: _Int8Linear
     attention_norm: Norm
-    feed_forward: tuple[tuple[_Linear, _Linear], ...]  # the parts with levels of their own
+    feed_forward: tuple[tuple[_Int8Linear, _Int8Linear], ...]  # the parts with levels of their own
     output_norm: Norm
     attention_dtype: torch.dtype
 
@@ -108,7 +110,7 @@ class Int8Bert(PackedBert):
         self._files = files
         super().__init__(files.folder, "float32")
 
-    def __reduce__(self) -> tuple[type[Int8Bert], tuple[ModelFiles]]:
+    def __reduce__(self) -> tuple[type[PackedBert], tuple[Any, ...]]:
         """Load the model again in a copy, because packed weights cannot be copied."""
         return Int8Bert, (self._files,)
 
@@ -195,13 +197,13 @@ def _fitted(values: torch.Tensor, factors: torch.Tensor | None = None) -> _Level
     return _Levels(step, zero, factors / step, torch.full_like(factors, zero + 0.5))
 
 
-def _linear(weight: torch.Tensor, bias: torch.Tensor, levels: _Levels) -> _Linear:
+def _linear(weight: torch.Tensor, bias: torch.Tensor, levels: _Levels) -> _Int8Linear:
     """Return a linear layer in 8 bits for inputs in ``levels``."""
     scaled = weight / (levels.scale * levels.step)
     steps = scaled.abs().amax(dim=1).clamp_min(_SMALLEST) / _MOST_WEIGHT
     rounded = (scaled / steps[:, None]).round().to(torch.int8)
     packed = torch.ops.onednn.qlinear_prepack(rounded, [PACKED_FOR, weight.shape[1]])
-    return _Linear(packed, steps, torch.zeros(len(weight), dtype=torch.int64), bias, levels)
+    return _Int8Linear(packed, steps, torch.zeros(len(weight), dtype=torch.int64), bias, levels)
 
 
 def _feed_forward(
@@ -209,7 +211,7 @@ def _feed_forward(
     second: tuple[torch.Tensor, torch.Tensor],
     inputs: torch.Tensor,
     inner: torch.Tensor,
-) -> tuple[tuple[_Linear, _Linear], ...]:
+) -> tuple[tuple[_Int8Linear, _Int8Linear], ...]:
     """Return the feed-forward layers in two parts, the first with the channels of ``inner`` that reach furthest."""
     levels = _fitted(inputs, _factors(inputs, first[0]))
     order = inner.amax(dim=0).argsort(descending=True, stable=True)

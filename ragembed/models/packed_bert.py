@@ -58,7 +58,8 @@ Layer: TypeAlias = Callable[[torch.Tensor, Attend], torch.Tensor]
 """The token vectors before a layer, shape ``(tokens, d)``, to those after it."""
 
 
-class _EncoderLayer(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _EncoderLayer:
     query_key_value: _Linear
     attention_output: _Linear
     attention_norm: Norm
@@ -114,7 +115,7 @@ class PackedBert:
         self._layers: list[Layer] = self._load_layers()
         self._tensors.release()  # all tensors but the word embeddings have been copied
 
-    def __reduce__(self) -> tuple[type[PackedBert], tuple[Path, str]]:
+    def __reduce__(self) -> tuple[type[PackedBert], tuple[Any, ...]]:
         """Load the model again in a copy, because packed weights cannot be copied."""
         return PackedBert, self._arguments
 
