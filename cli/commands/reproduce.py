@@ -79,6 +79,7 @@ def command(
     Without --table and --figure, the command lists what it can run and which collections are missing. Each result is
     kept in the output folder as soon as it is measured: run an interrupted command again, and it continues.
     """  # noqa: D301  click reads the backspace character as "do not wrap"
+    from ragembed.extractors.kept_states import kept_states
     from ragembed.reproduction.papers import find_item, items
     from ragembed.reproduction.run import Inputs, check_names
 
@@ -93,10 +94,11 @@ def command(
     folder = out or Path("reproduced") / paper
     inputs = Inputs(data, folder, model or DEFAULT_MODEL, word_vectors, runs, collections, columns, device, head_from)
     progress: Progress = SilentProgress() if quiet else StderrProgress()
-    for number, item in enumerate(chosen):
-        if number:
-            click.echo()
-        _run(item, inputs, progress)
+    with kept_states():
+        for number, item in enumerate(chosen):
+            if number:
+                click.echo()
+            _run(item, inputs, progress)
 
 
 def _run(item: Item, inputs: Inputs, progress: Progress) -> None:

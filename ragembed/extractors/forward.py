@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragembed.errors import ConfigError
+from ragembed.extractors.kept_states import current
 from ragembed.extractors.protocol import Progress
 from ragembed.extractors.replicas import Replicas
 from ragembed.models.tokenizer import Frame, TextTokenizer, TokenKind
@@ -93,11 +94,20 @@ class Forward:
         Number of tokens in a window, including the frame.
     batch_tokens
         Number of tokens in a batch, padding included.
+    name
+        Stands for the model, its settings and the frame; None if hidden states are never kept.
     """
 
     def __init__(
-        self, tokenizer: TextTokenizer, replicas: Replicas, frame: Frame, max_tokens: int, batch_tokens: int
+        self,
+        tokenizer: TextTokenizer,
+        replicas: Replicas,
+        frame: Frame,
+        max_tokens: int,
+        batch_tokens: int,
+        name: str | None = None,
     ) -> None:
+        self._name = name
         self._tokenizer = tokenizer
         self._replicas = replicas
         self._frame = frame
@@ -121,7 +131,11 @@ class Forward:
             if progress is not None:
                 progress(batch.completed)
 
-        self._replicas.run(self._batches(texts, batch_tokens, progress), layers, take)
+        kept = current()
+        if kept is None or self._name is None or not texts:
+            self._replicas.run(self._batches(texts, batch_tokens, progress), layers, take)
+            return
+        kept.run(self._name, texts, lambda: self._batches(texts, batch_tokens, progress), self._replicas, layers, take)
 
     def tokens(self, texts: Sequence[str]) -> int:
         """Return the number of tokens in all windows of ``texts``, including the frame."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
@@ -18,6 +18,7 @@ from ragembed.checks import one_of
 from ragembed.config.settings import EmbedderConfig
 from ragembed.config.specs import Words
 from ragembed.errors import ConfigError
+from ragembed.evaluation.encoding import raw_part
 from ragembed.evaluation.progress import EvaluationProgress, SilentEvaluation
 from ragembed.evaluation.tasks import (
     IsotropyTask,
@@ -29,6 +30,7 @@ from ragembed.evaluation.tasks import (
     read_isotropy,
     read_sts,
 )
+from ragembed.extractors.kept_states import kept_states
 from ragembed.files import make_folders, replace_file
 from ragembed.hashing import file_sha256
 from ragembed.models.files import find_model, model_shape
@@ -36,8 +38,10 @@ from ragembed.reproduction.data import COLLECTIONS, PaperCollection, sentences
 from ragembed.version import __version__
 
 MEASURED = "measured.jsonl"
-_MEMORY = 1 << 30
-"""Bytes of raw vectors that are held at once; more configurations are measured in several passes."""
+_MEMORY = 2 << 30
+"""Bytes of raw vectors that are held at once; more configurations are measured in several parts."""
+_CORPUS_TEXTS = 20_000
+"""About the number of sentences of Wikitext-2 in the test data."""
 _CORPORA = ("weighting_corpus", "avg_corpus", "postprocess_corpus")
 
 READERS: Mapping[str, Callable[[Path, int], Task]] = {
@@ -47,6 +51,7 @@ READERS: Mapping[str, Callable[[Path, int], Task]] = {
     "perceptron": lambda path, _: read_classification(path, classifier="mlp", nested=True),
     "relatedness": lambda path, _: read_classification(path, relatedness=True),
     "isotropy": lambda path, _: _isotropy_task(path),
+    "iso-score": lambda path, _: replace(_isotropy_task(path), with_uniformity=False),
 }
 """The reader of each task, from a path and the number of runs of k-means."""
 
@@ -167,6 +172,11 @@ class Reproduction:
         return model_shape(self.model_folder)[1]
 
     @cached_property
+    def dim(self) -> int:
+        """The dimension of the model."""
+        return model_shape(self.model_folder)[0]
+
+    @cached_property
     def has_mask(self) -> bool:
         """Whether the model has a mask token."""
         from ragembed.models.tokenizer import TextTokenizer
@@ -259,10 +269,18 @@ class Reproduction:
             self.note(f"{collection.name} has {size:,} records, in the paper {collection.records:,}")
 
     def _parts(self, configs: Sequence[EmbedderConfig], texts: int) -> Iterator[list[EmbedderConfig]]:
-        """Yield the configurations in parts whose raw vectors fit into memory."""
-        size = max(1, _MEMORY // max(1, texts * 4 * 768))
-        for start in range(0, len(configs), size):
-            yield list(configs[start : start + size])
+        """Yield the configurations in parts whose raw vectors fit into memory.
+
+        Configurations that differ only in post-processing share their raw vectors, so they are in the same part.
+        """
+        by_raw: dict[EmbedderConfig, list[EmbedderConfig]] = {}
+        for config in configs:
+            by_raw.setdefault(raw_part(config), []).append(config)
+        groups = list(by_raw.values())
+        # A mixture also holds the two kinds of vectors that it mixes, and a corpus for post-processors has vectors too.
+        size = max(1, _MEMORY // max(1, 2 * (texts + _CORPUS_TEXTS) * 4 * max(self.dim, 768)))
+        for start in range(0, len(groups), size):
+            yield [config for group in groups[start : start + size] for config in group]
 
     @cached_property
     def _measured(self) -> dict[str, dict[str, Any]]:
@@ -320,14 +338,15 @@ def reproduce(item: Item, inputs: Inputs, progress: EvaluationProgress | None = 
     if not inputs.data.is_dir():
         raise ConfigError(f"no folder at {inputs.data}: give the folder of the collections with --data")
     run = Reproduction(inputs, progress or SilentEvaluation())
-    values = tuple(item.measure(run))
+    with kept_states():
+        values = tuple(item.measure(run))
     return Outcome(item, inputs.model, values, tuple(run.missing.values()), tuple(run.notes))
 
 
-def _isotropy_task(path: Path) -> Task:
+def _isotropy_task(path: Path) -> IsotropyTask:
     """Return the isotropy task of a file, or of a folder with sentence pairs."""
     if not path.is_dir():
-        return read_isotropy(path)
+        return cast("IsotropyTask", read_isotropy(path))
     pairs = cast("StsTask", read_sts(path))
     return IsotropyTask(pairs.name, pairs.documents, pairs.pairs)
 
