@@ -30,7 +30,8 @@ class Setting:
 
     ``folder`` is removed at the end. ``cache`` is kept for the next run if the caller named a folder. ``trial`` selects
     sizes that take seconds. ``check`` selects the parts that are compared with recorded ratios. ``publish`` writes the
-    paragraphs of a benchmark that is not finished; nothing in a trial.
+    paragraphs of a benchmark that is not finished; nothing in a trial. Without ``measure``, the benchmarks of the
+    papers write only what earlier runs measured.
     """
 
     folder: Path
@@ -41,6 +42,7 @@ class Setting:
     seed: int
     trial: bool
     check: bool
+    measure: bool
     publish: Callable[[Sequence[str]], None]
 
     @property

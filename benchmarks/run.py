@@ -142,6 +142,7 @@ def _measure(name: str, arguments: argparse.Namespace) -> Outcome:
             "seed": arguments.seed,
             "trial": arguments.trial,
             "check": arguments.check,
+            "measure": not arguments.measured_only,
             "publish": _discard if arguments.trial or arguments.check else partial(_publish, name),
         }
         outcome: Outcome = in_new_process(_call, BENCHMARKS[name].place, options)
@@ -167,6 +168,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--trial", action="store_true", help="use sizes that take seconds; print and write nothing")
     parser.add_argument(
         "--check", action="store_true", help="compare with the recorded ratios; exit status 1 if one is worse"
+    )
+    parser.add_argument(
+        "--measured-only", action="store_true", help="papers*: write what earlier runs with this --folder measured"
     )
     parser.add_argument("--turns", type=int, help="turns of each side (default: 5, with --trial 2)")
     parser.add_argument("--seed", type=int, default=0, help="seed of all random draws (default: 0)")

@@ -76,10 +76,11 @@ class KeptStates:
         replicas: Replicas,
         layers: tuple[int, ...],
         take: Take,
-    ) -> None:
+    ) -> int:
         """Call ``take`` with each batch of ``texts`` and its ``layers``; only unknown layers are computed.
 
-        ``name`` stands for everything other than the texts that determines the states.
+        ``name`` stands for everything other than the texts that determines the states. Returns the number of texts in
+        the batches; texts without tokens are in none.
         """
         key = _digest(name, texts)
         known = self._passes.pop(key, None) or _Pass()
@@ -107,11 +108,12 @@ class KeptStates:
                 take_all(batch, number, ())
         if known.bytes > self._limit:
             known.remove()
-            return
-        self._passes[key] = known
+        else:
+            self._passes[key] = known
         while sum(one.bytes for one in self._passes.values()) > self._limit:
             _, oldest = self._passes.popitem(last=False)
             oldest.remove()
+        return sum(batch.completed for batch in known.batches)
 
 
 @dataclass

@@ -40,6 +40,7 @@ from ragembed.version import __version__
 MEASURED = "measured.jsonl"
 _MEMORY = 2 << 30
 """Bytes of raw vectors that are held at once; more configurations are measured in several parts."""
+_PAPER_RUNS = 10
 _CORPUS_TEXTS = 20_000
 """About the number of sentences of Wikitext-2 in the test data."""
 _CORPORA = ("weighting_corpus", "avg_corpus", "postprocess_corpus")
@@ -78,6 +79,8 @@ class Inputs:
         Device, as for :class:`ragembed.Embedder`.
     head_from : str or None
         Model whose head the trainings of DefSent+ use; by default ``model``.
+    measure : bool
+        Whether to measure. If False, the result has only the numbers that earlier runs left in ``out``.
     """
 
     data: Path
@@ -89,6 +92,7 @@ class Inputs:
     columns: tuple[str, ...] = ()
     device: str | None = None
     head_from: str | None = None
+    measure: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,8 +257,13 @@ class Reproduction:
         configs = list(dict.fromkeys(cell.config for cell in cells))
         digest = path_sha256(path)
         runs = self.inputs.runs if task == "clustering" else 0
+        if runs not in (0, _PAPER_RUNS):
+            self.note(f"k-means: mean of {runs} run{'s' if runs > 1 else ''}; in the paper, of {_PAPER_RUNS}")
         keys = {config: self._key(digest, task, runs, config) for config in configs}
         unknown = [config for config in configs if keys[config] not in self._measured]
+        if unknown and not self.inputs.measure:
+            self.note(f"{collection.name}: {len(unknown)} of {len(configs)} configurations are not measured")
+            unknown, cells = [], [cell for cell in cells if keys[cell.config] in self._measured]
         for part in self._parts(unknown, len(read.documents)):
             for config, measured in evaluate(read, part, self.inputs.device, self.progress):
                 self._keep(keys[config], {"collection": collection.name, "task": task, **measured.scores})
@@ -303,9 +312,15 @@ class Reproduction:
     def kept(
         self, name: str, settings: Mapping[str, Any], measure: Callable[[], Mapping[str, Any]]
     ) -> Mapping[str, Any]:
-        """Return the result of ``measure``, from an earlier run with the same name and settings if there was one."""
+        """Return the result of ``measure``, from an earlier run with the same name and settings if there was one.
+
+        It is empty if there was none and nothing is to be measured.
+        """
         key = _digest({"name": name, "version": __version__, **settings})
         if key not in self._measured:
+            if not self.inputs.measure:
+                self.note(f"{name}: not measured")
+                return {}
             self._keep(key, {"name": name, **measure()})
         return self._measured[key]
 

@@ -224,7 +224,7 @@ def _words(run: Reproduction) -> Iterator[Value]:
 def _overhead(run: Reproduction) -> Iterator[Value]:
     """Measure table VIII: milliseconds per sentence, one sentence at a time, median of five trials."""
     names = {"BERT": run.config, "SBERT-WK": run.config.replace(extractor="sbert-wk")}
-    for name in run.pairs("stsb"):
+    for name in run.pairs("stsb") if run.inputs.measure else ():
         path = run.find(name)
         if path is None:
             continue
