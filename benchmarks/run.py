@@ -72,8 +72,8 @@ BENCHMARKS = {
     "scale": Benchmark("Scale", 40, "scale.scale"),
     "papers": Benchmark("Papers: quick tables", 10, "papers.papers"),
     "papers_similarity": Benchmark("Papers: similarity", 20, "papers.papers_similarity"),
-    "papers_clustering": Benchmark("Papers: clustering", 40, "papers.papers_clustering"),
-    "papers_means": Benchmark("Papers: means over the collections", 15, "papers.papers_means"),
+    "papers_clustering": Benchmark("Papers: clustering", 45, "papers.papers_clustering"),
+    "papers_means": Benchmark("Papers: means over the collections", 20, "papers.papers_means"),
 }
 
 

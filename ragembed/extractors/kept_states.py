@@ -91,14 +91,14 @@ class KeptStates:
             new = dict(zip(missing, computed, strict=True))
             take(batch, [new[layer] if layer in new else known.layers[layer].read(number, batch) for layer in layers])
 
+        fits = True
         if missing:
             seen: list[Batch] = []
 
             def take_new(batch: Batch, computed: list[Floats]) -> None:
+                nonlocal fits
                 seen.append(batch)
-                if self._limit >= sum(layer.bytes for layer in (*known.layers.values(), *added)):
-                    for layer, states in zip(added, computed, strict=True):
-                        layer.write(batch, states)
+                fits = fits and self._write(batch, computed, known, added)
                 take_all(batch, len(seen) - 1, computed)
 
             replicas.run(known.batches or batches(), missing, take_new)
@@ -106,14 +106,23 @@ class KeptStates:
         else:
             for number, batch in enumerate(known.batches):
                 take_all(batch, number, ())
-        if known.bytes > self._limit:
-            known.remove()
-        else:
+        if fits:
             self._passes[key] = known
+        else:
+            known.remove()
         while sum(one.bytes for one in self._passes.values()) > self._limit:
             _, oldest = self._passes.popitem(last=False)
             oldest.remove()
         return sum(batch.completed for batch in known.batches)
+
+    def _write(self, batch: Batch, computed: Sequence[Floats], known: _Pass, added: Sequence[_Layer]) -> bool:
+        """Write the states of a batch; return whether the pass fits into the limit and on the disk."""
+        try:
+            for layer, states in zip(added, computed, strict=True):
+                layer.write(batch, states)
+        except OSError:  # The disk is full. The states can be computed again.
+            return False
+        return known.bytes + sum(layer.bytes for layer in added) <= self._limit
 
 
 @dataclass

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ragembed import Embedder, EmbedderConfig
-from ragembed.extractors.kept_states import current, kept_states
+from ragembed.extractors.kept_states import _Layer, current, kept_states
 from ragembed.models.numpy_bert import NumpyBert
 from ragembed.models.packed_bert import PackedBert
 
@@ -81,3 +81,19 @@ def test_limit(tiny_model, computed):
         with kept_states():
             vectors(tiny_model, "last", texts=texts[1])
         assert len(computed) == 4
+
+
+def test_full_disk(tiny_model, computed, monkeypatch):
+    """Without room for the states, the vectors are computed again."""
+    expected = vectors(tiny_model, "last")
+    computed.clear()
+
+    def write(*given):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(_Layer, "write", write)
+    with kept_states():
+        for count in (1, 2):
+            np.testing.assert_array_equal(vectors(tiny_model, "last"), expected)
+            assert len(computed) == count
+        assert not current()._passes
