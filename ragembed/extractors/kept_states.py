@@ -151,7 +151,9 @@ class _Layer:
         end = self.places[number + 1][0] if number + 1 < len(self.places) else self.bytes
         self.file.seek(offset)
         stored = np.frombuffer(self.file.read(end - offset), dtype)
-        bits: NDArray[np.uint32] = stored.astype(np.uint32) << 16 if stored.dtype == np.uint16 else stored
+        bits: NDArray[np.uint32] = stored.astype(np.uint32)
+        if stored.dtype == np.uint16:
+            bits <<= 16
         present = _present(batch)
         rows = bits.view(np.float32).reshape(np.count_nonzero(present), -1)
         states = np.zeros((*present.shape, rows.shape[1]), dtype=np.float32)
