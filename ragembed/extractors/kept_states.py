@@ -47,6 +47,16 @@ def kept_states(limit: int = LIMIT) -> Iterator[None]:
         kept.close()
 
 
+@contextmanager
+def without_kept_states() -> Iterator[None]:
+    """Compute all states inside of the block, to measure the time that they take."""
+    token = _CURRENT.set(None)
+    try:
+        yield
+    finally:
+        _CURRENT.reset(token)
+
+
 def current() -> KeptStates | None:
     """Return the hidden states of the innermost :func:`kept_states` block, or None outside of any."""
     return _CURRENT.get()

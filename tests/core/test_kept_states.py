@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ragembed import Embedder, EmbedderConfig
-from ragembed.extractors.kept_states import _Layer, current, kept_states
+from ragembed.extractors.kept_states import _Layer, current, kept_states, without_kept_states
 from ragembed.models.numpy_bert import NumpyBert
 from ragembed.models.packed_bert import PackedBert
 
@@ -40,6 +40,10 @@ def test_kept_states_are_exact_and_computed_once(tiny_model, computed, dtype):
         assert batches > 0
         again = vectors(tiny_model, "last", dtype)
         assert len(computed) == batches
+        with without_kept_states():
+            vectors(tiny_model, "last", dtype)
+        assert len(computed) == 2 * batches
+        del computed[batches:]
         lower = vectors(tiny_model, "0", dtype)
         assert computed[batches:] == [(0,)] * batches
         both = vectors(tiny_model, "0+last", dtype)
