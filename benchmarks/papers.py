@@ -124,7 +124,7 @@ def _paragraphs(inputs: Inputs, paper: str, name: str) -> Iterator[str]:
     outcome = reproduce(find_item(paper, name), inputs)
     header, *rows = table(outcome)
     yield f"### {paper}, {name}: {outcome.item.title}"
-    yield markdown_table(header, rows)
+    yield markdown_table(header, rows) if rows else "Nothing is measured."
     found = [line for line in notes(outcome) if not line.startswith("missing: ")]
     missing = ", ".join(one.name for one in outcome.missing)
     yield "; ".join([*found, *([f"missing: {missing}"] if missing else [])]) + "."

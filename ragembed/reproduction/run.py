@@ -164,6 +164,8 @@ class Reproduction:
     progress: EvaluationProgress = field(default_factory=SilentEvaluation)
     missing: dict[str, PaperCollection] = field(default_factory=dict)
     notes: dict[str, None] = field(default_factory=dict)
+    unmeasured: set[tuple[str, str]] = field(default_factory=set)
+    """Rows and columns that lack a collection, because nothing is to be measured; they have no mean."""
 
     @cached_property
     def model_folder(self) -> Path:
@@ -263,7 +265,9 @@ class Reproduction:
         unknown = [config for config in configs if keys[config] not in self._measured]
         if unknown and not self.inputs.measure:
             self.note(f"{collection.name}: {len(unknown)} of {len(configs)} configurations are not measured")
-            unknown, cells = [], [cell for cell in cells if keys[cell.config] in self._measured]
+            unknown = []
+            self.unmeasured.update((cell.row, cell.column) for cell in cells if keys[cell.config] not in self._measured)
+            cells = [cell for cell in cells if keys[cell.config] in self._measured]
         for part in self._parts(unknown, len(read.documents)):
             for config, measured in evaluate(read, part, self.inputs.device, self.progress):
                 self._keep(keys[config], {"collection": collection.name, "task": task, **measured.scores})
@@ -355,6 +359,7 @@ def reproduce(item: Item, inputs: Inputs, progress: EvaluationProgress | None = 
     run = Reproduction(inputs, progress or SilentEvaluation())
     with kept_states():
         values = tuple(item.measure(run))
+    values = tuple(value for value in values if (value.row, value.column) not in run.unmeasured)
     return Outcome(item, inputs.model, values, tuple(run.missing.values()), tuple(run.notes))
 
 

@@ -214,6 +214,8 @@ def _isotropy(group: str, run: Reproduction) -> Iterator[Value]:
         if value.value is not None:
             scores.setdefault(value.column, {}).setdefault(value.row, []).append(value.value)
     for column in COLUMNS:
+        if any(lacking.startswith(f"{column}: ") for _, lacking in run.unmeasured):
+            continue
         isotropy, measured = scores.get(f"{column}: IsoScore", {}), scores.get(f"{column}: {group}", {})
         both = [row for row in measured if row in isotropy]
         if len({isotropy[row][0] for row in both}) > 1:
