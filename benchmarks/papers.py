@@ -85,7 +85,7 @@ def _word_vectors(setting: Setting) -> Path | None:
             return None
         say("training B2S on Wikitext-2")
         corpus = sentences(setting.data / "wikitext-2", setting.cache / "reproduced" / "stankevicius2024")
-        encoder = EmbedderConfig(DEFAULT_MODEL, pooling="mean", weighting="uniform", postprocess=())
+        encoder = EmbedderConfig(model=DEFAULT_MODEL, pooling="mean", weighting="uniform", postprocess=())
         train_b2s(B2sRequest(corpus, encoder, out, SMALL_CORPUS))
     return out / "vectors.bin"
 

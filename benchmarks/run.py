@@ -67,6 +67,7 @@ BENCHMARKS = {
     "drift": Benchmark("Drift", 10, "refit.drift"),
     "doctor": Benchmark("Doctor", 5, "doctor.doctor"),
     "training": Benchmark("DefSent+", 15, "training.training"),
+    "word_vectors": Benchmark("Word vectors of a small corpus", 12, "word_vectors.word_vectors"),
     "readers": Benchmark("Readers", 3, "readers.readers"),
     "load": Benchmark("Load and damaged files", 25, "load.load"),
     "scale": Benchmark("Scale", 40, "scale.scale"),
