@@ -219,9 +219,9 @@ def vectors_of(snapshot: Snapshot, records: Sequence[Hit | ChunkRecord]) -> Floa
 class StoreSnapshot:
     """The state of one store; ``connection`` is in a read transaction while the snapshot is used.
 
-    ``segments`` (by key), ``embedder``, ``select``, ``postings``, ``hubness`` and ``tokens`` are functions, because not
-    every query needs them. ``searcher`` searches the segments. ``highest`` keeps the term frequencies of earlier
-    queries, and ``words`` the words of their chunks.
+    ``segments`` (by key), ``embedder``, ``select``, ``postings``, ``kept_hubness`` and ``tokens`` are functions,
+    because not every query needs them. ``searcher`` searches the segments. ``highest`` keeps the term frequencies of
+    earlier queries, and ``words`` the words of their chunks.
     """
 
     connection: sqlite3.Connection
@@ -229,7 +229,7 @@ class StoreSnapshot:
     embedder: Callable[[], VectorEncoder]
     select: Callable[[Filter | None], Selection | None]
     postings: Callable[[], Postings | None]
-    hubness: Callable[[], Hubness | None]
+    kept_hubness: Callable[[], Hubness | None]
     tokens: Callable[[], StoredTokens | None]
     highest: HighestScores
     words: KeptWords
@@ -360,6 +360,11 @@ class StoreSnapshot:
     def relevance(self) -> RelevanceModel | None:
         """Return the relevance model of the embedder, or None if it was not fitted."""
         return stored_relevance(self.connection)
+
+    def hubness(self) -> Hubness | None:
+        """Return the hubness of the chunks, or None if it was not measured, or for too few chunks."""
+        kept = self.kept_hubness()
+        return None if kept is None else kept.if_enough()
 
     def rows_of_keys(self, keys: Sequence[int]) -> dict[int, int]:
         """Return the vector row of each chunk key."""
