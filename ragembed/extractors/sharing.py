@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -27,7 +28,7 @@ from ragembed.types import Floats
 Made = TypeVar("Made")
 _CountsKey: TypeAlias = "tuple[str, Corpus | None]"
 _MeansKey: TypeAlias = "tuple[str, tuple[int, ...], Corpus | None]"
-_SameVectors: TypeAlias = "tuple[str, int, int]"
+_SameVectors: TypeAlias = "tuple[str, bytes, int]"
 
 
 class SharedFit:
@@ -149,6 +150,7 @@ def encode_together(
     """
     groups: dict[str, dict[_SameVectors, TransformerExtractor]] = defaultdict(dict)
     for extractor in _each(extractors, _contextual):
+        extractor.weights.require_fitted()
         groups[_model_key(extractor.model)].setdefault(_same_vectors(extractor), extractor)
     vectors: dict[_SameVectors, Floats] = {}
     for group in groups.values():
@@ -185,9 +187,10 @@ def _finish(
 
 
 def _same_vectors(extractor: TransformerExtractor | AvgExtractor) -> _SameVectors:
-    """Return a key that is equal for extractors with the same settings that share their fit; see :class:`SharedFit`."""
+    """Return a key of everything that determines the vectors: the settings, the token weights, the static vectors."""
+    weights = extractor.weights.table
     table = extractor.vectors_id if isinstance(extractor, AvgExtractor) else 0
-    return _settings(extractor), id(extractor.weights.require_fitted()), table
+    return _settings(extractor), b"" if weights is None else hashlib.sha256(weights.tobytes()).digest(), table
 
 
 def _forward_consumer(model: ContextualModel, corpus: Corpus | None, consumers: Sequence[Consumer]) -> TextConsumer:
