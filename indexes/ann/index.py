@@ -21,7 +21,7 @@ from ragembed.indexes.ann.gpus import MOST_SELECTED, GpuIndex, to_gpus
 from ragembed.indexes.ann.library import faiss, has_faiss, require_library
 from ragembed.indexes.ann.lists import list_codes, list_ids, transformed
 from ragembed.indexes.ann.specs import IndexSpec
-from ragembed.indexes.ann.vectors import Vectors, inner_products, rows_in
+from ragembed.indexes.ann.vectors import Vectors, inner_products, places_in, rows_in
 from ragembed.indexes.types import Rows
 from ragembed.types import Bools, Floats
 
@@ -325,7 +325,7 @@ class RefinedIndex:
 
     def _scores(self, queries: Floats, rows: Rows) -> Floats:
         """Return inner products, shape ``(n, m)``, of each query with the vectors of its ``rows``, shape ``(n, m)``."""
-        positions = np.searchsorted(self._rows, np.maximum(rows, self._rows[0]))
+        positions = places_in(self._rows, np.maximum(rows, self._rows[0]))
         vectors = self._vectors.at(positions.ravel()).reshape(*rows.shape, -1)
         scores = np.concatenate([inner_products(queries[i : i + 1], near) for i, near in enumerate(vectors)])
         scores[rows < 0] = -np.inf

@@ -95,6 +95,19 @@ def best_products(queries: Floats, vectors: Floats, k: int) -> Floats:
     return -np.sort(-dot_products(queries, vectors), axis=1)[:, :k]
 
 
+def places_in(ascending: Rows, wanted: Rows) -> Rows:
+    """Return the place of each of ``wanted`` in ``ascending``, or any place if it is not there.
+
+    ``ascending`` has one integer or more, each greater than the one before. Most rows and keys are consecutive, and
+    their places are differences.
+    """
+    last = len(ascending) - 1
+    if ascending[last] - ascending[0] == last:
+        places: Rows = np.clip(wanted - ascending[0], 0, last)
+        return places
+    return np.minimum(np.searchsorted(ascending, wanted), last)
+
+
 def rows_in(size: int, dim: int) -> int:
     """Return the number of float32 vectors of dimension ``dim`` that fit into ``size`` bytes, at least 1."""
     return max(1, size // (4 * dim))

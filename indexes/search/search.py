@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import islice, zip_longest
 from typing import Literal, TypeAlias, get_args
+
+import numpy as np
 
 from ragembed.documents.normalisation import normalise
 from ragembed.errors import ConfigError
@@ -23,15 +25,15 @@ from ragembed.indexes.search.relevance import RelevanceModel, at_least, check_le
 from ragembed.indexes.search.snapshot import Snapshot, unread_share, vectors_of
 from ragembed.indexes.storage.selection import Admission
 from ragembed.indexes.text.analyzer import of_language
-from ragembed.indexes.types import Hit
+from ragembed.indexes.types import Hit, Keys
 from ragembed.postprocess import unit_rows
 from ragembed.resources import processors
-from ragembed.types import Floats
+from ragembed.types import Doubles, Floats
 
 Mode = Literal["hybrid", "dense", "lexical"]
 MODES: tuple[Mode, ...] = get_args(Mode)
-Parts: TypeAlias = "Mapping[int, tuple[float | None, float | None]]"
-"""Cosine and BM25 by chunk key."""
+Parts: TypeAlias = "Sequence[tuple[float | None, float | None]]"
+"""Cosine and BM25 of chunks."""
 Vectors: TypeAlias = "Callable[[], Floats]"
 """Returns the vectors of the queries, shape ``(n, d)``, when they are needed."""
 
@@ -255,7 +257,7 @@ class _Request:
         ranked: list[Iterator[Hit]] = [iter(()) for _ in queries]
         nearest = dense.nearest(self.snapshot, vectors()[without_words], candidate_depth, self.selection)
         for i, cosines in zip(without_words, nearest, strict=True):
-            ranked[i] = _nearest_first(self.snapshot, cosines, candidate_depth)
+            ranked[i] = _nearest_first(self.snapshot, *cosines, candidate_depth)
         with_words = list(words)
         texts = [queries[i] for i in with_words]
         hybrid = self._hybrid(texts, vectors()[with_words], list(words.values()), depth, candidate_depth)
@@ -297,10 +299,7 @@ class _Request:
         if self.trace is not None:
             self.trace.extend(found)
         together = zip(vectors, found, words, strict=True)
-        return [
-            _hybrid_hits(self.snapshot, vector, each.by_key(), of_one, candidate_depth)
-            for vector, each, of_one in together
-        ]
+        return [_hybrid_hits(self.snapshot, vector, each, of_one, candidate_depth) for vector, each, of_one in together]
 
 
 def query_expression(snapshot: Snapshot, query: str) -> str | None:
@@ -309,47 +308,48 @@ def query_expression(snapshot: Snapshot, query: str) -> str | None:
 
 
 def _lexical(snapshot: Snapshot, expression: str | None, k: int, selection: Admission | None) -> Iterator[Hit]:
-    found = dict(snapshot.matches(expression, k, selection)) if expression else {}
-    return _in_order(snapshot, found, lambda keys: {key: (None, found[key]) for key in keys}, k)
+    if not expression:
+        return iter(())
+    keys, scores = snapshot.matches(expression, k, selection)
+    return _in_order(snapshot, keys, scores, lambda part: [(None, score) for score in scores[part].tolist()], k)
 
 
-def _nearest_first(snapshot: Snapshot, cosines: dict[int, float], k: int) -> Iterator[Hit]:
-    return _in_order(snapshot, cosines, lambda keys: {key: (cosines[key], None) for key in keys}, k)
+def _nearest_first(snapshot: Snapshot, keys: Keys, cosines: Doubles, k: int) -> Iterator[Hit]:
+    order = np.argsort(-cosines, kind="stable")
+    keys, cosines = keys[order], cosines[order]
+    return _in_order(snapshot, keys, cosines, lambda part: [(cosine, None) for cosine in cosines[part].tolist()], k)
 
 
-def _hybrid_hits(
-    snapshot: Snapshot, vector: Floats, scores: dict[int, float], words: LexicalMatches, k: int
-) -> Iterator[Hit]:
+def _hybrid_hits(snapshot: Snapshot, vector: Floats, found: Candidates, words: LexicalMatches, k: int) -> Iterator[Hit]:
     """Yield the best chunks first, with fused scores, and the cosine and BM25 of the unmoved query."""
 
-    def parts(keys: list[int]) -> Parts:
+    def parts(part: slice) -> Parts:
+        keys = found.keys[part]
         cosines = words.chunk_vectors(snapshot).cosines(vector, keys)
-        return {key: (cosine, words.of_chunk(key)) for key, cosine in cosines.items()}
+        return list(zip(cosines.tolist(), words.of_chunks(keys).tolist(), strict=True))
 
-    return _in_order(snapshot, scores, parts, k)
+    return _in_order(snapshot, found.keys, found.scores, parts, k)
 
 
 def _in_order(
-    snapshot: Snapshot, scores: Mapping[int, float], parts: Callable[[list[int]], Parts], k: int
+    snapshot: Snapshot, keys: Keys, scores: Doubles, parts: Callable[[slice], Parts], k: int
 ) -> Iterator[Hit]:
-    """Yield chunks by score, best first.
+    """Yield chunks by score, best first. Their ``keys`` are given by score, then ascending.
 
     Chunks are read in blocks. The first block has ``k`` chunks and those that tie with the last. ``parts`` returns the
-    cosine and BM25 for chunk keys.
+    cosine and BM25 for a slice of the keys.
     """
-    best = sorted(scores, key=lambda key: (-scores[key], key))
     start, size = 0, max(k, 1)
-    while start < len(best):
-        stop = min(start + size, len(best))
-        while stop < len(best) and scores[best[stop]] == scores[best[stop - 1]]:
+    while start < len(keys):
+        stop = min(start + size, len(keys))
+        while stop < len(keys) and scores[stop] == scores[stop - 1]:
             stop += 1
-        block = best[start:stop]
-        records = snapshot.chunks_by_key(block)
-        block.sort(key=lambda key: (-scores[key], records[key].source or "", key))
-        both = parts(block)
-        for key in block:
+        block = slice(start, stop)
+        records = snapshot.chunks_by_key(keys[block].tolist())
+        together = zip(keys[block].tolist(), scores[block].tolist(), parts(block), strict=True)
+        for key, score, both in sorted(together, key=lambda each: (-each[1], records[each[0]].source or "", each[0])):
             record = records[key]
-            yield Hit(record.id, record.chunk, record.source, scores[key], *both[key], store=record.store)
+            yield Hit(record.id, record.chunk, record.source, score, *both, store=record.store)
         start, size = stop, min(size, _BLOCK)
 
 

@@ -94,7 +94,7 @@ def both(store, query, limit, where=None):
         given = found.search(view.connection, expression, limit, selection)
         expected = fulltext.search(view.connection, expression, limit, selection)
     reader.close()
-    return given, expected
+    return tuple(list(zip(*(each.tolist() for each in of_one), strict=True)) for of_one in (given, expected))
 
 
 def blocks_of(store):
