@@ -7,7 +7,7 @@ import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeAlias
@@ -171,11 +171,16 @@ class SegmentIndex:
         """
         bounds = np.full(len(queries), _SUMMING, dtype=np.float32)
         if self._spec.codes == "SQ8":
-            ranges = faiss.vector_to_array(faiss.downcast_index(self._index.index).sq.trained)[self._index.d :]
-            bounds += np.abs(queries) @ (ranges / _HALF_STEPS)
+            bounds += np.abs(queries) @ self._half_steps
         if self._spec.codes == "SQfp16" or self._on_gpus is not None:
             bounds += _HALF_PRECISION
         return bounds
+
+    @cached_property
+    def _half_steps(self) -> Floats:
+        """The largest error of a code of 8 bits in each dimension, shape ``(d,)``."""
+        ranges: Floats = faiss.vector_to_array(faiss.downcast_index(self._index.index).sq.trained)[self._index.d :]
+        return ranges / np.float32(_HALF_STEPS)
 
     def _search_storage(self, queries: Floats, k: int, allowed: Bools) -> tuple[Floats, Rows]:
         """Search all vectors of a graph exhaustively: its links miss allowed vectors that are far from the query."""

@@ -25,7 +25,9 @@ class LazyFaiss:
             raise AttributeError(name)
         if not self.is_installed():
             raise MissingExtraError(PACKAGE, EXTRA, "an index that is not flat") from self.error
-        return getattr(import_module(PACKAGE), name)
+        value = getattr(import_module(PACKAGE), name)
+        setattr(self, name, value)  # Later uses find it without this method.
+        return value
 
     def is_installed(self) -> bool:
         """Return whether FAISS can be imported."""
