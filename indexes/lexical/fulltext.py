@@ -6,6 +6,7 @@ import json
 import re
 import sqlite3
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 
@@ -19,6 +20,8 @@ _UNUSABLE = re.compile("[\x00-\x1f\ud800-\udfff]")
 _QUOTED = re.compile(r'"([^"]*)"')
 _PHRASE = re.compile(r'"[^"]*"\*?')
 _LEAST_LETTERS = 2
+_EXPRESSIONS_KEPT = 256
+"""Number of queries whose expressions are kept; each search needs its expression more than once."""
 _BLOCK = 4096
 
 MOST_TERMS = 1000
@@ -28,6 +31,7 @@ MOST_TIES = 1000
 """Maximum number of additional results that tie with the last one."""
 
 
+@lru_cache(_EXPRESSIONS_KEPT)
 def match_expression(query: str, terms: Analyzer | None = None) -> str | None:
     """Convert a query to an FTS5 expression that matches any of its words, or return None if it has no word.
 

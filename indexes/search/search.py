@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from itertools import islice, zip_longest
 from typing import Literal, TypeAlias, get_args
 
@@ -35,7 +35,11 @@ MODES: tuple[Mode, ...] = get_args(Mode)
 Parts: TypeAlias = "Sequence[tuple[float | None, float | None]]"
 """Cosine and BM25 of chunks."""
 Vectors: TypeAlias = "Callable[[], Floats]"
-"""Returns the vectors of the queries, shape ``(n, d)``, when they are needed."""
+"""Returns the vectors of queries, shape ``(n, d)``, when they are needed."""
+
+
+QueryVectors: TypeAlias = "Callable[[int, int], Vectors | None]"
+"""Returns the vectors of the queries from a number up to, not including, another; None for lexical search."""
 
 
 class _Processors:
@@ -61,8 +65,8 @@ _CANDIDATES_PER_HIT = 10
 _BLOCK = 500
 _RANK_CONSTANT = 60.0
 """Constant of reciprocal rank fusion: a higher value reduces the advantage of the first ranks."""
-_FEW_QUERIES, _QUERIES_AT_ONCE = 8, 64
-"""Queries that one thread encodes while another runs BM25, and queries whose candidates are in memory together."""
+_QUERIES_AT_ONCE = 32
+"""Queries of hybrid search that are encoded together, in one thread, while another searches for those before them."""
 
 
 def search(
@@ -94,7 +98,7 @@ def search(
     queries = [normalise(query) for query in queries]
     with _PROCESSORS.places:
         request = _Request(snapshot, k, mode, fusion, snapshot.select(where), trace)
-        vectors = _vectors(snapshot, queries, mode) if given is None or mode == "lexical" else lambda: given
+        vectors = _vectors(snapshot, queries, mode, given)
         highest = [None if model is None else request.highest(query) for query in queries]
         found = _results(request, queries, vectors, ranking)
     if model is not None:
@@ -112,7 +116,7 @@ def sources(
     request = _Request(snapshot, _within(snapshot, k), mode, fusion, snapshot.select(where))
     queries = [normalise(query) for query in queries]
     vectors = _vectors(snapshot, queries, mode)
-    found = [_source(request, query, _part(vectors, i, i + 1)) for i, query in enumerate(queries)]
+    found = [_source(request, query, vectors(i, i + 1)) for i, query in enumerate(queries)]
     if model is None:
         return found
     return [_with_relevance(each, model, request.highest(each.query), request.read_share(each.query)) for each in found]
@@ -153,7 +157,9 @@ def search_vectors(snapshot: Snapshot, vectors: Floats, k: int, where: Filter | 
     if k == 0:
         return [[] for _ in vectors]
     return _results(
-        _Request(snapshot, k, "dense", Fusion(), snapshot.select(where)), [""] * len(vectors), lambda: vectors
+        _Request(snapshot, k, "dense", Fusion(), snapshot.select(where)),
+        [""] * len(vectors),
+        _vectors(snapshot, (), "dense", vectors),
     )
 
 
@@ -176,14 +182,43 @@ def search_mmr(
     return [hits[i] for i in mmr(unit_rows(vector[None, :])[0], vectors, _within(snapshot, k), lambda_mult)]
 
 
-def _vectors(snapshot: Snapshot, queries: Sequence[str], mode: Mode) -> Vectors | None:
+def _vectors(snapshot: Snapshot, queries: Sequence[str], mode: Mode, given: Floats | None = None) -> QueryVectors:
+    """Return the vectors of the queries, which are None for lexical search: those ``given``, or those of the embedder.
+
+    For hybrid search, another thread encodes them, a block ahead.
+    """
     if mode == "lexical":
-        return None
-    encode = snapshot.embedder().encode_queries
-    if mode == "hybrid" and len(queries) <= _FEW_QUERIES:
-        return _begun(lambda: encode(queries))
-    vectors = encode(queries)
-    return lambda: vectors
+        return lambda start, stop: None  # noqa: ARG005
+    if given is None and mode == "hybrid":
+        return _EncodedAhead(snapshot.embedder().encode_queries, queries).part
+    vectors = snapshot.embedder().encode_queries(queries) if given is None else given
+    return lambda start, stop: lambda: vectors[start:stop]
+
+
+class _EncodedAhead:
+    """The vectors of queries. Another thread begins to encode a block when the one before it is needed."""
+
+    def __init__(self, encode: Callable[[Sequence[str]], Floats], queries: Sequence[str]) -> None:
+        self._encode, self._queries = encode, queries
+        self._blocks: list[Vectors] = []
+        self._begin(1)
+
+    def part(self, start: int, stop: int) -> Vectors:
+        """Return a function that returns the vectors of the queries from ``start`` up to, not including, ``stop``."""
+
+        def vectors() -> Floats:
+            first, last = start // _QUERIES_AT_ONCE, (min(stop, len(self._queries)) - 1) // _QUERIES_AT_ONCE
+            self._begin(last + 2)
+            found = np.concatenate([block() for block in self._blocks[first : last + 1]])
+            return found[start - first * _QUERIES_AT_ONCE :][: stop - start]
+
+        return vectors
+
+    def _begin(self, blocks: int) -> None:
+        for start in range(len(self._blocks) * _QUERIES_AT_ONCE, len(self._queries), _QUERIES_AT_ONCE)[
+            : max(0, blocks - len(self._blocks))
+        ]:
+            self._blocks.append(_begun(partial(self._encode, self._queries[start : start + _QUERIES_AT_ONCE])))
 
 
 def _begun(job: Vectors) -> Vectors:
@@ -195,25 +230,18 @@ def _begun(job: Vectors) -> Vectors:
     return cache(lambda: job() if future.cancel() else future.result())
 
 
-def _part(vectors: Vectors | None, start: int, stop: int) -> Vectors | None:
-    """Return a function that returns the vectors of the queries from ``start`` up to, not including, ``stop``."""
-    return None if vectors is None else lambda: vectors()[start:stop]
-
-
 def _results(
-    request: _Request, queries: Sequence[str], vectors: Vectors | None, ranking: RankingOptions | None = None
+    request: _Request, queries: Sequence[str], vectors: QueryVectors, ranking: RankingOptions | None = None
 ) -> list[list[Hit]]:
     """Return the results for each query."""
     if ranking is None:
         found: list[list[Hit]] = []
         size = _QUERIES_AT_ONCE if request.mode == "hybrid" else len(queries)
         for start in range(0, len(queries), size):
-            some, part = queries[start : start + size], _part(vectors, start, start + size)
+            some, part = queries[start : start + size], vectors(start, start + size)
             found += [list(islice(hits, request.k)) for hits in request.ranked(some, part, request.k)]
         return found
-    return [
-        rank(_source(request, query, _part(vectors, i, i + 1)), request.k, ranking) for i, query in enumerate(queries)
-    ]
+    return [rank(_source(request, query, vectors(i, i + 1)), request.k, ranking) for i, query in enumerate(queries)]
 
 
 def _source(request: _Request, query: str, vector: Vectors | None) -> Source:
