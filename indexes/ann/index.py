@@ -235,13 +235,15 @@ class SegmentIndex:
     def _code_steps(self) -> Floats:
         """The difference between neighbouring codes of 8 bits in each dimension, shape ``(d,)``."""
         trained: Floats = faiss.vector_to_array(faiss.downcast_index(self._index.index).sq.trained)
-        return trained[self._index.d :] / np.float32(_STEPS)
+        steps: Floats = trained[self._index.d :] / np.float32(_STEPS)
+        return steps
 
     @cached_property
     def _code_origin(self) -> Floats:
         """The value of the code 0 in each dimension, shape ``(d,)``."""
         trained: Floats = faiss.vector_to_array(faiss.downcast_index(self._index.index).sq.trained)
-        return trained[: self._index.d] + self._code_steps / 2
+        origin: Floats = trained[: self._index.d] + self._code_steps / np.float32(2)
+        return origin
 
     def _search_storage(self, queries: Floats, k: int, allowed: Bools) -> tuple[Floats, Rows]:
         """Search all vectors of a graph exhaustively: its links miss allowed vectors that are far from the query."""

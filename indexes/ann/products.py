@@ -25,7 +25,8 @@ _LEAST_VECTORS, _LEAST_SHARE = 4096, 8
 
 def one_blas_thread() -> AbstractContextManager[Any]:
     """Return a context in which a matrix product runs in the thread that computes it."""
-    return _libraries().limit(limits=1, user_api="blas")
+    context: AbstractContextManager[Any] = _libraries().limit(limits=1, user_api="blas")
+    return context
 
 
 @cache
@@ -50,7 +51,8 @@ def above_estimate(
     step = max(1, len(codes) // _SAMPLED)
     sample = _products(queries, codes[::step], centre, None if selected is None else selected[::step])
     rank = min(2 * k // step + _MORE, len(sample))
-    lowest: Floats = np.partition(sample, len(sample) - rank, axis=0)[len(sample) - rank]
+    estimated = np.partition(sample, len(sample) - rank, axis=0)[len(sample) - rank]
+    lowest: Floats = np.maximum(estimated, np.finfo(np.float32).min)  # more than the score of what is not selected
     at, of_query, values = [], [], []
     for start in range(0, len(codes), _BLOCK):
         block = slice(start, start + _BLOCK)
@@ -68,7 +70,11 @@ def above_estimate(
 
 def _products(queries: Floats, codes: NDArray[Any], centre: float, selected: Bools | None) -> Floats:
     """Return the products of all codes and queries, shape ``(m, n)``; minus infinity for others than ``selected``."""
-    vectors = np.subtract(codes, np.float32(centre), dtype=np.float32) if centre else np.require(codes, "f4", "AC")
+    vectors = (
+        np.subtract(codes, np.float32(centre), dtype=np.float32)
+        if centre
+        else np.require(codes, np.float32, ["C", "ALIGNED"])
+    )
     products: Floats = vectors @ queries.T
     if selected is not None:
         products[~selected] = -np.inf

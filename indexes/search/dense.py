@@ -73,7 +73,8 @@ class ChunkVectors:
         """Return the exact cosines of the chunks ``keys``, shape ``(n,)``, with a query vector, shape ``(d,)``."""
         if not len(keys):
             return np.zeros(0)
-        return inner_products(unit_rows(vector[None, :]), self.of(keys))[0].astype(np.float64)
+        found: Doubles = inner_products(unit_rows(vector[None, :]), self.of(keys))[0].astype(np.float64)
+        return found
 
 
 def _of_chunks(snapshot: Snapshot, rows: Rows, cosines: Floats, selection: Admission | None) -> tuple[Keys, Doubles]:

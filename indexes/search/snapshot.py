@@ -209,7 +209,8 @@ def known_keys(snapshot: Snapshot, records: Sequence[Hit | ChunkRecord]) -> list
 
 def rows_of(snapshot: Snapshot, records: Sequence[Hit | ChunkRecord]) -> list[int]:
     """Return the vector row of each hit or chunk of the snapshot; raise KeyError for another."""
-    return snapshot.rows_of_keys(np.array(known_keys(snapshot, records), dtype=np.int64)).tolist()
+    rows: list[int] = snapshot.rows_of_keys(np.array(known_keys(snapshot, records), dtype=np.int64)).tolist()
+    return rows
 
 
 def vectors_of(snapshot: Snapshot, records: Sequence[Hit | ChunkRecord]) -> Floats:
@@ -270,7 +271,7 @@ class StoreSnapshot:
     """
 
     connection: sqlite3.Connection
-    committed: object
+    committed: Any
     segments: Callable[[], Mapping[int, Segment]]
     embedder: Callable[[], VectorEncoder]
     select: Callable[[Filter | None], Selection | None]
@@ -402,7 +403,7 @@ class StoreSnapshot:
 
     def generation(self) -> int:
         """Return the number of changes that have been committed."""
-        return int(self.committed)  # type: ignore[call-overload, no-any-return]  of a sound store
+        return int(self.committed)
 
     def seed(self) -> int:
         """Return the seed of the embedder, 0 if it is not ragembed's own."""

@@ -365,6 +365,24 @@ def test_best_results_do_not_depend_on_the_sample(many, monkeypatch, sampled):
             assert given == expected
 
 
+@pytest.mark.parametrize("most", [0, 40, 1 << 19])
+def test_scores_do_not_depend_on_the_terms_that_are_kept(many, monkeypatch, most):
+    monkeypatch.setattr(bm25, "_MOST_KEPT", most)
+    reader = SnapshotReader(many.path, KnownEncoder())
+    with reader.snapshot() as view:
+        found = view.postings()
+        for query in ("zebra 7 70", "alone next 7", "zebra alone", "zebra 7 70"):
+            expression = query_expression(view, query)
+            given, expected = (
+                found.search(view.connection, expression, 99),
+                fulltext.search(view.connection, expression, 99),
+            )
+            for one, other in zip(given, expected, strict=True):
+                np.testing.assert_array_equal(one, other)
+        assert 0 <= found._room <= most
+    reader.close()
+
+
 @pytest.mark.parametrize("content", [b"", b"\x00" * 64, b"\x02\x00\x00\x00\x00\x00\x00\x00{}"])
 def test_file_that_is_not_a_block_raises(tmp_path, content):
     (tmp_path / "block").write_bytes(content)
