@@ -6,7 +6,7 @@ import errno
 import math
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import cached_property, partial
 from itertools import pairwise
 from pathlib import Path
@@ -14,7 +14,6 @@ from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from ragembed.errors import StoreDamagedError
 from ragembed.indexes.ann.file_check import check_index_file
@@ -26,6 +25,7 @@ from ragembed.indexes.ann.products import above_estimate, can_estimate
 from ragembed.indexes.ann.specs import FLAT, IndexSpec
 from ragembed.indexes.ann.vectors import Vectors, inner_products, places_in, rows_in
 from ragembed.indexes.types import Rows
+from ragembed.resources import ONE_BLAS_THREAD
 from ragembed.types import Bools, Floats
 
 EFFORTS = MappingProxyType({"graph": 256, "lists": 0.25})
@@ -134,8 +134,7 @@ class SegmentIndex:
             if max(k, probes or 0) <= MOST_SELECTED:
                 return self._on_gpus.search(queries, k, probes)
         if self.multiplies(len(queries), k):
-            with nullcontext() if self._threads is None else threadpool_limits(self._threads, "blas"):
-                return self._search_by_products(queries, k, 0, self._index.ntotal, allowed)
+            return self._search_by_products(queries, k, 0, self._index.ntotal, allowed)
         with _threads_for(len(queries), self._threads):
             if allowed is not None and self._spec.family == "graph" and share < _LEAST_GRAPH_SHARE:
                 scores, rows = self._search_storage(queries, k, allowed)
@@ -199,7 +198,8 @@ class SegmentIndex:
         factor, centre = (np.float32(1.0), 0.0) if flat else (self._code_steps, _MIDDLE)
         origin = np.zeros(len(queries), np.float32) if flat else queries @ (self._code_origin + centre * factor)
         selected = None if allowed is None else _selected(allowed, rows)
-        lowest, positions, products = above_estimate(queries * factor, k, codes, centre, selected)
+        with ONE_BLAS_THREAD:
+            lowest, positions, products = above_estimate(queries * factor, k, codes, centre, selected)
         scores = np.empty((len(queries), k), dtype=np.float32)
         found = np.empty((len(queries), k), dtype=np.int64)
         missed = []

@@ -6,13 +6,10 @@ queries, so callers rank the results by exact products.
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
-from functools import cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import ThreadpoolController
 
 from ragembed.indexes.types import Rows
 from ragembed.types import Bools, Floats
@@ -21,17 +18,6 @@ _BLOCK = 4096
 _SAMPLED, _MORE = 8192, 16
 _LEAST_VECTORS, _LEAST_SHARE = 4096, 8
 """Least number of vectors, and of vectors per result, for which an estimate of the lowest score saves time."""
-
-
-def one_blas_thread() -> AbstractContextManager[Any]:
-    """Return a context in which a matrix product runs in the thread that computes it."""
-    context: AbstractContextManager[Any] = _libraries().limit(limits=1, user_api="blas")
-    return context
-
-
-@cache
-def _libraries() -> ThreadpoolController:
-    return ThreadpoolController()
 
 
 def can_estimate(vectors: int, k: int) -> bool:

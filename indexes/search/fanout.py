@@ -5,14 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Literal, TypeVar, get_args
 
 from ragembed.errors import ConfigError
 from ragembed.indexes.ann.index import FEW_QUERIES, DividedIndex, most_threads
-from ragembed.indexes.ann.products import one_blas_thread
 from ragembed.indexes.search.segment_search import SegmentHits, search_segment
 from ragembed.indexes.search.snapshot import SegmentSearch, StoreSnapshot
 from ragembed.types import Bools, Floats
@@ -93,8 +91,7 @@ class LocalSegments:
             depth = k * segment.spec.refine_factor
             if parts > 1 and (not many or segment.index().multiplies(len(queries), depth, parts)):
                 divided = DividedIndex(segment.index(), segment.files.rows, parts, self._run)
-                with one_blas_thread() if many else nullcontext():
-                    found.append(job(divided))
+                found.append(job(divided))
             else:
                 (large if segment.files.rows >= _LEAST_ROWS else small).append(job)
         if many or threads == 1:
