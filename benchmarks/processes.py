@@ -128,7 +128,8 @@ class Runner:
         """The environment variables of all programs."""
         dropped = ("RAGEMBED_", "LANGCHAIN_", "LANGSMITH_")
         kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
-        return {**kept, "HF_HUB_OFFLINE": "1", "XDG_CACHE_HOME": str(self.folder / "cache"), **self.extra}
+        folders = {f"XDG_{kind.upper()}_HOME": str(self.folder / kind) for kind in ("cache", "config")}
+        return {**kept, "HF_HUB_OFFLINE": "1", **folders, **self.extra}
 
     def run(self, command: Command) -> tuple[Cost, str]:
         """Run ``command``; return its cost and its output. Raises RuntimeError if it fails."""

@@ -34,16 +34,15 @@ ASSUMED = {
     "disk per machine, GB": 8_000,
     "tokens per second of a GPU, for a model of MiniLM's size in half precision": 500_000,
     "float32 operations per second of a core in matrix products": 3e10,
-    "chunks per store, if there are several stores": 20_000_000,
 }
-CORES, MEMORY, DISK, GPU, OPERATIONS, STORE_CHUNKS = ASSUMED.values()
+CORES, MEMORY, DISK, GPU, OPERATIONS = ASSUMED.values()
 PLANNED = {10_000_000: 1, 1_000_000_000: 16, 10_000_000_000: 128}
 """Numbers of chunks, and the number of machines for each. Each machine has a GPU if one is used."""
-STAGES = ("read", "fit", "embed")
+STAGES = ("read", "fit", "embed", "write", "finish")
 DIM = 384
 
 Run = dict[str, Any]
-"""Chunks, workers (0: the single process), seconds, memory in MiB, bytes, stages, and milliseconds of queries."""
+"""Chunks, workers (0: the single process), stores, seconds, memory in MiB, bytes, stages, milliseconds of queries."""
 Part = dict[str, Any]
 """The data that was indexed, the date, the machine, and the runs."""
 
@@ -54,9 +53,10 @@ def scale(setting: Setting) -> Outcome:
     if not setting.trial:
         write(parts)
     about = (
-        "`ragembed index` into a new store as one process, and in stages with 1, 2 and 4 workers (`--workers N`), with "
-        "documents, work folder and store on one disk. Memory is the unshared memory of a process (`RssAnon`, "
-        "sampled). [docs/explanation/scale.md](../docs/explanation/scale.md) extrapolates to other sizes."
+        "`ragembed index` into a new store as one process and with workers (`--workers N`), and into one store per "
+        "worker (`--collection`), with documents, work folder and stores on one disk. Memory is the unshared memory of "
+        "a process (`RssAnon`, sampled). [docs/explanation/scale.md](../docs/explanation/scale.md) extrapolates to "
+        "other sizes."
     )
     shown = [[part["about"], _runs_table(part)] for part in parts.values()]
     return Outcome([about, *chain(*shown)])
@@ -85,10 +85,12 @@ def _rows(setting: Setting) -> Part:
     runs = []
     for size in sizes:
         files = write_tables(setting, size, texts, lines_each=3)
-        counts = (0, 1, 2, 4) if size < sizes[-1] else (len(os.sched_getaffinity(0)),)
+        cores = len(os.sched_getaffinity(0))
+        counts = (0, 1, cores) if size < sizes[-1] else (0, cores)
         for workers in counts:
-            own_queries = queries if size > sizes[0] and workers == counts[-1] else ()
+            own_queries = queries if size > sizes[0] and workers == cores else ()
             runs.append(_run(setting, files, options, workers, own_queries))
+        runs += [_run(setting, files, options, workers, (), together=True) for workers in counts if workers]
         shutil.rmtree(files)
     about = (
         "Tables of 100 rows, generated from pieces of the test data, about one chunk per row, with random embeddings "
@@ -101,7 +103,8 @@ def _files(setting: Setting) -> Part:
     collection, runs = read_beir(setting.data / "retrieval" / "npl"), []
     for size in (20, 100) if setting.trial else (1_142, 11_420):
         files = write_files(collection, setting.folder / f"npl-{size}", size)
-        runs += [_run(setting, files, (), workers, ()) for workers in (0, 1, 2, 4)]
+        runs += [_run(setting, files, (), workers, ()) for workers in (0, 1, 2)]
+        runs.append(_run(setting, files, (), 2, (), together=True))
     return _part(
         "Abstracts of the collection NPL, a file each, with all defaults: MiniLM takes most of the time.", runs
     )
@@ -112,13 +115,26 @@ def _part(about: str, runs: Sequence[Run]) -> Part:
     return {"about": about, "date": date.today().isoformat(), "machine": machine(), "cores": cores, "runs": runs}
 
 
-def _run(setting: Setting, files: Path, options: Sequence[str], workers: int, queries: Sequence[Sequence[str]]) -> Run:
-    """Index ``files`` into a new store, search it, and remove it."""
+def _run(
+    setting: Setting,
+    files: Path,
+    options: Sequence[str],
+    workers: int,
+    queries: Sequence[Sequence[str]],
+    *,
+    together: bool = False,
+) -> Run:
+    """Index ``files`` into a new store, or with ``together`` into one store per worker, search it, and remove it."""
     store, work = setting.folder / "store", setting.folder / "work"
     command = [*RAGEMBED, "index", files, "--store", store, "--json", *options]
-    if workers:
+    if together:
+        work = setting.folder / ".store.unfinished" / "work"
+        command += ["--workers", str(workers), "--collection", "benchmark"]
+    elif workers:
         command += ["--workers", str(workers), "--work", work]
     seen = setting.runner.watch(command, work)
+    if together:
+        setting.runner.run([*RAGEMBED, "collection", "remove", "benchmark"])
     report = json.loads(seen.printed)
     endings = {"raw": ".f16", "index": ".faiss", "database": "store.db", "postings": "postings.safetensors"}
     sizes = {name: folder_bytes(store, ending) for name, ending in endings.items()}
@@ -127,15 +143,20 @@ def _run(setting: Setting, files: Path, options: Sequence[str], workers: int, qu
         request = {"store": str(store), "queries": queries}
         found = setting.runner.run_task(sys.executable, OWN, "ask_modes", request)
         answers = {mode: float(np.median(found[mode])) for mode in ("lexical", "dense", "hybrid")}
-    database = sqlite3.connect(f"file:{store / 'store.db'}?mode=ro", uri=True)
+    database = sqlite3.connect(f"file:{next(store.rglob('store.db'))}?mode=ro", uri=True)
     [tokens] = database.execute("SELECT avg(tokens) FROM chunks").fetchone()
     database.close()
-    say(f"  {report['chunks']:,} chunks, {workers or 'no'} workers: {seen.seconds:.1f} s, driver {seen.driver:.0f} MiB")
+    stores = len(list(store.rglob("store.db")))
+    say(
+        f"  {report['chunks']:,} chunks, {workers or 'no'} workers, {stores} stores: {seen.seconds:.1f} s, driver "
+        f"{seen.driver:.0f} MiB"
+    )
     shutil.rmtree(store)
     shutil.rmtree(work, ignore_errors=True)
     return {
         "chunks": report["chunks"],
         "workers": workers,
+        "stores": 0 if not together else stores,
         "seconds": round(seen.seconds, 2),
         "tokens": round(tokens, 1),
         "driver": round(seen.driver),
@@ -152,15 +173,16 @@ def _alone(run: Run) -> float:
 
 
 def _runs_table(part: Part) -> str:
-    header = ["chunks", "workers", "s", "chunks/s", "÷ single process", *(f"`{name}`, s" for name in STAGES)]
-    header += ["driver alone, s", "driver, MiB", "largest worker, MiB", "store, bytes per chunk"]
+    header = ["chunks", "workers", "stores", "s", "chunks/s", "÷ single process", *(f"`{name}`, s" for name in STAGES)]
+    header += ["driver alone, s", "driver, MiB", "largest worker, MiB", "stores, bytes per chunk"]
     single = {run["chunks"]: run["seconds"] for run in part["runs"] if not run["workers"]}
     rows = []
     for run in part["runs"]:
         chunks, seconds = run["chunks"], run["seconds"]
         faster = f"{significant(single[chunks] / seconds, 3)} ×" if run["workers"] and chunks in single else ""
-        stages = [significant(run["stages"][name][0], 3) if run["workers"] else "" for name in STAGES]
-        cells = [f"{chunks:,}", str(run["workers"] or "single process"), significant(seconds, 3)]
+        stages = [significant(run["stages"][name][0], 3) if name in run["stages"] else "" for name in STAGES]
+        cells = [f"{chunks:,}", str(run["workers"] or "single process"), str(run["stores"] or 1)]
+        cells.append(significant(seconds, 3))
         cells += [significant(chunks / seconds, 3), faster, *stages]
         cells += [significant(_alone(run), 3) if run["workers"] else "", str(run["driver"])]
         cells += [str(run["worker"]) if run["workers"] else "", f"{_store_bytes(run):,.0f}"]
@@ -195,10 +217,13 @@ def _index_operations(vectors: float) -> float:
 
 
 class _Costs:
-    """The cost of a chunk on the measured machine with all cores busy; time and memory of the driver by chunks."""
+    """The cost of a chunk on the measured machine with all cores busy; time and memory of the driver by chunks.
 
-    def __init__(self, part: Part) -> None:
-        staged = [run for run in part["runs"] if run["workers"]]
+    With ``together``, each worker writes a store of its own.
+    """
+
+    def __init__(self, part: Part, *, together: bool = False) -> None:
+        staged = [run for run in part["runs"] if run["workers"] and bool(run["stores"]) == together]
         self.cores: int = part["cores"]
         self.largest = max((run for run in staged if run["workers"] == self.cores), key=lambda run: run["chunks"])
         chunks = self.largest["chunks"]
@@ -208,7 +233,8 @@ class _Costs:
         self.store = _store_bytes(self.largest)
         self.worker = max(run["worker"] for run in staged)
         self.driver = _line([(run["chunks"], run["driver"]) for run in staged])
-        self._alone = _line([(_sorting(run["chunks"]), _alone(run)) for run in staged])
+        own = [run for run in staged if run["workers"] == self.cores]
+        self._alone = _line([(_sorting(run["chunks"]), _alone(run)) for run in own])
         self.answers = {
             mode: _line([(run["chunks"], run["answers"][mode]) for run in staged if run["answers"]])
             for mode in self.largest["answers"]
@@ -228,19 +254,26 @@ class _Costs:
 
 def planned(rows: Part, model: Part) -> str:
     """Return the tables for docs/explanation/scale.md."""
-    costs, with_model = _Costs(rows), _Costs(model)
+    costs, together, with_model = _Costs(rows), _Costs(rows, together=True), _Costs(model)
     each = with_model.stages["embed"] * costs.tokens / with_model.tokens
     shown = {"embed": "`embed`, random vectors"}
     measured = [[shown.get(name, f"`{name}`"), significant(1e6 * busy, 3)] for name, busy in costs.stages.items()]
     measured.append(["`embed`, MiniLM", significant(1e6 * each, 3)])
     largest = costs.largest["chunks"]
-    measured.append([f"driver, with {largest:,} chunks", significant(1e6 * costs.alone(largest) / largest, 3)])
+    measured.append([f"driver, one store of {largest:,} chunks", significant(1e6 * costs.alone(largest) / largest, 3)])
+    measured += [
+        [f"several stores: `{name}`", significant(1e6 * busy, 3)]
+        for name, busy in together.stages.items()
+        if name not in costs.stages
+    ]
+    measured.append(["several stores: driver", significant(1e6 * together.alone(largest) / largest, 3)])
     parts = {"source": "documents", "work": "work folder", "raw": "raw vectors"}
     sizes = ", ".join(f"{parts.get(name, name)} {value:,.0f}" for name, value in costs.bytes.items())
     about = (
         f"A chunk has {costs.tokens:.0f} tokens on average. The machine ({rows['machine']}) was measured on "
         f"{rows['date']} with all cores busy. Bytes per chunk: {sizes}. The driver needs "
-        f"{costs.driver[0]:.0f} MiB of memory, plus {2**20 * costs.driver[1]:,.0f} bytes per chunk. "
+        f"{costs.driver[0]:.0f} MiB of memory, plus {2**20 * costs.driver[1]:,.0f} bytes per chunk, and "
+        f"{2**20 * together.driver[1]:,.0f} bytes if workers write the stores. "
         f"A worker needs at most {costs.worker} MiB, at every size."
     )
     assumed = [[what, f"{value:,.10g}"] for what, value in ASSUMED.items()]
@@ -250,15 +283,15 @@ def planned(rows: Part, model: Part) -> str:
         [
             f"### Measured\n\n{about}\n\n{table(['stage', 'µs of one core per chunk'], measured)}",
             f"### Assumed\n\n{table(['assumption', 'value'], assumed)}",
-            f"### Planned\n\n{table(heads, _plan(costs, each))}",
-            f"### Limits, the first one first\n\n{table(limit_heads, _limits(costs))}",
+            f"### Planned\n\n{table(heads, _plan(costs, together, each))}",
+            f"### Limits, the first one first\n\n{table(limit_heads, _limits(costs, together))}",
         ]
     )
 
 
-def _plan(costs: _Costs, model_seconds: float) -> list[list[str]]:
+def _plan(costs: _Costs, together: _Costs, model_seconds: float) -> list[list[str]]:
     """Return the rows of the table of extrapolated sizes."""
-    stores = {size: math.ceil(size / STORE_CHUNKS) for size in PLANNED}
+    stores = {size: machines * CORES for size, machines in PLANNED.items()}
 
     def row(name: str, show: Callable[[int], str]) -> list[str]:
         return [name, *(show(size) for size in PLANNED)]
@@ -271,10 +304,13 @@ def _plan(costs: _Costs, model_seconds: float) -> list[list[str]]:
             return before + costs.tokens * size / (PLANNED[size] * GPU)
         return before + (model_seconds if kind == "MiniLM on cores" else costs.stages["embed"]) * size / cores
 
-    def several(size: int) -> float:
-        """Return the seconds of the drivers, with as many stores written in parallel as cores and memory allow."""
-        at_once = max(1, min(CORES // costs.cores, int(MEMORY * 1024 / costs.memory(size / stores[size]))))
-        return math.ceil(stores[size] / (PLANNED[size] * at_once)) * costs.alone(size / stores[size])
+    def writing(size: int) -> float:
+        """Return the seconds to write and finish the stores, one per core, without encoding."""
+        own = size / stores[size]
+        measured = together.largest["chunks"] / together.largest["workers"]
+        more = _index_operations(own) - _index_operations(measured) * own / measured
+        busy = together.stages["write"] + together.stages["finish"] - costs.stages["embed"]
+        return busy * own + max(0.0, more) / OPERATIONS
 
     def shard(size: int) -> float:
         """Return the size of the index and the postings of one store in MiB."""
@@ -292,10 +328,18 @@ def _plan(costs: _Costs, model_seconds: float) -> list[list[str]]:
             row(f"total time, {kind}", lambda size, k=kind: _hours(workers(size, k) + costs.alone(size)))
             for kind in kinds
         ),
-        row("**several stores** (not built): stores", lambda size: f"{stores[size]:,}"),
-        row("memory of each driver", lambda size: _mib(costs.memory(size / stores[size]))),
-        row("time of the drivers, side by side", lambda size: _hours(several(size))),
-        *(row(f"total time, {kind}", lambda size, k=kind: _hours(workers(size, k) + several(size))) for kind in kinds),
+        row("**one store per core**: stores", lambda size: f"{stores[size]:,}"),
+        row("chunks per store", lambda size: f"{size // stores[size]:,}"),
+        row("memory of the driver", lambda size: _mib(together.memory(size))),
+        row("time of the driver", lambda size: _hours(together.alone(size))),
+        row("time to write and finish the stores", lambda size: _hours(writing(size))),
+        *(
+            row(
+                f"total time, {kind}",
+                lambda size, k=kind: _hours(workers(size, k) + writing(size) + together.alone(size)),
+            )
+            for kind in kinds
+        ),
         row("**searching**: memory for index and postings of one store", lambda size: _mib(shard(size))),
         row(
             "machines to hold all stores in memory",
@@ -309,16 +353,23 @@ def _plan(costs: _Costs, model_seconds: float) -> list[list[str]]:
     return rows
 
 
-def _limits(costs: _Costs) -> list[list[str]]:
-    """Return the limits of one store written by one process, the lowest first."""
-    low, high = 1.0, 1e12
-    for _ in range(100):
-        middle = math.sqrt(low * high)
-        low, high = (middle, high) if costs.alone(middle) < 24 * 3600 else (low, middle)
+def _limits(costs: _Costs, together: _Costs) -> list[list[str]]:
+    """Return the limits of one store written by one process, and of the driver of several, the lowest first."""
+
+    def within_a_day(alone: Callable[[float], float]) -> float:
+        low, high = 1.0, 1e12
+        for _ in range(100):
+            middle = math.sqrt(low * high)
+            low, high = (middle, high) if alone(middle) < 24 * 3600 else (low, middle)
+        return low
+
     disk = DISK * 1e9 / (costs.store + costs.bytes["work"])
     found = {
-        "time: one process writes the store within a day": low,
+        "time: one process writes the store within a day": within_a_day(costs.alone),
         f"memory of the driver, {MEMORY} GiB": (MEMORY * 1024 - costs.driver[0]) / costs.driver[1],
+        "several stores: time of the driver, a day": within_a_day(together.alone),
+        f"several stores: memory of the driver, {MEMORY} GiB": (MEMORY * 1024 - together.driver[0])
+        / together.driver[1],
         f"disk of the driver, {DISK / 1000:.0f} TB, with store and work folder": disk,
         "32-bit positions in a graph (`hnsw`); lists have 64 bits": 2**31,
         f"memory of one machine that searches, {MEMORY} GiB, with the index": MEMORY * 2**30 / costs.bytes["index"],

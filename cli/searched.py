@@ -21,6 +21,7 @@ from ragembed.indexes.search.search import Mode
 from ragembed.indexes.storage.layout import STORE_VARIABLE, file_path, is_store, source_path
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+Given = TypeVar("Given")
 
 
 def in_option(command: Command) -> Command:
@@ -127,12 +128,34 @@ def report_stores(
     raise click.exceptions.Exit(worst)
 
 
-def _examined_or_failed(path: Path, examine: Callable[[Path], StoreReport]) -> StoreReport:
+def report_groups(
+    store: Path | None, collections: str, output: str, examine: Callable[[Mapping[str, Path]], StoreReport]
+) -> None:
+    """Print a report on each group of stores of collections with the same embedder, and exit with the worst status."""
+    if store is not None:
+        raise click.UsageError("got both --store and --in: give one of them")
+    stores = chosen_stores(_names(collections), collections_files())
+    with Collection.open(stores) as opened:
+        groups = opened.groups("dense")
+        problems = dict(opened.problems)
+    reports = [(names, _examined_or_failed({name: stores[name] for name in names}, examine)) for names in groups]
+    reports += [([name], _failed(problem)) for name, problem in problems.items()]
+    for names, report in reports if output == "text" else ():
+        say(f"{', '.join(names)}:")
+        report.show()
+    print_records({"groups": [{"stores": names, **report.record} for names, report in reports]}, "groups", output)
+    raise click.exceptions.Exit(max(report.status for _, report in reports))
+
+
+def _examined_or_failed(given: Given, examine: Callable[[Given], StoreReport]) -> StoreReport:
     try:
-        return examine(path)
+        return examine(given)
     except (RagembedError, OSError) as error:
-        problem = str(error)
-        return StoreReport({"problem": problem}, lambda: say(f"error: {problem}"), ERROR_EXIT)
+        return _failed(str(error))
+
+
+def _failed(problem: str) -> StoreReport:
+    return StoreReport({"problem": problem}, lambda: say(f"error: {problem}"), ERROR_EXIT)
 
 
 def _names(collections: str) -> list[str]:

@@ -579,6 +579,11 @@ class Store(Searchable):
         found: str | None = self._reader.read(lambda snapshot: catalog.meta(snapshot.connection, "work"))
         return found
 
+    @property
+    def _part(self) -> catalog.PartRecord | None:
+        """The record of a store that holds only a part of the files of its paths, or None."""
+        return self._reader.read(lambda snapshot: catalog.part(snapshot.connection))
+
     def _encoded(self, hashes: Iterable[bytes]) -> set[bytes]:
         """Return the text hashes for which the store has a vector."""
         return self._reader.read(lambda snapshot: set(catalog.rows_of_hashes(snapshot.connection, hashes)))
@@ -715,6 +720,7 @@ class Store(Searchable):
                 "detected_language": catalog.detected_language(connection),
                 "indexing": catalog.last_request(connection),
                 "unfinished": bool(catalog.meta(connection, "unfinished", False)),
+                **({} if (part := catalog.part(connection)) is None else {"part": part.to_dict()}),
             }
 
         return self._reader.read(answer)

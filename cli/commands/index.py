@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,11 +24,12 @@ from ragembed.cli.options import (
 )
 from ragembed.cli.output import counted, print_record, say, say_choice, shown_path
 from ragembed.cli.progress import StderrProgress
-from ragembed.cli.project import choose_store, confirm_models
+from ragembed.cli.project import choose_store, collections_files, confirm_models
 from ragembed.cli.requests import indexing_request
+from ragembed.config.collections import add_stores, require_name
 from ragembed.documents.places import Place
-from ragembed.errors import BudgetError
-from ragembed.indexes.indexing.request import open_existing
+from ragembed.errors import BudgetError, ConfigError
+from ragembed.indexes.indexing.request import IndexingRequest, open_existing
 from ragembed.indexes.indexing.run import IndexingReport, index_files
 from ragembed.indexes.storage.layout import file_path, is_store
 from ragembed.indexes.writing.boilerplate_store import MODES
@@ -82,6 +84,12 @@ _ENGINES = ("processes", "ray")
     help="Number of GPUs per Ray worker; with 0.5, two workers share one.  [default: 0]",
 )
 @click.option(
+    "--collection",
+    metavar="NAME",
+    help="Write --workers stores in parallel and make a collection of them, or update a collection that was made so. "
+    "--store is the folder of its stores.  [default: .ragembed-NAME]",
+)
+@click.option(
     "--work",
     type=LocalPath(file_okay=False),
     help="Folder for files that workers share; it must be writable by all of them.  [default: in the store]",
@@ -112,6 +120,7 @@ def command(
     engine: str | None,
     address: str | None,
     num_gpus: float | None,
+    collection: str | None,
     work: Path | None,
     reset_options: bool,
     dry_run: bool,
@@ -126,6 +135,7 @@ def command(
     ragembed index docs/ notes.md
     ragembed index docs/ --exclude 'tmp*' --chunk-tokens 128
     ragembed index
+    ragembed index big/ --collection big --workers 8
 
     Reads new and changed files, splits them into chunks and embeds the chunks. Removes deleted files from the store and
     leaves unchanged files as they are. Without PATH, updates all paths indexed so far. If a PATH is missing, or all of
@@ -135,18 +145,25 @@ def command(
     The first run creates the store. The store saves the options for files, chunks and the index, and later runs use
     them until you give new ones. The embedding options and --language are fixed when the store is created; only
     --postprocess and --query-fit can be changed later, with ragembed refit. If a run is interrupted, the next run
-    continues it. --workers and --engine ray only change where the work is done: the store is the same.
+    continues it. --workers and --engine ray only change where the work is done: the store is the same. With
+    --collection, each worker writes a store of its own; search them with ragembed query --in NAME.
     """  # noqa: D301  click reads the backspace character as "do not wrap"
     confirm_models(click.get_current_context())
-    where = choose_store(store)
+    known = None if collection is None else _known_collection(collection, store, work)
+    where = choose_store(store) if known is None else known.folder
+    if known is not None and not known.stores and workers is None:
+        raise click.UsageError("a new collection needs --workers N: it gets a store for each worker")
     pool = _worker_pool(workers, engine, address, num_gpus, work)
     progress = StderrProgress(quiet=quiet)
+    first = where if known is None else next(iter(known.stores.values()), where)
     try:
-        with open_existing(where, device) as opened:
+        with open_existing(first, device) as opened:
             request = indexing_request(
                 where, opened, paths, given, reset=reset_options, device=device, language=language
             )
-            if pool is None or dry_run:
+            if known is not None:
+                report = _index_collection(known, request, workers, pool, progress, dry_run, wait_seconds)
+            elif pool is None or dry_run:
                 report = index_files(request, progress, dry_run=dry_run, wait_seconds=wait_seconds)
             else:
                 from ragembed.distributed.backend import index_with_workers
@@ -164,6 +181,63 @@ def command(
         if report.picked is not None and report.check is not None:
             say_choice(report.picked, report.check)
         say(_summary(report, dry_run=dry_run), err=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _WrittenCollection:
+    """A collection that ``ragembed index`` writes: the stores that exist, by name, and the folder for new ones."""
+
+    name: str
+    folder: Path
+    stores: Mapping[str, Path]
+    is_named: bool
+
+
+def _known_collection(name: str, folder: Path | None, work: Path | None) -> _WrittenCollection:
+    """Return the collection to write."""
+    from ragembed.distributed.members import stores_in
+
+    if work is not None:
+        raise click.UsageError(
+            "got both --collection and --work: leave out --work, because the files are shared beside the stores"
+        )
+    require_name(name)
+    named = next((file.collections[name] for file in collections_files() if name in file.collections), None)
+    if named is None:
+        folder = (folder or Path(f".ragembed-{name}")).absolute()
+        return _WrittenCollection(name, folder, stores_in(folder), is_named=False)
+    own = next((path.parent for path in named.stores.values()), Path())
+    if folder is not None and folder.absolute() != own:
+        raise ConfigError(f"the collection {name} has its stores in {own}, not in {folder}: leave out --store")
+    return _WrittenCollection(name, own, named.stores, is_named=True)
+
+
+def _index_collection(
+    known: _WrittenCollection,
+    request: IndexingRequest,
+    workers: int | None,
+    pool: WorkerPool | None,
+    progress: StderrProgress,
+    dry_run: bool,
+    wait_seconds: float,
+) -> IndexingReport:
+    from ragembed.distributed.members import create_members, stores_in, update_members
+    from ragembed.distributed.workers import ThisProcess
+
+    pool = pool or ThisProcess()
+    if known.stores:
+        stores = list(known.stores.values())
+        report = update_members(request, stores, pool, progress, dry_run=dry_run, wait_seconds=wait_seconds)
+    else:
+        report = create_members(request, workers or 1, pool, progress, dry_run=dry_run)
+    if not (known.is_named or dry_run):
+        stores_by_name = stores_in(known.folder)
+        add_stores(known.name, stores_by_name)
+        report.scan.warnings.append(
+            f"{known.name}: {counted(len(stores_by_name), 'store')} in {shown_path(known.folder)}; search them with "
+            f"'ragembed query --in {known.name} QUERY'"
+        )
+    return report
 
 
 def _worker_pool(

@@ -11,11 +11,11 @@ import click
 from ragembed.cli.options import format_option, store_option
 from ragembed.cli.output import counted, print_record, print_records, say, say_unfinished, shown_path
 from ragembed.cli.project import choose_store
-from ragembed.cli.searched import StoreReport, each_in_option, report_stores
+from ragembed.cli.searched import StoreReport, each_in_option, report_groups, report_stores
 from ragembed.config.settings import EmbedderConfig
 from ragembed.config.templates import PLAIN
 from ragembed.extractors.build import is_external
-from ragembed.indexes import Fusion, Store
+from ragembed.indexes import Collection, Fusion, Store
 from ragembed.indexes.ann.records import IndexConfig, IndexEvaluation, IndexSelection
 from ragembed.indexes.indexing.calibration import LEAST_CHUNKS
 from ragembed.indexes.indexing.drift import DriftReport, IdfShift, Verdict, Vocabulary, measure_drift
@@ -56,7 +56,8 @@ def command(
     ragembed status --drift
 
     Prints the numbers of files, chunks and vectors, the model, the embedder settings and the index. --skipped,
-    --boilerplate and --drift each print another report instead.
+    --boilerplate and --drift each print another report instead. With --in, --drift measures stores with the same
+    embedder as one.
 
     Exit status of --drift: 0 if the fit is up to date, 3 if you should run ragembed refit, 4 if you should delete the
     store and index again, 2 for an error.
@@ -69,14 +70,32 @@ def command(
         with Store.open(choose_store(store)) as opened:
             _print_boilerplate(opened.boilerplate(), output)
         return
-    report_stores(store, collections, output, lambda where: _examined(where, skipped=skipped, drift=drift))
+    if not drift:
+        report_stores(store, collections, output, lambda where: _examined(where, skipped=skipped))
+    elif collections is None:
+        report_stores(store, collections, output, lambda where: _drift_of({"": where}))
+    else:
+        report_groups(store, collections, output, lambda stores: _drift_of(stores, collections))
 
 
-def _examined(where: Path, *, skipped: bool, drift: bool) -> StoreReport:
+def _drift_of(stores: Mapping[str, Path], collections: str = "") -> StoreReport:
+    """Return the report of stores with the same embedder."""
+    if len(stores) == 1:
+        [path] = stores.values()
+        with Store.open(path) as store:
+            report = measure_drift(store)
+        advice = _ADVICE[report.verdict]
+    else:
+        with Collection.open(stores) as together:
+            report = measure_drift(together)
+        refit = f"run ragembed collection refit {'NAME' if ',' in collections else collections}"
+        again = f"delete the stores and index again, then {refit}"
+        advice = {"keep": _ADVICE["keep"], "refit": refit, "rebuild": again}[report.verdict]
+    return StoreReport(report.to_dict(), lambda: _print_drift(report, advice), EXIT[report.verdict])
+
+
+def _examined(where: Path, *, skipped: bool) -> StoreReport:
     with Store.open(where) as opened:
-        if drift:
-            report = measure_drift(opened)
-            return StoreReport(report.to_dict(), lambda: _print_drift(report), EXIT[report.verdict])
         status = opened.status()
         pending, being_written = pending_fit(opened), opened.being_written
 
@@ -130,6 +149,9 @@ def _lines(status: dict[str, Any], pending: str | None = None) -> list[tuple[str
     lines.append(("fusion", _fusion(status["fusion"], has_tokens=status["token_vectors"] is not None)))
     lines.append(("relevance", _relevance(status)))
     lines.append(("fingerprint", embedder["fingerprint"]))
+    if "part" in status:
+        shares = " and ".join(f"{share} of a divided store" for share in status["part"]["shares"].values())
+        lines.append(("part", f"{shares}; see ragembed collection merge"))
     if status["indexing"]:
         changed = _changed_options(status["indexing"]["options"])
         lines.append(("paths", ", ".join(status["indexing"]["paths"])))
@@ -236,18 +258,18 @@ _ADVICE: Mapping[Verdict, str] = {
 def print_drift(report: DriftReport, output: str) -> None:
     """Print the report as ``text``, ``json`` or ``jsonl``."""
     if not print_record(report.to_dict(), output):
-        _print_drift(report)
+        _print_drift(report, _ADVICE[report.verdict])
 
 
-def _print_drift(report: DriftReport) -> None:
-    for name, value in _drift_lines(report):
+def _print_drift(report: DriftReport, advice: str) -> None:
+    for name, value in _drift_lines(report, advice):
         say(f"{name:<15}{value}")
     for note in report.notes:
         say(f"note: {note}", err=True)
 
 
-def _drift_lines(report: DriftReport) -> list[tuple[str, str]]:
-    lines = [("verdict", f"{report.verdict}: {'; '.join([*report.reasons, _ADVICE[report.verdict]])}")]
+def _drift_lines(report: DriftReport, advice: str) -> list[tuple[str, str]]:
+    lines = [("verdict", f"{report.verdict}: {'; '.join([*report.reasons, advice])}")]
     changes = "" if report.added is None else f"; {report.added:,} added and {report.removed:,} removed since the fit"
     lines.append(("vectors", f"{report.vectors:,}{changes}"))
     if report.vocabulary is not None:

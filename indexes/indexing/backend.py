@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol, TypeAlias
@@ -28,26 +28,33 @@ Known: TypeAlias = Callable[[Iterable[bytes]], Collection[bytes]]
 
 
 @dataclass(frozen=True, slots=True)
-class Sources:
-    """The input of a scan: ``paths`` to read, paths that are ``gone``, and the ``known`` files of the store.
+class Present:
+    """What exists before a run. ``sources`` are the files of the store, and ``generation`` is that of the store.
 
-    ``embedder`` tokenises texts; it need not be fitted. ``generation`` is the generation of the store, None for a new
-    store. ``resume_token`` is the token that an interrupted run left in the store.
+    ``embedder`` tokenises texts; it need not be fitted. ``resume_token`` is the token that an interrupted run left in
+    the store. Without a store, there are no sources, and ``generation`` is None.
     """
 
-    store: Path
-    options: IndexingOptions
-    known: Mapping[str, SourceRecord]
-    paths: Sequence[Place]
-    gone: Sequence[Place]
     embedder: Embedder
+    sources: Mapping[str, SourceRecord] = field(default_factory=dict)
     generation: int | None = None
     resume_token: str | None = None
 
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """The input of a scan: ``paths`` to read, paths that are ``gone``, and what is ``present`` in the store."""
+
+    store: Path
+    options: IndexingOptions
+    present: Present
+    paths: Sequence[Place]
+    gone: Sequence[Place]
+
     def scanner(self) -> Scanner:
         """Return a scanner that compares the files with the store."""
-        embedder = self.embedder
-        return Scanner(self.store, self.options, self.known, embedder.tokenizer, embedder.text_tokens)
+        embedder = self.present.embedder
+        return Scanner(self.store, self.options, self.present.sources, embedder.tokenizer, embedder.text_tokens)
 
 
 class ChunkedFiles(Protocol):
@@ -140,10 +147,10 @@ class LocalBackend:
     """Runs all stages in this process."""
 
     writing = "embedding"
-    resume_token = None
     reports: Sequence[StageReport] = ()
 
-    def __init__(self) -> None:
+    def __init__(self, resume_token: str | None = None) -> None:
+        self.resume_token = resume_token
         self._encoder: RunEncoder | None = None
 
     @property

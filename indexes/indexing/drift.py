@@ -6,8 +6,9 @@ The store is not changed. The refit that it is compared with exists only in memo
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,16 +18,19 @@ from numpy.typing import NDArray
 from ragembed.embedder import Embedder
 from ragembed.errors import RankError, StoreError
 from ragembed.extractors.weighting import TokenCounter, TokenStatistics
+from ragembed.indexes.collection import Collection
 from ragembed.indexes.indexing import fitting
-from ragembed.indexes.search.snapshot import StoreSnapshot
+from ragembed.indexes.search.merged_snapshot import MergedSnapshot
+from ragembed.indexes.search.snapshot import Snapshot, StoreSnapshot
 from ragembed.indexes.storage import catalog, compaction
 from ragembed.indexes.storage.baseline import Baseline, load_baseline
 from ragembed.indexes.store import Store
+from ragembed.indexes.types import Rows
 from ragembed.models.token_ids import TokenIds
 from ragembed.postprocess import TwoSidedChain, unit_rows
 from ragembed.postprocess.moments import Moments
 from ragembed.pseudo_queries import PseudoQueries, draw_pseudo_queries
-from ragembed.types import Doubles, Floats, Integers
+from ragembed.types import Doubles, Floats, Halves, Integers
 
 Verdict = Literal["keep", "refit", "rebuild"]
 
@@ -210,15 +214,16 @@ class DriftReport:
         return notebook_table("; ".join([f"Drift: {self.verdict}", *self.reasons]), (), rows)
 
 
-def measure_drift(store: Store) -> DriftReport:
+def measure_drift(opened: Store | Collection) -> DriftReport:
     """Measure the drift of a store since its last fit, and whether to fit it again.
 
-    The store is not changed. The model encodes only pseudo-queries that are new since the last fit.
+    The stores of a collection are measured as one, against the fit that they have in common. A text that several of
+    them have counts in each. Nothing is changed. The model encodes only pseudo-queries that are new since the last fit.
 
     Parameters
     ----------
-    store : Store
-        An open store.
+    opened : Store or Collection
+        An open store, or a collection of stores with the same embedder.
 
     Returns
     -------
@@ -228,7 +233,9 @@ def measure_drift(store: Store) -> DriftReport:
     Raises
     ------
     StoreError
-        If the vectors of the store do not come from ragembed.
+        If the vectors do not come from ragembed.
+    ConfigError
+        If the stores of the collection have different embedders.
 
     Examples
     --------
@@ -237,49 +244,150 @@ def measure_drift(store: Store) -> DriftReport:
     ...     measure_drift(store).verdict
     'keep'
     """
-    return store._reader.read(lambda snapshot: _measured(store.path, snapshot))
+    if isinstance(opened, Store):
+        path = opened.path
+        return opened._reader.read(lambda snapshot: _measured(_MeasuredTexts.of([(path, snapshot)])))
+
+    def answer(snapshot: Snapshot) -> DriftReport:
+        members = snapshot.members if isinstance(snapshot, MergedSnapshot) else ()
+        return _measured(_MeasuredTexts.of([(opened.paths[name], each) for name, each in members]))
+
+    return opened._read(answer, "dense")
 
 
-def _measured(store: Path, snapshot: StoreSnapshot) -> DriftReport:
-    embedder, connection = snapshot.embedder(), snapshot.connection
-    if not isinstance(embedder, Embedder):
-        raise StoreError(f"cannot measure drift of {store}: its vectors were not made by ragembed")
-    baseline = load_baseline(store, connection)
-    rows = catalog.live_rows(connection)
-    new = rows[:0] if baseline is None else rows[rows > baseline.last_row]
+@dataclass(frozen=True, slots=True)
+class _MeasuredStore:
+    """A store of the corpus; ``rows`` are those that chunks use, and ``is_new`` which were added since the fit."""
+
+    path: Path
+    connection: sqlite3.Connection
+    baseline: Baseline | None
+    rows: Integers
+
+    @property
+    def is_new(self) -> NDArray[np.bool_]:
+        return self.rows > (np.inf if self.baseline is None else self.baseline.last_row)
+
+    def raw(self) -> Iterator[tuple[Rows, Halves]]:
+        """Yield the rows and their raw vectors, in blocks."""
+        return compaction.live_raw(self.path, self.connection, catalog.segments(self.connection))
+
+
+@dataclass(frozen=True, slots=True)
+class _MeasuredTexts:
+    """The texts and vectors of one store, or of several with the same embedder. A row is a member and a row there."""
+
+    embedder: Embedder
+    members: Sequence[_MeasuredStore]
+
+    @classmethod
+    def of(cls, stores: Sequence[tuple[Path, StoreSnapshot]]) -> _MeasuredTexts:
+        embedder = stores[0][1].embedder()
+        if not isinstance(embedder, Embedder):
+            raise StoreError(f"cannot measure drift of {stores[0][0]}: its vectors were not made by ragembed")
+        connections = [(path, snapshot.connection) for path, snapshot in stores]
+        members = [
+            _MeasuredStore(path, each, load_baseline(path, each), catalog.live_rows(each)) for path, each in connections
+        ]
+        return cls(embedder, members)
+
+    def rows(self, *, new: bool = False) -> Integers:
+        """Return number of the member and row, for all rows or those added since the fit; int64, shape ``(n, 2)``."""
+        chosen = [each.rows[each.is_new] if new else each.rows for each in self.members]
+        return np.concatenate([np.column_stack([np.full_like(rows, i), rows]) for i, rows in enumerate(chosen)])
+
+    def texts_of(self, rows: Integers) -> list[str]:
+        """Return the texts of rows, shape ``(n, 2)``, member by member."""
+        found: list[str] = []
+        for number, member in enumerate(self.members):
+            own = rows[rows[:, 0] == number][:, 1]
+            found += catalog.texts_of_rows(member.connection, np.sort(own).tolist()) if len(own) else []
+        return found
+
+    def texts(self) -> Iterator[str]:
+        """Yield the text of each chunk."""
+        return chain.from_iterable(catalog.embedded_texts(member.connection) for member in self.members)
+
+    def raw(self) -> Iterator[tuple[Rows, Halves]]:
+        """Yield rows and their raw vectors in blocks; a text that several stores have counts once, as in a refit."""
+        seen: set[bytes] = set()
+        for member in self.members:
+            for rows, raw in member.raw():
+                if len(self.members) == 1:
+                    yield rows, raw
+                    continue
+                hashes = catalog.hashes_of_rows(member.connection, rows.tolist())
+                first = np.array([hashes[row] not in seen for row in rows.tolist()], dtype=bool)
+                seen.update(hashes.values())
+                yield rows[first], raw[first]
+
+    def moments(self) -> Moments | None:
+        """Return the moments of the raw vectors, or None if there are none."""
+        seed = self.embedder.config.seed
+        samples = [(fitting.sample_raw(each.raw(), seed), len(each.rows)) for each in self.members if len(each.rows)]
+        own = [replace(Moments.of(raw), count=rows) for raw, rows in samples]
+        return Moments.merged(own) if own else None
+
+    def baseline(self) -> Baseline | None:
+        """Return the baseline of all stores together, or None if one has none; its ``last_row`` has no meaning."""
+        found = [each.baseline for each in self.members if each.baseline is not None]
+        if len(found) < len(self.members):
+            return None
+        if len(found) == 1:
+            return found[0]
+        moments = Moments.merged([replace(each.moments, count=each.vectors or each.moments.count) for each in found])
+        known = [each.pseudo_queries for each in found if each.pseudo_queries is not None]
+        texts = tuple(text for each in known for text in each.texts)
+        queries = PseudoQueries(texts, np.concatenate([each.raw for each in known])) if known else None
+        return Baseline(0, sum(each.vectors for each in found), moments, queries)
+
+    def wanted(self) -> tuple[str, ...]:
+        """Return the post-processors chosen for the stores, which may not be fitted yet."""
+        wanted = catalog.wanted_chain(self.members[0].connection)
+        return tuple(wanted.get("postprocess", self.embedder.config.postprocess))
+
+
+def _measured(corpus: _MeasuredTexts) -> DriftReport:
+    embedder, baseline = corpus.embedder, corpus.baseline()
+    rows, new = corpus.rows(), corpus.rows(new=True)
     kept = len(rows) - len(new)
     notes: list[str] = []
     if baseline is None:
         refit = "; to measure them from now on, run 'ragembed refit'"
-        remedy = "" if len(rows) < fitting.least_fit(_wanted(connection, embedder)) else refit
+        remedy = "" if len(rows) < fitting.least_fit(corpus.wanted()) else refit
         notes.append(
             "the store has no record of the vectors of its fit: the mean shift and the added vectors are not measured"
             f"{remedy}"
         )
-    tokens = _tokens(connection, embedder, rows, new, notes)
-    blocks = compaction.live_raw(store, connection, catalog.segments(connection))
-    raw = fitting.sample_raw(blocks, embedder.config.seed)
-    searches = _searches(connection, embedder, raw, len(rows), kept, baseline, notes)
+    tokens = _tokens(corpus, rows, new, notes)
+    raw = fitting.sample_raw(corpus.raw(), embedder.config.seed)
+    now = None if baseline is None else corpus.moments()
+    searches = _searches(corpus, raw, len(rows), kept, baseline, notes)
     verdict, reasons = judge(
         searches.get("overlap"), searches.get("chance", 1.0), tokens.get("weight_shift"), tokens.get("unfitted")
     )
+    removed = None
+    if baseline is not None:
+        by_member = [
+            (each.baseline.vectors if each.baseline else 0, int((~each.is_new).sum())) for each in corpus.members
+        ]
+        removed = sum(max(before - left, 0) for before, left in by_member)
     return DriftReport(
         verdict,
         reasons,
         tuple(notes),
         len(rows),
         None if baseline is None else len(new),
-        None if baseline is None else max(baseline.vectors - kept, 0),
-        mean_shift=None if baseline is None or not len(raw) else mean_shift(baseline.moments, Moments.of(raw)),
+        removed,
+        mean_shift=None if baseline is None or now is None else mean_shift(baseline.moments, now),
         **tokens,
         **searches,
     )
 
 
-def _tokens(
-    connection: sqlite3.Connection, embedder: Embedder, rows: Integers, new: Integers, notes: list[str]
-) -> dict[str, Any]:
-    """Return the fields of the report about the tokens of the store's texts."""
+def _tokens(corpus: _MeasuredTexts, rows: Integers, new: Integers, notes: list[str]) -> dict[str, Any]:
+    """Return the fields of the report about the tokens of the texts of ``rows``, shape ``(n, 2)``."""
+    embedder = corpus.embedder
     if embedder._is_external:
         notes.append(f"words are not compared: {embedder.config.model} does not show its tokens")
     if not len(rows) or embedder._is_external:
@@ -288,8 +396,8 @@ def _tokens(
     tokens, special = tokenizer.vocabulary(), [*tokenizer.prefix, *tokenizer.suffix]
 
     def ids_of(among: Integers) -> list[Integers]:
-        chosen = np.sort(_drawn(among, TEXTS, np.random.default_rng(config.seed)))
-        return list(tokenizer.ids(catalog.texts_of_rows(connection, chosen.tolist())))
+        chosen = _drawn(np.arange(len(among)), TEXTS, np.random.default_rng(config.seed))
+        return list(tokenizer.ids(corpus.texts_of(among[chosen])))
 
     def counted(texts: Sequence[Integers]) -> TokenStatistics:
         counter = TokenCounter(tokenizer.vocabulary_size, special)
@@ -316,24 +424,18 @@ def _tokens(
 
 
 def _searches(
-    connection: sqlite3.Connection,
-    embedder: Embedder,
-    raw: Floats,
-    vectors: int,
-    kept: int,
-    baseline: Baseline | None,
-    notes: list[str],
+    corpus: _MeasuredTexts, raw: Floats, vectors: int, kept: int, baseline: Baseline | None, notes: list[str]
 ) -> dict[str, Any]:
     """Return the fields of the report about searches now and after a refit; the fit had ``kept`` of the vectors."""
-    known = None if baseline is None else baseline.pseudo_queries
-    refitted = _refitted(connection, embedder, raw, vectors, known, notes)
+    known, embedder = None if baseline is None else baseline.pseudo_queries, corpus.embedder
+    refitted = _refitted(corpus, raw, vectors, known, notes)
     if refitted is None:
         return {}
     seed = embedder.config.seed
     if (fitted := refitted.fitted_queries) is not None:
         queries = fitted.raw[:QUERIES]
     else:
-        drawn = draw_pseudo_queries(catalog.embedded_texts(connection), QUERIES, seed)
+        drawn = draw_pseudo_queries(corpus.texts(), QUERIES, seed)
         queries = PseudoQueries.of(drawn, embedder._raw_pseudo_queries, known).raw
     rng = np.random.default_rng(seed)
     at_fit = (vectors, 0) if baseline is None or not baseline.vectors else (baseline.vectors, kept)
@@ -354,15 +456,11 @@ def _searches(
 
 
 def _refitted(
-    connection: sqlite3.Connection,
-    embedder: Embedder,
-    raw: Floats,
-    vectors: int,
-    known: PseudoQueries | None,
-    notes: list[str],
+    corpus: _MeasuredTexts, raw: Floats, vectors: int, known: PseudoQueries | None, notes: list[str]
 ) -> Embedder | None:
     """Return the embedder after a refit, or None with a note if a refit is not possible."""
-    config, wanted = embedder.config, _wanted(connection, embedder)
+    embedder, wanted = corpus.embedder, corpus.wanted()
+    config = embedder.config
     if not fitting.fits_on_store(embedder, wanted):
         notes.append("no post-processor is fitted on the store, so a refit would change nothing")
     elif vectors < (least := fitting.least_fit(wanted)):
@@ -375,15 +473,10 @@ def _refitted(
     else:
         try:
             unfitted = embedder.with_postprocess(config.postprocess, config.query_fit)
-            return unfitted.fit_chain(raw, catalog.embedded_texts(connection), known)
+            return unfitted.fit_chain(raw, corpus.texts(), known)
         except RankError as error:
             notes.append(f"the post-processors cannot be fitted: {error}")
     return None
-
-
-def _wanted(connection: sqlite3.Connection, embedder: Embedder) -> tuple[str, ...]:
-    """Return the post-processors chosen for the store, which may not be fitted yet."""
-    return tuple(catalog.wanted_chain(connection).get("postprocess", embedder.config.postprocess))
 
 
 def _fitted_on_part(raw: Floats, refitted: Embedder, share: float, rng: np.random.Generator) -> TwoSidedChain:

@@ -1,14 +1,18 @@
-"""Fit the post-processors of a store on its own raw vectors. The model encodes new pseudo-queries only."""
+"""Fit the post-processors of one store, or of several stores together, on their own raw vectors.
+
+The model encodes new pseudo-queries only.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
+from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ragembed.config.settings import QueryFit
 from ragembed.config.specs import parse_postprocessor
@@ -16,11 +20,15 @@ from ragembed.embedder import FIT_LIMIT, Embedder
 from ragembed.errors import RankError
 from ragembed.indexes.storage.baseline import Baseline
 from ragembed.indexes.store import Store
-from ragembed.indexes.types import Progress
+from ragembed.indexes.types import Progress, Rows
 from ragembed.indexes.writing.writer import StoreWriter
 from ragembed.postprocess import Chain
 from ragembed.postprocess.moments import Moments
+from ragembed.pseudo_queries import PseudoQueries
 from ragembed.reservoir import Reservoir
+from ragembed.types import Floats, Halves
+
+OpenedStore: TypeAlias = tuple[Store, StoreWriter]
 
 MIN_FIT = 32
 """Minimum number of vectors for fitting post-processors: fewer vectors do not represent a corpus."""
@@ -51,30 +59,31 @@ def create_store(path: Path, settings: Embedder, texts: Iterable[str], **about: 
     Store.create(path, without_fit(fitted), {"wanted": wanted}, **about).close()
 
 
-def fit_if_needed(store: Store, writer: StoreWriter, progress: Progress) -> list[str]:
-    """Fit the post-processors if they are not fitted yet, or if the corpus has at least doubled since.
+def fit_if_needed(opened: Sequence[OpenedStore], progress: Progress) -> tuple[Fit | None, list[str]]:
+    """Fit the post-processors of stores if they are not fitted yet, or if the corpus has at least doubled since.
 
-    Return warnings for post-processors that could not be fitted.
+    The stores have the same raw vectors and settings. Return the fit, which no store uses yet, or None if there is
+    none, and warnings for post-processors that could not be fitted.
     """
+    (store, _), vectors = opened[0], sum(writer.live_vectors() for _, writer in opened)
     current = store.embedder
-    vectors = writer.live_vectors()
     postprocess, query_fit = store._wanted_chain()
     if not isinstance(current, Embedder):
-        return []
+        return None, []
     # A chain without fitted parameters is fitted once, to record the baseline for drift.
-    needs_baseline = vectors > 0 and not Chain(postprocess).learns and not writer.has_baseline
+    has_baseline = all(writer.has_baseline for _, writer in opened)
+    needs_baseline = vectors > 0 and not Chain(postprocess).learns and not has_baseline
     if not needs_baseline and not _needs_fit(current, postprocess, query_fit, vectors):
-        return []
+        return None, []
     if fits_on_store(current, postprocess) and vectors < (least := least_fit(postprocess)):
         if not vectors:
-            return []
+            return None, []
         steps = ", ".join(postprocess)
-        return [f"{steps} cannot be fitted on {_chunks(vectors)} yet: fitting needs {least:,} chunks or more"]
+        return None, [f"{steps} cannot be fitted on {_chunks(vectors)} yet: fitting needs {least:,} chunks or more"]
     try:
-        fit_store(store, writer, current.with_postprocess(postprocess, query_fit), progress)
+        return fit_together(opened, current.with_postprocess(postprocess, query_fit), progress), []
     except RankError as error:
-        return [f"the post-processors were not fitted: {error}"]
-    return []
+        return None, [f"the post-processors were not fitted: {error}"]
 
 
 def _needs_fit(current: Embedder, postprocess: Sequence[str], query_fit: QueryFit, vectors: int) -> bool:
@@ -114,30 +123,71 @@ def warn_if_outgrown(store: Store) -> list[str]:
     return [warning]
 
 
-def fit_store(
-    store: Store,
-    writer: StoreWriter,
-    unfitted: Embedder,
-    progress: Progress,
-    meta: Mapping[str, object] | None = None,
-) -> None:
-    """Fit the chain of ``unfitted`` on the raw vectors and texts of the store, and save it together with ``meta``.
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """An embedder that was fitted on stores. ``queries`` are the pseudo-queries with known raw vectors, if any.
+
+    ``moments`` are those of the raw vectors that it was fitted on, or None if they come from several stores.
+    """
+
+    embedder: Embedder
+    queries: PseudoQueries | None = None
+    moments: Moments | None = None
+
+    def adopt(self, writer: StoreWriter, progress: Progress, meta: Mapping[str, object] | None = None) -> None:
+        """Make a store use the embedder, and save the JSON values ``meta`` with it."""
+        moments = self.moments
+        if moments is None and len(raw := sample_raw(writer.live_raw(), self.embedder.config.seed)):
+            moments = Moments.of(raw)
+        baseline = None
+        if moments is not None:
+            baseline = Baseline(writer.last_row(), writer.live_vectors(), moments, self.queries)
+        writer.adopt(self.embedder, progress, meta, baseline)
+
+
+def fit_together(opened: Sequence[OpenedStore], unfitted: Embedder, progress: Progress) -> Fit:
+    """Fit the chain of ``unfitted`` on the raw vectors and texts of stores with the same raw vectors.
 
     Raises :class:`ragembed.errors.RankError` if a post-processor has more directions than the vectors.
     """
     progress.start("fitting", "chunks", None)
     fits_here = fits_on_store(unfitted, unfitted.config.postprocess)
-    raw = sample_raw(writer.live_raw(), unfitted.config.seed)
-    before = writer.baseline()
-    unfitted.fit_chain(
-        raw if fits_here else raw[:0],
-        store.embedded_texts(),
-        before.pseudo_queries if before else None,
-    )
-    queries = unfitted.fitted_queries or (before.pseudo_queries if before else None)
-    baseline = Baseline(writer.last_row(), writer.live_vectors(), Moments.of(raw), queries) if len(raw) else None
+    raw = sample_raw(_distinct(opened), unfitted.config.seed)
+    texts = chain.from_iterable(store.embedded_texts() for store, _ in opened)
+    known = _known_queries(opened)
+    unfitted.fit_chain(raw if fits_here else raw[:0], texts, known)
     progress.finish()
-    writer.adopt(unfitted, progress, meta, baseline)
+    moments = Moments.of(raw) if len(opened) == 1 and len(raw) else None
+    return Fit(unfitted, unfitted.fitted_queries or known, moments)
+
+
+def _known_queries(opened: Sequence[OpenedStore]) -> PseudoQueries | None:
+    """Return the pseudo-queries of all stores whose raw vectors are known."""
+    baselines = [writer.baseline() for _, writer in opened]
+    known = [each.pseudo_queries for each in baselines if each is not None and each.pseudo_queries is not None]
+    if not known:
+        return None
+    texts = tuple(text for each in known for text in each.texts)
+    return PseudoQueries(texts, np.concatenate([each.raw for each in known]))
+
+
+def _distinct(opened: Sequence[OpenedStore]) -> Iterator[tuple[Rows, Halves]]:
+    """Yield the raw vectors of all stores; the vector of a text that several stores have counts once."""
+    seen: set[bytes] = set()
+    for store, writer in opened:
+        for rows, raw in writer.live_raw():
+            if len(opened) == 1:  # A store has one vector for each text.
+                yield rows, raw
+                continue
+            hashes = hashes_of(store, rows.tolist())
+            new = np.array([hashes[row] not in seen for row in rows.tolist()], dtype=bool)
+            seen.update(hashes.values())
+            yield rows[new], raw[new]
+
+
+def hashes_of(store: Store, rows: Sequence[int]) -> dict[int, bytes]:
+    """Return the hash of the text of each vector row of a store."""
+    return store._reader.read(lambda snapshot: snapshot.hashes_of_rows(rows))
 
 
 def pending_fit(store: Store) -> str | None:
@@ -165,7 +215,7 @@ def least_fit(postprocess: Sequence[str]) -> int:
     return max([MIN_FIT, *((parse_postprocessor(step)[1] or 0) + 1 for step in postprocess)])
 
 
-def sample_raw(blocks: Iterable[tuple[NDArray[np.int64], NDArray[np.float16]]], seed: int) -> NDArray[np.float32]:
+def sample_raw(blocks: Iterable[tuple[Rows, Halves]], seed: int) -> Floats:
     """Return the raw vectors to fit post-processors on, float32, shape ``(n, d)``.
 
     ``blocks`` are those of :func:`ragembed.indexes.storage.compaction.live_raw`. The result has all vectors, or a

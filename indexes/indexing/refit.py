@@ -16,12 +16,13 @@ from ragembed.errors import ConfigError, RankError, StoreError
 from ragembed.evaluation.encoding import raw_part
 from ragembed.indexes.indexing.calibration import calibrate
 from ragembed.indexes.indexing.fitting import (
+    OpenedStore,
     fit_if_needed,
-    fit_store,
+    fit_together,
     fits_on_store,
     has_outgrown_tokens,
+    hashes_of,
     least_fit,
-    sample_raw,
     without_fit,
 )
 from ragembed.indexes.search.fusion import Fusion
@@ -32,7 +33,6 @@ from ragembed.indexes.types import Progress, Rows, SilentProgress
 from ragembed.indexes.writing.index_selection import warn
 from ragembed.indexes.writing.writer import BATCH, StoreWriter
 from ragembed.postprocess.moments import Moments
-from ragembed.pseudo_queries import PseudoQueries
 from ragembed.reservoir import Reservoir
 from ragembed.types import Halves
 
@@ -97,9 +97,10 @@ def refit_store(
                 f"{', '.join(steps)} cannot be fitted on {vectors:,} chunks: expected {least_fit(steps):,} or more"
             )
         wanted = {"postprocess": list(steps), "query_fit": fitted.config.query_fit}
-        fit_store(store, writer, fitted, progress or SilentProgress(), {"wanted": wanted})
+        progress = progress or SilentProgress()
+        fit_together([(store, writer)], fitted, progress).adopt(writer, progress, {"wanted": wanted})
         warn(writer.refresh_index(progress=progress))
-        warn(calibrate(store, writer, progress or SilentProgress(), again=True))
+        warn(calibrate(store, writer, progress, again=True))
         return fitted
 
 
@@ -124,7 +125,12 @@ def refit_if_due(store: Store, writer: StoreWriter, progress: Progress | None = 
             _reencode(store, writer, unfitted, progress, {})
         except RankError as error:
             return [f"the embedder was not fitted again: {error}"]
-    return [] if too_few else fit_if_needed(store, writer, progress)
+    if too_few:
+        return []
+    fit, warnings = fit_if_needed([(store, writer)], progress)
+    if fit is not None:
+        fit.adopt(writer, progress)
+    return warnings
 
 
 def apply_settings(
@@ -182,7 +188,8 @@ def apply_settings(
         if config == current:
             writer.set_meta(meta)
         elif raw_part(config) == raw_part(current):
-            fit_store(store, writer, embedder.with_postprocess(config.postprocess, config.query_fit), progress, meta)
+            unfitted = embedder.with_postprocess(config.postprocess, config.query_fit)
+            fit_together([(store, writer)], unfitted, progress).adopt(writer, progress, meta)
         else:
             _reencode(store, writer, Embedder(config, device=device, download=False), progress, meta)
         warn(writer.refresh_index(progress=progress))
@@ -314,7 +321,9 @@ def refit_together(
             )
         if len({embedder.raw_fingerprint for embedder in embedders}) == 1:
             fitted = embedders[0].with_postprocess(steps, sides)
-            _fit_together(opened, fitted, progress, meta)
+            fit = fit_together(opened, fitted, progress)
+            for _, writer in opened:
+                fit.adopt(writer, progress, meta)
         else:
             if len({raw_part(embedder.config) for embedder in embedders}) > 1:
                 raise ConfigError(
@@ -325,7 +334,7 @@ def refit_together(
             fitted = Embedder(config, device=opened[0][0]._device, download=False, source=embedders[0]._source)
             _reencode_together(opened, fitted, progress, meta)
         for store, writer in opened:
-            warn(writer.refresh_index(progress=progress))
+            warn(writer.refresh_index(progress=progress, for_collection=True))
             warn(calibrate(store, writer, progress, again=True))
         return fitted
 
@@ -337,50 +346,8 @@ def _own_embedder(store: Store) -> Embedder:
     return embedder
 
 
-def _fit_together(
-    opened: Sequence[tuple[Store, StoreWriter]], unfitted: Embedder, progress: Progress, meta: Mapping[str, object]
-) -> None:
-    """Fit the chain of ``unfitted`` on the raw vectors of all stores, and save it in each."""
-    progress.start("fitting", "chunks", None)
-    fits_here = fits_on_store(unfitted, unfitted.config.postprocess)
-    raw = sample_raw(_distinct(opened), unfitted.config.seed)
-    texts = chain.from_iterable(store.embedded_texts() for store, _ in opened)
-    unfitted.fit_chain(raw if fits_here else raw[:0], texts, _known_queries(opened))
-    progress.finish()
-    for _, writer in opened:
-        own = sample_raw(writer.live_raw(), unfitted.config.seed)
-        queries = unfitted.fitted_queries
-        baseline = Baseline(writer.last_row(), writer.live_vectors(), Moments.of(own), queries) if len(own) else None
-        writer.adopt(unfitted, progress, meta, baseline)
-
-
-def _known_queries(opened: Sequence[tuple[Store, StoreWriter]]) -> PseudoQueries | None:
-    """Return the pseudo-queries of all stores whose raw vectors are known."""
-    baselines = [writer.baseline() for _, writer in opened]
-    known = [each.pseudo_queries for each in baselines if each is not None and each.pseudo_queries is not None]
-    if not known:
-        return None
-    texts = tuple(text for each in known for text in each.texts)
-    return PseudoQueries(texts, np.concatenate([each.raw for each in known]))
-
-
-def _hashes(store: Store, rows: Sequence[int]) -> dict[int, bytes]:
-    return store._reader.read(lambda snapshot: snapshot.hashes_of_rows(rows))
-
-
-def _distinct(opened: Sequence[tuple[Store, StoreWriter]]) -> Iterator[tuple[Rows, Halves]]:
-    """Yield the raw vectors of all stores; the vector of a text that several stores have counts once."""
-    seen: set[bytes] = set()
-    for store, writer in opened:
-        for rows, raw in writer.live_raw():
-            hashes = _hashes(store, rows.tolist())
-            new = np.array([hashes[row] not in seen for row in rows.tolist()], dtype=bool)
-            seen.update(hashes.values())
-            yield rows[new], raw[new]
-
-
 def _reencode_together(
-    opened: Sequence[tuple[Store, StoreWriter]], unfitted: Embedder, progress: Progress, meta: Mapping[str, object]
+    opened: Sequence[OpenedStore], unfitted: Embedder, progress: Progress, meta: Mapping[str, object]
 ) -> None:
     """Fit ``unfitted`` on the texts of all stores, encode them, and save the vectors; see :func:`_reencode`."""
     progress.start("fitting", "chunks", sum(len(store) for store, _ in opened))
@@ -396,7 +363,7 @@ def _reencode_together(
             own = Reservoir(FIT_LIMIT, unfitted.config.seed)
             ids: list[int] = []
             for rows, raw in _encoded(writer, unfitted, progress):
-                hashes = _hashes(store, rows)
+                hashes = hashes_of(store, rows)
                 sample.add(raw[np.array([hashes[row] not in seen for row in rows], dtype=bool)])
                 seen.update(hashes.values())
                 own.add(raw)

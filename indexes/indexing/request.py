@@ -12,7 +12,7 @@ from ragembed.config.specs import AUTO, RandomEmbeddings, parse_postprocessor, p
 from ragembed.config.templates import PLAIN, Template
 from ragembed.documents.places import Place
 from ragembed.embedder import Embedder
-from ragembed.errors import IncompatibleStoreError
+from ragembed.errors import ConfigError, IncompatibleStoreError
 from ragembed.indexes.ann.records import IndexConfig
 from ragembed.indexes.indexing.scan import IndexingOptions
 from ragembed.indexes.storage.layout import file_path, is_store
@@ -77,9 +77,24 @@ _LEFT_OPEN = (
 
 def stored_request(opened: Store | None) -> tuple[tuple[Place, ...], IndexingOptions] | None:
     """Return the paths indexed so far and the options of the last run, or None if no file was indexed."""
-    if opened is None or (kept := opened.last_request()) is None:
+    if opened is None:
+        return None
+    part = opened._part
+    kept = opened.last_request() if part is None else part.indexing
+    if kept is None:
         return None
     return tuple(file_path(name, opened.path) for name in kept["paths"]), IndexingOptions.from_dict(kept["options"])
+
+
+def require_whole(opened: Store | None) -> None:
+    """Raise :class:`ConfigError` if the store holds only a part of the files that a run would look for."""
+    if opened is not None and (part := opened._part) is not None:
+        paths = () if part.indexing is None else part.indexing["paths"]
+        of = f" of {', '.join(str(file_path(name, opened.path)) for name in paths)}" if paths else ""
+        raise ConfigError(
+            f"the store {opened.path} holds only a part of the files{of}, and other stores hold the rest: update them "
+            "together with 'ragembed index --collection NAME'"
+        )
 
 
 def stored_config(opened: Store | None) -> EmbedderConfig | None:

@@ -12,10 +12,11 @@ import json
 import shlex
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ragembed.corpus import grouped
 from ragembed.documents.boilerplate import Stripper
@@ -25,18 +26,26 @@ from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError, IncompatibleStoreError, StoreError, StoreLockedError
 from ragembed.extras import is_installed
 from ragembed.indexes.ann.library import require_library
-from ragembed.indexes.ann.records import IndexEvaluation, IndexSelection
+from ragembed.indexes.ann.records import IndexConfig, IndexEvaluation, IndexSelection
 from ragembed.indexes.indexing import fitting
 from ragembed.indexes.indexing.backend import (
     ChunkedFiles,
     IndexingBackend,
     LocalBackend,
+    Present,
     RunEncoder,
     Sources,
     StageReport,
 )
 from ragembed.indexes.indexing.calibration import calibrate
-from ragembed.indexes.indexing.request import IndexingRequest, mismatch, open_existing, require_same, stored_request
+from ragembed.indexes.indexing.request import (
+    IndexingRequest,
+    mismatch,
+    open_existing,
+    require_same,
+    require_whole,
+    stored_request,
+)
 from ragembed.indexes.indexing.scan import IndexingOptions, Scan
 from ragembed.indexes.storage.folders import require_place
 from ragembed.indexes.storage.layout import WORK, file_path, is_below, make_folder, require_writable, source_path
@@ -128,10 +137,11 @@ def index_files(
     progress, backend = progress or SilentProgress(), backend or LocalBackend()
     already_open = request.opened
     with open_existing(request.store, request.device) if already_open is None else nullcontext(already_open) as opened:
-        return _Run(request, opened, progress, backend).run(dry_run, wait_seconds)
+        require_whole(opened)
+        return IndexRun(request, opened, progress, backend).run(dry_run, wait_seconds)
 
 
-class _Run:
+class IndexRun:
     """A single run; ``opened`` is the store, or None if it does not exist yet."""
 
     def __init__(
@@ -159,36 +169,48 @@ class _Run:
             raise ConfigError("nothing to index: give a file or folder, as in 'ragembed index docs/'")
 
     def run(self, dry_run: bool, wait_seconds: float) -> IndexingReport:
+        """Perform the run; see :func:`index_files`."""
         with self._backend:
             if dry_run:
                 embedder, chunked, scan = self._scan()
                 tokens, requests = self._work(embedder, chunked)
-                seconds = time.monotonic() - self._started
-                return IndexingReport(scan, chunked.chunks, 0, seconds, tokens=tokens, requests=requests)
-            if self._opened is not None:
-                with writer_lock(self._store_path, wait_seconds):
-                    _, chunked, scan = self._scan()
-                    return self._update(self._opened, chunked, scan)
-            # Create the folder of the store only if there is something to index.
-            require_place(self._store_path)
-            require_writable(self._store_path)
-            embedder, chunked, scan = self._scan()
-            if self._token_vectors:
-                contextual_extractor(embedder)  # Raises an error before anything is encoded.
-            if not chunked.files:
-                raise ConfigError(_nothing_to_read(self._paths, scan))
-            stripper = Stripper(found_in(chunked.lines) if self._options.boilerplate == STRIP else {})
-            self._backend.fit(embedder, stripper, self._progress)
-            self._fitted = True
-            provisional = fitting.without_fit(embedder)
-            make_folder(self._store_path)
+                return IndexingReport(scan, chunked.chunks, 0, self._seconds(), tokens=tokens, requests=requests)
+            return self._perform(wait_seconds)
+
+    def _seconds(self) -> float:
+        return time.monotonic() - self._started
+
+    def _perform(self, wait_seconds: float) -> IndexingReport:
+        if self._opened is not None:
             with writer_lock(self._store_path, wait_seconds):
-                wanted = {"postprocess": list(embedder.config.postprocess), "query_fit": embedder.config.query_fit}
-                meta = {"wanted": wanted, **self._resume_meta()}
-                language = self._language or ENGLISH
-                Store.create(self._store_path, provisional, meta, language=language, locked=True).close()
-                with Store.open(self._store_path, provisional, device=self._device) as store:
-                    return self._update(store, chunked, scan)
+                _, chunked, scan = self._scan()
+                return self._update(self._opened, chunked, scan)
+        # Create the folder of the store only if there is something to index.
+        require_place(self._store_path)
+        require_writable(self._store_path)
+        embedder, chunked, scan = self._scan()
+        provisional, meta = self._fit_new(embedder, chunked, scan)
+        make_folder(self._store_path)
+        with writer_lock(self._store_path, wait_seconds):
+            language = self._language or ENGLISH
+            Store.create(self._store_path, provisional, meta, language=language, locked=True).close()
+            with Store.open(self._store_path, provisional, device=self._device) as store:
+                return self._update(store, chunked, scan)
+
+    def _fit_new(self, embedder: Embedder, chunked: ChunkedFiles, scan: Scan) -> tuple[Embedder, Mapping[str, object]]:
+        """Fit the extractor on the files of a new store. Return the embedder and the JSON values that it begins with.
+
+        Its post-processors are fitted at the end of the run.
+        """
+        if self._token_vectors:
+            contextual_extractor(embedder)  # Raises an error before anything is encoded.
+        if not chunked.files:
+            raise ConfigError(_nothing_to_read(self._paths, scan))
+        stripper = Stripper(found_in(chunked.lines) if self._options.boilerplate == STRIP else {})
+        self._backend.fit(embedder, stripper, self._progress)
+        self._fitted = True
+        wanted = {"postprocess": list(embedder.config.postprocess), "query_fit": embedder.config.query_fit}
+        return fitting.without_fit(embedder), {"wanted": wanted, **self._resume_meta()}
 
     def _work(self, embedder: Embedder, chunked: ChunkedFiles) -> tuple[int, int | None]:
         """Return the number of tokens to encode, and of requests to a server if the embedder needs one.
@@ -204,7 +226,7 @@ class _Run:
         files = ((source, strip_all(stripper, source, chunks)) for source, chunks in chunked)
         for batch in grouped(files, lambda file: len(file[1]), BATCH):
             texts = {text_hash(chunk.embedded_text): chunk.embedded_text for _, chunks in batch for chunk in chunks}
-            known = counted if self._opened is None else counted | self._opened._encoded(texts)
+            known = counted | self._encoded(texts)
             new = [text for key, text in texts.items() if key not in known]
             counted.update(texts)
             tokens += (embedder.tokenizer.ids(new).lengths + framing).tolist()
@@ -214,20 +236,17 @@ class _Run:
 
         return sum(tokens), requests(tokens)
 
+    def _encoded(self, hashes: Iterable[bytes]) -> set[bytes]:
+        """Return the text hashes that have a vector already."""
+        return set() if self._opened is None else self._opened._encoded(hashes)
+
     def _resume_meta(self) -> dict[str, object]:
         return {} if self._backend.resume_token is None else {"work": self._backend.resume_token}
 
     def _scan(self) -> tuple[Embedder, ChunkedFiles, Scan]:
-        known: dict[str, SourceRecord] = {}
-        generation = resume_token = None
-        if (store := self._opened) is not None:
-            embedder = self._stored_embedder(store)
-            known, generation, resume_token = store.sources(), store.generation, store._resume_token
-        else:
-            stemmer(self._language or ENGLISH)  # report an unknown language before reading any file
-            embedder = Embedder(self._config, device=self._device)
-        paths, gone, notes = self._sort_paths(known)
-        sources = Sources(self._store_path, self._options, known, paths, gone, embedder, generation, resume_token)
+        present = self._present()
+        paths, gone, notes = self._sort_paths(present.sources)
+        sources = Sources(self._store_path, self._options, present, paths, gone)
         chunked, scan = self._backend.scan(sources, self._progress)
         if self._options.include and scan.removed and not (scan.kept or scan.gone):
             raise ConfigError(
@@ -239,8 +258,14 @@ class _Run:
             notes.extend(_keep_emptied(scan, self._store_path))
         scan.warnings.extend(notes)
         if self._opened is None:
-            scan.warnings.extend(fitting.notes_on_model(embedder))
-        return embedder, chunked, scan
+            scan.warnings.extend(fitting.notes_on_model(present.embedder))
+        return present.embedder, chunked, scan
+
+    def _present(self) -> Present:
+        if (store := self._opened) is not None:
+            return Present(self._stored_embedder(store), store.sources(), store.generation, store._resume_token)
+        stemmer(self._language or ENGLISH)  # report an unknown language before reading any file
+        return Present(Embedder(self._config, device=self._device))
 
     def _sort_paths(self, known: Mapping[str, SourceRecord]) -> tuple[list[Place], list[Place], list[str]]:
         """Return the paths to read, the paths whose files are to be removed, and notes on missing paths.
@@ -285,18 +310,11 @@ class _Run:
         with store.writer(locked=True) as writer:
             if self._token_vectors is not None:
                 writer.keep_tokens(self._token_vectors)
-            plan = writer.plan_stripping(chunked.lines, scan.removed, self._options.boilerplate)
+            plan = self._plan(writer, chunked, scan)
             encoded = self._write(store, writer, chunked, scan, plan)
             encoder = RunEncoder(store.embedder)
             encoded += self._write_stripped(store, writer, plan, encoder)
-            scan.warnings.extend(fitting.fit_if_needed(store, writer, self._progress))
-            done = writer.done_stripping(self._options.boilerplate)
-            if writer.meta("unfinished") or writer.meta("boilerplate") != done:
-                writer.set_meta({"unfinished": False, "work": None, "boilerplate": done})
-            writer.merge()
-            scan.warnings.extend(writer.refresh_index(self._index, self._progress))
-            scan.warnings.extend(calibrate(store, writer, self._progress))
-        scan.warnings.extend(fitting.warn_if_outgrown(store))
+            scan.warnings.extend(self._finish(store, writer))
         scan.warnings.extend(self._slow_model(store, encoded))
         if self._backend.resume_token is None:
             _sweep_work(self._store_path)
@@ -308,11 +326,22 @@ class _Run:
             scan,
             len(store),
             encoded,
-            time.monotonic() - self._started,
+            self._seconds(),
             devices,
             *picked,
             stages=tuple(self._backend.reports),
         )
+
+    def _plan(self, writer: StoreWriter, chunked: ChunkedFiles, scan: Scan) -> StrippingPlan:
+        return writer.plan_stripping(chunked.lines, scan.removed, self._options.boilerplate)
+
+    def _finish(self, store: Store, writer: StoreWriter) -> list[str]:
+        """Fit the post-processors if needed, and finish the store; return warnings."""
+        fit, warnings = fitting.fit_if_needed([(store, writer)], self._progress)
+        if fit is not None:
+            fit.adopt(writer, self._progress)
+        warnings += finish_store(store, writer, self._options.boilerplate, self._index, self._progress)
+        return [*warnings, *fitting.warn_if_outgrown(store)]
 
     def _slow_model(self, store: Store, encoded: int) -> list[str]:
         """Return a note if NumPy, not PyTorch, computed the model for many texts."""
@@ -378,12 +407,39 @@ class _Run:
 
     def _keep_request(self, writer: StoreWriter, scan: Scan) -> None:
         before = writer.meta("indexing")
+        request = self._request_after(before, scan)
+        if request != before:
+            writer.set_meta({"indexing": request})
+
+    def _request_after(self, before: Mapping[str, Any] | None, scan: Scan) -> dict[str, Any]:
+        """Return the record of the paths and options for the next run."""
         paths = dict.fromkeys([*(before["paths"] if before else []), *scan.roots])
         remaining = [name for name in paths if name not in scan.gone]
         # JSON turns tuples into lists, as in the record to compare with.
-        request = json.loads(json.dumps({"paths": remaining, "options": self._options.to_dict()}))
-        if request != before:
-            writer.set_meta({"indexing": request})
+        request: dict[str, Any] = json.loads(json.dumps({"paths": remaining, "options": self._options.to_dict()}))
+        return request
+
+
+def finish_store(
+    store: Store,
+    writer: StoreWriter,
+    boilerplate: str,
+    index: IndexConfig | None,
+    progress: Progress,
+    *,
+    for_collection: bool = False,
+) -> list[str]:
+    """Finish a store whose files are written and whose post-processors are fitted; return warnings.
+
+    ``boilerplate`` is the mode of the run, and ``index`` are new requirements for the index, if any. ``for_collection``
+    is that of :meth:`StoreWriter.refresh_index`.
+    """
+    done = writer.done_stripping(boilerplate)
+    if writer.meta("unfinished") or writer.meta("boilerplate") != done:
+        writer.set_meta({"unfinished": False, "work": None, "boilerplate": done})
+    writer.merge()
+    warnings = writer.refresh_index(index, progress, for_collection=for_collection)
+    return [*warnings, *calibrate(store, writer, progress)]
 
 
 class _FileCommits:

@@ -89,7 +89,7 @@ def _merged_hubness(snapshot: MergedSnapshot) -> Hubness | None:
     """
     drawn = []
     for _, member in snapshot.members:
-        if (hubness := member.hubness()) is not None:
+        if (hubness := member.kept_hubness()) is not None:
             hashes = {origin.tobytes() for origin in hubness.queries.origins}
             drawn.append((hubness.queries, catalog.texts_of_hashes(member.connection, hashes)))
     if not drawn:
@@ -97,7 +97,7 @@ def _merged_hubness(snapshot: MergedSnapshot) -> Hubness | None:
     queries = MergedQueries.of(drawn, snapshot.seed())
     if queries is None:
         return None
-    return Hubness(queries, np.array([-1], dtype=np.int64), np.zeros(1, dtype=np.float32))
+    return Hubness(queries, np.array([-1], dtype=np.int64), np.zeros(1, dtype=np.float32), snapshot.count()).if_enough()
 
 
 @dataclass(frozen=True, slots=True)

@@ -266,8 +266,8 @@ class StoreSnapshot:
     """The state of one store; ``connection`` is in a read transaction while the snapshot is used.
 
     ``committed`` is the generation that it sees, as the database has it. ``segments`` (by key), ``embedder``,
-    ``select``, ``postings``, ``hubness`` and ``tokens`` are functions, because not every query needs them. ``searcher``
-    searches the segments. ``kept`` is the state of earlier searches.
+    ``select``, ``postings``, ``kept_hubness`` and ``tokens`` are functions, because not every query needs them.
+    ``searcher`` searches the segments. ``kept`` is the state of earlier searches.
     """
 
     connection: sqlite3.Connection
@@ -276,7 +276,7 @@ class StoreSnapshot:
     embedder: Callable[[], VectorEncoder]
     select: Callable[[Filter | None], Selection | None]
     postings: Callable[[], Postings | None]
-    hubness: Callable[[], Hubness | None]
+    kept_hubness: Callable[[], Hubness | None]
     tokens: Callable[[], StoredTokens | None]
     kept: StoreState
     searcher: SegmentSearch
@@ -417,6 +417,11 @@ class StoreSnapshot:
     def relevance(self) -> RelevanceModel | None:
         """Return the relevance model of the embedder, or None if it was not fitted."""
         return self._fact(stored_relevance)
+
+    def hubness(self) -> Hubness | None:
+        """Return the hubness of the chunks, or None if it was not measured, or for too few chunks."""
+        kept = self.kept_hubness()
+        return None if kept is None else kept.if_enough()
 
     def rows_of_keys(self, keys: Keys) -> Rows:
         """Return the vector row of each of the chunk keys, shape ``(n,)``; raise KeyError for an unknown key."""

@@ -154,12 +154,28 @@ def _arrays(baseline: Baseline) -> dict[str, NDArray[Any]]:
         "mean": baseline.moments.mean,
         "spread": np.array([baseline.moments.spread], dtype=np.float64),
     }
-    if baseline.pseudo_queries is not None:
-        # Pseudo-queries consist of words from str.split(), so they contain no newline.
-        text = "\n".join(baseline.pseudo_queries.texts).encode("utf-8", "replace")
-        arrays["queries.texts"] = np.frombuffer(text, dtype=np.uint8)
-        arrays["queries.raw"] = np.ascontiguousarray(baseline.pseudo_queries.raw)
-    return arrays
+    return arrays | query_arrays(baseline.pseudo_queries)
+
+
+def query_arrays(queries: PseudoQueries | None) -> dict[str, NDArray[Any]]:
+    """Return arrays from which :func:`queries_of` makes the pseudo-queries again."""
+    if queries is None:
+        return {}
+    # Pseudo-queries consist of words from str.split(), so they contain no newline.
+    text = "\n".join(queries.texts).encode("utf-8", "replace")
+    return {
+        "queries.texts": np.frombuffer(text, dtype=np.uint8),
+        "queries.raw": np.ascontiguousarray(queries.raw),
+    }
+
+
+def queries_of(arrays: Mapping[str, NDArray[Any]]) -> PseudoQueries | None:
+    """Return the pseudo-queries that :func:`query_arrays` has saved."""
+    if "queries.texts" not in arrays:
+        return None
+    texts = tuple(arrays["queries.texts"].tobytes().decode("utf-8").split("\n"))
+    width = arrays["queries.raw"].shape[-1]
+    return PseudoQueries(texts, saved_array(arrays, "queries.raw", np.float32, (len(texts), width)))
 
 
 def _baseline(arrays: Mapping[str, NDArray[Any]]) -> Baseline:
@@ -167,8 +183,7 @@ def _baseline(arrays: Mapping[str, NDArray[Any]]) -> Baseline:
     mean = arrays["mean"]
     saved_array(arrays, "mean", np.float64, (mean.size,))
     spread = float(saved_array(arrays, "spread", np.float64, (1,))[0])
-    queries = None
-    if "queries.texts" in arrays:
-        texts = tuple(arrays["queries.texts"].tobytes().decode("utf-8").split("\n"))
-        queries = PseudoQueries(texts, saved_array(arrays, "queries.raw", np.float32, (len(texts), mean.size)))
+    queries = queries_of(arrays)
+    if queries is not None:
+        saved_array(arrays, "queries.raw", np.float32, (len(queries.texts), mean.size))
     return Baseline(last_row, vectors, Moments(count, mean, spread), queries)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any, TypeVar
 
 import numpy as np
@@ -25,6 +26,9 @@ from ragembed.indexes.types import ChunkRecord, Keys, Rows, SourceRecord, json_i
 
 Value = TypeVar("Value")
 
+PART = "part"
+"""Key of the record of a store that holds only a part of the files of its paths."""
+
 _EMBEDDER_TEXTS = ("kind", "model", "fingerprint", "raw_fingerprint")
 _MOST_JSON = 64 << 20
 """Length above which a JSON value of a row is not one that ragembed wrote."""
@@ -32,6 +36,7 @@ _MOST_DIMENSIONS = 1 << 20
 _SPARSEST, _LEAST_ROWS = 1000, 1 << 28
 """Highest row per vector, and a highest row that any number of vectors may have. Masks have a byte for each row."""
 _PARAMETERS = 500  # Per statement. Every version of SQLite accepts up to 999.
+_SHARE = re.compile(r"\d{1,60}(/[1-9]\d{0,59})?")
 _FILE_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")
 _CHUNK_COLUMNS = (
     "c.key, c.id, c.row, c.text, c.title, c.headings, c.start_line, c.end_line, c.page, c.tokens, c.metadata,"
@@ -104,6 +109,49 @@ def _is_texts(value: Any) -> bool:
 
 def _is_option(value: Any) -> bool:
     return value is None or isinstance(value, (bool, int, float, str)) or _is_texts(value)
+
+
+@dataclass(frozen=True, slots=True)
+class PartRecord:
+    """A store that was split off: what share of the files of its paths it holds.
+
+    Parameters
+    ----------
+    shares
+        The share of each divided store, as a fraction such as ``1/2``, by the id of that store.
+    indexing
+        The paths and options of the last run on these files, or None if the merged stores had different ones.
+    """
+
+    shares: Mapping[str, Fraction]
+    indexing: dict[str, Any] | None
+
+    @classmethod
+    def from_dict(cls, value: Any) -> PartRecord:
+        """Return the record that :meth:`to_dict` returned; raise :class:`ConfigError` for anything else."""
+        try:
+            shares = {str(name): _share(share) for name, share in value["shares"].items()}
+            indexing = None if value["indexing"] is None else read_request(value["indexing"])
+        except (TypeError, KeyError, ValueError, AttributeError) as error:
+            raise ConfigError(
+                f"invalid part {str(value)[:80]}: expected an object with shares and a request"
+            ) from error
+        return cls(shares, indexing)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the record as JSON values."""
+        return {"shares": {name: str(share) for name, share in self.shares.items()}, "indexing": self.indexing}
+
+
+def _share(text: str) -> Fraction:
+    if _SHARE.fullmatch(text) is None:
+        raise ValueError(text)
+    return Fraction(text)
+
+
+def part(connection: sqlite3.Connection) -> PartRecord | None:
+    """Return the record of a store that holds only a part of the files of its paths, or None."""
+    return parsed_meta(connection, PART, PartRecord.from_dict)
 
 
 def wanted_chain(connection: sqlite3.Connection) -> dict[str, Any]:

@@ -48,6 +48,9 @@ PSEUDO_QUERIES = 1_200
 DRAWS = 2
 """Number of draws. The hubness of two draws differs less than that of one from the hubness of many."""
 
+LEAST_CHUNKS = 100
+"""Number of chunks from which a search uses hubness: fewer chunks give too few pseudo-queries."""
+
 HASH_BYTES = 16
 """Size of the hash of a text."""
 
@@ -166,11 +169,21 @@ class Hubness:
         whose searched text changes gets another row, and rows are never reused.
     values
         Their hubness, float32, shape ``(n,)``.
+    chunks
+        Number of chunks when the pseudo-queries were drawn.
     """
 
     queries: DrawnQueries
     rows: Rows
     values: Floats
+    chunks: int
+
+    def if_enough(self) -> Hubness | None:
+        """Return the hubness if the store has enough chunks to be searched with it, else None.
+
+        A store with fewer chunks may keep pseudo-queries for the collections that it is in.
+        """
+        return self if self.chunks >= LEAST_CHUNKS else None
 
     def known(self, rows: Rows) -> tuple[Bools, Floats]:
         """Return which rows have been measured, and the hubness of each, 0 if it has not been; shapes ``(n,)``."""
@@ -184,11 +197,8 @@ def is_hubness(name: str) -> bool:
     return _NAME.fullmatch(name) is not None
 
 
-def save_hubness(store: Path, fingerprint: str, hubness: Hubness, chunks: int) -> dict[str, Any]:
-    """Write ``hubness`` into the folder of the embedder ``fingerprint``; return the record for the database.
-
-    ``chunks`` is the number of chunks when the pseudo-queries were drawn.
-    """
+def save_hubness(store: Path, fingerprint: str, hubness: Hubness) -> dict[str, Any]:
+    """Write ``hubness`` into the folder of the embedder ``fingerprint``; return the record for the database."""
     from safetensors.numpy import save
 
     arrays = {
@@ -204,7 +214,7 @@ def save_hubness(store: Path, fingerprint: str, hubness: Hubness, chunks: int) -
     name = f"hubness-{sha256[:16]}.safetensors"
     replace_file(store / EMBEDDERS / fingerprint / name, data)
     last_row = int(hubness.rows[-1])
-    return {"fingerprint": fingerprint, "file": name, "sha256": sha256, "chunks": chunks, "last_row": last_row}
+    return {"fingerprint": fingerprint, "file": name, "sha256": sha256, "chunks": hubness.chunks, "last_row": last_row}
 
 
 def load_hubness(store: Path, record: Mapping[str, Any]) -> Hubness:
@@ -228,6 +238,7 @@ def load_hubness(store: Path, record: Mapping[str, Any]) -> Hubness:
             queries,
             saved_array(arrays, "rows", np.int64, (count,)),
             saved_array(arrays, "values", np.float32, (count,)),
+            record["chunks"],
         )
     except (ModelError, KeyError, ValueError, IndexError) as error:
         raise StoreDamagedError(f"{file} is damaged: {error}") from error

@@ -19,11 +19,13 @@ FORMAT = "ragembed-work-1"
 """Format in the plan of a work folder. It distinguishes ragembed's folder from others with the same file names."""
 PLAN = "plan.json"
 
-_FOLDERS = re.compile(r"shards|read|fit|embed|fitted|read/(\d{5,}|\.\d{5,}\.[0-9a-f]{32}\.tmp)")
+_FOLDERS = re.compile(r"shards|read|fit|embed|write|finish|fitted|common|read/(\d{5,}|\.\d{5,}\.[0-9a-f]{32}\.tmp)")
 _FILES = re.compile(
     r"plan\.json|known\.jsonl|boilerplate\.json|blocks\.safetensors|shards/\d{5,}\.jsonl"
     r"|read/\d{5,}\.trying|read/[^/]+/(spool\.jsonl|index\.safetensors|scan\.json)"
-    r"|(fit|embed)/\d{5,}\.safetensors|embed/\d{5,}\.unfinished\.safetensors|fitted/(config\.json|state\.safetensors)"
+    r"|(fit|embed)/\d{5,}\.safetensors|embed/\d{5,}\.unfinished\.safetensors"
+    r"|(write|finish)/\d{5,}\.json|write/\d{5,}\.(share\.json|count)"
+    r"|(fitted|common)/(config\.json|state\.safetensors)|common/queries\.safetensors"
 )
 # Files that are written before the plan. A run that was killed in between leaves only these.
 _BEFORE_PLAN = re.compile(rf"{re.escape(LOCK)}|{re.escape(HOLDER)}|\.plan\.json\.\d+\.tmp")

@@ -198,6 +198,7 @@ _META: Mapping[str, Callable[[Any], bool]] = {
     "index_check": _readable_by(IndexEvaluation.from_dict),
     "index_choice": _readable_by(IndexSelection.from_dict),
     "indexing": _readable_by(catalog.read_request),
+    catalog.PART: _readable_by(catalog.PartRecord.from_dict),
     TOKENS: _readable_by(read_token_files),
     "unfinished": lambda value: isinstance(value, bool),
     "wanted": _readable_by(catalog.read_chain),

@@ -28,7 +28,7 @@ from ragembed.documents.model import Chunk
 from ragembed.documents.normalisation import line_end_words, normalised
 from ragembed.errors import StoreDamagedError
 from ragembed.indexes.storage import catalog
-from ragembed.indexes.types import ChunkRecord, SourceRecord
+from ragembed.indexes.types import ChunkRecord, SourceRecord, json_ids
 
 STRIP, KEEP = MODES = ("strip", "keep")
 """How to treat boilerplate: remove it from the searched text, or keep it."""
@@ -148,28 +148,43 @@ def plan(
     coming: Mapping[str, tuple[str, LineKeys]],
     removed: Collection[str],
     mode: str,
+    found: BoilerplateCounts | None = None,
 ) -> StrippingPlan:
     """Return the changes for a run that adds the files ``coming`` and removes the files ``removed``.
 
-    ``coming`` maps the name of a file to the hash of its content and the keys of its lines.
+    ``coming`` maps the name of a file to the hash of its content and the keys of its lines. ``found`` is the
+    boilerplate after the run, if the caller has found it in the files of several stores.
     """
     unfinished = bool(catalog.meta(connection, "unfinished", False))
     before = stored(connection)
-    if not (coming or removed or unfinished) and catalog.meta(connection, "boilerplate") == done(connection, mode):
+    unchanged = not (coming or removed or unfinished) and found is None
+    if unchanged and catalog.meta(connection, "boilerplate") == done(connection, mode):
         return StrippingPlan(Stripper({}), [], {}, before, changes=False)
-    staying = {path: kept for path, kept in _kept(connection) if path not in coming and path not in set(removed)}
-    uncounted = {
-        path: lines_of(path, [record.chunk for record in catalog.iterate_chunks(connection, path)])
-        for path, kept in staying.items()
-        if kept.keys is None
-    }
-    there = {
-        path: (kept.content, uncounted[path] if kept.keys is None else kept.keys) for path, kept in staying.items()
-    }
-    stripper = Stripper(found_in({**there, **coming}) if mode == STRIP else {})
+    there, uncounted = staying(connection, {*coming, *removed})
+    if found is None:
+        found = found_in({**there, **coming}) if mode == STRIP else {}
+    stripper = Stripper(found)
     # An interrupted run may have made chunks with different boilerplate.
     again = there if unfinished else _touched(there, _changed(before, stripper.found))
     return StrippingPlan(stripper, list(again), uncounted, before)
+
+
+def staying(
+    connection: sqlite3.Connection, leaving: Collection[str]
+) -> tuple[dict[str, tuple[str, LineKeys]], dict[str, LineKeys]]:
+    """Return the lines of the files of a store, except the files ``leaving``.
+
+    The first result maps the name of a file to the hash of its content and the keys of its lines. The second one has
+    the files for which the store has no keys yet.
+    """
+    kept = {path: kept for path, kept in _kept(connection) if path not in leaving}
+    uncounted = {
+        path: lines_of(path, [record.chunk for record in catalog.iterate_chunks(connection, path)])
+        for path, each in kept.items()
+        if each.keys is None
+    }
+    there = {path: (each.content, uncounted[path] if each.keys is None else each.keys) for path, each in kept.items()}
+    return there, uncounted
 
 
 def done(connection: sqlite3.Connection, mode: str) -> dict[str, Any]:
@@ -177,9 +192,17 @@ def done(connection: sqlite3.Connection, mode: str) -> dict[str, Any]:
     return {"mode": mode, "files": catalog.count(connection, "sources")}
 
 
-def _kept(connection: sqlite3.Connection) -> Iterator[tuple[str, _CountedFile]]:
+def kept_lines(connection: sqlite3.Connection, paths: Sequence[str]) -> dict[str, LineKeys]:
+    """Return the stored keys of the lines of files, by name; files without stored keys are left out."""
+    found = {path: kept.keys for path, kept in _kept(connection, paths)}
+    return {path: keys for path, keys in found.items() if keys is not None}
+
+
+def _kept(connection: sqlite3.Connection, paths: Sequence[str] | None = None) -> Iterator[tuple[str, _CountedFile]]:
     rows = connection.execute(
-        "SELECT s.path, s.sha256, l.keys FROM sources s LEFT JOIN source_lines l ON l.source = s.id ORDER BY s.path"
+        "SELECT s.path, s.sha256, l.keys FROM sources s LEFT JOIN source_lines l ON l.source = s.id"
+        " WHERE ?1 IS NULL OR s.path IN (SELECT value FROM json_each(?1)) ORDER BY s.path",
+        (None if paths is None else json_ids(paths),),
     )
     for path, content, keys in rows:
         if keys is not None and len(keys) % _KEY_TYPE.itemsize:

@@ -17,6 +17,7 @@ from ragembed.indexes.storage.hubness import (
     DRAWS,
     HASH_BYTES,
     KEY,
+    LEAST_CHUNKS,
     PSEUDO_QUERIES,
     DrawnQueries,
     Hubness,
@@ -30,9 +31,6 @@ from ragembed.indexes.types import Progress, Rows, VectorEncoder, text_hash
 from ragembed.postprocess import unit_rows
 from ragembed.pseudo_queries import PseudoQueries, draw_spans
 from ragembed.types import Floats
-
-LEAST_CHUNKS = 100
-"""Number of chunks from which hubness is measured: fewer chunks give too few pseudo-queries."""
 
 _GROWTH = 2
 """Growth of a store since its pseudo-queries were drawn that makes a new draw necessary."""
@@ -62,21 +60,29 @@ def _loaded(store: Path, record: Mapping[str, Any]) -> Hubness:
 
 
 def update_hubness(
-    store: Path, database: Database, embedder: VectorEncoder, known: PseudoQueries | None, progress: Progress
+    store: Path,
+    database: Database,
+    embedder: VectorEncoder,
+    known: PseudoQueries | None,
+    progress: Progress,
+    *,
+    for_collection: bool = False,
 ) -> None:
     """Measure the hubness of new chunks, or of all chunks if the embedder changed or the store has doubled.
 
     Pseudo-queries whose raw vectors are ``known``, from before the embedder changed, are not encoded again.
-    Remove it if the store has too few chunks, no chunk with a word, or vectors that another program made, because
-    encoding pseudo-queries may cost money there.
+    Remove it if the store has no chunk with a word, or vectors that another program made, because encoding
+    pseudo-queries may cost money there. A store with few chunks gets one if it is ``for_collection``, and keeps it.
     """
     connection = database.connection
-    chunks = catalog.count(connection, "chunks")
-    if chunks < LEAST_CHUNKS or not isinstance(embedder, Embedder) or embedder._is_external:
+    chunks, record, former = catalog.count(connection, "chunks"), hubness_record(connection), None
+    drawn_from, is_small = chunks, chunks < LEAST_CHUNKS
+    is_needed = chunks > 0 and (not is_small or for_collection or record is not None)
+    if not is_needed or not isinstance(embedder, Embedder) or embedder._is_external:
         _forget(store, database)
         return
-    record, former, drawn_from = hubness_record(connection), None, chunks
-    if record is not None and chunks < _GROWTH * record["chunks"]:
+    same_size = record is not None and is_small == (record["chunks"] < LEAST_CHUNKS)
+    if record is not None and same_size and chunks < _GROWTH * record["chunks"]:
         # Chunks that use an older row again are not counted. Queries measure them, too.
         if catalog.chunks_after_row(connection, record["last_row"]) <= _MOST_UNMEASURED * chunks:
             return
@@ -94,8 +100,20 @@ def update_hubness(
         _forget(store, database)
     else:
         values[~measured] = _measured(store, connection, embedder, queries, rows[~measured], progress)
-        hubness = Hubness(queries, rows, values)
-        _adopt(store, database, save_hubness(store, embedder.fingerprint, hubness, drawn_from))
+        hubness = Hubness(queries, rows, values, drawn_from)
+        _adopt(store, database, save_hubness(store, embedder.fingerprint, hubness))
+    progress.finish()
+
+
+def keep_queries(
+    store: Path, database: Database, embedder: Embedder, queries: DrawnQueries, progress: Progress
+) -> None:
+    """Measure the hubness of all chunks, one or more, with given pseudo-queries; nothing is encoded."""
+    rows = catalog.live_rows(database.connection)
+    progress.start("fitting", "chunks", len(rows))
+    values = _measured(store, database.connection, embedder, queries, rows, progress)
+    hubness = Hubness(queries, rows, values, catalog.count(database.connection, "chunks"))
+    _adopt(store, database, save_hubness(store, embedder.fingerprint, hubness))
     progress.finish()
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ragembed.embedder import Embedder
 from ragembed.errors import BudgetError, IncompatibleStoreError, StoreDamagedError
 from ragembed.indexes.ann.building import check, shard_sizes
 from ragembed.indexes.ann.gpus import building_gpus
@@ -23,14 +24,16 @@ from ragembed.indexes.storage.baseline import KEY as BASELINE
 from ragembed.indexes.storage.baseline import Baseline, baseline_record, load_baseline, save_baseline
 from ragembed.indexes.storage.embedders import save_embedder
 from ragembed.indexes.storage.hubness import KEY as HUBNESS
+from ragembed.indexes.storage.hubness import DrawnQueries
 from ragembed.indexes.storage.segments import SegmentRecord, of_kind, write_segment, write_segments
-from ragembed.indexes.storage.token_vectors import contextual_extractor, name_token_files, token_files
+from ragembed.indexes.storage.token_vectors import contextual_extractor, name_token_files, token_files, write_tokens
 from ragembed.indexes.storage.transactions import Database, write_errors
-from ragembed.indexes.types import Progress, SilentProgress, VectorEncoder
+from ragembed.indexes.types import Progress, Rows, SilentProgress, VectorEncoder
 from ragembed.indexes.writing import index_selection
-from ragembed.indexes.writing.hubness_updates import kept_queries, update_hubness
+from ragembed.indexes.writing.hubness_updates import keep_queries, kept_queries, update_hubness
 from ragembed.indexes.writing.posting_updates import update_postings
 from ragembed.indexes.writing.token_updates import update_tokens
+from ragembed.late_interaction import TokenBits
 from ragembed.pseudo_queries import PseudoQueries
 
 _FREE_SHARE = 0.05
@@ -268,8 +271,12 @@ class Upkeep:
 
     # Index
 
-    def refresh_index(self, wanted: IndexConfig | None = None, progress: Progress | None = None) -> list[str]:
+    def refresh_index(
+        self, wanted: IndexConfig | None = None, progress: Progress | None = None, *, for_collection: bool = False
+    ) -> list[str]:
         """Update the postings, hubness, token vectors and index after chunks changed; return warnings.
+
+        ``for_collection`` keeps pseudo-queries even if the store alone has too few chunks for them.
 
         A new index is chosen if the store has outgrown the current one, or if ``wanted`` differs from the current
         settings. A changed index is measured. While an indexing run is unfinished, only the settings are stored. Raises
@@ -285,7 +292,14 @@ class Upkeep:
         progress = progress or SilentProgress()
         with write_errors(self._store):
             update_postings(self._store, self._database, progress)
-            update_hubness(self._store, self._database, self._embedder, self._pseudo_queries, progress)
+            update_hubness(
+                self._store,
+                self._database,
+                self._embedder,
+                self._pseudo_queries,
+                progress,
+                for_collection=for_collection,
+            )
             update_tokens(self._store, self._database, self._embedder, progress)
         rows = self.live_vectors()
         wanted = wanted or catalog.index_config(self._connection)
@@ -299,6 +313,27 @@ class Upkeep:
                 return [f"the index stays flat: {beginning(wanted)}"]
         notes = self._check(rows, progress) if index_selection.needs_check(self._connection, rows) else []
         return [*notes, *index_selection.exact_note(wanted, rows)]
+
+    def finish_copy(
+        self,
+        queries: DrawnQueries | None,
+        tokens: Iterable[tuple[Rows, TokenBits]] | None,
+        progress: Progress | None = None,
+    ) -> None:
+        """Make the postings, and keep the pseudo-queries and token vectors of the stores that the chunks come from.
+
+        Unlike :meth:`refresh_index`, this encodes nothing, and the index stays as it is. ``tokens`` are ascending rows
+        with their token vectors, or None if the store keeps none.
+        """
+        progress = progress or SilentProgress()
+        with write_errors(self._store):
+            update_postings(self._store, self._database, progress)
+            if queries is not None and isinstance(self._embedder, Embedder):
+                keep_queries(self._store, self._database, self._embedder, queries, progress)
+            if tokens is not None:
+                files = [write_tokens(self._store, rows, bits) for rows, bits in tokens]
+                with self._database.transaction():
+                    name_token_files(self._connection, files)
 
     def keep_tokens(self, keep: bool) -> None:
         """Choose whether the store keeps token vectors; :meth:`refresh_index` makes them.

@@ -13,10 +13,11 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ragembed.documents.boilerplate import LineKeys
+from ragembed.documents.boilerplate import BoilerplateCounts, LineKeys
 from ragembed.errors import ConfigError, DimensionError
 from ragembed.indexes.filters import Filter
 from ragembed.indexes.storage import catalog, changes, compaction, run_records
+from ragembed.indexes.storage.catalog import RowPlace
 from ragembed.indexes.storage.layout import is_below
 from ragembed.indexes.storage.run_records import Expected, Record
 from ragembed.indexes.storage.segments import Segment, of_kind, to_raw, write_segment
@@ -25,7 +26,7 @@ from ragembed.indexes.types import ChunkRecord, SourceRecord, text_hash, variant
 from ragembed.indexes.writing.boilerplate_store import BoilerplateLine, StrippingPlan, done, lines_as_bytes, plan
 from ragembed.indexes.writing.upkeep import Upkeep
 from ragembed.postprocess import unit_rows
-from ragembed.types import Floats
+from ragembed.types import Floats, Halves
 
 Encode: TypeAlias = "Callable[[Sequence[str], Callable[[int], None] | None], Iterable[Floats]]"
 """Makes raw vectors from texts, in order and in parts, and reports progress."""
@@ -130,19 +131,27 @@ class StoreWriter(Upkeep):
             self._commit_vectors(new, vectors[[positions[key] for key in new]])
         return keys
 
+    def copy_vectors(self, keys: Sequence[bytes], raw: Halves) -> dict[bytes, bytes]:
+        """Commit raw vectors of another store, float16, shape ``(n, d)``, ``n >= 1``, under their keys there.
+
+        Returns the new key of each vector whose key another vector has here. Copy the vectors of all stores before the
+        chunks: vectors that no chunk uses are kept until :meth:`merge`.
+        """
+        vectors = raw.astype(np.float32)
+        positions = {key: i for i, key in enumerate(keys)}
+        other = {key: variant_key(key, vectors[positions[key]]) for key in self._unlike_stored(vectors, positions)}
+        placed = {other.get(key, key): i for key, i in positions.items()}
+        known = self.known(placed)
+        new = [key for key in placed if key not in known]
+        if new:
+            self._commit_vectors(new, vectors[[placed[key] for key in new]])
+        return other
+
     def _differs_from_stored(self, vectors: Floats, positions: Mapping[bytes, int]) -> set[bytes]:
         """Return the keys whose stored vector is in use and differs from the given one; drop those not in use."""
-        if not positions:
-            return set()
-        self._require_dimension(vectors)
-        places = {key: place for key in self.known(positions) if (place := catalog.vector_place(self._connection, key))}
-        segments = {record.key: Segment(self._store, record.files) for record in self._segments()}
         used: set[bytes] = set()
         replaced: list[int] = []
-        for key, place in places.items():
-            stored = segments[place.segment].raw()[place.position].astype(np.float32)
-            if not _differ(stored, vectors[positions[key]]):
-                continue
+        for key, place in self._unlike_stored(vectors, positions).items():
             if place.used:
                 used.add(key)
             else:
@@ -151,6 +160,20 @@ class StoreWriter(Upkeep):
             with write_errors(self._store), self._database.transaction():
                 changes.detach_vectors(self._connection, replaced)
         return used
+
+    def _unlike_stored(self, vectors: Floats, positions: Mapping[bytes, int]) -> dict[bytes, RowPlace]:
+        """Return the places of the stored vectors that differ from the given ones with the same keys."""
+        if not positions:
+            return {}
+        self._require_dimension(vectors)
+        places = {key: place for key in self.known(positions) if (place := catalog.vector_place(self._connection, key))}
+        segments = {record.key: Segment(self._store, record.files) for record in self._segments()}
+
+        def stored(place: RowPlace) -> Floats:
+            vector: Floats = segments[place.segment].raw()[place.position].astype(np.float32)
+            return vector
+
+        return {key: place for key, place in places.items() if _differ(stored(place), vectors[positions[key]])}
 
     def known(self, hashes: Iterable[bytes]) -> set[bytes]:
         """Return the text hashes for which the store has a vector."""
@@ -296,10 +319,14 @@ class StoreWriter(Upkeep):
     # Boilerplate
 
     def plan_stripping(
-        self, coming: Mapping[str, tuple[str, LineKeys]], removed: Collection[str], mode: str
+        self,
+        coming: Mapping[str, tuple[str, LineKeys]],
+        removed: Collection[str],
+        mode: str,
+        found: BoilerplateCounts | None = None,
     ) -> StrippingPlan:
         """Return the changes because of boilerplate; see :func:`ragembed.indexes.writing.boilerplate_store.plan`."""
-        return plan(self._connection, coming, removed, mode)
+        return plan(self._connection, coming, removed, mode, found)
 
     def done_stripping(self, mode: str) -> dict[str, Any]:
         """Return the record of a finished run, for the JSON value ``boilerplate``."""

@@ -5,9 +5,10 @@ The driver process combines the results of each stage. It writes the store in th
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,7 +16,7 @@ from types import TracebackType
 
 from ragembed.distributed import stages
 from ragembed.distributed.stages import ChunkedShards, EncodedBlocks, Worker, plan_blocks, read_blocks, write_blocks
-from ragembed.distributed.work import EMBED, FIT, READ, Work, make_plan
+from ragembed.distributed.work import EMBED, FIT, READ, WRITE, Work, make_plan
 from ragembed.distributed.workers import TaskReport, WorkerPool
 from ragembed.documents.boilerplate import Stripper
 from ragembed.documents.places import absolute, from_absolute
@@ -86,6 +87,28 @@ def index_with_workers(
                 request.store.rmdir()
 
 
+@contextmanager
+def _following(progress: Progress, count: Callable[[], int]) -> Iterator[None]:
+    """Advance ``progress`` to the number that ``count`` returns, every second."""
+    done = threading.Event()
+
+    def follow() -> None:
+        before = 0
+        while not done.wait(1):
+            now = max(count(), before)
+            progress.advance(now - before)
+            progress.keep(now - before)
+            before = now
+
+    thread = threading.Thread(target=follow, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
 class DistributedBackend:
     """Reads, fits and encodes with a pool of workers.
 
@@ -116,7 +139,7 @@ class DistributedBackend:
         *,
         keep_folder: bool = False,
     ) -> None:
-        self._work = Work(folder)
+        self.work = Work(folder)
         self._pool = pool
         self._shards = shards
         self._keep_folder = keep_folder
@@ -129,7 +152,7 @@ class DistributedBackend:
     @property
     def resume_token(self) -> str | None:
         """The id of the plan, or None if there is no plan yet."""
-        plan = self._work.find_plan()
+        plan = self.work.find_plan()
         return None if plan is None else plan.id
 
     @property
@@ -147,9 +170,9 @@ class DistributedBackend:
         # Workers may have a different working directory, so paths must be absolute.
         sources = replace(sources, paths=[from_absolute(absolute(path)) for path in sources.paths])
         scanner = sources.scanner()
-        plan, scan = make_plan(self._work, sources, self._shards, progress)
-        self._run(READ, plan.shards, "reading", "files", plan.files, progress)
-        self._chunked = ChunkedShards(self._work)
+        plan, scan = make_plan(self.work, sources, self._shards, progress)
+        self.perform(READ, plan.shards, "reading", "files", plan.files, progress)
+        self._chunked = ChunkedShards(self.work)
         scan.add(self._chunked.scan())
         scanner.finish(scan)
         self._something_to_keep = self._chunked.files > 0
@@ -158,26 +181,26 @@ class DistributedBackend:
     def fit(self, embedder: Embedder, stripper: Stripper, progress: Progress) -> None:
         """Collect the statistics of all ranges of chunks, and fit ``embedder`` on their sums."""
         chunks = self._count(stripper, progress)
-        embedder._fit_parts(stages.parts(self._work, chunks), chunks)
+        embedder._fit_parts(stages.parts(self.work, chunks), chunks)
 
     def _count(self, stripper: Stripper, progress: Progress) -> int:
         """Collect the statistics of all ranges of chunks. Return the number of chunks."""
         chunks = self._chunked.chunks
-        if not self._work.boilerplate_file.exists():
-            self._work.write_boilerplate(stripper.found)
-        self._run(FIT, stages.ranges(chunks), "fitting", "chunks", chunks, progress)
+        if not self.work.boilerplate_file.exists():
+            self.work.write_boilerplate(stripper.found)
+        self.perform(FIT, stages.ranges(chunks), "fitting", "chunks", chunks, progress)
         return chunks
 
     def prepare(self, embedder: Embedder, stripper: Stripper, known: Known, progress: Progress) -> None:
         """Encode all blocks of texts with workers. Later, ``embedder`` encodes texts that are in no block."""
         chunks = self._count(stripper, progress)
-        if not self._work.blocks_file.exists():
-            embedder.save(self._work.fitted)
-            hashes = stages.hashes(self._work, chunks)
-            write_blocks(self._work, plan_blocks(self._chunked.sizes.tolist(), hashes, known))
-        blocks = read_blocks(self._work)
-        self._run(EMBED, len(blocks), "embedding", "chunks", len(blocks.chunks), progress)
-        self._prepared = embedder, EncodedBlocks(self._work, blocks)
+        if not self.work.blocks_file.exists():
+            embedder.save(self.work.fitted)
+            hashes = stages.hashes(self.work, chunks)
+            write_blocks(self.work, plan_blocks(self._chunked.sizes.tolist(), hashes, known))
+        blocks = read_blocks(self.work)
+        self.perform(EMBED, len(blocks), "embedding", "chunks", len(blocks.chunks), progress)
+        self._prepared = embedder, EncodedBlocks(self.work, blocks)
 
     def encode(self, texts: Sequence[str], progress: Callable[[int], None] | None = None) -> Iterator[Floats]:
         """Yield the raw vectors of ``texts``, from their block if there is one, otherwise encoded in this process."""
@@ -191,25 +214,30 @@ class DistributedBackend:
             progress(len(texts))
         yield raw
 
-    def _run(self, stage: str, tasks: int, phase: str, unit: str, items: int, progress: Progress) -> None:
-        missing = self._work.missing(stage, tasks)
+    def perform(self, stage: str, tasks: int, phase: str, unit: str, items: int, progress: Progress) -> None:
+        """Perform those tasks of a stage that have no output yet, and report the stage."""
+        missing = self.work.missing(stage, tasks)
         if not missing:
             return
         started = time.monotonic()
         done: list[TaskReport] = []
         progress.start(phase, unit, items)
-        for one in self._pool.run(self._worker, stage, missing):
-            progress.advance(one.items)
-            done.append(one)
+        if stage == WRITE:
+            with _following(progress, lambda: self.work.count(missing)):
+                done = list(self._pool.run(self._worker, stage, missing))
+        else:
+            for one in self._pool.run(self._worker, stage, missing):
+                progress.advance(one.items)
+                done.append(one)
         progress.finish()
         seconds, busy = time.monotonic() - started, sum(one.seconds for one in done)
         worked, memory = sum(one.items for one in done), max(one.memory for one in done)
         self._reports.append(StageReport(stage, len(done), worked, seconds, busy, memory))
 
     def __enter__(self) -> DistributedBackend:
-        self._work.files.require_ours()
-        make_folder(self._work.folder)
-        self._open.enter_context(writer_lock(self._work.folder, work=True))
+        self.work.files.require_ours()
+        make_folder(self.work.folder)
+        self._open.enter_context(writer_lock(self.work.folder, work=True))
         self._open.enter_context(self._pool)
         return self
 
@@ -217,6 +245,6 @@ class DistributedBackend:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if kind is None or not self._something_to_keep:
-            self._work.files.clear()
+            self.work.files.clear()
         self._open.close()
-        self._work.files.leave(remove=not self._keep_folder)
+        self.work.files.leave(remove=not self._keep_folder)

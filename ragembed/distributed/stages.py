@@ -1,5 +1,8 @@
 """The tasks of each stage: read a shard of files, collect the statistics of a range of chunks, encode a block of texts.
 
+If the run writes the stores of a collection, two other tasks replace the last one: write a share of the files into a
+store, and finish the store with the fit of all stores.
+
 A block contains the texts that a single process would encode together. With bfloat16, the vector of a text depends
 slightly on the other texts of its batch, so the blocks make the vectors the same as those of a single process.
 """
@@ -14,32 +17,52 @@ import time
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain, groupby
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from ragembed.corpus import grouped
-from ragembed.distributed.work import EMBED, FIT, READ, Arrays, Work, read_arrays, write_arrays
+from ragembed.distributed.work import (
+    EMBED,
+    FINISH,
+    FIT,
+    READ,
+    WRITE,
+    Arrays,
+    MemberShare,
+    Work,
+    read_arrays,
+    write_arrays,
+)
 from ragembed.distributed.workers import TaskReport
 from ragembed.documents.boilerplate import LineKeys, Stripper
 from ragembed.documents.discovery import FileCandidate
 from ragembed.documents.model import Chunk
+from ragembed.documents.places import from_absolute
 from ragembed.embedder import Embedder
 from ragembed.files import write_file
-from ragembed.indexes.indexing.backend import Known, RunEncoder
+from ragembed.indexes.indexing.backend import ChunkedFiles, Known, LocalBackend, RunEncoder
+from ragembed.indexes.indexing.request import IndexingRequest
+from ragembed.indexes.indexing.run import IndexRun, finish_store
 from ragembed.indexes.indexing.scan import Scan, Scanner
 from ragembed.indexes.indexing.spool import Spool, spooled
+from ragembed.indexes.storage.catalog import PART, PartRecord
 from ragembed.indexes.storage.folders import publish, temporary_folder
 from ragembed.indexes.storage.layout import source_path
 from ragembed.indexes.storage.segments import to_raw
-from ragembed.indexes.types import SourceRecord, text_hash
-from ragembed.indexes.writing.boilerplate_store import strip_all
-from ragembed.indexes.writing.writer import BATCH
+from ragembed.indexes.store import Store
+from ragembed.indexes.types import Progress, SilentProgress, SourceRecord, text_hash
+from ragembed.indexes.writing.boilerplate_store import StrippingPlan, strip_all
+from ragembed.indexes.writing.writer import BATCH, StoreWriter
 from ragembed.types import Floats, Integers
+
+MEMBER_SECONDS = 60.0
+"""Time to wait for another process that writes to a store of a collection."""
 
 SPOOL, INDEX, SCAN = "spool.jsonl", "index.safetensors", "scan.json"
 MOST_DEATHS = 3
@@ -77,6 +100,10 @@ class Worker:
             return read_shard(self._work, self._scanner, number)
         if stage == FIT:
             return count_range(self._work, self._chunked, self._stripper, self._unfitted, number)
+        if stage == WRITE:
+            return write_share(self._work, self._chunked, number, self._device)
+        if stage == FINISH:
+            return finish_member(self._work, number, self._device)
         return embed_block(self._work, self._chunked, self._stripper, self._fitted, self._blocks, number)
 
     @cached_property
@@ -236,11 +263,20 @@ class ChunkedShards:
     @cached_property
     def lines(self) -> dict[str, tuple[str, LineKeys]]:
         """For each file name, the hash of the content and the keys of the lines."""
+        return self.lines_of(range(self.files))
+
+    def lines_of(self, numbers: Iterable[int]) -> dict[str, tuple[str, LineKeys]]:
+        """Return the same for the files ``numbers``, ascending."""
         lines: dict[str, tuple[str, LineKeys]] = {}
-        for shard, index in enumerate(self._indexes):
+        for shard, of_shard in groupby(numbers, key=lambda number: int(self._shards[number])):
+            index, first = self._indexes[shard], int(np.searchsorted(self._shards, shard))
             contents = json.loads(self._file(shard, SCAN).read_bytes())["contents"]
-            keys = np.split(index["keys"].view(np.uint64), np.cumsum(index["key_counts"]))[:-1]
-            lines.update({path: (sha256, own) for (path, sha256), own in zip(contents, keys, strict=True)})
+            ends = np.cumsum(index["key_counts"])
+            for number in of_shard:
+                path, sha256 = contents[number - first]
+                end = int(ends[number - first])
+                start = end - int(index["key_counts"][number - first])
+                lines[path] = sha256, index["keys"][start:end].view(np.uint64)
         return lines
 
     def scan(self) -> Scan:
@@ -251,13 +287,13 @@ class ChunkedShards:
         return whole
 
     def __iter__(self) -> Iterator[tuple[SourceRecord, list[Chunk]]]:
-        return self.between(0, self.files)
+        return self.of(range(self.files))
 
-    def between(self, first: int, stop: int) -> Iterator[tuple[SourceRecord, list[Chunk]]]:
-        """Yield the files from ``first`` to ``stop`` (exclusive), each with its chunks."""
-        for shard, numbers in groupby(range(first, stop), key=lambda number: int(self._shards[number])):
+    def of(self, numbers: Iterable[int]) -> Iterator[tuple[SourceRecord, list[Chunk]]]:
+        """Yield the files ``numbers``, ascending, each with its chunks."""
+        for shard, of_shard in groupby(numbers, key=lambda number: int(self._shards[number])):
             with self._file(shard, SPOOL).open("rb") as spool:
-                for number in numbers:
+                for number in of_shard:
                     spool.seek(int(self._starts[number]))
                     yield spooled(spool.readline())
 
@@ -266,7 +302,7 @@ class ChunkedShards:
         first = int(np.searchsorted(self.ends, start, side="right"))
         last = int(np.searchsorted(self.ends, stop, side="left"))
         position = int(self.ends[first] - self.sizes[first])
-        for source, chunks in self.between(first, min(last + 1, self.files)):
+        for source, chunks in self.of(range(first, min(last + 1, self.files))):
             wanted = strip_all(stripper, source, chunks)[max(start - position, 0) : stop - position]
             yield from (chunk.embedded_text for chunk in wanted)
             position += len(chunks)
@@ -428,3 +464,105 @@ class EncodedBlocks:
             return None
         raw: Floats = read_arrays(self._work.output(EMBED, number))[_RAW].astype(np.float32)
         return raw
+
+
+# Stores of a collection
+
+
+class _SharedFiles:
+    """The files of a share; implements :class:`ragembed.indexes.indexing.backend.ChunkedFiles`."""
+
+    def __init__(self, chunked: ChunkedShards, numbers: Sequence[int]) -> None:
+        self._chunked = chunked
+        self._numbers = numbers
+        self.files = len(numbers)
+        self.chunks = int(chunked.sizes[np.array(numbers, dtype=np.int64)].sum())
+
+    @cached_property
+    def lines(self) -> dict[str, tuple[str, LineKeys]]:
+        """For each file name, the hash of the content and the keys of the lines."""
+        return self._chunked.lines_of(self._numbers)
+
+    def __iter__(self) -> Iterator[tuple[SourceRecord, list[Chunk]]]:
+        return self._chunked.of(self._numbers)
+
+
+class _ShareRun(IndexRun):
+    """Writes a share into a store. Boilerplate comes from the files of all stores, and the store is not finished."""
+
+    def __init__(
+        self, work: Work, share: MemberShare, files: _SharedFiles, store: Store, device: str | None, progress: Progress
+    ) -> None:
+        plan = work.plan
+        paths = tuple(from_absolute(path) for path in (*plan.paths, *plan.gone))
+        request = IndexingRequest(store.path, paths, plan.indexing_options, device=device)
+        request = replace(request, token_vectors=share.token_vectors)
+        super().__init__(request, store, progress, LocalBackend(plan.id))
+        self._found = work.boilerplate() if work.boilerplate_file.exists() else None
+        self._share = files, share.scan
+
+    @override
+    def _scan(self) -> tuple[Embedder, ChunkedFiles, Scan]:
+        assert self._opened is not None, "set by __init__"  # noqa: S101
+        return self._stored_embedder(self._opened), *self._share
+
+    @override
+    def _keep_request(self, writer: StoreWriter, scan: Scan) -> None:
+        part = PartRecord.from_dict(writer.meta(PART))
+        kept = replace(part, indexing=self._request_after(part.indexing, scan))
+        if kept != part:
+            writer.set_meta({PART: kept.to_dict()})
+
+    @override
+    def _plan(self, writer: StoreWriter, chunked: ChunkedFiles, scan: Scan) -> StrippingPlan:
+        return writer.plan_stripping(chunked.lines, scan.removed, self._options.boilerplate, self._found)
+
+    @override
+    def _finish(self, store: Store, writer: StoreWriter) -> list[str]:
+        return []
+
+
+class _SavedChunks(SilentProgress):
+    """Writes the number of chunks that are saved to the work folder, at most once per second."""
+
+    def __init__(self, work: Work, number: int) -> None:
+        self._work, self._number = work, number
+        self._saved, self._written = 0, time.monotonic()
+
+    @override
+    def keep(self, count: int) -> None:
+        self._saved += count
+        if time.monotonic() - self._written >= 1:
+            self._written = time.monotonic()
+            self._work.write_count(self._number, self._saved)
+
+
+def write_share(work: Work, chunked: ChunkedShards, number: int, device: str | None) -> int:
+    """Encode the files of a share and write them into its store. Return the number of chunks.
+
+    If the task is repeated, it continues after the batches that were committed.
+    """
+    share = work.share(number)
+    assert share is not None, "the driver writes shares before the tasks"  # noqa: S101
+    files = _SharedFiles(chunked, share.files)
+    with Store.open(share.store, device=device) as store:
+        run = _ShareRun(work, share, files, store, device, _SavedChunks(work, number))
+        report = run.run(dry_run=False, wait_seconds=MEMBER_SECONDS)
+    result = {"encoded": report.encoded, "devices": report.devices, "warnings": report.scan.warnings}
+    work.write_result(WRITE, number, result)
+    return files.chunks
+
+
+def finish_member(work: Work, number: int, device: str | None) -> int:
+    """Make a store use the fit of all stores, if there is one, and build its index. Return the number of chunks."""
+    share = work.share(number)
+    assert share is not None, "as in write_share"  # noqa: S101
+    silent = SilentProgress()
+    with Store.open(share.store, device=device) as store, store.writer(MEMBER_SECONDS) as writer:
+        if (fit := work.fit(device)) is not None:
+            fit.adopt(writer, silent)
+        boilerplate = work.plan.indexing_options.boilerplate
+        warnings = finish_store(store, writer, boilerplate, share.index, silent, for_collection=True)
+        chunks = len(store)
+    work.write_result(FINISH, number, {"chunks": chunks, "warnings": warnings})
+    return chunks

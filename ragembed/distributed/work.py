@@ -13,6 +13,14 @@
     embed/00000.safetensors      for each block: raw vectors, float16
     embed/00000.unfinished.safetensors    the raw vectors of a block so far
 
+A run that writes the stores of a collection has no blocks, but::
+
+    write/00000.share.json       for each store: the files to write into it
+    write/00000.count            number of chunks written so far
+    write/00000.json             the result of writing them
+    common/                      the embedder, with post-processors fitted on all stores, if they were fitted
+    finish/00000.json            the result of finishing the store
+
 Each file or folder is written under a temporary name and then renamed, so every file with a final name is complete. No
 file is a pickle. :mod:`ragembed.indexes.storage.work_folder` knows these names, and removes no other files.
 """
@@ -23,6 +31,7 @@ import hashlib
 import json
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -36,10 +45,14 @@ from ragembed.config.settings import EmbedderConfig
 from ragembed.documents.boilerplate import BoilerplateCounts
 from ragembed.documents.discovery import FileCandidate
 from ragembed.documents.places import absolute
+from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError
 from ragembed.files import make_folders, replace_file
+from ragembed.indexes.ann.records import IndexConfig
 from ragembed.indexes.indexing.backend import Sources
+from ragembed.indexes.indexing.fitting import Fit
 from ragembed.indexes.indexing.scan import IndexingOptions, Scan
+from ragembed.indexes.storage.baseline import queries_of, query_arrays
 from ragembed.indexes.storage.work_folder import PLAN, WorkFolder
 from ragembed.indexes.types import Progress, SourceRecord
 from ragembed.tensor_map import map_tensors
@@ -49,8 +62,8 @@ SHARD_BYTES = 8 * 1024 * 1024
 _LEAST_SHARDS = 8
 """Minimum number of shards, if there are as many files, to distribute the files evenly over a few workers."""
 
-READ, FIT, EMBED = STAGES = ("read", "fit", "embed")
-"""The stages. They have one task per shard, per range and per block."""
+READ, FIT, EMBED, WRITE, FINISH = STAGES = ("read", "fit", "embed", "write", "finish")
+"""The stages. They have one task per shard, per range, per block, and, the last two, per store of a collection."""
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -91,6 +104,38 @@ class WorkPlan:
     def embedder_config(self) -> EmbedderConfig:
         """The configuration of the embedder."""
         return EmbedderConfig.from_dict(dict(self.config))
+
+
+@dataclass(frozen=True, slots=True)
+class MemberShare:
+    """The part of a run that changes one store of a collection.
+
+    ``files`` are the numbers of the files to write. ``scan`` has the files to remove, and ``token_vectors`` and
+    ``index`` are those of the request.
+    """
+
+    store: str
+    files: Sequence[int]
+    scan: Scan
+    token_vectors: bool | None
+    index: IndexConfig | None
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the fields as JSON values."""
+        index = None if self.index is None else self.index.to_dict()
+        return {
+            "store": self.store,
+            "files": list(self.files),
+            "scan": self.scan.to_dict(),
+            "token_vectors": self.token_vectors,
+            "index": index,
+        }
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> MemberShare:
+        """Create a share from the output of :meth:`to_dict`."""
+        index = None if fields["index"] is None else IndexConfig.from_dict(fields["index"])
+        return cls(fields["store"], fields["files"], Scan.from_dict(fields["scan"]), fields["token_vectors"], index)
 
 
 class Work:
@@ -146,7 +191,46 @@ class Work:
 
     def output(self, stage: str, number: int) -> Path:
         """Return the file that a task writes, or the folder for a reading task."""
-        return self.folder / stage / (f"{number:05}" if stage == READ else f"{number:05}.safetensors")
+        suffix = {READ: "", WRITE: ".json", FINISH: ".json"}.get(stage, ".safetensors")
+        return self.folder / stage / f"{number:05}{suffix}"
+
+    def write_result(self, stage: str, number: int, fields: Mapping[str, object]) -> None:
+        """Write the result of a task of a collection's store, as JSON values."""
+        replace_file(self.output(stage, number), json.dumps(fields).encode())
+
+    def result(self, stage: str, number: int) -> dict[str, Any]:
+        """Return the result of a task of a collection's store."""
+        found: dict[str, Any] = json.loads(self.output(stage, number).read_bytes())
+        return found
+
+    def forget(self, number: int) -> None:
+        """Remove the share of a collection's store, and the results of its tasks."""
+        for file in (self.output(WRITE, number), self.output(FINISH, number), self._share_file(number)):
+            file.unlink(missing_ok=True)
+
+    def share(self, number: int) -> MemberShare | None:
+        """Return the share of a store of a collection, or None if it was not written."""
+        file = self._share_file(number)
+        return MemberShare.from_dict(json.loads(file.read_bytes())) if file.exists() else None
+
+    def write_share(self, number: int, share: MemberShare) -> None:
+        """Write the share of a store of a collection."""
+        replace_file(self._share_file(number), json.dumps(share.to_dict()).encode())
+
+    def write_count(self, number: int, count: int) -> None:
+        """Write the number of chunks that a task has written into the store of a collection so far."""
+        replace_file(self.folder / WRITE / f"{number:05}.count", str(count).encode())
+
+    def count(self, numbers: Iterable[int]) -> int:
+        """Return the number of chunks that the tasks ``numbers`` have written so far."""
+        total = 0
+        for number in numbers:
+            with suppress(FileNotFoundError):
+                total += int((self.folder / WRITE / f"{number:05}.count").read_bytes())
+        return total
+
+    def _share_file(self, number: int) -> Path:
+        return self.folder / WRITE / f"{number:05}.share.json"
 
     def unfinished(self, block: int) -> Path:
         """Return the file with the first raw vectors of a block that is being encoded."""
@@ -181,6 +265,26 @@ class Work:
         """The folder of the fitted embedder."""
         return self.folder / "fitted"
 
+    def write_fit(self, fit: Fit) -> None:
+        """Write the fit that all stores of a collection will use."""
+        fit.embedder.save(self.folder / "common")
+        write_arrays(self._queries, {"none": np.zeros(0), **query_arrays(fit.queries)})
+
+    def fit(self, device: str | None) -> Fit | None:
+        """Return the fit that all stores of a collection will use, or None if they keep theirs."""
+        if not self.has_fit():
+            return None
+        embedder = Embedder.load(self.folder / "common", device=device)
+        return Fit(embedder, queries_of(read_arrays(self._queries)))
+
+    def has_fit(self) -> bool:
+        """Return whether the stores of a collection will use a new fit."""
+        return self._queries.exists()
+
+    @property
+    def _queries(self) -> Path:
+        return self.folder / "common" / "queries.safetensors"
+
 
 def write_arrays(file: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
     """Write arrays to a file atomically."""
@@ -200,13 +304,14 @@ def make_plan(work: Work, sources: Sources, shards: int | None, progress: Progre
     An earlier plan for the same files is continued if the store still has the generation of that plan, or has the id
     of the plan as its resume token. ``shards`` is the number of shards. By default, it depends on the total file size.
     """
-    former = work.find_plan()
-    if former is not None and (sources.generation == former.generation or sources.resume_token == former.id):
-        plan, scan, _ = _new_plan(replace(sources, known=work.known()), shards or former.shards, progress)
+    former, present = work.find_plan(), sources.present
+    if former is not None and (present.generation == former.generation or present.resume_token == former.id):
+        before = replace(sources, present=replace(present, sources=work.known()))
+        plan, scan, _ = _new_plan(before, shards or former.shards, progress)
         if former.same_request(plan):
             return former, scan
     plan, scan, waiting = _new_plan(sources, shards, progress)
-    work.begin(plan, sources.known, balanced(waiting, plan.shards))
+    work.begin(plan, present.sources, balanced(waiting, plan.shards))
     return plan, scan
 
 
@@ -223,7 +328,7 @@ def _new_plan(sources: Sources, shards: int | None, progress: Progress) -> tuple
     for candidate in waiting:
         digest.update(json.dumps(candidate.to_dict()).encode())
     # Post-processors are fitted after all texts are encoded, so the configuration of the plan has none.
-    config = sources.embedder.resolved_config().replace(postprocess=(), query_fit="shared")
+    config = sources.present.embedder.resolved_config().replace(postprocess=(), query_fit="shared")
     plan = WorkPlan(
         id=uuid.uuid4().hex,
         store=str(sources.store.absolute()),
@@ -231,7 +336,7 @@ def _new_plan(sources: Sources, shards: int | None, progress: Progress) -> tuple
         gone=tuple(absolute(path) for path in sources.gone),
         options=_as_json(sources.options.to_dict()),
         config=_as_json(config.to_dict()),
-        generation=sources.generation,
+        generation=sources.present.generation,
         shards=min(shards or max(_LEAST_SHARDS, -(-size // SHARD_BYTES)), len(waiting)),
         files=len(waiting),
         size=size,

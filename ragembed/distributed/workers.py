@@ -74,6 +74,28 @@ class WorkerPool(Protocol):
     ) -> None: ...
 
 
+class ThisProcess:
+    """Runs the tasks one after the other in this process."""
+
+    def __init__(self) -> None:
+        self._made: tuple[Callable[[], Perform], Perform] | None = None
+
+    def __enter__(self) -> ThisProcess:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._made = None
+
+    def run(self, worker: Callable[[], Perform], stage: str, numbers: Sequence[int]) -> Iterator[TaskReport]:
+        """Run each task; see :meth:`WorkerPool.run`."""
+        if self._made is None or self._made[0] is not worker:
+            self._made = worker, worker()
+        for number in numbers:
+            yield self._made[1](stage, number)
+
+
 class ProcessWorkers:
     """Runs tasks in ``workers`` processes, each limited to its share of the cores.
 

@@ -140,7 +140,7 @@ def _chunk(served: ServedStore, given: dict[str, Any]) -> dict[str, Any]:
     return {"generation": generation, "chunk": chunks[at], "before": chunks[:at], "after": chunks[at + 1 :]}
 
 
-def _explain(served: ServedStore, given: dict[str, Any]) -> dict[str, Any]:
+def _explain(served: ServedStore | ServedTogether, given: dict[str, Any]) -> dict[str, Any]:
     store, query, where = served.open(), given["q"], given.get("where")
 
     def answer() -> dict[str, Any]:

@@ -210,6 +210,7 @@ ENDPOINTS: Mapping[str, Endpoint] = {
                 {"q": TEXT, "id": ID, "k": {**K, "maximum": K["maximum"] + MOST_OFFSET}, **_RANKING},
                 ("q", "id"),
                 _answer({"query": {"type": "string"}, "result": _HIT, "explanation": {"type": "object"}}),
+                together=True,
             ),
         ),
         Endpoint(

@@ -25,6 +25,7 @@ from ragembed.html_elements import Child, as_html
 from ragembed.html_elements import element as _e
 from ragembed.indexes.search.search import MODES
 from ragembed.indexes.storage.layout import file_path
+from ragembed.serving.definitions import EVERY
 from ragembed.serving.http_answers import StoreAnswers
 from ragembed.serving.http_definitions import MOST_COMPARED
 from ragembed.serving.http_security import CONTENT_SECURITY_POLICY, status_and_message
@@ -60,6 +61,8 @@ class _PageState:
 
     q: str = ""
     store: str = ""
+    part: str = ""
+    """The store of the open passage and of the file, if all stores are searched together."""
     mode: str = MODES[0]
     where: str = ""
     filters: tuple[str, ...] = ()
@@ -72,10 +75,11 @@ class _PageState:
     def of(cls, parameters: QueryParams, stores: Sequence[str]) -> _PageState:
         """Return the state that an address holds. Unknown stores, modes and numbers become the default."""
         given = {name: parameters.get(name, "").strip() for name in ("q", "where", "id", "like", "file")}
-        store, mode, k = (parameters.get(name, "") for name in ("store", "mode", "k"))
+        store, part, mode, k = (parameters.get(name, "") for name in ("store", "part", "mode", "k"))
         number = int(k) if k.isascii() and k.isdigit() and len(k) < 4 else _STEP
         return cls(
-            store=store if store in stores else stores[0],
+            store=store if store in _choices(stores) else stores[0],
+            part=part if part in stores and store not in stores else "",
             mode=mode if mode in MODES else MODES[0],
             filters=tuple(dict.fromkeys(each for each in parameters.getlist("f") if each.strip())),
             k=min(max(number, 1), _MOST_RESULTS),
@@ -85,10 +89,15 @@ class _PageState:
     def address(self, stores: Sequence[str]) -> str:
         """Return the address of this state, without what is the default."""
         plain = _PageState(store=stores[0])
-        names = ("q", "store", "mode", "where", "k", "id", "like", "file")
+        names = ("q", "store", "part", "mode", "where", "k", "id", "like", "file")
         pairs = [(name, getattr(self, name)) for name in names if getattr(self, name) != getattr(plain, name)]
         pairs += [("f", each) for each in self.filters]
         return "/?" + urlencode(pairs) if pairs else "/"
+
+    @property
+    def own_store(self) -> str:
+        """The store of the open passage and of the file."""
+        return self.part or self.store
 
     @property
     def condition(self) -> str:
@@ -101,6 +110,11 @@ class _PageState:
         """The arguments of the search."""
         where = {"where": self.condition} if self.condition else {}
         return {"store": self.store, "q": self.q, "mode": self.mode, "k": self.k, **where}
+
+
+def _choices(stores: Sequence[str]) -> list[str]:
+    """Return the names that the page can search: the stores, and that of all of them together if there are several."""
+    return list(dict.fromkeys([*stores, EVERY])) if len(stores) > 1 else list(stores)
 
 
 def endpoints(
@@ -145,7 +159,9 @@ class _SearchPage:
         found: Sequence[Mapping[str, Any]] = ()
         try:
             if view.like:
-                similar = self._answer("similar", store=view.store, id=view.like, k=view.k)
+                similar = self._answer("similar", store=view.own_store, id=view.like, k=view.k)
+                for result in similar["results"] if view.part else ():
+                    result["store"] = view.part
                 results = self._results(view, similar, f"Passages like {_place(self._chunk(view, view.like)['chunk'])}")
             elif view.q:
                 answer = self._answer("search", **view.search, facets=_FACETS)
@@ -202,7 +218,8 @@ class _SearchPage:
         )
 
     def _form(self, view: _PageState) -> Element:
-        stores = [_e("option", name, value=name, selected=name == view.store) for name in self._names]
+        choices = _choices(self._names)
+        stores = [_e("option", self._title(name), value=name, selected=name == view.store) for name in choices]
         return _e(
             "form",
             _e(
@@ -238,6 +255,9 @@ class _SearchPage:
             action="/",
             role="search",
         )
+
+    def _title(self, name: str) -> str:
+        return name if name in self._stores else "All stores"
 
     def _welcome(self) -> list[Child]:
         rows = []
@@ -280,10 +300,10 @@ class _SearchPage:
         return _e(
             "li",
             self._link(
-                replace(view, id=result["id"], file=""),
+                replace(view, id=result["id"], part=result.get("store", ""), file=""),
                 _place(result),
                 class_="place",
-                aria_current="true" if result["id"] == view.id else None,
+                aria_current="true" if _is_open(result, view) else None,
             ),
             _e("span", _score(result), class_="score"),
             _e("span", "changed", class_="stale", title="The file changed since it was indexed")
@@ -297,9 +317,12 @@ class _SearchPage:
     def _file_form(self, view: _PageState) -> Element:
         kept = [("q", view.q), ("store", view.store), ("mode", view.mode), ("k", str(view.k)), ("where", view.where)]
         kept += [("f", each) for each in view.filters]
+        together = view.store not in self._stores
+        names = [_e("option", name, value=name, selected=name == view.part) for name in self._names if together]
         return _e(
             "form",
             *(_hidden(name, value) for name, value in kept if value),
+            _e("select", *names, name="part", aria_label="Store of the file") if names else None,
             _e("label", "Why is a file not here? ", _e("input", name="file", value=view.file, placeholder="docs/a.md")),
             _e("button", "Explain"),
             action="/",
@@ -336,7 +359,9 @@ class _SearchPage:
 
     def _chunk(self, view: _PageState, chunk_id: str, neighbours: int = 0) -> dict[str, Any]:
         query = {"q": view.q} if view.q else {}
-        return self._answer("chunk", store=view.store, id=chunk_id, before=neighbours, after=neighbours, **query)
+        answer = self._answer("chunk", store=view.own_store, id=chunk_id, before=neighbours, after=neighbours, **query)
+        answer["chunk"] |= {"store": view.part} if view.part else {}
+        return answer
 
     def _preview(self, view: _PageState, found: Sequence[Mapping[str, Any]]) -> list[Child]:
         passage = self._chunk(view, view.id, 2)
@@ -366,13 +391,13 @@ class _SearchPage:
             _e("pre", *shown, cut, class_="hit", id="hit", dir="auto"),
             *(_e("pre", each["text"][:_LONGEST_TEXT], dir="auto") for each in passage["after"]),
             *_metadata(chunk["metadata"]),
-            *(self._why(view) if any(each["id"] == view.id for each in found) else []),
+            *(self._why(view) if any(_is_open(each, view) for each in found) else []),
         ]
 
     def _editor_link(self, view: _PageState, chunk: Mapping[str, Any]) -> Element | None:
         if self._editor is None or chunk["path"] is None:
             return None
-        place = file_path(chunk["path"], self._stores[view.store].path)
+        place = file_path(chunk["path"], self._stores[view.own_store].path)
         if not isinstance(place, Path):
             return None
         path = quote("/" + place.as_posix().lstrip("/"), safe="/:")
@@ -381,7 +406,10 @@ class _SearchPage:
 
     def _why(self, view: _PageState) -> list[Child]:
         """Explain the score of the open result."""
-        explanation = self._answer("explain", **view.search, id=view.id)["explanation"]
+        answer = self._answer("explain", **view.search, id=view.id)
+        if not _is_open(answer["result"], view):
+            return []  # Two stores have a passage with this id, and the other one is a better result.
+        explanation = answer["explanation"]
         rows = list(_parts(explanation))
         found = (explanation["tokens"] or {}).get("words", ())
         words = [
@@ -398,7 +426,7 @@ class _SearchPage:
 
     def _why_not(self, view: _PageState) -> list[Child]:
         k = min(view.k, MOST_COMPARED)
-        found = self._answer("why_not", store=view.store, q=view.q, path=view.file, mode=view.mode, k=k)
+        found = self._answer("why_not", store=view.own_store, q=view.q, path=view.file, mode=view.mode, k=k)
         rows = [_standing(each) for each in found["standings"]]
         lost = [
             f"{each['word']} ({each['here']:.3f} here, {each['results']:.3f} in the results)" for each in found["words"]
@@ -416,6 +444,10 @@ def _problem(error: RagembedError) -> tuple[int, list[Child]]:
     """Return the status of an error, and the part of the page that shows it."""
     status, message = status_and_message(error, "/")
     return status, [_e("p", message, class_="problem", role="alert")]
+
+
+def _is_open(result: Mapping[str, Any], view: _PageState) -> bool:
+    return bool(result["id"] == view.id and result.get("store", "") == view.part)
 
 
 def _standing(standing: Mapping[str, Any]) -> str:
@@ -464,8 +496,9 @@ def _bar(share: float) -> Element:
 
 
 def _place(record: Mapping[str, Any]) -> str:
-    """Return the path of a passage with its lines or page."""
+    """Return the path of a passage with its lines or page, and its store if several were searched."""
     path = record["path"] or record["id"]
+    path = f"{record['store']}: {path}" if record.get("store") else path
     path = f"{path}: {record['member']}" if record.get("member") else path
     if record["start_line"] is not None:
         return f"{path}:{record['start_line']}-{record['end_line']}"

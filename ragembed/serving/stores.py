@@ -296,7 +296,7 @@ class ServedTogether:
         return found
 
 
-def chunk_with_id(store: Store, chunk_id: str) -> ChunkRecord:
+def chunk_with_id(store: Store | Collection, chunk_id: str) -> ChunkRecord:
     """Return a chunk; raise :class:`UnknownNameError` if there is none with this id."""
     for record in store.get([chunk_id]):
         return record

@@ -17,6 +17,7 @@ if __name__ == "__main__":
     found = engine_scenarios.results([engine_scenarios.nobody_there])
     with cluster(1) as nodes:
         found["indexed"] = store_scenarios.indexed(documents, nodes.address, "ray", shards=2)
+        found["members"] = store_scenarios.members(documents, nodes.address)
         sys.stdout.write("searches\n")
         found["same_answers"] = search_scenarios.same_answers([stores / "hnsw-sq8"], nodes.address, replicas=1)
     sys.stdout.write("\n" + json.dumps(found) + "\n")

@@ -15,8 +15,10 @@ from pathlib import Path
 
 from cluster import cluster
 
+from ragembed import Collection
 from ragembed.config.settings import EmbedderConfig
 from ragembed.distributed.backend import index_with_workers
+from ragembed.distributed.members import create_members, stores_in
 from ragembed.distributed.ray_workers import RayWorkers
 from ragembed.indexes.indexing.request import IndexingRequest
 
@@ -73,6 +75,24 @@ def indexed(folder, address, store, engine=None, shards=SHARDS):
     report = index_with_workers(request, engine or RayWorkers(address), shards=shards)
     tasks = {stage.stage: stage.tasks for stage in report.stages}
     return {"chunks": report.chunks, "encoded": report.encoded, "skipped": report.scan.skipped, "tasks": tasks}
+
+
+def members(folder, address):
+    """Write the stores of a collection on the cluster, search them there, and return the numbers of chunks and hits."""
+    request = IndexingRequest(folder / "parts", (folder / "docs",), embedder=CONFIG)
+    report = create_members(request, 3, RayWorkers(address, workers=2))
+    queries = ["word1 word2", "word30 word4", "word299"]
+    with (
+        Collection.open(stores_in(folder / "parts"), engine="ray", address=address) as there,
+        Collection.open(stores_in(folder / "parts")) as here,
+    ):
+        same = [
+            [(hit.id, hit.score) for hit in there.search(query, mode=mode)]
+            == [(hit.id, hit.score) for hit in here.search(query, mode=mode)]
+            for query in queries
+            for mode in ("dense", "hybrid")
+        ]
+    return {"chunks": report.chunks, "stores": len(stores_in(folder / "parts")), "same": same}
 
 
 def notes_of(folder, name):

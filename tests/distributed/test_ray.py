@@ -19,6 +19,11 @@ def test_store_equals_that_of_one_process(on_a_cluster, documents):
     assert not (documents / "ray" / "work").exists()
 
 
+def test_stores_of_a_collection_are_written_and_searched_on_a_cluster(on_a_cluster, documents):
+    with Store.open(documents / "alone") as store:
+        assert on_a_cluster["members"] == {"chunks": len(store), "stores": 3, "same": [True] * 6}
+
+
 def test_unreachable_address_is_an_error(on_a_cluster):
     kind, message = on_a_cluster["nobody_there"]
     assert kind == "WorkerLostError"

@@ -9,7 +9,7 @@ import pytest
 
 from ragembed import Collection, Embedder, Fusion, RankingOptions, Store
 from ragembed.errors import ConfigError, StoreError, StoreNotFoundError
-from ragembed.indexes import collection, refit_store, refit_together
+from ragembed.indexes import collection, measure_drift, refit_store, refit_together
 from ragembed.indexes.search.relevance import Logistic, RelevanceModel, mean_relevance
 from ragembed.indexes.storage import hubness
 from ragembed.indexes.writing import hubness_updates, posting_updates
@@ -327,3 +327,34 @@ def test_a_fit_of_all_stores_gives_the_results_of_one_store(tiny_config, tmp_pat
             one_scores = {hit.id: hit.score for hit in one.search(query, 40, "dense")}
             for hit in together.search(query, 40, "dense"):
                 assert hit.score == pytest.approx(one_scores[hit.id], abs=1e-4)
+
+
+def test_members_with_few_chunks_have_the_hubness_of_one_store_after_a_common_fit(tiny_config, tmp_path):
+    config = tiny_config.replace(weighting="uniform", query_fit="separate")
+    draw = random.Random(4)
+    texts = [" ".join(draw.choices(WORDS, k=draw.randint(4, 20))) for _ in range(330)]
+    parts = {f"m{i}": texts[30 * i : 30 * (i + 1)] for i in range(7)} | {"large": texts[210:330]}
+    for name, some in {**parts, "all": texts}.items():
+        with Store.create(tmp_path / name, Embedder(config).fit(texts), index="flat") as store:
+            store.add(some, ids=[f"id{texts.index(text)}" for text in some])
+    paths = {name: tmp_path / name for name in parts}
+    refit_together(paths)
+    refit_store(tmp_path / "all")
+    with Store.open(tmp_path / "all") as one, Collection.open(paths) as together:
+        assert_all_same(one.search_many(queries(12), 20), together.search_many(queries(12), 20))
+        expected, drift = measure_drift(one), measure_drift(together)
+        assert (drift.verdict, drift.vectors, drift.added, drift.removed) == ("keep", 330, 0, 0)
+        assert drift.overlap == pytest.approx(expected.overlap, abs=1e-2)
+        assert drift.mean_shift == pytest.approx(expected.mean_shift, abs=1e-6)
+        assert drift.vocabulary == expected.vocabulary
+        plain = one.search_many(queries(12), 20, fusion=Fusion(hubness=0.0))
+        assert [hit.score for hit in one.search(queries(1)[0], 20)] != [hit.score for hit in plain[0]]
+    with Store.open(paths["m0"]) as alone:
+        assert alone._reader.read(lambda snapshot: (snapshot.kept_hubness() is None, snapshot.hubness())) == (
+            False,
+            None,
+        )
+        alone.add(["a new text of the store"])
+        assert alone._reader.read(lambda snapshot: snapshot.kept_hubness()) is not None
+        alone.delete(alone.ids())
+        assert alone._reader.read(lambda snapshot: snapshot.kept_hubness()) is None

@@ -7,10 +7,10 @@ import stat
 import numpy as np
 import pytest
 
-from ragembed import Embedder
+from ragembed import Collection, Embedder
 from ragembed.errors import StoreError
 from ragembed.extractors.transformer import TransformerExtractor
-from ragembed.indexes import Store
+from ragembed.indexes import Store, split_store
 from ragembed.indexes.indexing import drift, refit
 from ragembed.indexes.indexing.refit import refit_store
 from ragembed.indexes.indexing.request import IndexingRequest
@@ -99,6 +99,36 @@ def test_other_texts_cause_drift(store, encoded):
     assert report.overlap < report.chance < 1
     assert 0 < report.weight_shift < 0.5
     assert 0 < len(encoded) <= 80  # the new pseudo-queries, and no document
+
+
+def test_parts_of_a_store_together_have_its_drift(store, encoded):
+    with Store.open(store) as whole:
+        assert drift.measure_drift(whole).verdict == "keep"
+    parts = split_store(store, ["a", "b", "c"])
+    with Collection.open(parts) as together:
+        report = drift.measure_drift(together)
+        assert (report.verdict, report.added, report.removed, report.mean_shift) == ("keep", 0, 0, pytest.approx(0))
+    other = texts(FLIGHT, 80, 2)
+    add(store, other)
+    add(parts["b"], other[:70])
+    add(parts["c"], other[70:])
+    with Store.open(store) as whole:
+        removed = whole.ids()[:9]
+        whole.delete(removed)
+    for path in parts.values():
+        with Store.open(path) as part:
+            part.delete(removed)
+    after = drift_of(store)
+    encoded.clear()
+    with Collection.open(parts) as together:
+        report = drift.measure_drift(together)
+    assert 0 < len(encoded) <= 80
+    assert (report.verdict, report.vectors, report.added, report.removed) == (after.verdict, 151, 80, 9)
+    assert report.vocabulary == after.vocabulary
+    assert report.movers == after.movers
+    for name in ("weight_shift", "mean_shift"):
+        assert getattr(report, name) == pytest.approx(getattr(after, name), abs=1e-6)
+    assert report.overlap == pytest.approx(after.overlap, abs=0.02)
 
 
 def one_draw(folder, config, seed, add_words, replaced, size=80):

@@ -211,6 +211,8 @@ _META_KEYS = (
         "index_check",
         "index_choice",
         "indexing",
+        "made_from",
+        "part",
         "relevance",
         "token_vectors",
         "unfinished",

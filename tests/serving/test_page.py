@@ -104,6 +104,27 @@ async def test_the_page_works_as_a_plain_form(read):
     assert "Passages like docs/" in similar.text
 
 
+async def test_all_stores_are_searched_together(read):
+    start = await read("/")
+    options = [each for tag, each in start.elements if tag == "option"]
+    assert [each["value"] for each in options][:3] == ["docs", "other", "all"]
+    assert "All stores" in start.text
+    found = await read("/?q=writer+lock&store=all")
+    assert "other: docs/locks.md:1-3" in found.text or "docs: docs/locks.md:1-3" in found.text
+    assert any(each.get("name") == "part" for tag, each in found.elements if tag == "select")
+    opened = found.links("id=")[0]
+    assert parse_qs(urlsplit(opened).query)["part"][0] in ("docs", "other")
+    preview = await read(opened)
+    assert "Why this result" in preview.text
+    assert preview.links("vscode:")
+    similar = await read(preview.links("like=")[0])
+    assert "Passages like docs: docs/" in similar.text
+    assert "Why this" not in (await read(similar.links("id=")[0])).text
+    explained = await read("/?q=wing&store=all&part=other&file=docs/locks.md&k=1")
+    assert "Why not docs/locks.md" in explained.text
+    assert "unknown store 'all'" in (await read("/?q=wing&store=all&id=x", 400)).text
+
+
 async def test_facets_narrow_the_results_and_can_be_removed(read):
     found = await read("/?q=lock&mode=lexical")
     [author] = [link for link in found.links("metadata.author") if "Bob" in link]
@@ -188,7 +209,7 @@ def browser():
 
 @pytest.fixture(scope="module")
 def url(documents):
-    with ApiServer(documents, "docs=.ragembed") as server:
+    with ApiServer(documents, "docs=.ragembed", "other=.ragembed") as server:
         yield server.url
 
 
@@ -236,7 +257,7 @@ def test_results_appear_while_typing(tab):
 def test_late_answers_are_dropped(tab):
     page = tab()
     waiting = []
-    page.route(re.compile(r"\?q=wing$"), lambda route: waiting.append(route))
+    page.route(re.compile(r"\?q=wing&store=docs$"), lambda route: waiting.append(route))
     page.keyboard.type("wing")
     page.wait_for_selector("main[aria-busy=true]")
     page.locator("input[name=q]").fill("writer lock")
@@ -290,6 +311,24 @@ def test_facets_preview_and_explanation(tab):
     page.locator(".why-not input[name=file]").fill("docs/wings.txt")
     page.keyboard.press("Enter")
     page.wait_for_selector("text=Why not docs/wings.txt")
+
+
+def test_the_store_is_chosen_on_the_page(tab):
+    page = tab("/?q=writer+lock")
+    page.get_by_label("Store", exact=True).select_option("all")
+    page.wait_for_selector("#results .place:has-text('docs: ')")
+    assert "store=all" in page.url
+    page.locator("#results .place").first.click()
+    page.wait_for_selector("#hit mark")
+    assert page.locator("#preview h2").first.inner_text() == places(page)[0]
+    assert page.locator("#results .place[aria-current=true]").count() == 1
+    if SHOTS:
+        page.screenshot(path=f"{SHOTS}/all-stores.png")
+    page.get_by_label("Store of the file").select_option("other")
+    page.locator(".why-not input[name=file]").fill("docs/wings.txt")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("text=Why not docs/wings.txt")
+    assert "part=other" in page.url
 
 
 def test_copy(tab):

@@ -1,0 +1,331 @@
+"""A collection's stores that are written in parallel give the results of one store, even after failures."""
+
+import random
+import shutil
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from sabotage import DiesInBlock, Sabotaged
+
+from ragembed import Collection, Fusion
+from ragembed.distributed import stages
+from ragembed.distributed.members import create_members, divide, stores_in, update_members
+from ragembed.distributed.workers import ThisProcess
+from ragembed.errors import ConfigError, StoreError
+from ragembed.indexes import Store, merge_stores, refit_together, split_store
+from ragembed.indexes.indexing import fitting
+from ragembed.indexes.indexing.request import IndexingRequest
+from ragembed.indexes.indexing.run import index_files
+from tests.distributed.test_stages import WORDS, config, docs, request
+
+__all__ = ["docs"]
+
+# Stores keep the pseudo-queries that measure hubs when they are updated, and different ones have lost their chunk.
+UPDATED = Fusion(hubness=0.0)
+
+
+def collection(docs, count=3, pool=None, dry_run=False, **changes):
+    """Create or update the collection."""
+    asked, stores = request("together", docs, **changes), list(stores_in(docs.parent / "together").values())
+    if stores:
+        return update_members(asked, stores, pool or ThisProcess(), dry_run=dry_run)
+    return create_members(asked, count, pool or ThisProcess(), dry_run=dry_run)
+
+
+def one_store(docs, **changes):
+    """Update one store with the same files, in a folder at the same depth as the stores of the collection."""
+    made = index_files(request("alone/store", docs, **changes))
+    return docs.parent / "alone" / "store", made
+
+
+def assert_same(docs, queries=4, fusion=None):
+    """The collection has the chunks, the fit and the results of one store, and each of its stores is undamaged."""
+    path, rng = docs.parent / "alone" / "store", random.Random(5)
+    together = stores_in(docs.parent / "together")
+    with Store.open(path) as store, Collection.open(together) as found:
+        assert found.problems == {}
+        assert len(found) == len(store)
+        parts = [Store.open(each) for each in together.values()]
+        assert sorted(chunk.id for part in parts for chunk in part.chunks()) == sorted(
+            chunk.id for chunk in store.chunks()
+        )
+        assert {part.embedder.fingerprint for part in parts} == {store.embedder.fingerprint}
+        assert [part.unfinished for part in parts] == [False] * len(parts)
+        lines = {line.line: line.files for line in store.boilerplate()}
+        assert {line.line: line.files for part in parts for line in part.boilerplate()} == lines
+        for mode in ("dense", "lexical", "hybrid"):
+            for query in [" ".join(rng.choices(WORDS, k=4)) for _ in range(queries)]:
+                for where in (None, "path like '%2%'"):
+                    expected, hits = (
+                        each.search(query, 10, mode, where=where, fusion=fusion) for each in (store, found)
+                    )
+                    assert [hit.score for hit in hits] == pytest.approx([hit.score for hit in expected], abs=2e-5)
+                    assert {hit.id for hit in hits[:5]} <= {hit.id for hit in expected}
+        for part in parts:
+            assert part.verify().problems == []
+            part.close()
+    assert not (docs.parent / "together" / "work").exists()
+    assert not list(docs.parent.glob(".*.unfinished"))
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, pytest.param(17, marks=pytest.mark.slow)])
+def test_results_are_those_of_one_store(docs, count):
+    report = collection(docs, count)
+    _, alone = one_store(docs)
+    assert (report.chunks, sorted(report.scan.added)) == (alone.chunks, sorted(alone.scan.added))
+    assert report.scan.skipped == alone.scan.skipped
+    assert len(stores_in(docs.parent / "together")) == count
+    assert_same(docs)
+
+
+def test_there_are_no_more_stores_than_files(docs):
+    for file in sorted(docs.iterdir())[2:]:
+        file.unlink()
+    collection(docs, 5)
+    assert [len(Store.open(path)) > 0 for path in stores_in(docs.parent / "together").values()] == [True, True]
+
+
+def edit(docs):
+    (docs / "03.md").write_text("word1 word2 and a new text")
+    (docs / "04.md").unlink()
+    for i in range(4):
+        (docs / f"new{i}.md").write_text(f"word{i} came later\n\n" + " ".join(WORDS[i : i + 30]))
+    for i in range(8, 16):  # The repeated line is boilerplate no longer.
+        (docs / f"{i:02}.md").write_text(f"word{i} only")
+
+
+def test_an_update_changes_the_stores_that_have_the_files(docs):
+    collection(docs)
+    before = {name: set(Store.open(path).sources()) for name, path in stores_in(docs.parent / "together").items()}
+    one_store(docs)
+    edit(docs)
+    report = collection(docs, paths=(), embedder=None)
+    _, alone = one_store(docs, paths=(), embedder=None)
+    assert (report.chunks, report.scan.removed) == (alone.chunks, alone.scan.removed)
+    assert sorted(report.scan.changed) == sorted(alone.scan.changed)
+    assert_same(docs, fusion=UPDATED)
+    for name, path in stores_in(docs.parent / "together").items():
+        kept = {source for source in Store.open(path).sources() if "new" not in source}
+        assert kept <= before[name]
+    again = collection(docs, paths=(), embedder=None)
+    assert (again.encoded, again.scan.added, again.scan.changed, again.scan.removed) == (0, [], [], [])
+
+
+def test_post_processors_are_fitted_again_when_the_collection_has_doubled(docs):
+    postprocess = config(postprocess=("center", "normalize"))
+    late = docs.parent / "late"
+    late.mkdir()
+    for file in sorted(docs.glob("1*.md")):
+        shutil.move(file, late)
+    collection(docs, embedder=postprocess)
+    for file in late.iterdir():
+        for i in range(4):
+            (docs / f"{i}{file.name}").write_text(file.read_text().replace("word", f"v{i}word"))
+    collection(docs, paths=(), embedder=None)
+    with Store.open(stores_in(docs.parent / "together")["1"]) as store:
+        fitted = store.embedder.describe()["fitted_on"]["documents"]
+    texts = set()
+    for path in stores_in(docs.parent / "together").values():
+        with Store.open(path) as store:
+            texts.update(store.embedded_texts())
+    assert fitted == len(texts) > 150
+
+
+@pytest.mark.parametrize("stage", ["write", "finish"])
+def test_a_killed_worker_is_replaced(docs, tmp_path, stage):
+    collection(docs, 2, Sabotaged(2, DiesInBlock, stage, 0, tmp_path / "died"))
+    assert (tmp_path / "died").exists()
+    one_store(docs)
+    assert_same(docs)
+
+
+class Stopped(BaseException):
+    """Stands for the death of the process."""
+
+
+def stopped(*_, **__):
+    raise Stopped
+
+
+def stops(function, call):
+    """Return ``function`` that stops the process at its call number ``call``."""
+    calls = []
+
+    def counted(*args, **kwargs):
+        calls.append(args)
+        return stopped() if len(calls) == call + 1 else function(*args, **kwargs)
+
+    return counted
+
+
+@pytest.mark.parametrize(
+    ("place", "call", "updates"),
+    [
+        ((Store, "create"), 1, False),
+        ((stages, "write_share"), 0, True),
+        ((stages, "write_share"), 1, False),
+        ((fitting, "fit_if_needed"), 0, False),
+        ((stages, "finish_member"), 1, True),
+        ((stages, "finish_store"), 1, False),
+    ],
+    ids=["create", "first share, update", "second share", "fit", "second member, update", "second store"],
+)
+def test_an_interrupted_run_is_continued(docs, monkeypatch, place, call, updates):
+    changes = {}
+    if updates:
+        collection(docs)
+        one_store(docs)
+        edit(docs)
+        changes = {"paths": (), "embedder": None}
+    with monkeypatch.context() as patched:
+        patched.setattr(*place, stops(getattr(*place), call))
+        with pytest.raises(Stopped):
+            collection(docs, **changes)
+    assert updates == (docs.parent / "together").exists()
+    collection(docs, **changes)
+    one_store(docs, **changes)
+    assert_same(docs, 1, UPDATED)
+
+
+def test_a_killed_run_is_continued(docs, monkeypatch):
+    """The process is killed at several times; what it leaves is never visible and is used by the next run."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(docs.parent / "config"))
+    command = [sys.executable, "-m", "ragembed", "index", str(docs), "--extractor", "re:dim=32", "--collection", "c"]
+    folder = docs.parent / "together"
+    for seconds in (0.8, 1.1, 1.4):
+        running = subprocess.Popen([*command, "--store", str(folder), "--workers", "3", "-q"])
+        time.sleep(seconds)
+        running.kill()
+        running.wait()
+        assert not folder.exists() or len(stores_in(folder)) == 3
+    collection(docs)
+    one_store(docs)
+    assert_same(docs, 1)
+
+
+@pytest.mark.parametrize("changes", ["number of stores", "files"])
+def test_another_request_replaces_an_interrupted_one(docs, monkeypatch, changes):
+    with monkeypatch.context() as patched:
+        patched.setattr(stages, "finish_member", stopped)
+        with pytest.raises(Stopped):
+            collection(docs, 4)
+    if changes == "files":
+        (docs / "00.md").write_text("word9 is another text")
+    collection(docs, 2)
+    one_store(docs)
+    assert_same(docs, 1)
+
+
+def test_other_files_are_never_touched(docs):
+    folder = docs.parent / "together"
+    folder.mkdir()
+    (folder / "thesis.txt").write_text("mine")
+    with pytest.raises(StoreError, match=r"holds 'thesis.txt': expected a missing or empty folder"):
+        collection(docs)
+    (folder / "thesis.txt").unlink()
+    unfinished = docs.parent / ".together.unfinished"
+    (unfinished / "1").mkdir(parents=True)
+    (unfinished / "1" / "thesis.txt").write_text("mine")
+    with pytest.raises(StoreError, match=r"holds 'thesis.txt'"):
+        collection(docs)
+    assert (unfinished / "1" / "thesis.txt").read_text() == "mine"
+    shutil.rmtree(unfinished)
+    folder.rmdir()
+    folder.symlink_to(docs)
+    with pytest.raises(StoreError, match="is not a folder"):
+        collection(docs)
+
+
+def test_stores_that_were_indexed_alone_are_not_updated_together(docs):
+    index_files(request("together/1", docs))
+    with pytest.raises(ConfigError, match="was not made together with other stores"):
+        collection(docs)
+    shutil.rmtree(docs.parent / "together")
+    collection(docs)
+    shutil.rmtree(docs.parent / "together" / "2")
+    with pytest.raises(ConfigError, match="are not in the collection: add them"):
+        collection(docs, paths=())
+
+
+def test_stores_are_updated_after_splits_and_merges(docs):
+    """A part can be split, parts can be merged, and the whole is a store that is indexed alone."""
+    collection(docs, 2)
+    one_store(docs)
+    folder = docs.parent / "together"
+    split_store(folder / "2", ["a", "b"], remove=True)
+    edit(docs)
+    collection(docs, paths=(), embedder=None)
+    one_store(docs, paths=(), embedder=None)
+    assert_same(docs, 1, UPDATED)
+    merge_stores([folder / ".ragembed-b", folder / "1"], "c", remove=True)
+    (docs / "03.md").write_text("word7 word8 and a third text")
+    collection(docs, paths=(), embedder=None)
+    one_store(docs, paths=(), embedder=None)
+    assert_same(docs, 1, UPDATED)
+    merge_stores([folder / ".ragembed-c", folder / ".ragembed-a"], "d", remove=True)
+    (docs / "03.md").write_text("word9 word10 and a fourth text")
+    report = index_files(IndexingRequest(folder / ".ragembed-d"))
+    assert (report.scan.changed, report.scan.added, report.encoded) == (["../docs/03.md"], [], 1)
+    one_store(docs, paths=(), embedder=None)
+    assert_same(docs, 1, UPDATED)
+
+
+def test_a_store_of_a_collection_is_not_indexed_alone(docs):
+    collection(docs)
+    for paths in ((), (docs,)):
+        with pytest.raises(ConfigError, match="update them together with 'ragembed index --collection NAME'"):
+            index_files(IndexingRequest(docs.parent / "together" / "1", paths))
+
+
+def test_stores_that_differ_are_reported(docs):
+    collection(docs, 2)
+    first, second = stores_in(docs.parent / "together").values()
+    with Store.open(first) as one, Store.open(second) as other:
+        double = next(iter(one.sources()))
+        chunks = [chunk for chunk in one.chunks() if chunk.source == double]
+        with other.writer() as writer:
+            writer.stage([each.chunk.embedded_text for each in chunks])
+            writer.commit(chunks=chunks, sources=[one.sources()[double]])
+    with pytest.raises(ConfigError, match=f"have the file {double}"):
+        collection(docs)
+
+
+def test_a_dry_run_reports_the_changes(docs):
+    dry = collection(docs, dry_run=True)
+    assert not (docs.parent / "together").exists()
+    assert len(dry.scan.added) == 26
+    made = collection(docs)
+    edit(docs)
+    dry = collection(docs, dry_run=True, paths=(), embedder=None)
+    assert (len(dry.scan.added), len(dry.scan.removed)) == (4, 1)
+    assert sum(len(Store.open(path)) for path in stores_in(docs.parent / "together").values()) == made.chunks
+
+
+def test_a_refit_of_the_collection_is_kept(docs):
+    collection(docs)
+    refit_together(stores_in(docs.parent / "together"), ["center", "normalize"], "shared")
+    (docs / "03.md").write_text("word1 word2 and a new text")
+    collection(docs, paths=(), embedder=None)
+    for path in stores_in(docs.parent / "together").values():
+        with Store.open(path) as store:
+            assert store.embedder.config.postprocess == ("center", "normalize")
+
+
+@pytest.mark.parametrize("loads", [[0], [0, 0, 0], [5, 0, 90, 12], [7, 7], [1000, 0]])
+def test_files_are_divided_evenly(loads):
+    rng = np.random.default_rng(1)
+    for count in (len(loads), 40):
+        sizes = rng.integers(0, 9, count)
+        owners = divide(sizes, loads)
+        assert owners.shape == (count,)
+        assert (np.diff(owners) >= 0).all()
+        assert set(owners.tolist()) <= set(range(len(loads)))
+        filled = np.array(loads) + np.bincount(owners, np.maximum(sizes, 1), len(loads))
+        if count == 40:
+            grew = filled[filled > np.array(loads)]
+            assert grew.max() - filled.min() <= 2 * 9
+        if not any(loads):
+            assert set(owners.tolist()) == set(range(len(loads)))
