@@ -176,7 +176,8 @@ def command(
         click.echo(f"interrupted: {_kept(progress, where, has_workers=pool is not None)}", err=True)
         raise click.exceptions.Exit(INTERRUPTED_EXIT) from None
     if not quiet:
-        _print_skipped(report, where)
+        # Names of files are relative to the folder that holds a store.
+        _print_skipped(report, where if known is None else where / "1")
     if not print_record(_as_dict(report), output) and not quiet:
         if report.picked is not None and report.check is not None:
             say_choice(report.picked, report.check)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -89,7 +89,12 @@ def create_members(
     backend = LocalBackend() if dry_run else DistributedBackend(unfinished / WORK, pool, device=request.device)
     # Names of files are relative to the folder that holds a store, so they are the same for all stores.
     named = replace(request, store=unfinished / "1")
-    report = _MembersRun(named, (), members, progress or SilentProgress(), backend).run(dry_run, 0.0)
+    try:
+        report = _MembersRun(named, (), members, progress or SilentProgress(), backend).run(dry_run, 0.0)
+    except BaseException:
+        with suppress(OSError):  # The folder does not exist, or holds what the next run continues.
+            unfinished.rmdir()
+        raise
     if not dry_run:
         _require_free(folder)  # Check again: another process may have written there meanwhile.
         unfinished.rename(folder)

@@ -508,11 +508,15 @@ def test_workers_write_the_stores_of_a_collection(in_folder, cli):
     for i in range(6):
         (docs / f"{i}.md").write_text(f"# Part {i}\n\nGreen tea number {i} with milk.\n")
     options = ("docs", "--collection", "big", "--extractor", "re:dim=8")
+    (in_folder / "empty").mkdir()
+    assert "nothing to index" in cli("index", "empty", *options[1:], "--workers", "2", exit_code=2).stderr
+    (docs / "broken.pdf").write_text("broken")
     assert "needs --workers N" in cli("index", *options, exit_code=2).stderr
     assert cli("index", *options, "--workers", "2", "--dry-run").exit_code == 0
     assert not list(in_folder.glob(".*"))
     first = cli("index", *options, "--workers", "2").stderr
     assert "big: 2 stores in .ragembed-big; search them with 'ragembed query --in big QUERY'" in first
+    assert "skipped docs/broken.pdf: " in first
     assert [hit[1] for hit in named(cli("query", "tea number 3", "--in", "big", "-k", "1", "--json"))] == ["docs/3.md"]
     (docs / "3.md").write_text("Coffee is brewed here.")
     changed = json.loads(cli("index", "--collection", "big", "--json").stdout)
