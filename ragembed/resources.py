@@ -22,8 +22,8 @@ class _OneBlasThread:
     """A context in which NumPy's matrix products run in the threads that compute them.
 
     The limit is that of the process. The first of several threads in the context sets it, and the last one removes it:
-    if each restored what it found, a limit could stay forever. The last one may be another thread than the first, which
-    threadpoolctl ignores from version 3.8 on, unless it is told that the first thread gives up control.
+    if each restored what it found, a limit could stay forever. The last one may be another thread than the first. From
+    version 3.8 on, threadpoolctl ignores other threads until the control of the first one is cleared.
     """
 
     def __init__(self) -> None:
