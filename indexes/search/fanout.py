@@ -63,6 +63,8 @@ class LocalSegments:
     time.
     """
 
+    waits_for_others = False
+
     def __init__(self, threads: int | None = None) -> None:
         self._threads = threads
         self._pool: ThreadPoolExecutor | None = None

@@ -43,6 +43,9 @@ _BLOCK = 4096
 class SegmentSearch(Protocol):
     """Searches every segment of a snapshot, in this process (:mod:`fanout`) or in others (:mod:`ray_search`)."""
 
+    waits_for_others: bool
+    """Whether a search mostly waits for other processes, so that searches of several stores should overlap."""
+
     def nearest(self, snapshot: StoreSnapshot, queries: Floats, k: int, mask: Bools | None) -> Sequence[SegmentHits]:
         """Return the hits of each segment of ``snapshot``, in any order, for all queries at once or in parts.
 
