@@ -7,7 +7,7 @@ import math
 import os
 import random
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -29,7 +29,9 @@ class Setting:
     """The options of a benchmark.
 
     ``folder`` is removed at the end. ``cache`` is kept for the next run if the caller named a folder. ``trial`` selects
-    sizes that take seconds. ``check`` selects the parts that are compared with recorded ratios.
+    sizes that take seconds. ``check`` selects the parts that are compared with recorded ratios. ``publish`` writes the
+    paragraphs of a benchmark that is not finished; nothing in a trial. Without ``measure``, the benchmarks of the
+    papers write only what earlier runs measured.
     """
 
     folder: Path
@@ -40,6 +42,8 @@ class Setting:
     seed: int
     trial: bool
     check: bool
+    measure: bool
+    publish: Callable[[Sequence[str]], None]
 
     @property
     def runner(self) -> Runner:

@@ -8,8 +8,10 @@ import os
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -66,11 +68,14 @@ BENCHMARKS = {
     "drift": Benchmark("Drift", 10, "refit.drift"),
     "doctor": Benchmark("Doctor", 5, "doctor.doctor"),
     "training": Benchmark("DefSent+", 15, "training.training"),
+    "word_vectors": Benchmark("Word vectors of a small corpus", 12, "word_vectors.word_vectors"),
     "readers": Benchmark("Readers", 3, "readers.readers"),
     "load": Benchmark("Load and damaged files", 25, "load.load"),
     "scale": Benchmark("Scale", 40, "scale.scale"),
-    "papers": Benchmark("Papers: random embeddings and quick tables", 15, "papers.papers"),
-    "papers_model": Benchmark("Papers: the other tables and figures", 600, "papers.papers_model"),
+    "papers": Benchmark("Papers: quick tables", 10, "papers.papers"),
+    "papers_similarity": Benchmark("Papers: similarity", 20, "papers.papers_similarity"),
+    "papers_clustering": Benchmark("Papers: clustering", 45, "papers.papers_clustering"),
+    "papers_means": Benchmark("Papers: means over the collections", 20, "papers.papers_means"),
 }
 
 
@@ -85,7 +90,7 @@ def main() -> None:
         outcome = _measure(name, arguments)
         minutes = (time.perf_counter() - started) / 60
         when = f"{date.today().isoformat()}; {machine()}; load average {load:.1f} at the start; {minutes:.1f} minutes."
-        body = "\n\n".join([f"## {benchmark.title}", *outcome.paragraphs, when])
+        body = _body(name, [*outcome.paragraphs, when])
         print(body, flush=True)
         if arguments.check:
             worse += _worse(outcome, kept)
@@ -98,6 +103,19 @@ def main() -> None:
         say(sentence)
     if worse:
         sys.exit(1)
+
+
+def _body(name: str, paragraphs: Sequence[str]) -> str:
+    return "\n\n".join([f"## {BENCHMARKS[name].title}", *paragraphs])
+
+
+def _publish(name: str, paragraphs: Sequence[str]) -> None:
+    """Write the section of a benchmark that has not ended yet."""
+    write_section(name, _body(name, paragraphs))
+
+
+def _discard(paragraphs: Sequence[str]) -> None:
+    """Write nothing."""
 
 
 def _worse(outcome: Outcome, kept: dict[str, dict[str, object]]) -> list[str]:
@@ -126,6 +144,8 @@ def _measure(name: str, arguments: argparse.Namespace) -> Outcome:
             "seed": arguments.seed,
             "trial": arguments.trial,
             "check": arguments.check,
+            "measure": not arguments.measured_only,
+            "publish": _discard if arguments.trial or arguments.check else partial(_publish, name),
         }
         outcome: Outcome = in_new_process(_call, BENCHMARKS[name].place, options)
         return outcome
@@ -150,6 +170,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--trial", action="store_true", help="use sizes that take seconds; print and write nothing")
     parser.add_argument(
         "--check", action="store_true", help="compare with the recorded ratios; exit status 1 if one is worse"
+    )
+    parser.add_argument(
+        "--measured-only", action="store_true", help="papers*: write what earlier runs with this --folder measured"
     )
     parser.add_argument("--turns", type=int, help="turns of each side (default: 5, with --trial 2)")
     parser.add_argument("--seed", type=int, default=0, help="seed of all random draws (default: 0)")

@@ -448,6 +448,13 @@ def warm(setting: Setting) -> Outcome:
         one, threads, batch = (float(np.median([rate[name] for rate in per_second])) for name in per_second[0])
         rates.append([side, *(significant(rate, 3) for rate in (one, threads, batch)), times(threads / one)])
         rates[-1].append(times(batch / one))
+    stages = {
+        side: [report["stages"] for report in found[side].reports] for side in ("ragembed", "ragembed with PyTorch")
+    }
+    spent = [
+        [stage, *(significant(float(np.median([turn[stage] for turn in own])), 2) for own in stages.values())]
+        for stage in stages["ragembed"][0]
+    ]
     about = (
         f"{len(queries[0]) * setting.turns} distinct human queries, one after the other, to stores of {count:,} chunks "
         "of up to 60 words in warm processes. The chunks are generated from pieces of the test data and have vectors "
@@ -459,7 +466,12 @@ def warm(setting: Setting) -> Outcome:
     header += ["ratio of p95"]
     many = "Hybrid queries per second: one after the other, from 16 threads that share a store, and with `search_many`:"
     columns = ["", "one", "16 threads", "`search_many`", "threads ÷ one", "`search_many` ÷ one"]
-    return Outcome([about, table(header, rows), many, table(columns, rates)], ratios)
+    where = (
+        "Mean milliseconds of each stage of a hybrid query. Another thread encodes the query during BM25. Each "
+        "processor scans a part of the index:"
+    )
+    shown_stages = table(["", *stages], spent)
+    return Outcome([about, table(header, rows), many, table(columns, rates), where, shown_stages], ratios)
 
 
 def _percentiles(turns: Turns, way: str) -> tuple[float, float]:

@@ -14,6 +14,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ragembed.config.settings import EmbedderConfig, QueryFit
 from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError, StoreError
@@ -343,7 +345,7 @@ class Store(Searchable):
 
         def answer(snapshot: StoreSnapshot) -> Floats:
             rows = catalog.rows_of_ids(snapshot.connection, ids)
-            return snapshot.vectors([rows[chunk_id] for chunk_id in ids])
+            return snapshot.vectors(np.array([rows[chunk_id] for chunk_id in ids], dtype=np.int64))
 
         return self._reader.read(answer)
 

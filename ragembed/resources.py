@@ -4,14 +4,62 @@ from __future__ import annotations
 
 import ctypes
 import os
+import threading
 from collections.abc import Callable
 from functools import cache
+from typing import Any
+
+from threadpoolctl import ThreadpoolController
 
 
 def processors() -> int:
     """Return the number of processors that this process may use."""
     affinity = getattr(os, "sched_getaffinity", None)  # absent on macOS and Windows
     return len(affinity(0)) if affinity else os.cpu_count() or 1
+
+
+class _OneBlasThread:
+    """A context in which NumPy's matrix products run in the threads that compute them.
+
+    The limit is that of the process. The first of several threads in the context sets it, and the last one removes it:
+    if each restored what it found, a limit could stay forever. The last one may be another thread than the first. From
+    version 3.8 on, threadpoolctl ignores other threads until the control of the first one is cleared.
+    """
+
+    def __init__(self) -> None:
+        self.renew()
+
+    def renew(self) -> None:
+        """Start with no thread inside, as in a child process."""
+        self._lock = threading.Lock()
+        self._inside = 0
+        self._controller: ThreadpoolController | None = None
+        self._limit: Any = None
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._inside:
+                self._controller = self._controller or ThreadpoolController()
+                self._limit = self._controller.limit(limits=1, user_api="blas")
+            self._inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if not self._inside and self._controller is not None:
+                self._release(self._controller)
+                self._limit.restore_original_limits()
+                self._release(self._controller)
+
+    def _release(self, controller: ThreadpoolController) -> None:
+        for library in controller.lib_controllers:
+            if hasattr(library, "clear_controlling_thread"):
+                library.clear_controlling_thread(force=True)
+
+
+ONE_BLAS_THREAD = _OneBlasThread()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=ONE_BLAS_THREAD.renew)
 
 
 def give_back() -> None:

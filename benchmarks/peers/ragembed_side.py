@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,12 @@ from worker import Request, Told, Turn, alternate, main, milliseconds
 from ragembed import Embedder
 from ragembed.documents.model import Chunk
 from ragembed.indexes import ChunkRecord, Store
+from ragembed.indexes.ann.index import DividedIndex, RefinedIndex, SegmentIndex
+from ragembed.indexes.lexical.highest import HighestScores
+from ragembed.indexes.search import hybrid
+from ragembed.indexes.search.dense import ChunkVectors
+from ragembed.indexes.search.hybrid import Candidates, LexicalMatches
+from ragembed.indexes.search.snapshot import StoreSnapshot
 from ragembed.postprocess import Chain, unit_rows
 
 _BATCH = 8192
@@ -207,9 +214,61 @@ def warm(request: Request) -> tuple[Turn, Told]:
 
     def turn(number: int) -> Told:
         taken = {way: milliseconds(turns[number], ask) for way, ask in ways.items()}
-        return {**taken, "per second": _per_second(store, turns[number])}
+        stages = _stages(turns[number], embedder.encode_queries, ways["hybrid, vector given"])
+        return {**taken, "stages": stages, "per second": _per_second(store, turns[number])}
 
     return turn, {"kinds": kinds}
+
+
+_STAGES: Mapping[str, Sequence[tuple[Any, str]]] = {
+    "BM25": [(LexicalMatches, "of"), (HighestScores, "of")],
+    "scan of the index, twice": [(SegmentIndex, "search"), (DividedIndex, "search")],
+    "exact vectors of what the scans found": [(RefinedIndex, "search")],
+    "chunks of the nearest vectors": [(hybrid, "nearest")],
+    "vectors of the best matches of BM25": [(LexicalMatches, "with_vectors"), (ChunkVectors, "cosines")],
+    "hubness": [(ChunkVectors, "correction")],
+    "fusion, three times": [(Candidates, "fused")],
+    "words of the best hundred": [(hybrid, "shared_words")],
+    "text and metadata of the hits": [(StoreSnapshot, "chunks_by_key")],
+}
+"""The functions of each stage of a hybrid query, after its vector is known."""
+
+
+def _stages(
+    queries: Sequence[str], encode: Callable[[list[str]], object], ask: Callable[[str], object]
+) -> dict[str, float]:
+    """Return the mean milliseconds of each stage of a hybrid query, without those of stages inside it."""
+    spent = dict.fromkeys(_STAGES, 0.0)
+    inside = [0.0]
+
+    def timed(stage: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **named: Any) -> Any:
+            inside.append(0.0)
+            started = time.perf_counter()
+            try:
+                return function(*args, **named)
+            finally:
+                taken = time.perf_counter() - started
+                spent[stage] += taken - inside.pop()
+                inside[-1] += taken
+
+        return call
+
+    with ExitStack() as stack:
+        for stage, functions in _STAGES.items():
+            for owner, name in functions:
+                kept = vars(owner)[name]
+                is_class_method = isinstance(kept, classmethod)
+                function = timed(stage, kept.__func__ if is_class_method else kept)
+                stack.callback(setattr, owner, name, kept)
+                setattr(owner, name, classmethod(function) if is_class_method else function)
+        total = sum(milliseconds(list(queries), ask))
+    found = {
+        "encoding": sum(milliseconds(list(queries), lambda query: (encode([query]),))),
+        **{stage: 1000 * seconds for stage, seconds in spent.items()},
+        "everything else": total - 1000 * sum(spent.values()),
+    }
+    return {stage: taken / len(queries) for stage, taken in found.items()}
 
 
 def _per_second(store: Store, queries: Sequence[str]) -> dict[str, float]:

@@ -53,6 +53,9 @@ _PAPERS = ("stankevicius2024", "sbert-wk", "defsent-plus")
 @click.option(
     "--head-from", metavar="ID|PATH", help="Model whose head the trainings of DefSent+ use.  [default: --model]"
 )
+@click.option(
+    "--measured-only", is_flag=True, help="Show only what earlier runs left in the output folder; measure nothing."
+)
 @click.option("--device", metavar="DEVICE", help="Device: cpu, gpu:1, or auto (a GPU, else the CPU).  [default: auto]")
 @quiet_option
 def command(
@@ -67,6 +70,7 @@ def command(
     collections: tuple[str, ...],
     columns: tuple[str, ...],
     head_from: str | None,
+    measured_only: bool,
     device: str | None,
     quiet: bool,
 ) -> None:
@@ -79,6 +83,7 @@ def command(
     Without --table and --figure, the command lists what it can run and which collections are missing. Each result is
     kept in the output folder as soon as it is measured: run an interrupted command again, and it continues.
     """  # noqa: D301  click reads the backspace character as "do not wrap"
+    from ragembed.extractors.kept_states import kept_states
     from ragembed.reproduction.papers import find_item, items
     from ragembed.reproduction.run import Inputs, check_names
 
@@ -91,12 +96,15 @@ def command(
     check_names(collections)
     chosen = [find_item(paper, name) for name in names]
     folder = out or Path("reproduced") / paper
-    inputs = Inputs(data, folder, model or DEFAULT_MODEL, word_vectors, runs, collections, columns, device, head_from)
+    name = model or DEFAULT_MODEL
+    measure = not measured_only
+    inputs = Inputs(data, folder, name, word_vectors, runs, collections, columns, device, head_from, measure)
     progress: Progress = SilentProgress() if quiet else StderrProgress()
-    for number, item in enumerate(chosen):
-        if number:
-            click.echo()
-        _run(item, inputs, progress)
+    with kept_states():
+        for number, item in enumerate(chosen):
+            if number:
+                click.echo()
+            _run(item, inputs, progress)
 
 
 def _run(item: Item, inputs: Inputs, progress: Progress) -> None:

@@ -397,7 +397,7 @@ def defsent(pooling: Pooling, learning_rate: float, quiet: bool, output: str, **
     metavar="NUMBER",
     default=_B2S.learning_rate,
     show_default=True,
-    help="Learning rate of Adam.",
+    help="Learning rate of Adam. A corpus below a million sentences needs a larger one, such as 0.01.",
 )
 @click.option("--seed", type=click.IntRange(0), metavar="N", default=0, show_default=True, help="Random seed.")
 @click.option("--device", metavar="DEVICE", help="Device of the encoder: cpu, gpu:1, or auto.  [default: auto]")

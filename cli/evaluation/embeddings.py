@@ -90,6 +90,8 @@ def _task(
         runs: int | None = None,
         **given: Any,
     ) -> None:
+        from ragembed.extractors.kept_states import kept_states
+
         check_html(html)
         named = candidates(given, query_fit="shared")
         chosen = {option: given[option] for option in options}
@@ -101,10 +103,12 @@ def _task(
         progress: Progress = SilentProgress() if quiet else StderrProgress()
         found: list[Result] = []
         try:
-            for one, collection in zip(tasks, names([task.name for task in tasks], paths), strict=True):
-                # One by one, so that an error in a later collection does not lose the earlier results.
-                for result in results(collection, named, _measured(one, named, progress)):
-                    found.append(result)  # noqa: PERF402
+            # Collections use the same corpora for weights and post-processors.
+            with kept_states():
+                for one, collection in zip(tasks, names([task.name for task in tasks], paths), strict=True):
+                    # One by one, so that an error in a later collection does not lose the earlier results.
+                    for result in results(collection, named, _measured(one, named, progress)):
+                        found.append(result)  # noqa: PERF402
         except BaseException:
             if found:
                 say("note: the evaluation failed: these are the results so far", err=True)

@@ -72,6 +72,10 @@ class FlatIndex:
         """Search as :meth:`ragembed.indexes.ann.index.SegmentIndex.search` does."""
         return self.search_part(queries, k, 0, len(self._rows), allowed)
 
+    def multiplies(self, queries: int, k: int, parts: int = 1) -> bool:  # noqa: ARG002
+        """Return False: the sums of matrix products would depend on the number of queries."""
+        return False
+
     def search_part(
         self, queries: Floats, k: int, start: int, stop: int, allowed: Bools | None = None
     ) -> tuple[Floats, Rows]:

@@ -7,7 +7,8 @@ import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import cached_property, partial
+from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeAlias
@@ -20,9 +21,11 @@ from ragembed.indexes.ann.flat import FlatIndex
 from ragembed.indexes.ann.gpus import MOST_SELECTED, GpuIndex, to_gpus
 from ragembed.indexes.ann.library import faiss, has_faiss, require_library
 from ragembed.indexes.ann.lists import list_codes, list_ids, transformed
-from ragembed.indexes.ann.specs import IndexSpec
-from ragembed.indexes.ann.vectors import Vectors, inner_products, rows_in
+from ragembed.indexes.ann.products import above_estimate, can_estimate
+from ragembed.indexes.ann.specs import FLAT, IndexSpec
+from ragembed.indexes.ann.vectors import Vectors, inner_products, places_in, rows_in
 from ragembed.indexes.types import Rows
+from ragembed.resources import ONE_BLAS_THREAD
 from ragembed.types import Bools, Floats
 
 EFFORTS = MappingProxyType({"graph": 256, "lists": 0.25})
@@ -34,8 +37,11 @@ USUAL_K = 18
 FEW_QUERIES = 8
 """Maximum number of queries that are searched for in one thread."""
 
-_SUMMING, _HALF_PRECISION, _HALF_STEPS = 1e-5, 2.0**-11, 510
-"""Errors of a sum of products in float32, and of unit vectors in float16; half steps in the range of 8 bits."""
+_SUMMING, _HALF_PRECISION = 1e-5, 2.0**-11
+"""Errors of a sum of products in float32, and of unit vectors in float16."""
+
+_STEPS, _MIDDLE = 255, 128.0
+"""Steps in the range of a code of 8 bits, and its middle."""
 
 _LEAST_PROBED = 8
 _LEAST_GRAPH_SHARE = 0.8
@@ -127,6 +133,8 @@ class SegmentIndex:
             probes = None if self._lists is None else self._probes(k, 1.0, effort)
             if max(k, probes or 0) <= MOST_SELECTED:
                 return self._on_gpus.search(queries, k, probes)
+        if self.multiplies(len(queries), k):
+            return self._search_by_products(queries, k, 0, self._index.ntotal, allowed)
         with _threads_for(len(queries), self._threads):
             if allowed is not None and self._spec.family == "graph" and share < _LEAST_GRAPH_SHARE:
                 scores, rows = self._search_storage(queries, k, allowed)
@@ -139,6 +147,14 @@ class SegmentIndex:
         scores[rows < 0] = -np.inf
         return scores, rows
 
+    def multiplies(self, queries: int, k: int, parts: int = 1) -> bool:
+        """Return whether a search for so many queries and results multiplies matrices.
+
+        Then each of ``parts`` of the index can be searched in its own thread. FAISS divides queries among threads.
+        """
+        can_multiply = self._on_gpus is None and self._spec.name in (FLAT, "sq8")
+        return can_multiply and queries > FEW_QUERIES and can_estimate(self._index.ntotal // parts, k)
+
     def search_part(
         self, queries: Floats, k: int, start: int, stop: int, allowed: Bools | None = None
     ) -> tuple[Floats, Rows]:
@@ -146,6 +162,14 @@ class SegmentIndex:
 
         The index must be exhaustive. The search runs on the CPU.
         """
+        k = min(k, stop - start)
+        if self.multiplies(len(queries), k) and can_estimate(stop - start, k):
+            return self._search_by_products(queries, k, start, stop, allowed)
+        return self._search_by_faiss(queries, k, start, stop, allowed)
+
+    def _search_by_faiss(
+        self, queries: Floats, k: int, start: int, stop: int, allowed: Bools | None
+    ) -> tuple[Floats, Rows]:
         if allowed is None:
             selector = faiss.IDSelectorRange(start, stop)
         else:
@@ -157,11 +181,42 @@ class SegmentIndex:
         )  # its ids are positions, so FAISS skips all vectors outside a range at once
         with _threads_for(len(queries), self._threads):
             scores, positions = inner.search(
-                np.ascontiguousarray(queries, dtype=np.float32),
-                min(k, stop - start),
-                params=faiss.SearchParameters(sel=selector),
+                np.ascontiguousarray(queries, dtype=np.float32), k, params=faiss.SearchParameters(sel=selector)
             )
         return self._at_positions(scores, positions)
+
+    def _search_by_products(
+        self, queries: Floats, k: int, start: int, stop: int, allowed: Bools | None
+    ) -> tuple[Floats, Rows]:
+        """Search the vectors from ``start`` to ``stop`` for many queries, with the results of FAISS.
+
+        The scores of a flat index are exact. Those of codes differ by up to the error of a sum in float32.
+        """
+        inner, flat = faiss.downcast_index(self._index.index), self._spec.name == FLAT
+        numbers = faiss.rev_swig_ptr((inner.get_xb if flat else inner.codes.data)(), inner.ntotal * inner.d)
+        codes, rows = numbers.reshape(-1, inner.d)[start:stop], self.rows()[start:stop]
+        factor, centre = (np.float32(1.0), 0.0) if flat else (self._code_steps, _MIDDLE)
+        origin = np.zeros(len(queries), np.float32) if flat else queries @ (self._code_origin + centre * factor)
+        selected = None if allowed is None else _selected(allowed, rows)
+        with ONE_BLAS_THREAD:
+            lowest, positions, products = above_estimate(queries * factor, k, codes, centre, selected)
+        scores = np.empty((len(queries), k), dtype=np.float32)
+        found = np.empty((len(queries), k), dtype=np.int64)
+        missed = []
+        for i, (at, values) in enumerate(zip(positions, products, strict=True)):
+            least = -np.inf
+            if flat and len(at) >= k:  # another vector may be nearer by exact products
+                least = np.partition(values, len(values) - k)[len(values) - k] - 2 * _SUMMING
+                at = at[values >= least]
+                values = inner_products(queries[i : i + 1], codes[at])[0]
+            if len(at) < k or -np.inf < least < lowest[i]:
+                missed.append(i)
+                continue
+            order = np.argsort(-values, kind="stable")[:k]
+            scores[i], found[i] = values[order] + origin[i], rows[at[order]]
+        if missed:
+            scores[missed], found[missed] = self._search_by_faiss(queries[missed], k, start, stop, allowed)
+        return scores, found
 
     def rounding(self, queries: Floats) -> Floats:
         """Return for each query the largest difference between an inner product with a code and with its vector.
@@ -171,11 +226,24 @@ class SegmentIndex:
         """
         bounds = np.full(len(queries), _SUMMING, dtype=np.float32)
         if self._spec.codes == "SQ8":
-            ranges = faiss.vector_to_array(faiss.downcast_index(self._index.index).sq.trained)[self._index.d :]
-            bounds += np.abs(queries) @ (ranges / _HALF_STEPS)
+            bounds += np.abs(queries) @ (self._code_steps / 2)
         if self._spec.codes == "SQfp16" or self._on_gpus is not None:
             bounds += _HALF_PRECISION
         return bounds
+
+    @cached_property
+    def _code_steps(self) -> Floats:
+        """The difference between neighbouring codes of 8 bits in each dimension, shape ``(d,)``."""
+        trained: Floats = faiss.vector_to_array(faiss.downcast_index(self._index.index).sq.trained)
+        steps: Floats = trained[self._index.d :] / np.float32(_STEPS)
+        return steps
+
+    @cached_property
+    def _code_origin(self) -> Floats:
+        """The value of the code 0 in each dimension, shape ``(d,)``."""
+        trained: Floats = faiss.vector_to_array(faiss.downcast_index(self._index.index).sq.trained)
+        origin: Floats = trained[: self._index.d] + self._code_steps / np.float32(2)
+        return origin
 
     def _search_storage(self, queries: Floats, k: int, allowed: Bools) -> tuple[Floats, Rows]:
         """Search all vectors of a graph exhaustively: its links miss allowed vectors that are far from the query."""
@@ -265,6 +333,39 @@ class SegmentIndex:
 StoredIndex: TypeAlias = SegmentIndex | FlatIndex
 """Return type of :func:`open_index`."""
 
+Found: TypeAlias = "tuple[Floats, Rows]"
+Run: TypeAlias = "Callable[[Sequence[Callable[[], Found]]], Sequence[Found]]"
+"""Calls functions and returns their results in the same order."""
+
+
+class DividedIndex:
+    """Searches parts of an exhaustive ``index`` of ``size`` vectors; ``run`` calls functions, in several threads."""
+
+    def __init__(self, index: StoredIndex, size: int, parts: int, run: Run) -> None:
+        self._index = index
+        self._bounds = np.linspace(0, size, parts + 1, dtype=np.int64).tolist()
+        self._run = run
+
+    def search(
+        self,
+        queries: Floats,
+        k: int,
+        allowed: Bools | None = None,
+        share: float = 1.0,  # noqa: ARG002  only approximate indexes use it
+        effort: int | None = None,  # noqa: ARG002
+    ) -> tuple[Floats, Rows]:
+        """Search as :meth:`SegmentIndex.search` does."""
+        part = partial(self._index.search_part, queries, k, allowed=allowed)
+        found = self._run([partial(part, *bounds) for bounds in pairwise(self._bounds)])
+        scores, rows = (np.concatenate(of_parts, axis=1) for of_parts in zip(*found, strict=True))
+        best = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+        each = np.arange(len(queries))[:, None]
+        return scores[each, best], rows[each, best]
+
+    def rounding(self, queries: Floats) -> Floats:
+        """Return the rounding of the index; see :meth:`SegmentIndex.rounding`."""
+        return self._index.rounding(queries)
+
 
 class RefinedIndex:
     """Searches ``index``. If the index is lossy, it retrieves more results and ranks them by ``vectors``.
@@ -272,7 +373,7 @@ class RefinedIndex:
     ``rows``, int64, shape ``(n,)``, ascending, are the ids of the vectors by position.
     """
 
-    def __init__(self, index: StoredIndex, spec: IndexSpec, vectors: Vectors, rows: Rows) -> None:
+    def __init__(self, index: StoredIndex | DividedIndex, spec: IndexSpec, vectors: Vectors, rows: Rows) -> None:
         self._index = index
         self._spec = spec
         self._vectors = vectors
@@ -285,15 +386,6 @@ class RefinedIndex:
         if self._spec.lossless:
             return self._index.search(queries, k, allowed, share, effort)
         search = partial(self._index.search, allowed=allowed, share=share, effort=effort)
-        return self._refined(queries, k, k * self._spec.refine_factor, search)
-
-    def search_part(
-        self, queries: Floats, k: int, start: int, stop: int, allowed: Bools | None = None
-    ) -> tuple[Floats, Rows]:
-        """Search the vectors at positions ``start`` (inclusive) to ``stop`` (exclusive) of an exhaustive index."""
-        if self._spec.lossless:
-            return self._index.search_part(queries, k, start, stop, allowed)
-        search = partial(self._index.search_part, start=start, stop=stop, allowed=allowed)
         return self._refined(queries, k, k * self._spec.refine_factor, search)
 
     def _refined(
@@ -325,7 +417,7 @@ class RefinedIndex:
 
     def _scores(self, queries: Floats, rows: Rows) -> Floats:
         """Return inner products, shape ``(n, m)``, of each query with the vectors of its ``rows``, shape ``(n, m)``."""
-        positions = np.searchsorted(self._rows, np.maximum(rows, self._rows[0]))
+        positions = places_in(self._rows, np.maximum(rows, self._rows[0]))
         vectors = self._vectors.at(positions.ravel()).reshape(*rows.shape, -1)
         scores = np.concatenate([inner_products(queries[i : i + 1], near) for i, near in enumerate(vectors)])
         scores[rows < 0] = -np.inf

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 from ragembed.errors import MissingExtraError
@@ -19,19 +20,20 @@ class LazyFaiss:
 
     def __init__(self, error: ImportError | None = None) -> None:
         self.error = error
+        self._module: ModuleType | None = None
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
         if not self.is_installed():
             raise MissingExtraError(PACKAGE, EXTRA, "an index that is not flat") from self.error
-        return getattr(import_module(PACKAGE), name)
+        return getattr(self._module, name)
 
     def is_installed(self) -> bool:
         """Return whether FAISS can be imported."""
-        if self.error is None:
+        if self._module is None and self.error is None:
             try:
-                import_module(PACKAGE)
+                self._module = import_module(PACKAGE)
             except ImportError as error:
                 self.error = error
         return self.error is None

@@ -12,6 +12,8 @@ from ragembed.indexes.types import Rows
 from ragembed.types import Floats
 
 _BLOCK_BYTES = 64 * 1024**2
+_LEAST_SUMMED_ALIKE = 16
+"""Dimension from which FAISS's fastest inner products, of one query, equal those of its searches to the last bit."""
 
 
 class Vectors(Protocol):
@@ -75,9 +77,15 @@ def inner_products(queries: Floats, vectors: Floats) -> Floats:
     if not has_faiss():
         return dot_products(queries, vectors)
     products = np.empty((len(queries), len(vectors)), dtype=np.float32)
-    if products.size:
+    if not products.size:
+        return products
+    if queries.shape[1] < _LEAST_SUMMED_ALIKE:
         found, positions = faiss.knn(queries, vectors, len(vectors), faiss.METRIC_INNER_PRODUCT)
         np.put_along_axis(products, positions, found, axis=1)
+        return products
+    queries, vectors = (np.ascontiguousarray(each, dtype=np.float32) for each in (queries, vectors))
+    for query, own in zip(queries, products, strict=True):
+        faiss.fvec_inner_products_ny(*map(faiss.swig_ptr, (own, query, vectors)), queries.shape[1], len(vectors))
     return products
 
 
@@ -93,6 +101,19 @@ def best_products(queries: Floats, vectors: Floats, k: int) -> Floats:
         scores: Floats = faiss.knn(queries, vectors, min(k, len(vectors)), faiss.METRIC_INNER_PRODUCT)[0]
         return scores
     return -np.sort(-dot_products(queries, vectors), axis=1)[:, :k]
+
+
+def places_in(ascending: Rows, wanted: Rows) -> Rows:
+    """Return the place of each of ``wanted`` in ``ascending``, or any place if it is not there.
+
+    ``ascending`` has one integer or more, each greater than the one before. Most rows and keys are consecutive, and
+    their places are differences.
+    """
+    last = len(ascending) - 1
+    if ascending[last] - ascending[0] == last:
+        places: Rows = np.clip(wanted - ascending[0], 0, last)
+        return places
+    return np.minimum(np.searchsorted(ascending, wanted), last)
 
 
 def rows_in(size: int, dim: int) -> int:

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
+
 from ragembed.documents.model import Block, Chunk
 from ragembed.documents.places import RemotePath, shown_path
 from ragembed.documents.readers import ReadOptions, only_document_errors, read
@@ -125,11 +127,11 @@ def check_near_duplicates(exam: Examination) -> Iterator[Finding]:
         raise CannotCheckError("the embedder of the store cannot be loaded")
     connection, keys = exam.connection, exam.spread_keys(COMPARED)
     row_of = catalog.rows_of_keys(connection, keys)
-    rows = list(row_of.values())
+    rows = np.array(list(row_of.values()), dtype=np.int64)
     hits = exam.snapshot.nearest_rows(exam.snapshot.vectors(rows), NEIGHBOURS, exam.snapshot.select(None))
     pairs = []
-    for key, near in zip(row_of, hits, strict=True):
-        others, _ = catalog.chunks_of_rows(connection, list(near))
+    for key, (near, _) in zip(row_of, hits, strict=True):
+        others, _ = catalog.chunks_of_rows(connection, near.tolist())
         records = catalog.chunks_by_key(connection, [key, *others.tolist()[: 2 * NEIGHBOURS]])
         own = records.pop(key)
         duplicates = NearDuplicates()

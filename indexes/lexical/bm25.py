@@ -7,6 +7,7 @@ import sqlite3
 import threading
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.named_postings import named_postings, stale_chunks
 from ragembed.indexes.storage.selection import Admission
 from ragembed.indexes.types import Keys
-from ragembed.types import Doubles
+from ragembed.types import Doubles, Integers
 
 K1, B = 1.2, 0.75
 LEAST_IDF = 1e-6
@@ -25,6 +26,11 @@ LEAST_IDF = 1e-6
 
 _LEAST_SCORE = math.ulp(0.0)
 _SAMPLED, _MORE = 8192, 16
+_MOST_KEPT = 1 << 19
+"""Number of postings whose scores are kept for later queries, in 8 MiB. Half of the words of a query are in most."""
+
+TermScores: TypeAlias = "list[tuple[Integers, Doubles]]"
+"""For each block, the positions of the chunks that contain a term, and its part of their scores."""
 
 
 class Postings:
@@ -41,18 +47,20 @@ class Postings:
         self._chunks = sum(map(len, blocks))
         mean = sum(int(each.lengths().sum()) for each in blocks) / self._chunks or 1.0
         self._norms = [K1 * ((1 - B) + (B * each.block.lengths) / mean) for each in blocks]
+        self._lock = threading.Lock()
+        self._kept: dict[bytes, TermScores] = {}
+        self._room = _MOST_KEPT
 
     def search(
         self, connection: sqlite3.Connection, expression: str, limit: int, selection: Admission | None = None
-    ) -> list[tuple[int, float]]:
+    ) -> tuple[Keys, Doubles]:
         """Search like :func:`ragembed.indexes.lexical.fulltext.search`, with the same results."""
-        if limit == 0:
-            return []
         found = [np.zeros(len(each.block.chunks)) for each in self.blocks]
         for phrase in fulltext.phrases(expression):
             terms = self._terms.of_phrase(fulltext.shown(phrase))
             if len(terms) == 1 and not phrase.endswith("*"):
-                self._add_term(found, terms[0])
+                for scores, (at, part) in zip(found, self._scores(terms[0]), strict=True):
+                    np.add.at(scores, at, part)  # five times as fast as +=
             elif terms:
                 self._add_phrase(found, connection, phrase)
         return best_of(self.blocks, found, limit, selection)
@@ -61,24 +69,42 @@ class Postings:
         """Return the number of chunks that contain a term."""
         return sum(each.count(each.block.of(term)) for each in self.blocks)
 
-    def _add_term(self, found: Sequence[Doubles], term: bytes) -> None:
+    def _scores(self, term: bytes) -> TermScores:
+        """Return the part of a term in the scores; those of the latest terms are kept."""
+        with self._lock:
+            found = self._kept.pop(term, None)
+            if found is not None:
+                self._kept[term] = found  # as the latest
+                return found
+        found = self._computed_scores(term)
+        size = sum(len(at) for at, _ in found)
+        with self._lock:
+            if size <= _MOST_KEPT // 4 and term not in self._kept:
+                self._kept[term] = found
+                self._room -= size
+                while self._room < 0:
+                    oldest = self._kept.pop(next(iter(self._kept)))
+                    self._room += sum(len(at) for at, _ in oldest)
+        return found
+
+    def _computed_scores(self, term: bytes) -> TermScores:
         places = [each.block.of(term) for each in self.blocks]
         frequency = sum(each.count(inside) for each, inside in zip(self.blocks, places, strict=True))
         of_term = idf(self._chunks, frequency)
-        for scores, norms, each, inside in zip(found, self._norms, self.blocks, places, strict=True):
+        found: TermScores = []
+        for norms, each, inside in zip(self._norms, self.blocks, places, strict=True):
             positions, counts = each.block.positions[inside], each.block.counts[inside]
             at, part = positions.astype(np.intp), counts.astype(np.float64)
-            divisor = norms.take(at, mode="clip")  # five times as fast as indexing; so is add.at compared with +=
+            divisor = norms.take(at, mode="clip")  # five times as fast as indexing
             divisor += part
             part *= K1 + 1.0
             part /= divisor
             part *= of_term
-            np.add.at(scores, at, part)
+            found.append((at, part))
+        return found
 
     def _add_phrase(self, found: Sequence[Doubles], connection: sqlite3.Connection, phrase: str) -> None:
-        matches = fulltext.all_scores(connection, phrase)
-        keys = np.array([key for key, _ in matches], dtype=np.int64)
-        values = np.array([score for _, score in matches])
+        keys, values = fulltext.all_scores(connection, phrase)
         for scores, each in zip(found, self.blocks, strict=True):
             chunks, order = each.block.chunks, each.order
             at = order[np.minimum(np.searchsorted(chunks, keys, sorter=order), len(chunks) - 1)]
@@ -94,8 +120,10 @@ def idf(chunks: int, frequency: int) -> float:
 
 def best_of(
     blocks: Sequence[LiveBlock], found: Sequence[Doubles], limit: int, selection: Admission | None
-) -> list[tuple[int, float]]:
+) -> tuple[Keys, Doubles]:
     """Return the keys and scores of the best ``limit`` chunks and of chunks that tie with the last, best first."""
+    if limit == 0:
+        return np.zeros(0, dtype=np.int64), np.zeros(0)
     for each, scores in zip(blocks, found, strict=True):
         scores[each.dead] = 0.0
     keys, values = _above(blocks, found, _probable_least(found, limit), selection)
@@ -105,7 +133,7 @@ def best_of(
         least = np.partition(values, len(values) - limit)[len(values) - limit]
         keys, values = keys[values >= least], values[values >= least]
     order = np.lexsort((keys, -values))
-    return fulltext.with_ties(list(zip(keys[order].tolist(), values[order].tolist(), strict=True)), limit)
+    return fulltext.with_ties(keys[order], values[order], limit)
 
 
 def _above(
@@ -138,7 +166,7 @@ class OpenPostings:
         self._path = path
         self._lock = threading.Lock()
         self._blocks: dict[str, PostingsBlock] = {}
-        self._generation = -1
+        self._generation: object = -1
         self._postings: Postings | None = None
         self._terms: IndexedTerms | None = None
 
@@ -147,9 +175,8 @@ class OpenPostings:
         with self._lock:
             self._blocks, self._generation, self._postings, self._terms = {}, -1, None, None
 
-    def of(self, connection: sqlite3.Connection) -> Postings | None:
-        """Return the postings of the generation that ``connection`` sees, or None if chunks without postings exist."""
-        generation = catalog.meta(connection, "generation", 0)
+    def of(self, connection: sqlite3.Connection, generation: object) -> Postings | None:
+        """Return the postings of ``generation``, which ``connection`` sees; None if chunks without postings exist."""
         with self._lock:
             if generation != self._generation:
                 self._postings = self._open(connection)

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 import sqlite3
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 
 from ragembed.indexes.storage.selection import Selection
 from ragembed.indexes.text.analyzer import Analyzer, Phrase, of_language
 from ragembed.indexes.text.stemming import ENGLISH
+from ragembed.indexes.types import Keys
+from ragembed.types import Doubles
 
 _UNUSABLE = re.compile("[\x00-\x1f\ud800-\udfff]")
 _QUOTED = re.compile(r'"([^"]*)"')
 _PHRASE = re.compile(r'"[^"]*"\*?')
 _LEAST_LETTERS = 2
+_EXPRESSIONS_KEPT = 256
+"""Number of queries whose expressions are kept; each search needs its expression more than once."""
 _BLOCK = 4096
 
 MOST_TERMS = 1000
@@ -27,6 +31,7 @@ MOST_TIES = 1000
 """Maximum number of additional results that tie with the last one."""
 
 
+@lru_cache(_EXPRESSIONS_KEPT)
 def match_expression(query: str, terms: Analyzer | None = None) -> str | None:
     """Convert a query to an FTS5 expression that matches any of its words, or return None if it has no word.
 
@@ -54,13 +59,13 @@ def _phrases(piece: str, terms: Analyzer) -> list[Phrase]:
 
 def search(
     connection: sqlite3.Connection, expression: str, limit: int, selection: Selection | None = None
-) -> list[tuple[int, float]]:
-    """Return ``(chunk key, BM25 score)`` of the best ``limit`` selected chunks, highest score first.
+) -> tuple[Keys, Doubles]:
+    """Return the keys and BM25 scores of the best ``limit`` selected chunks, highest score first.
 
     The result also has up to a thousand chunks that tie with the last one.
     """
     if limit == 0:
-        return []
+        return _arrays([])
     left_out = 0 if selection is None else selection.most_left_out
     found = connection.execute(
         "SELECT rowid, -bm25(chunks_fts) FROM chunks_fts WHERE chunks_fts MATCH ? ORDER BY rank, rowid LIMIT ?",
@@ -73,7 +78,14 @@ def search(
         best += [(key, score) for (key, score), is_in in zip(block, admitted.tolist(), strict=True) if is_in]
         if len(best) >= limit + MOST_TIES or (len(best) > limit and best[-1][1] < best[limit - 1][1]):
             break
-    return with_ties(best, limit)
+    return with_ties(*_arrays(best), limit)
+
+
+def _arrays(pairs: Sequence[tuple[int, float]]) -> tuple[Keys, Doubles]:
+    """Return the keys and the scores of pairs, shapes ``(n,)``."""
+    return np.array([key for key, _ in pairs], dtype=np.int64), np.array(
+        [score for _, score in pairs], dtype=np.float64
+    )
 
 
 def phrases(expression: str) -> list[str]:
@@ -86,14 +98,12 @@ def shown(phrase: str) -> str:
     return phrase.replace('"', "")
 
 
-def all_scores(connection: sqlite3.Connection, expression: str) -> list[tuple[int, float]]:
-    """Return ``(chunk key, BM25 score)`` of all chunks that match ``expression``, unordered."""
-    return [
-        (key, score)
-        for key, score in connection.execute(
-            "SELECT rowid, -bm25(chunks_fts) FROM chunks_fts WHERE chunks_fts MATCH ?", (expression,)
-        )
-    ]
+def all_scores(connection: sqlite3.Connection, expression: str) -> tuple[Keys, Doubles]:
+    """Return the keys and BM25 scores of all chunks that match ``expression``, unordered."""
+    found = connection.execute(
+        "SELECT rowid, -bm25(chunks_fts) FROM chunks_fts WHERE chunks_fts MATCH ?", (expression,)
+    )
+    return _arrays(found.fetchall())
 
 
 def scores_of(connection: sqlite3.Connection, expression: str, keys: Sequence[int]) -> dict[int, float]:
@@ -115,12 +125,12 @@ def rank(connection: sqlite3.Connection, expression: str, score: float) -> int:
     return 1 + int(found.fetchone()[0])
 
 
-def with_ties(best: Sequence[tuple[int, float]], limit: int) -> list[tuple[int, float]]:
-    """Return the first ``limit`` elements of ``best``, which is sorted, and the elements that tie with the last."""
-    if len(best) <= limit:
-        return list(best)
-    least = best[limit - 1][1] if limit else math.inf
-    return [(key, score) for key, score in best[: limit + MOST_TIES] if score >= least]
+def with_ties(keys: Keys, scores: Doubles, limit: int) -> tuple[Keys, Doubles]:
+    """Return the first ``limit`` keys and scores, which are sorted, and up to a thousand that tie with the last."""
+    if len(keys) > limit:
+        stop = int(np.count_nonzero(scores[: limit + MOST_TIES] >= scores[limit - 1])) if limit else 0
+        keys, scores = keys[:stop], scores[:stop]
+    return keys, scores
 
 
 def _has_word(text: str) -> bool:

@@ -63,9 +63,8 @@ class LexicalMember:
         FTS5 does not return how often a chunk contains a phrase. But its score has only this unknown: it is ``idf * c *
         (k1 + 1) / (c + k1 * (1 - b + b * length / mean))`` for ``c`` occurrences.
         """
-        matches = fulltext.all_scores(connection, phrase)
-        keys = np.array([key for key, _ in matches], dtype=np.int64) + self.first
-        scores = np.array([score for _, score in matches], dtype=np.float64) / idf(self.count(), len(matches))
+        keys, scores = fulltext.all_scores(connection, phrase)
+        keys, scores = keys + self.first, scores / idf(self.count(), len(keys))
         mean = self.length() / max(self.count(), 1) or 1.0
         for each in self.blocks:
             chunks, order = each.block.chunks, each.order
@@ -100,9 +99,9 @@ class MergedPostings:
 
     def search(
         self, connections: Sequence[sqlite3.Connection], expression: str, limit: int, selection: Admission | None = None
-    ) -> list[tuple[int, float]]:
+    ) -> tuple[Keys, Doubles]:
         """Search like :func:`ragembed.indexes.lexical.fulltext.search`, over all stores."""
-        return best_of(self._blocks, self._scores(connections, expression), limit, selection) if limit else []
+        return best_of(self._blocks, self._scores(connections, expression), limit, selection)
 
     def all_scores(self, connections: Sequence[sqlite3.Connection], expression: str) -> tuple[Keys, Doubles]:
         """Return the keys and scores of all chunks that match ``expression``, shapes ``(n,)``."""

@@ -226,7 +226,7 @@ def explain_hits(
     phrases = phrase_scores(snapshot, expression, keys)
     encoded = None if mode == "lexical" else ExplainedQuery.of(snapshot, query, candidates)
     weight = 0.0 if candidates is None else fusion.hubness
-    corrections = ChunkVectors(snapshot).correction(keys, weight)
+    corrections = ChunkVectors(snapshot).correction(np.array(keys, dtype=np.int64), weight)
     explained = []
     for hit, key, correction in zip(hits, keys, corrections.tolist(), strict=True):
         parts = None if candidates is None else fused_parts(key, fusion, candidates)
@@ -276,8 +276,8 @@ class ExplainedQuery:
             note = f"the vectors were made by {embedder.describe()['model']}: ragembed does not know their tokens"
         weights = {} if candidates is None else candidates.towards
         keys = list(weights)
-        rows, records = snapshot.rows_of_keys(keys), snapshot.chunks_by_key(keys)
-        best = snapshot.vectors([rows[key] for key in keys]).astype(np.float64)
+        rows, records = snapshot.rows_of_keys(np.array(keys, dtype=np.int64)), snapshot.chunks_by_key(keys)
+        best = snapshot.vectors(rows).astype(np.float64)
         added = best * np.array(list(weights.values()))[:, None]
         length = float(np.linalg.norm(vector + added.sum(axis=0))) if keys else 1.0
         return cls(vector, parts, 1.0 / length, tuple(records[key] for key in keys), added / length, note)
@@ -313,7 +313,7 @@ def fused_parts(key: int, fusion: Fusion, candidates: Candidates) -> ScoreParts 
     """Return how the scores of a chunk were fused, or None if it is not a candidate."""
     if key not in candidates.keys:
         return None
-    at = candidates.keys.index(key)
+    at = int(np.flatnonzero(candidates.keys == key)[0])
     of_all = candidates.dense, candidates.lexical, candidates.shared
     values, weights = fusion.parts(*of_all), fusion.weights(candidates.lexical, candidates.shared)
 
@@ -342,8 +342,8 @@ def _hybrid(
     subtracted: float,
 ) -> Explanation:
     """Explain a hit of hybrid search; ``subtracted`` is the part of its hubness that its cosine lost."""
-    row = snapshot.rows_of_keys([key])[key]
-    vector = snapshot.vectors([row])[0].astype(np.float64)
+    rows = snapshot.rows_of_keys(np.array([key]))
+    vector = snapshot.vectors(rows)[0].astype(np.float64)
     own = float(query.vector @ vector)
     by_vector, by_words = parts.dense, parts.lexical
     factor = by_vector.factor * query.share
@@ -370,7 +370,7 @@ def _hybrid(
         if parts.late.factor:
             terms.append(Term("late", "late interaction of tokens", parts.late.factor * parts.late.score))
         terms.append(_constant("late", parts.late))
-    found = query.against(snapshot, hit.chunk.embedded_text, row, own)
+    found = query.against(snapshot, hit.chunk.embedded_text, int(rows[0]), own)
     score = sum(part.value for part in parts if part is not None)
     like = snapshot.chunks_by_key(candidates.like)
     return Explanation(
@@ -403,7 +403,7 @@ def _constant(kind: Literal["dense", "lexical", "shared", "late"], part: ScorePa
 
 def _dense(snapshot: Snapshot, hit: Hit, key: int, query: ExplainedQuery) -> Explanation:
     cosine = hit.score if hit.dense is None else hit.dense
-    row = snapshot.rows_of_keys([key])[key]
+    [row] = snapshot.rows_of_keys(np.array([key])).tolist()
     found = query.against(snapshot, hit.chunk.embedded_text, row, cosine)
     terms = [Term("query", _OWN, cosine)]
     note = _note(hit, cosine, query.note)

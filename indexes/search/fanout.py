@@ -6,20 +6,19 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
-from typing import Literal, get_args
-
-import numpy as np
+from typing import Literal, TypeVar, get_args
 
 from ragembed.errors import ConfigError
-from ragembed.indexes.ann.index import FEW_QUERIES, most_threads
-from ragembed.indexes.search.segment_search import SegmentHits, search_part, search_segment
+from ragembed.indexes.ann.index import FEW_QUERIES, DividedIndex, most_threads
+from ragembed.indexes.search.segment_search import SegmentHits, search_segment
 from ragembed.indexes.search.snapshot import SegmentSearch, StoreSnapshot
 from ragembed.types import Bools, Floats
 
 Engine = Literal["local", "ray"]
 ENGINES: tuple[Engine, ...] = get_args(Engine)
+
+Found = TypeVar("Found")
 
 _LEAST_ROWS = 10_000
 """Segments with fewer vectors are searched faster than another thread can start."""
@@ -64,6 +63,8 @@ class LocalSegments:
     time.
     """
 
+    waits_for_others = False
+
     def __init__(self, threads: int | None = None) -> None:
         self._threads = threads
         self._pool: ThreadPoolExecutor | None = None
@@ -82,26 +83,35 @@ class LocalSegments:
         large: list[Callable[[], SegmentHits]] = []
         segments = snapshot.segments()
         effort = None if all(segment.flat for segment in segments.values()) else snapshot.effort()
-        threads = 1 if len(queries) > FEW_QUERIES else self._threads or most_threads()
+        threads = self._threads or most_threads()
+        many = len(queries) > FEW_QUERIES
+        found = []
         for key, segment in segments.items():
             rows = None if segment.flat else snapshot.rows_of(key)
-            if segment.spec.exact and (parts := min(threads, segment.files.rows // _LEAST_PART)) > 1:
-                bounds = np.linspace(0, segment.files.rows, parts + 1, dtype=np.int64).tolist()
-                part = partial(search_part, segment, queries, k, mask, rows, postprocess)
-                large += [partial(part, *bounds_of) for bounds_of in pairwise(bounds)]
-                continue
             job = partial(search_segment, segment, queries, k, mask, rows, effort, postprocess)
-            (large if segment.files.rows >= _LEAST_ROWS else small).append(job)
-        if threads < 2 or len(large) < 2:
-            return [job() for job in (*large, *small)]
-        submitted = self._in_threads(large[1:])
-        found = [job() for job in (large[0], *small)]
-        # This thread takes over jobs that no other thread has started yet.
-        for search, future in zip(reversed(large), reversed(submitted), strict=False):
-            found.append(search() if future.cancel() else future.result())
-        return found
+            parts = min(threads, segment.files.rows // _LEAST_PART) if segment.spec.exact else 1
+            depth = k * segment.spec.refine_factor
+            if parts > 1 and (not many or segment.index().multiplies(len(queries), depth, parts)):
+                divided = DividedIndex(segment.index(), segment.files.rows, parts, self._run)
+                found.append(job(divided))
+            else:
+                (large if segment.files.rows >= _LEAST_ROWS else small).append(job)
+        if many or threads == 1:
+            return [*found, *(job() for job in (*large, *small))]
+        return [*found, *self._run([*large, *small], len(large))]
 
-    def _in_threads(self, jobs: Sequence[Callable[[], SegmentHits]]) -> list[Future[SegmentHits]]:
+    def _run(self, jobs: Sequence[Callable[[], Found]], shared: int | None = None) -> list[Found]:
+        """Return the results of ``jobs``; other threads run some of the first ``shared``, by default of all."""
+        others = jobs[1:shared]
+        submitted = self._in_threads(others) if others else []
+        found = {i: job() for i, job in enumerate(jobs) if i == 0 or i > len(others)}
+        # This thread takes over jobs that no other thread has started yet.
+        for i in range(len(others), 0, -1):
+            future = submitted[i - 1]
+            found[i] = jobs[i]() if future.cancel() else future.result()
+        return [found[i] for i in range(len(jobs))]
+
+    def _in_threads(self, jobs: Sequence[Callable[[], Found]]) -> list[Future[Found]]:
         with self._lock:
             if self._pool is None:
                 most = max((self._threads or most_threads()) - 1, 1)

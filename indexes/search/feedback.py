@@ -58,8 +58,13 @@ class KeptWords:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._generation = -1
-        self._words: dict[int, Integers] = {}
+        self.clear()
+
+    def clear(self) -> None:
+        """Drop everything that is kept, because the store may have been replaced."""
+        with self._lock:
+            self._generation = -1
+            self._words: dict[int, Integers] = {}
 
     def of(
         self, keys: Sequence[int], generation: int, read: Callable[[Sequence[int]], Mapping[int, str]]

@@ -217,13 +217,14 @@ class Fusion:
         >>> dense.tolist(), lexical.tolist(), shared.tolist()
         ([0.5, 0.0], [0.0, 0.5], [0.0, 0.0])
         """
-        weights = self.weights(lexical, shared)
-        shared = np.zeros_like(lexical) if shared is None else shared
+        of_shared = np.zeros_like(lexical) if shared is None else shared
         if self.method == "rrf":
             by_words = np.where(lexical > 0.0, self._reciprocal(lexical), 0.0)
-            scaled = self._reciprocal(dense), by_words, self._reciprocal(shared)
+            scaled = self._reciprocal(dense), by_words, self._reciprocal(of_shared)
+            weights = self.weights(lexical, shared)
         else:
-            scaled = self._scaled(dense), self._scaled(lexical), self._scaled(shared)
+            scaled = self._scaled(dense), self._scaled(lexical), self._scaled(of_shared)
+            weights = self._weights(scaled[1], None if shared is None else scaled[2])
         return tuple(weight * part for weight, part in zip(weights, scaled, strict=True))
 
     def late_part(self, scores: Doubles, late: Doubles) -> Doubles:
@@ -255,9 +256,10 @@ class Fusion:
     def _late_scale(self, scores: Doubles, late: Doubles) -> LinearScale | None:
         """Return the scale of :meth:`late_part`, or None if it is 0 for all candidates."""
         spread = self.late_interaction * float(scores.std()) if len(scores) else 0.0
-        if not spread or not _differ(late):
+        deviation = float(late.std()) if spread else 0.0
+        if not spread or not _differ(late, deviation):
             return None
-        return LinearScale(float(late.mean()), float(late.std()) / spread)
+        return LinearScale(float(late.mean()), deviation / spread)
 
     def weights(self, lexical: Doubles, shared: Doubles | None) -> tuple[float, float, float]:
         """Return the weights of the scaled scores.
@@ -280,22 +282,29 @@ class Fusion:
         >>> Fusion("minmax", alpha=0.5).weights(np.array([2.0, 6.0]), None)
         (0.5, 0.5, 0.0)
         """
+        return self._weights(self._scaled(lexical), None if shared is None else self._scaled(shared))
+
+    def _weights(self, lexical: Doubles, shared: Doubles | None) -> tuple[float, float, float]:
+        """Return the weights of the scaled scores; ``lexical`` and ``shared`` are scaled, unless ranks are fused."""
         words = 1.0 - self.alpha
         if shared is None:
             return self.alpha, words, 0.0
         if self.method == "rrf":
             spread = 1.0 + self.feedback
         else:
-            line = self._linear_scale(self._scaled(lexical) + self.feedback * self._scaled(shared))
+            line = self._linear_scale(lexical + self.feedback * shared)
             spread = 1.0 if line is None else line.unit
         return self.alpha, words / spread, words * self.feedback / spread
 
     def _linear_scale(self, scores: Doubles) -> LinearScale | None:
         """Return the scale of the scores of all candidates, or None if they count nothing or by rank."""
-        if self.method == "rrf" or not _differ(scores):
+        if self.method == "rrf" or not len(scores):
+            return None
+        deviation = float(scores.std())
+        if not _differ(scores, deviation):
             return None
         if self.method == "zscore":
-            return LinearScale(float(scores.mean()), float(scores.std()))
+            return LinearScale(float(scores.mean()), deviation)
         return LinearScale(float(scores.min()), float(scores.max() - scores.min()))
 
     def _scaled(self, scores: Doubles) -> Doubles:
@@ -313,8 +322,9 @@ def read_weight(unread: float) -> float:
     return max(0.0, 1.0 - unread / _MOST_UNREAD)
 
 
-def _differ(scores: Doubles) -> bool:
-    return len(scores) > 0 and bool(scores.std() > _NOISE * np.abs(scores).max())
+def _differ(scores: Doubles, deviation: float) -> bool:
+    """Return whether scores with this standard deviation differ by more than rounding."""
+    return bool(deviation > _NOISE * max(scores.max(), -scores.min()))
 
 
 def stored_fusion(connection: sqlite3.Connection) -> Fusion:

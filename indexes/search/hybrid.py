@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import repeat
 from typing import TypeAlias
 
 import numpy as np
 
+from ragembed.indexes.ann.vectors import places_in
 from ragembed.indexes.lexical import fulltext
 from ragembed.indexes.search import feedback
 from ragembed.indexes.search.dense import ChunkVectors, nearest
 from ragembed.indexes.search.fusion import Fusion
 from ragembed.indexes.search.snapshot import Snapshot, TokenVectors
-from ragembed.indexes.storage.selection import Admission
+from ragembed.indexes.storage.selection import Admission, among
 from ragembed.indexes.storage.token_vectors import contextual_extractor
+from ragembed.indexes.types import Keys
 from ragembed.types import Doubles, Floats
 
-SharedWords: TypeAlias = "Callable[[Snapshot, Sequence[int], int], Doubles]"
+SharedWords: TypeAlias = "Callable[[Snapshot, Keys, int], Doubles]"
 """Computes how similar the words of chunks are to those of the first of them, as :func:`shared_words` does."""
 
 DEPTH = 200
@@ -41,13 +42,13 @@ class Candidates:
     ``vector`` is the unit vector that was searched for, and ``towards`` holds the weights of the chunks that it was
     moved towards, by key. For the chunks ``keys``, ``dense`` holds the cosines less a part of the hubness, ``lexical``
     BM25, ``shared`` the similarity of their words to those of the chunks ``like`` (or None), ``late`` the
-    late-interaction scores (or None), and ``scores`` the fused scores. All are float64, shape ``(n,)``. ``fusion``
-    fused them.
+    late-interaction scores (or None), and ``scores`` the fused scores. All have shape ``(n,)``; the keys are int64, the
+    scores float64. ``fusion`` fused them.
     """
 
     vector: Floats
     towards: Mapping[int, float]
-    keys: list[int]
+    keys: Keys
     dense: Doubles
     lexical: Doubles
     scores: Doubles
@@ -58,17 +59,17 @@ class Candidates:
 
     def by_key(self) -> dict[int, float]:
         """Return the fused scores by chunk key."""
-        return dict(zip(self.keys, self.scores.tolist(), strict=True))
+        return dict(zip(self.keys.tolist(), self.scores.tolist(), strict=True))
 
     def fused(self) -> Candidates:
         """Return the candidates with fused scores, best first."""
         scores = self.fusion.scores(self.dense, self.lexical, self.shared)
         if self.late is not None:
             scores += self.fusion.late_part(scores, self.late)
-        order = np.lexsort((np.array(self.keys, dtype=np.int64), -scores))
+        order = np.lexsort((self.keys, -scores))
         return replace(
             self,
-            keys=[self.keys[i] for i in order],
+            keys=self.keys[order],
             dense=self.dense[order],
             lexical=self.lexical[order],
             scores=scores[order],
@@ -79,7 +80,7 @@ class Candidates:
     def weights(self) -> dict[int, float]:
         """Return the weights in feedback of the best chunks, by key."""
         shares = self.fusion.feedback * feedback.shares(self.scores, FEEDBACK_CHUNKS)
-        return dict(zip(self.keys[:FEEDBACK_CHUNKS], shares.tolist(), strict=True))
+        return dict(zip(self.keys[:FEEDBACK_CHUNKS].tolist(), shares.tolist(), strict=True))
 
     def best(self, count: int) -> Candidates:
         """Return the best ``count`` candidates, and those that tie with the last of them."""
@@ -98,26 +99,28 @@ class Candidates:
 
 @dataclass(frozen=True, slots=True)
 class LexicalMatches:
-    """The lexical matches of a query: BM25 by chunk key, and ``floor`` for chunks that are not listed.
+    """The lexical matches of a query: chunk keys, ascending, their BM25, and ``floor`` for chunks that are not listed.
 
-    ``likely`` are the keys of the best matches. ``vectors`` holds their vectors if they were read before the query
-    vector was known.
+    ``likely`` are the keys of the best matches, best first. ``vectors`` holds their vectors if they were read before
+    the query vector was known.
     """
 
-    scores: dict[int, float]
+    keys: Keys
+    scores: Doubles
     floor: float
-    likely: Sequence[int]
+    likely: Keys
     vectors: ChunkVectors | None = None
 
     @classmethod
     def of(cls, snapshot: Snapshot, expression: str, depth: int, selection: Admission | None) -> LexicalMatches:
         """Search for the best ``depth`` matches and more."""
         limit = max(LEXICAL_DEPTH, depth)
-        matches = snapshot.matches(expression, limit, selection)
+        keys, scores = snapshot.matches(expression, limit, selection)
         # For chunks that are not listed, the score of the last match is the best known upper bound.
-        floor = matches[-1][1] if len(matches) >= limit else 0.0
-        likely = [key for key, _ in fulltext.with_ties(matches, depth)]
-        return cls(dict(matches), floor, likely)
+        floor = float(scores[-1]) if len(keys) >= limit else 0.0
+        likely, _ = fulltext.with_ties(keys, scores, depth)
+        order = np.argsort(keys)
+        return cls(keys[order], scores[order], floor, likely)
 
     def with_vectors(self, snapshot: Snapshot) -> LexicalMatches:
         """Read the vectors of the best matches; this takes no extra time if another thread encodes the query."""
@@ -129,13 +132,12 @@ class LexicalMatches:
         """Return the vectors that were read early. Without them, every call reads the vectors it needs."""
         return self.vectors or ChunkVectors(snapshot)
 
-    def of_chunk(self, key: int) -> float:
-        """Return BM25 of a chunk."""
-        return self.scores.get(key, self.floor)
-
-    def of_chunks(self, keys: Sequence[int]) -> Doubles:
+    def of_chunks(self, keys: Keys) -> Doubles:
         """Return BM25 of each of the chunks ``keys``, float64, shape ``(n,)``."""
-        return np.fromiter(map(self.scores.get, keys, repeat(self.floor)), np.float64, len(keys))
+        if not len(self.keys):
+            return np.full(len(keys), self.floor)
+        at = places_in(self.keys, keys)
+        return np.where(self.keys[at] == keys, self.scores[at], self.floor)
 
 
 def candidates(
@@ -161,7 +163,9 @@ def candidates(
     if fusion.feedback and fusion.alpha:
         towards = [each.weights() for each in found]
         moved = [
-            feedback.moved(vector, words.chunk_vectors(snapshot).of(list(best)), np.array(list(best.values())))
+            feedback.moved(
+                vector, words.chunk_vectors(snapshot).of(np.array(list(best))), np.array(list(best.values()))
+            )
             for vector, words, best in zip(vectors, worded, towards, strict=True)
         ]
         found = _fused(snapshot, np.stack(moved), worded, depth, selection, fusion, towards)
@@ -185,12 +189,12 @@ def _fused(
 ) -> list[Candidates]:
     found: list[Candidates] = []
     near = nearest(snapshot, vectors, depth, selection)
-    for vector, words, cosines, moved_to in zip(vectors, worded, near, towards, strict=True):
+    for vector, words, (near_keys, cosines), moved_to in zip(vectors, worded, near, towards, strict=True):
         # Compute both scores of every candidate: a chunk that only one search returned does not score 0 in the other.
         known = words.chunk_vectors(snapshot)
-        both = cosines | known.cosines(vector, [key for key in words.likely if key not in cosines])
-        keys = list(both)
-        by_vectors = np.array(list(both.values()), dtype=np.float64)
+        others = words.likely[~among(words.likely, near_keys)]
+        keys = np.concatenate([near_keys, others])
+        by_vectors = np.concatenate([cosines, known.cosines(vector, others)])
         by_vectors -= known.correction(keys, fusion.hubness)
         by_words = words.of_chunks(keys)
         unfused = Candidates(vector, moved_to, keys, by_vectors, by_words, np.zeros(len(keys)), fusion)
@@ -200,7 +204,7 @@ def _fused(
 
 def _with_shared_words(snapshot: Snapshot, found: Candidates, shared: SharedWords) -> Candidates:
     """Fuse candidates again, with the similarity of their words to those of the best."""
-    like = tuple(found.keys[:FEEDBACK_CHUNKS])
+    like = tuple(found.keys[:FEEDBACK_CHUNKS].tolist())
     return replace(found, shared=shared(snapshot, found.keys, len(like)), like=like).fused()
 
 
@@ -209,25 +213,24 @@ def _with_late_scores(snapshot: Snapshot, tokens: TokenVectors, query: str, foun
     return found if late is None else replace(found, late=late).fused()
 
 
-def late_scores(snapshot: Snapshot, tokens: TokenVectors, query: str, keys: Sequence[int]) -> Doubles | None:
+def late_scores(snapshot: Snapshot, tokens: TokenVectors, query: str, keys: Keys) -> Doubles | None:
     """Return the late-interaction scores of the chunks ``keys``, float64, shape ``(n,)``.
 
     A chunk whose token vectors are not made yet gets the mean of the others. Returns None if no chunk has any, or the
     query has no word.
     """
     extractor = contextual_extractor(snapshot.embedder())
-    rows = snapshot.rows_of_keys(keys)
     of_query = extractor.query_tokens(query)
-    late = of_query.scores(tokens.of([rows[key] for key in keys], of_query.vectors.shape[1]))
+    late = of_query.scores(tokens.of(snapshot.rows_of_keys(keys).tolist(), of_query.vectors.shape[1]))
     if late is None or np.isnan(late).all():
         return None
     return np.where(np.isnan(late), np.nanmean(late), late)
 
 
-def shared_words(snapshot: Snapshot, keys: Sequence[int], best: int) -> Doubles:
+def shared_words(snapshot: Snapshot, keys: Keys, best: int) -> Doubles:
     """Return how similar the words of the chunks ``keys`` are to those of the first ``best``, float64, shape ``(n,)``.
 
     See :func:`ragembed.indexes.search.feedback.likeness`.
     """
-    words = snapshot.words_by_key(keys)
-    return feedback.likeness([words[key] for key in keys], best)
+    words = snapshot.words_by_key(keys.tolist())
+    return feedback.likeness([words[key] for key in keys.tolist()], best)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -25,7 +26,7 @@ from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.hubness import Hubness, MergedQueries
 from ragembed.indexes.storage.selection import Selection
 from ragembed.indexes.types import ChunkRecord, Hit, Keys, Rows, SourceRecord, VectorEncoder
-from ragembed.types import Bools, Floats, Integers
+from ragembed.types import Bools, Doubles, Floats, Integers
 
 Value = TypeVar("Value")
 
@@ -127,7 +128,8 @@ class MergedTokens:
         found = [np.zeros((0, 0), dtype=np.uint8) for _ in rows]
         for number, at, local in _split(rows):
             part = self.parts[number]
-            for i, bits in zip(at, [] if part is None else part.of(local, dim), strict=part is not None):
+            of_part = [] if part is None else part.of(local.tolist(), dim)
+            for i, bits in zip(at.tolist(), of_part, strict=part is not None):
                 found[i] = bits
         return found
 
@@ -207,41 +209,52 @@ class MergedSnapshot:
         parts = [each.select(where) for _, each in self.members]
         return None if all(part is None for part in parts) else MergedSelection(parts)
 
-    def nearest_rows(self, queries: Floats, k: int, selection: MergedSelection | None) -> list[dict[int, float]]:
-        """Return for each query the cosines of the rows of the ``k`` nearest texts, and of ties with the last one.
+    def nearest_rows(self, queries: Floats, k: int, selection: MergedSelection | None) -> list[tuple[Rows, Floats]]:
+        """Return for each query the rows of the ``k`` nearest texts, and of ties with the last one, and their cosines.
 
         A store keeps one row for each text, so the rows that several stores have for a text count once.
         """
         if not len(queries):
             return []
-        found: list[dict[int, float]] = [{} for _ in queries]
-        for number, (_, each) in enumerate(self.members):
-            part = None if selection is None else selection.parts[number]
-            for cosines, of_member in zip(found, each.nearest_rows(queries, k, part), strict=True):
-                cosines.update((row + (number << _BITS), cosine) for row, cosine in of_member.items())
-        return [self._of_nearest_texts(cosines, k) for cosines in found]
+        parts = [None] * len(self.members) if selection is None else selection.parts
+        snapshots = [each for _, each in self.members]
 
-    def _of_nearest_texts(self, cosines: dict[int, float], k: int) -> dict[int, float]:
-        ordered = sorted(cosines.items(), key=lambda item: (-item[1], item[0]))
-        values = np.array([cosine for _, cosine in ordered])
-        close = np.flatnonzero(np.diff(-values) <= _SAME_COSINE)
-        suspects = [ordered[i][0] for i in sorted({*close.tolist(), *(close + 1).tolist()})]
+        def nearest(each: StoreSnapshot, part: Selection | None) -> list[tuple[Rows, Floats]]:
+            return each.nearest_rows(queries, k, part)
+
+        if any(each.searcher.waits_for_others for each in snapshots):
+            with ThreadPoolExecutor(len(snapshots)) as threads:
+                of_members = list(threads.map(nearest, snapshots, parts))
+        else:
+            of_members = list(map(nearest, snapshots, parts))
+        found = []
+        for of_query in zip(*of_members, strict=True):
+            rows = np.concatenate([own + (number << _BITS) for number, (own, _) in enumerate(of_query)])
+            cosines = np.concatenate([own for _, own in of_query])
+            order = np.lexsort((rows, -cosines))
+            found.append(self._of_nearest_texts(rows[order], cosines[order], k))
+        return found
+
+    def _of_nearest_texts(self, rows: Rows, cosines: Floats, k: int) -> tuple[Rows, Floats]:
+        """Return the ``rows`` of the first ``k`` texts, and of ties with the last one, with their ``cosines``."""
+        close = np.flatnonzero(np.diff(-cosines.astype(np.float64)) <= _SAME_COSINE)
+        suspects = rows[np.union1d(close, close + 1)].tolist()
         texts: dict[int, Hashable] = dict(self.hashes_of_rows(suspects))
         seen: set[Hashable] = set()
-        nearest: dict[int, float] = {}
+        nearest = []
         least = np.inf
-        for row, cosine in ordered:
+        for i, (row, cosine) in enumerate(zip(rows.tolist(), cosines.tolist(), strict=True)):
             text = texts.get(row, row)
             if len(seen) < k:
                 least = cosine
             elif text not in seen and cosine < least:
                 continue
             seen.add(text)
-            nearest[row] = cosine
-        return nearest
+            nearest.append(i)
+        return rows[nearest], cosines[nearest]
 
-    def matches(self, expression: str, limit: int, selection: MergedSelection | None) -> list[tuple[int, float]]:
-        """Return key and BM25 of the best ``limit`` selected chunks, and of chunks that tie with the last."""
+    def matches(self, expression: str, limit: int, selection: MergedSelection | None) -> tuple[Keys, Doubles]:
+        """Return keys and BM25 of the best ``limit`` selected chunks, and of chunks that tie with the last."""
         if (only := self._only()) is not None:
             return only.matches(expression, limit, None if selection is None else selection.parts[0])
         return self.kept.postings(self).search(self._connections(), expression, limit, selection)
@@ -282,7 +295,7 @@ class MergedSnapshot:
         parts = [each.tokens() for _, each in self.members]
         return None if all(part is None for part in parts) else MergedTokens(parts)
 
-    def vectors(self, rows: Sequence[int]) -> Floats:
+    def vectors(self, rows: Rows) -> Floats:
         """Return the unit vectors of ``rows``, float32, shape ``(n, d)``, made from the raw vectors."""
         found = np.zeros((len(rows), self.dim() or 0), dtype=np.float32)
         for number, at, local in _split(rows):
@@ -293,14 +306,14 @@ class MergedSnapshot:
         """Return the raw vector of a row, float32, shape ``(d,)``."""
         return self.members[row >> _BITS][1].raw_vector(row & _LOCAL)
 
-    def rows_of_keys(self, keys: Sequence[int]) -> dict[int, int]:
-        """Return the vector row of each chunk key."""
-        return {
-            key: row | (key >> _BITS << _BITS)
-            for key, row in self._by_number(keys, lambda each, local: each.rows_of_keys(local))
-        }
+    def rows_of_keys(self, keys: Keys) -> Rows:
+        """Return the vector row of each of the chunk keys, shape ``(n,)``; raise KeyError for an unknown key."""
+        rows = np.zeros(len(keys), dtype=np.int64)
+        for number, at, local in _split(keys):
+            rows[at] = self.members[number][1].rows_of_keys(local) + (number << _BITS)
+        return rows
 
-    def chunks_of_rows(self, rows: Sequence[int]) -> tuple[Keys, Rows]:
+    def chunks_of_rows(self, rows: Rows) -> tuple[Keys, Rows]:
         """Return the keys of the chunks that use any of ``rows``, ascending, and the row of each; shapes ``(n,)``."""
         keys, of_keys = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int64)]
         for number, _, local in _split(rows):
@@ -370,14 +383,14 @@ class MergedSnapshot:
     ) -> Iterator[tuple[int, Value]]:
         """Yield keys or rows with what ``read`` returns for them from their stores."""
         for number, _, local in _split(numbers):
-            for key, value in read(self.members[number][1], local).items():
+            for key, value in read(self.members[number][1], local.tolist()).items():
                 yield key + (number << _BITS), value
 
 
-def _split(numbers: Sequence[int]) -> Iterator[tuple[int, list[int], list[int]]]:
+def _split(numbers: Sequence[int] | Integers) -> Iterator[tuple[int, Integers, Integers]]:
     """Yield the number of each member, the positions of its keys or rows, and their values in its store."""
-    given = np.array(numbers, dtype=np.int64)
+    given = np.asarray(numbers, dtype=np.int64)
     of_member = given >> _BITS
     for number in np.unique(of_member).tolist():
         at = np.flatnonzero(of_member == number)
-        yield number, at.tolist(), (given[at] & _LOCAL).tolist()
+        yield number, at, given[at] & _LOCAL

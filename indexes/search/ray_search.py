@@ -168,6 +168,8 @@ class RaySegments:
     :func:`ragembed.ray_cluster.connected`.
     """
 
+    waits_for_others = True
+
     def __init__(self, path: Path, address: str | None, replicas: int) -> None:
         self._path = path.absolute()
         self._address = address

@@ -15,10 +15,8 @@ from ragembed.embedder import Embedder
 from ragembed.errors import IncompatibleStoreError, RagembedError, StoreDamagedError, StoreError
 from ragembed.indexes.filters import Filter
 from ragembed.indexes.lexical.bm25 import OpenPostings
-from ragembed.indexes.lexical.highest import HighestScores
 from ragembed.indexes.search.fanout import LocalSegments
-from ragembed.indexes.search.feedback import KeptWords
-from ragembed.indexes.search.snapshot import SegmentSearch, StoreSnapshot
+from ragembed.indexes.search.snapshot import SegmentSearch, StoreSnapshot, StoreState
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.embedders import load_embedder
 from ragembed.indexes.storage.hubness import OpenHubness
@@ -66,13 +64,12 @@ class SnapshotReader:
         self._searcher = searcher or LocalSegments(1 if gpus else threads)
         self._loaded: VectorEncoder | None = None
         self._segments: dict[str, Segment] = {}
-        self._selected_in = -1
+        self._selected_in: object = -1
         self._selections: dict[Filter | None, Selection | None] = {}
         self._postings = OpenPostings(path)
         self._hubness = OpenHubness(path)
         self._tokens = OpenTokens(path)
-        self._highest = HighestScores()
-        self._words = KeptWords()
+        self._kept = StoreState()
         self._idle: list[sqlite3.Connection] = []
         self._lock = threading.RLock()
         self._current = threading.local()
@@ -94,7 +91,7 @@ class SnapshotReader:
             self._postings.clear()
             self._hubness.clear()
             self._tokens.clear()
-            self._highest.clear()
+            self._kept.clear()
 
     def read(self, answer: Callable[[StoreSnapshot], Answer]) -> Answer:
         """Return ``answer(snapshot)``, calling it again if a writer removed files of the snapshot.
@@ -144,16 +141,17 @@ class SnapshotReader:
         connection = connection or open_for_reading(self._path / DATABASE)
         try:
             connection.execute("BEGIN")
+            generation = catalog.meta(connection, "generation", 0)
             yield StoreSnapshot(
                 connection,
-                lambda: self._open_segments(connection),
-                lambda: self._embedder(connection),
-                lambda where: self._select(connection, where),
-                lambda: self._postings.of(connection),
-                lambda: self._hubness.of(connection),
-                lambda: self._tokens.of(connection),
-                self._highest,
-                self._words,
+                generation,
+                lambda: self._open_segments(connection, generation),
+                lambda: self._embedder(connection, generation),
+                lambda where: self._select(connection, generation, where),
+                lambda: self._postings.of(connection, generation),
+                lambda: self._hubness.of(connection, generation),
+                lambda: self._tokens.of(connection, generation),
+                self._kept,
                 self._searcher,
             )
         except sqlite3.DatabaseError as error:
@@ -195,8 +193,8 @@ class SnapshotReader:
             return None
         return found.st_dev, found.st_ino
 
-    def _open_segments(self, connection: sqlite3.Connection) -> dict[int, Segment]:
-        records = catalog.segments(connection)
+    def _open_segments(self, connection: sqlite3.Connection, generation: object) -> dict[int, Segment]:
+        records = self._kept.facts.of(connection, generation, catalog.segments)
         with self._lock:
             for record in records:
                 if record.files.folder not in self._segments:
@@ -204,8 +202,7 @@ class SnapshotReader:
             self._segments = {record.files.folder: self._segments[record.files.folder] for record in records}
             return {record.key: self._segments[record.files.folder] for record in records}
 
-    def _select(self, connection: sqlite3.Connection, where: Filter | None) -> Selection | None:
-        generation = catalog.meta(connection, "generation", 0)
+    def _select(self, connection: sqlite3.Connection, generation: object, where: Filter | None) -> Selection | None:
         with self._lock:
             if generation != self._selected_in:
                 self._selected_in, self._selections = generation, {}
@@ -219,8 +216,8 @@ class SnapshotReader:
                 self._selections[where] = selection
         return selection
 
-    def _embedder(self, connection: sqlite3.Connection) -> VectorEncoder:
-        record = catalog.embedder(connection)
+    def _embedder(self, connection: sqlite3.Connection, generation: object) -> VectorEncoder:
+        record = self._kept.facts.of(connection, generation, catalog.embedder)
         with self._lock:
             given, source = self._given, None
             if isinstance(given, Embedder) and given._source is not None:

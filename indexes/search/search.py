@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from itertools import islice, zip_longest
 from typing import Literal, TypeAlias, get_args
+
+import numpy as np
 
 from ragembed.documents.normalisation import normalise
 from ragembed.errors import ConfigError
@@ -23,17 +25,21 @@ from ragembed.indexes.search.relevance import RelevanceModel, at_least, check_le
 from ragembed.indexes.search.snapshot import Snapshot, unread_share, vectors_of
 from ragembed.indexes.storage.selection import Admission
 from ragembed.indexes.text.analyzer import of_language
-from ragembed.indexes.types import Hit
+from ragembed.indexes.types import Hit, Keys
 from ragembed.postprocess import unit_rows
 from ragembed.resources import processors
-from ragembed.types import Floats
+from ragembed.types import Doubles, Floats
 
 Mode = Literal["hybrid", "dense", "lexical"]
 MODES: tuple[Mode, ...] = get_args(Mode)
-Parts: TypeAlias = "Mapping[int, tuple[float | None, float | None]]"
-"""Cosine and BM25 by chunk key."""
+Parts: TypeAlias = "Sequence[tuple[float | None, float | None]]"
+"""Cosine and BM25 of chunks."""
 Vectors: TypeAlias = "Callable[[], Floats]"
-"""Returns the vectors of the queries, shape ``(n, d)``, when they are needed."""
+"""Returns the vectors of queries, shape ``(n, d)``, when they are needed."""
+
+
+QueryVectors: TypeAlias = "Callable[[int, int], Vectors | None]"
+"""Returns the vectors of the queries from a number up to, not including, another; None for lexical search."""
 
 
 class _Processors:
@@ -59,8 +65,8 @@ _CANDIDATES_PER_HIT = 10
 _BLOCK = 500
 _RANK_CONSTANT = 60.0
 """Constant of reciprocal rank fusion: a higher value reduces the advantage of the first ranks."""
-_FEW_QUERIES, _QUERIES_AT_ONCE = 8, 64
-"""Queries that one thread encodes while another runs BM25, and queries whose candidates are in memory together."""
+_QUERIES_AT_ONCE = 32
+"""Queries of hybrid search that are encoded together, in one thread, while another searches for those before them."""
 
 
 def search(
@@ -92,7 +98,7 @@ def search(
     queries = [normalise(query) for query in queries]
     with _PROCESSORS.places:
         request = _Request(snapshot, k, mode, fusion, snapshot.select(where), trace)
-        vectors = _vectors(snapshot, queries, mode) if given is None or mode == "lexical" else lambda: given
+        vectors = _vectors(snapshot, queries, mode, given)
         highest = [None if model is None else request.highest(query) for query in queries]
         found = _results(request, queries, vectors, ranking)
     if model is not None:
@@ -110,7 +116,7 @@ def sources(
     request = _Request(snapshot, _within(snapshot, k), mode, fusion, snapshot.select(where))
     queries = [normalise(query) for query in queries]
     vectors = _vectors(snapshot, queries, mode)
-    found = [_source(request, query, _part(vectors, i, i + 1)) for i, query in enumerate(queries)]
+    found = [_source(request, query, vectors(i, i + 1)) for i, query in enumerate(queries)]
     if model is None:
         return found
     return [_with_relevance(each, model, request.highest(each.query), request.read_share(each.query)) for each in found]
@@ -151,7 +157,9 @@ def search_vectors(snapshot: Snapshot, vectors: Floats, k: int, where: Filter | 
     if k == 0:
         return [[] for _ in vectors]
     return _results(
-        _Request(snapshot, k, "dense", Fusion(), snapshot.select(where)), [""] * len(vectors), lambda: vectors
+        _Request(snapshot, k, "dense", Fusion(), snapshot.select(where)),
+        [""] * len(vectors),
+        _vectors(snapshot, (), "dense", vectors),
     )
 
 
@@ -174,14 +182,43 @@ def search_mmr(
     return [hits[i] for i in mmr(unit_rows(vector[None, :])[0], vectors, _within(snapshot, k), lambda_mult)]
 
 
-def _vectors(snapshot: Snapshot, queries: Sequence[str], mode: Mode) -> Vectors | None:
+def _vectors(snapshot: Snapshot, queries: Sequence[str], mode: Mode, given: Floats | None = None) -> QueryVectors:
+    """Return the vectors of the queries, which are None for lexical search: those ``given``, or those of the embedder.
+
+    For hybrid search, another thread encodes them, a block ahead.
+    """
     if mode == "lexical":
-        return None
-    encode = snapshot.embedder().encode_queries
-    if mode == "hybrid" and len(queries) <= _FEW_QUERIES:
-        return _begun(lambda: encode(queries))
-    vectors = encode(queries)
-    return lambda: vectors
+        return lambda start, stop: None  # noqa: ARG005
+    if given is None and mode == "hybrid":
+        return _EncodedAhead(snapshot.embedder().encode_queries, queries).part
+    vectors = snapshot.embedder().encode_queries(queries) if given is None else given
+    return lambda start, stop: lambda: vectors[start:stop]
+
+
+class _EncodedAhead:
+    """The vectors of queries. Another thread begins to encode a block when the one before it is needed."""
+
+    def __init__(self, encode: Callable[[Sequence[str]], Floats], queries: Sequence[str]) -> None:
+        self._encode, self._queries = encode, queries
+        self._blocks: list[Vectors] = []
+        self._begin(1)
+
+    def part(self, start: int, stop: int) -> Vectors:
+        """Return a function that returns the vectors of the queries from ``start`` up to, not including, ``stop``."""
+
+        def vectors() -> Floats:
+            first, last = start // _QUERIES_AT_ONCE, (min(stop, len(self._queries)) - 1) // _QUERIES_AT_ONCE
+            self._begin(last + 2)
+            found = np.concatenate([block() for block in self._blocks[first : last + 1]])
+            return found[start - first * _QUERIES_AT_ONCE :][: stop - start]
+
+        return vectors
+
+    def _begin(self, blocks: int) -> None:
+        for start in range(len(self._blocks) * _QUERIES_AT_ONCE, len(self._queries), _QUERIES_AT_ONCE)[
+            : max(0, blocks - len(self._blocks))
+        ]:
+            self._blocks.append(_begun(partial(self._encode, self._queries[start : start + _QUERIES_AT_ONCE])))
 
 
 def _begun(job: Vectors) -> Vectors:
@@ -193,25 +230,18 @@ def _begun(job: Vectors) -> Vectors:
     return cache(lambda: job() if future.cancel() else future.result())
 
 
-def _part(vectors: Vectors | None, start: int, stop: int) -> Vectors | None:
-    """Return a function that returns the vectors of the queries from ``start`` up to, not including, ``stop``."""
-    return None if vectors is None else lambda: vectors()[start:stop]
-
-
 def _results(
-    request: _Request, queries: Sequence[str], vectors: Vectors | None, ranking: RankingOptions | None = None
+    request: _Request, queries: Sequence[str], vectors: QueryVectors, ranking: RankingOptions | None = None
 ) -> list[list[Hit]]:
     """Return the results for each query."""
     if ranking is None:
         found: list[list[Hit]] = []
         size = _QUERIES_AT_ONCE if request.mode == "hybrid" else len(queries)
         for start in range(0, len(queries), size):
-            some, part = queries[start : start + size], _part(vectors, start, start + size)
+            some, part = queries[start : start + size], vectors(start, start + size)
             found += [list(islice(hits, request.k)) for hits in request.ranked(some, part, request.k)]
         return found
-    return [
-        rank(_source(request, query, _part(vectors, i, i + 1)), request.k, ranking) for i, query in enumerate(queries)
-    ]
+    return [rank(_source(request, query, vectors(i, i + 1)), request.k, ranking) for i, query in enumerate(queries)]
 
 
 def _source(request: _Request, query: str, vector: Vectors | None) -> Source:
@@ -255,7 +285,7 @@ class _Request:
         ranked: list[Iterator[Hit]] = [iter(()) for _ in queries]
         nearest = dense.nearest(self.snapshot, vectors()[without_words], candidate_depth, self.selection)
         for i, cosines in zip(without_words, nearest, strict=True):
-            ranked[i] = _nearest_first(self.snapshot, cosines, candidate_depth)
+            ranked[i] = _nearest_first(self.snapshot, *cosines, candidate_depth)
         with_words = list(words)
         texts = [queries[i] for i in with_words]
         hybrid = self._hybrid(texts, vectors()[with_words], list(words.values()), depth, candidate_depth)
@@ -297,10 +327,7 @@ class _Request:
         if self.trace is not None:
             self.trace.extend(found)
         together = zip(vectors, found, words, strict=True)
-        return [
-            _hybrid_hits(self.snapshot, vector, each.by_key(), of_one, candidate_depth)
-            for vector, each, of_one in together
-        ]
+        return [_hybrid_hits(self.snapshot, vector, each, of_one, candidate_depth) for vector, each, of_one in together]
 
 
 def query_expression(snapshot: Snapshot, query: str) -> str | None:
@@ -309,47 +336,48 @@ def query_expression(snapshot: Snapshot, query: str) -> str | None:
 
 
 def _lexical(snapshot: Snapshot, expression: str | None, k: int, selection: Admission | None) -> Iterator[Hit]:
-    found = dict(snapshot.matches(expression, k, selection)) if expression else {}
-    return _in_order(snapshot, found, lambda keys: {key: (None, found[key]) for key in keys}, k)
+    if not expression:
+        return iter(())
+    keys, scores = snapshot.matches(expression, k, selection)
+    return _in_order(snapshot, keys, scores, lambda part: [(None, score) for score in scores[part].tolist()], k)
 
 
-def _nearest_first(snapshot: Snapshot, cosines: dict[int, float], k: int) -> Iterator[Hit]:
-    return _in_order(snapshot, cosines, lambda keys: {key: (cosines[key], None) for key in keys}, k)
+def _nearest_first(snapshot: Snapshot, keys: Keys, cosines: Doubles, k: int) -> Iterator[Hit]:
+    order = np.argsort(-cosines, kind="stable")
+    keys, cosines = keys[order], cosines[order]
+    return _in_order(snapshot, keys, cosines, lambda part: [(cosine, None) for cosine in cosines[part].tolist()], k)
 
 
-def _hybrid_hits(
-    snapshot: Snapshot, vector: Floats, scores: dict[int, float], words: LexicalMatches, k: int
-) -> Iterator[Hit]:
+def _hybrid_hits(snapshot: Snapshot, vector: Floats, found: Candidates, words: LexicalMatches, k: int) -> Iterator[Hit]:
     """Yield the best chunks first, with fused scores, and the cosine and BM25 of the unmoved query."""
 
-    def parts(keys: list[int]) -> Parts:
+    def parts(part: slice) -> Parts:
+        keys = found.keys[part]
         cosines = words.chunk_vectors(snapshot).cosines(vector, keys)
-        return {key: (cosine, words.of_chunk(key)) for key, cosine in cosines.items()}
+        return list(zip(cosines.tolist(), words.of_chunks(keys).tolist(), strict=True))
 
-    return _in_order(snapshot, scores, parts, k)
+    return _in_order(snapshot, found.keys, found.scores, parts, k)
 
 
 def _in_order(
-    snapshot: Snapshot, scores: Mapping[int, float], parts: Callable[[list[int]], Parts], k: int
+    snapshot: Snapshot, keys: Keys, scores: Doubles, parts: Callable[[slice], Parts], k: int
 ) -> Iterator[Hit]:
-    """Yield chunks by score, best first.
+    """Yield chunks by score, best first. Their ``keys`` are given by score, then ascending.
 
     Chunks are read in blocks. The first block has ``k`` chunks and those that tie with the last. ``parts`` returns the
-    cosine and BM25 for chunk keys.
+    cosine and BM25 for a slice of the keys.
     """
-    best = sorted(scores, key=lambda key: (-scores[key], key))
     start, size = 0, max(k, 1)
-    while start < len(best):
-        stop = min(start + size, len(best))
-        while stop < len(best) and scores[best[stop]] == scores[best[stop - 1]]:
+    while start < len(keys):
+        stop = min(start + size, len(keys))
+        while stop < len(keys) and scores[stop] == scores[stop - 1]:
             stop += 1
-        block = best[start:stop]
-        records = snapshot.chunks_by_key(block)
-        block.sort(key=lambda key: (-scores[key], records[key].source or "", key))
-        both = parts(block)
-        for key in block:
+        block = slice(start, stop)
+        records = snapshot.chunks_by_key(keys[block].tolist())
+        together = zip(keys[block].tolist(), scores[block].tolist(), parts(block), strict=True)
+        for key, score, both in sorted(together, key=lambda each: (-each[1], records[each[0]].source or "", each[0])):
             record = records[key]
-            yield Hit(record.id, record.chunk, record.source, scores[key], *both[key], store=record.store)
+            yield Hit(record.id, record.chunk, record.source, score, *both, store=record.store)
         start, size = stop, min(size, _BLOCK)
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ragembed.indexes.ann.index import RefinedIndex
+from ragembed.indexes.ann.index import DividedIndex, RefinedIndex
 from ragembed.indexes.ann.vectors import Vectors, inner_products, rows_in
 from ragembed.indexes.storage.segments import Segment
 from ragembed.indexes.types import Rows
@@ -38,44 +38,27 @@ def search_segment(
     rows: Rows | None,
     effort: int | None,
     postprocess: Callable[[Floats], Floats],
+    divided: DividedIndex | None = None,
 ) -> SegmentHits:
     """Return the ``k`` nearest vectors of a segment for each of ``queries``, unit vectors, shape ``(n, d)``.
 
     ``mask`` says for each row whether it may be returned; None allows all rows. ``rows`` holds the row of each vector
     by position, int64, ascending. A flat segment needs no ``rows`` (None), ``effort`` or ``postprocess``. ``effort`` is
     that of :meth:`ragembed.indexes.ann.index.SegmentIndex.search`, and ``postprocess`` maps raw vectors to vectors.
+    ``divided`` is searched instead of the index of the segment.
     """
+    opened = divided or segment.index()
     if rows is None:
-        return SegmentHits(*segment.index().search(queries, k, mask))
+        return SegmentHits(*opened.search(queries, k, mask))
     chosen = np.arange(len(rows)) if mask is None else np.flatnonzero(mask[rows])
     share = len(chosen) / len(rows)
     vectors = segment.vectors(postprocess)
     if mask is None or (len(chosen) > _EXACT_ROWS and share > _EXACT_SHARE):
-        index = RefinedIndex(segment.index(), segment.spec, vectors, rows)
+        index = RefinedIndex(opened, segment.spec, vectors, rows)
         scores, found = index.search(queries, k, mask, share, effort)
         if (found >= 0).sum(axis=1).min() >= min(k, len(chosen)):
             return SegmentHits(scores, found)
     return _one_by_one(queries, vectors, chosen, rows, k)
-
-
-def search_part(
-    segment: Segment,
-    queries: Floats,
-    k: int,
-    mask: Bools | None,
-    rows: Rows | None,
-    postprocess: Callable[[Floats], Floats],
-    start: int,
-    stop: int,
-) -> SegmentHits:
-    """Return the ``k`` nearest among the vectors from ``start`` up to, not including, ``stop``.
-
-    The index of the segment must be exhaustive. The other arguments are those of :func:`search_segment`.
-    """
-    if rows is None:
-        return SegmentHits(*segment.index().search_part(queries, k, start, stop, mask))
-    index = RefinedIndex(segment.index(), segment.spec, segment.vectors(postprocess), rows)
-    return SegmentHits(*index.search_part(queries, k, start, stop, mask))
 
 
 def _one_by_one(queries: Floats, vectors: Vectors, chosen: Rows, rows: Rows, k: int) -> SegmentHits:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import sqlite3
+import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError
-from ragembed.indexes.ann.vectors import blocks, inner_products
+from ragembed.indexes.ann.vectors import blocks, inner_products, places_in
 from ragembed.indexes.filters import Filter
 from ragembed.indexes.lexical import fulltext
 from ragembed.indexes.lexical.bm25 import Postings
@@ -22,6 +23,7 @@ from ragembed.indexes.search.fusion import Fusion, stored_fusion
 from ragembed.indexes.search.relevance import RelevanceModel, stored_relevance
 from ragembed.indexes.search.segment_search import SegmentHits
 from ragembed.indexes.storage import catalog
+from ragembed.indexes.storage.chunk_rows import KeptRows
 from ragembed.indexes.storage.hubness import Hubness
 from ragembed.indexes.storage.segments import Segment
 from ragembed.indexes.storage.selection import Selection
@@ -29,7 +31,9 @@ from ragembed.indexes.storage.token_vectors import StoredTokens
 from ragembed.indexes.text.analyzer import of_language
 from ragembed.indexes.types import ChunkRecord, Hit, Keys, Rows, SourceRecord, VectorEncoder
 from ragembed.postprocess import unit_rows
-from ragembed.types import Bools, Floats, Integers
+from ragembed.types import Bools, Doubles, Floats, Integers
+
+Value = TypeVar("Value")
 
 _TIES, _MOST_TIES = 8, 1000
 """Rows read beyond ``k``, at first and at most, to find those that tie with the last one."""
@@ -38,6 +42,9 @@ _BLOCK = 4096
 
 class SegmentSearch(Protocol):
     """Searches every segment of a snapshot, in this process (:mod:`fanout`) or in others (:mod:`ray_search`)."""
+
+    waits_for_others: bool
+    """Whether a search mostly waits for other processes, so that searches of several stores should overlap."""
 
     def nearest(self, snapshot: StoreSnapshot, queries: Floats, k: int, mask: Bools | None) -> Sequence[SegmentHits]:
         """Return the hits of each segment of ``snapshot``, in any order, for all queries at once or in parts.
@@ -98,16 +105,16 @@ class Snapshot(Protocol):
         """
         ...
 
-    def nearest_rows(self, queries: Floats, k: int, selection: Any) -> list[dict[int, float]]:
-        """Return for each query, shape ``(n, d)``, the cosines of the ``k`` nearest selected rows, best first.
+    def nearest_rows(self, queries: Floats, k: int, selection: Any) -> list[tuple[Rows, Floats]]:
+        """Return for each query, shape ``(n, d)``, the ``k`` nearest selected rows and their cosines, best first.
 
         Rows that tie with the last one are included, up to a thousand, so the result does not depend on the order in
         which rows were inserted.
         """
         ...
 
-    def matches(self, expression: str, limit: int, selection: Any) -> list[tuple[int, float]]:
-        """Return key and BM25 of the best ``limit`` selected chunks, and of chunks that tie with the last."""
+    def matches(self, expression: str, limit: int, selection: Any) -> tuple[Keys, Doubles]:
+        """Return keys and BM25 of the best ``limit`` selected chunks, and of chunks that tie with the last."""
         ...
 
     def scores_of(self, expression: str, keys: Sequence[int]) -> dict[int, float]:
@@ -130,7 +137,7 @@ class Snapshot(Protocol):
         """Return the vectors of tokens, or None if they are not kept."""
         ...
 
-    def vectors(self, rows: Sequence[int]) -> Floats:
+    def vectors(self, rows: Rows) -> Floats:
         """Return the unit vectors of ``rows``, float32, shape ``(n, d)``, made from the raw vectors."""
         ...
 
@@ -138,11 +145,11 @@ class Snapshot(Protocol):
         """Return the raw vector of a row, float32, shape ``(d,)``."""
         ...
 
-    def rows_of_keys(self, keys: Sequence[int]) -> dict[int, int]:
-        """Return the vector row of each chunk key."""
+    def rows_of_keys(self, keys: Keys) -> Rows:
+        """Return the vector row of each of the chunk keys, shape ``(n,)``; raise KeyError for an unknown key."""
         ...
 
-    def chunks_of_rows(self, rows: Sequence[int]) -> tuple[Keys, Rows]:
+    def chunks_of_rows(self, rows: Rows) -> tuple[Keys, Rows]:
         """Return the keys of the chunks that use any of ``rows``, ascending, and the row of each; shapes ``(n,)``."""
         ...
 
@@ -205,60 +212,113 @@ def known_keys(snapshot: Snapshot, records: Sequence[Hit | ChunkRecord]) -> list
 
 def rows_of(snapshot: Snapshot, records: Sequence[Hit | ChunkRecord]) -> list[int]:
     """Return the vector row of each hit or chunk of the snapshot; raise KeyError for another."""
-    keys = known_keys(snapshot, records)
-    rows = snapshot.rows_of_keys(keys)
-    return [rows[key] for key in keys]
+    rows: list[int] = snapshot.rows_of_keys(np.array(known_keys(snapshot, records), dtype=np.int64)).tolist()
+    return rows
 
 
 def vectors_of(snapshot: Snapshot, records: Sequence[Hit | ChunkRecord]) -> Floats:
     """Return the unit vector of each hit or chunk of the snapshot, float32, shape ``(n, d)``."""
-    return snapshot.vectors(rows_of(snapshot, records))
+    return snapshot.vectors(np.array(rows_of(snapshot, records), dtype=np.int64))
+
+
+class KeptFacts:
+    """Keeps values that depend on the generation of a store only. Threads may share an instance."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.clear()
+
+    def clear(self) -> None:
+        """Drop everything that is kept, because the store may have been replaced."""
+        with self._lock:
+            self._generation: object = None
+            self._values: dict[Callable[..., Any], Any] = {}
+
+    def of(self, connection: sqlite3.Connection, generation: object, read: Callable[..., Value], *given: Any) -> Value:
+        """Return ``read(connection, *given)``, called once for each generation; ``given`` is the same in each call."""
+        with self._lock:
+            if generation != self._generation:
+                self._generation, self._values = generation, {}
+            if read in self._values:
+                kept: Value = self._values[read]
+                return kept
+        value = read(connection, *given)
+        with self._lock:
+            if generation == self._generation:
+                self._values[read] = value
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class StoreState:
+    """What is kept between the searches of a store: term frequencies, words, rows and facts of its generation."""
+
+    highest: HighestScores = field(default_factory=HighestScores)
+    words: KeptWords = field(default_factory=KeptWords)
+    rows: KeptRows = field(default_factory=KeptRows)
+    facts: KeptFacts = field(default_factory=KeptFacts)
+
+    def clear(self) -> None:
+        """Drop everything that is kept, because the store may have been replaced."""
+        for each in (self.highest, self.words, self.rows, self.facts):
+            each.clear()
 
 
 @dataclass(frozen=True, slots=True)
 class StoreSnapshot:
     """The state of one store; ``connection`` is in a read transaction while the snapshot is used.
 
-    ``segments`` (by key), ``embedder``, ``select``, ``postings``, ``kept_hubness`` and ``tokens`` are functions,
-    because not every query needs them. ``searcher`` searches the segments. ``highest`` keeps the term frequencies of
-    earlier queries, and ``words`` the words of their chunks.
+    ``committed`` is the generation that it sees, as the database has it. ``segments`` (by key), ``embedder``,
+    ``select``, ``postings``, ``kept_hubness`` and ``tokens`` are functions, because not every query needs them.
+    ``searcher`` searches the segments. ``kept`` is the state of earlier searches.
     """
 
     connection: sqlite3.Connection
+    committed: Any
     segments: Callable[[], Mapping[int, Segment]]
     embedder: Callable[[], VectorEncoder]
     select: Callable[[Filter | None], Selection | None]
     postings: Callable[[], Postings | None]
     kept_hubness: Callable[[], Hubness | None]
     tokens: Callable[[], StoredTokens | None]
-    highest: HighestScores
-    words: KeptWords
+    kept: StoreState
     searcher: SegmentSearch
+
+    def _fact(self, read: Callable[..., Value], *given: Any) -> Value:
+        """Return ``read(connection, *given)``, from memory if an earlier search of this generation has read it."""
+        return self.kept.facts.of(self.connection, self.committed, read, *given)
 
     def dim(self) -> int | None:
         """Return the dimension of the searched vectors, or None if there are no vectors yet."""
-        return next((record.files.dim for record in catalog.segments(self.connection)), None)
+        return next((record.files.dim for record in self._fact(catalog.segments)), None)
 
-    def nearest_rows(self, queries: Floats, k: int, selection: Selection | None) -> list[dict[int, float]]:
-        """Return the cosines of the nearest rows; see :meth:`Snapshot.nearest_rows`."""
+    def nearest_rows(self, queries: Floats, k: int, selection: Selection | None) -> list[tuple[Rows, Floats]]:
+        """Return the nearest rows and their cosines; see :meth:`Snapshot.nearest_rows`."""
         if not len(queries):
             return []
         queries = unit_rows(queries)
         candidate_depth = k + _TIES
         while True:
             found = self._nearest(queries, candidate_depth, selection)
-            if candidate_depth >= k + _MOST_TIES or not any(_cut_off(hits, k, candidate_depth) for hits in found):
-                return [{row: -least for least, row in hits if k and least <= hits[:k][-1][0]} for hits in found]
+            if candidate_depth >= k + _MOST_TIES or not any(_cut_off(own, k, candidate_depth) for _, own in found):
+                return [_with_ties(*hits, k) for hits in found]
             candidate_depth = k + _MOST_TIES
 
-    def _nearest(self, queries: Floats, k: int, selection: Selection | None) -> list[list[tuple[float, int]]]:
-        """Return negative cosine and row of the ``k`` nearest rows for each query, best first."""
-        found: list[list[tuple[float, int]]] = [[] for _ in queries]
+    def _nearest(self, queries: Floats, k: int, selection: Selection | None) -> list[tuple[Rows, Floats]]:
+        """Return the ``k`` nearest rows for each query, best first, and their cosines."""
+        found: list[list[tuple[Rows, Floats]]] = [[] for _ in queries]
         for part in self.searcher.nearest(self, queries, k, None if selection is None else selection.mask):
-            of_part = found[part.first : part.first + len(part.rows)]
-            for hits, row_scores, row_ids in zip(of_part, part.scores.tolist(), part.rows.tolist(), strict=True):
-                hits += [(-score, row) for score, row in zip(row_scores, row_ids, strict=True) if row >= 0]
-        return [sorted(hits)[:k] for hits in found]
+            for i, of_query in enumerate(zip(part.rows, part.scores, strict=True), part.first):
+                found[i].append(of_query)
+        nearest = []
+        for hits in found:
+            rows = np.concatenate([np.zeros(0, dtype=np.int64), *(of_part for of_part, _ in hits)])
+            scores = np.concatenate([np.zeros(0, dtype=np.float32), *(of_part for _, of_part in hits)])
+            if len(rows) and rows.min() < 0:
+                rows, scores = rows[rows >= 0], scores[rows >= 0]
+            order = np.lexsort((rows, -scores))[:k]
+            nearest.append((rows[order], scores[order]))
+        return nearest
 
     def rows_of(self, key: int) -> Rows:
         """Return the row of each vector of a segment by position, int64, ascending."""
@@ -271,13 +331,13 @@ class StoreSnapshot:
 
     def effort(self) -> int | None:
         """Return the search effort of an approximate index (efSearch or nprobe), or None if it was not measured."""
-        choice = catalog.index_choice(self.connection)
+        choice = self._fact(catalog.index_choice)
         return None if choice is None else choice.effort
 
     def _postprocess(self, raw: Floats) -> Floats:
         return self.embedder().postprocess_documents(raw)
 
-    def matches(self, expression: str, limit: int, selection: Selection | None) -> list[tuple[int, float]]:
+    def matches(self, expression: str, limit: int, selection: Selection | None) -> tuple[Keys, Doubles]:
         """Return the result of :func:`ragembed.indexes.lexical.fulltext.search`, from postings if the store has any."""
         postings = self.postings()
         if postings is None:
@@ -294,18 +354,18 @@ class StoreSnapshot:
 
     def highest_score(self, expression: str) -> float:
         """Return the highest BM25 that a text could have for an expression."""
-        return self.highest.of(self.terms(), expression)
+        return self.kept.highest.of(self.terms(), expression)
 
     def terms(self) -> StoreTerms:
         """Return the numbers of chunks that contain terms."""
         return StoreTerms(self.connection, self.postings())
 
-    def vectors(self, rows: Sequence[int]) -> Floats:
+    def vectors(self, rows: Rows) -> Floats:
         """Return the unit vectors of ``rows``, float32, shape ``(n, d)``, made from the raw vectors."""
-        if not rows:
+        if not len(rows):
             return np.zeros((0, self.dim() or 0), dtype=np.float32)
         segments = self.segments()
-        keys, positions = self._places(np.array(rows, dtype=np.int64))
+        keys, positions = self._places(rows)
         found = np.empty((len(rows), next(iter(segments.values())).files.dim), dtype=np.float32)
         for key in np.unique(keys).tolist():
             inside = keys == key
@@ -321,7 +381,7 @@ class StoreSnapshot:
                 keys, positions = np.array([found[row] for row in rows.tolist()], dtype=np.int64).T
                 break
             of_segment = self.rows_of(key)
-            at = np.minimum(np.searchsorted(of_segment, rows), len(of_segment) - 1)
+            at = places_in(of_segment, rows)
             here = of_segment[at] == rows
             keys[here], positions[here] = key, at[here]
         return keys, positions
@@ -334,19 +394,19 @@ class StoreSnapshot:
 
     def language(self) -> str:
         """Return the language whose stemmer lexical search uses."""
-        return catalog.analyzer_config(self.connection).language
+        return self._fact(catalog.analyzer_config).language
 
     def count(self) -> int:
         """Return the number of chunks."""
-        return catalog.count(self.connection, "chunks")
+        return self._fact(catalog.count, "chunks")
 
     def fingerprint(self) -> str:
         """Return the fingerprint of the embedder."""
-        return str(catalog.embedder(self.connection)["fingerprint"])
+        return str(self._fact(catalog.embedder)["fingerprint"])
 
     def generation(self) -> int:
         """Return the number of changes that have been committed."""
-        return int(catalog.meta(self.connection, "generation", 0))
+        return int(self.committed)
 
     def seed(self) -> int:
         """Return the seed of the embedder, 0 if it is not ragembed's own."""
@@ -355,24 +415,24 @@ class StoreSnapshot:
 
     def fusion(self) -> Fusion:
         """Return the default settings of hybrid search."""
-        return stored_fusion(self.connection)
+        return self._fact(stored_fusion)
 
     def relevance(self) -> RelevanceModel | None:
         """Return the relevance model of the embedder, or None if it was not fitted."""
-        return stored_relevance(self.connection)
+        return self._fact(stored_relevance)
 
     def hubness(self) -> Hubness | None:
         """Return the hubness of the chunks, or None if it was not measured, or for too few chunks."""
         kept = self.kept_hubness()
         return None if kept is None else kept.if_enough()
 
-    def rows_of_keys(self, keys: Sequence[int]) -> dict[int, int]:
-        """Return the vector row of each chunk key."""
-        return catalog.rows_of_keys(self.connection, keys)
+    def rows_of_keys(self, keys: Keys) -> Rows:
+        """Return the vector row of each of the chunk keys, shape ``(n,)``; raise KeyError for an unknown key."""
+        return self.kept.rows.of_keys(self.connection, self.committed, self.count(), keys)
 
-    def chunks_of_rows(self, rows: Sequence[int]) -> tuple[Keys, Rows]:
+    def chunks_of_rows(self, rows: Rows) -> tuple[Keys, Rows]:
         """Return the keys of the chunks that use any of ``rows``, ascending, and the row of each; shapes ``(n,)``."""
-        return catalog.chunks_of_rows(self.connection, rows)
+        return self.kept.rows.of_rows(self.connection, self.committed, self.count(), rows)
 
     def hashes_of_rows(self, rows: Sequence[int]) -> dict[int, bytes]:
         """Return the hash of the text of each vector row."""
@@ -389,7 +449,7 @@ class StoreSnapshot:
         def read(new: Sequence[int]) -> dict[int, str]:
             return {key: terms.of_text(text) for key, text in catalog.embedded_by_key(self.connection, new).items()}
 
-        return self.words.of(keys, self.generation(), read)
+        return self.kept.words.of(keys, self.generation(), read)
 
     def keys_of(self, records: Sequence[Hit | ChunkRecord]) -> list[int | None]:
         """Return the key of each hit or chunk, None if it is not in the store."""
@@ -434,6 +494,14 @@ class StoreSnapshot:
         return keys, by_row[rows]
 
 
-def _cut_off(hits: Sequence[tuple[float, int]], k: int, candidate_depth: int) -> bool:
-    """Return whether more rows than those in ``hits`` may tie with the ``k``-th."""
-    return 0 < k <= len(hits) == candidate_depth and hits[-1][0] == hits[k - 1][0]
+def _cut_off(cosines: Floats, k: int, candidate_depth: int) -> bool:
+    """Return whether more rows than those with ``cosines``, best first, may tie with the ``k``-th."""
+    return 0 < k <= len(cosines) == candidate_depth and bool(cosines[-1] == cosines[k - 1])
+
+
+def _with_ties(rows: Rows, cosines: Floats, k: int) -> tuple[Rows, Floats]:
+    """Return the first ``k`` rows with their ``cosines``, best first, and those that tie with the last."""
+    if len(cosines) > k:
+        stop = int(np.count_nonzero(cosines >= cosines[k - 1])) if k else 0
+        rows, cosines = rows[:stop], cosines[:stop]
+    return rows, cosines

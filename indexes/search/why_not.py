@@ -219,10 +219,10 @@ def _in_dense(snapshot: Snapshot, own: Sequence[int], k: int, query: ExplainedQu
 def _in_lexical(snapshot: Snapshot, own: Sequence[int], k: int, expression: str | None, unsearched: Keys) -> FileRank:
     if expression is None:
         return FileRank("lexical", None, 0, None, None, None)
-    best = snapshot.matches(expression, k, snapshot.select(None))
+    _, best = snapshot.matches(expression, k, snapshot.select(None))
     left_out = snapshot.scores_of(expression, unsearched.tolist()).values()
     matching = snapshot.lexical_rank(expression, -1.0) - 1 - len(left_out)
-    needed = best[: max(k, 1)][-1][1] if best else None
+    needed = float(best[: max(k, 1)][-1]) if len(best) else None
     mine = snapshot.scores_of(expression, own)
     if not mine:
         return FileRank("lexical", None, matching, None, needed, None)
@@ -264,19 +264,21 @@ def _scores_on_scale(
     """Return the fused scores that chunks would have on the scale of the candidates; empty if ranks are fused."""
     if fusion.method == "rrf":
         return {}
-    rows = snapshot.rows_of_keys(own)
-    cosines = snapshot.vectors([rows[key] for key in own]).astype(np.float64) @ candidates.vector.astype(np.float64)
-    cosines -= ChunkVectors(snapshot).correction(own, fusion.hubness)
+    keys = np.array(own, dtype=np.int64)
+    vectors = snapshot.vectors(snapshot.rows_of_keys(keys)).astype(np.float64)
+    cosines = vectors @ candidates.vector.astype(np.float64)
+    cosines -= ChunkVectors(snapshot).correction(keys, fusion.hubness)
     words = snapshot.scores_of(expression, own)
     scores = [cosines, np.array([words.get(key, 0.0) for key in own])]
     lines = [fusion._linear_scale(candidates.dense), fusion._linear_scale(candidates.lexical)]
     if candidates.shared is not None:
-        others = [key for key in candidates.keys if key not in candidates.like]
-        scores.append(shared_words(snapshot, [*candidates.like, *others, *own], len(candidates.like))[-len(own) :])
+        others = candidates.keys[~np.isin(candidates.keys, candidates.like)]
+        together = np.concatenate([np.array(candidates.like, dtype=np.int64), others, keys])
+        scores.append(shared_words(snapshot, together, len(candidates.like))[-len(own) :])
         lines.append(fusion._linear_scale(candidates.shared))
     weights = [*fusion.weights(candidates.lexical, candidates.shared)][: len(scores)]
     tokens = None if candidates.late is None else snapshot.tokens()
-    late = None if tokens is None else late_scores(snapshot, tokens, normalise(query), own)
+    late = None if tokens is None else late_scores(snapshot, tokens, normalise(query), keys)
     if candidates.late is not None and late is not None:
         fused = fusion.scores(candidates.dense, candidates.lexical, candidates.shared)
         scores, lines = [*scores, late], [*lines, fusion._late_scale(fused, candidates.late)]

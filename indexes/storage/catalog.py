@@ -402,7 +402,16 @@ def chunks_of_rows(connection: sqlite3.Connection, rows: Sequence[int]) -> tuple
 
 def chunk_rows(connection: sqlite3.Connection) -> tuple[Keys, Rows]:
     """Return the keys of all chunks, ascending, and the vector row of each; shapes ``(n,)``."""
-    return _pairs(connection, "SELECT key, row FROM chunks ORDER BY key", ())
+    keys, rows = connection.execute(
+        "SELECT group_concat(key), group_concat(row) FROM (SELECT key, row FROM chunks ORDER BY row)"
+    ).fetchone()
+    try:  # Two long texts are read in a third of the time of many numbers.
+        by_row = [np.array(text.split(",") if text else (), dtype=np.int64) for text in (keys, rows)]
+        pairs = np.stack(by_row)
+    except (AttributeError, ValueError, OverflowError) as error:
+        raise _not_a_number(error) from error
+    order = np.argsort(pairs[0])
+    return pairs[0][order], pairs[1][order]
 
 
 def chunk_sources(connection: sqlite3.Connection) -> tuple[Keys, Rows]:

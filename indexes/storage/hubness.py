@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from ragembed.errors import ModelError, StoreDamagedError
 from ragembed.extractors.protocol import saved_array
 from ragembed.files import replace_file
+from ragembed.indexes.ann.vectors import places_in
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.folders import require_committed
 from ragembed.indexes.storage.layout import EMBEDDERS
@@ -186,7 +187,7 @@ class Hubness:
 
     def known(self, rows: Rows) -> tuple[Bools, Floats]:
         """Return which rows have been measured, and the hubness of each, 0 if it has not been; shapes ``(n,)``."""
-        at = np.minimum(np.searchsorted(self.rows, rows), len(self.rows) - 1)
+        at = places_in(self.rows, rows)
         measured: Bools = self.rows[at] == rows
         return measured, np.where(measured, self.values[at], np.float32(0.0))
 
@@ -290,13 +291,12 @@ class OpenHubness:
     def clear(self) -> None:
         """Release the mapped file."""
         with self._lock:
-            self._generation = -1
+            self._generation: object = -1
             self._record: dict[str, Any] | None = None
             self._hubness: Hubness | None = None
 
-    def of(self, connection: sqlite3.Connection) -> Hubness | None:
-        """Return the hubness of the generation that ``connection`` sees, or None if it was not measured."""
-        generation = catalog.meta(connection, "generation", 0)
+    def of(self, connection: sqlite3.Connection, generation: object) -> Hubness | None:
+        """Return the hubness of ``generation``, which ``connection`` sees, or None if it was not measured."""
         with self._lock:
             if generation != self._generation:
                 record = hubness_record(connection)

@@ -8,6 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
+from ragembed.indexes.ann.vectors import places_in
 from ragembed.indexes.filters import Filter
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.types import Keys
@@ -37,8 +38,8 @@ class Selection:
     def admits(self, keys: Keys) -> Bools:
         """Return for each of the chunk keys, shape ``(n,)``, whether it may be returned."""
         if self.keys is None:
-            return ~_among(keys, self.without)
-        return _among(keys, self.keys)
+            return ~among(keys, self.without)
+        return among(keys, self.keys)
 
     @property
     def most_left_out(self) -> int | None:
@@ -46,11 +47,11 @@ class Selection:
         return len(self.without) if self.keys is None else None
 
 
-def _among(keys: Keys, ascending: Keys) -> Bools:
+def among(keys: Keys, ascending: Keys) -> Bools:
+    """Return for each of ``keys`` whether it is in ``ascending``."""
     if len(ascending) == 0:
         return np.zeros(len(keys), dtype=bool)
-    at = np.minimum(np.searchsorted(ascending, keys), len(ascending) - 1)
-    return np.asarray(ascending[at] == keys)
+    return np.asarray(ascending[places_in(ascending, keys)] == keys)
 
 
 def select(connection: sqlite3.Connection, where: Filter | None) -> Selection | None:
@@ -59,7 +60,7 @@ def select(connection: sqlite3.Connection, where: Filter | None) -> Selection | 
     without, rows_without = catalog.boilerplate_only_chunks(connection)
     if where is not None:
         keys, rows = catalog.matching(connection, where)
-        searched = ~_among(keys, without)
+        searched = ~among(keys, without)
         mask = np.zeros(size, dtype=bool)
         mask[rows[searched]] = True
         return Selection(mask, keys[searched])

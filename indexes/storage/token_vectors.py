@@ -167,13 +167,12 @@ class OpenTokens:
     def clear(self) -> None:
         """Release the mapped files."""
         with self._lock:
-            self._generation = -1
+            self._generation: object = -1
             self._blocks: dict[TokenFile, TokenBlock] = {}
             self._tokens: StoredTokens | None = None
 
-    def of(self, connection: sqlite3.Connection) -> StoredTokens | None:
-        """Return the token vectors of the generation that ``connection`` sees, or None if the store has none."""
-        generation = catalog.meta(connection, "generation", 0)
+    def of(self, connection: sqlite3.Connection, generation: object) -> StoredTokens | None:
+        """Return the token vectors of ``generation``, which ``connection`` sees, or None if the store has none."""
         with self._lock:
             if generation != self._generation:
                 files = token_files(connection) or []

@@ -10,7 +10,6 @@ from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ragembed.config.settings import EmbedderConfig
 from ragembed.documents.normalisation import normalise
@@ -18,14 +17,13 @@ from ragembed.evaluation.encoding import RawVectors, raw_part
 from ragembed.evaluation.retrieval import ndcg
 from ragembed.extractors.protocol import Side
 from ragembed.indexes.ann.specs import FLAT
-from ragembed.indexes.lexical.highest import HighestScores
 from ragembed.indexes.search.dense import nearest
 from ragembed.indexes.search.fanout import LocalSegments
-from ragembed.indexes.search.feedback import KeptWords, likeness, words_of
+from ragembed.indexes.search.feedback import likeness, words_of
 from ragembed.indexes.search.fusion import Fusion
 from ragembed.indexes.search.hybrid import DEPTH, LexicalMatches, candidates
 from ragembed.indexes.search.search import Mode, query_expression
-from ragembed.indexes.search.snapshot import Snapshot, StoreSnapshot
+from ragembed.indexes.search.snapshot import Snapshot, StoreSnapshot, StoreState
 from ragembed.indexes.storage import catalog, changes
 from ragembed.indexes.storage.layout import DATABASE
 from ragembed.indexes.storage.schema import connect
@@ -35,7 +33,7 @@ from ragembed.indexes.text.analyzer import of_language
 from ragembed.indexes.tuning.pool import Pool
 from ragembed.indexes.tuning.queries import PseudoQuery
 from ragembed.indexes.tuning.store_evaluation import NoEncoder
-from ragembed.indexes.types import ChunkRecord, text_hash
+from ragembed.indexes.types import ChunkRecord, Keys, Rows, text_hash
 from ragembed.postprocess import unit_rows
 from ragembed.types import Doubles, Floats
 
@@ -192,14 +190,14 @@ class PoolSearch:
         with self._changed(query):
             snapshot = _PoolSnapshot(
                 self._connection,
+                0,
                 dict,
                 NoEncoder,
                 lambda _: select(self._connection, None),
                 lambda: None,
                 lambda: None,
                 lambda: None,
-                HighestScores(),
-                KeptWords(),
+                StoreState(),
                 self._searcher,
                 by_row,
             )
@@ -209,20 +207,21 @@ class PoolSearch:
             places = ChainMap(prepared.changed, self._places)
             vectors = unit_rows(vector[None, :])
             if mode == "lexical":
-                scores = {} if prepared.matches is None else prepared.matches.scores
-                best = sorted(scores, key=lambda key: (-scores[key], key))
+                matches = prepared.matches
+                best = [] if matches is None else matches.keys[np.argsort(-matches.scores, kind="stable")].tolist()
             elif mode == "dense" or prepared.matches is None:
-                [cosines] = nearest(snapshot, vectors, count, prepared.selection)
-                best = sorted(cosines, key=lambda key: (-cosines[key], key))
+                [(keys, cosines)] = nearest(snapshot, vectors, count, prepared.selection)
+                best = keys[np.argsort(-cosines, kind="stable")].tolist()
             else:
 
-                def shared(_: Snapshot, keys: Sequence[int], best: int) -> Doubles:
-                    return likeness([self._words[places[key]] for key in keys], best)
+                def shared(_: Snapshot, keys: Keys, best: int) -> Doubles:
+                    return likeness([self._words[places[key]] for key in keys.tolist()], best)
 
-                matches, selection = [prepared.matches], prepared.selection
                 fusion = fusion.for_unread(self._unread[row])
-                [found] = candidates(snapshot, vectors, matches, DEPTH, count, selection, fusion, shared)
-                best = found.keys
+                [found] = candidates(
+                    snapshot, vectors, [prepared.matches], DEPTH, count, prepared.selection, fusion, shared
+                )
+                best = found.keys.tolist()
             return [self._positions[places[key]] for key in best[:count]]
 
     def _values(self, rows: Sequence[int], found: Sequence[list[int]]) -> Doubles:
@@ -276,20 +275,20 @@ class _PoolSnapshot(StoreSnapshot):
     def dim(self) -> int:
         return int(self.by_row.shape[1])
 
-    def nearest_rows(self, queries: Floats, k: int, selection: Selection | None) -> list[dict[int, float]]:
+    def nearest_rows(self, queries: Floats, k: int, selection: Selection | None) -> list[tuple[Rows, Floats]]:
         mask = np.arange(len(self.by_row)) > 0 if selection is None else selection.mask
         admitted = np.flatnonzero(mask)
         cosines = unit_rows(queries) @ self.by_row.T
         return [_nearest(row[admitted], admitted, k) for row in cosines]
 
-    def vectors(self, rows: Sequence[int]) -> Floats:
-        return self.by_row[list(rows)]
+    def vectors(self, rows: Rows) -> Floats:
+        return self.by_row[rows]
 
 
-def _nearest(cosines: Floats, rows: NDArray[np.int64], k: int) -> dict[int, float]:
-    """Return the ``k`` highest cosines by row, best first, including ties with the last one."""
+def _nearest(cosines: Floats, rows: Rows, k: int) -> tuple[Rows, Floats]:
+    """Return the rows with the ``k`` highest cosines, best first, including ties with the last one."""
     if len(cosines) > k:
         near = np.flatnonzero(cosines >= np.partition(cosines, len(cosines) - k)[len(cosines) - k])
         cosines, rows = cosines[near], rows[near]
     order = np.argsort(-cosines, kind="stable")
-    return dict(zip(rows[order].tolist(), cosines[order].tolist(), strict=True))
+    return rows[order], cosines[order]

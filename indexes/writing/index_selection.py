@@ -22,10 +22,8 @@ from ragembed.indexes.ann.picking import EXACT_WITHOUT_FAISS, Picked, TuningQuer
 from ragembed.indexes.ann.records import IndexConfig, IndexEvaluation, IndexSelection, Measurement
 from ragembed.indexes.ann.specs import AUTO, FLAT, IndexSpec, parse_spec
 from ragembed.indexes.ann.vectors import Vectors
-from ragembed.indexes.lexical.highest import HighestScores
 from ragembed.indexes.search.fanout import LocalSegments
-from ragembed.indexes.search.feedback import KeptWords
-from ragembed.indexes.search.snapshot import StoreSnapshot
+from ragembed.indexes.search.snapshot import StoreSnapshot, StoreState
 from ragembed.indexes.storage import catalog, compaction
 from ragembed.indexes.storage.segments import Segment
 from ragembed.indexes.storage.selection import select
@@ -134,14 +132,14 @@ def check_index(store: Path, connection: sqlite3.Connection, embedder: VectorEnc
     segments = {record.key: Segment(store, record.files) for record in catalog.segments(connection)}
     snapshot = StoreSnapshot(
         connection,
+        catalog.meta(connection, "generation", 0),
         lambda: segments,
         lambda: embedder,
         lambda where: select(connection, where),
         lambda: None,
         lambda: None,
         lambda: None,
-        HighestScores(),
-        KeptWords(),
+        StoreState(),
         LocalSegments(1),
     )
     queries = _queries(connection, embedder).measuring
@@ -151,8 +149,10 @@ def check_index(store: Path, connection: sqlite3.Connection, embedder: VectorEnc
         return IndexEvaluation(Measurement(None, None, size), _today(), rows, folders)
 
     def search(vectors: Floats, k: int) -> Floats:
-        found = [list(of_query.values())[:k] for of_query in snapshot.nearest_rows(vectors, k, snapshot.select(None))]
-        return np.array([scores + [-np.inf] * (k - len(scores)) for scores in found], dtype=np.float32)
+        found = np.full((len(vectors), k), -np.inf, dtype=np.float32)
+        for own, (_, cosines) in zip(found, snapshot.nearest_rows(vectors, k, snapshot.select(None)), strict=True):
+            own[: len(cosines)] = cosines[:k]
+        return found
 
     truth = tuning.exact(_live_parts(connection, segments, embedder), queries)
     recall = tuning.recall(search, truth)

@@ -296,13 +296,15 @@ class ClassificationTask:
 class IsotropyTask:
     """IsoScore and uniformity of vectors; for sentence pairs, also the alignment of positive pairs.
 
-    Pairs with a score of ``positive_score`` or more are positive.
+    Pairs with a score of ``positive_score`` or more are positive. The uniformity of ``n`` texts needs all ``n²``
+    distances; ``with_uniformity=False`` leaves it out.
     """
 
     name: str
     texts: Sequence[str]
     pairs: SentencePairs | None = None
     positive_score: float = POSITIVE_SCORE
+    with_uniformity: bool = True
     headline: ClassVar[str] = "iso_score"
     symmetric: bool = True
     queries: Sequence[str] = field(default=(), init=False)
@@ -315,7 +317,9 @@ class IsotropyTask:
     def measure(self, encoded: Encoded, query_fit: str) -> Measured:  # noqa: ARG002  as above
         """Return IsoScore, uniformity and, for sentence pairs, alignment."""
         vectors = encoded.documents
-        scores: dict[str, Any] = {"iso_score": iso_score(vectors), "uniformity": uniformity(vectors)}
+        scores: dict[str, Any] = {"iso_score": iso_score(vectors)}
+        if self.with_uniformity:
+            scores["uniformity"] = uniformity(vectors)
         if self.pairs is not None:
             half = len(self.pairs.scores)
             positive = np.array(self.pairs.scores) >= self.positive_score

@@ -90,7 +90,7 @@ class AvgTable:
     def __init__(self, vocabulary: int, dim: int, unseen: str) -> None:
         self.dim = dim
         self._vocabulary = vocabulary
-        self._unseen = unseen
+        self.unseen = unseen
         self._vectors: Floats | None = None
         self._present: NDArray[np.bool_] | None = None
 
@@ -110,7 +110,7 @@ class AvgTable:
     def fit(self, means: TokenMeans, word_embeddings: Callable[[], Floats]) -> None:
         """Fit on averaged vectors; ``word_embeddings`` returns the table of the model, shape ``(vocabulary, d)``."""
         vectors, seen = means.means(), means.counts > 0
-        if self._unseen == "mapped" and seen.any():
+        if self.unseen == "mapped" and seen.any():
             # A table may have more rows than the vocabulary, and a vocabulary may have tokens without a row.
             embeddings = word_embeddings()[: len(seen)]
             known = len(embeddings)
@@ -119,6 +119,10 @@ class AvgTable:
             vectors[:known] = np.where(seen[:known, None], vectors[:known], mapped)
             seen[:known] = True
         self._vectors, self._present = vectors, seen
+
+    def share(self, other: AvgTable) -> None:
+        """Use the vectors of ``other``, which was fitted on the same means with the same ``unseen``."""
+        self._vectors, self._present = other._fitted()
 
     def state(self) -> State:
         """Return the vectors, and which ids have one."""
@@ -204,6 +208,20 @@ class AvgExtractor:
     def take(self, means: TokenMeans) -> None:
         """Fit the static vectors on averaged token vectors."""
         self._table.fit(means, self.model.word_embeddings)
+
+    @property
+    def unseen(self) -> str:
+        """What to do with a token that the corpus does not contain; see :class:`AvgTable`."""
+        return self._table.unseen
+
+    @property
+    def vectors_id(self) -> int:
+        """The identity of the fitted vectors, which extractors that :meth:`share` them have in common."""
+        return id(self._table._fitted()[0])
+
+    def share(self, other: AvgExtractor) -> None:
+        """Use the static vectors of ``other``, which was fitted on the same means with the same settings."""
+        self._table.share(other._table)
 
     def encode(self, texts: Sequence[str], side: Side, progress: Progress | None = None) -> Floats:
         """Return raw vectors, float32, shape ``(n, d)``; each depends only on its own text."""

@@ -7,15 +7,17 @@ template around it. Several consumers (extractors with different layers, pooling
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ragembed.errors import ConfigError
+from ragembed.extractors.kept_states import current
 from ragembed.extractors.protocol import Progress
-from ragembed.extractors.replicas import Replicas
+from ragembed.extractors.replicas import Replicas, Take
 from ragembed.models.tokenizer import Frame, TextTokenizer, TokenKind
 from ragembed.types import Floats
 
@@ -93,11 +95,20 @@ class Forward:
         Number of tokens in a window, including the frame.
     batch_tokens
         Number of tokens in a batch, padding included.
+    name
+        Stands for the model, its settings and the frame; None if hidden states are never kept.
     """
 
     def __init__(
-        self, tokenizer: TextTokenizer, replicas: Replicas, frame: Frame, max_tokens: int, batch_tokens: int
+        self,
+        tokenizer: TextTokenizer,
+        replicas: Replicas,
+        frame: Frame,
+        max_tokens: int,
+        batch_tokens: int,
+        name: str | None = None,
     ) -> None:
+        self._name = name
         self._tokenizer = tokenizer
         self._replicas = replicas
         self._frame = frame
@@ -121,7 +132,17 @@ class Forward:
             if progress is not None:
                 progress(batch.completed)
 
-        self._replicas.run(self._batches(texts, batch_tokens, progress), layers, take)
+        kept = current()
+        if kept is None or self._name is None:
+            self._replicas.run(self._batches(texts, batch_tokens, progress), layers, take)
+            return
+        for start in range(0, len(texts), _TEXTS_PER_BLOCK):
+            # Each block is kept for itself, because a fit passes its texts on in such blocks.
+            block = texts[start : start + _TEXTS_PER_BLOCK]
+            batches = partial(self._batches, block, batch_tokens, None)
+            done = kept.run(self._name, block, batches, self._replicas, layers, partial(_take_from, start, take))
+            if progress is not None:
+                progress(len(block) - done)  # texts without tokens are in no batch
 
     def tokens(self, texts: Sequence[str]) -> int:
         """Return the number of tokens in all windows of ``texts``, including the frame."""
@@ -187,6 +208,11 @@ class Forward:
             ]
         completed = sum(window.last for window in group)
         return Batch(np.array([window.text for window in group]), ids, kinds, lengths, completed, frame.prompt_tokens)
+
+
+def _take_from(start: int, take: Take, batch: Batch, states: list[Floats]) -> None:
+    """Pass on a batch whose texts are numbered from ``start``."""
+    take(replace(batch, texts=batch.texts + start) if start else batch, states)
 
 
 def text_room(frame: Frame, max_tokens: int) -> int:

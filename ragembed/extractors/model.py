@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
@@ -94,7 +95,9 @@ class ContextualModel:
                 batch_tokens = _FEW_TEXTS_BATCH_TOKENS
             else:
                 replicas, batch_tokens = self._document_replicas()
-            self._forwards[side] = Forward(self.tokenizer, replicas, frame, self._max_tokens, batch_tokens)
+            kept = side not in ("queries", "few-documents")
+            name = json.dumps([self.config, asdict(frame), self._device], sort_keys=True) if kept else None
+            self._forwards[side] = Forward(self.tokenizer, replicas, frame, self._max_tokens, batch_tokens, name)
         return self._forwards[side]
 
     def is_faster_without_torch(self, texts: Sequence[str]) -> bool:

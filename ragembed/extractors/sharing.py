@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -27,6 +28,7 @@ from ragembed.types import Floats
 Made = TypeVar("Made")
 _CountsKey: TypeAlias = "tuple[str, Corpus | None]"
 _MeansKey: TypeAlias = "tuple[str, tuple[int, ...], Corpus | None]"
+_SameVectors: TypeAlias = "tuple[str, bytes, int]"
 
 
 class SharedFit:
@@ -121,8 +123,13 @@ class SharedFit:
         """Fit the extractors on the gathered data."""
         for weights in _each(self._extractors, _weights):
             weights.take(self._counts[_counts_key(weights)])
+        fitted: dict[tuple[_MeansKey, str], AvgExtractor] = {}
         for avg in _each(self._extractors, _averaged):
-            avg.take(self._means[_means_key(avg)])
+            first = fitted.setdefault((_means_key(avg), avg.unseen), avg)
+            if first is avg:
+                avg.take(self._means[_means_key(avg)])
+            else:
+                avg.share(first)
 
 
 def fit_together(extractors: Sequence[Extractor], texts: Iterable[str], progress: Progress | None = None) -> int:
@@ -141,15 +148,20 @@ def encode_together(
     ``progress`` is called with the number of texts completed: once per text and model, and once per text and extractor
     without a model; :func:`passes` returns how often that is.
     """
-    contextual = _each(extractors, _contextual)
-    groups: dict[str, list[TransformerExtractor]] = defaultdict(list)
-    for extractor in contextual:
-        groups[_model_key(extractor.model)].append(extractor)
-    vectors: dict[int, Floats] = {}
+    groups: dict[str, dict[_SameVectors, TransformerExtractor]] = defaultdict(dict)
+    for extractor in _each(extractors, _contextual):
+        extractor.weights.require_fitted()
+        groups[_model_key(extractor.model)].setdefault(_same_vectors(extractor), extractor)
+    vectors: dict[_SameVectors, Floats] = {}
     for group in groups.values():
-        pooled = [extractor.consumer(len(texts)) for extractor in group]
-        group[0].model.forward(side).run(texts, pooled, progress)
-        vectors.update({id(extractor): one.vectors() for extractor, one in zip(group, pooled, strict=True)})
+        pooled = {key: extractor.consumer(len(texts)) for key, extractor in group.items()}
+        model = next(iter(group.values())).model
+        model.forward(side).run(texts, list(pooled.values()), progress)
+        vectors.update({key: one.vectors() for key, one in pooled.items()})
+    for mixed in extractors:
+        # Mixtures with other parts share their static vectors.
+        if isinstance(mixed, MixExtractor) and _same_vectors(mixed.static) not in vectors:
+            vectors[_same_vectors(mixed.static)] = mixed.static.encode(texts, side)
     return [_finish(extractor, vectors, texts, side, progress) for extractor in extractors]
 
 
@@ -160,12 +172,25 @@ def passes(extractors: Sequence[Extractor]) -> int:
 
 
 def _finish(
-    extractor: Extractor, contextual: dict[int, Floats], texts: Sequence[str], side: Side, progress: Progress | None
+    extractor: Extractor,
+    vectors: Mapping[_SameVectors, Floats],
+    texts: Sequence[str],
+    side: Side,
+    progress: Progress | None,
 ) -> Floats:
-    """Return the raw vectors of one extractor, given those of the contextual extractors."""
+    """Return the raw vectors of one extractor, given those of the contextual extractors and of parts of mixtures."""
     if isinstance(extractor, MixExtractor):
-        return extractor.mixed(contextual[id(extractor.contextual)], extractor.static.encode(texts, side))
-    return contextual[id(extractor)] if id(extractor) in contextual else extractor.encode(texts, side, progress)
+        return extractor.mixed(vectors[_same_vectors(extractor.contextual)], vectors[_same_vectors(extractor.static)])
+    if isinstance(extractor, TransformerExtractor):
+        return vectors[_same_vectors(extractor)]
+    return extractor.encode(texts, side, progress)
+
+
+def _same_vectors(extractor: TransformerExtractor | AvgExtractor) -> _SameVectors:
+    """Return a key of everything that determines the vectors: the settings, the token weights, the static vectors."""
+    weights = extractor.weights.table
+    table = extractor.vectors_id if isinstance(extractor, AvgExtractor) else 0
+    return _settings(extractor), b"" if weights is None else hashlib.sha256(weights.tobytes()).digest(), table
 
 
 def _forward_consumer(model: ContextualModel, corpus: Corpus | None, consumers: Sequence[Consumer]) -> TextConsumer:
@@ -210,6 +235,10 @@ def _counts_key(weights: TokenWeights) -> _CountsKey:
 
 def _means_key(avg: AvgExtractor) -> _MeansKey:
     return _model_key(avg.model), avg.layers, avg.corpus
+
+
+def _settings(extractor: Extractor) -> str:
+    return json.dumps(extractor.config, sort_keys=True)
 
 
 def _model_key(model: ContextualModel) -> str:

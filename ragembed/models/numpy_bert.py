@@ -14,11 +14,10 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import ThreadpoolController
 
 from ragembed.config.specs import WORD_EMBEDDINGS
 from ragembed.models.bert_files import POSITIONS, WORDS, BertTensors
-from ragembed.resources import processors
+from ragembed.resources import ONE_BLAS_THREAD, processors
 from ragembed.types import Floats
 
 _SMALL_BATCH = 256
@@ -50,7 +49,7 @@ class NumpyBert:
         if texts > rows:
             return self._in_parts(ids, lengths, layers, rows)
         # The products of one query are so small that several threads are slower than one.
-        alone = _threads().limit(limits=1, user_api="blas") if ids.size <= _SMALL_BATCH else nullcontext()
+        alone = ONE_BLAS_THREAD if ids.size <= _SMALL_BATCH else nullcontext()
         with alone:
             kept = self._states(ids, lengths, frozenset(layers))
         self._used_before = True
@@ -70,7 +69,7 @@ class NumpyBert:
             for layer, whole in zip(layers, found, strict=True):
                 whole[part, :width] = states[layer]
 
-        with _threads().limit(limits=1, user_api="blas"), ThreadPoolExecutor(processors()) as pool:
+        with ONE_BLAS_THREAD, ThreadPoolExecutor(processors()) as pool:
             for future in [pool.submit(compute, start) for start in range(0, len(ids), rows)]:
                 future.result()
         return found
@@ -164,12 +163,6 @@ def _rows_at_once(rows: int, columns: int, tokens: int) -> int:
         if rows % pieces == 0 and rows // pieces * columns * tokens <= _SMALL_PRODUCT:
             return rows // pieces
     return rows
-
-
-@cache
-def _threads() -> ThreadpoolController:
-    """Return the controller of the thread pools of the loaded libraries."""
-    return ThreadpoolController()
 
 
 def _apply_gelu(x: Floats) -> None:

@@ -221,7 +221,7 @@ class _Collector:
 
     def _map(self) -> VectorMap:
         def read(numbers: Rows) -> Floats:
-            return self._snapshot.vectors(self._rows[numbers].tolist())
+            return self._snapshot.vectors(self._rows[numbers])
 
         self._progress.start("drawing the map", "vectors", len(self._rows))
         try:
@@ -271,7 +271,7 @@ class _Collector:
         best = []
         for number, centre in enumerate(made.clusters.centres):
             members = np.flatnonzero(own == number)
-            vectors = self._snapshot.vectors(self._rows[made.laid_out[members]].tolist())
+            vectors = self._snapshot.vectors(self._rows[made.laid_out[members]])
             best.append(int(members[np.argmax(vectors @ centre)]))
         return best
 

@@ -31,6 +31,21 @@ _DATASETS = {
 }
 _ROW = re.compile(r"DefSent\+ ([\w-]+?)(\(ICA\))?, (\d)\w\w-\((\w+),(\w+)\)-([abc])")
 _FAMILIES = {"bert": "BERT", "roberta": "RoBERTa"}
+POOLINGS = {
+    "BERT-base": ("prompt", "mean"),
+    "BERT-large": ("prompt", "cls"),
+    "RoBERTa-base": ("prompt", "prompt"),
+    "RoBERTa-large": ("mean", "prompt"),
+    "simcse-BERT-base": ("prompt", "cls"),
+    "simcse-BERT-large": ("prompt", "cls"),
+    "simcse-RoBERTa-base": ("prompt", "prompt"),
+    "simcse-RoBERTa-large": ("prompt", "prompt"),
+    "sncse-BERT-base": ("prompt", "mean"),
+    "sncse-BERT-large": ("prompt", "cls"),
+    "sncse-RoBERTa-base": ("prompt", "prompt"),
+    "sncse-RoBERTa-large": ("prompt", "prompt"),
+}
+"""Table 7: the pooling of each model for STS and for SentEval."""
 
 
 class Training(NamedTuple):
@@ -52,8 +67,12 @@ def _family(run: Reproduction) -> str:
     """Return the paper's name of the kind of model, such as ``simcse-RoBERTa-base``."""
     from ragembed.training.recipes import recipe_for
 
-    parts = recipe_for(find_model(run.inputs.model).folder).split("-")
-    return "-".join(_FAMILIES.get(part, part) for part in parts)
+    return _paper_name(recipe_for(find_model(run.inputs.model).folder))
+
+
+def _paper_name(recipe: str) -> str:
+    """Return the paper's name of the models of a recipe."""
+    return "-".join(_FAMILIES.get(part, part) for part in recipe.split("-"))
 
 
 def _dictionaries(run: Reproduction, dataset: str) -> tuple[Path, ...] | None:
@@ -119,6 +138,9 @@ def _train(run: Reproduction, training: Training) -> Mapping[str, Any] | None:
     out = run.inputs.out / "trainings" / f"{Path(run.inputs.model).name}-{training.name}-{run.inputs.runs}"
     if (out / "training.json").is_file():
         return read_report(out)
+    if not run.inputs.measure:
+        run.note(f"{training.name}: not trained")
+        return None
     request = TrainingRequest(
         paths,
         run.inputs.model,
@@ -233,6 +255,28 @@ def _grid(run: Reproduction) -> Iterator[Value]:
             run.note(f"{column}: mean of {', '.join(scores)}")
 
 
+def _learning_rates(run: Reproduction) -> Iterator[Value]:
+    """Return the learning rates of the recipes, as the trainings of tables 2, 3 and 8 use them (table 5)."""
+    from ragembed.training import RECIPES
+
+    for name, recipe in RECIPES.items():
+        for number, step in enumerate(recipe.steps(), 1):
+            yield Value(f"DefSent+ {_paper_name(name)}", f"step {number}, millionths", "", step.learning_rate * 1e6)
+    run.note("the learning rates are settings of the recipes; nothing is measured")
+
+
+def _pooling_scores(run: Reproduction) -> Iterator[Value]:
+    """Measure table 7: each pooling of the model on STS and on SentEval; the paper names the best one."""
+    family = _family(run)
+    for task, columns, kind in (("STS", _STS, ""), ("SentEval", _SENTEVAL, "classification")):
+        values = list(run.evaluate(_poolings(run, columns, kind)))
+        yield from (Value(value.row, task, value.collection, value.value, value.note) for value in values)
+        if values:
+            run.note(f"{task}: best pooling {_best(values)}")
+    sts, senteval = POOLINGS[family]
+    run.note(f"the paper uses {sts} on STS and {senteval} on SentEval for DefSent+ {family}")
+
+
 def _supervised(run: Reproduction) -> Iterator[Value]:
     """Measure table 4: SentEval with the best pooling of the model."""
     yield from _untrained(run, _SENTEVAL, "classification")
@@ -258,6 +302,9 @@ def items() -> Iterator[Item]:
     ):
         measured = partial(_similarity, table, best), partial(_published, table, _STS)
         yield item(table, title, (*sts, *books), *measured)
+    rates = partial(_published, "table 5", {})
+    yield item("table 5", "learning rates of the recipes", (), _learning_rates, rates)
+    yield item("table 7", "poolings of the model", (*sts, *_SENTEVAL), _pooling_scores)
     yield item("table 4", "SentEval", tuple(_SENTEVAL), _supervised, partial(_published, "table 4", _SENTEVAL))
     yield item(
         "table 8",

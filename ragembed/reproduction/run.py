@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
@@ -18,6 +18,7 @@ from ragembed.checks import one_of
 from ragembed.config.settings import EmbedderConfig
 from ragembed.config.specs import Words
 from ragembed.errors import ConfigError
+from ragembed.evaluation.encoding import raw_part
 from ragembed.evaluation.progress import EvaluationProgress, SilentEvaluation
 from ragembed.evaluation.tasks import (
     IsotropyTask,
@@ -29,6 +30,7 @@ from ragembed.evaluation.tasks import (
     read_isotropy,
     read_sts,
 )
+from ragembed.extractors.kept_states import kept_states
 from ragembed.files import make_folders, replace_file
 from ragembed.hashing import file_sha256
 from ragembed.models.files import find_model, model_shape
@@ -36,8 +38,11 @@ from ragembed.reproduction.data import COLLECTIONS, PaperCollection, sentences
 from ragembed.version import __version__
 
 MEASURED = "measured.jsonl"
-_MEMORY = 1 << 30
-"""Bytes of raw vectors that are held at once; more configurations are measured in several passes."""
+_MEMORY = 2 << 30
+"""Bytes of raw vectors that are held at once; more configurations are measured in several parts."""
+_PAPER_RUNS = 10
+_CORPUS_TEXTS = 20_000
+"""About the number of sentences of Wikitext-2 in the test data."""
 _CORPORA = ("weighting_corpus", "avg_corpus", "postprocess_corpus")
 
 READERS: Mapping[str, Callable[[Path, int], Task]] = {
@@ -47,6 +52,7 @@ READERS: Mapping[str, Callable[[Path, int], Task]] = {
     "perceptron": lambda path, _: read_classification(path, classifier="mlp", nested=True),
     "relatedness": lambda path, _: read_classification(path, relatedness=True),
     "isotropy": lambda path, _: _isotropy_task(path),
+    "iso-score": lambda path, _: replace(_isotropy_task(path), with_uniformity=False),
 }
 """The reader of each task, from a path and the number of runs of k-means."""
 
@@ -73,6 +79,8 @@ class Inputs:
         Device, as for :class:`ragembed.Embedder`.
     head_from : str or None
         Model whose head the trainings of DefSent+ use; by default ``model``.
+    measure : bool
+        Whether to measure. If False, the result has only the numbers that earlier runs left in ``out``.
     """
 
     data: Path
@@ -84,6 +92,7 @@ class Inputs:
     columns: tuple[str, ...] = ()
     device: str | None = None
     head_from: str | None = None
+    measure: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +164,8 @@ class Reproduction:
     progress: EvaluationProgress = field(default_factory=SilentEvaluation)
     missing: dict[str, PaperCollection] = field(default_factory=dict)
     notes: dict[str, None] = field(default_factory=dict)
+    unmeasured: set[tuple[str, str]] = field(default_factory=set)
+    """Rows and columns that lack a collection, because nothing is to be measured; they have no mean."""
 
     @cached_property
     def model_folder(self) -> Path:
@@ -165,6 +176,11 @@ class Reproduction:
     def layers(self) -> int:
         """The number of blocks of the model."""
         return model_shape(self.model_folder)[1]
+
+    @cached_property
+    def dim(self) -> int:
+        """The dimension of the model."""
+        return model_shape(self.model_folder)[0]
 
     @cached_property
     def has_mask(self) -> bool:
@@ -243,8 +259,15 @@ class Reproduction:
         configs = list(dict.fromkeys(cell.config for cell in cells))
         digest = path_sha256(path)
         runs = self.inputs.runs if task == "clustering" else 0
+        if runs not in (0, _PAPER_RUNS):
+            self.note(f"k-means: mean of {runs} run{'s' if runs > 1 else ''}; in the paper, of {_PAPER_RUNS}")
         keys = {config: self._key(digest, task, runs, config) for config in configs}
         unknown = [config for config in configs if keys[config] not in self._measured]
+        if unknown and not self.inputs.measure:
+            self.note(f"{collection.name}: {len(unknown)} of {len(configs)} configurations are not measured")
+            unknown = []
+            self.unmeasured.update((cell.row, cell.column) for cell in cells if keys[cell.config] not in self._measured)
+            cells = [cell for cell in cells if keys[cell.config] in self._measured]
         for part in self._parts(unknown, len(read.documents)):
             for config, measured in evaluate(read, part, self.inputs.device, self.progress):
                 self._keep(keys[config], {"collection": collection.name, "task": task, **measured.scores})
@@ -259,10 +282,18 @@ class Reproduction:
             self.note(f"{collection.name} has {size:,} records, in the paper {collection.records:,}")
 
     def _parts(self, configs: Sequence[EmbedderConfig], texts: int) -> Iterator[list[EmbedderConfig]]:
-        """Yield the configurations in parts whose raw vectors fit into memory."""
-        size = max(1, _MEMORY // max(1, texts * 4 * 768))
-        for start in range(0, len(configs), size):
-            yield list(configs[start : start + size])
+        """Yield the configurations in parts whose raw vectors fit into memory.
+
+        Configurations that differ only in post-processing share their raw vectors, so they are in the same part.
+        """
+        by_raw: dict[EmbedderConfig, list[EmbedderConfig]] = {}
+        for config in configs:
+            by_raw.setdefault(raw_part(config), []).append(config)
+        groups = list(by_raw.values())
+        # A mixture also holds the two kinds of vectors that it mixes, and a corpus for post-processors has vectors too.
+        size = max(1, _MEMORY // max(1, 2 * (texts + _CORPUS_TEXTS) * 4 * max(self.dim, 768)))
+        for start in range(0, len(groups), size):
+            yield [config for group in groups[start : start + size] for config in group]
 
     @cached_property
     def _measured(self) -> dict[str, dict[str, Any]]:
@@ -285,9 +316,15 @@ class Reproduction:
     def kept(
         self, name: str, settings: Mapping[str, Any], measure: Callable[[], Mapping[str, Any]]
     ) -> Mapping[str, Any]:
-        """Return the result of ``measure``, from an earlier run with the same name and settings if there was one."""
+        """Return the result of ``measure``, from an earlier run with the same name and settings if there was one.
+
+        It is empty if there was none and nothing is to be measured.
+        """
         key = _digest({"name": name, "version": __version__, **settings})
         if key not in self._measured:
+            if not self.inputs.measure:
+                self.note(f"{name}: not measured")
+                return {}
             self._keep(key, {"name": name, **measure()})
         return self._measured[key]
 
@@ -320,14 +357,16 @@ def reproduce(item: Item, inputs: Inputs, progress: EvaluationProgress | None = 
     if not inputs.data.is_dir():
         raise ConfigError(f"no folder at {inputs.data}: give the folder of the collections with --data")
     run = Reproduction(inputs, progress or SilentEvaluation())
-    values = tuple(item.measure(run))
+    with kept_states():
+        values = tuple(item.measure(run))
+    values = tuple(value for value in values if (value.row, value.column) not in run.unmeasured)
     return Outcome(item, inputs.model, values, tuple(run.missing.values()), tuple(run.notes))
 
 
-def _isotropy_task(path: Path) -> Task:
+def _isotropy_task(path: Path) -> IsotropyTask:
     """Return the isotropy task of a file, or of a folder with sentence pairs."""
     if not path.is_dir():
-        return read_isotropy(path)
+        return cast("IsotropyTask", read_isotropy(path))
     pairs = cast("StsTask", read_sts(path))
     return IsotropyTask(pairs.name, pairs.documents, pairs.pairs)
 

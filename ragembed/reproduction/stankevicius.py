@@ -205,7 +205,7 @@ def _isotropy(group: str, run: Reproduction) -> Iterator[Value]:
     rows = [f"{w} + {s}" if s else w for w in _WEIGHTINGS for s in _STEPS if not s.startswith("whiten")]
     names = run.chosen(in_group(group))
     found = [replace(cell, column=f"{cell.column}: {group}") for cell in cells(run, COLUMNS, rows, names)] + [
-        replace(cell, column=f"{cell.column}: IsoScore", task="isotropy")
+        replace(cell, column=f"{cell.column}: IsoScore", task="iso-score")
         for cell in cells(run, COLUMNS, rows, ["wikitext-2"])
     ]
     scores: dict[str, dict[str, list[float]]] = {}
@@ -214,6 +214,8 @@ def _isotropy(group: str, run: Reproduction) -> Iterator[Value]:
         if value.value is not None:
             scores.setdefault(value.column, {}).setdefault(value.row, []).append(value.value)
     for column in COLUMNS:
+        if any(lacking.startswith(f"{column}: ") for _, lacking in run.unmeasured):
+            continue
         isotropy, measured = scores.get(f"{column}: IsoScore", {}), scores.get(f"{column}: {group}", {})
         both = [row for row in measured if row in isotropy]
         if len({isotropy[row][0] for row in both}) > 1:

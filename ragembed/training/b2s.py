@@ -142,7 +142,7 @@ def train_b2s(request: B2sRequest, progress: TrainingProgress | None = None) -> 
             progress.note(f"resuming the training in {request.out}")
         contexts = _contexts(embedder, words, checkpoints, progress)
         vectors, losses = _train(contexts, words, request.settings, checkpoints, progress)
-        _write_vectors(request.out / VECTORS, words.names, vectors)
+        write_vectors(request.out / VECTORS, words.names, vectors)
         write_report(request.out, _report(request, embedder, words, losses))
     checkpoints.remove()
     return read_report(request.out)
@@ -358,7 +358,7 @@ def _train(
     return training.vectors, [float(np.nanmean(each)) for each in losses.reshape(settings.epochs, per_epoch)]
 
 
-def _write_vectors(file: Path, words: Sequence[str], vectors: Floats) -> None:
+def write_vectors(file: Path, words: Sequence[str], vectors: Floats) -> None:
     """Write a word-vector file in the binary format of word2vec, atomically."""
     temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
     with temporary.open("wb") as stream:

@@ -3,11 +3,14 @@
 import ctypes
 import mmap
 import platform
+import threading
 from pathlib import Path
 
 import pytest
+from threadpoolctl import ThreadpoolController
 
 from ragembed import resources
+from ragembed.resources import ONE_BLAS_THREAD
 
 
 @pytest.fixture(autouse=True)
@@ -47,3 +50,24 @@ def test_library_without_malloc_trim_is_ignored(monkeypatch):
 
 def _resident():
     return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * mmap.PAGESIZE
+
+
+def test_the_limit_of_blas_threads_is_removed_by_the_last_of_several_threads():
+    """The second thread enters before the first one leaves, and leaves after it."""
+    info = ThreadpoolController().select(user_api="blas")
+    before = [library["num_threads"] for library in info.info()]
+    entered, leave = threading.Event(), threading.Event()
+
+    def second() -> None:
+        with ONE_BLAS_THREAD:
+            entered.set()
+            leave.wait(10)
+
+    thread = threading.Thread(target=second)
+    with ONE_BLAS_THREAD:
+        thread.start()
+        assert entered.wait(10)
+    assert [library["num_threads"] for library in info.info()] == [1] * len(before)
+    leave.set()
+    thread.join()
+    assert [library["num_threads"] for library in info.info()] == before

@@ -121,6 +121,17 @@ def test_corpus_settings_are_used(presets, corpus, named, query_fit):
         assert np.abs(one.documents - two.documents).max() > 1e-3
 
 
+@pytest.mark.parametrize("extractor", ["transformer", "avg", "bert+avg:w=0.5", "sbert-wk:window=1,start_layer=0"])
+def test_weightings_have_vectors_of_their_own(presets, corpus, extractor):
+    """Extractors that share their token counts and their settings differ by the function from counts to weights."""
+    config = presets["bert"].replace(extractor=extractor, postprocess=(), query_fit="shared", layers="last")
+    grid = [config.replace(weighting=weighting) for weighting in ("idf", "-biases", "uniform", "sif:0.5", "idf:0.5")]
+    grid.append(config.replace(weighting="idf", weighting_corpus=corpus))
+    if "avg" in extractor:
+        grid.append(config.replace(weighting="idf", avg_corpus=corpus))
+    assert_each_equals_an_embedder(grid)
+
+
 def test_pseudo_queries_depend_on_seed_and_number(presets, corpus):
     config = presets["re"].replace(postprocess=("center", "normalize"), query_fit="separate")
     changes = [{}, {"seed": 3}, {"pseudo_queries": 3}, {"pseudo_queries": 3, "postprocess_corpus": corpus}]

@@ -62,7 +62,7 @@ def measured(path):
         values = store.read(
             lambda: store._reader.read(
                 lambda snapshot: ChunkVectors(snapshot).hubness(
-                    [catalog.keys_of_ids(snapshot.connection, ids)[each] for each in ids]
+                    np.array([catalog.keys_of_ids(snapshot.connection, ids)[each] for each in ids])
                 )
             )
         )

@@ -13,7 +13,7 @@ from ragembed.indexes import ChunkRecord, Store
 from ragembed.indexes.ann import choosing, picking
 from ragembed.indexes.ann.building import build_index
 from ragembed.indexes.ann.choosing import Budget
-from ragembed.indexes.ann.index import RefinedIndex, SegmentIndex
+from ragembed.indexes.ann.index import DividedIndex, RefinedIndex, SegmentIndex
 from ragembed.indexes.ann.records import IndexConfig
 from ragembed.indexes.ann.specs import AUTO, NAMES, parse_spec
 from ragembed.indexes.ann.vectors import ArrayVectors
@@ -178,17 +178,20 @@ def test_exact_kinds_rank_more_codes_until_no_other_vector_can_be_nearer(kind, t
     allowed = draw.random(int(rows[-1]) + 1) < 0.5
     build_index(parse_spec(kind), stored, rows, tmp_path / "codes")
     build_index(parse_spec("flat"), stored, rows, tmp_path / "flat")
-    exact_index, codes = (
-        RefinedIndex(SegmentIndex(tmp_path / name, parse_spec(of), len(rows), DIM), parse_spec(of), stored, rows)
-        for name, of in (("flat", "flat"), ("codes", kind))
-    )
+    specs = {"flat": parse_spec("flat"), "codes": parse_spec(kind)}
+    opened = {name: SegmentIndex(tmp_path / name, spec, len(rows), DIM) for name, spec in specs.items()}
     wanted = unit_rows(np.concatenate([near[:5], np.stack(queries(5))]))
     for k in (1, 10, 150):
         for mask in (None, allowed):
-            for part in (None, (50, 1_000)):
+            for parts in (1, 3):
                 found, expected = (
-                    index.search(wanted, k, mask) if part is None else index.search_part(wanted, k, *part, mask)
-                    for index in (codes, exact_index)
+                    RefinedIndex(
+                        DividedIndex(opened[name], len(rows), parts, lambda jobs: [job() for job in jobs]),
+                        specs[name],
+                        stored,
+                        rows,
+                    ).search(wanted, k, mask)
+                    for name in ("codes", "flat")
                 )
                 np.testing.assert_allclose(found[0], expected[0], atol=1e-6)
                 assert (found[1] == expected[1]).mean() > 0.95  # the others tie within rounding

@@ -94,7 +94,7 @@ def both(store, query, limit, where=None):
         given = found.search(view.connection, expression, limit, selection)
         expected = fulltext.search(view.connection, expression, limit, selection)
     reader.close()
-    return given, expected
+    return tuple(list(zip(*(each.tolist() for each in of_one), strict=True)) for of_one in (given, expected))
 
 
 def blocks_of(store):
@@ -363,6 +363,24 @@ def test_best_results_do_not_depend_on_the_sample(many, monkeypatch, sampled):
         for where in (None, parse("n < 30")):
             given, expected = both(many, query, limit, where)
             assert given == expected
+
+
+@pytest.mark.parametrize("most", [0, 40, 1 << 19])
+def test_scores_do_not_depend_on_the_terms_that_are_kept(many, monkeypatch, most):
+    monkeypatch.setattr(bm25, "_MOST_KEPT", most)
+    reader = SnapshotReader(many.path, KnownEncoder())
+    with reader.snapshot() as view:
+        found = view.postings()
+        for query in ("zebra 7 70", "alone next 7", "zebra alone", "zebra 7 70"):
+            expression = query_expression(view, query)
+            given, expected = (
+                found.search(view.connection, expression, 99),
+                fulltext.search(view.connection, expression, 99),
+            )
+            for one, other in zip(given, expected, strict=True):
+                np.testing.assert_array_equal(one, other)
+        assert 0 <= found._room <= most
+    reader.close()
 
 
 @pytest.mark.parametrize("content", [b"", b"\x00" * 64, b"\x02\x00\x00\x00\x00\x00\x00\x00{}"])

@@ -113,7 +113,9 @@ def contents(path):
             lambda snapshot: {
                 chunk_id: snapshot.raw_vector(row).astype(np.float16).tobytes()
                 for chunk_id, row in zip(
-                    chunks, snapshot.rows_of_keys(snapshot.keys_of(list(chunks.values()))).values(), strict=True
+                    chunks,
+                    snapshot.rows_of_keys(np.array(snapshot.keys_of(list(chunks.values())))).tolist(),
+                    strict=True,
                 )
             }
         )

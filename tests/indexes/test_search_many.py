@@ -1,6 +1,7 @@
 """Several queries at once give the same results as single searches, on every kind of index."""
 
 import shutil
+from itertools import chain
 
 import faiss
 import numpy as np
@@ -8,9 +9,10 @@ import pytest
 
 from ragembed.errors import ConfigError, IncompatibleStoreError
 from ragembed.indexes import Store
-from ragembed.indexes.ann import picking
+from ragembed.indexes.ann import index, picking, products
 from ragembed.indexes.ann.choosing import Machine
 from ragembed.indexes.ann.specs import NAMES
+from ragembed.indexes.search import fanout, search
 from ragembed.indexes.storage import segments
 from ragembed.indexes.writing import index_selection
 from tests.conftest import KnownEncoder, record
@@ -227,3 +229,47 @@ def test_ties_keep_insertion_order_in_every_index(tmp_path, kind):
                     assert [name for name in names if name in tied] == list(tied)
         for start, hits in zip(range(0, 30, 10), store.search_vectors(np.array(few), 5, where=where), strict=True):
             assert [hit.id for hit in hits] == [f"t{i:03}" for i in range(start, start + 150, 30)]
+
+
+@pytest.mark.parametrize("kind", ["flat", "sq8"])
+@pytest.mark.usefixtures("_small")
+def test_products_of_many_queries_give_the_results_of_single_searches(tmp_path, monkeypatch, kind):
+    """Near and equal vectors come one after the other, so an estimate of the lowest score is sometimes too high."""
+    draw = np.random.default_rng(5)
+    near = draw.normal(size=DIM) + 0.01 * draw.normal(size=(60, DIM))
+    vectors = np.concatenate([np.repeat(near, 2, axis=0), draw.normal(size=(SIZE - 120, DIM))])
+    table = {f"t{i}": vector.tolist() for i, vector in enumerate(vectors)}
+    store = Store.create(tmp_path / "s", KnownEncoder(table), index=kind)
+    store.add([record(f"t{i}", f"t{i}", metadata={"i": i}) for i in range(SIZE)])
+    queries = np.concatenate([near[:10], draw.normal(size=(20, DIM))])
+    searches = [(k, where) for k in (1, 5, 40) for where in (None, "i >= 100", "i < 130")]
+    expected = [[store.search_vector(query, k, where=where) for query in queries] for k, where in searches]
+    multiplied = []
+    for module, name, value in (
+        (products, "_LEAST_VECTORS", 64),
+        (products, "_LEAST_SHARE", 1),
+        (products, "_SAMPLED", 32),
+        (products, "_MORE", 0),
+        (products, "_BLOCK", 50),
+        (fanout, "_LEAST_PART", 100),
+    ):
+        monkeypatch.setattr(module, name, value)
+    estimate = index.above_estimate
+    monkeypatch.setattr(index, "above_estimate", lambda *given: multiplied.append(given) or estimate(*given))
+    for threads in (1, 3):
+        with Store.open(store.path, KnownEncoder(table), threads=threads) as opened:
+            found = [opened.search_vectors(queries, k, where=where) for k, where in searches]
+        for many, one in zip(chain(*found), chain(*expected), strict=True):
+            assert_same_hits([many], [one])
+        assert multiplied
+        multiplied.clear()
+
+
+def test_queries_beyond_a_block_are_encoded_block_by_block(store, monkeypatch):
+    monkeypatch.setattr(search, "_QUERIES_AT_ONCE", 6)
+    asked = []
+    encode = KnownEncoder.encode_queries
+    monkeypatch.setattr(KnownEncoder, "encode_queries", lambda self, texts: asked.append(texts) or encode(self, texts))
+    many = store.search_many(QUERIES, 3)
+    assert sorted(map(len, asked)) == [2, 6, 6, 6]
+    assert_same_hits(many, [store.search(query, 3) for query in QUERIES])

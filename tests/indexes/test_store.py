@@ -366,12 +366,12 @@ def test_readers_survive_a_concurrent_merge_and_adopt(tmp_path, tiny_config, mak
     reader = Store.open(tmp_path / "s")
     original, swept = reader._reader._open_segments, []
 
-    def open_segments(connection):
+    def open_segments(*given):
         if not swept:
             swept.append(True)
             with store.writer() as writer:
                 writer.adopt(centred)
-        return original(connection)
+        return original(*given)
 
     reader._reader._open_segments = open_segments
     assert [hit.id for hit in reader.search(texts[2], 1, "dense")] == [texts[2]]

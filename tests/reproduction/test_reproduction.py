@@ -107,6 +107,19 @@ def test_published_averages_of_defsent_plus(table, tolerance):
         assert np.mean(values) == pytest.approx(cells["average"], abs=tolerance), row
 
 
+def test_learning_rates_equal_the_printed_ones(inputs):
+    """Table 5 of DefSent+, which is typed from the paper; the recipes are typed in the code."""
+    found = numbers(reproduce(find_item("defsent-plus", "table 5"), inputs()))
+    assert len(found) == 22
+    assert [number.difference for number in found] == pytest.approx([0.0] * 22)
+
+
+def test_number_of_k_means_runs_is_noted(inputs, tmp_path):
+    given = inputs(tmp_path, columns=("RE",), collections=("agnews",))
+    notes = reproduce(find_item("stankevicius2024", "table A9"), given).notes
+    assert "k-means: mean of 1 run; in the paper, of 10" in notes
+
+
 def test_numbers_equal_those_of_evaluate(inputs, collections, six_blocks, tmp_path):
     given = inputs(tmp_path, columns=("BERT",), collections=())
     found = {number.row: number for number in numbers(reproduce(find_item("stankevicius2024", "table A2"), given))}
@@ -137,6 +150,29 @@ def test_measurements_are_kept_and_reused(inputs, tmp_path, monkeypatch):
     assert (tmp_path / MEASURED).read_bytes() == kept
     assert reproduce(item, given).values == first.values
     assert calls == [1]
+
+
+def test_only_what_is_measured(inputs, tmp_path):
+    given = inputs(tmp_path, columns=("RE",), collections=(), measure=False)
+    item = find_item("stankevicius2024", "table A2")
+    nothing = reproduce(item, given)
+    assert nothing.values == ()
+    assert "sts13: 28 of 28 configurations are not measured" in nothing.notes
+    measured = reproduce(item, dataclasses.replace(given, measure=True))
+    file = tmp_path / MEASURED
+    lines = file.read_bytes().splitlines(keepends=True)
+    file.write_bytes(b"".join(lines[:5]))
+    some = reproduce(item, given)
+    assert set(some.values) < set(measured.values)
+    assert len(some.values) == 5
+    assert "sts13: 23 of 28 configurations are not measured" in some.notes
+    assert file.read_bytes() == b"".join(lines[:5])
+    # A mean over two collections needs both.
+    means = find_item("stankevicius2024", "table 5")
+    both = dataclasses.replace(given, collections=("sts13", "stsb"), columns=("RE",))
+    outcome = reproduce(means, both)
+    assert outcome.values == ()
+    assert any(note.startswith("stsb: ") for note in outcome.notes)
 
 
 def test_missing_collections_are_named(inputs, tmp_path, six_blocks):

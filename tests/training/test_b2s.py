@@ -76,6 +76,34 @@ def test_steps_equal_those_of_the_authors_program():
         np.testing.assert_allclose(ours.vectors, theirs.embeddings.weight.detach().numpy(), atol=2e-6)
 
 
+def test_training_converges_to_the_optimum_of_the_objective():
+    """The loss is that of a logistic regression for each word: its own contexts against those where it is drawn."""
+    from scipy.optimize import minimize
+
+    generator = np.random.default_rng(5)
+    words, dim, texts = 6, 4, 400
+    contexts = generator.normal(size=(texts, dim)).astype(np.float32)
+    # Each text has three words, which depend on its context.
+    affinity = contexts @ generator.normal(size=(dim, words)) + generator.gumbel(size=(texts, words))
+    present = np.argsort(-affinity, axis=1)[:, :3]
+    drawn = np.sqrt(np.bincount(present.ravel(), minlength=words))
+    drawn /= drawn.sum()
+    settings = B2sSettings(negatives=5, learning_rate=0.02)
+    training = WordVectorTraining(words, dim, settings)
+    owners, targets = np.repeat(np.arange(texts), 3), present.ravel()
+    for _ in range(400):
+        negatives = generator.choice(words, size=(settings.negatives, len(targets)), p=drawn)
+        training.step(contexts, owners, targets, negatives)
+    for word in range(words):
+        own, others = contexts[owners[targets == word]], contexts[owners]
+
+        def loss(vector, own=own, others=others, share=settings.negatives * drawn[word]):
+            return np.logaddexp(0, -own @ vector).sum() + share * np.logaddexp(0, others @ vector).sum()
+
+        best = minimize(loss, np.zeros(dim)).x
+        np.testing.assert_allclose(training.vectors[word], best, atol=0.1)
+
+
 def test_subsampling_of_frequent_words():
     """1 minus ``rejection_probs`` of the authors' program."""
     kept = kept_probabilities(np.array([9000, 900, 90, 10]), 1e-2)
