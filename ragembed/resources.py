@@ -14,6 +14,15 @@ def processors() -> int:
     return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
+def keep_few_kernels() -> None:
+    """Let oneDNN, which PyTorch uses on the CPU, keep fewer compiled kernels, unless the environment sets the number.
+
+    It compiles a kernel for each size of a batch and keeps 1,024, which take more than 100 MB with texts of many
+    lengths. To compile one again takes a millisecond. The call has an effect only before PyTorch runs a model.
+    """
+    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")
+
+
 def give_back() -> None:
     """Return freed memory between live allocations to the system; has an effect with glibc only.
 

@@ -2,6 +2,7 @@
 
 import ctypes
 import mmap
+import os
 import platform
 from pathlib import Path
 
@@ -47,3 +48,12 @@ def test_library_without_malloc_trim_is_ignored(monkeypatch):
 
 def _resident():
     return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * mmap.PAGESIZE
+
+
+@pytest.mark.parametrize(("given", "number"), [(None, "64"), ("7", "7")])
+def test_number_of_kept_kernels_can_be_set(monkeypatch, given, number):
+    monkeypatch.setenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY", given or "")
+    if given is None:
+        monkeypatch.delenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY")
+    resources.keep_few_kernels()
+    assert os.environ["ONEDNN_PRIMITIVE_CACHE_CAPACITY"] == number
