@@ -7,6 +7,9 @@ import os
 from collections.abc import Callable
 from functools import cache
 
+_KERNELS_KEPT = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY")
+"""Environment variables with the number of compiled kernels that oneDNN and PyTorch keep."""
+
 
 def processors() -> int:
     """Return the number of processors that this process may use."""
@@ -15,12 +18,14 @@ def processors() -> int:
 
 
 def keep_few_kernels() -> None:
-    """Let oneDNN, which PyTorch uses on the CPU, keep fewer compiled kernels, unless the environment sets the number.
+    """Let PyTorch keep fewer compiled kernels on the CPU, unless the environment sets their number.
 
-    It compiles a kernel for each size of a batch and keeps 1,024, which take more than 100 MB with texts of many
-    lengths. To compile one again takes a millisecond. The call has an effect only before PyTorch runs a model.
+    oneDNN compiles a kernel for each size of a batch. It keeps 1,024 of them, and so does PyTorch's layer above it, in
+    100 MB or more with texts of many lengths. To compile one again takes a millisecond. The call has an effect only
+    before PyTorch runs a model.
     """
-    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")
+    for variable in _KERNELS_KEPT:
+        os.environ.setdefault(variable, "64")
 
 
 def give_back() -> None:

@@ -157,7 +157,8 @@ def plan(
     before = stored(connection)
     if not (coming or removed or unfinished) and catalog.meta(connection, "boilerplate") == done(connection, mode):
         return StrippingPlan(Stripper({}), [], {}, before, changes=False)
-    staying = {path: kept for path, kept in _kept(connection) if path not in coming and path not in set(removed)}
+    gone = {*coming, *removed}
+    staying = {path: kept for path, kept in _kept(connection) if path not in gone}
     uncounted = {
         path: lines_of(path, [record.chunk for record in catalog.iterate_chunks(connection, path)])
         for path, kept in staying.items()
