@@ -32,7 +32,7 @@ from ragembed.indexes.types import Hit, Progress
 from ragembed.indexes.writing.writer import StoreWriter
 from ragembed.languages import everyday_sentences, main_language, reads_language
 from ragembed.pseudo_queries import draw_spans
-from ragembed.resources import processors
+from ragembed.resources import give_back, processors
 from ragembed.types import Doubles
 
 LEAST_CHUNKS = 20
@@ -154,6 +154,7 @@ def _answers(store: Store, embedder: Embedder, queries: Sequence[str], mode: Mod
     """
     queries = [normalise(query) for query in queries]
     vectors = None if mode == "lexical" else embedder.encode_queries(queries)
+    give_back()
 
     def answered(start: int) -> list[list[Hit]]:
         some = slice(start, start + _QUERIES_AT_ONCE)
