@@ -16,7 +16,7 @@ from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,6 @@ from numpy.typing import NDArray
 from ragembed import embedder_files
 from ragembed.config.settings import DEFAULT_PRESET, EmbedderConfig, QueryFit
 from ragembed.config.specs import Words, parse_postprocessor
-from ragembed.contributions import TextParts, text_parts
 from ragembed.corpus import Corpus
 from ragembed.errors import ConfigError, ModelError, NotFittedError
 from ragembed.extractors.build import Built, build_extractor
@@ -39,6 +38,9 @@ from ragembed.pseudo_queries import PseudoQueries, draw_pseudo_queries
 from ragembed.reservoir import ItemReservoir
 from ragembed.tensor_map import release
 from ragembed.types import Floats
+
+if TYPE_CHECKING:
+    from ragembed.contributions import TextParts
 
 _RESOLVED = (
     *("pooling", "modules", "truncate_dim", "weighting", "template", "query_template"),
@@ -579,6 +581,8 @@ class Embedder:
         """
         chain = self._require_fitted()
         side_chain = chain.documents if side == "documents" else chain.queries
+        from ragembed.contributions import text_parts
+
         return text_parts(text, self.extractor.token_parts(text, side), side_chain, raw)
 
     def postprocess_queries(self, raw: Floats) -> Floats:

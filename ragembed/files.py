@@ -73,8 +73,11 @@ def _open_below(path: Path, root: Path | None, flags: int) -> int:
     if not _HAS_DIR_FD:
         return os.open(path, flags | NO_LINK)
     *above, name = path.relative_to(root).parts
-    folder = os.open(root, _LIST)
+    folder = None
     try:
+        if not above:
+            return os.open(path, flags | NO_LINK)  # only the name itself can be a link below the root
+        folder = os.open(root, _LIST)
         for step in above:
             inner = os.open(step, _LIST | NO_LINK, dir_fd=folder)
             os.close(folder)
@@ -86,7 +89,8 @@ def _open_below(path: Path, root: Path | None, flags: int) -> int:
             raise OSError(error.errno, reason, str(path)) from error
         raise
     finally:
-        os.close(folder)
+        if folder is not None:
+            os.close(folder)
 
 
 def create_file(path: Path) -> BinaryIO:

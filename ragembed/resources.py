@@ -11,6 +11,9 @@ from typing import Any
 
 from threadpoolctl import ThreadpoolController
 
+_KERNELS_KEPT = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY")
+"""Environment variables with the number of compiled kernels that oneDNN and PyTorch keep."""
+
 
 def processors() -> int:
     """Return the number of processors that this process may use."""
@@ -60,6 +63,17 @@ class _OneBlasThread:
 ONE_BLAS_THREAD = _OneBlasThread()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=ONE_BLAS_THREAD.renew)
+
+
+def keep_few_kernels() -> None:
+    """Let PyTorch keep fewer compiled kernels on the CPU, unless the environment sets their number.
+
+    oneDNN compiles a kernel for each size of a batch. It keeps 1,024 of them, and so does PyTorch's layer above it, in
+    100 MB or more with texts of many lengths. To compile one again takes a millisecond. The call has an effect only
+    before PyTorch runs a model.
+    """
+    for variable in _KERNELS_KEPT:
+        os.environ.setdefault(variable, "64")
 
 
 def give_back() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from datetime import datetime, timedelta, timezone
-from fractions import Fraction
 
 from ragembed.errors import ConfigError
 
@@ -24,6 +23,8 @@ def nanoseconds(value: str | float) -> int:
     ``2026-01-31T10:00:00+01:00``. Without an offset it is local time; without a time it is midnight. Raises
     :class:`ConfigError` for other strings, and for numbers whose nanoseconds exceed the range of a float.
     """
+    from fractions import Fraction
+
     try:
         if isinstance(value, str):
             return _parsed(value)

@@ -13,13 +13,16 @@ alone, finds its scale (Platt 1999); there, spans without their chunk count as 7
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from ragembed.documents.normalisation import normalise
 from ragembed.embedder import Embedder
-from ragembed.indexes.search.fusion import stored_fusion
+from ragembed.indexes.search.fusion import Fusion, stored_fusion
 from ragembed.indexes.search.relevance import KEY, Logistic, RelevanceModel, matched_share, stored_relevance
 from ragembed.indexes.search.search import Mode, query_expression, search
 from ragembed.indexes.search.snapshot import StoreSnapshot
@@ -29,6 +32,7 @@ from ragembed.indexes.types import Hit, Progress
 from ragembed.indexes.writing.writer import StoreWriter
 from ragembed.languages import everyday_sentences, main_language, reads_language
 from ragembed.pseudo_queries import draw_spans
+from ragembed.resources import give_back, processors
 from ragembed.types import Doubles
 
 LEAST_CHUNKS = 20
@@ -38,6 +42,8 @@ LANGUAGE = "detected_language"
 """Key of the language of the texts in the database."""
 
 _SPANS = 100
+_QUERIES_AT_ONCE = 8
+"""Number of queries that a thread searches together; the vectors of a thousand candidates of each are in memory."""
 _RESULTS = 10
 _GROWTH = 2
 """Growth of a store since the fit that makes a new fit necessary."""
@@ -73,7 +79,7 @@ def calibrate(store: Store, writer: StoreWriter, progress: Progress, *, again: b
     fitted = None
     if chunks >= LEAST_CHUNKS:
         progress.start("fitting", "queries", None)
-        fitted = store._reader.read(lambda snapshot: _fitted(snapshot, embedder, drawn, language))
+        fitted = store._reader.read(lambda snapshot: _fitted(store, snapshot, embedder, drawn, language))
         progress.finish()
     writer.set_meta({**found, KEY: None if fitted is None else fitted.to_dict()})
     is_new = known is None or known["language"] != language
@@ -108,7 +114,7 @@ class _Signals(NamedTuple):
 
 
 def _fitted(
-    snapshot: StoreSnapshot, embedder: Embedder, drawn: Sequence[tuple[str, str]], language: str | None
+    store: Store, snapshot: StoreSnapshot, embedder: Embedder, drawn: Sequence[tuple[str, str]], language: str | None
 ) -> RelevanceModel | None:
     """Return the relevance model for spans, each with the text that it comes from; None if no span has other hits.
 
@@ -118,7 +124,7 @@ def _fitted(
     spans = [span for span, _ in drawn]
     everyday = everyday_sentences()[language or _DEFAULT_LANGUAGE]
     fusion = replace(stored_fusion(snapshot.connection), feedback=0.0)  # It costs half of the time, and adds no signal.
-    answers = search(snapshot, [*spans, *everyday], _RESULTS, mode, None, fusion)
+    answers = _answers(store, embedder, [*spans, *everyday], mode, fusion)
     own, others = [], []
     for (span, text), hits in zip(drawn, answers, strict=False):
         is_own = [hit.chunk.embedded_text == text or _contains(hit, span) for hit in hits]
@@ -139,6 +145,26 @@ def _fitted(
         dense=None if embedder._is_external else dense,
         lexical=_function([np.stack([zero, each.best_matched], 1) for each, zero in zip(groups, nothing, strict=True)]),
     )
+
+
+def _answers(store: Store, embedder: Embedder, queries: Sequence[str], mode: Mode, fusion: Fusion) -> list[list[Hit]]:
+    """Return the results for each query. Several threads search, because SQLite looks up words without Python's lock.
+
+    The store is locked, so all threads see the same generation.
+    """
+    queries = [normalise(query) for query in queries]
+    vectors = None if mode == "lexical" else embedder.encode_queries(queries)
+    give_back()
+
+    def answered(start: int) -> list[list[Hit]]:
+        some = slice(start, start + _QUERIES_AT_ONCE)
+        given = None if vectors is None else vectors[some]
+        return store._reader.read(
+            lambda snapshot: search(snapshot, queries[some], _RESULTS, mode, None, fusion, given=given)
+        )
+
+    with ThreadPoolExecutor(processors()) as threads:
+        return list(chain.from_iterable(threads.map(answered, range(0, len(queries), _QUERIES_AT_ONCE))))
 
 
 def _contains(hit: Hit, span: str) -> bool:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from ragembed.documents import chunking
-from ragembed.documents.chunking import Chunker, ChunkingConfig
+from ragembed.documents.chunking import BATCH_CHARACTERS, Chunker, ChunkingConfig, short_texts
+from ragembed.documents.cutting import batches
 from ragembed.documents.discovery import DiscoveryOptions, FileCandidate, discover, member_rules, size_reason
-from ragembed.documents.model import Chunk
+from ragembed.documents.model import ParsedDocument
 from ragembed.documents.places import Place, RemotePath, exists
 from ragembed.documents.readers import ReadOptions, only_document_errors, read
 from ragembed.documents.readers.registry import PLAIN, READERS, named_reader
@@ -28,6 +31,11 @@ from ragembed.indexes.writing.boilerplate_store import MODES, STRIP
 DEFAULT_CHUNK = 512
 """Maximum tokens of a chunk if none is requested. A longer window would make one chunk of most files."""
 
+_SMALL = 1 << 14
+"""Largest file, in bytes, whose documents are in memory together with those of other files."""
+
+_PACKED = DiscoveryOptions().binary_suffixes
+"""Suffixes of files whose documents can be much larger than the file."""
 
 _LOG = logging.getLogger(__name__)
 
@@ -282,9 +290,9 @@ class Scanner:
         """
         result = Scan.of(paths, gone, self._store)
         progress.start("reading", "files", None)
-        for candidate in self.waiting(paths, result, progress):
-            self.read(candidate, result, spool)
-            progress.advance(1)
+        for group in batches(self.waiting(paths, result, progress), lambda file: file.size, BATCH_CHARACTERS):
+            self.read(group, result, spool)
+            progress.advance(len(group))
         self.finish(result)
         progress.finish()
         return result
@@ -339,51 +347,76 @@ class Scanner:
         settings = self._container_settings if reader.contains_files else self._pipeline_settings
         return _short_hash(f"{settings}:{reader.name}:{reader.version}")
 
-    def read(self, candidate: FileCandidate, result: Scan, spool: Spool) -> None:
-        """Read a file, compare it with the store, append it to ``spool`` if it differs, and record it in ``result``."""
+    def read(self, candidates: Iterable[FileCandidate], result: Scan, spool: Spool) -> None:
+        """Read files, append those that differ from the store to ``spool``, and record all of them in ``result``.
+
+        Small text files are in memory together, because tokenising their texts together is faster.
+        """
+        opened = [file for candidate in candidates if (file := self._open(candidate, result)) is not None]
+        chunker = self._chunker.knowing(text for file in opened for text in file.short_texts)
+        for file in opened:
+            name, entry = file.source.path, None
+            with self._recorded(name, result):
+                parts = map(chunker.split, file.documents) if file.short_texts else [chunker.split_all(file.documents)]
+                chunks = list(chain.from_iterable(parts))
+                if not chunks:
+                    raise DocumentError("contains no text")
+                entry = SpoolEntry.of(file.source, chunks)
+            if entry is not None:
+                spool.append(entry)
+                result.kept.add(name)
+                (result.added if name not in self._known else result.changed).append(name)
+
+    def _open(self, candidate: FileCandidate, result: Scan) -> _OpenFile | None:
+        """Read a file and parse it if it is small; return None if it is not to be chunked, recorded in ``result``."""
         name = self._names.of(candidate.path)
         known = self._known.get(name)
         pipeline_hash = self._pipeline_hash(candidate)
+        with self._recorded(name, result):
+            data, mtime_ns = candidate.read()
+            source = SourceRecord(
+                name, len(data), storable_time(mtime_ns or 0), hashlib.sha256(data).hexdigest(), pipeline_hash
+            )
+            if known is not None and (known.sha256, known.pipeline_hash) == (source.sha256, pipeline_hash):
+                result.unchanged += 1
+                if source != known:
+                    result.touched.append(source)
+                result.kept.add(name)
+                return None
+            if reason := size_reason(len(data), self._options.max_bytes):
+                raise DocumentError(reason)  # some servers do not report sizes before the download
+            options = replace(self._reading, on_warning=lambda message: result.warnings.append(f"{name}: {message}"))
+            documents = read(Path(candidate.path.name), options, data)
+            if len(data) > _SMALL or candidate.path.suffix.lower() in _PACKED:
+                return _OpenFile(source, documents)
+            parsed = list(documents)
+            return _OpenFile(source, parsed, [text for document in parsed for text in short_texts(document)])
+        return None
+
+    @contextmanager
+    def _recorded(self, name: str, result: Scan) -> Iterator[None]:
+        """Record an error that concerns only the file ``name`` in ``result``."""
         try:
             with only_document_errors():
-                data, mtime_ns = candidate.read()
-                source = SourceRecord(
-                    name, len(data), storable_time(mtime_ns or 0), hashlib.sha256(data).hexdigest(), pipeline_hash
-                )
-                if known is not None and (known.sha256, known.pipeline_hash) == (source.sha256, pipeline_hash):
-                    result.unchanged += 1
-                    if source != known:
-                        result.touched.append(source)
-                    result.kept.add(name)
-                    return
-                entry = SpoolEntry.of(source, self._chunks(data, name, candidate.path.name, result))
+                yield
         except OSError as error:
             result.skipped[name] = f"cannot be read: {error.strerror or error}"
             result.kept.add(name)
-            return
         except MissingExtraError as error:
             result.skipped[name] = str(error)
             result.kept.add(name)
-            return
         except (DocumentError, ConfigError) as error:
             _LOG.debug("%s is skipped: %s", name, error, exc_info=error)
             result.skipped[name] = str(error)
-            return
-        spool.append(entry)
-        result.kept.add(name)
-        (result.added if known is None else result.changed).append(name)
 
-    def _chunks(self, data: bytes, name: str, file_name: str, result: Scan) -> list[Chunk]:
-        def warn(message: str) -> None:
-            result.warnings.append(f"{name}: {message}")
 
-        if reason := size_reason(len(data), self._options.max_bytes):
-            raise DocumentError(reason)  # some servers do not report sizes before the download
-        options = replace(self._reading, on_warning=warn)
-        chunks = list(self._chunker.split_all(read(Path(file_name), options, data)))
-        if not chunks:
-            raise DocumentError("contains no text")
-        return chunks
+@dataclass(frozen=True, slots=True)
+class _OpenFile:
+    """A file whose chunks are to be written. ``short_texts`` are texts that are tokenised when it is chunked."""
+
+    source: SourceRecord
+    documents: Iterable[ParsedDocument]
+    short_texts: Sequence[str] = ()
 
 
 def _short_hash(text: str) -> str:

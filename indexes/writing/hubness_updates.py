@@ -30,6 +30,7 @@ from ragembed.indexes.storage.transactions import Database
 from ragembed.indexes.types import Progress, Rows, VectorEncoder, text_hash
 from ragembed.postprocess import unit_rows
 from ragembed.pseudo_queries import PseudoQueries, draw_spans
+from ragembed.resources import give_back
 from ragembed.types import Floats
 
 _GROWTH = 2
@@ -143,6 +144,7 @@ def _drawn(connection: sqlite3.Connection, embedder: Embedder, known: PseudoQuer
         return None
     origins = np.frombuffer(b"".join(text_hash(text) for _, text in drawn), dtype=np.uint8).reshape(-1, HASH_BYTES)
     queries = PseudoQueries.of([span for span, _ in drawn], embedder._raw_pseudo_queries, known)
+    give_back()
     return DrawnQueries(queries, origins, unit_rows(embedder.postprocess_queries(queries.raw)))
 
 

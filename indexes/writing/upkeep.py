@@ -25,7 +25,7 @@ from ragembed.indexes.storage.baseline import Baseline, baseline_record, load_ba
 from ragembed.indexes.storage.embedders import save_embedder
 from ragembed.indexes.storage.hubness import KEY as HUBNESS
 from ragembed.indexes.storage.hubness import DrawnQueries
-from ragembed.indexes.storage.segments import SegmentRecord, of_kind, write_segment, write_segments
+from ragembed.indexes.storage.segments import Make, SegmentRecord, of_kind, write_segment, write_segments
 from ragembed.indexes.storage.token_vectors import contextual_extractor, name_token_files, token_files, write_tokens
 from ragembed.indexes.storage.transactions import Database, write_errors
 from ragembed.indexes.types import Progress, Rows, SilentProgress, VectorEncoder
@@ -71,6 +71,11 @@ class Upkeep:
     def _gpus(self) -> tuple[Sequence[int], str]:
         """GPUs to build indexes on, and a description of the device."""
         return building_gpus(self._device, self._embedder)
+
+    def _make_index(self) -> Make:
+        """Return a function that builds indexes of the kind of the store. A flat one needs no FAISS to find GPUs."""
+        spec = catalog.index_spec(self._connection)
+        return of_kind(spec, () if spec.name == FLAT else self._gpus[0])
 
     def meta(self, key: str) -> Any:
         """Return the JSON value stored under ``key``, or None."""
@@ -260,7 +265,7 @@ class Upkeep:
         progress.start("merging", "vectors", sum(record.files.rows for group in groups for record in group))
         with write_errors(self._store):
             for group in groups:
-                make = of_kind(catalog.index_spec(self._connection), self._gpus[0])
+                make = self._make_index()
                 rewritten = compaction.rewrite(self._store, self._connection, group, self._embedder, make, shards)
                 with self._database.transaction():
                     compaction.swap(self._connection, rewritten)

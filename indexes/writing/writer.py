@@ -20,7 +20,7 @@ from ragembed.indexes.storage import catalog, changes, compaction, run_records
 from ragembed.indexes.storage.catalog import RowPlace
 from ragembed.indexes.storage.layout import is_below
 from ragembed.indexes.storage.run_records import Expected, Record
-from ragembed.indexes.storage.segments import Segment, of_kind, to_raw, write_segment
+from ragembed.indexes.storage.segments import Segment, to_raw, write_segment
 from ragembed.indexes.storage.transactions import write_errors
 from ragembed.indexes.types import ChunkRecord, SourceRecord, text_hash, variant_key
 from ragembed.indexes.writing.boilerplate_store import BoilerplateLine, StrippingPlan, done, lines_as_bytes, plan
@@ -188,7 +188,7 @@ class StoreWriter(Upkeep):
         first = self._next_row()
         rows = np.arange(first, first + len(keys), dtype=np.int64)
         with write_errors(self._store):
-            make = of_kind(catalog.index_spec(self._connection), self._gpus[0])
+            make = self._make_index()
             files, _ = write_segment(self._store, [(rows, raw)], self._embedder.postprocess_documents, make)
             with self._database.transaction():
                 segment = compaction.insert_segment(self._connection, files)

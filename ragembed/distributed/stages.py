@@ -191,7 +191,7 @@ def _read_one(
         result.skipped[name] = f"{deaths} processes died while they read it"
         return
     with trial.of(name):
-        scanner.read(file, result, spool)
+        scanner.read([file], result, spool)
 
 
 class _ReadingRecord:

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from itertools import groupby
-from pathlib import PurePosixPath
 from typing import NamedTuple
 
 import numpy as np
@@ -55,7 +54,7 @@ _YEAR = re.compile(r"\b(?:19|20)\d\d\b")
 
 def kind_of(name: str) -> str | None:
     """Return the kind of a file, from its name; None for records, which repeat values, and for archives."""
-    reader = named_reader(PurePosixPath(name).name) or PLAIN
+    reader = named_reader(name.rpartition("/")[2]) or PLAIN
     return None if reader.name in _WITHOUT_KIND else reader.name
 
 

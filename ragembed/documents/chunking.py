@@ -43,7 +43,7 @@ CONTEXT_SHARE = 4
 """Title and heading path get at most a quarter of ``max_tokens``."""
 TINY_SHARE = 8
 """A section whose body is less than an eighth of ``max_tokens`` joins a neighbour if they fit into one chunk."""
-_SHORT_CHARACTERS, _BATCH_CHARACTERS = 4_000, 200_000
+_SHORT_CHARACTERS, BATCH_CHARACTERS = 4_000, 200_000
 """Largest short document, and largest batch of short documents that are tokenised together, in characters."""
 LARGEST_RESERVE = 16
 """Chunks of source code leave at most a sixteenth of ``max_tokens`` for the headings of classes."""
@@ -97,13 +97,16 @@ class Chunker:
 
         Short documents, such as the rows of a table, are tokenised together, which is faster.
         """
-        normal = map(_with_usual_headings, documents)
-        for group in batches(normal, lambda document: len(document.text), _BATCH_CHARACTERS):
-            texts = dict.fromkeys(text for document in group for text in _texts_of_short(document))
-            known = dict(zip(texts, self.offsets(list(texts)), strict=True)) if texts else {}
-            chunker = Chunker(self.config, partial(_cached_offsets, known, self.offsets))
+        for group in batches(documents, lambda document: len(document.text), BATCH_CHARACTERS):
+            chunker = self.knowing(text for document in group for text in short_texts(document))
             for document in group:
                 yield from chunker.split(document)
+
+    def knowing(self, texts: Iterable[str]) -> Chunker:
+        """Return a chunker that makes the same chunks, faster: it has tokenised ``texts`` together."""
+        distinct = list(dict.fromkeys(texts))
+        known = dict(zip(distinct, self.offsets(distinct), strict=True)) if distinct else {}
+        return Chunker(self.config, partial(_cached_offsets, known, self.offsets))
 
 
 def _with_usual_headings(document: ParsedDocument) -> ParsedDocument:
@@ -122,10 +125,11 @@ def _usual(heading: str) -> str:
     return normalise(heading[:LONGEST_HEADING])
 
 
-def _texts_of_short(document: ParsedDocument) -> Iterator[str]:
+def short_texts(document: ParsedDocument) -> Iterator[str]:
     """Yield the texts that are tokenised to split ``document``, if it is one short block that makes one chunk."""
     if len(document.blocks) != 1 or len(document.text) > _SHORT_CHARACTERS:
         return
+    document = _with_usual_headings(document)
     [block] = document.blocks
     trimmed = trim(document.text, block.start, block.end)
     if trimmed is None:

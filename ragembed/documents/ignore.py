@@ -25,9 +25,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pathspec.patterns.gitignore import GitIgnorePatternError
-from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern
-
 from ragembed.documents.places import Place, RemotePath
 from ragembed.errors import ConfigError
 from ragembed.files import NotRegularFileError, open_regular
@@ -248,6 +245,9 @@ def _parse(line: str, source: str, number: int | None) -> Rule | None:
 
 
 def _compile(body: str) -> re.Pattern[str] | None:
+    from pathspec.patterns.gitignore import GitIgnorePatternError
+    from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern
+
     for name, characters in _POSIX_CLASSES.items():
         body = body.replace(name, characters)
     try:

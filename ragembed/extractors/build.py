@@ -42,12 +42,9 @@ from ragembed.extractors.static import StaticExtractor
 from ragembed.extractors.token_weights import TokenWeights
 from ragembed.extractors.transformer import LayerCombination, LayerMean, Pooling, TransformerExtractor, WordKnowledge
 from ragembed.extractors.weighting import make_weighting
-from ragembed.extractors.words import WordTable
-from ragembed.models.estimated_tokens import MAX_TOKENS, EstimatedTokenizer
 from ragembed.models.files import ModelFiles, find_model, find_tokenizer, tokenizer_sha256
 from ragembed.models.packaging import Package, Route, check_supported, has_router, is_packaged, is_static, read_package
 from ragembed.models.tokenizer import TextTokenizer, TokenKind
-from ragembed.models.word_tokenizer import WordTokenizer
 
 if TYPE_CHECKING:
     from ragembed.extractors.word_vectors import WordVectors
@@ -217,6 +214,8 @@ def _random(config: EmbedderConfig, extraction: RandomEmbeddings, download: bool
 def _words(config: EmbedderConfig, extraction: Words) -> Built:
     """Build the extractor ``words``."""
     from ragembed.extractors.word_vectors import open_word_vectors
+    from ragembed.extractors.words import WordTable
+    from ragembed.models.word_tokenizer import WordTokenizer
 
     if config.model == DEFAULT_MODEL:
         raise ConfigError(
@@ -255,6 +254,8 @@ def is_external(model: str) -> bool:
 
 def _external(config: EmbedderConfig, source: VectorSource | None) -> Built:
     """Build the extractor for vectors of a server or of ``source``."""
+    from ragembed.models.estimated_tokens import MAX_TOKENS, EstimatedTokenizer
+
     _check_external(config)
     tokenizer = EstimatedTokenizer(config.max_tokens or MAX_TOKENS)
     config = _with_prompts(config, Package(), auto=False).replace(weighting="uniform", max_tokens=tokenizer.max_tokens)

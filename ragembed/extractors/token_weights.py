@@ -120,7 +120,8 @@ class TokenWeights:
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Load arrays that :meth:`state` returned."""
-        shape = (self._tokenizer.vocabulary_size,)
+        # The tokenizer has the saved hash. To count its tokens would take as long as to load it.
+        shape = state.get("tokens.document_frequency", np.zeros(0)).shape[:1]
         texts = saved_array(state, "tokens.texts", np.int64, (1,))
         frequency = saved_array(state, "tokens.document_frequency", np.int64, shape)
         occurrences = saved_array(state, "tokens.occurrences", np.int64, shape)

@@ -5,15 +5,17 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from typing_extensions import Self
 
 from ragembed.errors import ConfigError, ModelError, NotFittedError
 from ragembed.postprocess.parts import Parts
 from ragembed.types import Floats
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 State: TypeAlias = dict[str, NDArray[Any]]
 

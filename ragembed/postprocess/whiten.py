@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
-from typing_extensions import Self
 
 from ragembed.errors import ConfigError, RankError
 from ragembed.postprocess.moments import by_blocks, column_means, column_variances, largest, principal
 from ragembed.postprocess.protocol import ROUNDING, PostProcessor, Saved, check_fittable
 from ragembed.types import Doubles, Floats
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 class Whiten(PostProcessor):

@@ -2,6 +2,7 @@
 
 import ctypes
 import mmap
+import os
 import platform
 import threading
 from pathlib import Path
@@ -71,3 +72,11 @@ def test_the_limit_of_blas_threads_is_removed_by_the_last_of_several_threads():
     leave.set()
     thread.join()
     assert [library["num_threads"] for library in info.info()] == before
+
+
+def test_number_of_kept_kernels_can_be_set(monkeypatch):
+    monkeypatch.setenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "7")
+    monkeypatch.setenv("LRU_CACHE_CAPACITY", "")
+    monkeypatch.delenv("LRU_CACHE_CAPACITY")
+    resources.keep_few_kernels()
+    assert (os.environ["ONEDNN_PRIMITIVE_CACHE_CAPACITY"], os.environ["LRU_CACHE_CAPACITY"]) == ("7", "64")

@@ -18,7 +18,7 @@ from ragembed.distributed.stages import Worker
 from ragembed.documents.places import place_of
 from ragembed.errors import ConfigError, StoreLockedError
 from ragembed.indexes import Store
-from ragembed.indexes.indexing.backend import PART
+from ragembed.indexes.indexing import backend
 from ragembed.indexes.indexing.request import IndexingRequest
 from ragembed.indexes.indexing.run import index_files
 from ragembed.indexes.storage.lock import writer_lock
@@ -194,6 +194,7 @@ def test_interrupted_run_continues_from_finished_tasks(docs, stop_after):
 
 def test_run_interrupted_in_a_block_keeps_its_finished_parts(docs, tiny_model, monkeypatch):
     settings = EmbedderConfig(model=str(tiny_model), extractor="transformer", dtype="float32")
+    monkeypatch.setattr(backend, "PART", 10_000)
     index_files(request("alone", docs, embedder=settings))
     encode, parts = Embedder.raw_documents, []
 
@@ -209,11 +210,11 @@ def test_run_interrupted_in_a_block_keeps_its_finished_parts(docs, tiny_model, m
     monkeypatch.setattr(Embedder, "raw_documents", interrupted)
     with pytest.raises(KeyboardInterrupt):
         index_with_workers(request("staged", docs, embedder=settings), Here())
-    assert len(parts[-1]) == PART
+    assert len(parts[-1]) > 1
     monkeypatch.setattr(Embedder, "raw_documents", recorded)
     index_with_workers(request("staged", docs, embedder=settings), Here())
     encoded = [text for part in parts for text in part]
-    assert len(encoded) == len(set(encoded)) > 10 * PART
+    assert sum(map(len, encoded)) == sum(map(len, set(encoded))) > 5 * 10_000
     assert_same(docs.parent / "alone", docs.parent / "staged")
 
 

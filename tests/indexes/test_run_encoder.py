@@ -55,6 +55,18 @@ def test_memory_is_released_after_many_texts(tiny_config, monkeypatch, texts, ti
     assert len(given) == times
 
 
+def test_texts_are_encoded_in_parts_of_similar_size(tiny_config, monkeypatch):
+    monkeypatch.setattr(backend, "PART", 70)
+    texts = [f"{text} {number}" for number in range(5) for text in TEXTS]
+    encode = RunEncoder(Embedder(tiny_config).fit(TEXTS))
+    found = list(encode.parts(texts))
+    assert [len(part) for part in found] == [2, 3, 3, 2, 3, 3, 2, 2]
+    for done, before in ((2, 1), (8, 3), (20, 8)):
+        rest = list(encode.parts(texts, done=done))
+        for one, other in zip(rest, found[before:], strict=True):
+            np.testing.assert_allclose(one, other, atol=1e-5)
+
+
 # Embedders
 
 

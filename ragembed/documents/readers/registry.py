@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from functools import partial
+from functools import lru_cache, partial
 from importlib import import_module
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -114,6 +114,7 @@ MAILDIR_NAME = re.compile(r"\d{9,}\w*\.(?:.+:2,[A-Za-z]*|M\d+P\d+\w*\..+)")
 HEAD_BYTES = 8192
 
 
+@lru_cache(maxsize=1024)
 def named_reader(name: str) -> Reader | None:
     """Return the reader for a file name, or None if neither the name nor its suffix is in the table."""
     if MAILDIR_NAME.fullmatch(name):
