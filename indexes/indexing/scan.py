@@ -352,7 +352,11 @@ class Scanner:
 
         Small text files are in memory together, because tokenising their texts together is faster.
         """
-        opened = [file for candidate in candidates if (file := self._open(candidate, result)) is not None]
+        opened = []
+        for candidate in candidates:
+            with self._recorded(self._names.of(candidate.path), result):
+                if (file := self._open(candidate, result)) is not None:
+                    opened.append(file)
         chunker = self._chunker.knowing(text for file in opened for text in file.short_texts)
         for file in opened:
             name, entry = file.source.path, None
@@ -368,30 +372,28 @@ class Scanner:
                 (result.added if name not in self._known else result.changed).append(name)
 
     def _open(self, candidate: FileCandidate, result: Scan) -> _OpenFile | None:
-        """Read a file and parse it if it is small; return None if it is not to be chunked, recorded in ``result``."""
+        """Read a file, and parse it if it is small; return None if it is unchanged, recorded in ``result``."""
         name = self._names.of(candidate.path)
         known = self._known.get(name)
         pipeline_hash = self._pipeline_hash(candidate)
-        with self._recorded(name, result):
-            data, mtime_ns = candidate.read()
-            source = SourceRecord(
-                name, len(data), storable_time(mtime_ns or 0), hashlib.sha256(data).hexdigest(), pipeline_hash
-            )
-            if known is not None and (known.sha256, known.pipeline_hash) == (source.sha256, pipeline_hash):
-                result.unchanged += 1
-                if source != known:
-                    result.touched.append(source)
-                result.kept.add(name)
-                return None
-            if reason := size_reason(len(data), self._options.max_bytes):
-                raise DocumentError(reason)  # some servers do not report sizes before the download
-            options = replace(self._reading, on_warning=lambda message: result.warnings.append(f"{name}: {message}"))
-            documents = read(Path(candidate.path.name), options, data)
-            if len(data) > _SMALL or candidate.path.suffix.lower() in _PACKED:
-                return _OpenFile(source, documents)
-            parsed = list(documents)
-            return _OpenFile(source, parsed, [text for document in parsed for text in short_texts(document)])
-        return None
+        data, mtime_ns = candidate.read()
+        source = SourceRecord(
+            name, len(data), storable_time(mtime_ns or 0), hashlib.sha256(data).hexdigest(), pipeline_hash
+        )
+        if known is not None and (known.sha256, known.pipeline_hash) == (source.sha256, pipeline_hash):
+            result.unchanged += 1
+            if source != known:
+                result.touched.append(source)
+            result.kept.add(name)
+            return None
+        if reason := size_reason(len(data), self._options.max_bytes):
+            raise DocumentError(reason)  # some servers do not report sizes before the download
+        options = replace(self._reading, on_warning=lambda message: result.warnings.append(f"{name}: {message}"))
+        documents = read(Path(candidate.path.name), options, data)
+        if len(data) > _SMALL or candidate.path.suffix.lower() in _PACKED:
+            return _OpenFile(source, documents)
+        parsed = list(documents)
+        return _OpenFile(source, parsed, [text for document in parsed for text in short_texts(document)])
 
     @contextmanager
     def _recorded(self, name: str, result: Scan) -> Iterator[None]:
