@@ -74,7 +74,7 @@ def test_config_is_immutable():
         ({"template": "[X] [X]"}, r"\[X\] once"),
         ({"query_template": "t9"}, "'t9'.*t4"),
         ({"template_tokens": "none"}, "'none'.*common"),
-        ({"dtype": "int8"}, "'int8'"),
+        ({"dtype": "int4"}, "'int4'"),
         ({"max_tokens": 3}, "max_tokens is 3"),
         ({"max_tokens": "many"}, "max_tokens is 'many': expected a whole number or None"),
         ({"max_tokens": True}, "max_tokens is True"),
