@@ -71,7 +71,7 @@ BENCHMARKS = {
     "word_vectors": Benchmark("Word vectors of a small corpus", 12, "word_vectors.word_vectors"),
     "readers": Benchmark("Readers", 3, "readers.readers"),
     "load": Benchmark("Load and damaged files", 25, "load.load"),
-    "scale": Benchmark("Scale", 40, "scale.scale"),
+    "scale": Benchmark("Scale", 20, "scale.scale"),
     "papers": Benchmark("Papers: quick tables", 10, "papers.papers"),
     "papers_similarity": Benchmark("Papers: similarity", 20, "papers.papers_similarity"),
     "papers_clustering": Benchmark("Papers: clustering", 45, "papers.papers_clustering"),

@@ -77,7 +77,7 @@ def write(parts: Mapping[str, Part]) -> None:
 
 
 def _rows(setting: Setting) -> Part:
-    sizes = (200, 2_000, 4_000) if setting.trial else (10_000, 100_000, 500_000)
+    sizes = (200, 2_000, 4_000) if setting.trial else (10_000, 100_000, 300_000)
     texts = texts_folder(setting, "rows-120-words", 3 * sizes[-1], 120) / "texts.txt"
     drawn = queries_by_turn(setting)
     queries = [drawn[0][:10], list(chain(*drawn[1:]))[:80]]
