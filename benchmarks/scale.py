@@ -241,9 +241,16 @@ class _Costs:
         }
 
     def alone(self, chunks: float) -> float:
-        """Return the seconds of the driver, extrapolated from the measurement, plus the time to find lists."""
+        """Return the seconds of the driver, extrapolated from the measurement.
+
+        The driver that writes a store also needs the time to find lists.
+        """
         measured = self.largest["chunks"]
-        more = _index_operations(chunks) - _index_operations(measured) * chunks / measured
+        more = (
+            0.0
+            if self.largest["stores"]
+            else _index_operations(chunks) - _index_operations(measured) * chunks / measured
+        )
         seconds = self._alone[0] + self._alone[1] * _sorting(chunks)
         return seconds + max(0.0, more) / (OPERATIONS * self.cores)
 
@@ -274,7 +281,8 @@ def planned(rows: Part, model: Part) -> str:
         f"{rows['date']} with all cores busy. Bytes per chunk: {sizes}. The driver needs "
         f"{costs.driver[0]:.0f} MiB of memory, plus {2**20 * costs.driver[1]:,.0f} bytes per chunk, and "
         f"{2**20 * together.driver[1]:,.0f} bytes if workers write the stores. "
-        f"A worker needs at most {costs.worker} MiB, at every size."
+        f"A worker needs at most {costs.worker} MiB, at every size; one that writes a store of "
+        f"{together.largest['chunks'] // together.largest['stores']:,} chunks needs {together.largest['worker']} MiB."
     )
     assumed = [[what, f"{value:,.10g}"] for what, value in ASSUMED.items()]
     heads = ["", *(f"{size:,} chunks" for size in PLANNED)]
