@@ -174,7 +174,7 @@ def _bars(figure: Any, results: Sequence[Result]) -> None:
             values,
             height=height,
             label=_plain(head),
-            xerr=list(zip(*margins, strict=True)) if margins else None,
+            xerr=list(zip(*margins, strict=True)) if any(map(any, margins)) else None,
             error_kw={"elinewidth": 0.8, "capsize": 1.5},
         )
         axes.bar_label(bars, [f"{value:.{decimals}f}" for value in values], fontsize=6, padding=2)

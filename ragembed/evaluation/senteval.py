@@ -56,9 +56,9 @@ def read_scored_pairs(path: Path, split: str = "test") -> tuple[str, SentencePai
     """Read the sentence pairs of one split of STS-B or SICK from its folder, with the name of the collection."""
     name, found = read_examples(path, relatedness=True)
     data = cast("SentencePairs", found)
-    pairs = zip(data.sentences1, data.sentences2, data.scores, data.splits, strict=True)
-    first, second, scores = zip(*(pair[:3] for pair in pairs if pair[3] == split), strict=True)
-    return name, SentencePairs(first, second, scores)
+    rows = [number for number, given in enumerate(data.splits) if given == split]
+    columns = data.sentences1, data.sentences2, data.scores
+    return name, SentencePairs(*(tuple(column[row] for row in rows) for column in columns))
 
 
 def _read_file(path: Path) -> LabelledTexts | SentencePairs:

@@ -13,9 +13,12 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple, get_args
 
+from ragembed.evaluation.senteval import read_scored_pairs
+from ragembed.files import make_folders, replace_file
+from ragembed.hashing import file_sha256
 from ragembed.models.files import find_model
 from ragembed.reproduction.published import published
-from ragembed.reproduction.run import Cell, Item, Reproduction, Value
+from ragembed.reproduction.run import PAPER_RUNS, Cell, Item, Reproduction, Value, digest_of, path_sha256
 
 PAPER = "defsent-plus"
 _STS = {
@@ -110,9 +113,21 @@ def _sizes(run: Reproduction) -> Iterator[Value]:
 
 
 def _pairs(run: Reproduction) -> dict[str, Path]:
-    """Return the tables of sentence pairs; a training measures tables, not the folders of SentEval."""
+    """Return the tables of sentence pairs; the test pairs of a folder of SentEval are written as a table."""
     found = {name: run.find(name) for name in run.chosen(tuple(_STS))}
-    return {name: path for name, path in found.items() if path is not None and path.is_file()}
+    return {name: _table(run, name, path) for name, path in found.items() if path is not None}
+
+
+def _table(run: Reproduction, name: str, path: Path) -> Path:
+    if path.is_file():
+        return path
+    _, pairs = read_scored_pairs(path)
+    rows = zip(pairs.scores, pairs.sentences1, pairs.sentences2, strict=True)
+    lines = ["score\tsentence1\tsentence2", *(f"{score}\t{first}\t{second}" for score, first, second in rows)]
+    file = run.inputs.out / "pairs" / f"{name}.tsv"
+    make_folders(file.parent)
+    replace_file(file, "\n".join([*lines, ""]).encode())
+    return file
 
 
 def _train(run: Reproduction, training: Training) -> Mapping[str, Any] | None:
@@ -135,7 +150,18 @@ def _train(run: Reproduction, training: Training) -> Mapping[str, Any] | None:
         recipe.learning_rates[: training.steps],
         "unit-variance" if training.ica else "none",
     )
-    out = run.inputs.out / "trainings" / f"{Path(run.inputs.model).name}-{training.name}-{run.inputs.runs}"
+    head = run.inputs.head_from
+    inputs = {
+        "model": find_model(run.inputs.model).sha256,
+        "head": None if head is None else find_model(head).sha256,
+        "dictionaries": [path_sha256(path) for path in paths],
+        "pairs": {name: file_sha256(path) for name, path in pairs.items()},
+        "runs": run.inputs.runs,
+    }
+    # The folder belongs to these inputs, so that a training with others is not taken for this one.
+    out = run.inputs.out / "trainings" / f"{Path(run.inputs.model).name}-{training.name}-{digest_of(inputs)[:8]}"
+    if run.inputs.runs != PAPER_RUNS:
+        run.note(f"trainings of each row: {run.inputs.runs}; in the paper, {PAPER_RUNS}")
     if (out / "training.json").is_file():
         return read_report(out)
     if not run.inputs.measure:
@@ -148,7 +174,7 @@ def _train(run: Reproduction, training: Training) -> Mapping[str, Any] | None:
         TrainingSettings(steps, runs=run.inputs.runs),
         tuple(pairs.values()),
         device=run.inputs.device,
-        head_from=run.inputs.head_from,
+        head_from=head,
         single_words=training.dataset == "c",
     )
     return train_from_dictionary(request, _Phases(run))
@@ -177,17 +203,23 @@ def _best_pooling(runs: Sequence[Mapping[str, Any]]) -> str:
     return max(means, key=lambda pooling: means[pooling])
 
 
-def _scores(report: Mapping[str, Any], best: bool) -> Mapping[str, float]:
-    """Return the score of each collection with the best pooling: of the best run, or the mean over the runs."""
+def _scores(report: Mapping[str, Any], best: bool) -> tuple[str, Mapping[str, float]]:
+    """Return the best pooling and its score of each collection: of the best run, or the mean over the runs."""
     last = report["steps"][-1]
     runs = [last["runs"][last["best"]]] if best else last["runs"]
     pooling = _best_pooling(runs)
-    return {name: fmean(run["sts"][pooling][name] for run in runs) for name in runs[0]["sts"][pooling]}
+    return pooling, {name: fmean(run["sts"][pooling][name] for run in runs) for name in runs[0]["sts"][pooling]}
 
 
-def _similarity(table: str, best: bool, run: Reproduction) -> Iterator[Value]:
-    """Measure table 2, 3 or 6: the model as it is, and the trained rows of its family."""
+def _similarity(table: str, run: Reproduction) -> Iterator[Value]:
+    """Measure table 2, 3 or 6: the model as it is, and the trained rows of its family.
+
+    Table 2 has means over the runs of models trained from raw ones, table 3 the best run of those trained from
+    contrastive ones. Table 6 has the other statistic of each.
+    """
     family = _family(run)
+    raw = not family.startswith(("simcse-", "sncse-"))
+    best = table == "table 3" or (table == "table 6" and raw)
     yield from _untrained(run, _STS, "")
     found = [row for row in published(PAPER, table) if (match := _ROW.fullmatch(row)) and match[1] == family]
     if not found:
@@ -201,10 +233,9 @@ def _similarity(table: str, best: bool, run: Reproduction) -> Iterator[Value]:
         report = _train(run, training)
         if report is None:
             continue
-        scores = _scores(report, best)
-        yield from _row(row, {name: scores[path.stem] for name, path in _pairs(run).items()})
-        pooling_used = _best_pooling(report["steps"][-1]["runs"])
-        run.note(f"{row}: pooling {pooling_used}")
+        used, scores = _scores(report, best)
+        yield from _row(row, scores)
+        run.note(f"{row}: {'best run' if best else 'mean of the runs'}, pooling {used}")
 
 
 def _untrained(run: Reproduction, columns: Mapping[str, str], task: str) -> Iterator[Value]:
@@ -250,7 +281,7 @@ def _grid(run: Reproduction) -> Iterator[Value]:
         pooling, entries = column.split(",")
         report = _train(run, Training("a", 1, pooling, entries, ica=False))
         if report is not None:
-            scores = _scores(report, best=False)
+            _, scores = _scores(report, best=False)
             yield Value(f"DefSent+ {_family(run)}", column, "STS", fmean(scores.values()))
             run.note(f"{column}: mean of {', '.join(scores)}")
 
@@ -268,7 +299,7 @@ def _learning_rates(run: Reproduction) -> Iterator[Value]:
 def _pooling_scores(run: Reproduction) -> Iterator[Value]:
     """Measure table 7: each pooling of the model on STS and on SentEval; the paper names the best one."""
     family = _family(run)
-    for task, columns, kind in (("STS", _STS, ""), ("SentEval", _SENTEVAL, "classification")):
+    for task, columns, kind in (("STS", _STS, ""), ("SentEval", _SENTEVAL, "nested")):
         values = list(run.evaluate(_poolings(run, columns, kind)))
         yield from (Value(value.row, task, value.collection, value.value, value.note) for value in values)
         if values:
@@ -278,8 +309,8 @@ def _pooling_scores(run: Reproduction) -> Iterator[Value]:
 
 
 def _supervised(run: Reproduction) -> Iterator[Value]:
-    """Measure table 4: SentEval with the best pooling of the model."""
-    yield from _untrained(run, _SENTEVAL, "classification")
+    """Measure table 4: SentEval with its default configuration and the best pooling of the model."""
+    yield from _untrained(run, _SENTEVAL, "nested")
 
 
 def _published(table: str, columns: Mapping[str, str], row: str, column: str, names: Sequence[str]) -> float | None:
@@ -295,12 +326,12 @@ def items() -> Iterator[Item]:
     item: Callable[..., Item] = partial(Item, PAPER)
     books, sts = ("oxford", "wordnet"), tuple(_STS)
     yield item("table 1", "dictionaries", books, _sizes, partial(_published, "table 1", {}))
-    for table, title, best in (
-        ("table 2", "STS of models trained from raw ones, means of the runs", False),
-        ("table 3", "STS of models trained from contrastive ones, best run", True),
-        ("table 6", "STS, the other statistic of the released models", True),
+    for table, title in (
+        ("table 2", "STS of models trained from raw ones, means of the runs"),
+        ("table 3", "STS of models trained from contrastive ones, best run"),
+        ("table 6", "STS, the other statistic of the released models"),
     ):
-        measured = partial(_similarity, table, best), partial(_published, table, _STS)
+        measured = partial(_similarity, table), partial(_published, table, _STS)
         yield item(table, title, (*sts, *books), *measured)
     rates = partial(_published, "table 5", {})
     yield item("table 5", "learning rates of the recipes", (), _learning_rates, rates)

@@ -16,7 +16,9 @@ from ragembed.reproduction.run import Outcome
 
 _PANEL_WIDTH, _PANEL_HEIGHT = 4.6, 3.8
 _DPI = 130
-_MARKERS = "osD^v<>PX*"
+_MARKERS = "osD^v<>PX*h"
+"""One more than the colours of matplotlib, so that the series after the tenth differ from the first ones."""
+_LARGE = 1000
 
 
 @needed_for("drawing a figure")
@@ -26,7 +28,9 @@ def check_figure() -> None:
 
 
 def write(outcome: Outcome, folder: Path) -> list[Path]:
-    """Write the CSV file and the picture, and return their paths; a picture needs at least one number."""
+    """Write the CSV file and the picture, and return their paths; each needs at least one number."""
+    if not outcome.values:
+        return []
     make_folders(folder)
     stem = outcome.item.name.replace(" ", "-")
     table = folder / f"{stem}.csv"
@@ -64,6 +68,9 @@ def _agreement(figure: Any, outcome: Outcome, numbers: Sequence[Number]) -> bool
     drawn = [v for number in known for v in (number.published, number.value) if v is not None]
     ends = [min(drawn), max(drawn)]
     axes.plot(ends, ends, color="grey", linewidth=0.8)
+    if ends[0] > 0 and ends[1] > _LARGE:
+        axes.set_xscale("log")
+        axes.set_yscale("log")
     axes.set_xlabel("paper")
     axes.set_ylabel("measured")
     _legend(figure, columns)
@@ -103,6 +110,7 @@ def _correlations(figure: Any, outcome: Outcome, numbers: Sequence[Number]) -> b
         rows = [row for row in scores if row in isotropy]
         axes.plot([isotropy[row] for row in rows], [scores[row] for row in rows], "o", markersize=4)
         axes.set_title(model if pearson is None else f"{model}: r = {pearson / 100:.2f}", fontsize=9)
+        axes.locator_params(axis="x", nbins=5)
         axes.set_xlabel("IsoScore", fontsize=8)
         axes.set_ylabel("score", fontsize=8)
     return True
@@ -182,6 +190,7 @@ def _heat_maps(figure: Any, outcome: Outcome, numbers: Sequence[Number]) -> bool
         axes.set_xticks(range(len(layers)), layers, rotation=90, fontsize=7)
         axes.set_yticks(range(len(weights)), [f"{weight:g}" for weight in weights], fontsize=7)
         axes.set_title(f"{name}: best {values[best]:.1f}", fontsize=9)
+        axes.set_xlabel("layer", fontsize=8)
         figure.colorbar(image, ax=axes)
     drawn[0].set_ylabel("w")
     return True
@@ -199,11 +208,13 @@ def _curves(figure: Any, outcome: Outcome, numbers: Sequence[Number]) -> bool:  
     drawn = [axes for row in _panels(figure, len(panels)) for axes in row]
     for axes, (name, curves) in zip(drawn, panels.items(), strict=False):
         for curve, points in curves.items():
-            axes.plot([float(place) for place in points], list(points.values()), marker="o", markersize=3, label=curve)
-        axes.set_title(name, fontsize=9)
+            axes.plot([int(place) for place in points], list(points.values()), marker="o", markersize=3, label=curve)
+        axes.set_xticks(sorted({int(place) for points in curves.values() for place in points}))
+        axes.set_xlabel(name)
+        axes.set_ylabel("score")
         axes.grid(visible=True, alpha=0.3)
         if len(curves) > 1:
-            axes.legend(fontsize=7, loc="upper left", bbox_to_anchor=(0.0, -0.12), ncols=3)
+            axes.legend(fontsize=7, loc="upper left", bbox_to_anchor=(0.0, -0.15), ncols=3)
     return True
 
 

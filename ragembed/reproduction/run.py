@@ -19,6 +19,7 @@ from ragembed.config.settings import EmbedderConfig
 from ragembed.config.specs import Words
 from ragembed.errors import ConfigError
 from ragembed.evaluation.encoding import raw_part
+from ragembed.evaluation.lines import json_object
 from ragembed.evaluation.progress import EvaluationProgress, SilentEvaluation
 from ragembed.evaluation.tasks import (
     IsotropyTask,
@@ -34,13 +35,14 @@ from ragembed.extractors.kept_states import kept_states
 from ragembed.files import make_folders, replace_file
 from ragembed.hashing import file_sha256
 from ragembed.models.files import find_model, model_shape
-from ragembed.reproduction.data import COLLECTIONS, PaperCollection, sentences
+from ragembed.reproduction.data import COLLECTIONS, PaperCollection, in_group, sentences
 from ragembed.version import __version__
 
 MEASURED = "measured.jsonl"
 _MEMORY = 2 << 30
 """Bytes of raw vectors that are held at once; more configurations are measured in several parts."""
-_PAPER_RUNS = 10
+PAPER_RUNS = 10
+"""Runs of k-means, and trainings of each DefSent+ model, in the papers."""
 _CORPUS_TEXTS = 20_000
 """About the number of sentences of Wikitext-2 in the test data."""
 _CORPORA = ("weighting_corpus", "avg_corpus", "postprocess_corpus")
@@ -49,6 +51,7 @@ READERS: Mapping[str, Callable[[Path, int], Task]] = {
     "sts": lambda path, _: read_sts(path),
     "clustering": read_clustering,
     "classification": lambda path, _: read_classification(path),
+    "nested": lambda path, _: read_classification(path, nested=True),
     "perceptron": lambda path, _: read_classification(path, classifier="mlp", nested=True),
     "relatedness": lambda path, _: read_classification(path, relatedness=True),
     "isotropy": lambda path, _: _isotropy_task(path),
@@ -166,6 +169,9 @@ class Reproduction:
     notes: dict[str, None] = field(default_factory=dict)
     unmeasured: set[tuple[str, str]] = field(default_factory=set)
     """Rows and columns that lack a collection, because nothing is to be measured; they have no mean."""
+    known_columns: dict[str, None] = field(default_factory=dict)
+    known_collections: dict[str, None] = field(default_factory=dict)
+    """The columns and collections that the user can choose from."""
 
     @cached_property
     def model_folder(self) -> Path:
@@ -207,19 +213,23 @@ class Reproduction:
 
     def wants(self, column: str) -> bool:
         """Return whether the column is to be measured."""
+        self.known_columns[column] = None
         return not self.inputs.columns or column in self.inputs.columns
 
     def chosen(self, names: Sequence[str]) -> list[str]:
         """Return the collections to measure: those that the user named, else ``names``."""
+        self.known_collections.update(dict.fromkeys(names))
         return [name for name in names if not self.inputs.collections or name in self.inputs.collections]
 
     def pairs(self, default: str) -> list[str]:
-        """Return the collections of sentence pairs that the user named, else ``default``."""
-        named = [name for name in self.inputs.collections if COLLECTIONS[name].group == "STS"]
+        """Return the collections of sentence pairs that the user named; ``default`` if no collection was named."""
+        if not self.inputs.collections:
+            return [default]
+        named = self.chosen(in_group("STS"))
         for name in named:
             if name != default:
                 self.note(f"measured on {name}; in the paper, on {default}")
-        return named or [default]
+        return named
 
     def find(self, name: str) -> Path | None:
         """Return the path of a collection, or None and remember that it is missing."""
@@ -259,8 +269,8 @@ class Reproduction:
         configs = list(dict.fromkeys(cell.config for cell in cells))
         digest = path_sha256(path)
         runs = self.inputs.runs if task == "clustering" else 0
-        if runs not in (0, _PAPER_RUNS):
-            self.note(f"k-means: mean of {runs} run{'s' if runs > 1 else ''}; in the paper, of {_PAPER_RUNS}")
+        if runs not in (0, PAPER_RUNS):
+            self.note(f"k-means: mean of {runs} run{'s' if runs > 1 else ''}; in the paper, of {PAPER_RUNS}")
         keys = {config: self._key(digest, task, runs, config) for config in configs}
         unknown = [config for config in configs if keys[config] not in self._measured]
         if unknown and not self.inputs.measure:
@@ -304,11 +314,15 @@ class Reproduction:
         whole, _, unfinished = file.read_bytes().rpartition(b"\n")
         if unfinished:
             replace_file(file, whole + b"\n" if whole else b"")
-        rows = [json.loads(line) for line in whole.splitlines()]
-        return {row.pop("key"): row for row in rows}
+        found: dict[str, dict[str, Any]] = {}
+        for number, line in enumerate(whole.splitlines(), 1):
+            row = json_object(file, number, line.decode(errors="replace"))
+            if "key" not in row:
+                raise ConfigError(f"{file}, line {number}: no 'key', so this is no measurement: remove the line")
+            found[row.pop("key")] = row
+        return found
 
     def _keep(self, key: str, scores: Mapping[str, Any]) -> None:
-        make_folders(self.inputs.out)
         with (self.inputs.out / MEASURED).open("a", encoding="utf-8") as file:
             file.write(json.dumps({"key": key, **scores}) + "\n")
         self._measured[key] = dict(scores)
@@ -320,7 +334,7 @@ class Reproduction:
 
         It is empty if there was none and nothing is to be measured.
         """
-        key = _digest({"name": name, "version": __version__, **settings})
+        key = digest_of({"name": name, "version": __version__, **settings})
         if key not in self._measured:
             if not self.inputs.measure:
                 self.note(f"{name}: not measured")
@@ -335,7 +349,7 @@ class Reproduction:
                 settings[name] = file_sha256(Path(settings[name]))
         words = isinstance(config.extraction, Words)
         settings["model"] = file_sha256(Path(config.model)) if words else find_model(config.model).sha256
-        return _digest({"data": digest, "task": task, "runs": runs, "version": __version__, "config": settings})
+        return digest_of({"data": digest, "task": task, "runs": runs, "version": __version__, "config": settings})
 
 
 def check_names(collections: Sequence[str]) -> None:
@@ -350,17 +364,36 @@ def reproduce(item: Item, inputs: Inputs, progress: EvaluationProgress | None = 
     Raises
     ------
     ConfigError
-        If the folder of the data does not exist, or a file of a collection is not as expected.
+        If the folder of the data does not exist, a file of a collection is not as expected, or the item has none of the
+        chosen columns or collections.
     ModelError
         If the model is not found.
     """
     if not inputs.data.is_dir():
         raise ConfigError(f"no folder at {inputs.data}: give the folder of the collections with --data")
+    if inputs.measure:
+        make_folders(inputs.out)
+        (inputs.out / MEASURED).open("ab").close()  # an error is raised before the first measurement
     run = Reproduction(inputs, progress or SilentEvaluation())
     with kept_states():
         values = tuple(item.measure(run))
+    _check_chosen(item, inputs, run)
     values = tuple(value for value in values if (value.row, value.column) not in run.unmeasured)
     return Outcome(item, inputs.model, values, tuple(run.missing.values()), tuple(run.notes))
+
+
+def _check_chosen(item: Item, inputs: Inputs, run: Reproduction) -> None:
+    """Raise :class:`ConfigError` for columns that the item does not have, and if it has no chosen collection."""
+    unknown = [column for column in inputs.columns if column not in run.known_columns]
+    if run.known_columns and unknown:
+        raise ConfigError(
+            f"{item.name} has no column {', '.join(map(repr, unknown))}: expected one of {', '.join(run.known_columns)}"
+        )
+    if run.known_collections and inputs.collections and not run.known_collections.keys() & {*inputs.collections}:
+        raise ConfigError(
+            f"{item.name} does not use {', '.join(inputs.collections)}: expected one of "
+            f"{', '.join(run.known_collections)}"
+        )
 
 
 def _isotropy_task(path: Path) -> IsotropyTask:
@@ -376,8 +409,9 @@ def path_sha256(path: Path) -> str:
     if path.is_file():
         return file_sha256(path)
     files = sorted(file for file in path.rglob("*") if file.is_file() and not file.is_symlink())
-    return _digest({str(file.relative_to(path)): file_sha256(file) for file in files})
+    return digest_of({str(file.relative_to(path)): file_sha256(file) for file in files})
 
 
-def _digest(value: Any) -> str:
+def digest_of(value: Any) -> str:
+    """Return a hash of a value that can be written as JSON."""
     return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:24]

@@ -127,7 +127,7 @@ def _printed(table: str, row: str, column: str, names: Sequence[str]) -> float |
 
 def _sensitivity(run: Reproduction) -> Iterator[Value]:
     """Measure figure 3: the window and the start layer, on STS, SICK-E and SST2."""
-    settings = {"window": _WINDOWS, "start_layer": _STARTS}
+    settings = {"start_layer": _STARTS, "window": _WINDOWS}
     cells: list[Cell] = []
     for name, values in settings.items():
         for value in values:

@@ -199,6 +199,13 @@ def test_errors_of_published_files(name, file, content, message, tmp_path):
     assert message in str(error.value)
 
 
+def test_test_split_without_pairs_is_an_error(tmp_path):
+    folder = publish(tmp_path / "data", "SICK-E")
+    (folder / "SICK_test_annotated.txt").write_text(SICK)
+    with pytest.raises(ConfigError, match="it has no scores: expected at least 2 different scores"):
+        read_sts(folder)
+
+
 def test_options_that_do_not_apply_are_errors(tmp_path):
     with pytest.raises(ConfigError, match="has labels, not scores: relatedness applies to SICK"):
         read_classification(publish(tmp_path / "sst", "SST2"), relatedness=True)

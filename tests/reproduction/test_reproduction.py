@@ -12,14 +12,16 @@ from ragembed import EmbedderConfig
 from ragembed.errors import ConfigError
 from ragembed.evaluation.tasks import evaluate, read_sts
 from ragembed.models.tokenizer import TextTokenizer
+from ragembed.reproduction import defsent_plus
 from ragembed.reproduction import run as running
 from ragembed.reproduction.data import COLLECTIONS, PaperCollection, sentences
 from ragembed.reproduction.figures import write
 from ragembed.reproduction.papers import PAPERS, find_item, items
 from ragembed.reproduction.published import published
 from ragembed.reproduction.report import csv_text, numbers, text
-from ragembed.reproduction.run import MEASURED, Inputs, Item, Outcome, Value, reproduce
+from ragembed.reproduction.run import MEASURED, Inputs, Item, Outcome, Reproduction, Value, reproduce
 from ragembed.reproduction.sbert_wk import LayerCosines
+from tests.drawn import require_readable
 
 FEW = ("stsb", "SentLen", "sickr-trained")
 MORE = {
@@ -49,9 +51,25 @@ def inputs(collections, six_blocks, word_vectors, shared_out):
     return make
 
 
+@pytest.fixture
+def drawn(monkeypatch):
+    """The figures that are drawn."""
+    from matplotlib.figure import Figure
+
+    figures, save = [], Figure.savefig
+
+    def kept(figure, *args, **options):
+        figures.append(figure)
+        save(figure, *args, **options)
+
+    monkeypatch.setattr(Figure, "savefig", kept)
+    return figures
+
+
 @pytest.mark.parametrize(("paper", "name"), ALL, ids=[f"{paper}-{name}".replace(" ", "-") for paper, name in ALL])
-def test_every_table_and_figure_runs(paper, name, inputs, monkeypatch):
+def test_every_table_and_figure_runs(paper, name, inputs, monkeypatch, request):
     pytest.importorskip("matplotlib")
+    drawn = request.getfixturevalue("drawn")
     monkeypatch.setattr("ragembed.reproduction.sbert_wk._OCCURRENCES", 2)
     monkeypatch.setattr("ragembed.reproduction.sbert_wk._SENTENCES", 5)
     item = find_item(paper, name)
@@ -73,6 +91,7 @@ def test_every_table_and_figure_runs(paper, name, inputs, monkeypatch):
     files = write(outcome, given.out)
     assert [file.suffix for file in files] == [".csv", ".png"]
     assert files[1].read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    require_readable(drawn[0])
     rows = list(csv.DictReader(files[0].read_text().splitlines()))
     assert {row["collection"] for row in rows} >= {"mean"}
 
@@ -114,6 +133,47 @@ def test_learning_rates_equal_the_printed_ones(inputs):
     assert [number.difference for number in found] == pytest.approx([0.0] * 22)
 
 
+@pytest.mark.parametrize(
+    ("table", "family", "statistic"),
+    [
+        ("table 2", "BERT-base", "mean of the runs"),
+        ("table 3", "simcse-BERT-base", "best run"),
+        ("table 6", "BERT-base", "best run"),
+        ("table 6", "simcse-BERT-base", "mean of the runs"),
+    ],
+)
+def test_statistic_of_trained_rows(table, family, statistic, inputs, monkeypatch):
+    """Appendix B of DefSent+: table 6 has the best run where table 2 has the mean, and the reverse for table 3."""
+    scores = [{"cls": {"stsb": 60.0}, "mean": {"stsb": 50.0}}, {"cls": {"stsb": 61.0}, "mean": {"stsb": 80.0}}]
+    report = {"steps": [{"runs": [{"sts": each} for each in scores], "best": 1}]}
+    monkeypatch.setattr(defsent_plus, "_family", lambda run: family)
+    monkeypatch.setattr(defsent_plus, "_untrained", lambda *_: [])
+    monkeypatch.setattr(defsent_plus, "_train", lambda *_: report)
+    run = Reproduction(inputs())
+    values = {value.value for value in find_item("defsent-plus", table).measure(run)}
+    assert values == {{"best run": 80.0, "mean of the runs": 65.0}[statistic]}
+    assert all(f": {statistic}, pooling mean" in note for note in run.notes)
+
+
+def test_training_belongs_to_its_inputs(inputs, collections, six_blocks, tmp_path):
+    """A training with other sentence pairs is another one; the pairs of a folder of SentEval are measured too."""
+    data, folder = tmp_path / "data", tmp_path / "data" / "STS" / "STSBenchmark"
+    folder.mkdir(parents=True)
+    (data / "dictionaries").symlink_to(collections / "dictionaries")
+    (data / "sts").mkdir()
+    (data / "sts" / "sts13.tsv").write_bytes((collections / "sts" / "sts13.tsv").read_bytes())
+    rows = (collections / "sts" / "stsb.tsv").read_text().splitlines()[1:]
+    for split in ("train", "dev", "test"):
+        (folder / f"sts-{split}.csv").write_text("".join(f"g\tf\t2012\t1\t{row}\n" for row in rows))
+    given = dataclasses.replace(inputs(tmp_path / "out", columns=("cls,amp",)), data=data)
+    for name in ("sts13", "stsb"):
+        outcome = reproduce(find_item("defsent-plus", "table 8"), dataclasses.replace(given, collections=(name,)))
+        assert len(outcome.values) == 1
+        assert {f"cls,amp: mean of {name}", "trainings of each row: 1; in the paper, 10"} <= {*outcome.notes}
+    assert len(list((tmp_path / "out" / "trainings").iterdir())) == 2
+    assert read_sts(tmp_path / "out" / "pairs" / "stsb.tsv").pairs == read_sts(folder).pairs
+
+
 def test_number_of_k_means_runs_is_noted(inputs, tmp_path):
     given = inputs(tmp_path, columns=("RE",), collections=("agnews",))
     notes = reproduce(find_item("stankevicius2024", "table A9"), given).notes
@@ -152,6 +212,20 @@ def test_measurements_are_kept_and_reused(inputs, tmp_path, monkeypatch):
     assert calls == [1]
 
 
+def test_damaged_measurements_are_an_error(inputs, tmp_path):
+    (tmp_path / MEASURED).write_text('{"key": "a"}\n{"no": "key"}\n')
+    given = inputs(tmp_path, columns=("RE",))
+    with pytest.raises(ConfigError, match="line 2: no 'key', so this is no measurement: remove"):
+        reproduce(find_item("stankevicius2024", "table A6"), given)
+
+
+def test_folder_that_cannot_be_written_is_an_error_before_the_first_measurement(inputs, tmp_path, monkeypatch):
+    monkeypatch.setattr(running, "evaluate", None)
+    (tmp_path / MEASURED).mkdir()
+    with pytest.raises(OSError, match=MEASURED):
+        reproduce(find_item("stankevicius2024", "table A6"), inputs(tmp_path))
+
+
 def test_only_what_is_measured(inputs, tmp_path):
     given = inputs(tmp_path, columns=("RE",), collections=(), measure=False)
     item = find_item("stankevicius2024", "table A2")
@@ -180,6 +254,7 @@ def test_missing_collections_are_named(inputs, tmp_path, six_blocks):
     data.mkdir()
     outcome = reproduce(find_item("stankevicius2024", "table A4"), Inputs(data, tmp_path / "out", str(six_blocks)))
     assert outcome.values == ()
+    assert write(outcome, tmp_path / "out") == []
     shown = text(outcome, None)
     assert "missing: sts15: expected sts/sts15.tsv in the folder of the data; published at https://" in shown
     assert "missing: wikitext-2: expected wikitext-2 in the folder of the data" in shown
@@ -288,6 +363,15 @@ def test_command_prints_and_writes(cli, collections, six_blocks, tmp_path, monke
         (["--table", "99", "--data", "."], "stankevicius2024 has no 'table 99' to reproduce: expected one of table 1"),
         (["--table", "4"], "no folder with collections: give it with --data"),
         (["--table", "4", "--data", ".", "--collection", "nope"], "collection is 'nope'"),
+        (["--table", "A2", "--data", ".", "--column", "REE"], "table A2 has no column 'REE': expected one of T0, T4"),
+        (
+            ["--table", "A2", "--data", ".", "--collection", "sts12"],
+            "table A2 does not use sts12: expected one of sts13",
+        ),
+        (
+            ["--figure", "3", "--data", ".", "--collection", "agnews"],
+            "figure 3 does not use agnews: expected one of sts",
+        ),
     ],
 )
 def test_invalid_options(options, message, cli, in_folder):
