@@ -52,6 +52,7 @@ from ragembed.evaluation import read_beir
 from ragembed.indexes.storage.schema import FORMAT_VERSION
 from ragembed.models.files import find_model
 from ragembed.models.tokenizer import TextTokenizer
+from ragembed.resources import processors
 
 FIGURE = Path(__file__).resolve().parent / "figures" / "speed_growth.png"
 _LANGCHAIN, _SPEED = PEERS / "langchain_faiss.py", PEERS / "speed_peers.py"
@@ -444,10 +445,11 @@ def warm(setting: Setting) -> Outcome:
         ratios[f"warm query, {named}: median beside LangChain's {beside}"] = theirs[0] / ours[0], True
     rates = []
     for side in ("ragembed", "ragembed with PyTorch"):
-        per_second = [report["per second"] for report in found[side].reports]
-        one, threads, batch = (float(np.median([rate[name] for rate in per_second])) for name in per_second[0])
-        rates.append([side, *(significant(rate, 3) for rate in (one, threads, batch)), times(threads / one)])
-        rates[-1].append(times(batch / one))
+        turns = [report["throughput"] for report in found[side].reports]
+        measured = {name: np.median([turn[name] for turn in turns], axis=0) for name in turns[0]}
+        rate = {name: float(both[0]) for name, both in measured.items()}
+        rates.append([side, *(significant(each, 3) for each in rate.values()), times(rate["threads"] / rate["one"])])
+        rates[-1] += [times(rate["batch"] / rate["one"]), *(significant(both[1], 3) for both in measured.values())]
     stages = {
         side: [report["stages"] for report in found[side].reports] for side in ("ragembed", "ragembed with PyTorch")
     }
@@ -460,12 +462,16 @@ def warm(setting: Setting) -> Outcome:
         "of up to 60 words in warm processes. The chunks are generated from pieces of the test data and have vectors "
         f"near those of the pieces. The index of ragembed is {', '.join(found['ragembed'].ready['kinds'])}, that of "
         "LangChain is flat; k is 10. With a given vector, ragembed's hybrid search uses the query text for BM25 only. "
-        f"Peak memory: {_peaks(found)}."
+        f"Peak memory: {_peaks(found)}; without mapped files: {_peaks(found, 'unshared')}."
     )
     header = ["", "median, ms", "p95, ms", "LangChain's median, ms", "LangChain's p95, ms", "ratio of medians"]
     header += ["ratio of p95"]
-    many = "Hybrid queries per second: one after the other, from 16 threads that share a store, and with `search_many`:"
+    many = (
+        "Hybrid queries per second: one after the other, from 16 threads that share a store, and with `search_many`; "
+        f"and the time of all processors that a query takes. This machine has {processors()}:"
+    )
     columns = ["", "one", "16 threads", "`search_many`", "threads ÷ one", "`search_many` ÷ one"]
+    columns += [f"{name}: processor ms per query" for name in ("one", "16 threads", "`search_many`")]
     where = (
         "Mean milliseconds of each stage of a hybrid query. Another thread encodes the query during BM25. Each "
         "processor scans a part of the index:"
@@ -480,8 +486,8 @@ def _percentiles(turns: Turns, way: str) -> tuple[float, float]:
     return float(np.median(taken)), float(np.percentile(taken, 95))
 
 
-def _peaks(found: Mapping[str, Turns]) -> str:
-    return ", ".join(f"{side} {max(one['memory'] for one in own.reports):.0f} MiB" for side, own in found.items())
+def _peaks(found: Mapping[str, Turns], kind: str = "memory") -> str:
+    return ", ".join(f"{side} {max(one[kind] for one in own.reports):.0f} MiB" for side, own in found.items())
 
 
 def lexical(setting: Setting) -> Outcome:
@@ -536,11 +542,12 @@ def _postings(texts: Path, queries: Sequence[str]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Grown:
-    """Measurements at one size: seconds by path, and memory in MiB of indexing and of indexing again."""
+    """Measurements at one size: seconds by path, memory in MiB of indexing, indexing again and search; index kind."""
 
     chunks: int
     seconds: Mapping[str, float]
-    memory: tuple[float, float]
+    memory: tuple[float, float, float]
+    index: str
 
 
 def growth(setting: Setting) -> Outcome:
@@ -554,7 +561,7 @@ def growth(setting: Setting) -> Outcome:
         _draw(grown)
     paths = list(grown[0].seconds)
     header = ["chunks", *(f"{path}, {'ms' if 'query' in path else 's'}" for path in paths)]
-    header += ["index, µs per chunk", "index: memory, MiB", "re-index: memory, MiB"]
+    header += ["index, µs per chunk", "index: memory, MiB", "re-index: memory, MiB", "queries: memory, MiB"]
     rows = [
         [
             f"{one.chunks:,}",
@@ -569,11 +576,11 @@ def growth(setting: Setting) -> Outcome:
         for one, other in pairwise(grown)
     ]
     about = (
-        "`ragembed index` with random embeddings of dimension 384 (`--extractor re:dim=384 --index flat`), which need "
-        "no model, indexes tables of 100 rows of up to 24 words, generated from pieces of the test data, one chunk per "
-        "row. It runs again without changes, and with one changed file. Then a new process runs "
-        f"{len(queries[1])} human queries, after a few others. Search is exact, and its time is the time to read all "
-        "vectors. Memory is the unshared memory of the process (`RssAnon`), sampled."
+        "`ragembed index` with random embeddings of dimension 384 (`--extractor re:dim=384`), which need no model, "
+        "indexes tables of 100 rows of up to 24 words, generated from pieces of the test data, one chunk per row. It "
+        "runs again without changes, and with one changed file. Then a new process runs "
+        f"{len(queries[1])} human queries, after a few others. Memory is the unshared memory of the process "
+        "(`RssAnon`), sampled. " + "; ".join(f"{one.chunks:,} chunks: {one.index}" for one in grown) + "."
     )
     slope = (
         "The second table shows the slope of log(time) over log(chunks) from each size to the next: 1 is linear, less "
@@ -585,18 +592,18 @@ def growth(setting: Setting) -> Outcome:
 def _grow(setting: Setting, size: int, texts: Path, queries: Sequence[Sequence[str]]) -> _Grown:
     say(f"{size:,} chunks")
     files, store = write_tables(setting, size, texts), setting.folder / f"store-{size}"
-    command = _index(files, store, "--extractor", "re:dim=384", "--index", "flat")
+    command = _index(files, store, "--extractor", "re:dim=384")
     runs: list[Watched] = [setting.runner.watch(command), setting.runner.watch(command)]
     with (files / "00000.csv").open("a", encoding="utf-8") as file:
         print("a row that was added later", file=file)
     runs.append(setting.runner.watch(command))
     seconds = dict(zip(("index", "re-index", "re-index, 1 file"), (run.seconds for run in runs), strict=True))
-    report = setting.runner.run_task(sys.executable, OWN, "ask_modes", {"store": str(store), "queries": queries})
+    report = setting.runner.run_task(sys.executable, OWN, "search_modes", {"store": str(store), "queries": queries})
     for mode in ("lexical", "dense", "hybrid"):
         seconds[f"{mode} query, p95"] = float(np.percentile(report[mode], 95)) / 1000
     shutil.rmtree(store)
     shutil.rmtree(files)
-    return _Grown(size, seconds, (runs[0].driver, runs[2].driver))
+    return _Grown(size, seconds, (runs[0].driver, runs[2].driver, report["memory"]), ", ".join(report["kinds"]))
 
 
 def _slope(one: _Grown, other: _Grown, path: str) -> float:
