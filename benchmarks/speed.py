@@ -420,12 +420,7 @@ def warm(setting: Setting) -> Outcome:
         setting.runner.run_task(LANGCHAIN.python, _LANGCHAIN, "warm_store", {"folder": str(folder), "model": model})
     queries = queries_by_turn(setting)
     sides = {
-        **{
-            name: Side(
-                sys.executable, OWN, "warm", {"queries": queries, "store": str(folder / "ragembed"), "torch": torch}
-            )
-            for name, torch in (("ragembed", False), ("ragembed with PyTorch", True))
-        },
+        "ragembed": Side(sys.executable, OWN, "warm", {"queries": queries, "store": str(folder / "ragembed")}),
         "LangChain": Side(
             LANGCHAIN.python,
             _LANGCHAIN,
@@ -435,28 +430,22 @@ def warm(setting: Setting) -> Outcome:
     }
     found = warm_turns(sides, setting.turns, setting.runner)
     rows, ratios = [], {}
-    ways = [("ragembed", way) for way in ("hybrid", "dense", "hybrid, vector given", "dense, vector given")]
-    for side, way in (*ways, ("ragembed with PyTorch", "hybrid"), ("ragembed with PyTorch", "dense")):
+    for way in ("hybrid", "dense", "hybrid, vector given", "dense, vector given"):
         beside = way.replace("hybrid", "dense")
-        ours, theirs = _percentiles(found[side], way), _percentiles(found["LangChain"], beside)
+        ours, theirs = _percentiles(found["ragembed"], way), _percentiles(found["LangChain"], beside)
         shown = [significant(value, 3) for value in (*ours, *theirs)]
-        named = way if side == "ragembed" else f"{way}, PyTorch imported"
-        rows.append([named, *shown, times(theirs[0] / ours[0]), times(theirs[1] / ours[1])])
-        ratios[f"warm query, {named}: median beside LangChain's {beside}"] = theirs[0] / ours[0], True
-    rates = []
-    for side in ("ragembed", "ragembed with PyTorch"):
-        turns = [report["throughput"] for report in found[side].reports]
-        measured = {name: np.median([turn[name] for turn in turns], axis=0) for name in turns[0]}
-        rate = {name: float(both[0]) for name, both in measured.items()}
-        rates.append([side, *(significant(each, 3) for each in rate.values()), times(rate["threads"] / rate["one"])])
-        rates[-1] += [times(rate["batch"] / rate["one"]), *(significant(both[1], 3) for both in measured.values())]
-    stages = {
-        side: [report["stages"] for report in found[side].reports] for side in ("ragembed", "ragembed with PyTorch")
-    }
-    spent = [
-        [stage, *(significant(float(np.median([turn[stage] for turn in own])), 2) for own in stages.values())]
-        for stage in stages["ragembed"][0]
+        rows.append([way, *shown, times(theirs[0] / ours[0]), times(theirs[1] / ours[1])])
+        ratios[f"warm query, {way}: median beside LangChain's {beside}"] = theirs[0] / ours[0], True
+    throughput = [report["throughput"] for report in found["ragembed"].reports]
+    per_second, busy = (
+        {name: float(np.median([turn[name][i] for turn in throughput])) for name in throughput[0]} for i in (0, 1)
+    )
+    rates = [
+        [label, significant(per_second[name], 3), times(per_second[name] / per_second["one"]), significant(busy[name])]
+        for name, label in (("one", "one after the other"), ("threads", "16 threads"), ("batch", "`search_many`"))
     ]
+    stages = [report["stages"] for report in found["ragembed"].reports]
+    spent = [[stage, significant(float(np.median([turn[stage] for turn in stages])), 2)] for stage in stages[0]]
     about = (
         f"{len(queries[0]) * setting.turns} distinct human queries, one after the other, to stores of {count:,} chunks "
         "of up to 60 words in warm processes. The chunks are generated from pieces of the test data and have vectors "
@@ -467,16 +456,15 @@ def warm(setting: Setting) -> Outcome:
     header = ["", "median, ms", "p95, ms", "LangChain's median, ms", "LangChain's p95, ms", "ratio of medians"]
     header += ["ratio of p95"]
     many = (
-        "Hybrid queries per second: one after the other, from 16 threads that share a store, and with `search_many`; "
-        f"and the time of all processors that a query takes. This machine has {processors()}:"
+        "Hybrid queries one after the other, from 16 threads that share a store, and with `search_many`. Processor "
+        f"time is that of all {processors()} processors:"
     )
-    columns = ["", "one", "16 threads", "`search_many`", "threads ÷ one", "`search_many` ÷ one"]
-    columns += [f"{name}: processor ms per query" for name in ("one", "16 threads", "`search_many`")]
+    columns = ["", "queries per second", "relative to one after the other", "processor ms per query"]
     where = (
         "Mean milliseconds of each stage of a hybrid query. Another thread encodes the query during BM25. Each "
         "processor scans a part of the index:"
     )
-    shown_stages = table(["", *stages], spent)
+    shown_stages = table(["", "ms"], spent)
     return Outcome([about, table(header, rows), many, table(columns, rates), where, shown_stages], ratios)
 
 

@@ -198,8 +198,6 @@ def warm_store(request: Request) -> None:
 
 def warm(request: Request) -> tuple[Turn, Report]:
     """Search for the queries of a turn in several modes, and measure the throughput of a loop, threads and a batch."""
-    if request["torch"]:
-        import torch  # noqa: F401  queries are then encoded by PyTorch
     turns: list[list[str]] = request["queries"]
     store = Store.open(request["store"])
     embedder = store.embedder
