@@ -9,6 +9,7 @@ from ragembed import Embedder, EmbedderConfig
 from ragembed.config.templates import TEMPLATES, Template
 from ragembed.errors import ConfigError
 from ragembed.models.tokenizer import TextTokenizer, TokenKind
+from ragembed.training.similarity import PROMPT
 
 # As in table 1 of the paper.
 PAPER = {
@@ -104,6 +105,15 @@ def test_vectors_of_predefined_templates(folder, mask, reference, name, pooling)
         }[pooling]
         expected.append(model.states(ids)[model.last][keep].mean(axis=0))
     np.testing.assert_allclose(raw(folder, TEXTS, template=name, pooling=pooling), expected, atol=1e-4)
+
+
+def test_prompt_of_defsent_plus(folder, mask, reference):
+    """The text and the pooling of the authors' program, with straight quotes and a space at the end."""
+    model, number = reference(folder), reference(folder).tokenizer.token_to_id(mask)
+    filled = [model.ids('This sentence : "' + text + f'" means {mask} . ') for text in TEXTS]
+    assert [framed(folder, PROMPT, text)[0] for text in TEXTS] == filled
+    expected = [model.states(ids)[model.last][ids.index(number)] for ids in filled]
+    np.testing.assert_allclose(raw(folder, TEXTS, template=PROMPT, pooling="masks"), expected, atol=1e-4)
 
 
 @pytest.mark.parametrize("pooling", POOLINGS)

@@ -34,6 +34,7 @@ MORE |= {"table 3": ("sts13", "sst2"), "figure A3": ("sst2",), "figure 2": ("agn
 COLUMNS = {"table 4": ("T4", "BERT + Avg.", "RE"), "table 5": ("B2S-100",), "figure 4": ("T4", "BERT and RE")}
 COLUMNS |= {"figure 1": ("RE", "BERT"), "figure 2": ("B2S", "RE"), "figure 3": ("T4", "RE"), "table 8": ("cls,amp",)}
 """Collections and columns to which the slower ones are restricted."""
+FIGURE_1 = ("stankevicius2024", "figure 1")
 ALL = [(paper, name) for paper in PAPERS for name in items(paper)]
 
 
@@ -192,6 +193,16 @@ def test_numbers_equal_those_of_evaluate(inputs, collections, six_blocks, tmp_pa
     assert len(found) == 28  # of 35 rows; seven are for templates
 
 
+def test_correlation_with_isotropy(inputs, tmp_path):
+    """Figure 1: Pearson's correlation over the rows of IsoScore and the mean score, computed by NumPy."""
+    given = inputs(tmp_path, columns=("RE",), collections=("sts13", "stsb", "wikitext-2"))
+    found = {(number.column, number.row): number.value for number in numbers(reproduce(find_item(*FIGURE_1), given))}
+    rows = [row for column, row in found if column == "RE: IsoScore"]
+    points = [[found[f"RE: {name}", row] for row in rows] for name in ("IsoScore", "STS")]
+    assert len(rows) == 20
+    assert found["RE: STS", "Pearson correlation"] == pytest.approx(100 * np.corrcoef(points)[0, 1])
+
+
 def test_measurements_are_kept_and_reused(inputs, tmp_path, monkeypatch):
     given = inputs(tmp_path, columns=("RE",), collections=())
     item = find_item("stankevicius2024", "table A2")
@@ -320,7 +331,7 @@ def test_cosines_between_layers(six_blocks):
     consumer = LayerCosines(6, tokenizer)
     Embedder(config).fit_extractor(texts).extractor.model.forward("documents").run(texts, [consumer])
     model = AutoModel.from_pretrained(str(six_blocks)).eval()
-    total, tokens = np.zeros((7, 7)), 0
+    total, tokens, cat = np.zeros((7, 7)), 0, 2  # the second word of the second text, after [CLS]
     for one in texts:
         ids = [2, *tokenizer.ids([one]).tolist()[0], 3]
         with torch.no_grad():
@@ -329,6 +340,8 @@ def test_cosines_between_layers(six_blocks):
         unit = stacked / stacked.norm(dim=2, keepdim=True)
         total += (unit @ unit.transpose(1, 2)).sum(0).numpy()
         tokens += len(ids) - 2
+    hops = [float(unit[cat - 1, layer] @ unit[cat - 1, layer + 1]) for layer in range(6)]
+    assert consumer.variances["cat"] == pytest.approx([np.var(hops)], abs=1e-6)
     assert consumer.tokens == tokens
     np.testing.assert_allclose(consumer.total / tokens, total / tokens, atol=1e-4)
     assert "zz" not in consumer.variances
