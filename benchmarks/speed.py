@@ -52,6 +52,7 @@ from ragembed.evaluation import read_beir
 from ragembed.indexes.storage.schema import FORMAT_VERSION
 from ragembed.models.files import find_model
 from ragembed.models.tokenizer import TextTokenizer
+from ragembed.resources import processors
 
 FIGURE = Path(__file__).resolve().parent / "figures" / "speed_growth.png"
 _LANGCHAIN, _SPEED = PEERS / "langchain_faiss.py", PEERS / "speed_peers.py"
@@ -419,12 +420,7 @@ def warm(setting: Setting) -> Outcome:
         setting.runner.run_task(LANGCHAIN.python, _LANGCHAIN, "warm_store", {"folder": str(folder), "model": model})
     queries = queries_by_turn(setting)
     sides = {
-        **{
-            name: Side(
-                sys.executable, OWN, "warm", {"queries": queries, "store": str(folder / "ragembed"), "torch": torch}
-            )
-            for name, torch in (("ragembed", False), ("ragembed with PyTorch", True))
-        },
+        "ragembed": Side(sys.executable, OWN, "warm", {"queries": queries, "store": str(folder / "ragembed")}),
         "LangChain": Side(
             LANGCHAIN.python,
             _LANGCHAIN,
@@ -434,43 +430,41 @@ def warm(setting: Setting) -> Outcome:
     }
     found = warm_turns(sides, setting.turns, setting.runner)
     rows, ratios = [], {}
-    ways = [("ragembed", way) for way in ("hybrid", "dense", "hybrid, vector given", "dense, vector given")]
-    for side, way in (*ways, ("ragembed with PyTorch", "hybrid"), ("ragembed with PyTorch", "dense")):
+    for way in ("hybrid", "dense", "hybrid, vector given", "dense, vector given"):
         beside = way.replace("hybrid", "dense")
-        ours, theirs = _percentiles(found[side], way), _percentiles(found["LangChain"], beside)
+        ours, theirs = _percentiles(found["ragembed"], way), _percentiles(found["LangChain"], beside)
         shown = [significant(value, 3) for value in (*ours, *theirs)]
-        named = way if side == "ragembed" else f"{way}, PyTorch imported"
-        rows.append([named, *shown, times(theirs[0] / ours[0]), times(theirs[1] / ours[1])])
-        ratios[f"warm query, {named}: median beside LangChain's {beside}"] = theirs[0] / ours[0], True
-    rates = []
-    for side in ("ragembed", "ragembed with PyTorch"):
-        per_second = [report["per second"] for report in found[side].reports]
-        one, threads, batch = (float(np.median([rate[name] for rate in per_second])) for name in per_second[0])
-        rates.append([side, *(significant(rate, 3) for rate in (one, threads, batch)), times(threads / one)])
-        rates[-1].append(times(batch / one))
-    stages = {
-        side: [report["stages"] for report in found[side].reports] for side in ("ragembed", "ragembed with PyTorch")
-    }
-    spent = [
-        [stage, *(significant(float(np.median([turn[stage] for turn in own])), 2) for own in stages.values())]
-        for stage in stages["ragembed"][0]
+        rows.append([way, *shown, times(theirs[0] / ours[0]), times(theirs[1] / ours[1])])
+        ratios[f"warm query, {way}: median beside LangChain's {beside}"] = theirs[0] / ours[0], True
+    throughput = [report["throughput"] for report in found["ragembed"].reports]
+    per_second, busy = (
+        {name: float(np.median([turn[name][i] for turn in throughput])) for name in throughput[0]} for i in (0, 1)
+    )
+    rates = [
+        [label, significant(per_second[name], 3), times(per_second[name] / per_second["one"]), significant(busy[name])]
+        for name, label in (("one", "one after the other"), ("threads", "16 threads"), ("batch", "`search_many`"))
     ]
+    stages = [report["stages"] for report in found["ragembed"].reports]
+    spent = [[stage, significant(float(np.median([turn[stage] for turn in stages])), 2)] for stage in stages[0]]
     about = (
         f"{len(queries[0]) * setting.turns} distinct human queries, one after the other, to stores of {count:,} chunks "
         "of up to 60 words in warm processes. The chunks are generated from pieces of the test data and have vectors "
         f"near those of the pieces. The index of ragembed is {', '.join(found['ragembed'].ready['kinds'])}, that of "
         "LangChain is flat; k is 10. With a given vector, ragembed's hybrid search uses the query text for BM25 only. "
-        f"Peak memory: {_peaks(found)}."
+        f"Peak memory: {_peaks(found)}; without mapped files: {_peaks(found, 'unshared')}."
     )
     header = ["", "median, ms", "p95, ms", "LangChain's median, ms", "LangChain's p95, ms", "ratio of medians"]
     header += ["ratio of p95"]
-    many = "Hybrid queries per second: one after the other, from 16 threads that share a store, and with `search_many`:"
-    columns = ["", "one", "16 threads", "`search_many`", "threads ÷ one", "`search_many` ÷ one"]
+    many = (
+        "Hybrid queries one after the other, from 16 threads that share a store, and with `search_many`. Processor "
+        f"time is that of all {processors()} processors:"
+    )
+    columns = ["", "queries per second", "relative to one after the other", "processor ms per query"]
     where = (
         "Mean milliseconds of each stage of a hybrid query. Another thread encodes the query during BM25. Each "
         "processor scans a part of the index:"
     )
-    shown_stages = table(["", *stages], spent)
+    shown_stages = table(["", "ms"], spent)
     return Outcome([about, table(header, rows), many, table(columns, rates), where, shown_stages], ratios)
 
 
@@ -480,8 +474,8 @@ def _percentiles(turns: Turns, way: str) -> tuple[float, float]:
     return float(np.median(taken)), float(np.percentile(taken, 95))
 
 
-def _peaks(found: Mapping[str, Turns]) -> str:
-    return ", ".join(f"{side} {max(one['memory'] for one in own.reports):.0f} MiB" for side, own in found.items())
+def _peaks(found: Mapping[str, Turns], kind: str = "memory") -> str:
+    return ", ".join(f"{side} {max(one[kind] for one in own.reports):.0f} MiB" for side, own in found.items())
 
 
 def lexical(setting: Setting) -> Outcome:
@@ -536,11 +530,12 @@ def _postings(texts: Path, queries: Sequence[str]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Grown:
-    """Measurements at one size: seconds by path, and memory in MiB of indexing and of indexing again."""
+    """Measurements at one size: seconds by path, memory in MiB of indexing, indexing again and search; index kind."""
 
     chunks: int
     seconds: Mapping[str, float]
-    memory: tuple[float, float]
+    memory: tuple[float, float, float]
+    index: str
 
 
 def growth(setting: Setting) -> Outcome:
@@ -554,7 +549,7 @@ def growth(setting: Setting) -> Outcome:
         _draw(grown)
     paths = list(grown[0].seconds)
     header = ["chunks", *(f"{path}, {'ms' if 'query' in path else 's'}" for path in paths)]
-    header += ["index, µs per chunk", "index: memory, MiB", "re-index: memory, MiB"]
+    header += ["index, µs per chunk", "index: memory, MiB", "re-index: memory, MiB", "queries: memory, MiB"]
     rows = [
         [
             f"{one.chunks:,}",
@@ -569,11 +564,11 @@ def growth(setting: Setting) -> Outcome:
         for one, other in pairwise(grown)
     ]
     about = (
-        "`ragembed index` with random embeddings of dimension 384 (`--extractor re:dim=384 --index flat`), which need "
-        "no model, indexes tables of 100 rows of up to 24 words, generated from pieces of the test data, one chunk per "
-        "row. It runs again without changes, and with one changed file. Then a new process runs "
-        f"{len(queries[1])} human queries, after a few others. Search is exact, and its time is the time to read all "
-        "vectors. Memory is the unshared memory of the process (`RssAnon`), sampled."
+        "`ragembed index` with random embeddings of dimension 384 (`--extractor re:dim=384`), which need no model, "
+        "indexes tables of 100 rows of up to 24 words, generated from pieces of the test data, one chunk per row. It "
+        "runs again without changes, and with one changed file. Then a new process runs "
+        f"{len(queries[1])} human queries, after a few others. Memory is the unshared memory of the process "
+        "(`RssAnon`), sampled. " + "; ".join(f"{one.chunks:,} chunks: {one.index}" for one in grown) + "."
     )
     slope = (
         "The second table shows the slope of log(time) over log(chunks) from each size to the next: 1 is linear, less "
@@ -585,18 +580,18 @@ def growth(setting: Setting) -> Outcome:
 def _grow(setting: Setting, size: int, texts: Path, queries: Sequence[Sequence[str]]) -> _Grown:
     say(f"{size:,} chunks")
     files, store = write_tables(setting, size, texts), setting.folder / f"store-{size}"
-    command = _index(files, store, "--extractor", "re:dim=384", "--index", "flat")
+    command = _index(files, store, "--extractor", "re:dim=384")
     runs: list[Watched] = [setting.runner.watch(command), setting.runner.watch(command)]
     with (files / "00000.csv").open("a", encoding="utf-8") as file:
         print("a row that was added later", file=file)
     runs.append(setting.runner.watch(command))
     seconds = dict(zip(("index", "re-index", "re-index, 1 file"), (run.seconds for run in runs), strict=True))
-    report = setting.runner.run_task(sys.executable, OWN, "ask_modes", {"store": str(store), "queries": queries})
+    report = setting.runner.run_task(sys.executable, OWN, "search_modes", {"store": str(store), "queries": queries})
     for mode in ("lexical", "dense", "hybrid"):
         seconds[f"{mode} query, p95"] = float(np.percentile(report[mode], 95)) / 1000
     shutil.rmtree(store)
     shutil.rmtree(files)
-    return _Grown(size, seconds, (runs[0].driver, runs[2].driver))
+    return _Grown(size, seconds, (runs[0].driver, runs[2].driver, report["memory"]), ", ".join(report["kinds"]))
 
 
 def _slope(one: _Grown, other: _Grown, path: str) -> float:

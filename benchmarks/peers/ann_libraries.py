@@ -1,7 +1,7 @@
-"""Indexes of the same vectors: ragembed's pick, FAISS's flat index, hnswlib, USearch and autofaiss.
+"""Indexes of the same vectors: the kind that ragembed picks, and those of FAISS, hnswlib, USearch and autofaiss.
 
-A build is timed from opening the vectors to an index on the disk, imports left out. Each library's ``search`` yields
-its ways of searching, from rows of queries to rows of answers, best first.
+A build is timed from opening the vectors to an index on disk, without imports. The ``search`` of each library yields
+its search settings: a name, and a function that maps queries to the ids of the results, best first.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from worker import Request, Told, main
+from worker import Report, Request, main
 
 EFFORTS = (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 Search = Callable[[np.ndarray], np.ndarray]
@@ -26,29 +26,35 @@ def _blocks(request: Request) -> Iterator[tuple[int, np.ndarray]]:
         yield start, np.asarray(vectors[start : start + 20_000])
 
 
-class Flat:
-    """FAISS's exhaustive index."""
+class Faiss:
+    """The index of FAISS for the string ``factory``, with the defaults of FAISS for everything else."""
 
     def build(self, request: Request) -> None:
-        """Write an ``IndexFlatIP``."""
+        """Train the index on a sample, add all vectors, and write it."""
         import faiss
 
-        index = faiss.IndexFlatIP(request["dim"])
+        index = faiss.index_factory(request["dim"], request["factory"], faiss.METRIC_INNER_PRODUCT)
+        if not index.is_trained:
+            vectors = np.load(request["vectors"], mmap_mode="r")
+            rows = np.random.default_rng(0).choice(len(vectors), min(len(vectors), request["training"]), replace=False)
+            index.train(np.asarray(vectors[np.sort(rows)]))
         for _, block in _blocks(request):
             index.add(block)
         faiss.write_index(index, request["file"])
 
     def search(self, request: Request) -> Iterator[tuple[str, Search]]:
-        """Yield the one way."""
+        """Yield a search with each of ``parameters``, in the syntax of FAISS's ``ParameterSpace``."""
         import faiss
 
         faiss.omp_set_num_threads(request["threads"])
         index = faiss.read_index(request["file"])
-        yield "", lambda queries: index.search(queries, request["k"])[1]
+        for parameters in request["parameters"]:
+            faiss.ParameterSpace().set_index_parameters(index, parameters)
+            yield parameters, lambda queries: index.search(queries, request["k"])[1]
 
 
 class Hnswlib:
-    """hnswlib's graph, with the settings of its examples."""
+    """The graph of hnswlib, with the settings of its examples."""
 
     def build(self, request: Request) -> None:
         """Write the index."""
@@ -61,7 +67,7 @@ class Hnswlib:
         index.save_index(request["file"])
 
     def search(self, request: Request) -> Iterator[tuple[str, Search]]:
-        """Yield searches of rising ``ef``."""
+        """Yield searches with increasing ``ef``."""
         import hnswlib
 
         index = hnswlib.Index("ip", request["dim"])
@@ -72,7 +78,7 @@ class Hnswlib:
 
 
 class Usearch:
-    """USearch's graph, with its defaults, in a type of numbers."""
+    """The graph of USearch, with its defaults and a numeric type."""
 
     def build(self, request: Request) -> None:
         """Write the index."""
@@ -84,7 +90,7 @@ class Usearch:
         index.save(request["file"])
 
     def search(self, request: Request) -> Iterator[tuple[str, Search]]:
-        """Yield searches of rising ``expansion_search``."""
+        """Yield searches with increasing ``expansion_search``."""
         from usearch.index import Index
 
         index = Index.restore(request["file"])
@@ -99,9 +105,9 @@ class Usearch:
 
 
 class Autofaiss:
-    """autofaiss's pick for its default of 10 ms, within the memory of the machine."""
+    """The index that autofaiss picks for its default of 10 ms, within the memory of the machine."""
 
-    def build(self, request: Request) -> Told:
+    def build(self, request: Request) -> Report:
         """Write the index."""
         from autofaiss import build_index
 
@@ -118,7 +124,7 @@ class Autofaiss:
         return {"kind": json.loads(Path(f"{request['file']}.json").read_text())["index_key"]}
 
     def search(self, request: Request) -> Iterator[tuple[str, Search]]:
-        """Yield the search with the parameters that were found."""
+        """Yield the search with the parameters that autofaiss found."""
         import faiss
 
         faiss.omp_set_num_threads(request["threads"])
@@ -129,10 +135,10 @@ class Autofaiss:
 
 
 class Ragembed:
-    """ragembed's pick for a budget, tuned on pseudo-queries, built and searched as a store does it."""
+    """The index that ragembed picks for a budget, tuned on pseudo-queries, built and searched as in a store."""
 
-    def build(self, request: Request) -> Told:
-        """Write the index; ``refused`` says that none meets the budget."""
+    def build(self, request: Request) -> Report:
+        """Write the index; the report has ``refused`` if no index meets the budget."""
         from ragembed.errors import BudgetError
         from ragembed.indexes.ann.building import Shard
         from ragembed.indexes.ann.choosing import Budget
@@ -144,32 +150,32 @@ class Ragembed:
         vectors = np.load(request["vectors"], mmap_mode="r")
         shard = Shard(ArrayVectors(vectors), np.arange(len(vectors)), Path(request["file"]))
         queries = TuningQueries(np.ascontiguousarray(drawn[0::2]), np.ascontiguousarray(drawn[1::2]))
-        told: dict[str, Any] = {"min_recall": budget.wanted_recall}
+        report: dict[str, Any] = {"min_recall": budget.wanted_recall}
         try:
             picked = pick([shard], queries, IndexConfig(budget=budget))
         except BudgetError as error:
-            return {**told, "refused": str(error)}
-        told |= {"kind": picked.kind, "effort": picked.effort}
-        Path(f"{request['file']}.json").write_text(json.dumps(told))
-        return told
+            return {**report, "refused": str(error)}
+        report |= {"kind": picked.kind, "effort": picked.effort}
+        Path(f"{request['file']}.json").write_text(json.dumps(report))
+        return report
 
     def search(self, request: Request) -> Iterator[tuple[str, Search]]:
-        """Yield the search that was picked."""
+        """Yield the search with the picked effort."""
         from ragembed.indexes.ann.index import USUAL_K, RefinedIndex, SegmentIndex
         from ragembed.indexes.ann.specs import parse_spec
         from ragembed.indexes.ann.vectors import ArrayVectors
 
-        told = json.loads(Path(f"{request['file']}.json").read_text())
-        spec, vectors = parse_spec(told["kind"]), np.load(request["vectors"], mmap_mode="r")
+        report = json.loads(Path(f"{request['file']}.json").read_text())
+        spec, vectors = parse_spec(report["kind"]), np.load(request["vectors"], mmap_mode="r")
         index = SegmentIndex(Path(request["file"]), spec, *vectors.shape, threads=request["threads"])
         refined = RefinedIndex(index, spec, ArrayVectors(vectors), np.arange(len(vectors)))
-        k, effort = request["k"], told["effort"]
-        name = told["kind"] if effort is None else f"{told['kind']}, effort {effort}"
+        k, effort = request["k"], report["effort"]
+        name = report["kind"] if effort is None else f"{report['kind']}, effort {effort}"
         yield name, lambda queries: refined.search(queries, max(k, USUAL_K), effort=effort)[1][:, :k]
 
 
 LIBRARIES: dict[str, Any] = {
-    "flat": Flat(),
+    "faiss": Faiss(),
     "hnswlib": Hnswlib(),
     "usearch": Usearch(),
     "autofaiss": Autofaiss(),
@@ -177,27 +183,29 @@ LIBRARIES: dict[str, Any] = {
 }
 
 
-def build(request: Request) -> Told:
-    """Build an index, and tell the seconds."""
+def build(request: Request) -> Report:
+    """Build an index; the report has the seconds."""
     started = time.perf_counter()
-    told = dict(LIBRARIES[request["library"]].build(request) or {})
-    return {**told, "seconds": time.perf_counter() - started}
+    report = dict(LIBRARIES[request["library"]].build(request) or {})
+    return {**report, "seconds": time.perf_counter() - started}
 
 
-def ask(request: Request) -> Told:
-    """Ask all queries in each way, one by one in one thread after a warm-up; write the rows that were found."""
+def ask(request: Request) -> Report:
+    """Search for all queries with each setting, one by one in one thread after a warm-up; write the ids of results."""
     queries = np.load(request["queries"])
-    found, told = [], []
+    found, report = [], []
     for name, search in LIBRARIES[request["library"]].search(request):
         found.append(np.concatenate([search(queries[i : i + 1]) for i in range(len(queries))]))
-        taken = []
+        milliseconds = []
         for i in range(len(queries)):
             started = time.perf_counter()
             search(queries[i : i + 1])
-            taken.append(1000 * (time.perf_counter() - started))
-        told.append({"name": name, "median": float(np.median(taken)), "p95": float(np.percentile(taken, 95))})
+            milliseconds.append(1000 * (time.perf_counter() - started))
+        report.append(
+            {"name": name, "median": float(np.median(milliseconds)), "p95": float(np.percentile(milliseconds, 95))}
+        )
     np.save(request["found"], np.stack(found).astype(np.int64))
-    return {"ways": told}
+    return {"ways": report}
 
 
 if __name__ == "__main__":

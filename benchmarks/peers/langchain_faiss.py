@@ -1,4 +1,4 @@
-"""LangChain's FAISS store with HuggingFaceEmbeddings: indexing, asking once, asking many queries, warm queries."""
+"""LangChain's FAISS store with HuggingFaceEmbeddings: indexing, one query, many queries, warm queries."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from langchain_community.vectorstores import FAISS
 from langchain_core.documents import Document
 from langchain_huggingface import HuggingFaceEmbeddings
-from worker import Request, Told, Turn, main, milliseconds
+from worker import Report, Request, Turn, main, milliseconds
 
 
 def load(request: Request) -> FAISS:
@@ -17,7 +17,7 @@ def load(request: Request) -> FAISS:
 
 
 def index(request: Request) -> None:
-    """Index a folder of text files; with ``split``, documents are split into parts of so many characters."""
+    """Index a folder of text files; with ``split``, documents are split into parts of at most so many characters."""
     documents = [
         Document(page_content=path.read_text(encoding="utf-8"), metadata={"source": path.name})
         for path in sorted(Path(request["files"]).glob("*.txt"))
@@ -30,13 +30,13 @@ def index(request: Request) -> None:
     FAISS.from_documents(documents, HuggingFaceEmbeddings(model_name=request["model"])).save_local(request["store"])
 
 
-def query(request: Request) -> Told:
-    """Ask one query."""
+def query(request: Request) -> Report:
+    """Search for one query."""
     found = load(request).similarity_search_with_score(request["query"], k=10)
     return {"results": [{"source": hit.metadata["source"], "score": float(score)} for hit, score in found]}
 
 
-def rankings(request: Request) -> Told:
+def rankings(request: Request) -> Report:
     """Return the files found for each of many queries, best first."""
     store = load(request)
     return {
@@ -46,7 +46,7 @@ def rankings(request: Request) -> Told:
 
 
 def warm_store(request: Request) -> None:
-    """Make a store of texts and vectors in a folder."""
+    """Create a store of texts and vectors in a folder."""
     import numpy as np
 
     folder = Path(request["folder"])
@@ -57,8 +57,8 @@ def warm_store(request: Request) -> None:
     (folder / "langchain.partial").rename(folder / "langchain")
 
 
-def warm(request: Request) -> tuple[Turn, Told]:
-    """Ask the queries of a turn, by text and by vector."""
+def warm(request: Request) -> tuple[Turn, Report]:
+    """Search for the queries of a turn, by text and by vector."""
     store, turns = load(request), request["queries"]
     vectors = {query: store.embeddings.embed_query(query) for queries in turns for query in queries}
     ways = {

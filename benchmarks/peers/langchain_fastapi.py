@@ -1,4 +1,4 @@
-"""A search service as one writes it with LangChain and FastAPI: an endpoint that searches a FAISS store."""
+"""A search service with LangChain and FastAPI: one endpoint that searches a FAISS store."""
 
 from __future__ import annotations
 

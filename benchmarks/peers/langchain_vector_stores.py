@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 from langchain_core.embeddings import Embeddings
-from worker import Request, Told, main
+from worker import Report, Request, main
 
 K, FILTERED, THREADS = 10, 40, 8
 LATER = 100
@@ -28,7 +28,7 @@ FILTERS: Mapping[str, Callable[[int], dict[str, int]]] = {
     "1 in 100": lambda number: {"year": number % 100},
     "half": lambda number: {"half": number % 2},
 }
-"""Filters by name; each query has another one."""
+"""Filters by name; each query has its own value."""
 
 
 class Corpus(Embeddings):
@@ -42,7 +42,7 @@ class Corpus(Embeddings):
         self.count = len(self.texts) - LATER
 
     def embed_query(self, text: str) -> list[float]:
-        """Look up the vector of a query; the probe of a store gets any vector."""
+        """Return the vector of a query. An unknown text, with which a store tests the embeddings, gets any vector."""
         number = text.removeprefix("query ")
         vector: list[float] = self.queries[int(number) if number.isdecimal() else 0].tolist()
         return vector
@@ -52,13 +52,13 @@ class Corpus(Embeddings):
         return [self.embed_query(text) for text in texts]
 
     def batch(self, numbers: range) -> dict[str, Any]:
-        """Return documents as ``from_embeddings`` and ``add_embeddings`` take them."""
+        """Return documents as arguments of ``from_embeddings`` and ``add_embeddings``."""
         pairs = [(self.texts[number], self.vectors[number]) for number in numbers]
         metadata = [self.metadata[number] for number in numbers]
         return {"text_embeddings": pairs, "metadatas": metadata, "ids": [str(number) for number in numbers]}
 
     def right(self, query: int, where: Mapping[str, int], found: list[Any]) -> tuple[int, int]:
-        """Return how many of the found documents are right, and how many have to be found."""
+        """Return the number of correct results and the number of expected ones."""
         fields = self.metadata[: self.count]
         matching = [i for i, data in enumerate(fields) if all(data[key] == where[key] for key in where)]
         if not matching:
@@ -70,7 +70,7 @@ class Corpus(Embeddings):
 
 
 def _class(request: Request) -> Any:
-    """Import the class of a side; importing is left out of what is timed."""
+    """Import the class of a side; the import is not timed."""
     if request["side"] == "faiss":
         from langchain_community.vectorstores import FAISS
 
@@ -87,13 +87,13 @@ def _load(request: Request, corpus: Corpus) -> Any:
 
 
 def _save(request: Request, store: Any) -> None:
-    """Write a store to the disk; the other side's is there already."""
+    """Write a store to disk. The store of ragembed is on disk already."""
     if request["side"] == "faiss":
         store.save_local(request["store"])
 
 
-def make(request: Request) -> Told:
-    """Make a store of all documents but those that are added later."""
+def make(request: Request) -> Report:
+    """Create a store of all documents except those that are added later."""
     corpus, kind = Corpus(request["corpus"]), _class(request)
     path = {} if request["side"] == "faiss" else {"path": request["store"]}
     batch = corpus.batch(range(corpus.count))
@@ -104,8 +104,8 @@ def make(request: Request) -> Told:
     return {"seconds": time.perf_counter() - started, "before": made - started}
 
 
-def first(request: Request) -> Told:
-    """Open the store and answer one query."""
+def first(request: Request) -> Report:
+    """Open the store and search for one query."""
     corpus = Corpus(request["corpus"])
     _class(request)
     started = time.perf_counter()
@@ -116,8 +116,8 @@ def first(request: Request) -> Told:
     return {"seconds": seconds}
 
 
-def search(request: Request) -> Told:
-    """Ask every query twice, the first time unmeasured."""
+def search(request: Request) -> Report:
+    """Search for every query twice; the first time is not measured."""
     corpus = Corpus(request["corpus"])
     store = _load(request, corpus)
     taken = []
@@ -126,10 +126,10 @@ def search(request: Request) -> Told:
     return {"median": statistics.median(taken), "p95": float(np.percentile(taken, 95))}
 
 
-def filtered(request: Request) -> Told:
-    """Ask queries under filters of their own."""
+def filtered(request: Request) -> Report:
+    """Search with a filter of each query."""
     corpus = Corpus(request["corpus"])
-    store, told = _load(request, corpus), {}
+    store, report = _load(request, corpus), {}
     fetches = (
         {"fetch_k 20": {}, "fetch_k all": {"fetch_k": len(corpus.texts)}} if request["side"] == "faiss" else {"": {}}
     )
@@ -142,12 +142,12 @@ def filtered(request: Request) -> Told:
                 taken.append(milliseconds)
                 good, wanted = corpus.right(number, of(number), found)
                 right, expected = right + good, expected + wanted
-            told[f"{name}|{fetch}"] = {"median": statistics.median(taken), "right": right / expected}
-    return told
+            report[f"{name}|{fetch}"] = {"median": statistics.median(taken), "right": right / expected}
+    return report
 
 
-def threads(request: Request) -> Told:
-    """Ask from several threads; an answer is wrong if it is not the one that a single thread gets."""
+def threads(request: Request) -> Report:
+    """Search in several threads. A result is wrong if a single thread gets another one."""
     corpus = Corpus(request["corpus"])
     store, rng, free = _load(request, corpus), np.random.default_rng(0), threading.Semaphore(2 * THREADS)
     alone = [_numbers(_asked(store, number)[1]) for number in range(len(corpus.queries))]
@@ -165,8 +165,8 @@ def threads(request: Request) -> Told:
     return {"per_second": len(answers) / seconds, "wrong": wrong, "errors": dict(errors)}
 
 
-def change(request: Request) -> Told:
-    """Add documents one by one, and delete others, until that is on the disk; after a first one unmeasured."""
+def change(request: Request) -> Report:
+    """Add documents one by one and delete others, each until it is on disk. The first one is not measured."""
     corpus = Corpus(request["corpus"])
     store, count = _load(request, corpus), corpus.count
     turns = range(request["changes"] + 1)
@@ -192,7 +192,7 @@ def _timed(request: Request, store: Any, changes: list[Callable[[], object]]) ->
 
 
 def _asked(store: Any, number: int, **options: Any) -> tuple[float, list[Any]]:
-    """Return milliseconds, and the documents that came back."""
+    """Return the milliseconds and the results."""
     started = time.perf_counter()
     found = store.similarity_search(f"query {number}", k=K, **options)
     return 1000 * (time.perf_counter() - started), found

@@ -1,4 +1,4 @@
-"""ragembed's side of each comparison, and what the machine allows."""
+"""The side of ragembed in each comparison, and the limits of the machine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from worker import Request, Told, Turn, alternate, main, milliseconds
+from worker import Report, Request, Turn, alternate, main, milliseconds, unshared_memory
 
 from ragembed import Embedder
 from ragembed.documents.model import Chunk
@@ -48,20 +48,20 @@ class GivenVectors:
         return getattr(self._embedder, name)
 
     def raw_documents(self, texts: Sequence[str], progress: Callable[[int], None] | None = None) -> np.ndarray:
-        """Look the vectors up."""
+        """Return the known vectors."""
         if self._documents is None:
             return np.asarray(self._embedder.raw_documents(texts, progress))
         return np.stack([self._documents[text] for text in texts])
 
     def encode_queries(self, texts: Sequence[str]) -> np.ndarray:
-        """Look the vectors up."""
+        """Return the known vectors."""
         if self._queries is None:
             return np.asarray(self._embedder.encode_queries(texts))
         return np.concatenate([self._queries[text] for text in texts])
 
 
 class RandomVectors:
-    """An encoder without a model: vectors of few dimensions that mean nothing."""
+    """An encoder without a model: random vectors with few dimensions."""
 
     def __init__(self, dim: int, seed: int) -> None:
         self.dim = dim
@@ -83,15 +83,15 @@ class RandomVectors:
         return self.raw_documents(texts)
 
     def describe(self) -> dict[str, Any]:
-        """Return what a store says of it."""
+        """Return the description for a store."""
         return {"kind": "external", "model": f"random vectors of dimension {self.dim}"}
 
     def save(self, folder: str) -> None:
-        """Write nothing: there is nothing to keep."""
+        """Write nothing, because nothing was fitted."""
 
 
 def _fill(path: Path, encoder: Any, texts: Path, **options: Any) -> None:
-    """Make a store of the texts in a file, one per line; the store is there once it is complete."""
+    """Create a store of the texts in a file, one per line. It gets its final name when it is complete."""
     partial = path.with_name(f"{path.name}.partial")
     with Store.create(partial, encoder, **options) as store, texts.open(encoding="utf-8") as lines:
         count = 0
@@ -101,8 +101,8 @@ def _fill(path: Path, encoder: Any, texts: Path, **options: Any) -> None:
     partial.rename(path)
 
 
-def encode(request: Request) -> tuple[Turn, Told]:
-    """Encode documents with a preset that was fitted before; tell the lowest cosine to float32."""
+def encode(request: Request) -> tuple[Turn, Report]:
+    """Encode documents with a fitted preset. The report has the lowest cosine to float32."""
     texts = json.loads(Path(request["texts"]).read_text(encoding="utf-8"))
     embedder = Embedder.from_preset(request["preset"], dtype=request["dtype"]).fit(texts)
     exact = Embedder.from_preset(request["preset"], dtype="float32").fit(texts)
@@ -114,8 +114,8 @@ def encode(request: Request) -> tuple[Turn, Told]:
     return turn, {"lowest_cosine": float(np.einsum("ij,ij->i", found, expected).min())}
 
 
-def multiply(request: Request) -> tuple[Turn, Told]:
-    """Multiply large squares in PyTorch, in the arithmetic that ragembed uses for documents."""
+def multiply(request: Request) -> tuple[Turn, Report]:
+    """Multiply large square matrices in PyTorch, in the precision that ragembed uses for documents."""
     import torch
 
     from ragembed.models.torch_devices import fast_dtype
@@ -131,8 +131,8 @@ def multiply(request: Request) -> tuple[Turn, Told]:
     return turn, {"dtype": name, "operations": 3 * 2 * size**3}
 
 
-def copy(_request: Request) -> Told:
-    """Tell how many bytes NumPy's copy reads and writes in a second."""
+def copy(_request: Request) -> Report:
+    """Return how many bytes a copy in NumPy reads and writes per second."""
     source = np.ones(2**28, dtype=np.uint8)
     target, taken = np.empty_like(source), []
     for _ in range(7):
@@ -142,20 +142,20 @@ def copy(_request: Request) -> Told:
     return {"bytes_per_second": 2 * len(source) / min(taken)}
 
 
-def methods(request: Request) -> Told:
-    """Tell the seconds of ways of embedding, each beside the plain mean of the last layer."""
+def methods(request: Request) -> Report:
+    """Return the seconds of each method, beside the plain mean of the last layer."""
     texts = json.loads(Path(request["texts"]).read_text(encoding="utf-8"))
     plain = Embedder.from_preset("minilm", weighting="uniform", postprocess=()).fit(texts)
-    told = {}
+    report = {}
     for name, (preset, changes) in _METHODS.items():
         own = Embedder.from_preset(preset, postprocess=(), **changes).fit(texts)
         calls = {"plain": lambda: plain.raw_documents(texts), "this": lambda e=own: e.raw_documents(texts)}
-        told[name] = dict(alternate(calls, request["turns"]))
-    return told
+        report[name] = dict(alternate(calls, request["turns"]))
+    return report
 
 
-def static(request: Request) -> tuple[Turn, Told]:
-    """Encode with plain means of static vectors, other texts in every turn; write their table and some vectors."""
+def static(request: Request) -> tuple[Turn, Report]:
+    """Encode with plain means of static vectors, with new texts in every turn. Write the table and some vectors."""
     turns = json.loads(Path(request["texts"]).read_text(encoding="utf-8"))
     changes = {"extractor": f"re:dim={request['dim']}"} if request["preset"] == "re" else {}
     embedder = Embedder.from_preset(request["preset"], weighting="uniform", postprocess=(), **changes)
@@ -177,7 +177,7 @@ def static(request: Request) -> tuple[Turn, Told]:
 
 
 def warm_store(request: Request) -> None:
-    """Write vectors for made texts, near MiniLM's of the texts that they are made of, and a store of both."""
+    """Create a store of generated texts. Their vectors are near the MiniLM vectors of the texts they are made from."""
     folder = Path(request["folder"])
     sources = (folder / "sources.txt").read_text(encoding="utf-8").split("\n")
     embedder = Embedder.from_preset("minilm").fit(sources)
@@ -196,10 +196,8 @@ def warm_store(request: Request) -> None:
         store.optimize()  # one segment, as after 'ragembed index'
 
 
-def warm(request: Request) -> tuple[Turn, Told]:
-    """Ask the queries of a turn in each way, and measure queries per second of three ways to ask them all."""
-    if request["torch"]:
-        import torch  # noqa: F401  queries are then encoded by PyTorch
+def warm(request: Request) -> tuple[Turn, Report]:
+    """Search for the queries of a turn in several modes, and measure the throughput of a loop, threads and a batch."""
     turns: list[list[str]] = request["queries"]
     store = Store.open(request["store"])
     embedder = store.embedder
@@ -212,10 +210,10 @@ def warm(request: Request) -> tuple[Turn, Told]:
     }
     kinds = sorted({segment["kind"] for segment in store.status()["segments"]})
 
-    def turn(number: int) -> Told:
+    def turn(number: int) -> Report:
         taken = {way: milliseconds(turns[number], ask) for way, ask in ways.items()}
         stages = _stages(turns[number], embedder.encode_queries, ways["hybrid, vector given"])
-        return {**taken, "stages": stages, "per second": _per_second(store, turns[number])}
+        return {**taken, "stages": stages, "throughput": _throughput(store, turns[number])}
 
     return turn, {"kinds": kinds}
 
@@ -271,8 +269,8 @@ def _stages(
     return {stage: taken / len(queries) for stage, taken in found.items()}
 
 
-def _per_second(store: Store, queries: Sequence[str]) -> dict[str, float]:
-    """Return hybrid queries per second: one after the other, in 16 threads, and as one batch."""
+def _throughput(store: Store, queries: Sequence[str]) -> dict[str, tuple[float, float]]:
+    """Return hybrid queries per second and processor milliseconds per query: in a loop, in 16 threads, as one batch."""
     with ThreadPoolExecutor(16) as pool:
         calls: dict[str, Callable[[], object]] = {
             "one": lambda: [store.search(query) for query in queries],
@@ -281,54 +279,56 @@ def _per_second(store: Store, queries: Sequence[str]) -> dict[str, float]:
         }
         found = {}
         for name, call in calls.items():
-            started = time.perf_counter()
+            started, used = time.perf_counter(), time.process_time()
             call()
-            found[name] = len(queries) / (time.perf_counter() - started)
+            seconds, busy = time.perf_counter() - started, time.process_time() - used
+            found[name] = len(queries) / seconds, 1000 * busy / len(queries)
     return found
 
 
 def lexical_store(request: Request) -> None:
-    """Make a store of many texts for lexical search."""
+    """Create a store of many texts for lexical search."""
     folder = Path(request["folder"])
     _fill(folder / "ragembed", RandomVectors(8, request["seed"]), folder / "texts.txt", index="flat")
 
 
-def lexical(request: Request) -> tuple[Turn, Told]:
-    """Ask the queries of a turn by words."""
+def lexical(request: Request) -> tuple[Turn, Report]:
+    """Run lexical search for the queries of a turn."""
     store = Store.open(request["store"])
 
-    def turn(number: int) -> Told:
+    def turn(number: int) -> Report:
         return {"taken": milliseconds(request["queries"][number], lambda text: store.search(text, mode="lexical"))}
 
     return turn, {}
 
 
-def quantile(request: Request) -> Told:
-    """Tell the seconds of the quantile post-processors and of scikit-learn's, and the greatest difference."""
+def quantile(request: Request) -> Report:
+    """Return the seconds of the quantile post-processors and of scikit-learn, and the largest difference."""
     import sklearn
     from sklearn.preprocessing import QuantileTransformer
 
     vectors = np.random.default_rng(request["seed"]).standard_normal((request["rows"], request["dim"]))
     vectors = vectors.astype(np.float32)
-    told: dict[str, Any] = {"scikit-learn": sklearn.__version__}
+    report: dict[str, Any] = {"scikit-learn": sklearn.__version__}
     for spec, output in (("quantile-u", "uniform"), ("quantile-n", "normal")):
         chain = Chain([spec]).fit(vectors)
         theirs = QuantileTransformer(n_quantiles=1000, subsample=None, output_distribution=output).fit(vectors)
         difference = float(np.abs(chain.transform(vectors[:2000]) - theirs.transform(vectors[:2000])).max())
         calls = {"theirs": lambda t=theirs: t.transform(vectors), "ours": lambda c=chain: c.transform(vectors)}
-        told[spec] = {**dict(alternate(calls, request["turns"])), "difference": difference}
-    return told
+        report[spec] = {**dict(alternate(calls, request["turns"])), "difference": difference}
+    return report
 
 
-def ask_modes(request: Request) -> Told:
-    """Tell the milliseconds of queries in each mode, after others that are not measured."""
+def search_modes(request: Request) -> Report:
+    """Return the milliseconds of queries in each mode, after others that are not measured."""
     before, queries = request["queries"]
-    told = {}
+    report: dict[str, Any] = {}
     with Store.open(request["store"]) as store:
         for mode in ("lexical", "dense", "hybrid"):
-            for asked in (before, queries):
-                told[mode] = milliseconds(asked, lambda query, mode=mode: store.search(query, mode=mode))
-    return told
+            for some in (before, queries):
+                report[mode] = milliseconds(some, lambda query, mode=mode: store.search(query, mode=mode))
+        report["kinds"] = sorted({segment["kind"] for segment in store.status()["segments"]})
+    return {**report, "memory": unshared_memory()}
 
 
 if __name__ == "__main__":
@@ -339,7 +339,7 @@ if __name__ == "__main__":
             "warm_store": warm_store,
             "lexical_store": lexical_store,
             "quantile": quantile,
-            "ask_modes": ask_modes,
+            "search_modes": search_modes,
         },
         {"encode": encode, "multiply": multiply, "static": static, "warm": warm, "lexical": lexical},
     )

@@ -1,4 +1,4 @@
-"""semble, with static vectors from a file: its own model is a download."""
+"""The code search semble, with static vectors from a file, because its own model is a download."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The other peers of single paths: sentence-transformers, txtai, model2vec and bm25s, with their defaults."""
+"""The peers of single steps: sentence-transformers, txtai, model2vec and bm25s, with their defaults."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from worker import Request, Told, Turn, main, milliseconds
+from worker import Report, Request, Turn, main, milliseconds
 
 
-def encode(request: Request) -> tuple[Turn, Told]:
-    """sentence-transformers encodes documents."""
+def encode(request: Request) -> tuple[Turn, Report]:
+    """Encode documents with sentence-transformers."""
     from sentence_transformers import SentenceTransformer
 
     texts = json.loads(Path(request["texts"]).read_text(encoding="utf-8"))
@@ -23,7 +23,7 @@ def encode(request: Request) -> tuple[Turn, Told]:
 
 
 def txtai_index(request: Request) -> None:
-    """Txtai indexes a folder of text files and keeps the texts; with ``split``, in parts of so many characters."""
+    """Index a folder of text files with txtai and store the texts; ``split`` is the largest part in characters."""
     from txtai import Embeddings
 
     texts = [path.read_text(encoding="utf-8") for path in sorted(Path(request["files"]).glob("*.txt"))]
@@ -37,8 +37,8 @@ def txtai_index(request: Request) -> None:
     embeddings.save(request["store"])
 
 
-def static(request: Request) -> tuple[Turn, Told]:
-    """model2vec encodes with the table and the tokenizer of the other side; tell how equal the vectors are."""
+def static(request: Request) -> tuple[Turn, Report]:
+    """Encode with model2vec, with the table and tokenizer of ragembed. The report has the share of equal vectors."""
     import numpy as np
     from model2vec import StaticModel
     from tokenizers import Tokenizer
@@ -57,7 +57,7 @@ def static(request: Request) -> tuple[Turn, Told]:
 
 
 def lexical_store(request: Request) -> None:
-    """bm25s indexes texts, with PyStemmer, as its documentation shows it."""
+    """Index texts with bm25s and PyStemmer, as in its documentation."""
     import bm25s
     import Stemmer
 
@@ -70,8 +70,8 @@ def lexical_store(request: Request) -> None:
     (folder / "bm25s.partial").rename(folder / "bm25s")
 
 
-def lexical(request: Request) -> tuple[Turn, Told]:
-    """bm25s answers the queries of a turn, its index in memory."""
+def lexical(request: Request) -> tuple[Turn, Report]:
+    """Search with bm25s for the queries of a turn, with the index in memory."""
     import bm25s
     import Stemmer
 

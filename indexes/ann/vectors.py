@@ -11,7 +11,7 @@ from ragembed.indexes.ann.library import faiss, has_faiss
 from ragembed.indexes.types import Rows
 from ragembed.types import Floats
 
-_BLOCK_BYTES = 64 * 1024**2
+_BLOCK_BYTES = 16 * 1024**2
 _LEAST_SUMMED_ALIKE = 16
 """Dimension from which FAISS's fastest inner products, of one query, equal those of its searches to the last bit."""
 
@@ -62,7 +62,7 @@ class ArrayVectors:
 
 
 def blocks(vectors: Vectors, size: int | None = None) -> Iterator[tuple[int, Floats]]:
-    """Yield the first position and the vectors of each block of ``size`` vectors, by default 64 MiB."""
+    """Yield the first position and the vectors of each block of ``size`` vectors, by default 16 MiB."""
     step = size or rows_in(_BLOCK_BYTES, vectors.dim)
     for start in range(0, len(vectors), step):
         yield start, vectors.block(start, min(start + step, len(vectors)))

@@ -16,7 +16,7 @@ from ragembed.types import Bools, Floats
 _EXACT_ROWS, _EXACT_SHARE = 5_000, 0.05
 """Number and share of selected rows in an approximate segment up to which each row is compared exactly."""
 
-_BLOCK_BYTES = 64 * 1024**2
+_BLOCK_BYTES = 16 * 1024**2
 
 
 class SegmentHits(NamedTuple):

@@ -31,7 +31,7 @@ from ragembed.indexes.storage.token_vectors import token_files
 from ragembed.indexes.types import Rows, VectorEncoder
 from ragembed.types import Halves
 
-_SIZE_BITS, _MERGED_ROWS, _READ_ROWS = 3, 250_000, 100_000
+_SIZE_BITS, _MERGED_ROWS, _READ_ROWS = 3, 250_000, 8_192
 _MERGED_TOGETHER = 1 << _SIZE_BITS
 _UNEVEN = 4
 """Shards have an even size if the largest is at most a fourth larger than the smallest."""

@@ -34,6 +34,8 @@ RAW_TYPE = np.dtype("<f2")
 _LARGEST_EXPONENT, _SIGN_COPIES = np.int16(0x7C00), np.int32(0x70000000)
 _FRACTION_BITS = 13
 """Bits by which the fraction of float32 is longer than that of float16."""
+_CONVERTED_ROWS = 8_192
+"""Number of raw vectors that are converted at a time."""
 
 LEAST_APPROXIMATE = 10_000
 """Segments below this number of vectors get a flat index while a store grows; exact search is as fast there."""
@@ -191,9 +193,22 @@ def _mapped(folder: Path, shape: tuple[int, int], postprocess: Callable[[Floats]
     return SegmentVectors(np.memmap(folder / RAW, dtype=RAW_TYPE, mode="r", shape=shape), postprocess)
 
 
-def to_vectors(raw: Halves, postprocess: Callable[[Floats], Floats]) -> Floats:
-    """Return the unit vectors, float32, shape ``(n, d)``, that ``postprocess`` makes from stored raw vectors."""
-    return unit_rows(postprocess(_floats(raw)))
+def to_vectors(raw: Halves, postprocess: Callable[[Floats], Floats], positions: Rows | None = None) -> Floats:
+    """Return the unit vectors, float32, shape ``(n, d)``, that ``postprocess`` makes from stored raw vectors.
+
+    ``positions``, int64, shape ``(n,)``, chooses raw vectors. They are read and converted in blocks, to save memory.
+    """
+    count = len(raw) if positions is None else len(positions)
+    vectors = np.empty((0, 0), dtype=np.float32)
+    for start in range(0, max(count, 1), _CONVERTED_ROWS):
+        part = slice(start, start + _CONVERTED_ROWS)
+        made = unit_rows(postprocess(_floats(raw[part] if positions is None else raw[positions[part]])))
+        if count <= _CONVERTED_ROWS:
+            return made
+        if not start:
+            vectors = np.empty((count, made.shape[1]), dtype=np.float32)
+        vectors[part] = made
+    return vectors
 
 
 def _floats(halves: Halves) -> Floats:
@@ -233,7 +248,7 @@ class SegmentVectors:
 
     def at(self, positions: Rows) -> Floats:
         """Return the vectors at ``positions``, int64, shape ``(n,)``."""
-        return to_vectors(self._raw[positions], self._postprocess)
+        return to_vectors(self._raw, self._postprocess, positions)
 
 
 class Segment:

@@ -79,7 +79,7 @@ def _index_difference(
             seen[positions] = True
             if embedder is None:
                 continue
-            expected = to_vectors(raw[positions], embedder.postprocess_documents)
+            expected = to_vectors(raw, embedder.postprocess_documents, positions)
             rounded = None if spec.lossless else index.kept_of(expected)
             if not _alike(kept, index.as_searched(expected), rounded):
                 return "the vectors in the index are not those that the embedder makes from the raw vectors"

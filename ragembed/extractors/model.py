@@ -18,7 +18,6 @@ from ragembed.models.choice import (
     exact_model,
     fast_dtype,
     find_devices,
-    query_model,
     runs_without_torch,
 )
 from ragembed.models.files import ModelFiles, model_shape
@@ -89,7 +88,7 @@ class ContextualModel:
         if side not in self._forwards:
             frame = self.frames["queries" if side in ("queries", "pseudo-queries") else "documents"]
             if side == "queries":
-                replicas, batch_tokens = Replicas([partial(query_model, self._files, self._device)]), CPU_TOKENS
+                replicas, batch_tokens = Replicas([partial(exact_model, self._files, self._device)]), CPU_TOKENS
             elif side == "few-documents":
                 replicas = Replicas([partial(exact_model, self._files, self._device)])
                 batch_tokens = _FEW_TEXTS_BATCH_TOKENS

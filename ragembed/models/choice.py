@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
-import numpy as np
-from numpy.typing import NDArray
-
 from ragembed.extras import is_installed, missing
 from ragembed.models.bert_files import is_plain_bert
 from ragembed.models.numpy_bert import NumpyBert
-from ragembed.types import Floats
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from ragembed.models.files import ModelFiles
     from ragembed.models.protocol import Backbone
@@ -58,69 +53,42 @@ def batch_model(files: ModelFiles, dtype: str, device: str) -> Backbone:
     :class:`ragembed.errors.GpuError` if it does not fit in the memory of the device, and
     :class:`ragembed.errors.MissingExtraError` if it needs PyTorch.
     """
-    key = (files.sha256, dtype, device)
+    if is_installed("torch"):
+        return _shared((files.sha256, dtype, device), lambda: _load(files, dtype, device))
+    if not runs_without_torch(files):
+        raise missing("torch", f"the model in {files.folder}, which is not a BERT or one of its relatives in float32,")
+    if dtype != "float32":
+        raise missing("torch", f"encoding many texts in {dtype}")
+    return exact_model(files, None)
+
+
+def _shared(key: tuple[str, str, str], load: Callable[[], Backbone]) -> Backbone:
     with _SHARING:
         backbone = _SHARED.get(key)
         if backbone is None:
-            backbone = _SHARED[key] = _load(files, dtype, device)
+            backbone = _SHARED[key] = load()
     return backbone
 
 
 def exact_model(files: ModelFiles, device: str | None) -> Backbone:
-    """Return the model in ``files.folder`` in float32, without PyTorch if possible.
+    """Return the model in ``files.folder`` in float32, without PyTorch if possible; concurrent users share it.
 
     ``device`` is the requested device; it matters only for a model that needs PyTorch.
     """
     if runs_without_torch(files):
-        return NumpyBert(files.folder)
+        return _shared((files.sha256, "float32", "numpy"), lambda: NumpyBert(files.folder))
     return batch_model(files, "float32", find_devices(device)[0])
 
 
-def query_model(files: ModelFiles, device: str | None) -> Backbone:
-    """Return the model of :func:`exact_model` for queries: it is faster once the process has imported PyTorch."""
-    return _QueryBert(files) if runs_without_torch(files) else exact_model(files, device)
-
-
-class _QueryBert:
-    """BERT in float32 on the CPU: in NumPy, or in the packed kernel if the process has imported PyTorch anyway.
-
-    The packed kernel takes half the time, but importing PyTorch takes seconds and memory.
-    """
-
-    def __init__(self, files: ModelFiles) -> None:
-        self._files = files
-        self._numpy = NumpyBert(files.folder)
-        self._packed: Backbone | None = None
-        self.dim, self.n_layers = self._numpy.dim, self._numpy.n_layers
-
-    def states(self, ids: NDArray[np.int64], lengths: NDArray[np.int64], layers: tuple[int, ...]) -> list[Floats]:
-        """Return the hidden states of ``layers``; see :meth:`ragembed.models.protocol.Backbone.states`."""
-        if self._packed is None and sys.modules.get("torch") is not None:
-            from ragembed.models.packed_bert import can_pack
-
-            self._packed = batch_model(self._files, "float32", "cpu") if can_pack("float32") else self._numpy
-        return (self._packed or self._numpy).states(ids, lengths, layers)
-
-    def word_embeddings(self) -> Floats:
-        """Return the word-embedding table; see :meth:`ragembed.models.protocol.Backbone.word_embeddings`."""
-        return self._numpy.word_embeddings()
-
-
 def runs_without_torch(files: ModelFiles) -> bool:
-    """Return whether :func:`query_model` returns a model that runs without PyTorch."""
+    """Return whether :func:`exact_model` returns a model that runs without PyTorch."""
     return files.adapter is None and not files.trust_remote_code and is_plain_bert(files.folder)
 
 
 def _load(files: ModelFiles, dtype: str, device: str) -> Backbone:
-    """Load a model with the fastest implementation that supports it."""
+    """Load a model with the fastest implementation in PyTorch that supports it."""
     folder = files.folder
     plain = runs_without_torch(files)
-    if not is_installed("torch"):
-        if not plain:
-            raise missing("torch", f"the model in {folder}, which is not a BERT or one of its relatives in float32,")
-        if dtype != "float32":
-            raise missing("torch", f"encoding many texts in {dtype}")
-        return NumpyBert(folder)
     if dtype == "int8":
         from ragembed.models.int8_bert import Int8Bert, require_int8
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ragembed.errors import ConfigError, ModelError
 from ragembed.extras import needed_for
-from ragembed.models.choice import query_model
+from ragembed.models.choice import exact_model
 from ragembed.models.tokenizer import TextTokenizer
 
 with needed_for("generating text"):
@@ -61,7 +61,7 @@ class Generator:
         if files.adapter is not None:
             raise ConfigError(f"the adapter in {files.root} cannot generate: merge it with its base model first")
         # Models without a mask token are decoders, which run in transformers.
-        self._backbone = backbone = cast("TransformersModel", query_model(files, device))
+        self._backbone = backbone = cast("TransformersModel", exact_model(files, device))
         self.reused = 0
         with _SHARING:
             if backbone.head is None:

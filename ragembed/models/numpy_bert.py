@@ -1,4 +1,4 @@
-"""The forward pass of BERT in NumPy, on mapped weights.
+"""The forward pass of BERT in NumPy.
 
 Importing a deep-learning framework takes seconds; encoding one query here takes milliseconds. Without PyTorch, batches
 of texts are computed in parts, one thread per part. Equations and names follow Devlin et al. 2019 (post-layer-norm
@@ -7,9 +7,9 @@ encoder). The results equal PyTorch's in float32.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -20,36 +20,35 @@ from ragembed.models.bert_files import POSITIONS, WORDS, BertTensors
 from ragembed.resources import ONE_BLAS_THREAD, processors
 from ragembed.types import Floats
 
-_SMALL_BATCH = 256
-_PART_TOKENS = 512  # independent of the number of threads, so that results are too
-_SMALL_PRODUCT, _LEAST_ROWS = 1_000_000, 16
+_PART_TOKENS = 256  # independent of the number of threads, so that results are too
+_SMALL_PRODUCT = 1_000_000  # multiplications; OpenBLAS has faster kernels for products up to this size
+_WIDEST_PANEL, _NARROWEST_PANEL, _FEW_ROWS = 64, 16, 8
 _GELU_AT_ONCE = 16_384  # numbers; four arrays of this size fit in the cache
 
 
 class NumpyBert:
     """BERT in float32 on the CPU; ``folder`` must satisfy :func:`ragembed.models.bert_files.is_plain_bert`.
 
-    Internally, a column is a token and a row is a feature, which suits products of mapped weights with few tokens.
+    Small products need a copy of each weight in another layout. The first call frees each copy, and the memory of the
+    mapped weights, after use, because many processes encode only one query. Later calls keep the copies.
     """
 
     def __init__(self, folder: Path) -> None:
         self._tensors = BertTensors(folder)
         self._shape = self._tensors.shape
         self._used_before = False
+        self._kept: dict[str, Floats] = {}
         self.dim = self._shape.dim
         self.n_layers = self._shape.n_layers
 
     def states(self, ids: NDArray[np.int64], lengths: NDArray[np.int64], layers: tuple[int, ...]) -> list[Floats]:
-        """Return the hidden states of ``layers``; see :meth:`ragembed.models.protocol.Backbone.states`.
-
-        The first call frees the memory of each weight after use, because many processes encode only one query.
-        """
+        """Return the hidden states of ``layers``; see :meth:`ragembed.models.protocol.Backbone.states`."""
         texts, width = ids.shape
         rows = max(1, _PART_TOKENS // max(width, 1))
         if texts > rows:
             return self._in_parts(ids, lengths, layers, rows)
-        # The products of one query are so small that several threads are slower than one.
-        alone = ONE_BLAS_THREAD if ids.size <= _SMALL_BATCH else nullcontext()
+        # Products of so few tokens are faster in one thread than in several.
+        alone = ONE_BLAS_THREAD if ids.size <= _PART_TOKENS else nullcontext()
         with alone:
             kept = self._states(ids, lengths, frozenset(layers))
         self._used_before = True
@@ -82,29 +81,35 @@ class NumpyBert:
         kept = {}
         if WORD_EMBEDDINGS in layers:
             kept[WORD_EMBEDDINGS] = self._tensors.stored(WORDS)[ids].astype(np.float32)
-        states = self._embed(ids)  # (d, tokens of all texts)
-        padding = np.arange(ids.shape[1]) >= lengths[:, None]
-        bias = np.where(padding, np.float32(-np.inf), np.float32(0.0))[:, None, None, :]
-        distances = self._tensors.distance_bias(ids.shape[1])
-        if distances is not None:
-            bias = bias + distances
+        states = self._embed(ids)  # (tokens of all texts, d)
+        bias = self._attention_bias(ids.shape[1], lengths)
         for layer in range(max(layers) + 1):
             if layer:
-                states = self._block(states, bias, f"encoder.layer.{layer - 1}.")
+                states = self._block(states, bias, ids.shape, f"encoder.layer.{layer - 1}.")
             if layer in layers:
-                kept[layer] = np.ascontiguousarray(states.T).reshape(*ids.shape, self.dim)
+                kept[layer] = states.reshape(*ids.shape, self.dim)
         return kept
+
+    def _attention_bias(self, width: int, lengths: NDArray[np.int64]) -> Floats | None:
+        """Return what is added to the scores of attention, ``(texts, heads or 1, width or 1, width)``, or None."""
+        bias = self._tensors.distance_bias(width)
+        if lengths.min() < width:
+            padding = np.arange(width) >= lengths[:, None]
+            hidden = np.where(padding, np.float32(-np.inf), np.float32(0.0))[:, None, None, :]
+            bias = hidden if bias is None else bias + hidden
+        return bias
 
     def _embed(self, ids: NDArray[np.int64]) -> Floats:
         words = self._tensors.stored(WORDS)
         positions = self._tensors.stored(POSITIONS)
         places = positions[self._tensors.positions(ids)].astype(np.float32)
         states = words[ids].astype(np.float32) + places + self._tensors.type_vector()
-        self._release_at_first()
-        return self._layer_norm(np.ascontiguousarray(states.reshape(-1, self.dim).T), "embeddings.LayerNorm")
+        if not self._used_before:
+            self._tensors.release()
+        return self._layer_norm(states.reshape(-1, self.dim), "embeddings.LayerNorm")
 
-    def _block(self, states: Floats, bias: Floats, name: str) -> Floats:
-        attended = self._attention(states, bias, name + "attention.self.")
+    def _block(self, states: Floats, bias: Floats | None, shape: tuple[int, ...], name: str) -> Floats:
+        attended = self._attention(states, bias, shape, name + "attention.self.")
         output = self._linear(attended, name + "attention.output.dense")
         output += states
         states = self._layer_norm(output, name + "attention.output.LayerNorm")
@@ -114,55 +119,76 @@ class NumpyBert:
         output += states
         return self._layer_norm(output, name + "output.LayerNorm")
 
-    def _attention(self, states: Floats, bias: Floats, name: str) -> Floats:
-        texts, tokens = len(bias), bias.shape[-1]
+    def _attention(self, states: Floats, bias: Floats | None, shape: tuple[int, ...], name: str) -> Floats:
         size = self.dim // self._shape.heads
 
-        def heads(part: str) -> Floats:  # (texts, heads, size, tokens)
-            return self._linear(states, name + part).reshape(-1, size, texts, tokens).transpose(2, 0, 1, 3)
+        def heads(features: Floats) -> Floats:  # (texts, heads, tokens, size)
+            return features.reshape(*shape, self._shape.heads, size).transpose(0, 2, 1, 3)
 
-        scores = heads("query").transpose(0, 1, 3, 2) @ heads("key")
-        scores /= np.float32(np.sqrt(size))
-        scores += bias
+        query, key, value = (heads(self._linear(states, name + part)) for part in ("query", "key", "value"))
+        scores = query @ key.transpose(0, 1, 3, 2)
+        scores *= np.float32(size**-0.5)
+        if bias is not None:
+            scores += bias
         scores -= scores.max(axis=-1, keepdims=True)
         weights = np.exp(scores, out=scores)
         weights /= weights.sum(axis=-1, keepdims=True)
-        mixed = heads("value") @ weights.transpose(0, 1, 3, 2)
-        return np.ascontiguousarray(mixed.transpose(1, 2, 0, 3)).reshape(self.dim, -1)
+        mixed = np.empty_like(states)
+        np.matmul(weights, value, out=heads(mixed))
+        return mixed
 
     def _linear(self, states: Floats, name: str) -> Floats:
-        weight = self._tensors.tensor(name + ".weight")
-        rows = _rows_at_once(*weight.shape, states.shape[1])
-        product: Floats = (weight.reshape(-1, rows, len(states)) @ states).reshape(len(weight), -1)
-        product += self._tensors.tensor(name + ".bias")[:, None]
-        self._release_at_first()
-        return product
-
-    def _release_at_first(self) -> None:
+        few = len(states) <= _PART_TOKENS
+        panels = self._panels(name + ".weight") if few else self._tensors.tensor(name + ".weight").T[None]
+        product = np.empty((len(states), panels.shape[0] * panels.shape[2]), dtype=np.float32)
+        for rows in _small_products(len(states), panels) if few else [slice(None)]:
+            part = product[rows]
+            by_panel = part.reshape(len(part), len(panels), -1).transpose(1, 0, 2)
+            np.matmul(states[rows], panels, out=by_panel)
+        product += self._tensors.tensor(name + ".bias")
         if not self._used_before:
             self._tensors.release()
+        return product
+
+    def _panels(self, name: str) -> Floats:
+        """Return a transposed weight in panels of output features, shape ``(panels, d_in, features)``."""
+        panels = self._kept.get(name)
+        if panels is None:
+            weight = self._tensors.tensor(name)
+            width = _panel_width(*weight.shape)
+            panels = np.ascontiguousarray(weight.reshape(-1, width, weight.shape[1]).transpose(0, 2, 1))
+            if self._used_before:
+                self._kept[name] = panels
+                self._tensors.release()
+        return panels
 
     def _layer_norm(self, states: Floats, name: str) -> Floats:
-        """Normalise the columns of ``states`` in place and return it."""
-        states -= states.mean(axis=0)
-        variance = np.square(states).mean(axis=0)
-        states /= np.sqrt(variance + np.float32(self._shape.epsilon))
-        states *= self._tensors.tensor(name + ".weight")[:, None]
-        states += self._tensors.tensor(name + ".bias")[:, None]
+        """Normalise each row of ``states`` in place and return it."""
+        states -= states.mean(axis=1, keepdims=True)
+        variance = np.einsum("td,td->t", states, states) / np.float32(self.dim)
+        states /= np.sqrt(variance + np.float32(self._shape.epsilon))[:, None]
+        states *= self._tensors.tensor(name + ".weight")
+        states += self._tensors.tensor(name + ".bias")
         return states
 
 
-@cache
-def _rows_at_once(rows: int, columns: int, tokens: int) -> int:
-    """Return the best number of rows of a matrix to multiply with ``tokens`` columns at once, a divisor of ``rows``.
+def _panel_width(d_out: int, d_in: int) -> int:
+    """Return the number of output features in a panel: a divisor of ``d_out``.
 
     OpenBLAS copies the matrices of a large product into another layout first. For few tokens the copy takes longer than
-    the product; small products are not copied.
+    the product. Small products are not copied, so a panel is so narrow that its product with a few rows is small.
     """
-    for pieces in range(1, rows // _LEAST_ROWS + 1):
-        if rows % pieces == 0 and rows // pieces * columns * tokens <= _SMALL_PRODUCT:
-            return rows // pieces
-    return rows
+    widest = min(_WIDEST_PANEL, _SMALL_PRODUCT // (_FEW_ROWS * d_in))
+    return next((width for width in range(widest, _NARROWEST_PANEL - 1, -1) if d_out % width == 0), d_out)
+
+
+def _small_products(tokens: int, panels: Floats) -> Iterator[slice]:
+    """Yield ranges of tokens of about equal size whose products with a panel are small."""
+    most = max(_FEW_ROWS, _SMALL_PRODUCT // panels[0].size)
+    parts = -(-tokens // most)
+    rows = -(-tokens // parts)
+    for start in range(0, tokens, rows):
+        yield slice(start, start + rows)
 
 
 def _apply_gelu(x: Floats) -> None:

@@ -10,16 +10,14 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from threadpoolctl import ThreadpoolController
 from torch.nn import functional
 
 from ragembed.config.specs import WORD_EMBEDDINGS
@@ -28,8 +26,7 @@ from ragembed.types import Floats
 
 PACKED_FOR = 2048  # number of rows that the weights are packed for; other numbers work too
 # oneDNN keeps a plan for each size, so the rows of a matrix and the tokens of a text are rounded up to these multiples.
-_ROWS, _FEW_ROWS, _WIDTH_STEP = 128, 16, 16
-_FEW_TOKENS = 256  # up to this number, several threads are slower than one, and _FEW_ROWS is the multiple
+_ROWS, _WIDTH_STEP = 128, 16
 _SCORES = 1 << 17  # attention scores per head computed at a time; they fit in the cache
 _X86 = ("x86_64", "amd64")
 _LEAST_SUM, _MOST_SUM = 1e-30, 1e30  # range of a token's sum of weights that is exact enough without a shift
@@ -123,11 +120,9 @@ class PackedBert:
         """Return the hidden states of ``layers``; see :meth:`ragembed.models.protocol.Backbone.states`."""
         present = np.arange(ids.shape[1]) < lengths[:, None]
         tokens = int(lengths.sum())
-        few = tokens <= _FEW_TOKENS
         found = {}
-        alone = _threads().limit(limits=1, user_api="openmp") if few else nullcontext()
-        with alone, torch.inference_mode():
-            words, places = self._rows(ids, lengths, _FEW_ROWS if few else _ROWS)
+        with torch.inference_mode():
+            words, places = self._rows(ids, lengths)
             for layer, states in self._states(words, places, self._groups(lengths), max(layers)):
                 if layer in layers:
                     padded = torch.zeros((*ids.shape, self.dim))
@@ -139,12 +134,10 @@ class PackedBert:
         """Return the word-embedding table; see :meth:`ragembed.models.protocol.Backbone.word_embeddings`."""
         return self._tensors.tensor(WORDS)
 
-    def _rows(
-        self, ids: NDArray[np.int64], lengths: NDArray[np.int64], multiple: int
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the word and position embeddings of all tokens, shape ``(tokens, d)`` rounded up to ``multiple``."""
+    def _rows(self, ids: NDArray[np.int64], lengths: NDArray[np.int64]) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the word and position embeddings of all tokens, shape ``(tokens, d)``; ``tokens`` is rounded up."""
         present = np.arange(ids.shape[1]) < lengths[:, None]
-        filling = np.zeros(-int(lengths.sum()) % multiple, dtype=np.int64)
+        filling = np.zeros(-int(lengths.sum()) % _ROWS, dtype=np.int64)
         words = self._tensors.stored(WORDS)[np.concatenate([ids[present], filling])]
         places = np.concatenate([self._tensors.positions(ids)[present], filling])
         return torch.from_numpy(words), self._places[torch.from_numpy(places)]
@@ -249,12 +242,6 @@ def _attention(
         sums = torch.bmm(large.sub_(large.amax(dim=-1, keepdim=True)).exp_(), values)
     mixed = sums[..., :dim] / sums[..., dim:]
     return mixed.view(texts, heads, tokens, dim).transpose(1, 2)
-
-
-@cache
-def _threads() -> ThreadpoolController:
-    """Return the controller of the thread pools of the loaded libraries. Limits apply to the calling thread."""
-    return ThreadpoolController()
 
 
 def can_pack(dtype: str) -> bool:

@@ -8,10 +8,11 @@ import pytest
 from safetensors.numpy import save_file
 
 from ragembed.errors import ModelError
+from ragembed.models import numpy_bert
 from ragembed.models.bert_files import is_plain_bert
-from ragembed.models.choice import batch_model
+from ragembed.models.choice import batch_model, exact_model
 from ragembed.models.files import find_model
-from ragembed.models.numpy_bert import NumpyBert, _apply_gelu, _erfc
+from ragembed.models.numpy_bert import NumpyBert, _apply_gelu, _erfc, _panel_width, _small_products
 from ragembed.models.transformers_model import TransformersModel
 from ragembed.tensor_map import map_tensors, release
 
@@ -111,9 +112,43 @@ def test_first_query_frees_the_memory_of_each_weight(tiny_model, tmp_path, monke
     (first,) = model.states(ids, lengths, (2,))
     assert len(resident) == 12
     assert not any(resident)
-    (second,) = model.states(ids, lengths, (2,))
-    np.testing.assert_array_equal(first, second)
-    assert all(resident[12:])
+    for _ in range(2):  # the second call copies the weights, the third one uses the copies
+        (again,) = model.states(ids, lengths, (2,))
+        np.testing.assert_array_equal(first, again)
+
+
+def test_weights_are_read_once_in_a_process_with_many_queries(tiny_model, monkeypatch):
+    read = []
+    model = exact_model(find_model(str(tiny_model)), None)
+    tensors = model._tensors
+    monkeypatch.setattr(tensors, "tensor", lambda name, tensor=tensors.tensor: read.append(name) or tensor(name))
+    for _ in range(2):
+        model.states(np.array([[7, 8, 9]]), np.array([3]), (2,))
+    read.clear()
+    model.states(np.array([[7, 8, 9, 10]]), np.array([4]), (2,))
+    assert exact_model(find_model(str(tiny_model)), None) is model
+    assert not [name for name in read if name.endswith("dense.weight")]
+
+
+def test_long_texts_use_whole_products(tiny_model, monkeypatch):
+    ids, lengths = np.arange(5, 35)[None], np.array([30])
+    (expected,) = NumpyBert(tiny_model).states(ids, lengths, (2,))
+    monkeypatch.setattr(numpy_bert, "_PART_TOKENS", 29)
+    monkeypatch.setattr(NumpyBert, "_panels", None)
+    (found,) = NumpyBert(tiny_model).states(ids, lengths, (2,))
+    np.testing.assert_allclose(found, expected, atol=2e-5)
+
+
+@pytest.mark.parametrize(("d_out", "d_in", "width"), [(384, 384, 64), (768, 3072, 32), (312, 1200, 52), (97, 32, 97)])
+def test_width_of_panels_divides_the_features(d_out, d_in, width):
+    assert _panel_width(d_out, d_in) == width
+
+
+@pytest.mark.parametrize("tokens", [1, 8, 9, 41, 256])
+def test_small_products_cover_all_tokens(tokens):
+    ranges = list(_small_products(tokens, np.empty((6, 384, 64), dtype=np.float32)))
+    assert [row for part in ranges for row in range(tokens)[part]] == list(range(tokens))
+    assert max(len(range(tokens)[part]) for part in ranges) <= 40
 
 
 def test_released_memory_is_read_again(tmp_path, resident_bytes):

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from ragembed.indexes import Store
 from ragembed.indexes.ann.vectors import places_in
-from ragembed.indexes.storage import catalog
+from ragembed.indexes.storage import catalog, segments
 from ragembed.indexes.storage.chunk_rows import ChunkRows, KeptRows
 from ragembed.indexes.storage.segments import RAW_TYPE, to_vectors
+from ragembed.postprocess import unit_rows
 from tests.conftest import KnownEncoder, record
 
 
@@ -52,6 +53,17 @@ def test_half_precision_is_read_exactly():
     for raw in (finite, halves):
         to_vectors(raw, lambda floats: seen.append(floats) or np.ones_like(floats))
         np.testing.assert_array_equal(seen[-1], raw.astype(np.float32))
+
+
+@pytest.mark.parametrize("count", [0, 1, 4, 5, 12])
+def test_vectors_are_converted_in_blocks(monkeypatch, count):
+    raw = np.random.default_rng(0).normal(size=(20, 3)).astype(RAW_TYPE)
+    positions = np.arange(count, dtype=np.int64)[::-1] + 2
+    sizes = []
+    monkeypatch.setattr(segments, "_CONVERTED_ROWS", 4)
+    found = to_vectors(raw, lambda floats: sizes.append(len(floats)) or floats[:, :2], positions)
+    assert max(sizes) <= 4
+    np.testing.assert_array_equal(found, unit_rows(raw[positions][:, :2].astype(np.float32)))
 
 
 @given(st.sets(st.integers(-50, 50), min_size=1), st.lists(st.integers(-60, 60)))

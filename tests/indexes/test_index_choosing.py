@@ -104,14 +104,14 @@ def test_recall_limit_rules_out_no_kind_before_measuring(rows, dim, budget, mach
         (49_999, Budget(max_memory=40 * 10**6), USUAL, "sq8"),
         (50_000, Budget(), USUAL, "sq8"),  # 50,000 x 384 x 0.1 ns are 2 ms
         (10**6, Budget(), FAST, "sq8"),
-        (10**6, Budget(), USUAL, "hnsw"),
+        (10**6, Budget(), USUAL, "ivf-sq8"),
         (10**6, Budget(max_latency_ms=50), USUAL, "sq8"),
         (10**6, Budget(max_memory=10**9), FAST, "sq8"),
         (10**6, Budget(max_memory=400 * 10**6), USUAL, "ivf-sq8"),
         (10**6, Budget(max_memory=200 * 10**6), USUAL, "ivf-pq"),
         (10**6, Budget(max_memory=10**6), USUAL, "ivf-pq"),  # nothing fits: the kind with the smallest excess
         (10**6, Budget(), Machine(0.1, 0.1, 10**8), "ivf-sq8"),  # too little memory to build a graph
-        (10**9, Budget(), Machine(0.1, 0.1, 10**13), "hnsw"),
+        (10**9, Budget(max_latency_ms=5), Machine(0.1, 0.1, 10**13), "hnsw-sq8"),
     ],
 )
 def test_first_kind_to_try(rows, budget, machine, first):

@@ -95,8 +95,8 @@ def test_kind_that_exceeds_the_budget_when_measured_is_skipped(tmp_path, latenci
 @pytest.mark.usefixtures("few")
 def test_approximate_index_is_tuned_to_the_wanted_recall(tmp_path, latencies):
     best = picked(tmp_path, machine=SLOW)
-    assert best.kind == "hnsw"
-    assert [reason.split(":")[0] for reason in best.reasons] == ["not sq8", "hnsw"]
+    assert best.kind == "ivf-sq8"
+    assert [reason.split(":")[0] for reason in best.reasons] == ["not sq8", "ivf-sq8"]
     assert best.runner_up.startswith("hnsw-sq8 (about ")
     assert best.measured.recall.mean >= 0.98
     assert 1 <= best.effort <= SIZE
@@ -120,7 +120,7 @@ def test_at_most_three_kinds_are_built(tmp_path, latencies, monkeypatch):
     built = []
     monkeypatch.setattr(picking, "build_index", lambda spec, *rest: built.append(spec.name) or build_index(spec, *rest))
     best = picked(tmp_path)
-    assert built == ["sq8", "hnsw", "hnsw-sq8"]
+    assert built == ["sq8", "ivf-sq8", "hnsw-sq8"]
     assert best.kind == "sq8"
     assert best.reasons[-1].startswith("sq8: the closest kind; none is within the budget")
     assert names(tmp_path) == ["index.faiss"]
