@@ -1,7 +1,8 @@
-"""Optional packages: which extra installs each, the error for a missing one, and lazily loaded public names."""
+"""Imports: which extra installs each optional package, the error for a missing one, lazy names, and large packages."""
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -77,6 +78,18 @@ def needed_for(purpose: str, extra: str | None = None) -> Iterator[None]:
             raise
         package, default_extra = _EXTRAS[module]
         raise MissingExtraError(package, extra or default_extra, purpose) from error
+
+
+@contextmanager
+def without_collection() -> Iterator[None]:
+    """Pause garbage collection while the body imports a large package, which would take a tenth of the time."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def lazy_attributes(

@@ -101,3 +101,47 @@ def test_only_the_langchain_package_imports_langchain():
 )
 def test_training_help_is_light(words):
     assert loaded(command(*words)).isdisjoint(HEAVY)
+
+
+def printed(code):
+    run = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tempfile.gettempdir()
+    )
+    return run.stdout
+
+
+def test_importing_pytorch_collects_no_garbage():
+    pytest.importorskip("torch")
+    code = """
+import gc, sys
+import ragembed.models.devices, ragembed.extras, ragembed.errors
+count = []
+gc.callbacks.append(lambda phase, info: count.append(phase))
+gc.collect()
+count.clear()
+import ragembed.models.torch_devices
+print("torch" in sys.modules, len(count) < 20, gc.isenabled())
+"""
+    assert printed(code).split() == ["True", "True", "True"]
+
+
+def test_disabled_garbage_collection_stays_disabled_after_an_import():
+    code = """
+import gc
+from ragembed.extras import without_collection
+gc.disable()
+with without_collection():
+    import json
+print(gc.isenabled())
+"""
+    assert printed(code).split() == ["False"]
+
+
+def test_command_exits_without_search_for_garbage():
+    code = """
+import atexit, gc
+atexit.register(lambda: print(gc.get_freeze_count() > 0))  # functions run in reverse order
+import ragembed.cli
+gc.unfreeze()
+"""
+    assert printed(code).split() == ["True"]

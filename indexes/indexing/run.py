@@ -57,7 +57,7 @@ from ragembed.indexes.text.stemming import ENGLISH, stemmer
 from ragembed.indexes.types import ChunkRecord, Progress, SilentProgress, SourceRecord, chunk_ids, text_hash
 from ragembed.indexes.writing.boilerplate_store import STRIP, StrippingPlan, found_in, restripped, strip_all
 from ragembed.indexes.writing.writer import BATCH, StoreWriter
-from ragembed.resources import keep_few_kernels
+from ragembed.resources import configure_torch
 
 MANY_TEXTS = 128
 """Number of encoded texts from which a run recommends to install PyTorch."""
@@ -137,7 +137,7 @@ def index_files(
     """
     progress, backend = progress or SilentProgress(), backend or LocalBackend()
     already_open = request.opened
-    keep_few_kernels()
+    configure_torch()
     with open_existing(request.store, request.device) if already_open is None else nullcontext(already_open) as opened:
         require_whole(opened)
         return IndexRun(request, opened, progress, backend).run(dry_run, wait_seconds)

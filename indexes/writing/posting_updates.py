@@ -22,8 +22,8 @@ from ragembed.indexes.storage.named_postings import (
 from ragembed.indexes.storage.transactions import Database
 from ragembed.indexes.types import Keys, Progress
 
-LEAST_CHUNKS = 20_000
-"""Number of chunks from which a store has postings. Below it, FTS5 answers in about 20 ms."""
+LEAST_CHUNKS = 1_000
+"""Number of chunks from which a store has postings. Below it, FTS5 answers in about a millisecond."""
 
 _BATCH, _BATCH_CHARACTERS = 20_000, 8_000_000
 """Number of chunks, and of their characters, whose postings are made at once."""

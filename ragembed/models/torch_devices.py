@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
-
 from ragembed.errors import ConfigError, GpuError
+from ragembed.extras import without_collection
 from ragembed.models.devices import choose_devices
+
+with without_collection():
+    import torch
 
 
 def find_devices(requested: str | None) -> tuple[str, ...]:

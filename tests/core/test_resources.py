@@ -74,9 +74,26 @@ def test_the_limit_of_blas_threads_is_removed_by_the_last_of_several_threads():
     assert [library["num_threads"] for library in info.info()] == before
 
 
-def test_number_of_kept_kernels_can_be_set(monkeypatch):
+@pytest.fixture
+def unset(monkeypatch):
+    """The variables are unset, and restored after the test."""
+    for variable in (*resources._KERNELS_KEPT, "GOMP_SPINCOUNT", "OMP_WAIT_POLICY"):
+        monkeypatch.setenv(variable, "")
+        monkeypatch.delenv(variable)
+
+
+def test_number_of_kept_kernels_can_be_set(unset, monkeypatch):
     monkeypatch.setenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "7")
-    monkeypatch.setenv("LRU_CACHE_CAPACITY", "")
-    monkeypatch.delenv("LRU_CACHE_CAPACITY")
-    resources.keep_few_kernels()
+    resources.configure_torch()
     assert (os.environ["ONEDNN_PRIMITIVE_CACHE_CAPACITY"], os.environ["LRU_CACHE_CAPACITY"]) == ("7", "64")
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [({}, "10000"), ({"GOMP_SPINCOUNT": "5"}, "5"), ({"OMP_WAIT_POLICY": "ACTIVE"}, None)],
+)
+def test_threads_wait_as_the_environment_says_or_only_briefly(unset, monkeypatch, given, expected):
+    for variable, value in given.items():
+        monkeypatch.setenv(variable, value)
+    resources.configure_torch()
+    assert os.environ.get("GOMP_SPINCOUNT") == expected

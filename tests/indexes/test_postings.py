@@ -163,6 +163,15 @@ def test_small_store_has_no_postings(tmp_path):
         assert (blocks_of(store), (store.path / "postings").exists()) == ([], False)
 
 
+def test_store_of_a_thousand_chunks_has_postings_with_the_scores_of_fts5(tmp_path):
+    rng = np.random.default_rng(5)
+    with Store.create(tmp_path / "s", KnownEncoder()) as store:
+        store.add(record(f"id{i}", f"number {i} " + " ".join(rng.choice(WORDS, 12))) for i in range(1000))
+        assert [chunks for _, chunks in blocks_of(store)] == [1000]
+        given, expected = both(store, "number 7 zebra flow", 99)
+        assert given == expected
+
+
 def test_store_that_becomes_small_drops_its_postings(many, monkeypatch):
     monkeypatch.setattr(posting_updates, "LEAST_CHUNKS", 250)
     many.delete(["id1"])
