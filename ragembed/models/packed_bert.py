@@ -134,10 +134,12 @@ class PackedBert:
         """Return the word-embedding table; see :meth:`ragembed.models.protocol.Backbone.word_embeddings`."""
         return self._tensors.tensor(WORDS)
 
-    def _rows(self, ids: NDArray[np.int64], lengths: NDArray[np.int64]) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the word and position embeddings of all tokens, shape ``(tokens, d)``; ``tokens`` is rounded up."""
+    def _rows(
+        self, ids: NDArray[np.int64], lengths: NDArray[np.int64], multiple: int = _ROWS
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the word and position embeddings of all tokens, shape ``(tokens, d)`` rounded up to ``multiple``."""
         present = np.arange(ids.shape[1]) < lengths[:, None]
-        filling = np.zeros(-int(lengths.sum()) % _ROWS, dtype=np.int64)
+        filling = np.zeros(-int(lengths.sum()) % multiple, dtype=np.int64)
         words = self._tensors.stored(WORDS)[np.concatenate([ids[present], filling])]
         places = np.concatenate([self._tensors.positions(ids)[present], filling])
         return torch.from_numpy(words), self._places[torch.from_numpy(places)]
