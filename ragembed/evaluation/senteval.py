@@ -56,9 +56,11 @@ def read_scored_pairs(path: Path, split: str = "test") -> tuple[str, SentencePai
     """Read the sentence pairs of one split of STS-B or SICK from its folder, with the name of the collection."""
     name, found = read_examples(path, relatedness=True)
     data = cast("SentencePairs", found)
-    rows = [number for number, given in enumerate(data.splits) if given == split]
-    columns = data.sentences1, data.sentences2, data.scores
-    return name, SentencePairs(*(tuple(column[row] for row in rows) for column in columns))
+    every = zip(data.sentences1, data.sentences2, data.scores, data.splits, strict=True)
+    pairs = [pair for pair in every if pair[3] == split]
+    return name, SentencePairs(
+        tuple(pair[0] for pair in pairs), tuple(pair[1] for pair in pairs), tuple(pair[2] for pair in pairs)
+    )
 
 
 def _read_file(path: Path) -> LabelledTexts | SentencePairs:
