@@ -72,10 +72,14 @@ def machine() -> str:
 
 
 def processor() -> str:
-    """Return the model of the processor."""
+    """Return the model of the processor; clouds hide its name, so family and model number are added if known."""
     described = Path("/proc/cpuinfo")
-    if described.is_file():
-        for line in described.read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
+    lines = described.read_text(encoding="utf-8").splitlines() if described.is_file() else []
+    known: dict[str, str] = {}
+    for key, _, value in (line.partition(":") for line in lines):
+        known.setdefault(key.strip(), value.strip())
+    if "model name" not in known:
+        return platform.processor() or platform.machine()
+    if {"cpu family", "model"} <= known.keys():
+        return f"{known['model name']} (family {known['cpu family']}, model {known['model']})"
+    return known["model name"]
