@@ -23,7 +23,7 @@ from ragembed.indexes.storage.transactions import Database
 from ragembed.indexes.types import Keys, Progress
 
 LEAST_CHUNKS = 1_000
-"""Number of chunks from which a store has postings. Below it, FTS5 answers in about a millisecond."""
+"""Number of chunks from which a store has postings. Below it, FTS5 answers in a few milliseconds."""
 
 _BATCH, _BATCH_CHARACTERS = 20_000, 8_000_000
 """Number of chunks, and of their characters, whose postings are made at once."""

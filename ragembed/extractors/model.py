@@ -87,14 +87,12 @@ class ContextualModel:
         """Return the forward pass of ``side``."""
         if side not in self._forwards:
             frame = self.frames["queries" if side in ("queries", "pseudo-queries") else "documents"]
-            if side == "queries":
-                replicas, batch_tokens = Replicas([partial(exact_model, self._files, self._device)]), CPU_TOKENS
-            elif side == "few-documents":
-                replicas = Replicas([partial(exact_model, self._files, self._device)])
-                batch_tokens = _FEW_TEXTS_BATCH_TOKENS
-            else:
-                replicas, batch_tokens = self._document_replicas()
             kept = side not in ("queries", "few-documents")
+            if kept:
+                replicas, batch_tokens = self._document_replicas()
+            else:
+                replicas = Replicas([partial(exact_model, self._files, self._device)])
+                batch_tokens = CPU_TOKENS if side == "queries" else _FEW_TEXTS_BATCH_TOKENS
             name = json.dumps([self.config, asdict(frame), self._device], sort_keys=True) if kept else None
             self._forwards[side] = Forward(self.tokenizer, replicas, frame, self._max_tokens, batch_tokens, name)
         return self._forwards[side]

@@ -91,7 +91,7 @@ class NumpyBert:
         return kept
 
     def _attention_bias(self, width: int, lengths: NDArray[np.int64]) -> Floats | None:
-        """Return what is added to the scores of attention, ``(texts, heads or 1, width or 1, width)``, or None."""
+        """Return what is added to attention scores of shape ``(texts, heads, width, width)``, or None for nothing."""
         bias = self._tensors.distance_bias(width)
         if lengths.min() < width:
             padding = np.arange(width) >= lengths[:, None]
