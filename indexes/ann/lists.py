@@ -1,6 +1,6 @@
 """Write an index of inverted lists that may be larger than memory to one file, as FAISS's ``merge_ondisk`` does.
 
-Each block of vectors is encoded into a temporary index file. The lists are then merged from these files, one list after
+Vectors are encoded into temporary index files of about 32 MiB. The lists are then merged from these files, one list after
 the other.
 """
 
@@ -25,7 +25,7 @@ from ragembed.types import Floats
 Assign = Callable[[Floats], NDArray[np.int64]]
 """Maps vectors, shape ``(n, d)``, to list numbers, shape ``(n,)``."""
 
-_CODES_BYTES = 128 * 1024**2
+_FILE_BYTES = 32 * 1024**2
 _HEADER, _COUNT = struct.Struct("<4sQQ"), struct.Struct("<Q")
 _LISTS, _ALL, _SPARSE = b"ilar", b"full", b"sprs"
 _EMPTY_SIZE = _HEADER.size + len(_SPARSE) + _COUNT.size
@@ -49,12 +49,13 @@ def write_lists(
     scratch = Path(tempfile.mkdtemp(prefix=".lists-", dir=folder))
     try:
         files: list[Path] = []
-        for start, block in blocks(vectors, max(1, _CODES_BYTES // (4 * vectors.dim))):
-            files.append(scratch / str(len(files)))
+        for start, block in blocks(vectors):
             _add(index, lists, assign, block, rows[start : start + len(block)])
-            with create_file(files[-1]) as part:
-                faiss.write_index(lists, faiss.PyCallbackIOWriter(part.write))
-            lists.reset()
+            if lists.ntotal * lists.code_size >= _FILE_BYTES or start + len(block) == len(vectors):
+                files.append(scratch / str(len(files)))
+                with create_file(files[-1]) as part:
+                    faiss.write_index(lists, faiss.PyCallbackIOWriter(part.write))
+                lists.reset()
             advance(len(block))
         lists.ntotal = index.ntotal = len(vectors)
         stream.write(_without_lists(index))

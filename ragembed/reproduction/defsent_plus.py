@@ -153,7 +153,7 @@ def _train(run: Reproduction, training: Training) -> Mapping[str, Any] | None:
     head = run.inputs.head_from
     inputs = {
         "model": find_model(run.inputs.model).sha256,
-        "head": None if head is None else find_model(head).sha256,
+        "head": None if head is None else find_model(head, option="--head-from").sha256,
         "dictionaries": [path_sha256(path) for path in paths],
         "pairs": {name: file_sha256(path) for name, path in pairs.items()},
         "runs": run.inputs.runs,
@@ -325,18 +325,17 @@ def items() -> Iterator[Item]:
     """Yield the tables of the paper; its figures are the pictures that ``ragembed train --pictures`` draws."""
     item: Callable[..., Item] = partial(Item, PAPER)
     books, sts = ("oxford", "wordnet"), tuple(_STS)
+
+    def similarity(table: str, title: str) -> Item:
+        return item(table, title, (*sts, *books), partial(_similarity, table), partial(_published, table, _STS))
+
     yield item("table 1", "dictionaries", books, _sizes, partial(_published, "table 1", {}))
-    for table, title in (
-        ("table 2", "STS of models trained from raw ones, means of the runs"),
-        ("table 3", "STS of models trained from contrastive ones, best run"),
-        ("table 6", "STS, the other statistic of the released models"),
-    ):
-        measured = partial(_similarity, table), partial(_published, table, _STS)
-        yield item(table, title, (*sts, *books), *measured)
-    rates = partial(_published, "table 5", {})
-    yield item("table 5", "learning rates of the recipes", (), _learning_rates, rates)
-    yield item("table 7", "poolings of the model", (*sts, *_SENTEVAL), _pooling_scores)
+    yield similarity("table 2", "STS of models trained from raw ones, means of the runs")
+    yield similarity("table 3", "STS of models trained from contrastive ones, best run")
     yield item("table 4", "SentEval", tuple(_SENTEVAL), _supervised, partial(_published, "table 4", _SENTEVAL))
+    yield item("table 5", "learning rates of the recipes", (), _learning_rates, partial(_published, "table 5", {}))
+    yield similarity("table 6", "STS, the other statistic of the released models")
+    yield item("table 7", "poolings of the model", (*sts, *_SENTEVAL), _pooling_scores)
     yield item(
         "table 8",
         "combinations of pooling and entry vectors",

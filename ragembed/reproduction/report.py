@@ -93,10 +93,15 @@ def _cell(number: Number, fractions: bool) -> str:
     if number.value is None:
         return "undefined"
     decimals = _DECIMALS if fractions or number.column.endswith(_PRECISE) else 0 if abs(number.value) >= _LARGE else 1
-    shown = f"{number.value:,.{decimals}f}"
+    shown = f"{_rounded(number.value, decimals):,.{decimals}f}"
     if number.published is None or number.difference is None:
         return shown
-    return f"{shown} ({number.published:,.{decimals}f}, {round(number.difference, decimals) + 0.0:+,.{decimals}f})"
+    return f"{shown} ({number.published:,.{decimals}f}, {_rounded(number.difference, decimals):+,.{decimals}f})"
+
+
+def _rounded(value: float, decimals: int) -> float:
+    """Return the rounded value; 0.0 for a value that rounds to -0.0."""
+    return round(value, decimals) + 0.0
 
 
 def _differences(found: Sequence[Number]) -> Iterator[str]:

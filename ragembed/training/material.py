@@ -117,7 +117,7 @@ class Material:
         whole = read_dictionaries(request.dictionaries)
         similarity = tuple(read_pairs(request.sentence_pairs))
         model = find_model(request.model)
-        head_model = model if request.head_from is None else find_model(request.head_from)
+        head_model = model if request.head_from is None else find_model(request.head_from, option="--head-from")
         tokenizer = TextTokenizer(model.folder)
         token_ids = None
         if request.settings.uses_words:

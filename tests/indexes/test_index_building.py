@@ -31,7 +31,7 @@ LISTS = [
 @pytest.fixture
 def small_blocks(monkeypatch):
     monkeypatch.setattr(vectors, "_BLOCK_BYTES", BLOCK * 4 * DIM)
-    monkeypatch.setattr(lists, "_CODES_BYTES", BLOCK * 4 * DIM)
+    monkeypatch.setattr(lists, "_FILE_BYTES", 2 * BLOCK * DIM)
 
 
 class Watched(ArrayVectors):
@@ -119,7 +119,8 @@ def test_file_does_not_depend_on_the_block_size(name, tmp_path, monkeypatch):
     array = clusters(SIZE)
     whole = build(name, array, tmp_path / "whole").read_bytes()
     for size in (SIZE - 1, BLOCK, 9):
-        monkeypatch.setattr(lists, "_CODES_BYTES", size * 4 * DIM)
+        monkeypatch.setattr(vectors, "_BLOCK_BYTES", size * 4 * DIM)
+        monkeypatch.setattr(lists, "_FILE_BYTES", 2 * size * DIM)
         assert build(name, array, tmp_path / "parts").read_bytes() == whole
 
 
@@ -163,17 +164,33 @@ def test_lists_are_memory_mapped(tmp_path):
 @pytest.mark.usefixtures("small_blocks")
 def test_memory_holds_one_block_and_one_sample(name, tmp_path, monkeypatch):
     monkeypatch.setattr(building, "_TRAINING", 300)
+    monkeypatch.setattr(building, "_CODED_AT_ONCE", 200)
     watched = Watched(clusters(SIZE))
     build_index(parse_spec(name), watched, ids(SIZE), tmp_path / "i")
     assert max(watched.in_blocks) == BLOCK
     assert sum(watched.in_blocks) == (2 * SIZE if name == "sq8" else SIZE)  # sq8 first finds the range of the values
-    learns = name not in ("flat", "fp16", "sq8", "hnsw")
-    most = (
-        max(300, 64 * faiss.extract_index_ivf(faiss.read_index(str(tmp_path / "i"))).nlist)
-        if "iv" in name.lower()
-        else 300
-    )
-    assert watched.in_samples == ([min(most, SIZE)] if learns else [])
+    if name in ("flat", "fp16", "sq8", "hnsw"):
+        assert not watched.in_samples
+    elif name == "hnsw-sq8":
+        assert watched.in_samples == [300]
+    else:
+        centroids = min(SIZE, 64 * faiss.extract_index_ivf(faiss.read_index(str(tmp_path / "i"))).nlist)
+        if name.startswith("PCA"):
+            assert watched.in_samples == [centroids]
+        else:
+            of_codec, *coded, of_vectors = watched.in_samples
+            assert (of_codec, max(coded), sum(coded), of_vectors) == (200, 200, centroids, 300)
+
+
+def test_centroids_from_codes_are_those_of_the_vectors(tmp_path):
+    array = clusters(4_000, 64)
+    index = faiss.read_index(str(build("ivf-sq8", array, tmp_path / "i")))
+    found = faiss.extract_index_ivf(index).quantizer
+    exact = faiss.index_factory(64, f"IVF{found.ntotal},SQ8", faiss.METRIC_INNER_PRODUCT)
+    exact.cp.niter, exact.cp.seed, exact.cp.min_points_per_centroid = building._LIST_ROUNDS, building._SEED, 1
+    exact.train(array)
+    ours, theirs = (float(each.search(array, 1)[0].mean()) for each in (found, exact.quantizer))
+    assert ours == pytest.approx(theirs, rel=0.005)
 
 
 @pytest.mark.parametrize("name", [*NAMES, "PCAR8,IVF8,SQ8"])

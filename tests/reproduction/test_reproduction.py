@@ -392,6 +392,12 @@ def test_invalid_options(options, message, cli, in_folder):
     assert message in result.stderr
 
 
+def test_zero_has_no_minus():
+    item = dataclasses.replace(find_item("sbert-wk", "table VII"), published=lambda *_: 0.02)
+    outcome = Outcome(item, "m", (Value("a", "b", "sts13", -0.02), Value("a", "c", "sts13", 70.0)), (), ())
+    assert "0.0 (0.0, +0.0)  70.0 (0.0, +70.0)" in text(outcome, None)
+
+
 def test_unknown_paper():
     with pytest.raises(ConfigError, match="unknown paper 'x': expected one of stankevicius2024"):
         items("x")

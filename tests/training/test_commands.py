@@ -54,6 +54,10 @@ def test_head_from_and_single_words(train, out, bert):
     assert written["statistics"]["entries"] == 22  # of 24; two entries have two words
 
 
+def test_missing_head_names_its_option(train):
+    assert "--head-from" in train("--head-from", "no/model", "--steps", 1, "--ica", "none", exit_code=2).stderr
+
+
 def test_recipe_is_printed(train):
     assert "note: using the recipe bert-base" in train("--ica", "none").stderr
     assert train("-q", exit_code=2).stderr.startswith("Error: ")
