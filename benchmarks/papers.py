@@ -43,8 +43,8 @@ RUNS = 1
 _ABOUT = (
     f"The model is {DEFAULT_MODEL}; the papers use other models. Only the column RE is the same in both: random "
     "embeddings over the vocabulary of bert-base-uncased. Each cell has the measured number and, in brackets, the "
-    "paper's number and the measured one minus it. Measurements that earlier runs kept are not repeated; the minutes at "
-    "the end are those of the last run. "
+    "paper's number and the measured one minus it. Measurements that earlier runs kept are not repeated; the minutes "
+    "at the end are those of the last run. "
 )
 _B2S = (
     "B2S are word vectors that `ragembed train b2s` trained on the sentences of Wikitext-2 in the test data; those of "

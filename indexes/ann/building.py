@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -17,7 +18,7 @@ import numpy as np
 from ragembed.errors import ConfigError, StoreDamagedError
 from ragembed.files import create_file
 from ragembed.indexes.ann.flat import COUNT, write_flat_index
-from ragembed.indexes.ann.gpus import to_gpus, train_on_gpus
+from ragembed.indexes.ann.gpus import centroids_on_gpus, to_gpus
 from ragembed.indexes.ann.index import SegmentIndex
 from ragembed.indexes.ann.library import faiss, require_library
 from ragembed.indexes.ann.lists import Assign, write_lists
@@ -28,7 +29,7 @@ from ragembed.postprocess import unit_rows
 from ragembed.types import Floats
 
 Advance = Callable[[int], None]
-EF_CONSTRUCTION = 200
+EF_CONSTRUCTION = 100  # 200 takes twice as long to build, for the same latency up to a recall@10 of 0.98
 _TRAINING = 32_768
 _CODED_AT_ONCE = 8_192
 _QUANTISER_ROUNDS = 10
@@ -125,25 +126,33 @@ def _train(index: Any, vectors: Vectors, gpus: Sequence[int]) -> None:
         lists.pq.cp.max_points_per_centroid = TRAINING_PER_LIST
         lists.pq.cp.min_points_per_centroid = 1
         lists.pq.cp.niter = _QUANTISER_ROUNDS
-    count = _TRAINING
     if lists is not None:
         lists.cp.max_points_per_centroid = TRAINING_PER_LIST
         lists.cp.min_points_per_centroid = 1
         lists.cp.niter = _LIST_ROUNDS
         lists.cp.seed = _SEED
-        if not gpus and not isinstance(index, faiss.IndexPreTransform):
-            _find_centroids(lists, vectors)
-        else:
-            count = max(count, TRAINING_PER_LIST * lists.nlist)
-    sample = vectors.at(stratified(len(vectors), count, _SEED))
-    if lists is not None and gpus:
-        train_on_gpus(index, sample, gpus)
-    else:
-        index.train(sample)
+        with centroids_on_gpus(lists, gpus) if gpus else nullcontext(faiss.IndexFlatIP(lists.d)) as nearest:
+            if isinstance(index, faiss.IndexPreTransform):
+                _train_whole(index, lists, vectors, nearest)
+                return
+            _find_centroids(lists, vectors, nearest)
+    index.train(vectors.at(stratified(len(vectors), _TRAINING, _SEED)))
 
 
-def _find_centroids(lists: Any, vectors: Vectors) -> None:
-    """Set the centroids of ``lists`` with k-means on 8-bit codes, which take a quarter of the memory of the sample."""
+def _train_whole(index: Any, lists: Any, vectors: Vectors, nearest: Any) -> None:
+    """Train the transforms and the lists of ``index`` on one sample; ``nearest`` is an empty index for k-means."""
+    lists.clustering_index = nearest
+    try:
+        index.train(vectors.at(stratified(len(vectors), max(_TRAINING, TRAINING_PER_LIST * lists.nlist), _SEED)))
+    finally:
+        lists.clustering_index = None
+
+
+def _find_centroids(lists: Any, vectors: Vectors, nearest: Any) -> None:
+    """Set the centroids of ``lists`` with k-means on 8-bit codes, which take a quarter of the memory of the sample.
+
+    ``nearest`` is an empty index for k-means.
+    """
     codec = faiss.IndexScalarQuantizer(vectors.dim, faiss.ScalarQuantizer.QT_8bit)
     codec.train(vectors.at(stratified(len(vectors), _CODED_AT_ONCE, _SEED)))
     positions = stratified(len(vectors), TRAINING_PER_LIST * lists.nlist, _SEED)
@@ -152,9 +161,9 @@ def _find_centroids(lists: Any, vectors: Vectors) -> None:
         part = slice(start, start + _CODED_AT_ONCE)
         codes[part] = codec.sa_encode(vectors.at(positions[part]))
     lists.cp.decode_block_size = _CODED_AT_ONCE
-    nearest = faiss.IndexFlat(vectors.dim, lists.metric_type)
-    faiss.Clustering(vectors.dim, lists.nlist, lists.cp).train_encoded(codes, codec, nearest)
-    lists.quantizer.add(nearest.reconstruct_n(0, lists.nlist))
+    clustering = faiss.Clustering(vectors.dim, lists.nlist, lists.cp)
+    clustering.train_encoded(codes, codec, nearest)
+    lists.quantizer.add(faiss.vector_to_array(clustering.centroids).reshape(lists.nlist, vectors.dim))
 
 
 def _train_on_range(index: Any, vectors: Vectors) -> None:

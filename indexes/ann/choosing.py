@@ -17,7 +17,7 @@ from ragembed.indexes.ann.specs import FLAT, IndexSpec, codes_for, lists_for, pa
 LEAST_APPROXIMATE = 50_000
 """Minimum number of vectors for an automatic choice of an approximate kind. Below, you have to request it by name."""
 
-LATENCY_MS, RECALL = 20.0, 0.98
+LATENCY_MS, RECALL = 30.0, 0.98
 """Targets for budgets that set no latency or recall."""
 
 ORDER = ("flat", "sq8", "ivf-sq8", "hnsw-sq8", "hnsw", "ivf", "ivf-pq")
@@ -28,7 +28,7 @@ ORDER = ("flat", "sq8", "ivf-sq8", "hnsw-sq8", "hnsw", "ivf", "ivf-pq")
 From :data:`LEAST_APPROXIMATE` vectors on, ``flat`` is left out: ``sq8`` finds the same in less time and memory.
 """
 
-_LATENCY_SLACK = 5.0
+LATENCY_SLACK = 5.0
 """An approximate kind is ruled out only if its estimated latency exceeds the budget by this factor.
 
 The real latency of an approximate index is known after it is built and tuned.
@@ -45,7 +45,7 @@ _RANKING_MS = 0.1
 class Budget:
     """Limits for the index of a store. None means no limit.
 
-    Without a limit on latency and recall, the choice of an index aims at 20 ms and a recall@10 of 0.98.
+    Without a limit on latency and recall, the choice of an index aims at 30 ms and a recall@10 of 0.98.
 
     Parameters
     ----------
@@ -199,7 +199,7 @@ def choose(rows: int, dim: int, budget: Budget, machine: Machine, shards: int = 
 def _option(spec: IndexSpec, rows: int, dim: int, budget: Budget, machine: Machine, shards: int) -> Option:
     estimate = cost_in_shards(spec, rows, dim, machine, shards)
     limits = [
-        (estimate.latency_ms, budget.wanted_latency_ms * (1.0 if spec.exact else _LATENCY_SLACK), "ms a query"),
+        (estimate.latency_ms, budget.wanted_latency_ms * (1.0 if spec.exact else LATENCY_SLACK), "ms a query"),
         (estimate.bytes / 1e6, (budget.max_memory or estimate.bytes) / 1e6, "MB"),
         (estimate.building_bytes / 1e6, machine.memory / 1e6, "MB to build it"),
     ]

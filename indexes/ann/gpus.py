@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -132,22 +133,19 @@ def to_gpus(index: Any, gpus: Sequence[int], size: int | None = None) -> GpuInde
     return GpuIndex(_copied(index, gpus, size or 4 * index.ntotal * index.d, half), rows, gpus)
 
 
-def train_on_gpus(index: Any, sample: Floats, gpus: Sequence[int]) -> None:
-    """Train ``index``, which has inverted lists: k-means runs on ``gpus``, the rest of the training on the CPU.
+@contextmanager
+def centroids_on_gpus(lists: Any, gpus: Sequence[int]) -> Iterator[Any]:
+    """Yield an empty index on ``gpus`` for the k-means that finds the centroids of ``lists``.
 
-    ``sample`` is float32, shape ``(n, d)``. Raises :class:`GpuError` if the memory of the GPUs is too small.
+    Raises :class:`GpuError` if the memory of the GPUs is too small.
     """
-    lists = faiss.extract_index_ivf(index)
     centroids = _copied(faiss.IndexFlatIP(lists.d), gpus, 4 * lists.nlist * lists.d, half=False)
-    lists.clustering_index = centroids  # no reference is held: ``centroids`` must stay alive during the training
     try:
-        index.train(sample)
+        yield centroids
     except RuntimeError as error:
         if _out_of_memory(error):
             raise _no_room(gpus, f"{lists.nlist:,} centroids", str(error)) from error
         raise
-    finally:
-        lists.clustering_index = None
 
 
 def _copied(index: Any, gpus: Sequence[int], size: int, half: bool) -> Any:

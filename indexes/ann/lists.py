@@ -1,7 +1,7 @@
 """Write an index of inverted lists that may be larger than memory to one file, as FAISS's ``merge_ondisk`` does.
 
-Vectors are encoded into temporary index files of about 32 MiB. The lists are then merged from these files, one list after
-the other.
+Vectors are encoded into temporary index files of about 32 MiB. The lists are then merged from these files, one list
+after the other.
 """
 
 from __future__ import annotations

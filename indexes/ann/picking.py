@@ -92,7 +92,9 @@ def pick(
         if wanted.kind != AUTO or not has_faiss()
         else choosing.choose(*shape, wanted.budget, machine or measure_machine(shape[1]), len(shards))
     )
-    trial = _KindTrial(shards, queries, wanted.budget, progress or SilentProgress(), gpus)
+    # A kind that is tried among others need not be tuned far beyond the limit; a kind that was requested must be.
+    limit_ms = choosing.LATENCY_SLACK * wanted.budget.wanted_latency_ms if options else math.inf
+    trial = _KindTrial(shards, queries, wanted.budget, limit_ms, progress or SilentProgress(), gpus)
     attempts: list[_Attempt] = []
     files: list[Path] = []
     try:
@@ -133,10 +135,17 @@ class _KindTrial:
     """Builds, tunes and measures kinds in turn on the same shards and queries."""
 
     def __init__(
-        self, shards: Sequence[Shard], queries: TuningQueries, budget: Budget, progress: Progress, gpus: Sequence[int]
+        self,
+        shards: Sequence[Shard],
+        queries: TuningQueries,
+        budget: Budget,
+        limit_ms: float,
+        progress: Progress,
+        gpus: Sequence[int],
     ) -> None:
         self._shards = shards
         self._budget = budget
+        self._limit_ms = limit_ms
         self._progress = progress
         self._gpus = gpus
         self._queries = queries
@@ -172,10 +181,10 @@ class _KindTrial:
         most = max(index.most_effort for index in indexes)
         tuning, measuring = self._truths()
         wanted = self._budget.wanted_recall
-        effort = tuned_effort(search, most, tuning, wanted)
+        effort = tuned_effort(search, most, tuning, wanted, self._limit_ms)
         found = recall(search(effort), measuring)
         if effort is not None and found.mean < wanted:
-            effort = max(effort, least_effort(search, most, measuring, wanted))
+            effort = max(effort, least_effort(search, most, measuring, wanted, self._limit_ms))
             found = recall(search(effort), measuring)
         return effort, Measurement(found, latency_ms(search(effort), measuring.queries), size)
 

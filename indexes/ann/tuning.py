@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -27,7 +28,7 @@ K = 10
 LEAST_QUERIES = 2
 """Minimum number of queries for a measurement: fewer give no confidence interval."""
 
-_LEAST_EFFORT, _STEP = 1, 1.15
+_LEAST_EFFORT, _STEP, _STEPS_TO_DOUBLE = 1, 1.15, 5
 _TIE = 2e-6
 _TIMED_QUERIES, _RUNS = 100, 3
 
@@ -68,16 +69,27 @@ def recall(search: Search, truth: Truth) -> Recall:
     return Recall(float(shares.mean()), min(resampled.low, 1.0), min(resampled.high, 1.0), len(shares))
 
 
-def least_effort(search: Callable[[int], Search], most: int, truth: Truth, wanted: float) -> int:
+def least_effort(
+    search: Callable[[int], Search], most: int, truth: Truth, wanted: float, limit_ms: float = math.inf
+) -> int:
     """Return the smallest effort whose recall interval starts at ``wanted`` or above, or ``most`` if none does.
 
-    ``search`` maps an effort to its search. The candidates form a ladder in steps of 15 %. Bisection finds the smallest
-    one, because recall grows with effort except for chance.
+    ``search`` maps an effort to its search. The candidates form a ladder in steps of 15 %. The effort doubles until the
+    recall suffices, and bisection finds the smallest one, because recall grows with effort except for chance. If a
+    query takes longer than ``limit_ms`` before that, the effort is not raised further.
     """
     ladder = [_LEAST_EFFORT]
     while ladder[-1] < most:
         ladder.append(min(max(ladder[-1] + 1, int(ladder[-1] * _STEP)), most))
-    low, high = 0, len(ladder) - 1
+    low = high = 0
+    while True:
+        started = time.perf_counter()
+        if recall(search(ladder[high]), truth).low >= wanted:
+            break
+        slow = 1e3 * (time.perf_counter() - started) > limit_ms * len(truth.queries)
+        if slow or high == len(ladder) - 1:
+            return min(ladder[high], most)
+        low, high = high + 1, min(high + _STEPS_TO_DOUBLE, len(ladder) - 1)
     while low < high:
         middle = (low + high) // 2
         if recall(search(ladder[middle]), truth).low >= wanted:
@@ -87,9 +99,11 @@ def least_effort(search: Callable[[int], Search], most: int, truth: Truth, wante
     return min(ladder[low], most)
 
 
-def tuned_effort(search: Callable[[int], Search], most: int, truth: Truth, wanted: float) -> int | None:
+def tuned_effort(
+    search: Callable[[int], Search], most: int, truth: Truth, wanted: float, limit_ms: float = math.inf
+) -> int | None:
     """Return the result of :func:`least_effort`, or None for an exhaustive index, which has no effort."""
-    return least_effort(search, min(most, MOST_EFFORT), truth, wanted) if most else None
+    return least_effort(search, min(most, MOST_EFFORT), truth, wanted, limit_ms) if most else None
 
 
 def latency_ms(search: Search, queries: Floats) -> float:

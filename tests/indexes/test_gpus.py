@@ -13,7 +13,7 @@ from ragembed.errors import ConfigError, GpuError
 from ragembed.indexes import Store
 from ragembed.indexes.ann import gpus
 from ragembed.indexes.ann.building import build_index
-from ragembed.indexes.ann.gpus import building_gpus, choose_gpus, describe_choice, to_gpus, train_on_gpus
+from ragembed.indexes.ann.gpus import building_gpus, centroids_on_gpus, choose_gpus, describe_choice, to_gpus
 from ragembed.indexes.ann.index import SegmentIndex
 from ragembed.indexes.ann.specs import parse_spec
 from ragembed.indexes.ann.vectors import ArrayVectors
@@ -244,10 +244,8 @@ def test_build_on_gpus_equals_build_on_the_cpu(fakes, kind, tmp_path):
 def test_training_without_enough_memory_raises_and_keeps_the_index(fakes, monkeypatch):
     index = faiss.index_factory(DIM, "IVF40,Flat", faiss.METRIC_INNER_PRODUCT)
     fakes.free = 0
-    with pytest.raises(GpuError, match="do not fit in the memory of GPU 1"):
-        train_on_gpus(index, DATA, (1,))
-    assert index.clustering_index is None
-    assert not index.is_trained
+    with pytest.raises(GpuError, match="do not fit in the memory of GPU 1"), centroids_on_gpus(index, (1,)):
+        pass
 
 
 @pytest.mark.parametrize("kind", ["flat", "fp16", "sq8", "ivf"])

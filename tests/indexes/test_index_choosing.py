@@ -120,7 +120,7 @@ def test_first_kind_to_try(rows, budget, machine, first):
 
 def test_obstacle_names_the_limit_and_the_value():
     obstacle = {option.spec.name: option.obstacle for option in choose(10**6, 384, Budget(10**9), USUAL)}
-    assert obstacle["sq8"] == "about 38 ms a query, more than 20"
+    assert obstacle["sq8"] == "about 38 ms a query, more than 30"
     assert obstacle["hnsw"] == "about 1,829 MB, more than 1,000"
     assert obstacle["hnsw-sq8"] is None
     small = {option.spec.name: option.obstacle for option in choose(10**6, 384, Budget(), Machine(0.1, 0.1, 10**8))}
@@ -161,7 +161,7 @@ def test_invalid_budget_raises(budget, message):
 def test_budget_as_text():
     assert Budget().open
     assert not Budget(min_recall=RECALL).open
-    assert Budget().describe() == "20 ms a query, recall@10 0.98"
+    assert Budget().describe() == "30 ms a query, recall@10 0.98"
     assert Budget().describe(defaults=False) == ""
     whole = Budget(500 * 10**6, 5.0, 0.9)
     assert whole.describe() == whole.describe(defaults=False) == "5 ms a query, 500 MB, recall@10 0.9"

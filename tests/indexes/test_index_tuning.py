@@ -150,7 +150,13 @@ def test_least_effort_is_enough_and_the_next_lower_is_not(most, data):
     assert enough <= effort <= max(enough, int(1.15 * (enough - 1)))
     assert effort <= most
     assert all(tried <= most for tried in ladder.tried)
-    assert len(ladder.tried) <= 7
+    assert max(ladder.tried) <= max(6, 2.1 * enough)  # a search with a much higher effort would take long
+
+
+def test_effort_is_not_raised_beyond_the_limit_of_time():
+    ladder = Ladder(10**9)
+    assert least_effort(ladder, 1000, truth(), 0.98, limit_ms=0.0) == 1
+    assert ladder.tried == [1]
 
 
 def test_highest_effort_if_none_is_enough():
