@@ -591,7 +591,7 @@ def _grow(setting: Setting, size: int, texts: Path, queries: Sequence[Sequence[s
         seconds[f"{mode} query, p95"] = float(np.percentile(report[mode], 95)) / 1000
     shutil.rmtree(store)
     shutil.rmtree(files)
-    return _Grown(size, seconds, (runs[0].driver, runs[2].driver, report["memory"]), ", ".join(report["kinds"]))
+    return _Grown(size, seconds, (runs[0].driver, runs[2].driver, report["unshared"]), ", ".join(report["kinds"]))
 
 
 def _slope(one: _Grown, other: _Grown, path: str) -> float:

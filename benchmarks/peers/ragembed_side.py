@@ -328,7 +328,7 @@ def search_modes(request: Request) -> Report:
             for some in (before, queries):
                 report[mode] = milliseconds(some, lambda query, mode=mode: store.search(query, mode=mode))
         report["kinds"] = sorted({segment["kind"] for segment in store.status()["segments"]})
-    return {**report, "memory": unshared_memory()}
+    return {**report, "unshared": unshared_memory()}
 
 
 if __name__ == "__main__":
