@@ -151,6 +151,7 @@ def test_least_effort_is_enough_and_the_next_lower_is_not(most, data):
     assert effort <= most
     assert all(tried <= most for tried in ladder.tried)
     assert max(ladder.tried) <= max(6, 2.1 * enough)  # a search with a much higher effort would take long
+    assert len(ladder.tried) <= 20
 
 
 def test_effort_is_not_raised_beyond_the_limit_of_time():
