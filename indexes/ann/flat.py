@@ -7,14 +7,15 @@ A file holds the headers of an ``IndexIDMap`` and of an ``IndexFlat``, the vecto
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
 
 from ragembed.errors import StoreDamagedError
-from ragembed.indexes.ann.vectors import Vectors, blocks, dot_products, rows_in
+from ragembed.indexes.ann.vectors import PartSearch, Vectors, blocks, dot_products, ranges, rows_in
 from ragembed.indexes.types import Rows
 from ragembed.types import Bools, Floats
 
@@ -75,6 +76,23 @@ class FlatIndex:
     def multiplies(self, queries: int, k: int, parts: int = 1) -> bool:  # noqa: ARG002
         """Return False: the sums of matrix products would depend on the number of queries."""
         return False
+
+    def compared(self, k: int, effort: int | None) -> int:  # noqa: ARG002
+        """Return the number of vectors: a search compares all of them."""
+        return len(self._rows)
+
+    def divided(
+        self,
+        queries: Floats,
+        k: int,
+        allowed: Bools | None,
+        share: float,  # noqa: ARG002
+        effort: int | None,  # noqa: ARG002
+        parts: int,
+    ) -> Sequence[PartSearch]:
+        """Divide a search as :meth:`ragembed.indexes.ann.index.SegmentIndex.divided` does."""
+        part = partial(self.search_part, queries, k, allowed=allowed)
+        return [partial(part, *bounds) for bounds in ranges(len(self._rows), parts)]
 
     def search_part(
         self, queries: Floats, k: int, start: int, stop: int, allowed: Bools | None = None

@@ -8,7 +8,6 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property, partial
-from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeAlias
@@ -23,7 +22,7 @@ from ragembed.indexes.ann.library import faiss, has_faiss, require_library
 from ragembed.indexes.ann.lists import list_codes, list_ids, transformed
 from ragembed.indexes.ann.products import above_estimate, can_estimate
 from ragembed.indexes.ann.specs import FLAT, IndexSpec
-from ragembed.indexes.ann.vectors import Vectors, inner_products, places_in, rows_in
+from ragembed.indexes.ann.vectors import PartSearch, Vectors, inner_products, places_in, ranges, rows_in
 from ragembed.indexes.types import Rows
 from ragembed.resources import ONE_BLAS_THREAD
 from ragembed.types import Bools, Floats
@@ -154,6 +153,45 @@ class SegmentIndex:
         """
         can_multiply = self._on_gpus is None and self._spec.name in (FLAT, "sq8")
         return can_multiply and queries > FEW_QUERIES and can_estimate(self._index.ntotal // parts, k)
+
+    def compared(self, k: int, effort: int | None) -> int:
+        """Return about how many vectors a search on the CPU compares, if it can be divided with :meth:`divided`."""
+        if self._lists is not None:
+            return int(self._index.ntotal * self._probes(k, 1.0, effort) / self._lists.nlist)
+        return int(self._index.ntotal) if self._spec.exact else 0
+
+    def divided(
+        self, queries: Floats, k: int, allowed: Bools | None, share: float, effort: int | None, parts: int
+    ) -> Sequence[PartSearch]:
+        """Return ``parts`` searches, to run in several threads, that together find what :meth:`search` finds.
+
+        Each searches other vectors of an exact index, or other lists, on the CPU.
+        """
+        if self._lists is None:
+            part = partial(self.search_part, queries, k, allowed=allowed)
+            return [partial(part, *bounds) for bounds in ranges(self._index.ntotal, parts)]
+        queries = transformed(self._index, queries)
+        distances, numbers = self._lists.quantizer.search(queries, self._probes(k, share, effort))
+        return [
+            partial(self._search_lists, queries, k, distances[:, i::parts], numbers[:, i::parts], allowed)
+            for i in range(min(parts, numbers.shape[1]))
+        ]
+
+    def _search_lists(
+        self, queries: Floats, k: int, distances: Floats, numbers: Rows, allowed: Bools | None
+    ) -> tuple[Floats, Rows]:
+        """Search the lists ``numbers`` for transformed ``queries``; their ``distances`` are those of the centroids."""
+        scores = np.empty((len(queries), k), dtype=np.float32)
+        rows = np.empty((len(queries), k), dtype=np.int64)
+        kept = np.ascontiguousarray(numbers), np.ascontiguousarray(distances), scores, rows
+        settings = {} if allowed is None else {"sel": _selector(allowed)}
+        parameters = faiss.SearchParametersIVF(nprobe=numbers.shape[1], **settings)
+        with _threads_for(len(queries), self._threads):
+            self._lists.search_preassigned_c(
+                len(queries), faiss.swig_ptr(queries), k, *map(faiss.swig_ptr, kept), False, parameters
+            )
+        scores[rows < 0] = -np.inf
+        return scores, rows
 
     def search_part(
         self, queries: Floats, k: int, start: int, stop: int, allowed: Bools | None = None
@@ -333,30 +371,23 @@ class SegmentIndex:
 StoredIndex: TypeAlias = SegmentIndex | FlatIndex
 """Return type of :func:`open_index`."""
 
-Found: TypeAlias = "tuple[Floats, Rows]"
-Run: TypeAlias = "Callable[[Sequence[Callable[[], Found]]], Sequence[Found]]"
-"""Calls functions and returns their results in the same order."""
+Run: TypeAlias = "Callable[[Sequence[PartSearch]], Sequence[tuple[Floats, Rows]]]"
+"""Runs searches and returns their results in the same order."""
 
 
 class DividedIndex:
-    """Searches parts of an exhaustive ``index`` of ``size`` vectors; ``run`` calls functions, in several threads."""
+    """Divides each search of ``index`` into ``parts``; ``run`` runs them, in several threads."""
 
-    def __init__(self, index: StoredIndex, size: int, parts: int, run: Run) -> None:
+    def __init__(self, index: StoredIndex, parts: int, run: Run) -> None:
         self._index = index
-        self._bounds = np.linspace(0, size, parts + 1, dtype=np.int64).tolist()
+        self._parts = parts
         self._run = run
 
     def search(
-        self,
-        queries: Floats,
-        k: int,
-        allowed: Bools | None = None,
-        share: float = 1.0,  # noqa: ARG002  only approximate indexes use it
-        effort: int | None = None,  # noqa: ARG002
+        self, queries: Floats, k: int, allowed: Bools | None = None, share: float = 1.0, effort: int | None = None
     ) -> tuple[Floats, Rows]:
         """Search as :meth:`SegmentIndex.search` does."""
-        part = partial(self._index.search_part, queries, k, allowed=allowed)
-        found = self._run([partial(part, *bounds) for bounds in pairwise(self._bounds)])
+        found = self._run(self._index.divided(queries, k, allowed, share, effort, self._parts))
         scores, rows = (np.concatenate(of_parts, axis=1) for of_parts in zip(*found, strict=True))
         best = np.argsort(-scores, axis=1, kind="stable")[:, :k]
         each = np.arange(len(queries))[:, None]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Protocol
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from typing import Protocol, TypeAlias
 
 import numpy as np
 
@@ -14,6 +15,9 @@ from ragembed.types import Floats
 _BLOCK_BYTES = 16 * 1024**2
 _LEAST_SUMMED_ALIKE = 16
 """Dimension from which FAISS's fastest inner products, of one query, equal those of its searches to the last bit."""
+
+PartSearch: TypeAlias = "Callable[[], tuple[Floats, Rows]]"
+"""Searches one part of an index: the inner products and the rows of the nearest vectors in it, shape ``(n, k)``."""
 
 
 class Vectors(Protocol):
@@ -114,6 +118,11 @@ def places_in(ascending: Rows, wanted: Rows) -> Rows:
         places: Rows = np.clip(wanted - ascending[0], 0, last)
         return places
     return np.minimum(np.searchsorted(ascending, wanted), last)
+
+
+def ranges(total: int, parts: int) -> list[tuple[int, int]]:
+    """Return the bounds of ``parts`` ranges that cover the positions below ``total``, of nearly equal size."""
+    return list(pairwise(np.linspace(0, total, parts + 1, dtype=np.int64).tolist()))
 
 
 def rows_in(size: int, dim: int) -> int:

@@ -13,6 +13,7 @@ from ragembed.errors import ConfigError
 from ragembed.indexes.ann.index import FEW_QUERIES, DividedIndex, most_threads
 from ragembed.indexes.search.segment_search import SegmentHits, search_segment
 from ragembed.indexes.search.snapshot import SegmentSearch, StoreSnapshot
+from ragembed.indexes.storage.segments import Segment
 from ragembed.types import Bools, Floats
 
 Engine = Literal["local", "ray"]
@@ -24,7 +25,7 @@ _LEAST_ROWS = 10_000
 """Segments with fewer vectors are searched faster than another thread can start."""
 
 _LEAST_PART = 25_000
-"""Minimum number of vectors of an exact index that a thread searches."""
+"""Minimum number of vectors that a thread compares, if a search is divided."""
 
 
 def segment_search(
@@ -58,8 +59,8 @@ def segment_search(
 class LocalSegments:
     """Searches the segments in this process, large ones in parallel if there are few queries.
 
-    An exact index is scanned as a whole, so several threads each scan a part of it. ``threads`` is the maximum number
-    of threads; None uses as many as FAISS does. With many queries, FAISS divides them among threads, one segment at a
+    A search that compares many vectors of one segment, by an exact index or by inverted lists, is divided too.
+    ``threads`` is the maximum number of threads; None uses as many as FAISS does. With many queries, FAISS divides them among threads, one segment at a
     time.
     """
 
@@ -83,22 +84,31 @@ class LocalSegments:
         large: list[Callable[[], SegmentHits]] = []
         segments = snapshot.segments()
         effort = None if all(segment.flat for segment in segments.values()) else snapshot.effort()
-        threads = self._threads or most_threads()
         many = len(queries) > FEW_QUERIES
         found = []
         for key, segment in segments.items():
             rows = None if segment.flat else snapshot.rows_of(key)
             job = partial(search_segment, segment, queries, k, mask, rows, effort, postprocess)
-            parts = min(threads, segment.files.rows // _LEAST_PART) if segment.spec.exact else 1
-            depth = k * segment.spec.refine_factor
-            if parts > 1 and (not many or segment.index().multiplies(len(queries), depth, parts)):
-                divided = DividedIndex(segment.index(), segment.files.rows, parts, self._run)
-                found.append(job(divided))
+            parts = self._parts(segment, len(queries), k * segment.spec.refine_factor, effort)
+            if parts > 1:
+                found.append(job(DividedIndex(segment.index(), parts, self._run)))
             else:
                 (large if segment.files.rows >= _LEAST_ROWS else small).append(job)
-        if many or threads == 1:
+        if many or self._most_threads == 1:
             return [*found, *(job() for job in (*large, *small))]
         return [*found, *self._run([*large, *small], len(large))]
+
+    def _parts(self, segment: Segment, queries: int, k: int, effort: int | None) -> int:
+        """Return the number of threads that search the segment together, 1 if it is not divided."""
+        if min(self._most_threads, segment.files.rows // _LEAST_PART) <= 1:
+            return 1
+        index = segment.index()
+        parts = min(self._most_threads, index.compared(k, effort) // _LEAST_PART)
+        return parts if parts > 1 and (queries <= FEW_QUERIES or index.multiplies(queries, k, parts)) else 1
+
+    @property
+    def _most_threads(self) -> int:
+        return self._threads or most_threads()
 
     def _run(self, jobs: Sequence[Callable[[], Found]], shared: int | None = None) -> list[Found]:
         """Return the results of ``jobs``; other threads run some of the first ``shared``, by default of all."""
@@ -114,8 +124,7 @@ class LocalSegments:
     def _in_threads(self, jobs: Sequence[Callable[[], Found]]) -> list[Future[Found]]:
         with self._lock:
             if self._pool is None:
-                most = max((self._threads or most_threads()) - 1, 1)
-                self._pool = ThreadPoolExecutor(most, thread_name_prefix="ragembed-search")
+                self._pool = ThreadPoolExecutor(max(self._most_threads - 1, 1), thread_name_prefix="ragembed-search")
             return [self._pool.submit(job) for job in jobs]
 
     def close(self) -> None:

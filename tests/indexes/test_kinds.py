@@ -2,6 +2,7 @@
 
 import shutil
 from functools import cache
+from itertools import product
 
 import numpy as np
 import pytest
@@ -186,7 +187,7 @@ def test_exact_kinds_rank_more_codes_until_no_other_vector_can_be_nearer(kind, t
             for parts in (1, 3):
                 found, expected = (
                     RefinedIndex(
-                        DividedIndex(opened[name], len(rows), parts, lambda jobs: [job() for job in jobs]),
+                        DividedIndex(opened[name], parts, lambda jobs: [job() for job in jobs]),
                         specs[name],
                         stored,
                         rows,
@@ -195,6 +196,23 @@ def test_exact_kinds_rank_more_codes_until_no_other_vector_can_be_nearer(kind, t
                 )
                 np.testing.assert_allclose(found[0], expected[0], atol=1e-6)
                 assert (found[1] == expected[1]).mean() > 0.95  # the others tie within rounding
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if "hnsw" not in kind])
+def test_parts_of_a_search_find_together_what_the_whole_search_finds(kind, tmp_path):
+    draw, spec = np.random.default_rng(8), parse_spec(kind)
+    rows = np.arange(SIZE, dtype=np.int64) * 2 + 5
+    allowed = draw.random(int(rows[-1]) + 1) < 0.5
+    build_index(spec, ArrayVectors(unit_rows(vectors().astype(np.float32))), rows, tmp_path / "index")
+    index = SegmentIndex(tmp_path / "index", spec, SIZE, DIM)
+    assert index.compared(10, None) >= SIZE // 4
+    wanted = unit_rows(np.stack(queries(5)).astype(np.float32))
+    for k, mask, effort in product((1, 10, 150), (None, allowed), (None, 1, 3)):
+        whole = index.search(wanted, k, mask, 0.5, effort)
+        for parts in (1, 2, 3, 50):
+            found = DividedIndex(index, parts, lambda jobs: [job() for job in jobs]).search(wanted, k, mask, 0.5, effort)
+            np.testing.assert_allclose(found[0], whole[0], atol=1e-6)
+            np.testing.assert_array_equal(np.sort(found[1]), np.sort(whole[1]))
 
 
 def test_added_vectors_are_found(store):
