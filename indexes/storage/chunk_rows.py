@@ -11,7 +11,7 @@ from ragembed.indexes.ann.vectors import places_in
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.types import Keys, Rows
 
-_SHARE = 0.5
+_SHARE = 0.1
 """Share of a store's chunks that a reader looks up in the database before it reads all. By then, both take as long."""
 
 
