@@ -27,7 +27,7 @@ _PROGRAM = PEERS / "ann_libraries.py"
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 _FASTER, _LEAST_RECALL = 0.9, 0.95
 _EFFORTS = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384)
-_LARGEST = {"USearch f32": 10_000, "USearch i8": 100_000, "recall 0.99": 100_000}
+_LARGEST = {"FAISS flat": 300_000, "USearch f32": 10_000, "USearch i8": 100_000, "recall 0.99": 100_000}
 """Maximum number of vectors for slow libraries and budgets."""
 
 
@@ -65,7 +65,7 @@ class Entry:
 
 def index_build(setting: Setting) -> Outcome:
     """Build and search indexes of the same vectors with all libraries, at each size."""
-    sizes = (10_000,) if setting.trial else (10_000, 100_000, 300_000)
+    sizes = (10_000,) if setting.trial else (10_000, 100_000, 300_000, 1_000_000)
     texts, requests = in_new_process(_prepared, setting, sizes)
     picks, parts = [], []
     for size, request in zip(sizes, requests, strict=True):

@@ -35,7 +35,7 @@ The real latency of an approximate index is known after it is built and tuned.
 """
 
 _ID_BYTES, _LINK_BYTES = 8, 285
-_VISITED, _VISIT_NS, _RANDOM_NS_PER_BYTE = 2_000, 60.0, 0.2
+_VISITED, _VISIT_NS, _RANDOM_NS_PER_BYTE = 1_000, 60.0, 0.2
 _PROBED_SHARE = 0.05
 _CODE_NS = 0.45
 _RANKING_MS = 0.1
@@ -176,41 +176,50 @@ _BYTES: Mapping[str, Callable[[int], int]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """A kind of index, its estimated cost, and the reason why it does not fit the budget, None if it fits."""
+    """A kind of index, its estimated cost, and the limits that this cost exceeds as text, None if it fits the budget.
+
+    ``excess`` is the largest ratio of a cost to its limit, at most 1 if the kind fits. ``worth_trying`` is False if the
+    kind would not meet the budget: only the latency of an approximate kind may turn out to be lower than estimated.
+    """
 
     spec: IndexSpec
     cost: Cost
     obstacle: str | None
     excess: float
-    """The largest ratio of a cost to its limit; at most 1 if the budget is met."""
+    worth_trying: bool
 
 
 def choose(rows: int, dim: int, budget: Budget, machine: Machine, shards: int = 1) -> list[Option]:
-    """Return the kinds of index to try, in order, for ``rows`` vectors of dimension ``dim`` in ``shards`` equal shards.
+    """Return the kinds of index, in the order to try them, for ``rows`` vectors of dimension ``dim`` in equal shards.
 
-    Kinds that exceed the budget come last, in increasing order of the excess.
+    Kinds that fit the budget come first, in order of preference. Then come kinds that are worth trying, and kinds that
+    are not, each in increasing order of the excess.
     """
     names = ORDER if rows < LEAST_APPROXIMATE else [name for name in ORDER if name != FLAT]
     options = [_option(parse_spec(name), rows, dim, budget, machine, shards) for name in names]
-    fitting = [option for option in options if option.obstacle is None]
-    return fitting + sorted((o for o in options if o.obstacle is not None), key=lambda option: option.excess)
+    return sorted(options, key=lambda option: (not option.worth_trying, max(option.excess, 1.0)))
 
 
 def _option(spec: IndexSpec, rows: int, dim: int, budget: Budget, machine: Machine, shards: int) -> Option:
     estimate = cost_in_shards(spec, rows, dim, machine, shards)
+    too_few = not spec.exact and rows < LEAST_APPROXIMATE
     limits = [
-        (estimate.latency_ms, budget.wanted_latency_ms * (1.0 if spec.exact else LATENCY_SLACK), "ms a query"),
-        (estimate.bytes / 1e6, (budget.max_memory or estimate.bytes) / 1e6, "MB"),
-        (estimate.building_bytes / 1e6, machine.memory / 1e6, "MB to build it"),
+        (estimate.latency_ms, budget.wanted_latency_ms, "ms a query", 1.0 if spec.exact else LATENCY_SLACK),
+        (estimate.bytes / 1e6, (budget.max_memory or estimate.bytes) / 1e6, "MB", 1.0),
+        (estimate.building_bytes / 1e6, machine.memory / 1e6, "MB to build it", 1.0),
     ]
     obstacles = [
-        f"about {_short(found)} {unit}, more than {_short(most)}" for found, most, unit in limits if found > most
+        f"about {_short(found)} {unit}, more than {_short(most)}" for found, most, unit, _ in limits if found > most
     ]
-    excess = max(found / most for found, most, _ in limits)
-    if not spec.exact and rows < LEAST_APPROXIMATE:
+    if too_few:
         obstacles.insert(0, f"approximate, which is chosen from {LEAST_APPROXIMATE:,} vectors on, not for {rows:,}")
-        excess = float("inf")
-    return Option(spec, estimate, "; ".join(obstacles) or None, excess)
+    return Option(
+        spec,
+        estimate,
+        "; ".join(obstacles) or None,
+        math.inf if too_few else max(found / most for found, most, *_ in limits),
+        not too_few and all(found <= most * slack for found, most, _, slack in limits),
+    )
 
 
 def _short(number: float) -> str:

@@ -39,7 +39,7 @@ LEAST_ASKED = 1_000
 EXACT_WITHOUT_FAISS = "search is exact because FAISS is not installed; for faster search: pip install 'ragembed[cpu]'"
 
 _MOST_BUILT = 3
-_SCANNED_BYTES = 64 * 1024**2
+_SCANNED_BYTES = 64 * 1024**2  # more than a processor's cache holds
 _RUNS = 5
 _MEMORY_SHARE = 0.5
 _UNKNOWN_MEMORY = 8 * 1024**3
@@ -216,8 +216,7 @@ def _to_try(wanted: IndexConfig, options: Sequence[Option], rows: int) -> list[I
         return [spec if rows >= least_asked(spec) else parse_spec(FLAT)]
     if not options:
         return [parse_spec(FLAT)]
-    fitting = [option.spec for option in options if option.obstacle is None]
-    return (fitting or [options[0].spec])[:_MOST_BUILT]
+    return [option.spec for option in options if option.worth_trying][:_MOST_BUILT] or [options[0].spec]
 
 
 def _excess(measured: Measurement, budget: Budget, *, defaults: bool) -> float:
@@ -244,15 +243,18 @@ def _reasons(
         return (EXACT_WITHOUT_FAISS,)
     obstacles = {option.spec.name: option.obstacle for option in options if option.obstacle is not None}
     obstacles |= {attempt.spec.name: f"measured {attempt.measured.describe()}" for attempt in attempts}
-    before = ORDER[: ORDER.index(best.spec.name)]
-    passed_over = [f"not {name}: {obstacles[name]}" for name in before if name in obstacles]
+    tried = [attempt.spec.name for attempt in attempts if attempt is not best]
+    preferred = ORDER[: ORDER.index(best.spec.name)]
+    passed_over = [
+        f"not {name}: {obstacles[name]}" for name in ORDER if name in tried or (name in preferred and name in obstacles)
+    ]
     why = "the first kind within" if best.excess <= 1 else "the closest kind; none is within"
     return (*passed_over, f"{best.spec.name}: {why} the budget of {wanted.budget.describe()}")
 
 
 def _runner_up(attempts: Sequence[_Attempt], options: Sequence[Option]) -> str | None:
     tried = {attempt.spec.name for attempt in attempts}
-    left = [option for option in options if option.spec.name not in tried and option.obstacle is None]
+    left = [option for option in options if option.spec.name not in tried and option.worth_trying]
     if not left:
         return None
     cost = left[0].cost
@@ -286,21 +288,22 @@ def best_scores(of_shards: Sequence[Floats], k: int) -> Floats:
 
 def measure_machine(dim: int) -> Machine:
     """Measure how fast one thread scans vectors of dimension ``dim``, and how much memory building may use."""
-    vectors = np.ones((_SCANNED_BYTES // (4 * dim) or 1, dim), dtype=np.float32)
-    return Machine(_scan_ns("Flat", vectors), _scan_ns("SQ8", vectors), int(_MEMORY_SHARE * _memory()))
+    return Machine(_scan_ns("Flat", dim), _scan_ns("SQ8", dim), int(_MEMORY_SHARE * _memory()))
 
 
-def _scan_ns(factory: str, vectors: Floats) -> float:
-    index = faiss.index_factory(vectors.shape[1], factory, faiss.METRIC_INNER_PRODUCT)
-    index.train(vectors[:1])
-    index.add(vectors)
+def _scan_ns(factory: str, dim: int) -> float:
+    index = faiss.index_factory(dim, factory, faiss.METRIC_INNER_PRODUCT)
+    query = np.ones((1, dim), dtype=np.float32)
+    index.train(query)
+    index.ntotal = _SCANNED_BYTES // index.sa_code_size() or 1
+    index.codes.resize(index.ntotal * index.sa_code_size())
     threads = faiss.omp_get_max_threads()
     faiss.omp_set_num_threads(1)
     try:
-        best = min(_search_seconds(index, vectors[:1]) for _ in range(_RUNS))
+        best = min(_search_seconds(index, query) for _ in range(_RUNS))
     finally:
         faiss.omp_set_num_threads(threads)
-    return best * 1e9 / vectors.size
+    return best * 1e9 / (index.ntotal * dim)
 
 
 def _search_seconds(index: Any, query: Floats) -> float:

@@ -72,6 +72,15 @@ def test_first_kind_within_the_budget_is_picked(tmp_path, latencies):
     assert names(tmp_path) == ["index.faiss"]
 
 
+def test_kind_that_should_be_fast_enough_is_built_before_preferred_ones(tmp_path, few, latencies):
+    best = picked(tmp_path, IndexConfig(budget=Budget(max_latency_ms=10, min_recall=0.9)), SLOW)
+    assert best.kind == "hnsw-sq8"
+    assert best.reasons[1:] == (
+        "not ivf-sq8: about 16 ms a query, more than 10",
+        "hnsw-sq8: the first kind within the budget of 10 ms a query, recall@10 0.9",
+    )
+
+
 def test_kinds_beyond_the_budget_are_not_built(tmp_path, latencies, monkeypatch):
     built = []
     monkeypatch.setattr(picking, "build_index", lambda spec, *rest: built.append(spec.name) or build_index(spec, *rest))
