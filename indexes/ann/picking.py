@@ -295,15 +295,16 @@ def _scan_ns(factory: str, dim: int) -> float:
     index = faiss.index_factory(dim, factory, faiss.METRIC_INNER_PRODUCT)
     query = np.ones((1, dim), dtype=np.float32)
     index.train(query)
-    index.ntotal = _SCANNED_BYTES // index.sa_code_size() or 1
-    index.codes.resize(index.ntotal * index.sa_code_size())
+    count = _SCANNED_BYTES // int(index.sa_code_size()) or 1
+    index.codes.resize(count * index.sa_code_size())
+    index.ntotal = count
     threads = faiss.omp_get_max_threads()
     faiss.omp_set_num_threads(1)
     try:
         best = min(_search_seconds(index, query) for _ in range(_RUNS))
     finally:
         faiss.omp_set_num_threads(threads)
-    return best * 1e9 / (index.ntotal * dim)
+    return best * 1e9 / (count * dim)
 
 
 def _search_seconds(index: Any, query: Floats) -> float:

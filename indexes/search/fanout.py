@@ -60,8 +60,8 @@ class LocalSegments:
     """Searches the segments in this process, large ones in parallel if there are few queries.
 
     A search that compares many vectors of one segment, by an exact index or by inverted lists, is divided too.
-    ``threads`` is the maximum number of threads; None uses as many as FAISS does. With many queries, FAISS divides them among threads, one segment at a
-    time.
+    ``threads`` is the maximum number of threads; None uses as many as FAISS does. With many queries, FAISS divides them
+    among threads, one segment at a time.
     """
 
     waits_for_others = False

@@ -210,7 +210,8 @@ def test_parts_of_a_search_find_together_what_the_whole_search_finds(kind, tmp_p
     for k, mask, effort in product((1, 10, 150), (None, allowed), (None, 1, 3)):
         whole = index.search(wanted, k, mask, 0.5, effort)
         for parts in (1, 2, 3, 50):
-            found = DividedIndex(index, parts, lambda jobs: [job() for job in jobs]).search(wanted, k, mask, 0.5, effort)
+            divided = DividedIndex(index, parts, lambda jobs: [job() for job in jobs])
+            found = divided.search(wanted, k, mask, 0.5, effort)
             np.testing.assert_allclose(found[0], whole[0], atol=1e-6)
             np.testing.assert_array_equal(np.sort(found[1]), np.sort(whole[1]))
 
