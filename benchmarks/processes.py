@@ -126,8 +126,8 @@ class Runner:
     @property
     def environment(self) -> dict[str, str]:
         """The environment variables of all programs."""
-        # OpenBLAS chooses its kernels itself, as it does for users.
-        dropped = ("RAGEMBED_", "LANGCHAIN_", "LANGSMITH_", "OPENBLAS_")
+        # OpenBLAS chooses its kernels itself and Python keeps its bytecode, as they do for users.
+        dropped = ("RAGEMBED_", "LANGCHAIN_", "LANGSMITH_", "OPENBLAS_", "PYTHONDONTWRITEBYTECODE")
         kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
         folders = {f"XDG_{kind.upper()}_HOME": str(self.folder / kind) for kind in ("cache", "config")}
         return {**kept, "HF_HUB_OFFLINE": "1", **folders, **self.extra}
