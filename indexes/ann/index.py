@@ -376,10 +376,11 @@ Run: TypeAlias = "Callable[[Sequence[PartSearch]], Sequence[tuple[Floats, Rows]]
 
 
 class DividedIndex:
-    """Divides each search of ``index`` into ``parts``; ``run`` runs them, in several threads."""
+    """Divides each search of ``index``, of ``size`` vectors, into ``parts``; ``run`` runs them, in several threads."""
 
-    def __init__(self, index: StoredIndex, parts: int, run: Run) -> None:
+    def __init__(self, index: StoredIndex, size: int, parts: int, run: Run) -> None:
         self._index = index
+        self._size = size
         self._parts = parts
         self._run = run
 
@@ -387,6 +388,7 @@ class DividedIndex:
         self, queries: Floats, k: int, allowed: Bools | None = None, share: float = 1.0, effort: int | None = None
     ) -> tuple[Floats, Rows]:
         """Search as :meth:`SegmentIndex.search` does."""
+        k = min(k, self._size)
         found = self._run(self._index.divided(queries, k, allowed, share, effort, self._parts))
         scores, rows = (np.concatenate(of_parts, axis=1) for of_parts in zip(*found, strict=True))
         best = np.argsort(-scores, axis=1, kind="stable")[:, :k]

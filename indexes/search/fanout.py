@@ -91,7 +91,7 @@ class LocalSegments:
             job = partial(search_segment, segment, queries, k, mask, rows, effort, postprocess)
             parts = self._parts(segment, len(queries), k * segment.spec.refine_factor, effort)
             if parts > 1:
-                found.append(job(DividedIndex(segment.index(), parts, self._run)))
+                found.append(job(DividedIndex(segment.index(), segment.files.rows, parts, self._run)))
             else:
                 (large if segment.files.rows >= _LEAST_ROWS else small).append(job)
         if many or self._most_threads == 1:

@@ -187,7 +187,7 @@ def test_exact_kinds_rank_more_codes_until_no_other_vector_can_be_nearer(kind, t
             for parts in (1, 3):
                 found, expected = (
                     RefinedIndex(
-                        DividedIndex(opened[name], parts, lambda jobs: [job() for job in jobs]),
+                        DividedIndex(opened[name], len(rows), parts, lambda jobs: [job() for job in jobs]),
                         specs[name],
                         stored,
                         rows,
@@ -207,10 +207,10 @@ def test_parts_of_a_search_find_together_what_the_whole_search_finds(kind, tmp_p
     index = SegmentIndex(tmp_path / "index", spec, SIZE, DIM)
     assert index.compared(10, None) >= SIZE // 4
     wanted = unit_rows(np.stack(queries(5)).astype(np.float32))
-    for k, mask, effort in product((1, 10, 150), (None, allowed), (None, 1, 3)):
+    for k, mask, effort in product((1, 10, 150, SIZE + 1), (None, allowed), (None, 1, 3)):
         whole = index.search(wanted, k, mask, 0.5, effort)
         for parts in (1, 2, 3, 50):
-            divided = DividedIndex(index, parts, lambda jobs: [job() for job in jobs])
+            divided = DividedIndex(index, SIZE, parts, lambda jobs: [job() for job in jobs])
             found = divided.search(wanted, k, mask, 0.5, effort)
             np.testing.assert_allclose(found[0], whole[0], atol=1e-6)
             np.testing.assert_array_equal(np.sort(found[1]), np.sort(whole[1]))
