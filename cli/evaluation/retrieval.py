@@ -52,7 +52,7 @@ from ragembed.config.collections import chosen_stores
 from ragembed.errors import ConfigError
 from ragembed.indexes.search.fusion import METHODS, Fusion, Method
 from ragembed.indexes.search.search import MODES, Mode
-from ragembed.indexes.tuning.store_evaluation import SearchSettings
+from ragembed.indexes.store_evaluation import SearchSettings
 from ragembed.indexes.types import Progress, SilentProgress
 
 if TYPE_CHECKING:
