@@ -291,7 +291,8 @@ def _fit_fusion(
             option = name.replace("_file", "").replace("_", "-")
             raise ConfigError(f"--{option} does not apply with --fit-fusion, which searches a store: leave it out")
     if len(options.paths) != 1 or options.paths[0].is_dir():
-        raise ConfigError("--fit-fusion takes one file of judged queries for a store")
+        got = ", ".join(map(shown_path, options.paths))
+        raise ConfigError(f"--fit-fusion got {got}: expected one file of judged queries for a store")
     store = choose_store(options.store)
     judged = read_alone(options.paths[0], _SPLIT)
     if not judged.queries.queries:

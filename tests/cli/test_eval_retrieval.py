@@ -328,7 +328,7 @@ def test_fit_fusion_refuses_options_of_other_evaluations(retrieval, queries, opt
 
 
 def test_fit_fusion_needs_two_judged_queries_of_a_store(retrieval, queries, beir, qrels):
-    assert "takes one file of judged queries" in retrieval(beir, "--fit-fusion", exit_code=2).stderr
+    assert "expected one file of judged queries" in retrieval(beir, "--fit-fusion", exit_code=2).stderr
     assert "has judgements but no queries" in retrieval(qrels, "--fit-fusion", exit_code=2).stderr
     queries.write_text(queries.read_text().splitlines()[0] + "\n")
     assert "has one judged query" in retrieval(queries, "--fit-fusion", exit_code=2).stderr
