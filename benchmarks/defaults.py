@@ -1,10 +1,8 @@
-"""The evidence for the defaults of search: each option on many collections, and what tuning without labels can know."""
+"""The evidence for the defaults of search: each option on many collections."""
 
 from __future__ import annotations
 
 import json
-import random
-import re
 import statistics
 import tempfile
 from collections import Counter
@@ -12,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from corpora import CORPORA, build
@@ -24,22 +21,12 @@ from speed import Outcome
 from ragembed import Embedder, EmbedderConfig
 from ragembed.documents.model import Chunk
 from ragembed.evaluation import RetrievalCollection, average_precision, ndcg, paired_bootstrap, read_beir, recall
-from ragembed.evaluation.correlation import spearman_correlation
-from ragembed.evaluation.encoding import RawVectors, raw_part
-from ragembed.indexes import ChunkRecord, Fusion
+from ragembed.indexes import ChunkRecord, Fusion, SourceRecord, Store
 from ragembed.indexes.search.search import Mode
-from ragembed.indexes.text.analyzer import of_language
-from ragembed.indexes.tuning.choosing import LEAST_GAIN, SLACK
-from ragembed.indexes.tuning.pool import Pool, PoolPlace
-from ragembed.indexes.tuning.pool_search import PoolSearch, PoolVectors
-from ragembed.indexes.tuning.queries import PseudoQuery, collect
-from ragembed.indexes.tuning.sources import SOURCES
-from ragembed.postprocess import unit_rows
-from ragembed.types import Doubles, Floats
+from ragembed.types import Doubles
 
 _NOW = Embedder().config
 _DEPTH = 100
-_PSEUDO_QUERIES = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,23 +77,16 @@ WAYS: Mapping[str, Way] = {
 }
 """All ways to search, by name."""
 MEASURES = ("ndcg@10", "recall@100", "map")
-_TUNABLE = [
-    name
-    for name, way in WAYS.items()
-    if way.mode == "hybrid" and not way.stemmed and (way.fusion.feedback in {0.0, 0.75} or way.fusion.alpha == 0.6)
-]
-"""Settings that the label-free scores are compared for."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Scores of a collection: ``values[way][measure]`` by query, and ``pseudo[signal][way]`` of pseudo-queries."""
+    """Scores of a collection: ``values[way][measure]`` by query."""
 
     name: str
     queries: int
     documents: int
     values: Mapping[str, Mapping[str, Doubles]]
-    pseudo: Mapping[str, Mapping[str, Doubles]]
 
 
 def judged_collections(setting: Setting) -> Iterator[tuple[RetrievalCollection, str]]:
@@ -129,192 +109,69 @@ def _kept_in(setting: Setting, name: str) -> Path:
 
 
 def measured(setting: Setting) -> list[Measured]:
-    """Measure every way to search on every collection; scores and vectors are kept in the cache."""
+    """Measure every way to search on every collection; the scores are kept in the cache."""
     found = []
     for collection, language in judged_collections(setting):
         path = _kept_in(setting, "scores") / f"{collection.name}.json"
-        kept = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {"values": {}, "pseudo": {}}
-        if missing := [name for name in WAYS if name not in kept["values"]]:
+        kept = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {"values": {}}
+        missing = [name for name in WAYS if name not in kept["values"]]
+        if missing:
             say(f"{collection.name}: {len(collection.documents):,} documents, {len(missing)} ways to search")
-            _measure(collection, language, setting, kept)
+            kept["values"] |= _measure(collection, language, setting, missing)
             path.write_text(json.dumps(kept), encoding="utf-8")
         values = {
             way: {name: np.array(each) for name, each in scores.items()} for way, scores in kept["values"].items()
         }
-        pseudo = {
-            signal: {way: np.array(each) for way, each in scores.items()} for signal, scores in kept["pseudo"].items()
-        }
-        found.append(Measured(collection.name, len(collection.relevance), len(collection.documents), values, pseudo))
+        found.append(Measured(collection.name, len(collection.relevance), len(collection.documents), values))
     return found
 
 
-def _measure(collection: RetrievalCollection, language: str, setting: Setting, kept: dict[str, Any]) -> None:
-    """Add to ``kept`` the scores of the ways to search that are not there yet."""
-    names = list(collection.documents)
-    position = {name: at for at, name in enumerate(names)}
-    parts = [collection.parts(name) for name in names]
+def _measure(
+    collection: RetrievalCollection, language: str, setting: Setting, ways: Sequence[str]
+) -> dict[str, dict[str, list[float]]]:
+    """Return the scores of the ``ways`` to search, with one store for each embedder and language."""
+    by_store: dict[tuple[EmbedderConfig, bool], list[str]] = {}
+    for name in ways:
+        by_store.setdefault((WAYS[name].config, WAYS[name].stemmed), []).append(name)
+    asked = [collection.queries[name] for name in collection.relevance]
+    values = {}
+    for (config, stemmed), names in by_store.items():
+        with (
+            tempfile.TemporaryDirectory(dir=setting.folder) as folder,
+            _store(Path(folder, "store"), collection, config, language if stemmed else "english") as store,
+        ):
+            for name in names:
+                fusion = replace(WAYS[name].fusion, hubness=0.0)
+                answers = store.search_many(asked, _DEPTH, WAYS[name].mode, fusion=fusion)
+                values[name] = _scores(collection, [[hit.id for hit in hits] for hits in answers])
+    return values
+
+
+def _store(path: Path, collection: RetrievalCollection, config: EmbedderConfig, language: str) -> Store:
+    """Return a store with one chunk for each document; the file of a document of source code is known by its name."""
     is_code = collection.name in CORPORA and CORPORA[collection.name].domain == "source code"
+    parts = ((name, *collection.parts(name)) for name in collection.documents)
     records = [
-        ChunkRecord(str(at), Chunk(text, title=title), f"{at}.py" if is_code else None)
-        for at, (title, text) in enumerate(parts)
+        ChunkRecord(name, Chunk(text, title=title), f"{at}.py" if is_code else None)
+        for at, (name, title, text) in enumerate(parts)
     ]
-    pool = Pool(records, [PoolPlace(record.id, 0, at) for at, record in enumerate(records)], len(records))
-    judged = [
-        PseudoQuery(collection.queries[key], tuple(position[name] for name in gains), {})
-        for key, gains in collection.relevance.items()
-    ]
-    signals = _signals(pool, setting)
-    asked = [*judged, *(query for queries in signals.values() for query in queries)]
-    vectors = _Vectors(collection.name, pool, judged, asked, setting)
-    judged_rows = list(range(len(judged)))
-    values, pseudo = kept["values"], kept["pseudo"]
-    firsts = np.cumsum([len(judged), *(len(queries) for queries in signals.values())])
-    for stemmed in (False, True):
-        with tempfile.TemporaryDirectory(dir=setting.folder) as folder:
-            search = PoolSearch(Path(folder, "store"), pool, asked, language if stemmed else "english")
-            for name, way in sorted(WAYS.items(), key=lambda item: str(item[1].config)):
-                if way.stemmed != stemmed:
-                    continue
-                if name not in values:
-                    rankings = search.find(vectors.of(way.config), judged_rows, way.mode, way.fusion, _DEPTH)
-                    values[name] = _scores(collection, names, rankings)
-                for (signal, queries), first in zip(signals.items(), firsts[:-1], strict=True):
-                    if name in _TUNABLE and name not in pseudo.setdefault(signal, {}):
-                        rows = range(int(first), int(first) + len(queries))
-                        embedded = vectors.of(way.config)
-                        pseudo[signal][name] = [
-                            ndcg([str(at) for at in best], {str(at): 1 for at in query.answers})
-                            for best, query in zip(
-                                search.find(embedded, rows, way.mode, way.fusion), queries, strict=True
-                            )
-                        ]
-            search.close()
+    texts = [record.chunk.embedded_text for record in records]
+    store = Store.create(path, Embedder(config).fit(texts), language=language)
+    with store.writer() as writer:
+        writer.stage(texts)
+        sources = [SourceRecord(record.source, 1, 0, "0" * 64, "r") for record in records if record.source]
+        writer.commit(chunks=records, sources=sources)
+        writer.refresh_index()
+    return store
 
 
-def _scores(collection: RetrievalCollection, names: list[str], rankings: list[list[int]]) -> dict[str, list[float]]:
+def _scores(collection: RetrievalCollection, rankings: Sequence[Sequence[str]]) -> dict[str, list[float]]:
     found: dict[str, list[float]] = {measure: [] for measure in MEASURES}
-    for best, gains in zip(rankings, collection.relevance.values(), strict=True):
-        ranking = [names[at] for at in best]
+    for ranking, gains in zip(rankings, collection.relevance.values(), strict=True):
         found["ndcg@10"].append(ndcg(ranking, gains))
         found["recall@100"].append(recall(ranking, gains, _DEPTH))
         found["map"].append(average_precision(ranking, gains, _DEPTH))
     return found
-
-
-class _Vectors:
-    """The vectors of a collection; raw vectors are read from the cache, or encoded and kept there."""
-
-    def __init__(
-        self,
-        name: str,
-        pool: Pool,
-        judged: Sequence[PseudoQuery],
-        asked: Sequence[PseudoQuery],
-        setting: Setting,
-    ) -> None:
-        self._texts = [passage.chunk.embedded_text for passage in pool.passages]
-        self._raw = RawVectors([_NOW, *_CHANGES.values()], self._texts, None)
-        changed = [query.changed[at].embedded_text for query in asked for at in sorted(query.changed)]
-        self._last: tuple[EmbedderConfig, PoolVectors] | None = None
-        folder = _kept_in(setting, "vectors")
-        pseudo = [query.text for query in asked[len(judged) :]]
-        whole = self._kept(folder / f"{name}.npz", self._texts, [query.text for query in judged])
-        drawn = self._kept(folder / f"{name}-pseudo.npz", changed, pseudo)
-        self._made = {
-            key: (whole[key][0], np.concatenate([whole[key][1], drawn[key][1]]), drawn[key][0]) for key in whole
-        }
-
-    def _kept(
-        self, path: Path, documents: Sequence[str], queries: Sequence[str]
-    ) -> dict[EmbedderConfig, tuple[Floats, Floats]]:
-        keys = dict.fromkeys(raw_part(config) for config in (_NOW, *_CHANGES.values()))
-        if not path.is_file():
-            arrays: dict[str, Floats] = {}
-            for side, texts in (("documents", documents), ("queries", queries)):
-                distinct = list(dict.fromkeys(texts))
-                rows = {text: row for row, text in enumerate(distinct)}
-                made = self._raw.of(distinct, "documents" if side == "documents" else "pseudo-queries")
-                for key in keys:
-                    arrays[f"{side} {key.weighting}"] = made[key][[rows[text] for text in texts]]
-            np.savez(path, **arrays)  # type: ignore[arg-type]
-        with np.load(path) as read:
-            return {key: (read[f"documents {key.weighting}"], read[f"queries {key.weighting}"]) for key in keys}
-
-    def of(self, config: EmbedderConfig) -> PoolVectors:
-        """Return the embeddings of ``config``, with post-processors fitted on all documents."""
-        if self._last is None or self._last[0] != config:
-            self._last = config, self._embedded(config)
-        return self._last[1]
-
-    def _embedded(self, config: EmbedderConfig) -> PoolVectors:
-        documents, queries, changed = self._made[raw_part(config)]
-        chain = self._raw.chain(config, self._texts, documents)
-        return PoolVectors(
-            unit_rows(chain.documents.transform(documents)),
-            unit_rows(chain.queries.transform(queries)),
-            unit_rows(chain.documents.transform(changed)),
-        )
-
-
-def _signals(pool: Pool, setting: Setting) -> dict[str, list[PseudoQuery]]:
-    """Return pseudo-queries of several kinds. Some are sentences and spans that are made harder."""
-    names = ("sentence", "first sentence", "span", "title")
-    limit = setting.choose(_PSEUDO_QUERIES, 10)
-    drawn, _ = collect(
-        pool, {name: SOURCES[name] for name in names}, setting.seed, limit=limit, changed_limit=limit, least=5
-    )
-    found: dict[str, list[PseudoQuery]] = {}
-    for query, source in zip(drawn.queries, drawn.source, strict=True):
-        found.setdefault(source, []).append(query)
-    harder = [query for name in ("sentence", "span") for query in found.get(name, [])][:limit]
-    counts = Counter(term for passage in pool.passages for term in set(_terms(passage.chunk.embedded_text)))
-    draw = random.Random(setting.seed)
-    if harder:
-        found["keywords"] = [replace(query, text=_keywords(query.text, counts)) for query in harder]
-        found["half"] = [replace(query, text=_half(query.text, draw)) for query in harder]
-        found["other words"] = [replace(query, text=_other_words(query, pool, counts)) for query in harder]
-    return found
-
-
-def _terms(text: str) -> list[str]:
-    return of_language("english").of_text(text).split()
-
-
-def _words(text: str) -> list[str]:
-    return re.findall(r"[぀-ヿ㐀-鿿가-힯]{1,2}|[^\W぀-ヿ㐀-鿿가-힯]+", text)
-
-
-def _keywords(text: str, counts: Mapping[str, int]) -> str:
-    """Return the three rarest words of a text that other documents have too, in their order."""
-    words = list(dict.fromkeys(_words(text)))
-    frequency = [min((counts.get(term, 0) for term in _terms(word)), default=0) for word in words]
-    known = [at for at in range(len(words)) if frequency[at] > 1] or list(range(len(words)))
-    kept = sorted(sorted(known, key=lambda at: frequency[at])[:3])
-    return " ".join(words[at] for at in kept)
-
-
-def _half(text: str, draw: random.Random) -> str:
-    """Return half of the words of a text, in their order."""
-    words = _words(text)
-    kept = sorted(draw.sample(range(len(words)), max(2, len(words) // 2)))
-    return " ".join(words[at] for at in kept)
-
-
-def _other_words(query: PseudoQuery, pool: Pool, counts: Mapping[str, int]) -> str:
-    """Return the words of a query that the rest of its document lacks, and the most frequent of the others.
-
-    A person who does not know the document uses other words than its author: this removes the literal matches that
-    make pseudo-queries easy for BM25. Half of the words stay at most.
-    """
-    [at] = query.answers[:1]
-    rest = set(_terms((query.changed.get(at) or pool.passages[at].chunk).embedded_text))
-    words = _words(query.text)
-    shared = [word for word in words if any(term in rest for term in _terms(word))]
-    dropped = set(
-        sorted(shared, key=lambda word: min((counts[term] for term in _terms(word)), default=0))[: len(shared) // 2]
-    )
-    kept = [word for word in words if word not in dropped]
-    return " ".join(kept) if len(kept) > 1 else query.text
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------
@@ -349,7 +206,7 @@ class Gain:
 
 
 def collections(setting: Setting) -> Outcome:
-    """Measure every way to search on all collections, choose a default without each, and test label-free scores."""
+    """Measure every way to search on all collections, and choose a default without each."""
     found = measured(setting)
     about = (
         f"{len(found)} collections: Cranfield and NPL, which people judged, and {len(found) - 2} that "
@@ -367,7 +224,6 @@ def collections(setting: Setting) -> Outcome:
             *_by_collection(found),
             *_by_way(found),
             *_left_out(found),
-            *_agreement(found),
         ]
     )
 
@@ -483,79 +339,4 @@ def _left_out(found: Sequence[Measured]) -> list[str]:
     return [
         "Leave one collection out: the way with the highest mean on the other collections, measured on this one.",
         table(["", "ways", "choices", "gain over the default", "better", "worse"], rows),
-    ]
-
-
-def _agreement(found: Sequence[Measured]) -> list[str]:
-    signals = list(dict.fromkeys(signal for one in found for signal in one.pseudo))
-    groups = {
-        "fusion": (
-            [way for way in _TUNABLE if WAYS[way] == Way(fusion=replace(WAYS[way].fusion, feedback=0.75))],
-            SLACK,
-        ),
-        "fusion and feedback": ([way for way in _TUNABLE if WAYS[way].config == _NOW], SLACK),
-        "embedder": ([way for way in _TUNABLE if WAYS[way].fusion == Fusion()], LEAST_GAIN / 100),
-    }
-    rows = [
-        [f"{group}: {signal}", *_agreement_row(found, signal, ways, least)]
-        for group, (ways, least) in groups.items()
-        for signal in [*signals, _ALL_SIGNALS]
-    ]
-    return [
-        _ABOUT_SIGNALS,
-        table(
-            ["", "collections", "Spearman", "gain", "better", "worse", "gain of tune", "changed", "better", "worse"],
-            rows,
-        ),
-    ]
-
-
-_ALL_SIGNALS = "mean of all"
-_ABOUT_SIGNALS = (
-    "Label-free scores: for each collection, settings are compared by pseudo-queries of one kind and by judgements. "
-    "Spearman's correlation is the mean over collections. The gain is that, by judgements, of the settings with the "
-    f"best label-free score. {_ALL_SIGNALS!r} is the mean over the kinds that `ragembed tune` uses. `keywords` are "
-    "three rare words of a sentence, `half` half of its words, and `other words` a sentence without half of the words "
-    "that it shares with the rest of its document. The columns from `gain of tune` follow its rule: the default stays "
-    f"unless the settings gain {100 * SLACK:g} points by the label-free score, or {LEAST_GAIN:g} for another embedder. "
-    f"There are up to {_PSEUDO_QUERIES} pseudo-queries of each kind; `ragembed tune` uses up to 400."
-)
-
-
-def _pseudo(one: Measured, signal: str, way: str) -> Doubles | None:
-    """Return nDCG@10 of pseudo-queries minus that of the default."""
-    if signal != _ALL_SIGNALS:
-        return one.pseudo[signal][way] - one.pseudo[signal][DEFAULT] if signal in one.pseudo else None
-    parts = [_pseudo(one, each, way) for each in ("sentence", "first sentence", "span", "title")]
-    known = [part for part in parts if part is not None]
-    # Weights make every kind count equally in the mean.
-    total = sum(len(part) for part in known)
-    return np.concatenate([part * (total / (len(known) * len(part))) for part in known]) if known else None
-
-
-def _agreement_row(found: Sequence[Measured], signal: str, ways: Sequence[str], least: float) -> list[str]:
-    correlations, gains, tuned = [], [], []
-    for one in found:
-        usable = [way for way in ways if way in one.values]
-        by_pseudo = {way: _pseudo(one, signal, way) for way in usable}
-        scores = np.array([0.0 if each is None else float(each.mean()) for each in by_pseudo.values()])
-        if any(each is None for each in by_pseudo.values()):
-            continue
-        human = np.array([float(_difference(one, way).mean()) for way in usable])
-        correlations.append(spearman_correlation(scores, human))
-        best = usable[int(scores.argmax())]
-        gains.append(_difference(one, best))
-        tuned.append(_difference(one, best if scores.max() >= least else DEFAULT))
-    signs, tuned_signs = [_sign(each) for each in gains], [_sign(each) for each in tuned]
-    changed = sum(bool(each.any()) for each in tuned)
-    return [
-        str(len(gains)),
-        f"{np.mean(correlations):.2f}",
-        str(Gain.of(gains)),
-        str(signs.count(1)),
-        str(signs.count(-1)),
-        str(Gain.of(tuned)),
-        str(changed),
-        str(tuned_signs.count(1)),
-        str(tuned_signs.count(-1)),
     ]

@@ -19,7 +19,7 @@ LOAD = {
     "test_opening_and_closing": "opens and closes",
     "test_searching": "searches",
     "test_forking_after_opening": "forks of a process with an open store",
-    "test_searching_in_threads_while_tuning": "searches of 8 threads during tune --refit-only --apply",
+    "test_searching_in_threads_while_refitting": "searches of 8 threads during a refit",
 }
 
 

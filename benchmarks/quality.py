@@ -6,7 +6,6 @@ import statistics
 from collections.abc import Mapping
 from functools import partial
 from importlib.metadata import version
-from pathlib import Path
 
 import numpy as np
 from data import Setting, document_id, write_files
@@ -16,13 +15,11 @@ from speed import Outcome
 
 from ragembed import Embedder
 from ragembed.config.settings import DEFAULT_MODEL, PRESETS
-from ragembed.documents.model import Chunk
 from ragembed.evaluation import RetrievalCollection, paired_bootstrap, score_rankings
 from ragembed.evaluation.retrieval import RetrievalScore
 from ragembed.evaluation.tasks import Task, evaluate, read_clustering, read_retrieval, read_sts
-from ragembed.indexes import ChunkRecord, Fusion, Store
-from ragembed.indexes.tuning import tune_store
-from ragembed.indexes.tuning.store_evaluation import SearchSettings, rank
+from ragembed.indexes import Fusion
+from ragembed.indexes.store_evaluation import SearchSettings, rank
 from ragembed.models.files import find_model
 from ragembed.postprocess import unit_rows
 
@@ -78,9 +75,8 @@ def quality(setting: Setting) -> Outcome:
         f"Judged queries: {queries}. Each document, with title and text, is one chunk. All embedders except the peer's "
         "are fitted on the documents. Values are in per cent; brackets show the 95 % interval of a bootstrap over the "
         f"queries, paired for differences. The default is {Fusion()} and the model MiniLM with "
-        f"{Embedder().config.weighting} and {', '.join(Embedder().config.postprocess)}. `tuned` is the default after "
-        "`ragembed tune --apply`, which does not use the judgements. The other presets use the same model. ragembed "
-        f"{version('ragembed')}."
+        f"{Embedder().config.weighting} and {', '.join(Embedder().config.postprocess)}. The other presets use the same "
+        f"model. ragembed {version('ragembed')}."
     )
     return Outcome([table([*header, "mean nDCG@10"], rows), notes])
 
@@ -104,7 +100,6 @@ def _scores(collection: RetrievalCollection, setting: Setting) -> dict[str, Retr
         say(f"{collection.name}: {name}")
         [found[name]] = rank(collection, Embedder.from_preset(preset, **changes), [SearchSettings("dense")], 10)
     names = {way: {query: [key for key, _ in best] for query, best in each.items()} for way, each in found.items()}
-    names["tuned"] = _tuned(collection, setting.folder / f"tuned-{collection.name}")
     names[_PEER] = _peer(collection, setting)
     return {way: score_rankings(each, collection.relevance) for way, each in names.items()}
 
@@ -143,16 +138,6 @@ def precision(setting: Setting) -> Outcome:
         "correlation × 100. The preset is `minilm`."
     )
     return Outcome([notes, table(header, [[dtype, *row] for dtype, row in cells.items()])])
-
-
-def _tuned(collection: RetrievalCollection, path: Path) -> dict[str, list[str]]:
-    say(f"{collection.name}: tuning")
-    with Store.create(path, Embedder().fit(collection.documents.values())) as store:
-        store.add(ChunkRecord(name, Chunk(text)) for name, text in collection.documents.items())
-    tune_store(path, apply=True)
-    with Store.open(path) as store:
-        answers = store.search_many(list(collection.queries.values()), 10)
-    return {key: [hit.id for hit in hits] for key, hits in zip(collection.queries, answers, strict=True)}
 
 
 def _peer(collection: RetrievalCollection, setting: Setting) -> dict[str, list[str]]:

@@ -58,7 +58,6 @@ BENCHMARKS = {
     "presets": Benchmark("Presets and post-processors", 30, "quality.presets"),
     "context": Benchmark("Context within a budget", 15, "context.context"),
     "code_search": Benchmark("Search in source code", 15, "code_search.code_search"),
-    "tuning": Benchmark("Tuning", 30, "tuning.tuning"),
     "index_build": Benchmark("Index building", 20, "index_build.index_build"),
     "langchain": Benchmark("LangChain: RagVectorStore and FAISS", 10, "langchain_stores.langchain"),
     "generation": Benchmark("One model for queries and answers", 2, "generation.generation"),

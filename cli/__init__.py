@@ -35,7 +35,6 @@ COMMANDS: Mapping[str, str] = {
     "config": "Show the settings, and where they come from.",
     "delete": "Delete files or chunks from a store.",
     "refit": "Refit post-processors without encoding documents.",
-    "tune": "Find better search settings without labels.",
     "optimize": "Merge small segments and free unused space.",
     "doctor": "Check a store and its files in every way.",
     "verify": "Check a store for damage and repair it.",

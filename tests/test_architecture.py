@@ -28,7 +28,6 @@ LAYERS = (
     ("ragembed.indexes.store",),
     ("ragembed.indexes.collection",),
     ("ragembed.indexes.indexing",),
-    ("ragembed.indexes.tuning",),
     ("ragembed.indexes",),  # the public names
     ("ragembed.distributed",),
     ("ragembed.adapters",),

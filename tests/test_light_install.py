@@ -76,7 +76,6 @@ def test_store_commands_work_without_pytorch_and_scipy(light, docs, tiny_model, 
         ("chunks", docs / "1.md", *store),
         ("files", docs, *store),
         ("why-not", "red lock", docs / "1.md", *store),
-        *([("tune", *store, "--refit-only", "-q")] if preset == "minilm" else []),  # takes a minute with large vectors
         ("delete", docs / "0.md", *store),
         ("index", docs, *store),
     )

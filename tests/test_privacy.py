@@ -120,7 +120,6 @@ def test_no_command_connects(guarded, tiny_model):
         ("files", "docs"),
         ("chunks", "docs/tea.md"),
         ("refit",),
-        ("tune", "--refit-only", "-q"),
         ("optimize",),
         ("verify",),
         ("doctor",),

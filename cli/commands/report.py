@@ -36,7 +36,7 @@ from ragembed.printable import readable_bytes
     "results_files",
     type=EXISTING_FILE,
     multiple=True,
-    help="Add what ragembed eval, tune or doctor printed to this file with --json. Can be repeated.",
+    help="Add what ragembed eval or doctor printed to this file with --json. Can be repeated.",
 )
 @store_option
 @quiet_option

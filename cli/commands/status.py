@@ -194,11 +194,11 @@ def _prompts(config: dict[str, Any]) -> str:
 
 
 def _fusion(fusion: dict[str, Any], *, has_tokens: bool) -> str:
-    tuned = "" if fusion == Fusion().to_dict() else " (tuned)"
+    saved = "" if fusion == Fusion().to_dict() else " (saved in the store)"
     late = f", late interaction {fusion['late_interaction']:g}" if has_tokens else ""
     return (
         f"{fusion['method']}, alpha {fusion['alpha']:g}, feedback {fusion['feedback']:g}, hubness {fusion['hubness']:g}"
-        f"{late}{tuned}"
+        f"{late}{saved}"
     )
 
 

@@ -52,10 +52,11 @@ from ragembed.config.collections import chosen_stores
 from ragembed.errors import ConfigError
 from ragembed.indexes.search.fusion import METHODS, Fusion, Method
 from ragembed.indexes.search.search import MODES, Mode
-from ragembed.indexes.tuning.store_evaluation import SearchSettings
+from ragembed.indexes.store_evaluation import SearchSettings
 from ragembed.indexes.types import Progress, SilentProgress
 
 if TYPE_CHECKING:
+    from ragembed.evaluation.retrieval import Measure
     from ragembed.evaluation.table import Result
 
 _MEASURES = "ndcg@10,recall@100,mrr@10,map"
@@ -113,6 +114,11 @@ _SPLIT = "test"
     type=click.FloatRange(0.0),
     metavar="WEIGHT",
     help=f"Weight of feedback in hybrid search; see ragembed query.  [default: {Fusion().feedback:g}]",
+)
+@click.option(
+    "--fit-fusion",
+    is_flag=True,
+    help="Compare the values of --alpha in a store, and save the best one in the store if it is better.",
 )
 @click.option(
     "--compare",
@@ -173,6 +179,9 @@ def command(html: Path | None, quiet: bool, output: str, **given: Any) -> None:
     embedding = {name: given.pop(name) for name in EMBEDDING_OPTIONS}
     options = _RetrievalOptions(**given)
     measures = parse_measures(options.measures)
+    if options.fit_fusion:
+        _fit_fusion(options, embedding, measures, html, output)
+        return
     base = candidates(embedding, query_fit=None)
     systems = _systems(options, base)
     _check_options_apply(options, systems, embedding)
@@ -217,6 +226,7 @@ class _RetrievalOptions:
     alpha: float | None
     method: Method | None
     feedback: float | None
+    fit_fusion: bool
     compared: tuple[str, str] | None
     measures: str
     depth: int | None
@@ -261,6 +271,35 @@ class _RetrievalOptions:
         if alone and len(alone) < len(self.paths):
             raise ConfigError(f"{alone[0]} has no documents, but other paths do: evaluate them in separate commands")
         return choose_store(None) if alone else None
+
+
+def _fit_fusion(
+    options: _RetrievalOptions,
+    embedding: Mapping[str, Any],
+    measures: Mapping[str, Measure],
+    html: Path | None,
+    output: str,
+) -> None:
+    """Choose the weight of dense search in the store; the options that other evaluations take are errors."""
+    from ragembed.cli.evaluation.fit_fusion import fit_fusion
+
+    fixed = {"run_files": "run", "collections": "in", "method": "fusion", "compared": "compare", "plot_file": "plot"}
+    names = ("qrels", "corpus", *fixed, "mode", "alpha", "feedback", "run_out")
+    given = {fixed.get(name, name): getattr(options, name) for name in names} | dict(embedding) | {"html": html}
+    for name, value in given.items():
+        if value not in (None, ()):
+            option = name.replace("_file", "").replace("_", "-")
+            raise ConfigError(f"--{option} does not apply with --fit-fusion, which searches a store: leave it out")
+    if len(options.paths) != 1 or options.paths[0].is_dir():
+        got = ", ".join(map(shown_path, options.paths))
+        raise ConfigError(f"--fit-fusion got {got}: expected one file of judged queries for a store")
+    store = choose_store(options.store)
+    judged = read_alone(options.paths[0], _SPLIT)
+    if not judged.queries.queries:
+        raise ConfigError(
+            f"{options.paths[0]} has judgements but no queries: expected one JSON object with a query per line"
+        )
+    fit_fusion(judged, store, measures, options.depth, output)
 
 
 def _systems(options: _RetrievalOptions, base: Sequence[NamedConfig]) -> list[System]:

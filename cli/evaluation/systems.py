@@ -13,7 +13,7 @@ from ragembed.errors import ConfigError
 from ragembed.indexes.search.fusion import Fusion, Method
 from ragembed.indexes.search.search import MODES, Mode
 from ragembed.indexes.storage.layout import is_store
-from ragembed.indexes.tuning.store_evaluation import SearchSettings
+from ragembed.indexes.store_evaluation import SearchSettings
 from ragembed.indexes.types import Progress
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ragembed.evaluation.judgements import JudgedQueries
     from ragembed.evaluation.retrieval import Measure
     from ragembed.evaluation.tasks import Measured
-    from ragembed.indexes.tuning.store_evaluation import Rankings
+    from ragembed.indexes.store_evaluation import Rankings
 
 
 _CONFIGURATIONS = (".toml", ".json")
@@ -333,7 +333,7 @@ def _of_store(
     judged: Judged, path: Path | NamedStores, search: SearchSettings, measures: Mapping[str, Measure], depth: int | None
 ) -> Measured:
     from ragembed.indexes import Collection, Store
-    from ragembed.indexes.tuning.store_evaluation import DEPTH, in_store, rank_in_store
+    from ragembed.indexes.store_evaluation import DEPTH, in_store, rank_in_store
 
     with Collection.open(path.paths) if isinstance(path, NamedStores) else Store.open(path) as store:
         judgements = in_store(store, judged.queries, judged.origin)
@@ -370,7 +370,7 @@ def _by_stores(
 ) -> list[Measured]:
     """Search one temporary store per configuration, and one without vectors for lexical search."""
     from ragembed.embedder import Embedder
-    from ragembed.indexes.tuning.store_evaluation import DEPTH, rank
+    from ragembed.indexes.store_evaluation import DEPTH, rank
 
     by_config: dict[EmbedderConfig | None, list[int]] = {}
     for i, system in enumerate(systems):

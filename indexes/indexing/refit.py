@@ -135,7 +135,7 @@ def refit_if_due(store: Store, writer: StoreWriter, progress: Progress | None = 
 
 def apply_settings(
     path: Path,
-    config: EmbedderConfig,
+    config: EmbedderConfig | None,
     fusion: Fusion,
     device: str | None = None,
     progress: Progress | None = None,
@@ -150,8 +150,8 @@ def apply_settings(
     ----------
     path : Path
         Folder of the store.
-    config : EmbedderConfig
-        The new embedder configuration.
+    config : EmbedderConfig, optional
+        The new embedder configuration; None keeps that of the store.
     fusion : Fusion
         The new defaults for hybrid search.
     device : str, optional
@@ -171,10 +171,8 @@ def apply_settings(
     Examples
     --------
     >>> from pathlib import Path
-    >>> from ragembed.indexes import Fusion, Store, apply_settings
-    >>> with Store.open(".ragembed") as store:  # doctest: +SKIP
-    ...     config = store.embedder.config
-    >>> apply_settings(Path(".ragembed"), config, Fusion(alpha=0.5))  # doctest: +SKIP
+    >>> from ragembed.indexes import Fusion, apply_settings
+    >>> apply_settings(Path(".ragembed"), None, Fusion(alpha=0.5))  # doctest: +SKIP
     """
     progress = progress or SilentProgress()
     with Store.open(path, device=device) as store, store.writer(wait_seconds) as writer:
@@ -183,6 +181,7 @@ def apply_settings(
             raise StoreError(f"cannot change the settings of {path}: its vectors were not made by ragembed")
         postprocess, query_fit = store._wanted_chain()
         current = embedder.config.replace(postprocess=postprocess, query_fit=query_fit)
+        config = config or current
         wanted = {"postprocess": list(config.postprocess), "query_fit": config.query_fit}
         meta: dict[str, object] = {"fusion": fusion.to_dict(), "wanted": wanted}
         if config == current:

@@ -179,7 +179,7 @@ class Searchable(ABC):
     def fusion(self) -> Fusion:
         """Default fusion settings of hybrid search.
 
-        These are the settings that tuning saved, else the defaults of :class:`ragembed.Fusion`.
+        These are the settings that the store saved, else the defaults of :class:`ragembed.Fusion`.
 
         Examples
         --------

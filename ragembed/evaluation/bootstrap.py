@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +9,6 @@ from numpy.typing import ArrayLike
 
 from ragembed.errors import ConfigError
 from ragembed.evaluation.inputs import at_least, numbers
-from ragembed.types import Doubles
 
 _COVERAGE = 0.95
 _BLOCK_CELLS = 1 << 20
@@ -90,55 +88,7 @@ def paired_bootstrap(a: ArrayLike, b: ArrayLike, resamples: int = 10_000, seed: 
     for start in range(0, resamples, rows):
         block = means[start : start + rows]
         block[:] = differences[generator.integers(count, size=(len(block), count))].mean(axis=1)
-    return _compared(float(differences.mean()), means)
-
-
-class MacroBootstrap:
-    """Compare systems by their macro-average over sources of queries, with resampled documents.
-
-    Documents are resampled together with all of their queries, because the queries of one document are not independent
-    (cluster bootstrap: Davison & Hinkley 1997, section 3.8). If a resample contains no query of a source, the source is
-    left out of its mean.
-
-    Parameters
-    ----------
-    source, document
-        Source and document of each query, at least one.
-    seed
-        Seed of the random generator.
-    resamples
-        Number of resamples.
-    """
-
-    def __init__(self, source: Sequence[str], document: Sequence[int], seed: int = 0, resamples: int = 10_000) -> None:
-        _, self._documents = np.unique(np.asarray(document), return_inverse=True)
-        _, self._sources = np.unique(np.asarray(source), return_inverse=True)
-        self._shape = int(self._documents.max()) + 1, int(self._sources.max()) + 1
-        self._counts = self._by_document(np.ones(len(source)))
-        documents = self._shape[0]
-        generator = np.random.default_rng(seed)
-        shares = np.full(documents, 1.0 / documents)
-        self._drawn = generator.multinomial(documents, shares, size=resamples).astype(np.float64)
-
-    def compare(self, a: Doubles, b: Doubles) -> PairedBootstrap:
-        """Return the mean difference ``a - b`` of values per query, float64, shape ``(n,)``, with its interval.
-
-        The p-value is computed as in :func:`paired_bootstrap`.
-        """
-        sums = self._by_document(a - b)
-        total, number = self._drawn @ sums, self._drawn @ self._counts
-        present = number > 0
-        means = np.divide(total, number, out=np.zeros_like(total), where=present).sum(axis=1) / present.sum(axis=1)
-        observed = float((sums.sum(axis=0) / self._counts.sum(axis=0)).mean())
-        return _compared(observed, means)
-
-    def _by_document(self, values: Doubles) -> Doubles:
-        sums = np.zeros(self._shape)
-        np.add.at(sums, (self._documents, self._sources), values)
-        return sums
-
-
-def _compared(observed: float, means: Doubles) -> PairedBootstrap:
+    observed = float(differences.mean())
     # The tolerance makes means count as equal that differ only by rounding.
     far = np.abs(means - observed) >= abs(observed) * (1.0 - 1e-9)
     low, high = np.quantile(means, [(1.0 - _COVERAGE) / 2.0, (1.0 + _COVERAGE) / 2.0])

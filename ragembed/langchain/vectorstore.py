@@ -473,102 +473,6 @@ class RagVectorStore(VectorStore):
         else:
             store._lazy.move(Path(path))
 
-    @classmethod
-    def from_community_faiss(
-        cls,
-        folder_path: str | Path,
-        embeddings: Embeddings,
-        *,
-        index_name: str = "index",
-        path: str | Path | None = None,
-        index: str | None = None,
-        budget: Budget | None = None,
-        mode: WriteMode = "append",
-        retrieval_mode: Mode = "dense",
-        batch_size: int | None = None,
-        progress: Progress | None = None,
-    ) -> RagVectorStore:
-        """Create a store from a folder that the FAISS store of langchain-community saved.
-
-        Nothing in the folder is executed. The vectors of the folder are reused, except with :class:`RagEmbeddings`:
-        these are fitted on the documents if necessary, and embed the texts again. Similarity is always the cosine, even
-        if the folder used another metric. Dates, paths and similar values in metadata become text. If vectors and
-        documents of the folder do not match, a warning is issued and all texts are embedded again.
-
-        Parameters
-        ----------
-        folder_path : str or pathlib.Path
-            The folder with ``index.faiss`` and ``index.pkl``.
-        embeddings : Embeddings
-            The embeddings of the folder, or others, such as :class:`RagEmbeddings`.
-        index_name : str
-            Name of the two files without suffix.
-        path : str or pathlib.Path, optional
-            Folder of the store; by default a temporary folder.
-        index : str, optional
-            Kind of FAISS index, as for the class.
-        budget : ragembed.indexes.Budget, optional
-            Limits for the index.
-        mode : {"append", "overwrite", "error"}
-            What to do if there is a store at ``path``: add to it, replace it when the new store is complete, or raise
-            :class:`ragembed.errors.StoreError`.
-        retrieval_mode : {"dense", "hybrid", "lexical"}
-            What ``similarity_search`` computes, as for the class.
-        batch_size : int, optional
-            Number of texts to embed together; 1,024 by default.
-        progress : callable, optional
-            Called after each batch with the number of embedded texts and the number of all texts.
-
-        Returns
-        -------
-        RagVectorStore
-            The store.
-
-        Raises
-        ------
-        StoreError
-            If a file is missing or damaged, or contains anything other than documents.
-        """
-        from ragembed.langchain.community import read_folder  # only here, so that nothing else imports pickle
-
-        found = read_folder(Path(folder_path), index_name)
-        if found.dropped:
-            warnings.warn(
-                f"{folder_path} has {found.dropped} vectors without a document or documents without a vector, the "
-                "result of a failed addition: they are skipped, and all other texts are embedded again, because their "
-                "vectors may be wrong",
-                stacklevel=2,
-            )
-        texts = [document.page_content for document in found.documents]
-        metadatas = [document.metadata for document in found.documents]
-        ids = [document.id for document in found.documents]
-        if found.dropped or isinstance(embeddings, RagEmbeddings):
-            return cls.from_texts(
-                texts,
-                embeddings,
-                metadatas,
-                ids=ids,
-                path=path,
-                index=index,
-                budget=budget,
-                mode=mode,
-                retrieval_mode=retrieval_mode,
-                batch_size=batch_size,
-                progress=progress,
-            )
-        pairs = zip(texts, found.vectors, strict=True)
-        return cls.from_embeddings(
-            pairs,
-            embeddings,
-            metadatas,
-            ids=ids,
-            path=path,
-            index=index,
-            budget=budget,
-            mode=mode,
-            retrieval_mode=retrieval_mode,
-        )
-
     @property
     def path(self) -> Path:
         """Folder of the store."""
@@ -1727,10 +1631,7 @@ class RagVectorStore(VectorStore):
         allow_dangerous_deserialization: bool = False,  # noqa: ARG003  not needed here
         **kwargs: Any,
     ) -> RagVectorStore:
-        """Open a store that :meth:`save_local` wrote, or read a folder of langchain-community's FAISS store.
-
-        Additions to a store that :meth:`save_local` wrote are saved in it. A folder of langchain-community is read with
-        :meth:`from_community_faiss` into a temporary store.
+        """Open a store that :meth:`save_local` wrote; additions are saved in it.
 
         Parameters
         ----------
@@ -1753,26 +1654,16 @@ class RagVectorStore(VectorStore):
         Raises
         ------
         StoreNotFoundError
-            If there is no store of either kind.
-        ConfigError
-            If the folder is of langchain-community and ``embeddings`` are not given.
+            If there is no store of this name.
         """
         _reject_unknown("load_local", kwargs)
         folder = Path(folder_path, index_name)
-        if is_store(folder):
-            return cls(embeddings, folder)
-        from ragembed.langchain.community import is_folder
-
-        if not is_folder(Path(folder_path), index_name):
+        if not is_store(folder):
             raise StoreNotFoundError(
-                f"no store {index_name!r} in {folder_path}: expected a store of ragembed or of langchain-community, "
-                "written with save_local"
+                f"no store {index_name!r} in {folder_path}: expected a store of ragembed, written with save_local; the "
+                "guide 'Migrate from FAISS' copies a store of langchain-community"
             )
-        if embeddings is None:
-            raise ConfigError(
-                f"{folder_path} is a FAISS folder of langchain-community: give the embeddings it was made with"
-            )
-        return cls.from_community_faiss(folder_path, embeddings, index_name=index_name)
+        return cls(embeddings, folder)
 
     def rebuild(
         self,
@@ -1863,13 +1754,6 @@ class RagVectorStore(VectorStore):
     ) -> RagVectorStore:
         """Run :meth:`from_embeddings` in a thread, with the same arguments."""
         return await run_in_executor(None, cls.from_embeddings, text_embeddings, embedding, metadatas, **kwargs)
-
-    @classmethod
-    async def afrom_community_faiss(
-        cls, folder_path: str | Path, embeddings: Embeddings, **kwargs: Any
-    ) -> RagVectorStore:
-        """Run :meth:`from_community_faiss` in a thread, with the same arguments."""
-        return await run_in_executor(None, cls.from_community_faiss, folder_path, embeddings, **kwargs)
 
     async def aadd_embeddings(
         self,

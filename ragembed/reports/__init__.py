@@ -1,1 +1,1 @@
-"""Reports on stores, evaluations and tuning runs, each as one HTML file that opens without a network."""
+"""Reports on stores, and evaluations, each as one HTML file that opens without a network."""

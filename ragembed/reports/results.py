@@ -1,4 +1,4 @@
-"""Pages and sections about evaluations, tuning runs and diagnoses, from the JSON values that the commands print."""
+"""Pages and sections about evaluations and diagnoses, from the JSON values that the commands print."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from ragembed.reports.page import bar, page, scrolled, section, shortened
 _ABOUT = ("schema_version", "task", "collection", "name", "config", "queries", "difference_to_first")
 _PER_CENT = 100.0
 _LONGEST = 120
-_CANDIDATES = 30
 
 
 def evaluation_page(task: str, results: Sequence[Mapping[str, Any]]) -> bytes:
@@ -24,20 +23,13 @@ def evaluation_page(task: str, results: Sequence[Mapping[str, Any]]) -> bytes:
     return page(f"Evaluation: {task}", collections, [evaluation_section(results)])
 
 
-def tuning_page(report: Mapping[str, Any]) -> bytes:
-    """Return the page of a tuning run; ``report`` is the object that ``ragembed tune --json`` prints."""
-    return page("Tuning", f"{report['pool']:,} of {report['chunks']:,} chunks", [tuning_section(report)])
-
-
 def read_results(path: Path) -> Element:
-    """Return the section about the results that ``ragembed eval``, ``tune`` or ``doctor`` printed with ``--json``.
+    """Return the section about the results that ``ragembed eval`` or ``doctor`` printed with ``--json``.
 
     Raises :class:`ConfigError` if the file cannot be read, or holds other JSON.
     """
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-        if "candidates" in found:
-            return tuning_section(found)
         if "findings" in found:
             return findings_section(found)
         return evaluation_section(found.get("results") or [found])
@@ -45,7 +37,7 @@ def read_results(path: Path) -> Element:
         raise ConfigError(f"cannot read the results in {path}: {error}; expected a JSON file") from error
     except (LookupError, TypeError, AttributeError) as error:
         raise ConfigError(
-            f"{path} holds no results: expected the output of 'ragembed eval', 'tune' or 'doctor' with --json"
+            f"{path} holds no results: expected the output of 'ragembed eval' or 'doctor' with --json"
         ) from error
 
 
@@ -168,65 +160,6 @@ def _interval(value: float, low: float, high: float, widest: float) -> Element:
         width="140",
         height="14",
         aria_hidden="true",
-    )
-
-
-# Tuning
-
-
-def tuning_section(report: Mapping[str, Any]) -> Element:
-    """Return the section about a tuning run."""
-    drawn = [
-        (name, f"{sum(counts):,}", "yes" if name in report["used"] else "too few")
-        for name, counts in report["queries"].items()
-    ]
-    parts: list[Child] = [
-        element(
-            "p",
-            element("b", str(report["outcome"])),
-            f": {report['reason']}" + (" (applied)" if report["applied"] else ""),
-        ),
-        scrolled(table(("Source", "Queries", "Used"), drawn, "Queries drawn from the documents"), "Queries"),
-    ]
-    if report["chosen"] is not None:
-        held_out = {**report["held_out"], "mean, dense alone": report["held_out_dense"]["mean"]}
-        widest = _widest(held_out.values())
-        rows: list[list[Child]] = [
-            [name, f"{found['queries']:,}", _number(found["now"]), _number(found["tuned"]), *_difference(found, widest)]
-            for name, found in held_out.items()
-        ]
-        head = ("Source", "Queries", "Now", "Tuned", "Difference", "95 % interval", "p", "")
-        caption = f"nDCG@10 on the other half of the documents: {shortened(str(report['chosen']['label']), _LONGEST)}"
-        parts += [
-            element("h3", "The settings that were chosen"),
-            scrolled(table(head, rows, caption), "Chosen settings"),
-        ]
-    if report["candidates"]:
-        parts += [element("h3", "All settings"), scrolled(_candidates(report["candidates"]), "All settings")]
-        parts += [
-            element("h3", "How far to trust this"),
-            element("ul", *(element("li", each) for each in report["limits"])),
-        ]
-    return section("tuning", "Tuning", *parts)
-
-
-def _candidates(candidates: Sequence[Mapping[str, Any]]) -> Element:
-    """Return the table of the best settings, and of the present ones."""
-    shown = list(candidates[:_CANDIDATES])
-    shown += [each for each in candidates[_CANDIDATES:] if each["label"] == "now"]
-    widest = _widest(each["difference"]["mean"] for each in shown if each["difference"])
-    rows: list[list[Child]] = [
-        [
-            shortened(str(each["label"]), _LONGEST),
-            _number(each["hybrid"]["mean"]),
-            _number(each["dense"]["mean"]),
-            *_difference(each["difference"].get("mean"), widest),
-        ]
-        for each in shown
-    ]
-    head = ("Settings", "Hybrid", "Dense", "Difference", "95 % interval", "p", "")
-    return table(
-        head, rows, f"Mean nDCG@10 on one half of the documents, the best {len(shown):,} of {len(candidates):,}"
     )
 
 

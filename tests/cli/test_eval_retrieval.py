@@ -3,9 +3,14 @@
 import csv
 import io
 import json
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import pytrec_eval
+
+from ragembed.cli.evaluation import fit_fusion
+from ragembed.indexes import Fusion, Store, apply_settings
 
 TEXTS = {
     "d1": "the writer holds the lock of the store",
@@ -266,6 +271,67 @@ def test_compare_stores(found, queries, cli, docs, tiny_model):
     output = found(queries, "--compare", ".ragembed", "other", "--mode", "lexical")
     assert [output[side]["store"] for side in "ab"] == [".ragembed", "other"]
     assert output["differences"]["map"]["difference"] == 0.0
+
+
+def test_fit_fusion_saves_a_weight_that_gains_on_queries_left_out(retrieval, found, queries, in_folder):
+    def fusion():
+        with Store.open(".ragembed") as store:
+            return store.fusion
+
+    worst = Fusion(alpha=1.0, feedback=0.0)
+    apply_settings(Path(".ragembed"), None, worst)
+    words = {"holds the lock": "docs/locks.md", "supersonic air": "docs/wings.txt", "writer lock": "docs/locks.md"}
+    queries.write_text(json_lines({"query": query, "relevant": [file]} for query, file in words.items()))
+    output = found(queries, "--fit-fusion", "--measures", "mrr")
+    means = {line["alpha"]: line["mrr"] for line in output["alphas"]}
+    assert list(means) == [n / 10 for n in range(11)]
+    assert means[1.0] < means[output["best"]] == max(means.values())
+    alone = found(queries, "--alpha", 1.0, "--feedback", 0.0, "--measures", "mrr")["mrr"]
+    assert means[1.0] == pytest.approx(alone)
+    assert (output["now"], output["saved"], output["queries"]) == (1.0, True, 3)
+    assert output["gain"]["difference"] > 0
+    assert fusion() == replace(worst, alpha=output["best"])
+    assert retrieval(queries, "--fit-fusion").stdout.endswith(f"the store keeps alpha {output['best']:g}\n")
+    rows = list(csv.DictReader(io.StringIO(retrieval(queries, "--fit-fusion", "--format", "csv").stdout)))
+    assert [float(row["alpha"]) for row in rows] == list(means)
+
+
+def test_fit_fusion_keeps_a_weight_that_is_best_by_chance(found, queries, monkeypatch):
+    """Each query is best with another weight: none of them gains on the others."""
+    best = {"who holds the lock?": 0.3, "supersonic air flow": 0.8}
+
+    def ranked(store, texts, judged, search, depth):
+        return {
+            name: [(next(iter(judged.relevance[name])), 1.0)] if best[text] == search.fusion.alpha else []
+            for name, text in texts.items()
+        }
+
+    monkeypatch.setattr(fit_fusion, "rank_in_store", ranked)
+    output = found(queries, "--fit-fusion")
+    assert (output["saved"], output["gain"]["difference"]) == (False, 0.0)
+    assert found(queries, "--fit-fusion")["now"] == 0.6
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--alpha", 0.5], "--alpha does not apply with --fit-fusion"),
+        (["--fusion", "rrf"], "--fusion does not apply with --fit-fusion"),
+        (["--compare", "dense", "hybrid"], "--compare does not apply with --fit-fusion"),
+        (["--in", "all"], "--in does not apply with --fit-fusion"),
+        (["--html", "a.html"], "--html does not apply with --fit-fusion"),
+        (["--preset", "re"], "--preset does not apply with --fit-fusion"),
+    ],
+)
+def test_fit_fusion_refuses_options_of_other_evaluations(retrieval, queries, options, message):
+    assert message in retrieval(queries, "--fit-fusion", *options, exit_code=2).stderr
+
+
+def test_fit_fusion_needs_two_judged_queries_of_a_store(retrieval, queries, beir, qrels):
+    assert "expected one file of judged queries" in retrieval(beir, "--fit-fusion", exit_code=2).stderr
+    assert "has judgements but no queries" in retrieval(qrels, "--fit-fusion", exit_code=2).stderr
+    queries.write_text(queries.read_text().splitlines()[0] + "\n")
+    assert "has one judged query" in retrieval(queries, "--fit-fusion", exit_code=2).stderr
 
 
 # Comparisons

@@ -63,14 +63,6 @@ def test_status_names_the_server(served, cli, embedding_server):
     assert "unseen" not in drift.stdout
 
 
-def test_tune_compares_post_processors(served, cli, embedding_server):
-    text = "\n\n".join(f"# Part {i}\n\nThe zebra {i} runs. The cat {i} sleeps at wing {i % 9}." for i in range(60))
-    (served / "book.md").write_text(text)
-    cli("index", "--chunk-tokens", "16")
-    report = json.loads(cli("tune", "--json").stdout)
-    assert {candidate["needs"] for candidate in report["candidates"]} <= {"nothing", "note", "refit"}
-
-
 def test_without_the_server_lexical_search_works(served, cli, embedding_server):
     embedding_server.stop()
     assert hits(cli, "supersonic", "--mode", "lexical") == ["docs/wings.txt"]

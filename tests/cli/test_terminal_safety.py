@@ -58,7 +58,6 @@ def commands(folder):
         ("why-not", "lock", name, "-k", "1"),
         ("eval", "retrieval", "judged.jsonl"),
         ("eval", "retrieval", "judged.jsonl", "--compare", "dense", "lexical"),
-        ("tune",),
         ("verify",),
         ("optimize",),
         ("delete", name, "--dry-run"),

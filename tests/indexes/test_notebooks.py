@@ -10,7 +10,6 @@ import ragembed
 from ragembed.evaluation import Measured
 from ragembed.indexes import Store, measure_drift
 from ragembed.indexes.doctor import Diagnosis, Finding
-from ragembed.indexes.tuning.report import Compared, TuningReport
 from ragembed.indexes.types import Hits
 from ragembed.indexes.verify.report import Part, Problem, Report
 
@@ -56,7 +55,4 @@ def test_reports():
     assert cells(Diagnosis("store", 1, "0.1", (finding,))._repr_html_())[-1] == "ragembed index"
     problem = Report(problems=[Problem(Part.RAW, "segments/<x>", HOSTILE)], files=3)
     assert "segments/&lt;x&gt;" in cells(problem._repr_html_())
-    compared = {"mean": Compared(9, 60.0, 62.0, 2.0, 0.5, 3.5, 0.01)}
-    tuned = TuningReport("better", "it gains", 9, 9, 3, {}, (), (), None, compared, compared, 0)
-    assert cells(tuned._repr_html_())[-3:] == ["60.0", "62.0", "+0.5 to +3.5"]
     assert cells(Measured({"spearman": 81.5, "by_source": {}}, "spearman")._repr_html_()) == ["spearman", "81.500"]

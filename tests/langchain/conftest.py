@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import importlib.util
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,8 +8,6 @@ import pytest
 
 from ragembed import Embedder, EmbedderConfig
 from ragembed.langchain import RagEmbeddings
-
-from .community_folders import GOLDEN
 
 CORPUS = [
     "The cat sleeps on the warm window sill.",
@@ -50,11 +47,3 @@ def unfitted(tiny_model: Path) -> RagEmbeddings:
     """Unfitted embeddings that need no model."""
     config = EmbedderConfig(extractor="re:dim=16", model=str(tiny_model), postprocess=("center", "normalize"))
     return RagEmbeddings.from_embedder(Embedder(config))
-
-
-@pytest.fixture
-def golden(tmp_path: Path) -> Path:
-    """Folders that langchain-community saved."""
-    with zipfile.ZipFile(GOLDEN) as archive:
-        archive.extractall(tmp_path / "golden")
-    return tmp_path / "golden"

@@ -468,7 +468,6 @@ def test_rag_embeddings_as_external_embeddings(fitted: RagEmbeddings) -> None:
         lambda store: RagVectorStore.from_texts(["1"], Angles(), folder="x"),
         lambda store: RagVectorStore.from_documents([Document("1")], Angles(), index_name="x"),
         lambda store: RagVectorStore.from_embeddings([("1", [1.0])], Angles(), folder="x"),
-        lambda store: RagVectorStore.from_community_faiss(store.path, Angles(), name="x"),
     ],
 )
 def test_unknown_argument_is_a_type_error(store: RagVectorStore, call: Any) -> None:

@@ -1,4 +1,4 @@
-"""Pages about evaluations and tuning runs."""
+"""Pages about evaluations."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from ragembed.errors import ConfigError
 from ragembed.reports.page import check_output
 from ragembed.reports.queries import read_queries
-from ragembed.reports.results import evaluation_page, read_results, tuning_page
+from ragembed.reports.results import evaluation_page, read_results
 from tests.reports.test_store_report import Elements
 
 DIFFERENCE = {"difference": 1.5, "low": 0.5, "high": 2.5, "p_value": 0.01}
@@ -41,24 +41,6 @@ COMPARED = {
     "b": {"name": "hybrid", "ndcg@10": 41.5},
     "differences": {"ndcg@10": {**DIFFERENCE, "significant": True}},
 }
-TUNED = {
-    "outcome": "better",
-    "reason": "it gains",
-    "limits": ["no limit"],
-    "applied": False,
-    "chunks": 90,
-    "pool": 90,
-    "queries": {"headings": [9, 8], "links": [1, 0]},
-    "used": ["headings"],
-    "chosen": {"label": "alpha 0.8"},
-    "held_out": {"mean": {**DIFFERENCE, "queries": 9, "now": 60.0, "tuned": 61.5}},
-    "held_out_dense": {"mean": {**DIFFERENCE, "queries": 9, "now": 50.0, "tuned": 50.0}},
-    "candidates": [
-        {"label": "alpha 0.8", "hybrid": {"mean": 61.5}, "dense": {"mean": 50.0}, "difference": {"mean": DIFFERENCE}},
-        {"label": "now", "hybrid": {"mean": 60.0}, "dense": {"mean": 50.0}, "difference": {}},
-    ],
-}
-
 
 DIAGNOSIS = {
     "findings": [{"title": "files changed", "severity": "problem", "detail": "old", "command": "ragembed index"}]
@@ -75,17 +57,11 @@ def test_evaluations_have_tables_with_differences():
     assert not any(tag == "script" for tag, _ in [*found.elements, *compared.elements])
 
 
-def test_tuning_has_the_chosen_settings_and_all_candidates():
-    found = Elements(tuning_page(TUNED)).text
-    for text in ("better", "it gains", "too few", "alpha 0.8", "no limit"):
-        assert text in found
-
-
-@pytest.mark.parametrize("value", [{"task": "sts", "results": RESULTS}, COMPARED, TUNED, DIAGNOSIS, {"findings": []}])
+@pytest.mark.parametrize("value", [{"task": "sts", "results": RESULTS}, COMPARED, DIAGNOSIS, {"findings": []}])
 def test_results_become_sections_of_a_report(tmp_path, value):
     file = tmp_path / "results.json"
     file.write_text(json.dumps({"schema_version": 1, **value}))
-    assert read_results(file).get("id") in ("evaluation-sts", "evaluation-retrieval", "tuning", "findings")
+    assert read_results(file).get("id") in ("evaluation-sts", "evaluation-retrieval", "findings")
 
 
 @pytest.mark.parametrize(
@@ -107,9 +83,9 @@ def test_two_evaluations_have_different_ids(cli, store, tmp_path):
     assert {"evaluation-retrieval", "evaluation-retrieval-2"} <= set(ids)
 
 
-def test_eval_and_tune_check_the_page_first(cli, tmp_path):
+def test_eval_checks_the_page_first(cli, tmp_path):
     (tmp_path / "mine.html").write_text("mine")
-    for command in (("eval", "sts", __file__), ("eval", "retrieval", tmp_path), ("tune",)):
+    for command in (("eval", "sts", __file__), ("eval", "retrieval", tmp_path)):
         assert "did not write it" in cli(*command, "--html", tmp_path / "mine.html", exit_code=2).output
 
 

@@ -90,7 +90,7 @@ def test_forking_after_opening(store, record_property):
         assert usage()[0] <= files
 
 
-def test_searching_in_threads_while_tuning(tmp_path, record_property):
+def test_searching_in_threads_while_refitting(tmp_path, record_property):
     cli = Cli(tmp_path)
     write_corpus(tmp_path, make_corpus(0, 10, 50))
     cli.must(*INDEX)
@@ -112,7 +112,7 @@ def test_searching_in_threads_while_tuning(tmp_path, record_property):
         for thread in threads:
             thread.start()
         try:
-            cli.must("tune", "--refit-only", "--apply", "-q")
+            cli.must("refit", "--postprocess", "center,normalize", "-q")
         finally:
             stop.set()
             for thread in threads:

@@ -10,7 +10,7 @@ from ragembed.errors import ConfigError
 from ragembed.evaluation import JudgedQueries, RetrievalCollection
 from ragembed.evaluation.tasks import RetrievalTask, evaluate
 from ragembed.indexes import ChunkRecord, Fusion, SourceRecord, Store
-from ragembed.indexes.tuning.store_evaluation import SearchSettings, StoreJudgements, in_store, rank, rank_in_store
+from ragembed.indexes.store_evaluation import SearchSettings, StoreJudgements, in_store, rank, rank_in_store
 
 DOCUMENTS = {
     "lock": "the writer holds the lock of the store",

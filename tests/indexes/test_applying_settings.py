@@ -1,0 +1,163 @@
+"""Applying other settings to a store: vectors and searches change together, and a killed run changes nothing."""
+
+import json
+
+import numpy as np
+import pytest
+
+from ragembed import Embedder
+from ragembed.documents.model import Chunk
+from ragembed.errors import StoreDamagedError, StoreError
+from ragembed.indexes import Fusion, Store, apply_settings
+from ragembed.indexes.indexing import refit
+from ragembed.indexes.indexing.drift import measure_drift
+from ragembed.indexes.verify import verify_store
+from ragembed.indexes.writing import upkeep
+from tests.conftest import KnownEncoder, record
+
+
+def state(path):
+    with Store.open(path) as opened:
+        hits = opened.search("the writer of a store", 5, "dense")
+        return opened.embedder.fingerprint, opened.fusion, [(hit.id, hit.score) for hit in hits]
+
+
+@pytest.fixture
+def encoded(tmp_path, tiny_config):
+    """A store with a tiny model and some unused vectors."""
+    texts = [f"the {word} of a {other} store" for word in ("writer", "reader", "wing") for other in "abcdefghijklmnop"]
+    embedder = Embedder(tiny_config.replace(postprocess=("center", "normalize"))).fit(texts)
+    with Store.create(tmp_path / "store", embedder) as made:
+        for start in range(0, len(texts), 10):
+            made.add([record(f"id{n}", texts[n]) for n in range(start, min(start + 10, len(texts)))])
+        made.delete(["id1", "id30"])
+    return tmp_path / "store"
+
+
+def test_new_raw_vectors_equal_those_of_a_new_store(encoded, tmp_path, tiny_config):
+    config = tiny_config.replace(layers="first+last", weighting="idf", postprocess=("zscore",), query_fit="separate")
+    apply_settings(encoded, config, Fusion(alpha=0.3))
+    with Store.open(encoded) as found:
+        texts = [each.chunk.embedded_text for each in found.chunks()]
+        with Store.create(tmp_path / "fresh", Embedder(config).fit(texts)) as fresh:
+            fresh.add([record(f"id{n}", text) for n, text in enumerate(texts)])
+            expected = fresh.vectors([f"id{n}" for n in range(len(texts))])
+        np.testing.assert_allclose(found.vectors(found.ids()), expected, atol=2e-3)
+        assert found.embedder.config.layers == "first+last"
+        assert found.fusion == Fusion(alpha=0.3)
+        assert found._wanted_chain() == (("zscore",), "separate")
+        assert found.status()["unused_vectors"] == 0
+        found.add([record("new", "a new text of the writer")])
+        assert found.search("a new text of the writer", 1)[0].id == "new"
+    assert verify_store(encoded).problems == []
+
+
+def test_drift_is_measured_from_the_new_vectors(encoded, tiny_config):
+    config = tiny_config.replace(layers="first+last", postprocess=("zscore",), query_fit="separate")
+    apply_settings(encoded, config, Fusion())
+    with Store.open(encoded) as opened:
+        before = measure_drift(opened)
+        assert (before.notes, before.added, before.removed, before.mean_shift) == ((), 0, 0, 0.0)
+        assert before.overlap == 1.0
+        with opened.writer() as writer:
+            baseline, embedder = writer.baseline(), opened.embedder
+            raw = embedder.raw_documents([text for _, text in writer.texts_of_rows()])
+        np.testing.assert_allclose(baseline.moments.mean, raw.mean(axis=0), atol=2e-3)
+        assert len(baseline.pseudo_queries.texts) == embedder.fitted_on.pseudo_queries > 0
+        opened.add([record("new", "a new text of the writer")])
+        opened.delete(["id2", "id3"])
+        after = measure_drift(opened)
+        assert (after.added, after.removed) == (1, 2)
+        assert after.mean_shift > 0
+    assert verify_store(encoded).problems == []
+
+
+def test_deleted_text_that_returns_is_encoded_with_the_new_model(encoded, tiny_config):
+    apply_settings(encoded, tiny_config.replace(layers="first+last", postprocess=("normalize",)), Fusion())
+    with Store.open(encoded) as opened:
+        opened.add([record("back", "the writer of a b store")])
+        raw = opened.embedder.raw_documents(["the writer of a b store"])
+        np.testing.assert_allclose(opened.vectors(["back"])[0], raw[0] / np.linalg.norm(raw[0]), atol=2e-3)
+
+
+@pytest.mark.parametrize("where", ["encoding", "writing", "committing"])
+def test_killed_run_leaves_the_store_unchanged(encoded, tiny_config, monkeypatch, where):
+    class Interrupted(BaseException):
+        """Simulates the end of a process."""
+
+    def interrupted(*_args, **_kwargs):
+        raise Interrupted
+
+    before = state(encoded)
+    target = {
+        "encoding": (refit, "to_raw"),
+        "writing": (upkeep, "write_segments"),
+        "committing": (upkeep.compaction, "swap"),
+    }[where]
+    config = tiny_config.replace(layers="first+last", postprocess=("zscore",))
+    with monkeypatch.context() as patched:
+        patched.setattr(*target, interrupted)
+        with pytest.raises(Interrupted):
+            apply_settings(encoded, config, Fusion(alpha=0.1))
+    assert state(encoded) == before
+    apply_settings(encoded, config, Fusion(alpha=0.1))
+    assert state(encoded) != before
+    assert verify_store(encoded).problems == []
+    assert len(list((encoded / "segments").iterdir())) == 1
+    assert len(list((encoded / "embedders").iterdir())) == 1
+
+
+def test_open_reader_sees_the_new_settings(encoded, tiny_config):
+    with Store.open(encoded) as opened:
+        opened.search("writer")
+        apply_settings(encoded, tiny_config.replace(layers="first+last"), Fusion(alpha=0.2))
+        assert opened.fusion == Fusion(alpha=0.2)
+        [hit] = opened.search("the writer of a c store", 1)
+        assert hit.chunk == Chunk("the writer of a c store")
+
+
+# Fusion
+
+
+def test_fusion_of_the_store_is_the_default_for_searches(encoded):
+    with Store.open(encoded) as opened:
+        config = opened.embedder.config
+        asked = "the writer of a q store"
+        expected = [hit.id for hit in opened.search(asked, 10, fusion=Fusion(alpha=0.0))]
+        assert [hit.id for hit in opened.search(asked, 10)] != expected
+        apply_settings(encoded, config, Fusion(alpha=0.0))
+        assert opened.fusion == Fusion(alpha=0.0)
+        assert [hit.id for hit in opened.search(asked, 10)] == expected
+        again = opened.search(asked, 10, fusion=Fusion())
+    assert [hit.id for hit in again] != expected
+
+
+def test_query_and_status_use_the_fusion_of_the_store(cli, encoded):
+    def scores(*options):
+        done = cli("query", "the writer of a q store", "--store", encoded, "--json", *options)
+        return [(hit["id"], hit["score"]) for hit in json.loads(done.stdout)["results"]]
+
+    plain = scores()
+    assert "alpha 0.6, feedback 0.75, hubness 0.5\n" in cli("status", "--store", encoded).stdout
+    with Store.open(encoded) as store:
+        config = store.embedder.config
+    apply_settings(encoded, config, Fusion(alpha=0.2, feedback=0.0))
+    assert "alpha 0.2, feedback 0, hubness 0.5 (saved in the store)" in cli("status", "--store", encoded).stdout
+    assert scores() != plain
+    assert scores("--alpha", 0.6, "--feedback", 0.75) == plain
+    assert scores("--alpha", 0.2) == scores()
+
+
+def test_damaged_fusion_raises_and_verify_reports_it(encoded):
+    with Store.open(encoded) as opened, opened.writer() as writer:
+        writer.set_meta({"fusion": {"alpha": 7}})
+    with Store.open(encoded) as opened, pytest.raises(StoreDamagedError, match="fusion"):
+        opened.search("word")
+    assert any("fusion" in problem.message for problem in verify_store(encoded).problems)
+
+
+def test_vectors_of_another_program_raise(tmp_path):
+    with Store.create(tmp_path / "store", KnownEncoder()) as made:
+        made.add([record("a", "text")])
+    with pytest.raises(StoreError, match="were made by known"):
+        apply_settings(tmp_path / "store", Embedder().config, Fusion())
