@@ -298,8 +298,8 @@ class _Request:
         return lambda cosine, bm25: model.of(cosine, matched_share(bm25, highest), read)
 
     def _lexical(self, expression: str | None) -> Iterator[_Tier]:
-        for depth in _depths(0 if expression is None else self.snapshot.count()):
-            keys, scores = self.snapshot.matches(expression or "", depth, self.selection)
+        for depth in _depths(self.snapshot.count()) if expression else ():
+            keys, scores = self.snapshot.matches(expression, depth, self.selection)
             yield _Tier(keys, scores, lambda at, scores=scores: [(None, score) for score in scores[at].tolist()])
             if len(keys) < depth:
                 return
