@@ -24,7 +24,6 @@ from ragembed.indexes.search.fusion import Fusion
 from ragembed.indexes.search.hybrid import Candidates
 from ragembed.indexes.search.merged_snapshot import MergedSnapshot, MergedState, require_mergeable
 from ragembed.indexes.search.ranking import RankingOptions, rank
-from ragembed.indexes.search.relevance import at_least, check_least
 from ragembed.indexes.search.search import Mode
 from ragembed.indexes.search.searchable import Searchable
 from ragembed.indexes.search.snapshot import Snapshot, StoreSnapshot, vectors_of
@@ -307,12 +306,12 @@ class Collection(Searchable):
                     group, texts, k, mode, condition, fusion or group.fusion(), ranking, min_relevance=min_relevance
                 )
                 return [Hits(hits) for hits in found]
-            for group in groups:
-                check_least(min_relevance, group.relevance())
-            sources = [search.sources(each, texts, k, mode, condition, fusion or each.fusion()) for each in groups]
+            sources = [
+                search.sources(each, texts, k, mode, condition, fusion or each.fusion(), min_relevance)
+                for each in groups
+            ]
             by_rank = [search.by_rank(of_query) for of_query in zip(*sources, strict=True)]
-            found = [rank(each, k, ranking or RankingOptions()) for each in by_rank]
-            return [Hits(hits if min_relevance is None else at_least(hits, min_relevance)) for hits in found]
+            return [Hits(rank(each, k, ranking or RankingOptions())) for each in by_rank]
 
         return self._read_all(answer)
 
@@ -344,7 +343,7 @@ class Collection(Searchable):
                 trace: list[Candidates] = []
                 fused = fusion or group.fusion()
                 search.search(group, [query], k, mode, condition, fused, ranking, trace)
-                of_group = explain_hits(group, query, [hits[i] for i in at], mode, fused, trace[-1] if trace else None)
+                of_group = explain_hits(group, query, [hits[i] for i in at], mode, fused, trace)
                 found.update(zip(at, of_group, strict=True))
             return [found[i] for i in sorted(found)]
 

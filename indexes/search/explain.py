@@ -211,26 +211,27 @@ def explain(
     [hits] = search(snapshot, [query], k, mode, where, fusion, ranking, trace, min_relevance)
     if ids is not None:
         hits = [hit for hit in hits if hit.id in ids]
-    return explain_hits(snapshot, query, hits, mode, fusion, trace[-1] if trace else None)
+    return explain_hits(snapshot, query, hits, mode, fusion, trace)
 
 
 def explain_hits(
-    snapshot: Snapshot, query: str, hits: Sequence[Hit], mode: Mode, fusion: Fusion, candidates: Candidates | None
+    snapshot: Snapshot, query: str, hits: Sequence[Hit], mode: Mode, fusion: Fusion, tiers: Sequence[Candidates]
 ) -> list[Explanation]:
-    """Explain hits. ``candidates`` are those of hybrid search, or None if another mode found the hits."""
+    """Explain hits. ``tiers`` are those of hybrid search; there are none if another mode found the hits."""
     if not hits:
         return []
-    fusion = fusion if candidates is None else candidates.fusion
+    fusion = tiers[0].fusion if tiers else fusion
     expression = None if mode == "dense" else query_expression(snapshot, query)
     keys = known_keys(snapshot, hits)
     phrases = phrase_scores(snapshot, expression, keys)
-    encoded = None if mode == "lexical" else ExplainedQuery.of(snapshot, query, candidates)
-    weight = 0.0 if candidates is None else fusion.hubness
+    encoded = None if mode == "lexical" else ExplainedQuery.of(snapshot, query, tiers[0] if tiers else None)
+    weight = fusion.hubness if tiers else 0.0
     corrections = ChunkVectors(snapshot).correction(np.array(keys, dtype=np.int64), weight)
     explained = []
     for hit, key, correction in zip(hits, keys, corrections.tolist(), strict=True):
-        parts = None if candidates is None else fused_parts(key, fusion, candidates)
-        if encoded is not None and candidates is not None and parts is not None:
+        candidates = next((tier for tier in tiers if key in tier.keys), None)
+        if encoded is not None and candidates is not None:
+            parts = fused_parts(key, fusion, candidates)
             explained.append(_hybrid(snapshot, hit, key, encoded, phrases[key], parts, candidates, correction))
         elif encoded is not None:
             explained.append(_dense(snapshot, hit, key, encoded))
@@ -309,10 +310,8 @@ class ScoreParts(NamedTuple):
     late: ScorePart | None
 
 
-def fused_parts(key: int, fusion: Fusion, candidates: Candidates) -> ScoreParts | None:
-    """Return how the scores of a chunk were fused, or None if it is not a candidate."""
-    if key not in candidates.keys:
-        return None
+def fused_parts(key: int, fusion: Fusion, candidates: Candidates) -> ScoreParts:
+    """Return how the scores of a candidate were fused."""
     at = int(np.flatnonzero(candidates.keys == key)[0])
     of_all = candidates.dense, candidates.lexical, candidates.shared
     values, weights = fusion.parts(*of_all), fusion.weights(candidates.lexical, candidates.shared)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from itertools import chain
 
 import numpy as np
 
@@ -19,11 +19,8 @@ from ragembed.indexes.storage.token_vectors import contextual_extractor
 from ragembed.indexes.types import Keys
 from ragembed.types import Doubles, Floats
 
-SharedWords: TypeAlias = "Callable[[Snapshot, Keys, int], Doubles]"
-"""Computes how similar the words of chunks are to those of the first of them, as :func:`shared_words` does."""
-
-DEPTH = 200
-"""Minimum number of best chunks of either search that become candidates."""
+DEPTH, DEEPER = 200, 4
+"""Number of best chunks of either search that become candidates, and the factor by which each deeper search grows."""
 
 LEXICAL_DEPTH = 2000
 """Minimum number of matching chunks for which BM25 is computed."""
@@ -32,7 +29,7 @@ FEEDBACK_CHUNKS = 3
 """Number of first hits that feedback assumes to be relevant."""
 
 COMPARED_BY_WORDS = 100
-"""Number of candidates, unless more are needed, whose words or tokens are compared; others are dropped."""
+"""Number of candidates whose words and tokens are compared."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -105,6 +102,7 @@ class LexicalMatches:
     the query vector was known.
     """
 
+    expression: str
     keys: Keys
     scores: Doubles
     floor: float
@@ -120,7 +118,11 @@ class LexicalMatches:
         floor = float(scores[-1]) if len(keys) >= limit else 0.0
         likely, _ = fulltext.with_ties(keys, scores, depth)
         order = np.argsort(keys)
-        return cls(keys[order], scores[order], floor, likely)
+        return cls(expression, keys[order], scores[order], floor, likely)
+
+    def deeper(self, snapshot: Snapshot, depth: int, selection: Admission | None) -> LexicalMatches:
+        """Search again for the best ``depth`` matches, and keep the vectors that were read."""
+        return replace(LexicalMatches.of(snapshot, self.expression, depth, selection), vectors=self.vectors)
 
     def with_vectors(self, snapshot: Snapshot) -> LexicalMatches:
         """Read the vectors of the best matches; this takes no extra time if another thread encodes the query."""
@@ -140,42 +142,63 @@ class LexicalMatches:
         return np.where(self.keys[at] == keys, self.scores[at], self.floor)
 
 
-def candidates(
+def tiers(
     snapshot: Snapshot,
+    queries: Sequence[str],
     vectors: Floats,
     worded: Sequence[LexicalMatches],
-    depth: int,
-    candidate_depth: int,
     selection: Admission | None,
     fusion: Fusion,
-    shared: SharedWords | None = None,
-    queries: Sequence[str] = (),
-) -> list[Candidates]:
-    """Return the candidates of each query, at least ``candidate_depth`` if the store has that many.
+) -> list[Iterator[Candidates]]:
+    """Return the candidates of each query in tiers. The chunks that a tier adds rank below those of the tiers before.
 
-    The unit vectors of the queries have shape ``(n, d)``. The best ``depth`` chunks of both searches are fused. With
-    ``fusion.feedback``, they are fused again after feedback from vectors, and again after feedback from words. With
-    ``queries``, they are fused again with late-interaction scores if the store keeps token vectors. ``shared`` replaces
-    :func:`shared_words`.
+    The unit vectors of the queries have shape ``(n, d)``; ``worded`` are the best :data:`DEPTH` matches and more. The
+    best :data:`DEPTH` chunks of both searches are fused. With ``fusion.feedback``, they are fused again after feedback
+    from vectors. The best :data:`COMPARED_BY_WORDS` of them are fused again after feedback from words, and again with
+    late-interaction scores if the store keeps token vectors: these are the first tier. The others are the second. Each
+    further tier has the best chunks of searches that are deeper by the factor :data:`DEEPER`, until all chunks are
+    read. So the order of the chunks does not depend on how many of them are read.
     """
     unmoved: list[Mapping[int, float]] = [{} for _ in worded]
-    found = _fused(snapshot, vectors, worded, depth, selection, fusion, unmoved)
+    pools = _fused(snapshot, vectors, worded, DEPTH, selection, fusion, unmoved)
     if fusion.feedback and fusion.alpha:
-        towards = [each.weights() for each in found]
+        towards = [pool.weights() for pool in pools]
         moved = [
             feedback.moved(
                 vector, words.chunk_vectors(snapshot).of(np.array(list(best))), np.array(list(best.values()))
             )
             for vector, words, best in zip(vectors, worded, towards, strict=True)
         ]
-        found = _fused(snapshot, np.stack(moved), worded, depth, selection, fusion, towards)
+        pools = _fused(snapshot, np.stack(moved), worded, DEPTH, selection, fusion, towards)
+    first = [_compared(snapshot, *each) for each in zip(queries, pools, strict=True)]
+    together = zip(first, pools, worded, strict=True)
+    return [chain([best, pool], _deeper(snapshot, pool, words, selection)) for best, pool, words in together]
+
+
+def _compared(snapshot: Snapshot, query: str, pool: Candidates) -> Candidates:
+    """Return the best candidates, fused again after feedback from words and with late-interaction scores."""
+    fusion, found = pool.fusion, pool
     if fusion.feedback and fusion.alpha < 1:
-        best = [each.best(max(candidate_depth, COMPARED_BY_WORDS)) for each in found]
-        found = [_with_shared_words(snapshot, each, shared or shared_words) for each in best]
-    if fusion.late_interaction and queries and (tokens := snapshot.tokens()) is not None:
-        best = [each.best(max(candidate_depth, COMPARED_BY_WORDS)) for each in found]
-        found = [_with_late_scores(snapshot, tokens, *of_one) for of_one in zip(queries, best, strict=True)]
+        found = found.best(COMPARED_BY_WORDS)
+        like = tuple(found.keys[:FEEDBACK_CHUNKS].tolist())
+        found = replace(found, shared=shared_words(snapshot, found.keys, len(like)), like=like).fused()
+    if fusion.late_interaction and (tokens := snapshot.tokens()) is not None:
+        found = found.best(COMPARED_BY_WORDS)
+        late = late_scores(snapshot, tokens, query, found.keys)
+        found = found if late is None else replace(found, late=late).fused()
     return found
+
+
+def _deeper(
+    snapshot: Snapshot, pool: Candidates, words: LexicalMatches, selection: Admission | None
+) -> Iterator[Candidates]:
+    """Yield the candidates of deeper and deeper searches for the vector and the words of ``pool``."""
+    depth, count = DEPTH, snapshot.count()
+    while depth < count:
+        depth *= DEEPER
+        words = words.deeper(snapshot, depth, selection)
+        [found] = _fused(snapshot, pool.vector[None, :], [words], depth, selection, pool.fusion, [pool.towards])
+        yield found
 
 
 def _fused(
@@ -200,17 +223,6 @@ def _fused(
         unfused = Candidates(vector, moved_to, keys, by_vectors, by_words, np.zeros(len(keys)), fusion)
         found.append(unfused.fused())
     return found
-
-
-def _with_shared_words(snapshot: Snapshot, found: Candidates, shared: SharedWords) -> Candidates:
-    """Fuse candidates again, with the similarity of their words to those of the best."""
-    like = tuple(found.keys[:FEEDBACK_CHUNKS].tolist())
-    return replace(found, shared=shared(snapshot, found.keys, len(like)), like=like).fused()
-
-
-def _with_late_scores(snapshot: Snapshot, tokens: TokenVectors, query: str, found: Candidates) -> Candidates:
-    late = late_scores(snapshot, tokens, query, found.keys)
-    return found if late is None else replace(found, late=late).fused()
 
 
 def late_scores(snapshot: Snapshot, tokens: TokenVectors, query: str, keys: Keys) -> Doubles | None:

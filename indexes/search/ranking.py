@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain, islice
 from typing import TypeAlias
 
 import numpy as np
@@ -19,12 +20,12 @@ from ragembed.reranking import Reranker
 from ragembed.types import Doubles, Floats
 
 _Identity: TypeAlias = "tuple[str | None, str]"
-"""The store and the id of a hit, or the store and the name of a file."""
+"""The store and the name of a file."""
+_Ranked: TypeAlias = "tuple[int, float | None]"
+"""The number of a group, and the reranker's score of its best hit."""
 
 _LEAST_READ = 30
-"""Minimum number of candidates that are checked for near-duplicates."""
-_FIRST_DEPTH, _DEEPER = 2, 4
-"""Candidates read at first, as a multiple of those needed, and the factor by which that number then grows."""
+"""Number of candidates that are compared with each other before the first of them is a result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +48,7 @@ class RankingOptions:
         Balance of maximal marginal relevance (Carbonell & Goldstein 1998), from 0 (results unlike each other) to 1
         (results by score). None orders by score.
     mmr_depth : int, default 50
-        Number of candidates that maximal marginal relevance chooses from, 1 or more. If it is less than the number of
-        results, that number is used instead.
+        Number of candidates that maximal marginal relevance chooses from, 1 or more. The others follow after them.
 
     Raises
     ------
@@ -83,145 +83,103 @@ class RankingOptions:
                 "such as CrossEncoderReranker('cross-encoder/ms-marco-MiniLM-L6-v2')"
             )
 
-    def _pool_size(self, k: int) -> int:
-        """Return the number of best candidates needed to choose ``k`` results."""
-        return k if self.mmr is None else max(k, self.mmr_depth)
-
-    def _distinct_candidates(self, k: int) -> int:
-        """Return the number of candidates needed, not counting near-duplicates."""
-        return max(self._pool_size(k), 0 if self.reranker is None else self.rerank_depth)
-
-    def _candidate_depth(self, k: int) -> int:
-        """Return the number of candidates to request first; more are needed only if many are left out."""
-        return _FIRST_DEPTH * max(self._distinct_candidates(k), _LEAST_READ)
-
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The candidates of one query.
+    """The candidates of one query, best first; they are read as needed.
 
-    ``candidates(n)`` yields at least ``n`` of them, best first, or all if there are fewer. ``most`` is the number of
-    chunks in the store. ``geometry(hits)`` returns the query's unit vector, float32, shape ``(d,)``, and those of the
-    hits, shape ``(n, d)``.
+    ``geometry(hits)`` returns unit vectors: of the query, float32, shape ``(d,)``, and of the hits, shape ``(n, d)``.
     """
 
     query: str
-    candidates: Callable[[int], Iterator[Hit]]
-    most: int
+    candidates: Iterator[Hit]
     geometry: Callable[[Sequence[Hit]], tuple[Floats, Floats]]
 
 
 def rank(source: Source, k: int, ranking: RankingOptions) -> list[Hit]:
     """Return the best ``k`` candidates according to ``ranking``, or all if there are fewer.
 
-    Reads more candidates while too many are left out. Raises :class:`ConfigError` if a reranker does not return a
-    finite score for each text.
+    The order does not depend on ``k``. Raises :class:`ConfigError` if a reranker does not return a finite score for
+    each text.
     """
-    pool_size, distinct_candidates = ranking._pool_size(k), ranking._distinct_candidates(k)
-    scores: dict[_Identity, float] = {}
-    best: list[Hit] = []
-    candidate_depth = min(ranking._candidate_depth(k), source.most)
-    while True:
-        duplicates = DuplicateGroups(source.candidates(candidate_depth), ranking.dedupe)
-        if duplicates.fill(distinct_candidates) or duplicates.is_exhausted(candidate_depth, source.most):
-            best = _best(duplicates, source.query, ranking, pool_size, distinct_candidates, scores)
-            if len(best) >= pool_size or duplicates.is_exhausted(candidate_depth, source.most):
-                break
-        candidate_depth = min(_DEEPER * candidate_depth, source.most)
-    if ranking.mmr is None or not best:
-        return best[:k]
-    pool = best[:pool_size]
-    query_vector, vectors = source.geometry(pool)
-    relevance = _as_cosines(_scores(pool), vectors @ query_vector)
-    return [pool[i] for i in mmr_by_relevance(relevance, vectors, k, ranking.mmr)]
+    groups: list[list[Hit]] = []
+    ranked = _limited_per_file(_ordered(source, ranking, groups), groups, ranking.per_file)
+    if ranking.mmr is not None:
+        ranked = chain(_diverse(list(islice(ranked, ranking.mmr_depth)), source, ranking.mmr), ranked)
+    best = list(islice(ranked, k))
+    return [replace(hit, duplicates=_others(groups[number], hit)) for number, hit in best]
 
 
-class DuplicateGroups:
-    """Candidates in groups of near-duplicates, read as needed; ``read`` counts them."""
+def _ordered(source: Source, ranking: RankingOptions, groups: list[list[Hit]]) -> Iterator[_Ranked]:
+    """Yield the groups of near-duplicates by their best hit, after reranking, and write them into ``groups``.
 
-    def __init__(self, candidates: Iterator[Hit], dedupe: bool) -> None:
-        self._candidates = candidates
-        self._near = NearDuplicates() if dedupe else None
-        self._least_read = _LEAST_READ if dedupe else 0
-        self.groups: list[list[Hit]] = []
-        self.read = 0
-
-    def fill(self, count: int) -> bool:
-        """Read until there are more than ``count`` groups, and return whether there are."""
-        while len(self.groups) <= count or self.read < self._least_read:
-            hit = next(self._candidates, None)
-            if hit is None:
-                break
-            self.read += 1
-            group = None if self._near is None else self._near.place(hit.chunk.embedded_text)
-            if group is None:
-                self.groups.append([hit])
-            else:
-                self.groups[group].append(hit)
-        return len(self.groups) > count
-
-    def is_exhausted(self, candidate_depth: int, most: int) -> bool:
-        """Return, once all candidates are read, whether the store of ``most`` chunks has no more."""
-        return self.read < candidate_depth or candidate_depth >= most
+    A group that grows after that is yielded again.
+    """
+    near = NearDuplicates() if ranking.dedupe else None
+    reranked = 0 if ranking.reranker is None else ranking.rerank_depth
+    done = 0
+    for read, hit in enumerate(source.candidates, 1):
+        number = None if near is None else near.place(hit.chunk.embedded_text)
+        if number is not None:
+            groups[number].append(hit)
+            if number < done:
+                yield number, None
+            continue
+        groups.append([hit])
+        # The last group is not yielded before another begins, so that it has its duplicates.
+        ready = len(groups) if near is None else len(groups) - 1 if read >= _LEAST_READ else 0
+        if ready > done and ready >= reranked:
+            yield from _reranked(groups[:reranked] if not done else [], source.query, ranking.reranker)
+            yield from ((number, None) for number in range(max(done, reranked), ready))
+            done = ready
+    yield from _reranked(groups[:reranked] if not done else [], source.query, ranking.reranker)
+    yield from ((number, None) for number in range(max(done, reranked), len(groups)))
 
 
-def _best(
-    duplicates: DuplicateGroups,
-    query: str,
-    ranking: RankingOptions,
-    pool_size: int,
-    distinct_candidates: int,
-    scores: dict[_Identity, float],
-) -> list[Hit]:
-    """Return at least ``pool_size`` hits, reranked and limited per file, or all if there are fewer."""
-    while True:
-        is_full = duplicates.fill(distinct_candidates)
-        groups = duplicates.groups[:distinct_candidates]
-        if ranking.reranker is not None:
-            groups = _reranked(groups, query, ranking.reranker, ranking.rerank_depth, scores)
-        best = _limited_per_file(groups, ranking.per_file)
-        if len(best) >= pool_size or not is_full:
-            return best
-        distinct_candidates *= _DEEPER
-
-
-def _reranked(
-    groups: Sequence[list[Hit]], query: str, reranker: Reranker, depth: int, scores: dict[_Identity, float]
-) -> list[list[Hit]]:
-    """Order the first ``depth`` groups by the score of their best hit; ``scores`` caches these by hit."""
-    read, rest = groups[:depth], groups[depth:]
-    new = [group[0] for group in read if _identity(group[0]) not in scores]
-    texts = [hit.chunk.embedded_text for hit in new]
-    found = [float(score) for score in reranker.scores(query, texts)] if texts else []
-    if len(found) != len(new) or not all(np.isfinite(found)):
+def _reranked(groups: Sequence[list[Hit]], query: str, reranker: Reranker | None) -> list[_Ranked]:
+    """Return the numbers of ``groups`` by the reranker's score of their best hit, with these scores."""
+    if reranker is None or not groups:
+        return []
+    scores = [float(score) for score in reranker.scores(query, [hits[0].chunk.embedded_text for hits in groups])]
+    if len(scores) != len(groups) or not all(np.isfinite(scores)):
         raise ConfigError(
-            f"the reranker returned {found[:3]} for {len(new)} texts: expected one finite number for each text"
+            f"the reranker returned {scores[:3]} for {len(groups)} texts: expected one finite number for each text"
         )
-    scores.update(zip(map(_identity, new), found, strict=True))
-    scored = [[replace(hit, rerank=scores[_identity(group[0])]) for hit in group] for group in read]
-    return [*sorted(scored, key=lambda group: -scores[_identity(group[0])]), *rest]
+    return sorted(enumerate(scores), key=lambda each: -each[1])
 
 
-def _identity(hit: Hit) -> _Identity:
-    return hit.store, hit.id
-
-
-def _limited_per_file(groups: Sequence[list[Hit]], per_file: int | None) -> list[Hit]:
-    """Return the first hit of each group whose file is below its limit, with the others as its duplicates."""
+def _limited_per_file(
+    ranked: Iterator[_Ranked], groups: Sequence[Sequence[Hit]], per_file: int | None
+) -> Iterator[tuple[int, Hit]]:
+    """Yield the number of each group and its first hit whose file is below its limit."""
     counts: Counter[_Identity | None] = Counter()
-    kept = []
-    for group in groups:
-        files = [_file(hit) for hit in group]
+    shown: set[int] = set()
+    for number, score in ranked:
+        files = [] if number in shown else [_file(hit) for hit in groups[number]]
         first = next(
             (i for i, file in enumerate(files) if file is None or per_file is None or counts[file] < per_file), None
         )
         if first is not None:
+            shown.add(number)
             counts[files[first]] += 1
-            others = tuple(
-                ChunkRecord(hit.id, hit.chunk, hit.source, hit.store) for hit in (*group[:first], *group[first + 1 :])
-            )
-            kept.append(replace(group[first], duplicates=others))
-    return kept
+            yield number, replace(groups[number][first], rerank=score)
+
+
+def _diverse(pool: Sequence[tuple[int, Hit]], source: Source, lambda_mult: float) -> list[tuple[int, Hit]]:
+    """Return ``pool`` in the order of maximal marginal relevance."""
+    if not pool:
+        return []
+    query_vector, vectors = source.geometry([hit for _, hit in pool])
+    relevance = _as_cosines(_scores([hit for _, hit in pool]), vectors @ query_vector)
+    return [pool[i] for i in mmr_by_relevance(relevance, vectors, len(pool), lambda_mult)]
+
+
+def _others(group: Sequence[Hit], best: Hit) -> tuple[ChunkRecord, ...]:
+    return tuple(
+        ChunkRecord(hit.id, hit.chunk, hit.source, hit.store)
+        for hit in group
+        if (hit.store, hit.id) != (best.store, best.id)
+    )
 
 
 def _file(hit: Hit) -> _Identity | None:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 import sqlite3
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from ragembed.errors import ConfigError
@@ -196,25 +196,11 @@ class RelevanceParts:
         return cls(value, hit.dense, matched, highest, read, function.origin, of_cosine, of_matched)
 
 
-def with_relevance(model: RelevanceModel, hits: Sequence[Hit], highest: float | None, read: float) -> list[Hit]:
-    """Return the hits of a query with their relevance.
-
-    ``highest`` is the highest BM25 that a text could have for the query, or None if BM25 was not computed. ``read`` is
-    the share of the query that the model can read.
-    """
-    return [replace(hit, relevance=model.of(hit.dense, matched_share(hit.lexical, highest), read)) for hit in hits]
-
-
 def matched_share(lexical: float | None, highest: float | None) -> float | None:
     """Return the share of the highest possible BM25 that a hit reaches, from 0 to 1, or None without BM25."""
     if lexical is None or highest is None:
         return None
     return min(1.0, lexical / highest) if highest > 0 else 0.0
-
-
-def at_least(hits: Sequence[Hit], least: float) -> list[Hit]:
-    """Return the hits with a relevance of ``least`` or more; an unknown one counts as 0."""
-    return [hit for hit in hits if (hit.relevance or 0.0) >= least]
 
 
 def is_weak(relevances: Iterable[float | None]) -> bool:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import islice, zip_longest
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 
@@ -19,13 +19,13 @@ from ragembed.indexes.filters import Filter
 from ragembed.indexes.lexical import fulltext
 from ragembed.indexes.search import dense
 from ragembed.indexes.search.fusion import Fusion, read_weight
-from ragembed.indexes.search.hybrid import DEPTH, Candidates, LexicalMatches, candidates
+from ragembed.indexes.search.hybrid import DEEPER, DEPTH, Candidates, LexicalMatches, tiers
 from ragembed.indexes.search.ranking import RankingOptions, Source, mmr, rank
-from ragembed.indexes.search.relevance import RelevanceModel, at_least, check_least, with_relevance
+from ragembed.indexes.search.relevance import RelevanceModel, check_least, matched_share
 from ragembed.indexes.search.snapshot import Snapshot, unread_share, vectors_of
-from ragembed.indexes.storage.selection import Admission
+from ragembed.indexes.storage.selection import Admission, among
 from ragembed.indexes.text.analyzer import of_language
-from ragembed.indexes.types import Hit, Keys
+from ragembed.indexes.types import Hit, Keys, Rows
 from ragembed.postprocess import unit_rows
 from ragembed.resources import processors
 from ragembed.types import Doubles, Floats
@@ -36,8 +36,8 @@ Parts: TypeAlias = "Sequence[tuple[float | None, float | None]]"
 """Cosine and BM25 of chunks."""
 Vectors: TypeAlias = "Callable[[], Floats]"
 """Returns the vectors of queries, shape ``(n, d)``, when they are needed."""
-
-
+Relevance: TypeAlias = "Callable[[float | None, float | None], float | None]"
+"""Returns the relevance of a hit for its cosine and its BM25."""
 QueryVectors: TypeAlias = "Callable[[int, int], Vectors | None]"
 """Returns the vectors of the queries from a number up to, not including, another; None for lexical search."""
 
@@ -61,7 +61,8 @@ _PROCESSORS = _Processors()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_PROCESSORS.renew)
 
-_CANDIDATES_PER_HIT = 10
+_DENSE_DEPTH = 50
+"""Number of chunks that dense and lexical search find first; it grows by the factor ``DEEPER``."""
 _BLOCK = 500
 _RANK_CONSTANT = 60.0
 """Constant of reciprocal rank fusion: a higher value reduces the advantage of the first ranks."""
@@ -97,36 +98,27 @@ def search(
         return [[] for _ in queries]
     queries = [normalise(query) for query in queries]
     with _PROCESSORS.places:
-        request = _Request(snapshot, k, mode, fusion, snapshot.select(where), trace)
-        vectors = _vectors(snapshot, queries, mode, given)
-        highest = [None if model is None else request.highest(query) for query in queries]
-        found = _results(request, queries, vectors, ranking)
-    if model is not None:
-        read = [request.read_share(query) for query in queries]
-        found = [with_relevance(model, *of_one) for of_one in zip(found, highest, read, strict=True)]
-    return found if min_relevance is None else [at_least(hits, min_relevance) for hits in found]
+        request = _Request(snapshot, k, mode, fusion, snapshot.select(where), model, min_relevance, trace)
+        return _results(request, queries, _vectors(snapshot, queries, mode, given), ranking)
 
 
 def sources(
-    snapshot: Snapshot, queries: Sequence[str], k: int, mode: Mode, where: Filter | None, fusion: Fusion
+    snapshot: Snapshot,
+    queries: Sequence[str],
+    k: int,
+    mode: Mode,
+    where: Filter | None,
+    fusion: Fusion,
+    min_relevance: float | None = None,
 ) -> list[Source]:
-    """Return the candidates of each query, with their relevance; raise as :func:`search` does."""
+    """Return the candidates of each query; arguments and errors are those of :func:`search`."""
     _require_mode(mode)
     model = snapshot.relevance()
-    request = _Request(snapshot, _within(snapshot, k), mode, fusion, snapshot.select(where))
+    check_least(min_relevance, model)
+    request = _Request(snapshot, _within(snapshot, k), mode, fusion, snapshot.select(where), model, min_relevance)
     queries = [normalise(query) for query in queries]
     vectors = _vectors(snapshot, queries, mode)
-    found = [_source(request, query, vectors(i, i + 1)) for i, query in enumerate(queries)]
-    if model is None:
-        return found
-    return [_with_relevance(each, model, request.highest(each.query), request.read_share(each.query)) for each in found]
-
-
-def _with_relevance(source: Source, model: RelevanceModel, highest: float | None, read: float) -> Source:
-    def candidates(depth: int) -> Iterator[Hit]:
-        return (with_relevance(model, [hit], highest, read)[0] for hit in source.candidates(depth))
-
-    return replace(source, candidates=candidates)
+    return [_source(request, query, vectors(i, i + 1)) for i, query in enumerate(queries)]
 
 
 def by_rank(sources: Sequence[Source]) -> Source:
@@ -135,9 +127,8 @@ def by_rank(sources: Sequence[Source]) -> Source:
     The score is ``1 / (60 + rank)``. Candidates of the same rank are ordered by their relevance, if it is known.
     """
 
-    def candidates(depth: int) -> Iterator[Hit]:
-        streams = [each.candidates(min(depth, each.most)) for each in sources if each.most]
-        for place, tier in enumerate(zip_longest(*streams), 1):
+    def candidates() -> Iterator[Hit]:
+        for place, tier in enumerate(zip_longest(*(each.candidates for each in sources)), 1):
             hits = [hit for hit in tier if hit is not None]
             for hit in sorted(hits, key=lambda hit: -(hit.relevance or 0.0)):
                 yield replace(hit, score=1.0 / (_RANK_CONSTANT + place))
@@ -148,7 +139,7 @@ def by_rank(sources: Sequence[Source]) -> Source:
             "mmr, or search stores with the same embedder"
         )
 
-    return Source(sources[0].query, candidates, sum(each.most for each in sources), geometry)
+    return Source(sources[0].query, candidates(), geometry)
 
 
 def search_vectors(snapshot: Snapshot, vectors: Floats, k: int, where: Filter | None = None) -> list[list[Hit]]:
@@ -234,14 +225,15 @@ def _results(
     request: _Request, queries: Sequence[str], vectors: QueryVectors, ranking: RankingOptions | None = None
 ) -> list[list[Hit]]:
     """Return the results for each query."""
-    if ranking is None:
-        found: list[list[Hit]] = []
-        size = _QUERIES_AT_ONCE if request.mode == "hybrid" else len(queries)
-        for start in range(0, len(queries), size):
-            some, part = queries[start : start + size], vectors(start, start + size)
-            found += [list(islice(hits, request.k)) for hits in request.ranked(some, part, request.k)]
-        return found
-    return [rank(_source(request, query, vectors(i, i + 1)), request.k, ranking) for i, query in enumerate(queries)]
+    if ranking is not None:
+        sources = (_source(request, query, vectors(i, i + 1)) for i, query in enumerate(queries))
+        return [rank(source, request.k, ranking) for source in sources]
+    found: list[list[Hit]] = []
+    size = _QUERIES_AT_ONCE if request.mode == "hybrid" else len(queries)
+    for start in range(0, len(queries), size):
+        ranked = request.ranked(queries[start : start + size], vectors(start, start + size))
+        found += [list(islice(hits, request.k)) for hits in ranked]
+    return found
 
 
 def _source(request: _Request, query: str, vector: Vectors | None) -> Source:
@@ -252,133 +244,175 @@ def _source(request: _Request, query: str, vector: Vectors | None) -> Source:
         query_vector = snapshot.embedder().encode_queries([query]) if vector is None else vector()
         return unit_rows(query_vector)[0], vectors_of(snapshot, hits)
 
-    most = snapshot.count()
-    return Source(query, lambda candidate_depth: request.ranked([query], vector, candidate_depth)[0], most, geometry)
+    [candidates] = request.ranked([query], vector)
+    return Source(query, candidates, geometry)
 
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    """The settings of a search, independent of the query. ``trace`` receives the candidates of hybrid search."""
+    """The settings of a search, independent of the query.
+
+    Chunks are read ``k`` at once. ``model`` computes the relevance of hits; those with less than ``least`` are left
+    out. ``trace`` receives the candidates of hybrid search.
+    """
 
     snapshot: Snapshot
     k: int
     mode: Mode
     fusion: Fusion
     selection: Admission | None
+    model: RelevanceModel | None = None
+    least: float | None = None
     trace: list[Candidates] | None = None
 
-    def ranked(self, queries: Sequence[str], vectors: Vectors | None, candidate_depth: int) -> list[Iterator[Hit]]:
-        """Return the best chunks for each query, best first: at least ``candidate_depth``, or all if there are fewer.
+    def ranked(self, queries: Sequence[str], vectors: Vectors | None) -> list[Iterator[Hit]]:
+        """Return the chunks for each query, best first, which are read as needed.
 
         ``vectors`` returns the query vectors; it is None for lexical search.
         """
-        expressions = [None if self.mode == "dense" else query_expression(self.snapshot, query) for query in queries]
+        snapshot = self.snapshot
+        expressions = [None if self.mode == "dense" else query_expression(snapshot, query) for query in queries]
         if vectors is None:
-            return [_lexical(self.snapshot, expression, candidate_depth, self.selection) for expression in expressions]
-        depth = max(DEPTH, _CANDIDATES_PER_HIT * self.k, candidate_depth)
-        words = {
-            i: LexicalMatches.of(self.snapshot, expression, depth, self.selection).with_vectors(self.snapshot)
-            for i, expression in enumerate(expressions)
-            if expression is not None
-        }
-        without_words = [i for i in range(len(queries)) if i not in words]
-        ranked: list[Iterator[Hit]] = [iter(()) for _ in queries]
-        nearest = dense.nearest(self.snapshot, vectors()[without_words], candidate_depth, self.selection)
-        for i, cosines in zip(without_words, nearest, strict=True):
-            ranked[i] = _nearest_first(self.snapshot, *cosines, candidate_depth)
-        with_words = list(words)
-        texts = [queries[i] for i in with_words]
-        hybrid = self._hybrid(texts, vectors()[with_words], list(words.values()), depth, candidate_depth)
-        for i, hits in zip(with_words, hybrid, strict=True):
-            ranked[i] = hits
-        return ranked
+            by_query = [self._lexical(expression) for expression in expressions]
+        else:
+            words = {
+                i: LexicalMatches.of(snapshot, expression, DEPTH, self.selection).with_vectors(snapshot)
+                for i, expression in enumerate(expressions)
+                if expression is not None
+            }
+            encoded = vectors()
+            without_words = [i for i in range(len(queries)) if i not in words]
+            found = dict(zip(without_words, self._dense(encoded[without_words]), strict=True))
+            found |= self._hybrid(queries, unit_rows(encoded), words)
+            by_query = [found[i] for i in range(len(queries))]
+        together = zip(queries, expressions, by_query, strict=True)
+        return [self._hits(of_query, self._relevance(query, expression)) for query, expression, of_query in together]
 
-    def highest(self, query: str) -> float | None:
-        """Return the highest BM25 that a text could have for a query, or None if the mode does not compute BM25."""
-        expression = None if self.mode == "dense" else query_expression(self.snapshot, query)
-        return None if expression is None else self.snapshot.highest_score(expression)
+    def _relevance(self, query: str, expression: str | None) -> Relevance | None:
+        """Return the function from cosine and BM25 of a hit of ``query`` to its relevance, or None without a model."""
+        model = self.model
+        if model is None:
+            return None
+        highest = None if expression is None else self.snapshot.highest_score(expression)
+        read = 1.0 if self.mode == "lexical" else read_weight(unread_share(self.snapshot, query))
+        return lambda cosine, bm25: model.of(cosine, matched_share(bm25, highest), read)
 
-    def read_share(self, query: str) -> float:
-        """Return the weight of the vector of a query, from 1 to 0, by how much of it the model can read."""
-        return 1.0 if self.mode == "lexical" else read_weight(unread_share(self.snapshot, query))
+    def _lexical(self, expression: str | None) -> Iterator[_Tier]:
+        for depth in _depths(self.snapshot.count()) if expression else ():
+            keys, scores = self.snapshot.matches(expression, depth, self.selection)
+            yield _Tier(keys, scores, lambda at, scores=scores: [(None, score) for score in scores[at].tolist()])
+            if len(keys) < depth:
+                return
+
+    def _dense(self, vectors: Floats) -> list[Iterator[_Tier]]:
+        """Return tiers by cosine: the nearest chunks, and those of deeper and deeper searches."""
+
+        def tier(keys: Keys, cosines: Doubles) -> _Tier:
+            order = np.argsort(-cosines, kind="stable")
+            cosines = cosines[order]
+            return _Tier(keys[order], cosines, lambda at: [(cosine, None) for cosine in cosines[at].tolist()])
+
+        def all_tiers(vector: Floats, first: tuple[Keys, Doubles]) -> Iterator[_Tier]:
+            yield tier(*first)
+            for depth in deeper:
+                yield tier(*dense.nearest(self.snapshot, vector[None, :], depth, self.selection)[0])
+
+        start, *deeper = _depths(self.snapshot.count())
+        nearest = dense.nearest(self.snapshot, vectors, start, self.selection)
+        return [all_tiers(*each) for each in zip(vectors, nearest, strict=True)]
 
     def _hybrid(
-        self,
-        queries: Sequence[str],
-        vectors: Floats,
-        words: Sequence[LexicalMatches],
-        depth: int,
-        candidate_depth: int,
-    ) -> list[Iterator[Hit]]:
-        if not words:
-            return []
-        vectors = unit_rows(vectors)
-        fusions = [self.fusion.for_unread(unread_share(self.snapshot, query)) for query in queries]
-        fused: dict[int, Candidates] = {}
-        for fusion in dict.fromkeys(fusions):
-            at = [i for i, each in enumerate(fusions) if each == fusion]
-            some = [words[i] for i in at]
-            texts = [queries[i] for i in at]
-            of_fusion = candidates(
-                self.snapshot, vectors[at], some, depth, candidate_depth, self.selection, fusion, queries=texts
+        self, queries: Sequence[str], vectors: Floats, words: Mapping[int, LexicalMatches]
+    ) -> dict[int, Iterator[_Tier]]:
+        """Return tiers by fused score for the queries that have ``words``, by their position."""
+        by_fusion: dict[Fusion, list[int]] = {}
+        for i in words:
+            by_fusion.setdefault(self.fusion.for_unread(unread_share(self.snapshot, queries[i])), []).append(i)
+        found: dict[int, Iterator[_Tier]] = {}
+        for fusion, at in by_fusion.items():
+            worded = [words[i] for i in at]
+            candidates = tiers(self.snapshot, [queries[i] for i in at], vectors[at], worded, self.selection, fusion)
+            for i, of_query in zip(at, candidates, strict=True):
+                found[i] = self._by_score(of_query, vectors[i], words[i])
+        return found
+
+    def _by_score(self, candidates: Iterator[Candidates], vector: Floats, words: LexicalMatches) -> Iterator[_Tier]:
+        """Yield tiers with fused scores, and the cosine and BM25 of the query as it is, not moved by feedback."""
+        for each in candidates:
+            if self.trace is not None:
+                self.trace.append(each)
+
+            def parts(at: Rows, keys: Keys = each.keys) -> Parts:
+                cosines = words.chunk_vectors(self.snapshot).cosines(vector, keys[at])
+                return list(zip(cosines.tolist(), words.of_chunks(keys[at]).tolist(), strict=True))
+
+            yield _Tier(each.keys, each.scores, parts)
+
+    def _hits(self, tiers: Iterator[_Tier], relevance: Relevance | None) -> Iterator[Hit]:
+        """Yield the chunks of each tier that no tier before has, by score, then by file and key.
+
+        A tier that scores them higher than the one before is moved down. The last tier that is read for ``least`` is
+        the first in which no chunk is relevant enough.
+        """
+        seen, last = np.zeros(0, dtype=np.int64), np.inf
+        for tier in tiers:
+            at = np.flatnonzero(~among(tier.keys, seen))
+            if not len(at):
+                continue
+            scores = np.minimum(tier.scores[at] - max(0.0, tier.scores[at[0]] - last), last)
+            seen, last = np.sort(np.concatenate([seen, tier.keys[at]])), scores[-1]
+            relevant = yield from self._in_order(tier, at, scores, relevance)
+            if not relevant:
+                return
+
+    def _in_order(
+        self, tier: _Tier, at: Rows, scores: Doubles, relevance: Relevance | None
+    ) -> Generator[Hit, None, bool]:
+        """Yield the chunks at ``at`` in a tier, in blocks of ``k`` and those that tie with the last.
+
+        Returns whether any is relevant enough.
+        """
+        any_relevant, start, size = False, 0, max(self.k, 1)
+        while start < len(at):
+            stop = min(start + size, len(at))
+            while stop < len(at) and scores[stop] == scores[stop - 1]:
+                stop += 1
+            together = zip(
+                tier.keys[at[start:stop]].tolist(), scores[start:stop].tolist(), tier.parts(at[start:stop]), strict=True
             )
-            fused.update(zip(at, of_fusion, strict=True))
-        found = [fused[i] for i in range(len(queries))]
-        if self.trace is not None:
-            self.trace.extend(found)
-        together = zip(vectors, found, words, strict=True)
-        return [_hybrid_hits(self.snapshot, vector, each, of_one, candidate_depth) for vector, each, of_one in together]
+            block = [(*each, None if relevance is None else relevance(*each[2])) for each in together]
+            if self.least is not None:
+                block = [each for each in block if (each[3] or 0.0) >= self.least]
+            records = self.snapshot.chunks_by_key([key for key, *_ in block])
+            for key, score, parts, value in sorted(
+                block, key=lambda each: (-each[1], records[each[0]].source or "", each[0])
+            ):
+                record = records[key]
+                yield Hit(record.id, record.chunk, record.source, score, *parts, store=record.store, relevance=value)
+            any_relevant = any_relevant or bool(block)
+            start, size = stop, min(size, _BLOCK)
+        return any_relevant
+
+
+class _Tier(NamedTuple):
+    """Chunks by score, best first; ``parts`` returns cosine and BM25 of those at some positions."""
+
+    keys: Keys
+    scores: Doubles
+    parts: Callable[[Rows], Parts]
+
+
+def _depths(count: int) -> list[int]:
+    """Return the depths of searches until all of ``count`` chunks are read."""
+    depths = [_DENSE_DEPTH]
+    while depths[-1] < count:
+        depths.append(DEEPER * depths[-1])
+    return depths
 
 
 def query_expression(snapshot: Snapshot, query: str) -> str | None:
     """Return a query as an FTS5 expression with the terms of the store, or None if it has no words."""
     return fulltext.match_expression(normalise(query), of_language(snapshot.language()))
-
-
-def _lexical(snapshot: Snapshot, expression: str | None, k: int, selection: Admission | None) -> Iterator[Hit]:
-    if not expression:
-        return iter(())
-    keys, scores = snapshot.matches(expression, k, selection)
-    return _in_order(snapshot, keys, scores, lambda part: [(None, score) for score in scores[part].tolist()], k)
-
-
-def _nearest_first(snapshot: Snapshot, keys: Keys, cosines: Doubles, k: int) -> Iterator[Hit]:
-    order = np.argsort(-cosines, kind="stable")
-    keys, cosines = keys[order], cosines[order]
-    return _in_order(snapshot, keys, cosines, lambda part: [(cosine, None) for cosine in cosines[part].tolist()], k)
-
-
-def _hybrid_hits(snapshot: Snapshot, vector: Floats, found: Candidates, words: LexicalMatches, k: int) -> Iterator[Hit]:
-    """Yield the best chunks first, with fused scores, and the cosine and BM25 of the unmoved query."""
-
-    def parts(part: slice) -> Parts:
-        keys = found.keys[part]
-        cosines = words.chunk_vectors(snapshot).cosines(vector, keys)
-        return list(zip(cosines.tolist(), words.of_chunks(keys).tolist(), strict=True))
-
-    return _in_order(snapshot, found.keys, found.scores, parts, k)
-
-
-def _in_order(
-    snapshot: Snapshot, keys: Keys, scores: Doubles, parts: Callable[[slice], Parts], k: int
-) -> Iterator[Hit]:
-    """Yield chunks by score, best first. Their ``keys`` are given by score, then ascending.
-
-    Chunks are read in blocks. The first block has ``k`` chunks and those that tie with the last. ``parts`` returns the
-    cosine and BM25 for a slice of the keys.
-    """
-    start, size = 0, max(k, 1)
-    while start < len(keys):
-        stop = min(start + size, len(keys))
-        while stop < len(keys) and scores[stop] == scores[stop - 1]:
-            stop += 1
-        block = slice(start, stop)
-        records = snapshot.chunks_by_key(keys[block].tolist())
-        together = zip(keys[block].tolist(), scores[block].tolist(), parts(block), strict=True)
-        for key, score, both in sorted(together, key=lambda each: (-each[1], records[each[0]].source or "", each[0])):
-            record = records[key]
-            yield Hit(record.id, record.chunk, record.source, score, *both, store=record.store)
-        start, size = stop, min(size, _BLOCK)
 
 
 def _require_mode(mode: Mode) -> None:

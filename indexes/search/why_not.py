@@ -174,7 +174,7 @@ def why_not(
     trace: list[Candidates] = []
     [hits] = search(snapshot, [query], k, mode, None, fusion, trace=trace)
     expression = query_expression(snapshot, query)
-    candidates = trace[-1] if trace else None
+    candidates = trace[0] if trace else None
     fusion = fusion if candidates is None else candidates.fusion
     encoded = None if mode == "lexical" else ExplainedQuery.of(snapshot, query, candidates)
     ranks: dict[Mode, FileRank] = {}
