@@ -11,9 +11,10 @@ import json
 import os
 from pathlib import Path
 
-from ragembed.files import NO_LINK, user_folder
+from ragembed.files import NO_LINK, read_regular, user_folder
 
 _FILE = "models"
+_MOST_BYTES = 1_000_000
 
 
 def confirm_model(name: str) -> None:
@@ -31,7 +32,7 @@ def confirm_model(name: str) -> None:
 def is_confirmed(name: str) -> bool:
     """Return whether the user has named a model before."""
     try:
-        known = _file().read_bytes().split(b"\n")
+        known = read_regular(_file(), _MOST_BYTES).split(b"\n")
     except OSError:
         return False
     return json.dumps(name).encode() in known

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragembed.errors import ModelError
-from ragembed.files import NotRegularFileError, make_folders, open_regular, replace_file
+from ragembed.files import FileTooLargeError, NotRegularFileError, make_folders, read_regular, replace_file
 from ragembed.hashing import file_sha256
 from ragembed.tensor_map import map_tensors
 from ragembed.version import __version__
@@ -54,7 +54,7 @@ def _check_folder(folder: Path) -> None:
 
 def _is_embedder_config(file: Path) -> bool:
     try:
-        found = json.loads(_text(file))
+        found = json.loads(read_regular(file, _MOST_BYTES))
     except (OSError, ValueError, RecursionError):
         return False
     return isinstance(found, dict) and "state_sha256" in found
@@ -66,7 +66,7 @@ def read(folder: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     Raises :class:`ModelError` if a file is missing, is damaged or has another format version.
     """
     try:
-        about: dict[str, Any] = json.loads(_text(folder / CONFIG))
+        about: dict[str, Any] = json.loads(read_regular(folder / CONFIG, _MOST_BYTES))
         digest = file_sha256(folder / STATE)
     except FileNotFoundError as error:
         raise ModelError(
@@ -75,8 +75,9 @@ def read(folder: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         ) from error
     except NotRegularFileError as error:
         raise ModelError(f"{error.filename} is not a regular file: fit and save the embedder again") from error
-    except (ValueError, RecursionError) as error:
-        raise ModelError(f"{folder / CONFIG} is damaged ({error}): fit and save the embedder again") from error
+    except (FileTooLargeError, ValueError, RecursionError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise ModelError(f"{folder / CONFIG} is damaged ({reason}): fit and save the embedder again") from error
     if not isinstance(about, dict):
         raise ModelError(f"{folder / CONFIG} is damaged: expected a JSON object; fit and save the embedder again")
     if (found := about.get("format")) != FORMAT:
@@ -92,15 +93,6 @@ def read(folder: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
             "fit and save the embedder again"
         )
     return about, dict(map_tensors(folder / STATE))
-
-
-def _text(file: Path) -> str:
-    """Return the text of a configuration; raise :class:`ValueError` if it is too long to be one."""
-    with open_regular(file) as stream:
-        data = stream.read(_MOST_BYTES + 1)
-    if len(data) > _MOST_BYTES:
-        raise ValueError(f"it has more than {_MOST_BYTES:,} bytes")
-    return data.decode("utf-8")
 
 
 def _check(about: Mapping[str, Any], folder: Path) -> None:

@@ -23,6 +23,10 @@ class NotRegularFileError(OSError):
     """The path is a folder, a named pipe, a socket or a device, not a regular file."""
 
 
+class FileTooLargeError(OSError):
+    """The file has more bytes than a file of its kind may have."""
+
+
 def open_regular(path: Path, root: Path | None = None) -> BinaryIO:
     """Open a regular file for reading.
 
@@ -35,9 +39,12 @@ def open_regular(path: Path, root: Path | None = None) -> BinaryIO:
     NotRegularFileError
         If it is not a regular file. A named pipe does not block.
     OSError
-        If it cannot be opened, or if the file or a folder above it is a symbolic link.
+        If it cannot be opened, if the file or a folder above it is a symbolic link, or if no file can have this path.
     """
-    descriptor = _open_below(path, root, _READ)
+    try:
+        descriptor = _open_below(path, root, _READ)
+    except ValueError as error:  # The path contains U+0000 or a character that the system cannot encode.
+        raise OSError(errno.EINVAL, "no file can have this name", str(path)) from error
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise NotRegularFileError(errno.EINVAL, "it is not a regular file", str(path))
@@ -45,6 +52,18 @@ def open_regular(path: Path, root: Path | None = None) -> BinaryIO:
     except BaseException:
         os.close(descriptor)
         raise
+
+
+def read_regular(path: Path, most_bytes: int, root: Path | None = None) -> bytes:
+    """Return the content of a file that the user did not name: a regular file, with the rules of :func:`open_regular`.
+
+    Raises :class:`FileTooLargeError` if it has more than ``most_bytes``, and the errors of :func:`open_regular`.
+    """
+    with open_regular(path, root) as file:
+        data = file.read(most_bytes + 1)
+    if len(data) > most_bytes:
+        raise FileTooLargeError(errno.EFBIG, f"it has more than {most_bytes:,} bytes", str(path))
+    return data
 
 
 def require_regular(path: Path, root: Path) -> None:

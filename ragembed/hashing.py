@@ -7,8 +7,12 @@ import json
 import os
 from pathlib import Path
 
+from ragembed.files import open_regular, read_regular
+
 _REMEMBERED_BYTES = 1 << 20
 """Smallest size of a file whose hash is cached; a smaller file is faster to read than the cache."""
+_MOST_BYTES = 16 << 20
+"""Largest cache that is read."""
 
 
 def file_sha256(path: Path) -> str:
@@ -38,9 +42,9 @@ def cache_folder() -> Path:
 
 
 def read_sha256(path: Path) -> str:
-    """Read the whole file and return its sha256 in hex."""
+    """Read the whole file, which must be a regular one, and return its sha256 in hex."""
     digest = hashlib.sha256()
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         while block := file.read(1 << 20):
             digest.update(block)
     return digest.hexdigest()
@@ -49,8 +53,8 @@ def read_sha256(path: Path) -> str:
 def _read_cache(cache: Path) -> dict[str, object]:
     """Return the cached hashes by path; an empty dict if the cache cannot be read."""
     try:
-        known = json.loads(cache.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        known = json.loads(read_regular(cache, _MOST_BYTES))
+    except (OSError, ValueError, RecursionError):
         return {}
     return known if isinstance(known, dict) else {}
 

@@ -17,6 +17,7 @@ from ragembed.errors import ModelError, RagembedError
 from ragembed.extractors.embedding_table import EmbeddingTable
 from ragembed.extractors.head import build_head
 from ragembed.extras import is_installed, missing
+from ragembed.files import open_regular
 from ragembed.models.bert_files import is_plain_bert
 from ragembed.models.files import (
     embedded_model,
@@ -34,6 +35,8 @@ ModelPlace = Literal["package", "cache", "folder"]
 Value = TypeVar("Value")
 
 _REVISION = "main"
+_LONGEST_FRONT = 1_000_000
+"""Number of bytes of a model card in which its front matter ends."""
 """The revision that ragembed uses of a model on the hub."""
 
 
@@ -287,7 +290,8 @@ def _licence(name: str, folder: Path) -> str | None:
     """Return the licence in the front matter of the model card, else that of a recommended model, else None."""
     card = folder / "README.md"  # not parsed as YAML, because the results in some cards take a second
     if card.is_file():
-        text = card.read_text(encoding="utf-8", errors="replace")
+        with open_regular(card) as file:
+            text = file.read(_LONGEST_FRONT).decode("utf-8", "replace")
         front = re.match(r"---\s*\n(.*?)\n---\s*$", text, re.DOTALL | re.MULTILINE)
         lines = re.findall(r"^(license|license_name):[ \t]*(\S.*?)[ \t]*$", front[1] if front else "", re.MULTILINE)
         fields: dict[str, str] = dict(lines)

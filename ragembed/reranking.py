@@ -11,7 +11,9 @@ import numpy as np
 
 from ragembed.errors import ModelError
 from ragembed.extras import require
+from ragembed.files import read_regular
 from ragembed.models.files import ModelFiles, find_model
+from ragembed.models.packaging import MOST_JSON
 from ragembed.types import Floats
 
 _ARCHITECTURE = "ForSequenceClassification"
@@ -107,7 +109,7 @@ class CrossEncoderReranker:
 def _require_cross_encoder(files: ModelFiles) -> None:
     """Raise :class:`ModelError` for a model that would load, but with an untrained classification head."""
     try:
-        config = json.loads((files.folder / "config.json").read_text(encoding="utf-8"))
+        config = json.loads(read_regular(files.folder / "config.json", MOST_JSON))
         architectures = [str(name) for name in config.get("architectures") or []]
     except (OSError, ValueError, AttributeError, TypeError) as error:
         raise ModelError(f"cannot read config.json in the model folder {files.folder}: {error}") from error

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import mmap
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragembed.errors import ModelError
+from ragembed.files import open_regular
 
 _DTYPES: Mapping[str, np.dtype[Any]] = {
     "F64": np.dtype("<f8"),
@@ -38,8 +40,8 @@ def map_tensors(file: Path, *, widen: bool = False) -> Mapping[str, NDArray[Any]
     left out, like those of other types that NumPy does not have. Raises :class:`ModelError` if the file is not valid
     safetensors, or if a tensor lies outside the file.
     """
-    size = file.stat().st_size
-    with file.open("rb") as stream:
+    with open_regular(file) as stream:
+        size = os.fstat(stream.fileno()).st_size
         header_size = int.from_bytes(stream.read(8), "little")
         header = stream.read(header_size) if header_size <= min(size - 8, _MAX_HEADER) else b""
     start = 8 + header_size

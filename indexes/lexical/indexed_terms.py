@@ -22,8 +22,10 @@ _HASH_BYTES = 64 << 20  # Room for the terms of one call, so that FTS5 has nothi
 _SCHEMA = """
 CREATE VIRTUAL TABLE texts USING fts5 (title, headings, text, content = '', tokenize = "{tokenizer}");
 INSERT INTO texts (texts, rank) VALUES ('hashsize', {hash_bytes});
-CREATE VIRTUAL TABLE instances USING fts5vocab (texts, instance);
+CREATE VIRTUAL TABLE vocabulary USING fts5vocab (texts, instance);
+CREATE VIEW instances AS SELECT ifnull(term, '') AS term, doc, offset FROM vocabulary;
 """
+"""FTS5 indexes a combining mark without a letter as an empty term, which ``fts5vocab`` lists as NULL."""
 
 
 class IndexedTerms:

@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from ragembed.errors import ConfigError
-from ragembed.files import replace_file
+from ragembed.files import read_regular, replace_file
 from ragembed.indexes.storage.lock import HOLDER, LOCK
 
 FORMAT = "ragembed-work-1"
 """Format in the plan of a work folder. It distinguishes ragembed's folder from others with the same file names."""
 PLAN = "plan.json"
+_MOST_BYTES = 256 << 20
+"""Largest plan, which names all paths of a run."""
 
 _FOLDERS = re.compile(r"shards|read|fit|embed|write|finish|fitted|common|read/(\d{5,}|\.\d{5,}\.[0-9a-f]{32}\.tmp)")
 _FILES = re.compile(
@@ -58,7 +60,7 @@ class WorkFolder:
         if file.is_symlink():
             return None
         try:
-            found = json.loads(file.read_bytes())
+            found = json.loads(read_regular(file, _MOST_BYTES))
         except (OSError, ValueError, RecursionError):
             return None
         if not isinstance(found, dict) or found.pop("format", None) != FORMAT:

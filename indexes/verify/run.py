@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
 
 from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError, IncompatibleStoreError, MissingExtraError, RagembedError
+from ragembed.files import open_regular
 from ragembed.indexes.storage import catalog, schema
 from ragembed.indexes.storage.embedders import load_embedder
 from ragembed.indexes.storage.folders import has_application_id
@@ -209,7 +210,9 @@ class _Verification:
         files = [file for file in self._store.rglob("*") if file.is_file()]
         self._report.files, self._report.bytes = len(files), sum(file.stat().st_size for file in files)
         ignore = self._store / GITIGNORE
-        held = ignore.read_bytes() if ignore.is_file() and not ignore.is_symlink() else b""
+        held = b""
+        with suppress(OSError), open_regular(ignore, self._store) as file:
+            held = file.read(len(GITIGNORE_TEXT) + 1)
         if held != GITIGNORE_TEXT and GITIGNORE_TEXT.startswith(held):
             self._add(Part.FOLDER, GITIGNORE, f"the file does not contain {GITIGNORE_TEXT.decode().strip()!r}")
         elif held != GITIGNORE_TEXT:

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ragembed.errors import ConfigError, RagembedError
-from ragembed.files import replace_file, user_folder
+from ragembed.files import read_regular, replace_file, user_folder
 
 if TYPE_CHECKING:
     from tomlkit import TOMLDocument
@@ -39,6 +39,9 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
 
 _FILE = "collections.toml"
 _LOCK_SECONDS = 10.0
+_MOST_BYTES = 1_000_000
+_MOST_DOTS = 500
+"""Maximum number of dots in a line: the time for a dotted key is quadratic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,21 +76,28 @@ def read_registry() -> CollectionsFile:
     return parse_collections(path, values)
 
 
-def read_toml(path: Path) -> dict[str, Any]:
-    """Return the values of a TOML file, none if it does not exist; raise :class:`ConfigError` if it is invalid."""
+def read_toml(path: Path, root: Path | None = None) -> dict[str, Any]:
+    """Return the values of a TOML file, none if it does not exist; raise :class:`ConfigError` if it is invalid.
+
+    It must be a regular file of at most 1 MB. Below ``root``, symbolic links are not followed.
+    """
     try:
-        text = path.read_bytes().decode()
+        text = read_regular(path, _MOST_BYTES, root).decode()
     except FileNotFoundError:
         return {}
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read {path}: {getattr(error, 'strerror', None) or 'it is not UTF-8'}") from error
+        reason = getattr(error, "strerror", None) or "it is not UTF-8"
+        raise ConfigError(f"cannot read {path}: {reason}; correct or remove it") from error
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.count(".") > _MOST_DOTS:
+            raise ConfigError(f"{path}:{number} has more than {_MOST_DOTS} dots: divide the line, or remove the file")
     if sys.version_info >= (3, 11):
         import tomllib
     else:
         import tomli as tomllib
     try:
         return tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path} is not valid TOML: {error}; correct or remove it") from error
 
 
@@ -255,7 +265,7 @@ def _edited(file: Path | None = None) -> Iterator[TOMLDocument]:
         with FileLock(registry.with_name(f".{registry.name}.lock"), timeout=_LOCK_SECONDS):
             if path == registry:
                 read_registry()
-            text = path.read_text("utf-8") if path.exists() else ""
+            text = read_regular(path, _MOST_BYTES).decode() if path.exists() else ""
             document = tomlkit.parse(text)
             yield document
             replace_file(path.resolve(), tomlkit.dumps(document).encode())

@@ -70,8 +70,8 @@ def _is_own(path: Path) -> bool:
 
 
 def read_project(path: Path) -> Project:
-    """Return the contents of a ``ragembed.toml``; raise :class:`ConfigError` if it is invalid."""
-    values = read_toml(path)
+    """Return the contents of a ``ragembed.toml``; raise :class:`ConfigError` if it is invalid or a symbolic link."""
+    values = read_toml(path, path.parent)
     if unknown := values.keys() - set(_KEYS):
         raise ConfigError(f"{path}: unknown key {min(unknown)!r}: expected one of {', '.join(_KEYS)}")
     bare = Project(path)

@@ -30,8 +30,8 @@ from ragembed.documents.cutting import (
     trim,
 )
 from ragembed.documents.model import Block, Chunk, ParsedDocument, embedded_text
-from ragembed.documents.normalisation import normalise
-from ragembed.errors import ConfigError
+from ragembed.documents.normalisation import normalise, normalised_length
+from ragembed.errors import ConfigError, DocumentError
 from ragembed.types import Spans
 
 VERSION = 3
@@ -45,6 +45,8 @@ TINY_SHARE = 8
 """A section whose body is less than an eighth of ``max_tokens`` joins a neighbour if they fit into one chunk."""
 _SHORT_CHARACTERS, BATCH_CHARACTERS = 4_000, 200_000
 """Largest short document, and largest batch of short documents that are tokenised together, in characters."""
+LARGEST_GROWTH, SMALLEST_GROWN = 4, 1_000_000
+"""Maximum length of the normalised text of a file, as a multiple of its text, and a length that is always allowed."""
 LARGEST_RESERVE = 16
 """Chunks of source code leave at most a sixteenth of ``max_tokens`` for the headings of classes."""
 SMALL_SHARE = 4
@@ -96,17 +98,37 @@ class Chunker:
         """Yield the chunks of all documents, the same as :meth:`split` returns for each.
 
         Short documents, such as the rows of a table, are tokenised together, which is faster.
+
+        Raises :class:`DocumentError` if the normalised texts are more than ``LARGEST_GROWTH`` times longer. Each
+        character can become 18, and a model takes a kilobyte for each.
         """
-        for group in batches(documents, lambda document: len(document.text), BATCH_CHARACTERS):
-            chunker = self.knowing(text for document in group for text in short_texts(document))
-            for document in group:
+        for group in batches(_measured(documents), lambda measured: measured[1], BATCH_CHARACTERS):
+            chunker = self.knowing(text for document, _ in group for text in short_texts(document))
+            for document, _ in group:
                 yield from chunker.split(document)
 
     def knowing(self, texts: Iterable[str]) -> Chunker:
         """Return a chunker that makes the same chunks, faster: it has tokenised ``texts`` together."""
         distinct = list(dict.fromkeys(texts))
-        known = dict(zip(distinct, self.offsets(distinct), strict=True)) if distinct else {}
+        known: dict[str, Spans] = {}
+        for batch in batches(distinct, len):
+            known.update(zip(batch, self.offsets(batch), strict=True))
         return Chunker(self.config, partial(_cached_offsets, known, self.offsets))
+
+
+def _measured(documents: Iterable[ParsedDocument]) -> Iterator[tuple[ParsedDocument, int]]:
+    """Yield each document with the length of its normalised text; raise :class:`DocumentError` if the texts grow."""
+    before = after = 0
+    for document in documents:
+        length = normalised_length(document.text)
+        before += len(document.text)
+        after += length
+        if after > max(SMALLEST_GROWN, LARGEST_GROWTH * before):
+            raise DocumentError(
+                f"its text grows from {before:,} to {after:,} characters when compatibility characters are spelt out: "
+                f"expected at most {LARGEST_GROWTH} times as many"
+            )
+        yield document, length
 
 
 def _with_usual_headings(document: ParsedDocument) -> ParsedDocument:
@@ -273,9 +295,10 @@ class _Split:
         done: list[tuple[_Draft, int]] = []
         while pending:
             too_long: list[_Draft] = []
-            for batch in batches(pending, lambda draft: draft.end - draft.start):
-                spans = self.offsets([self._embedded(draft) for draft in batch])
-                for draft, tokens in zip(batch, spans, strict=True):
+            embedded = ((draft, self._embedded(draft)) for draft in pending)
+            for batch in batches(embedded, lambda item: len(item[1])):
+                spans = self.offsets([text for _, text in batch])
+                for (draft, _), tokens in zip(batch, spans, strict=True):
                     smaller = self._smaller(draft, len(tokens)) if len(tokens) > self.limit else []
                     too_long += smaller
                     if not smaller:

@@ -17,6 +17,7 @@ excludes every folder), so this module combines them itself.
 
 from __future__ import annotations
 
+import errno
 import itertools
 import os
 import re
@@ -27,9 +28,13 @@ from pathlib import Path
 
 from ragembed.documents.places import Place, RemotePath
 from ragembed.errors import ConfigError
-from ragembed.files import NotRegularFileError, open_regular
+from ragembed.files import FileTooLargeError, NotRegularFileError, read_regular
 
 IGNORE_FILES = (".gitignore", ".ragembedignore")
+MOST_BYTES, MOST_PATTERNS, LONGEST_PATTERN = 1_000_000, 10_000, 4_096
+"""Maximum size, number of patterns and characters of a pattern of an ignore file."""
+_ABSENT = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG}
+"""The errors for a path that leads to no file."""
 _PARENT = "ps_d"
 """Name of the group in pathspec's regular expressions that captures a match of a parent folder."""
 _ONE, _STAR, _FOLDERS = "[^/]", "[^/]*", "(?:/.+)?"
@@ -194,28 +199,40 @@ def _exclude_file(repository: Place) -> Place:
 
 
 def _git_folder(dot_git: Place) -> Place:
-    """Return the shared git folder of a repository. In work trees and submodules, ``.git`` is a file that names it."""
+    """Return the shared git folder of a repository. In work trees and submodules, ``.git`` is a file that names it.
+
+    A file that does not name a folder belongs to no repository, so it is returned itself, and has no rules.
+    """
     try:
         if isinstance(dot_git, RemotePath) or dot_git.is_dir():
             return dot_git
         own = dot_git.parent / _content(dot_git).decode().removeprefix("gitdir:").strip()
         common = own / "commondir"
-        return own / _content(common).decode().strip() if common.exists() else own
+        folder = own / _content(common).decode().strip() if common.exists() else own
+        return folder if folder.is_dir() else dot_git
     except (OSError, ValueError):
         return dot_git
 
 
 def _read_rules(path: Place) -> tuple[Rule, ...]:
-    """Read the rules of an ignore file, last first. Return no rules if there is no such file."""
+    """Read the rules of an ignore file, last first. Return no rules if there is no such file.
+
+    Raises :class:`ConfigError` if it cannot be read or exceeds a limit: its rules may be there to keep files private.
+    """
     try:
         data = _content(path)
-    except (FileNotFoundError, NotADirectoryError, NotRegularFileError):
+    except NotRegularFileError:
         return ()
     except OSError as error:
-        raise ConfigError(
-            f"the ignore file {path} cannot be read ({error.strerror}): make it readable or remove it"
-        ) from error
+        if error.errno in _ABSENT:
+            return ()
+        raise ConfigError(f"the ignore file {path} cannot be read ({error.strerror}): correct or remove it") from error
     lines = os.fsdecode(data.removeprefix(b"\xef\xbb\xbf")).split("\n")
+    if len(lines) - lines.count("") > MOST_PATTERNS or max(map(len, lines)) > LONGEST_PATTERN:
+        raise ConfigError(
+            f"the ignore file {path} has more than {MOST_PATTERNS:,} lines, or one of more than {LONGEST_PATTERN:,} "
+            "characters: shorten it"
+        )
     source = path.as_posix()
     rules = (_parse(line, source, number) for number, line in enumerate(lines, start=1))
     return tuple(reversed([rule for rule in rules if rule is not None]))
@@ -223,10 +240,12 @@ def _read_rules(path: Place) -> tuple[Rule, ...]:
 
 def _content(path: Place) -> bytes:
     """Read an ignore file. It may be a symbolic link, because rules add no text to a store."""
-    if isinstance(path, RemotePath):
-        return path.read_bytes()
-    with open_regular(path) as file:
-        return file.read()
+    if not isinstance(path, RemotePath):
+        return read_regular(path, MOST_BYTES)
+    data = path.read_bytes(MOST_BYTES + 1)
+    if len(data) > MOST_BYTES:
+        raise FileTooLargeError(errno.EFBIG, f"it has more than {MOST_BYTES:,} bytes")
+    return data
 
 
 def _parse(line: str, source: str, number: int | None) -> Rule | None:
@@ -254,7 +273,7 @@ def _compile(body: str) -> re.Pattern[str] | None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)
             regex = GitIgnoreSpecPattern(body).regex
-        return regex and re.compile(_without_backtracking(regex.pattern))
+            return regex and re.compile(_without_backtracking(regex.pattern))
     except (GitIgnorePatternError, re.error):
         return None
 

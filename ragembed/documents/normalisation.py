@@ -30,6 +30,14 @@ _INVISIBLE = re.compile("[\u00ad\u034f\u061c\u180e\u200b-\u200f\u202a-\u202e\u20
 _RUN = re.compile(f"[\x00-\x7f]?[^\x00-\x7f{_KEPT}]+")
 """Characters that may change, with the ASCII letter before them, which a combining mark would change."""
 
+_MOST_MARKS = 100
+"""Number of successive combining marks that Python sorts together, in quadratic time. No word has as many."""
+_MANY_MARKS = re.compile(b"[^\\0]{%d,}" % (_MOST_MARKS + 1))
+_NEW_MARKS = dict.fromkeys((0xF73, 0xF75, 0xF81, 0xFF9E, 0xFF9F), "\u0301")
+"""The characters that NFKC makes combining marks, as one of them."""
+_DIVIDER = "\u034f"  # COMBINING GRAPHEME JOINER, over which marks are not sorted (UAX #15, Stream-Safe Text Format)
+_BLOCK = 1 << 16
+
 _SOFT_HYPHEN = "\u00ad"
 _HYPHENS = f"\\-\u2010\u2011{_SOFT_HYPHEN}"
 _LINE_END = re.compile(rf"(?<![\w{_HYPHENS}])([^\W\d_]+)([{_HYPHENS}])[ \t]*\n[ \t]*([^\W\d_]+)")
@@ -53,8 +61,25 @@ def normalise(text: str) -> str:
     return text if text.isascii() else _RUN.sub(lambda run: _normal(run[0]), text)
 
 
+def normalised_length(text: str) -> int:
+    """Return about the number of characters of the normalised text, which is not made as a whole."""
+    if text.isascii():
+        return len(text)
+    return sum(len(normalise(text[start : start + _BLOCK])) for start in range(0, len(text), _BLOCK))
+
+
 def _normal(run: str) -> str:
-    return unicodedata.normalize("NFKC", _INVISIBLE.sub("", run))
+    text = _INVISIBLE.sub("", run)
+    if len(text) <= _MOST_MARKS:
+        return unicodedata.normalize("NFKC", text)
+    classes = bytes(map(unicodedata.combining, text.translate(_NEW_MARKS)))
+    cuts = [
+        cut
+        for marks in _MANY_MARKS.finditer(classes)
+        for cut in range(marks.start() + _MOST_MARKS, marks.end(), _MOST_MARKS)
+    ]
+    parts = (text[start:end] for start, end in pairwise([0, *cuts, len(text)]))
+    return _DIVIDER.join(unicodedata.normalize("NFKC", part) for part in parts)
 
 
 def aligned(text: str) -> tuple[str, list[tuple[int, int]]]:

@@ -92,9 +92,9 @@ class RemotePath:
             return False
         return True
 
-    def read_bytes(self) -> bytes:
-        """Read the file. Raises :class:`OSError`."""
-        return remote.read(self.url)
+    def read_bytes(self, limit: int | None = None) -> bytes:
+        """Read the file, or its first ``limit`` bytes. Raises :class:`OSError`."""
+        return remote.read(self.url, limit)
 
 
 Place: TypeAlias = Path | RemotePath

@@ -6,7 +6,6 @@ adds a learned bias to the attention scores that depends on the distance of two 
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragembed.errors import ModelError
+from ragembed.models.packaging import read_json
 from ragembed.tensor_map import map_tensors, release
 from ragembed.types import Floats
 
@@ -226,7 +226,7 @@ def is_plain_bert(folder: Path) -> bool:
 
 def _read_config(folder: Path) -> dict[str, Any]:
     """Return the fields of ``config.json``, under BERT's names."""
-    config: dict[str, Any] = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    config = read_json(folder / "config.json")
     kind = _KINDS.get(str(config.get("model_type")))
     named = {} if kind is None or kind.config is None else kind.config
     return {**config, **{new: config[old] for new, old in named.items() if old in config}}

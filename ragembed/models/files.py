@@ -14,9 +14,10 @@ from pathlib import Path
 
 from ragembed.config.settings import DEFAULT_MODEL
 from ragembed.errors import ModelError
-from ragembed.hashing import file_sha256
+from ragembed.files import read_regular
+from ragembed.hashing import file_sha256, read_sha256
 from ragembed.models.multilingual import MULTILINGUAL_MODEL, multilingual_model
-from ragembed.models.packaging import Route, has_router, main_folder, package_files, read_json
+from ragembed.models.packaging import MOST_JSON, Route, has_router, main_folder, package_files, read_json
 
 DEFAULT_MODEL_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 
@@ -184,8 +185,8 @@ def is_adapter(root: Path) -> bool:
 def model_shape(folder: Path) -> tuple[int, int]:
     """Return the dimension and the number of blocks of a model, from its ``config.json``."""
     try:
-        fields = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        fields = json.loads(read_regular(folder / "config.json", MOST_JSON))
+    except (OSError, ValueError, RecursionError) as error:
         raise ModelError(f"cannot read config.json in the model folder {folder}: {error}") from error
     found = [next((fields[name] for name in names if isinstance(fields.get(name), int)), None) for names in _SHAPE]
     dim, n_layers = found
@@ -199,7 +200,7 @@ def model_shape(folder: Path) -> tuple[int, int]:
 def _update(digest: hashlib._Hash, files: list[Path]) -> None:
     """Add the hashes of ``files`` to ``digest``."""
     for path in files:
-        digest.update(hashlib.sha256(path.read_bytes()).digest() if path.is_file() else b"-")
+        digest.update(bytes.fromhex(read_sha256(path)) if path.is_file() else b"-")
 
 
 def _weight_files(folder: Path) -> list[Path]:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from ragembed.errors import ModelError
+from ragembed.files import read_regular
 
 Route: TypeAlias = Literal["document", "query"]
 
@@ -44,6 +45,8 @@ _PORTED = {"nomic_bert": "NomicBertModel", "gte": "NewModel"}
 _TASK = "feature-extraction"
 _WEIGHTS = "model.safetensors"
 _UNLIMITED = 1_000_000
+MOST_JSON, MOST_TOKENIZER = 16 << 20, 256 << 20
+"""Largest settings of a model, and largest ``tokenizer.json``, in bytes."""
 """A larger ``model_max_length`` in ``tokenizer_config.json`` means that the tokenizer has no limit."""
 _POOLINGS = {
     "cls": "cls",
@@ -343,6 +346,8 @@ def _parsed(file: Path, absent: Any) -> Any:
     if not file.is_file():
         return absent
     try:
-        return json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
+        return json.loads(read_regular(file, MOST_JSON))
+    except OSError as error:
+        raise ModelError(f"{file} cannot be read: {error.strerror or error}; get the model again") from error
+    except (ValueError, RecursionError) as error:
         raise ModelError(f"{file} is not valid JSON ({error}): get the model again") from error

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
 
-from ragembed.errors import ConfigError, ModelError
+from ragembed.errors import ConfigError
 
 ESTIMATE = "estimate"
 """Name of the estimate that is used without a tokenizer."""
@@ -69,12 +69,9 @@ def token_counter(tokenizer: str | Path | Callable[[str], int] | None) -> Budget
     file = path / "tokenizer.json" if path.is_dir() else path
     if not file.is_file():
         raise ConfigError(f"no tokenizer at {tokenizer}: expected a file tokenizer.json, or a folder that contains it")
-    from tokenizers import Tokenizer
+    from ragembed.models.tokenizer import read_tokenizer
 
-    try:
-        loaded = Tokenizer.from_file(str(file))
-    except Exception as error:  # the package raises no narrower class
-        raise ModelError(f"cannot read the tokenizer {file}: {error}") from error
+    loaded = read_tokenizer(file)
     loaded.no_padding()
     loaded.no_truncation()
     loaded.encode_special_tokens = True

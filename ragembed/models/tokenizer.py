@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragembed.config.templates import MASK, Template
-from ragembed.errors import ConfigError
-from ragembed.models.packaging import lower_cases, read_json, window
+from ragembed.errors import ConfigError, ModelError
+from ragembed.files import read_regular
+from ragembed.models.packaging import MOST_TOKENIZER, lower_cases, read_json, window
 from ragembed.models.token_ids import TokenIds
 from ragembed.models.word_pieces import WordPieces, splits_by_words
 from ragembed.types import Spans
@@ -266,14 +267,22 @@ def _lower_case(tokenizer: tokenizers.Tokenizer) -> None:
 
 def _load(folder: Path) -> tokenizers.Tokenizer:
     """Load the fast tokenizer in ``folder``, through transformers if it is a slow one or changes the special tokens."""
-    from tokenizers import Tokenizer
-
     file = folder / "tokenizer.json"
     if file.is_file() and not read_json(folder / "tokenizer_config.json").keys() & _ADDED_BY_TRANSFORMERS:
-        return Tokenizer.from_file(str(file))
+        return read_tokenizer(file)
     from ragembed.models.transformers_model import slow_tokenizer
 
     return slow_tokenizer(folder)
+
+
+def read_tokenizer(file: Path) -> tokenizers.Tokenizer:
+    """Return the tokenizer in a ``tokenizer.json``; raise :class:`ModelError` if it cannot be read."""
+    from tokenizers import Tokenizer
+
+    try:
+        return Tokenizer.from_buffer(read_regular(file, MOST_TOKENIZER))
+    except Exception as error:  # the package raises no narrower class
+        raise ModelError(f"cannot read the tokenizer {file}: {error}; get the model again") from error
 
 
 def model_window(folder: Path, model: Path) -> int:

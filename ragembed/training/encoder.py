@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -15,6 +14,7 @@ from safetensors import safe_open
 from torch import nn
 
 from ragembed.errors import ModelError
+from ragembed.models.packaging import read_json
 from ragembed.models.transformers_model import loading_model
 from ragembed.training.heads import Activation, MlmHead, PoolerHead
 from ragembed.training.settings import Head, Pooling
@@ -236,4 +236,4 @@ def _tensors(folder: Path, names: tuple[str, ...]) -> dict[str, torch.Tensor]:
 
 def model_type(folder: Path) -> str:
     """Return the model type from ``config.json``."""
-    return str(json.loads((folder / "config.json").read_text(encoding="utf-8")).get("model_type", ""))
+    return str(read_json(folder / "config.json").get("model_type", ""))

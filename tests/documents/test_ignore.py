@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -157,6 +158,13 @@ def test_unreadable_ignore_file_is_an_error(tmp_path: Path, refuse_to_open: Call
 def test_folder_named_like_an_ignore_file_has_no_rules(tmp_path: Path) -> None:
     (tmp_path / ".gitignore").mkdir()
     assert scope_of(tmp_path).git[0].rules == ()
+
+
+def test_brackets_in_a_pattern_give_no_warning() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        rules = command_line_rules("--exclude", ["*[[a]*[[b]*c"])
+    assert rules.deciding("xaxbxc", False) is not None
 
 
 def test_invalid_glob_is_an_error() -> None:

@@ -116,3 +116,13 @@ def test_divided_words_have_their_place():
         ("inter-\n  national", "international"),
         ("Uni\ufb01-\ncation", "Unification"),
     ]
+
+
+@pytest.mark.parametrize("marks", ["\u0323\u0301", "\u0f73\u0f71", "\uff9e\u0301"])
+def test_endless_marks_are_sorted_in_pieces(marks):
+    text = "a" + marks * 400_000  # Python would need hours to sort them.
+    whole = normalise(text)
+    assert unicodedata.normalize("NFKC", whole) == whole
+    assert len(whole.replace("\u034f", "")) >= 2 * 400_000 - 100
+    short = "a" + marks * 40
+    assert normalise(short) == unicodedata.normalize("NFKC", short)

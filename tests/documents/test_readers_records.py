@@ -194,3 +194,49 @@ def test_notebook_of_format_three() -> None:
 def test_broken_notebooks_are_rejected(text: str, reason: str) -> None:
     with pytest.raises(DocumentError, match=reason):
         parsed("a.ipynb", text)
+
+
+MANY = 100_000
+"""Number of columns, keys or rows at which quadratic work would take hours."""
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "documents"),
+    [
+        ("a.csv", ",".join(["a"] * MANY) + "\n" + ",".join(["x"] * MANY) + "\n", 1),
+        ("a.csv", ",".join(f"a{i}" for i in range(MANY)) + "\n" + "x\n" * MANY, MANY),
+        ("a.jsonl", "{" + ",".join(f'"k{i}": "v"' for i in range(MANY)) + "}\n", 1),
+        ("a.jsonl", "{" + ",".join(['"k": "v"'] * MANY) + "}\n", 1),
+        ("a.json", "{" + ",".join(['"k": "v"'] * MANY) + "}\n", 1),
+        ("a.json", "{" + ",".join(['"k": [1]'] * MANY) + "}\n", 1),
+        ("a.html", "<ul><li>x" * (MANY // 10), 1),
+        ("a.xml", "<a " + " ".join(f'b{i}="v"' for i in range(MANY)) + ">text</a>", 1),
+    ],
+    ids=["equal columns", "short rows", "keys", "equal keys", "json", "json lists", "nested lists", "attributes"],
+)
+def test_many_names_take_linear_time(name: str, text: str, documents: int) -> None:
+    found = list(read(Path(name), data=text.encode()))
+    assert len(found) == documents
+    assert sum(len(document.text) for document in found) < 10 * len(text)
+
+
+@pytest.mark.parametrize("text_columns", [(), ("a",)])
+def test_numbered_columns_are_not_confused(text_columns: tuple[str, ...]) -> None:
+    text = "a 3,a,a,a\n1,2,3,4\n"
+    (document,) = parsed("a.csv", text, ReadOptions(text_columns=text_columns))
+    values = dict(line.split(": ") for line in document.text.split("\n")) if not text_columns else document.metadata
+    assert {**values, "a": "2"} == {"a 3": "1", "a": "2", "a 3 3": "3", "a 4": "4"}
+
+
+def test_unknown_column_names_some_columns() -> None:
+    with pytest.raises(ConfigError) as error:
+        parsed("a.csv", ",".join(f"a{i}" for i in range(1_000)) + "\nx\n", ReadOptions(text_columns=("b",)))
+    assert len(str(error.value)) < 500
+
+
+def test_json_with_endless_paths_is_read_as_text() -> None:
+    warnings: list[str] = []
+    text = '{"' + "k" * 1_000_000 + '": {' + ",".join(['"a": 1'] * 20_000) + "}}"
+    (document,) = read(Path("a.json"), ReadOptions(on_warning=warnings.append), data=text.encode())
+    assert document.text == text
+    assert "the paths of the values are more than 10 times as long as the file" in warnings[0]

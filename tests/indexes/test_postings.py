@@ -3,6 +3,7 @@
 import shutil
 import sqlite3
 import tempfile
+import unicodedata
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import fields
@@ -25,13 +26,16 @@ from ragembed.indexes.lexical.indexed_terms import IndexedTerms
 from ragembed.indexes.lexical.postings import LiveBlock, PostingsBlock
 from ragembed.indexes.search.reader import SnapshotReader
 from ragembed.indexes.search.search import query_expression
+from ragembed.indexes.search.snippet import QueryWords
 from ragembed.indexes.storage.named_postings import chunks_without_postings, named_postings, stale_chunks
 from ragembed.indexes.storage.schema import connect
+from ragembed.indexes.types import SourceRecord
 from ragembed.indexes.verify import Part, verify_store
 from ragembed.indexes.writing import posting_updates
 from tests.conftest import KnownEncoder, record
 
 WORDS = ["lock", "locks", "writer", "zebra", "wing", "flow", "x9", "naïve", "the", "東京都の地図", "写真", "C++", "a_b"]
+WORDS += ["\u0301", "wing \u0323\u0301"]  # FTS5 indexes a combining mark without a letter as an empty term
 QUERIES = [
     "zebra",
     "the lock of a writer",
@@ -40,6 +44,8 @@ QUERIES = [
     "naive x9 C++",
     "東京 写真 図",
     "a_b wing.flow",
+    "\u0301",
+    "wing \u0323",
     "nothing that is there",
     " ".join(WORDS),
 ]
@@ -133,6 +139,45 @@ def test_scores_equal_fts5_after_any_changes(done, language, limit):
                     given, expected = both(store, query, limit)
                     assert given == expected
             assert store.verify().problems == []
+
+
+def joined(characters, size):
+    return [" ".join(characters[start : start + size]) for start in range(0, len(characters), size)]
+
+
+@pytest.mark.parametrize("language", ["english", "german"])
+def test_no_character_ends_a_search_or_the_indexing(small, tmp_path, language):
+    groups = {False: [], True: []}
+    for character in map(chr, range(0x110000)):
+        category = unicodedata.category(character)
+        if category[0] in "MCZ":
+            groups[category in {"Cn", "Co"}].append(character)
+    characters = groups[False] + groups[True][::997]
+    many, few = joined(characters, 100), [*characters[::200], "\0", "\ud800", "\u0301", "\ufdfa"]
+    queries = [
+        *many,
+        *few,
+        *(form.format(each) for each in few for form in ("wing {}", "wing{}", '"wing {}"', "{0}{0}")),
+    ]
+    # Unassigned and private characters are a million: the terms of all, the search for some.
+    assert len(IndexedTerms(language).of_each(joined(groups[True], 10_000))) > 90
+    with Store.create(tmp_path / "store", KnownEncoder(), language=language) as store:
+        with store.writer() as writer:
+            wing = [record("wing", "wing flow", "wing.md")]
+            writer.stage(each.chunk.embedded_text for each in wing)
+            writer.commit(chunks=wing, sources=[SourceRecord("wing.md", 3, 0, "0" * 64, "text")])
+        store.add(record(f"id{i}", f"wing {text}", metadata={"text": text}) for i, text in enumerate(many))
+        assert has_postings(store)
+        for mode in ("hybrid", "lexical", "dense"):
+            assert len(list(store.search_many(queries, k=2, mode=mode))) == len(queries)
+            assert all(mode == "lexical" or len(found) == 2 for found in store.search_many(few, k=2, mode=mode))
+        for query in [*queries[:: len(queries) // 8], "wing \u0301", "wing \ud800", "\0"]:
+            store.explain(query, k=2)
+            store.context(query)
+            assert store.why_not(query, "wing.md")
+            texts = [hit.chunk.text for hit in store.search(query, k=2)]
+            assert all(QueryWords(query, texts, language).snippet(text) for text in texts)
+        assert store.verify().problems == []
 
 
 @pytest.mark.parametrize("where", [None, "n IN (1, 2, 120, 270, 290)", "n != 1"])

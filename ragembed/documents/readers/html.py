@@ -11,7 +11,7 @@ from pathlib import Path
 from ragembed.documents.decoding import declared_text
 from ragembed.documents.model import Block, BlockKind, ParsedDocument
 from ragembed.documents.readers.reader import ReadOptions
-from ragembed.documents.readers.structure import HeadingPath, TextBuilder, one_line, text_of
+from ragembed.documents.readers.structure import HeadingPath, TextBuilder, indent, one_line, text_of
 from ragembed.errors import DocumentError
 
 Attributes = dict[str, str]
@@ -319,7 +319,7 @@ class _HtmlParser(HTMLParser):
 
     def _start_item(self) -> None:
         self._flush_line()
-        self._prefix = "  " * (len(self._lists) - 1) + "- "
+        self._prefix = indent(len(self._lists) - 1) + "- "
         if self._lists and (count := self._lists[-1]) is not None:
             self._prefix = f"{self._prefix[:-2]}{count}. "
             self._lists[-1] = count + 1

@@ -13,7 +13,7 @@ from pathlib import Path
 from ragembed.documents.model import ParsedDocument
 from ragembed.documents.readers import source
 from ragembed.documents.readers.reader import ReadOptions
-from ragembed.documents.readers.structure import Paragraphs, has_too_many, one_line, text_of
+from ragembed.documents.readers.structure import Paragraphs, has_too_many, indent, one_line, text_of
 
 TOKEN = re.compile(
     r"""\\(?P<edge>begin|end)[ \t]*\{(?P<environment>[A-Za-z]+)\*?\}
@@ -445,7 +445,7 @@ class _Latex:
         """Start a list item."""
         self._end_line()
         option = OPTIONAL.match(self.text, match.end())
-        self._content.prefix = "  " * max(0, self._lists - 1) + "- "
+        self._content.prefix = indent(self._lists - 1) + "- "
         if option:
             self._keep(option[0].strip()[1:-1] + ": ", match.start())
         return option.end() if option else match.end()

@@ -15,6 +15,8 @@ from ragembed.documents.readers.structure import MOST_MARKS, TextBuilder, has_to
 
 DEEPEST = 200
 """Maximum nesting. A file that is nested more deeply is read as plain text."""
+LARGEST_GROWTH, SMALLEST_GROWN = 10, 1_000_000
+"""Maximum length of the paths before all values, as a multiple of the file, and a length that is always allowed."""
 LONGEST_LIST_LINE = 500
 LONGEST_TITLE = 200
 TITLE_KEYS = ("title", "name", "label", "id", "key")
@@ -44,6 +46,8 @@ def parse_json(path: Path, data: bytes, options: ReadOptions) -> Iterator[Parsed
         content = json.loads(text, object_pairs_hook=Members, parse_int=str, parse_float=str)
         if _is_deep(content):
             raise RecursionError
+        if _path_characters(content) > max(SMALLEST_GROWN, LARGEST_GROWTH * len(text)):
+            raise ValueError(f"the paths of the values are more than {LARGEST_GROWTH} times as long as the file")
     except (ValueError, RecursionError) as error:
         problem = f"more than {DEEPEST} levels" if isinstance(error, RecursionError) else str(error)
         if text.strip():
@@ -87,6 +91,22 @@ def _is_deep(content: Any) -> bool:
         inner = (item[1] if isinstance(value, Members) else item for value in level for item in value)
         level = [value for value in inner if isinstance(value, list)]
     return bool(level)
+
+
+def _path_characters(content: Any) -> int:
+    """Return about the number of characters of the paths before the values of an object, or of a list once."""
+    total = 0
+    pending = [(content, 0)]
+    while pending:
+        value, above = pending.pop()
+        if isinstance(value, Members):
+            pending += [(inner, above + len(key) + 1) for key, inner in value]
+        elif isinstance(value, list):
+            pending += [(inner, above) for inner in value if isinstance(inner, list)]
+            total += above
+        else:
+            total += above
+    return total
 
 
 def _leaves(value: Any, path: str, line: int, lines: Iterator[int]) -> Iterator[Leaf]:

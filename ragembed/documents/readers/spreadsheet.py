@@ -13,7 +13,7 @@ from ragembed.documents.readers.outline import LONGEST_TEXT
 from ragembed.documents.readers.package import LimitExceededError
 from ragembed.documents.readers.reader import ReadOptions
 from ragembed.documents.readers.structure import TextBuilder, one_line
-from ragembed.documents.readers.table import check_columns, header_names, row_document
+from ragembed.documents.readers.table import check_columns, has_labels, header_names, row_document
 from ragembed.errors import DocumentError
 
 MOST_ROWS = 200_000
@@ -155,12 +155,15 @@ def _records(names: list[str], offset: int, rows: Iterable[SheetRow], options: R
     outside = 0
     last = offset + len(names)
     missing = set(options.text_columns) - set(names)
+    labelled = has_labels(names, options)
     for row in rows:
         if header == row.cells:
             continue
         outside += any(not offset <= column < last for column in row.cells)
-        cells = [row.cells.get(column, "") for column in range(offset, last)]
-        document = None if missing else row_document(names, cells, row.number, options)
+        cells = (
+            (names[column - offset], text) for column, text in sorted(row.cells.items()) if offset <= column < last
+        )
+        document = None if missing else row_document(cells, row.number, options, labelled=labelled)
         comments = {
             names[column - offset] if offset <= column < last else f"column {column + 1}": text
             for column, text in row.comments.items()

@@ -17,6 +17,10 @@ MOST_MARKS = 2_000_000
 """Maximum number of marks of a markup. A file with more is read as plain text, because of its time and memory."""
 
 
+DEEPEST_INDENT = 16
+"""Levels of a list with an indent of their own. The text of a deeper list would be longer than its file."""
+
+
 class HeadingPath:
     """The open headings at a position in a document. Lower levels are outer headings."""
 
@@ -208,6 +212,11 @@ class Paragraphs:
         """End the current block and return the document."""
         self.end_block()
         return ParsedDocument(self.builder.text, self.builder.blocks, title, line_numbers=self.builder.places)
+
+
+def indent(depth: int) -> str:
+    """Return the spaces before a line at ``depth``, for the first ``DEEPEST_INDENT`` levels."""
+    return "  " * min(max(depth, 0), DEEPEST_INDENT)
 
 
 def has_too_many(marks: str, text: str) -> bool:

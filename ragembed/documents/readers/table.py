@@ -7,7 +7,7 @@ import io
 import json
 import math
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,8 @@ DELIMITERS = ",;\t|"
 TEXT_KEYS = ("text", "content", "body", "document", "abstract")
 DEEPEST = 200
 """Maximum nesting of a record. Python's recursion limit and SQLite's JSON functions allow less than 1,000 levels."""
+MOST_NAMED = 50
+"""Number of columns that an error names."""
 _FIELD_LIMIT_LOCK = threading.Lock()
 
 
@@ -40,10 +42,11 @@ def parse_delimited(path: Path, data: bytes, options: ReadOptions) -> Iterator[P
         raise DocumentError("no header in its first line: expected column names")
     header = header_names(names)
     check_columns(options, header)
+    labelled = has_labels(header, options)
     too_long = 0
     for line, cells in rows:
         too_long += len(cells) > len(header)
-        document = row_document(header, cells, line, options)
+        document = row_document(zip(header, cells, strict=False), line, options, labelled=labelled)
         if document is not None:
             yield document
     if too_long:
@@ -109,41 +112,55 @@ def _rows(text: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
 
 def header_names(names: list[str]) -> list[str]:
     """Return one-line column names. An empty or repeated name gets the column number as a suffix."""
-    header: list[str] = []
-    seen: set[str] = set()
+    header: dict[str, None] = {}
     for number, name in enumerate(names, 1):
         name = " ".join(part.strip() for part in name.split("\n")).strip() or "column"
-        header.append(f"{name} {number}" if name in seen or name == "column" else name)
-        seen.add(header[-1])
-    return header
+        if name == "column":
+            name = f"column {number}"
+        while name in header:
+            name = f"{name} {number}"
+        header[name] = None
+    return list(header)
 
 
 def check_columns(options: ReadOptions, columns: Iterable[str]) -> None:
     """Raise :class:`ConfigError` if a column named in the options is not in ``columns``."""
-    known = list(columns)
+    known = dict.fromkeys(columns)
     for name in options.named_columns():
         if name not in known:
-            raise ConfigError(f"unknown column {name!r}: expected one of {', '.join(known)}")
+            more = ", …" if len(known) > MOST_NAMED else ""
+            raise ConfigError(f"unknown column {name!r}: expected one of {', '.join([*known][:MOST_NAMED])}{more}")
 
 
-def row_document(header: list[str], cells: list[str], line: int, options: ReadOptions) -> ParsedDocument | None:
-    """Return the document of a row that begins at ``line``, or None if its text columns are empty."""
+def has_labels(header: Sequence[str], options: ReadOptions) -> bool:
+    """Return whether the text of a row has the names of its columns, because more than one makes the text."""
+    excluded = {options.id_column, options.title_column}
+    return len(options.text_columns or [name for name in header if name not in excluded]) > 1
+
+
+def row_document(
+    cells: Iterable[tuple[str, str]], line: int, options: ReadOptions, *, labelled: bool
+) -> ParsedDocument | None:
+    """Return the document of a row that begins at ``line``, or None if its text columns are empty.
+
+    ``cells`` are the names and the texts of its cells, and ``labelled`` is the result of :func:`has_labels`.
+    """
     places: dict[str, int] = {}
     values: dict[str, str] = {}
-    for name, cell in zip(header, cells, strict=False):
+    for name, cell in cells:
         places[name], values[name] = line, cell
         line += cell.count("\n")
     excluded = (options.id_column, options.title_column)
-    wanted = options.text_columns or tuple(name for name in header if name not in excluded)
-    text, lines = _labelled({name: values.get(name, "") for name in wanted}, places)
+    wanted = options.text_columns or tuple(name for name in values if name not in excluded)
+    text, lines = _lines_of({name: values.get(name, "") for name in wanted}, places, labelled)
     used = {*wanted, options.title_column}
     metadata = {name: value for name, value in values.items() if name not in used}
     title = values.get(options.title_column or "", "").strip() or None
     return _document(text, lines, title, metadata)
 
 
-def _labelled(values: dict[str, str], places: dict[str, int]) -> tuple[list[str], list[int]]:
-    """Return lines of the form ``column: value`` (only the value for a single column), with their file lines."""
+def _lines_of(values: dict[str, str], places: dict[str, int], labelled: bool) -> tuple[list[str], list[int]]:
+    """Return lines of the form ``column: value`` (only the value without labels), with their file lines."""
     lines: list[str] = []
     numbers: list[int] = []
     for name, value in values.items():
@@ -152,7 +169,7 @@ def _labelled(values: dict[str, str], places: dict[str, int]) -> tuple[list[str]
         above = len(value) - len(value.lstrip())
         first = places.get(name, 1) + value[:above].count("\n")
         parts = value.strip().split("\n")
-        if len(values) > 1:
+        if labelled:
             parts[0] = f"{name}: {parts[0]}"
         lines += parts
         numbers += range(first, first + len(parts))
@@ -203,7 +220,8 @@ def _record_document(record: dict[str, Any], number: int, options: ReadOptions) 
         lines += (f"{key}: {value.strip()}" if labelled else value.strip()).split("\n")
     title = record.get(title_key)
     title = title.strip() if isinstance(title, str) else None
-    metadata = {key: value for key, value in record.items() if key not in wanted and key != title_key}
+    used = {*wanted, title_key}
+    metadata = {key: value for key, value in record.items() if key not in used}
     return _document(lines, [number] * len(lines), title or None, metadata)
 
 

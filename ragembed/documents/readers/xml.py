@@ -16,7 +16,7 @@ from xml.parsers import expat
 from ragembed.documents.model import ParsedDocument
 from ragembed.documents.readers import html, source
 from ragembed.documents.readers.reader import ReadOptions
-from ragembed.documents.readers.structure import Paragraphs, TextBuilder, one_line
+from ragembed.documents.readers.structure import Paragraphs, TextBuilder, indent, one_line
 from ragembed.errors import DocumentError
 
 DEEPEST = 500
@@ -245,7 +245,7 @@ class _Article:
             self._break()
             self._items += 1
             if self._open[-2] not in DEFINITIONS:
-                self._text.prefix = "  " * (self._items - 1) + "- "
+                self._text.prefix = indent(self._items - 1) + "- "
         elif name in ROWS:
             self._break()
             self._cells = []
@@ -443,7 +443,7 @@ class _Outline:
         return ParsedDocument(self._builder.text, self._builder.blocks, self._title, line_numbers=self._builder.places)
 
     def _write(self, text: str, line: int, depth: int) -> None:
-        self._lines.append(("  " * max(0, depth - 1) + text, line))
+        self._lines.append((indent(depth - 1) + text, line))
 
     def _end_block(self) -> None:
         self._builder.add(self._lines, "table", (), self._last_line)
