@@ -6,16 +6,19 @@ converts nodes to SQL. The documentation page "Filters" explains their meaning.
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, TypeAlias
 
 from ragembed.errors import ConfigError
+from ragembed.indexes.filters import globs, timestamps
 from ragembed.indexes.filters.dicts import parse_filter_dict
-from ragembed.indexes.filters.globs import register
 from ragembed.indexes.filters.nodes import (
     And,
     Comparison,
     Contains,
+    EmptyList,
     Exists,
     Field,
     Filter,
@@ -34,6 +37,7 @@ __all__ = [
     "And",
     "Comparison",
     "Contains",
+    "EmptyList",
     "Exists",
     "Field",
     "Filter",
@@ -52,6 +56,12 @@ __all__ = [
 
 Where: TypeAlias = "str | Mapping[str, Any] | Filter"
 """A filter in one of its forms: a condition as for ``--where``, a LangChain dictionary, or nodes."""
+
+
+def register(connection: sqlite3.Connection, root: Path | None = None) -> None:
+    """Register the SQL functions of filters on a connection; ``root`` is the folder that names of files refer to."""
+    globs.register(connection, root)
+    timestamps.register(connection)
 
 
 def parse(where: Where) -> Filter:
