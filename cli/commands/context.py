@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import click
 
 from ragembed.cli.options import filter_options, min_relevance_option, mode_option, search_filter, store_option
 from ragembed.cli.output import say, say_unfinished, say_weak
-from ragembed.cli.searched import in_option, open_searched, say_left_out
+from ragembed.cli.searched import in_option, open_searched, say_filter_notes, say_left_out
 from ragembed.indexes import Context
 from ragembed.indexes.search.context import CONTEXT_FORMATS, ContextFormat
 from ragembed.indexes.search.search import Mode
@@ -91,8 +92,12 @@ def command(
 
         context, unfinished = opened.read(run_query)
         being_written = unfinished and opened.being_written
+        notes = say_filter_notes(opened, condition)
         say_left_out(opened, mode)
-    click.echo(printable(context.text) if sys.stdout.isatty() else context.text, nl=False)
+    text = context.text
+    if notes and output == "json":
+        text = json.dumps({**json.loads(text), **notes}, ensure_ascii=False) + "\n"
+    click.echo(printable(text) if sys.stdout.isatty() else text, nl=False)
     if unfinished:
         say_unfinished(being_written=being_written)
     say_weak(block.relevance for block in context.blocks)

@@ -22,7 +22,7 @@ from ragembed.cli.options import (
 )
 from ragembed.cli.output import for_terminal, link, print_records, say, say_unfinished, say_weak
 from ragembed.cli.project import confirm_models
-from ragembed.cli.searched import apply_collection, in_option, namer, open_searched, say_left_out
+from ragembed.cli.searched import apply_collection, in_option, namer, open_searched, say_filter_notes, say_left_out
 from ragembed.indexes import Fusion, Hit, RankingOptions
 from ragembed.indexes.search.fusion import METHODS, Method
 from ragembed.indexes.search.result_json import hit_json, place_json
@@ -162,6 +162,7 @@ def command(
 
         hits, explanations, unfinished, language = opened.read(run_query)
         being_written = unfinished and opened.being_written
+        notes = say_filter_notes(opened, condition)
         say_left_out(opened, mode)
         name_file = namer(opened)
     words = QueryWords(query, [hit.chunk.text for hit in hits], language)
@@ -169,7 +170,7 @@ def command(
     results = [hit_json(rank, hit, words, name_file) for rank, hit in enumerate(hits, 1)]
     for result, explanation in zip(results, explanations, strict=False):
         result["explanation"] = explanation.to_dict()
-    if not print_records({"query": query, "mode": mode, "results": results}, "results", output):
+    if not print_records({"query": query, "mode": mode, **notes, "results": results}, "results", output):
         coloured = for_terminal()
         for result, explanation in zip_longest(results, explanations):
             _print_hit(result, words, coloured, explanation)

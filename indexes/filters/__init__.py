@@ -18,7 +18,6 @@ from ragembed.indexes.filters.nodes import (
     And,
     Comparison,
     Contains,
-    EmptyList,
     Exists,
     Field,
     Filter,
@@ -37,7 +36,6 @@ __all__ = [
     "And",
     "Comparison",
     "Contains",
-    "EmptyList",
     "Exists",
     "Field",
     "Filter",
@@ -55,7 +53,7 @@ __all__ = [
 
 
 Where: TypeAlias = "str | Mapping[str, Any] | Filter"
-"""A filter in one of its forms: a condition as for ``--where``, a LangChain dictionary, or nodes."""
+"""A filter in one of its forms: a condition such as ``ext = 'md'``, a LangChain dictionary, or nodes."""
 
 
 def register(connection: sqlite3.Connection, root: Path | None = None) -> None:
@@ -65,7 +63,7 @@ def register(connection: sqlite3.Connection, root: Path | None = None) -> None:
 
 
 def parse(where: Where) -> Filter:
-    """Convert a condition as for ``--where`` or a LangChain dictionary to a filter.
+    """Convert a condition such as ``ext = 'md'`` or a LangChain dictionary to a filter.
 
     A filter is returned unchanged. Raises :class:`ConfigError` for other types and for syntax errors.
     """

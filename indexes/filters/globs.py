@@ -51,9 +51,10 @@ def path_glob_matches(path: str, pattern: str) -> bool:
 
 def file_glob_matches(name: str, pattern: str, root: Path | None) -> bool:
     """Return whether a glob matches the name of a file in a store; see :func:`path_in_store`."""
-    if "/" not in pattern:
-        return path_glob_matches(name, pattern)
-    return _match_steps(name.split("/"), _steps(path_in_store(pattern, root)))
+    if path_glob_matches(name, pattern):
+        return True
+    resolved = path_in_store(pattern, root)
+    return resolved != pattern and _match_steps(name.split("/"), _steps(resolved))
 
 
 def file_is_at(name: str, place: str, root: Path | None) -> bool:
@@ -72,7 +73,7 @@ def path_in_store(given: str, root: Path | None) -> str:
     """
     if is_url(given):
         return given
-    if root is not None and os.path.isabs(given):
+    if root is not None and Path(given).is_absolute():
         relative = _relative(given, root)
         if relative.startswith("../"):  # one of the two may go through a symbolic link
             real = _relative(os.path.realpath(given), Path(os.path.realpath(root)))

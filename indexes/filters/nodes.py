@@ -149,16 +149,10 @@ class Glob:
 
 @dataclass(frozen=True, slots=True)
 class Exists:
-    """The field exists and is not null."""
+    """The field exists and is not null; with ``filled``, nor is it an empty string or list."""
 
     field: Field
-
-
-@dataclass(frozen=True, slots=True)
-class EmptyList:
-    """The field is a list without elements."""
-
-    field: Field
+    filled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +183,7 @@ class Not:
     operand: Filter
 
 
-Leaf: TypeAlias = Comparison | In | Contains | Like | Glob | Exists | EmptyList
+Leaf: TypeAlias = Comparison | In | Contains | Like | Glob | Exists
 Filter: TypeAlias = Leaf | Ids | And | Or | Not
 
 

@@ -19,7 +19,6 @@ from ragembed.indexes.filters.nodes import (
     And,
     Comparison,
     Contains,
-    EmptyList,
     Exists,
     Field,
     Filter,
@@ -196,9 +195,10 @@ def _on_path(node: Leaf, column: str) -> _Sql:
         return _Sql(f"{function}(CAST({column} AS BLOB), ?)", (node.pattern,))
     test = _on_type(node, "string", column)
     if isinstance(node, Comparison) and node.type == "string" and node.operator == "=":
-        return _Sql(f"{column} = ragembed_path(?)", test.parameters)
+        return _Sql(f"{column} IN (?, ragembed_path(?))", test.parameters * 2)
     if isinstance(node, In) and test is not _FALSE:
-        return _Sql(f"{column} IN (SELECT ragembed_path(value) FROM json_each(?))", test.parameters)  # noqa: S608  as above
+        names = "SELECT value FROM json_each(?) UNION SELECT ragembed_path(value) FROM json_each(?)"
+        return _Sql(f"{column} IN ({names})", test.parameters * 2)
     return test
 
 
@@ -248,9 +248,7 @@ def _in_metadata(node: Leaf) -> _Sql:
 def _on_json(node: Leaf, row: str) -> _Sql:
     """Return the test on a row of ``json_each``, for each type of value that can match."""
     if isinstance(node, Exists):
-        return _Sql(f"{row}.type <> 'null'")
-    if isinstance(node, EmptyList):
-        return _Sql(f"({row}.type = 'array' AND {row}.value = '[]')")
+        return _Sql(f"{row}.type || {row}.value NOT IN ('text', 'array[]')" if node.filled else f"{row}.type <> 'null'")
     tests = []
     for kind, is_kind in _JSON_TYPES.items():
         test = (_on_moments(node, f"{row}.value") if kind == "string" else None) or _on_type(node, kind, f"{row}.value")
@@ -322,7 +320,7 @@ def _in_list(array: str, node: Contains) -> _Sql:
 def _on_type(node: Leaf, kind: str, expression: str) -> _Sql:
     """Return the test on an SQL expression of the type ``kind``, ``"string"`` or ``"number"``."""
     if isinstance(node, Exists):
-        return _TRUE
+        return _Sql(f"{expression} <> ''") if node.filled and kind == "string" else _TRUE
     if isinstance(node, Comparison):
         if node.type != kind:
             return _FALSE
@@ -333,7 +331,7 @@ def _on_type(node: Leaf, kind: str, expression: str) -> _Sql:
         if not values:
             return _FALSE
         return _Sql(f"{expression} IN (SELECT value FROM json_each(?))", (json.dumps(values, ensure_ascii=False),))  # noqa: S608
-    if kind != "string" or isinstance(node, EmptyList) or (isinstance(node, Contains) and node.type != "string"):
+    if kind != "string" or (isinstance(node, Contains) and node.type != "string"):
         return _FALSE
     if isinstance(node, Contains):
         return _Sql(f"instr({expression}, ?) > 0", (node.value,))

@@ -8,7 +8,7 @@ from typing import Any
 from llama_index.core.vector_stores.types import FilterCondition, FilterOperator, MetadataFilter, MetadataFilters
 
 from ragembed.errors import ConfigError
-from ragembed.indexes.filters import And, Comparison, Contains, EmptyList, Exists, Field, Filter, Glob, Not, Or
+from ragembed.indexes.filters import And, Comparison, Contains, Exists, Field, Filter, Glob, Not, Or
 from ragembed.indexes.filters.nodes import TEXT, any_of
 
 _Build = Callable[[Field, Any], Filter]
@@ -48,7 +48,7 @@ _OPERATORS: Mapping[FilterOperator, _Build] = {
     FilterOperator.CONTAINS: Contains,
     FilterOperator.TEXT_MATCH: Contains,
     FilterOperator.TEXT_MATCH_INSENSITIVE: _in_any_case,
-    FilterOperator.IS_EMPTY: lambda field, _: Or((Not(Exists(field)), Comparison(field, "=", ""), EmptyList(field))),
+    FilterOperator.IS_EMPTY: lambda field, _: Not(Exists(field, filled=True)),
 }
 
 

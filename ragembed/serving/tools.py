@@ -76,7 +76,8 @@ class StoreTools:
         served: Any = self._stores.get(chosen_name, self._together)
         late = None if self._auto_index is None else served.update(self._auto_index)
         answer = self._tools[name](served, given)
-        notes = [note for note in (late, answer.structured.get("note"), served.state()) if note]
+        about_filter = map(one_line, served.open().filter_notes(given["where"])) if "where" in given else ()
+        notes = [note for note in (late, *about_filter, answer.structured.get("note"), served.state()) if note]
         if not notes:
             return answer
         note = "; ".join(notes)
