@@ -176,9 +176,16 @@ def _note_on_unknown(connection: sqlite3.Connection, field: Field) -> str | None
     if near:
         return f"{unknown}: did you mean {_named(_sibling(field, near[0]))}?"
     if field.nested:
-        return None if known else _note_on_unknown(connection, replace(field, nested=field.nested[:-1]))
+        return None if known else _note_on_missing_object(connection, replace(field, nested=field.nested[:-1]))
     listed = ", ".join(str(_sibling(field, key)) for key in known[:_MOST_NAMED])
     return f"{unknown}: expected one of {listed}" if known else f"{unknown}: the chunks have no metadata"
+
+
+def _note_on_missing_object(connection: sqlite3.Connection, field: Field) -> str | None:
+    stored = sorted(_stored(connection, field))
+    if not stored:
+        return _note_on_unknown(connection, field)
+    return f"the field {_named(field)} has no keys: its values are {' and '.join(dict.fromkeys(stored))}"
 
 
 def _keys(connection: sqlite3.Connection, field: Field) -> list[str]:

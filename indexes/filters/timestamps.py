@@ -18,9 +18,9 @@ _DAY = 86_400
 _EPOCH = date(1970, 1, 1).toordinal() * _DAY
 _BILLION = 1_000_000_000
 _ISO = re.compile(
-    r"([0-9]{4})-([0-9]{2})-([0-9]{2})"
-    r"(?:[Tt ]([0-9]{2})(?::([0-9]{2})(?::([0-9]{2})(?:[.,]([0-9]+))?)?)?"
-    r"([Zz]|([+-])([01][0-9]|2[0-3])(?::?([0-5][0-9])(?::?([0-5][0-9]))?)?)?)?"
+    r"([0-9]{4}-[0-9]{2}-[0-9]{2})"
+    r"(?:[Tt ]([01][0-9]|2[0-4])(?::([0-5][0-9])(?::([0-5][0-9])(?:[.,]([0-9]+))?)?)?"
+    r"(?:[Zz]()|([+-])([01][0-9]|2[0-3])(?::?([0-5][0-9])(?::?([0-5][0-9]))?)?)?)?"
 )
 
 
@@ -93,19 +93,18 @@ def _parsed(text: str) -> _Moment | None:
     found = _ISO.fullmatch(text)
     if found is None:
         return None
-    year, month, day, hour, minute, second, fraction, zone, sign, *offset = found.groups("")
+    day, hour, minute, second, fraction, utc, sign, *offset = found.groups()
     of_day = int(hour or 0) * 3600 + int(minute or 0) * 60 + int(second or 0)
-    fraction = fraction.rstrip("0")
-    is_midnight = of_day == _DAY and not fraction  # 24:00 is the end of the day
-    if int(minute or 0) > 59 or int(second or 0) > 59 or (of_day >= _DAY and not is_midnight):
+    fraction = "" if fraction is None else fraction.rstrip("0")
+    if of_day > _DAY or (of_day == _DAY and fraction):  # 24:00 is the end of the day
         return None
     try:
-        seconds = date(int(year), int(month), int(day)).toordinal() * _DAY + of_day
+        seconds = date.fromisoformat(day).toordinal() * _DAY + of_day
     except ValueError:
         return None
-    if not zone:
-        return _Moment(seconds, fraction, None)
-    shift = sum(int(part or 0) * unit for part, unit in zip(offset, (3600, 60, 1), strict=True))
+    if sign is None:
+        return _Moment(seconds, fraction, None if utc is None else 0)
+    shift = int(offset[0]) * 3600 + int(offset[1] or 0) * 60 + int(offset[2] or 0)
     return _Moment(seconds, fraction, -shift if sign == "-" else shift)
 
 
