@@ -12,7 +12,7 @@ from ragembed.cli.options import filter_options, min_relevance_option, mode_opti
 from ragembed.cli.output import say, say_unfinished, say_weak
 from ragembed.cli.searched import in_option, open_searched, say_filter_notes, say_left_out
 from ragembed.indexes import Context
-from ragembed.indexes.search.context import CONTEXT_FORMATS, ContextFormat
+from ragembed.indexes.search.context import CONTEXT_FORMATS, ContextFormat, renderer_of
 from ragembed.indexes.search.search import Mode
 from ragembed.printable import printable
 
@@ -96,7 +96,8 @@ def command(
         say_left_out(opened, mode)
     text = context.text
     if notes and output == "json":
-        text = json.dumps({**json.loads(text), **notes}, ensure_ascii=False) + "\n"
+        whole = json.loads(text or renderer_of(output).render(query, (), ()))
+        text = json.dumps({**whole, **notes}, ensure_ascii=False) + "\n"
     click.echo(printable(text) if sys.stdout.isatty() else text, nl=False)
     if unfinished:
         say_unfinished(being_written=being_written)

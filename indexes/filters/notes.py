@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 import sqlite3
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -47,25 +48,28 @@ _OF_PROPERTIES = {
 }
 _COMPARED = {"string": "strings", "number": "numbers", "boolean": "booleans"}
 _ARTICLES = {"strings": "a string", "numbers": "a number", "booleans": "true or false", "lists": "an element of a list"}
-_MOST_NAMED = 20
+_MOST_NAMED, _MOST_NOTES = 20, 10
 
 
 def notes_on(connection: sqlite3.Connection, whole: Filter) -> dict[Leaf, str]:
-    """Return a note for each condition of a filter that no chunk of the store can meet, whatever the other conditions.
+    """Return notes on conditions of a filter that no chunk of the store can meet, on at most ten.
 
     The database must have the tables of a store. An empty store gets no notes.
     """
     if connection.execute("SELECT 1 FROM chunks LIMIT 1").fetchone() is None:
         return {}
-    return {leaf: note for leaf in _leaves(whole) if (note := _note(connection, leaf)) is not None}
+    different = {_comparison(leaf): leaf for leaf in _leaves(whole)}
+    notes = ((leaf, note) for leaf in different.values() if (note := _note(connection, leaf)) is not None)
+    return dict(itertools.islice(notes, _MOST_NOTES))
 
 
 def comparisons(whole: Filter) -> frozenset[tuple[str, ...]]:
     """Return what the notes on a filter depend on, for each condition: all but the values, except those of paths."""
-    return frozenset(
-        (type(leaf).__name__, str(leaf) if leaf.field.property_name in PATHS else str(leaf.field), *_possible(leaf))
-        for leaf in _leaves(whole)
-    )
+    return frozenset(map(_comparison, _leaves(whole)))
+
+
+def _comparison(leaf: Leaf) -> tuple[str, ...]:
+    return type(leaf).__name__, repr(leaf if leaf.field.property_name in PATHS else leaf.field), *_possible(leaf)
 
 
 def _leaves(node: Filter, *, negated: bool = False) -> Iterator[Leaf]:
