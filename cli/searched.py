@@ -175,12 +175,16 @@ def place_in_store(opened: Store | Collection, file: Place) -> tuple[str | None,
     raise ConfigError(f"{file} is in none of the stores {', '.join(stores)}: add it with 'ragembed index PATH'")
 
 
-def say_filter_notes(opened: Store | Collection, condition: Filter | None) -> dict[str, Any]:
-    """Print to stderr which parts of a filter cannot match, and return them as a member of a JSON object, if any."""
-    notes = [] if condition is None else opened.filter_notes(condition)
+def filter_notes(opened: Store | Collection, condition: Filter | None) -> list[str]:
+    """Return notes on the parts of a filter that cannot match."""
+    return [] if condition is None else opened.filter_notes(condition)
+
+
+def say_filter_notes(notes: Sequence[str]) -> dict[str, Any]:
+    """Print notes on a filter to stderr, and return them as a member of a JSON object, if there are any."""
     for note in notes:
         say(f"note: {note}", err=True)
-    return {"notes": notes} if notes else {}
+    return {"notes": list(notes)} if notes else {}
 
 
 def say_left_out(opened: Store | Collection, mode: Mode | None = None) -> None:

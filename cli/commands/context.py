@@ -10,7 +10,7 @@ import click
 
 from ragembed.cli.options import filter_options, min_relevance_option, mode_option, search_filter, store_option
 from ragembed.cli.output import say, say_unfinished, say_weak
-from ragembed.cli.searched import in_option, open_searched, say_filter_notes, say_left_out
+from ragembed.cli.searched import filter_notes, in_option, open_searched, say_filter_notes, say_left_out
 from ragembed.indexes import Context
 from ragembed.indexes.search.context import CONTEXT_FORMATS, ContextFormat, renderer_of
 from ragembed.indexes.search.search import Mode
@@ -78,7 +78,7 @@ def command(
     condition = search_filter(where, globs)
     with open_searched(store, collections) as opened:
 
-        def run_query() -> tuple[Context, bool]:
+        def run_query() -> tuple[Context, list[str], bool]:
             context = opened.context(
                 query,
                 budget,
@@ -88,11 +88,11 @@ def command(
                 tokenizer=tokenizer,
                 min_relevance=min_relevance,
             )
-            return context, opened.unfinished
+            return context, filter_notes(opened, condition), opened.unfinished
 
-        context, unfinished = opened.read(run_query)
+        context, noted, unfinished = opened.read(run_query)
         being_written = unfinished and opened.being_written
-        notes = say_filter_notes(opened, condition)
+        notes = say_filter_notes(noted)
         say_left_out(opened, mode)
     text = context.text
     if notes and output == "json":
