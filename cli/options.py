@@ -460,19 +460,32 @@ def filter_options(command: Command) -> Command:
             "--path",
             "globs",
             multiple=True,
-            metavar="GLOB",
-            help="Select only files that match GLOB, such as 'docs/guide*'. Can be repeated; a file is selected "
-            "if it matches any of them.",
+            metavar="PATH|GLOB",
+            help="Select only the file PATH, the files in the folder PATH, or those that match GLOB, such as "
+            "'docs/guide*'. Can be repeated; a file is selected if it matches any of them.",
         ),
     )
 
 
 def search_filter(where: str | None, globs: tuple[str, ...]) -> Filter | None:
     """Return a filter for ``--where`` and any of the ``--path`` globs, or None if neither is given."""
-    parts: list[Filter] = [] if where is None else [parse(where)]
+    try:
+        parts: list[Filter] = [] if where is None else [parse(where)]
+    except ConfigError as error:
+        raise ConfigError(f"--where: {error}") from None
     if globs:
-        parts.append(Or(tuple(Glob(Field("path"), glob) for glob in globs)))
+        parts.append(Or(tuple(Glob(Field("path"), _from_here(glob), or_below=True) for glob in globs)))
     return And(tuple(parts)) if parts else None
+
+
+def _from_here(glob: str) -> str:
+    """Return a path or glob without a slash at its end; one that begins with a step ``.`` or ``..`` is made absolute.
+
+    Other relative globs refer to the folder that holds the store.
+    """
+    if glob.split("/", 1)[0] in (".", ".."):
+        return os.path.abspath(glob)  # noqa: PTH100  resolve() would follow symbolic links
+    return glob if is_url(glob) else glob.rstrip("/") or glob
 
 
 def served_stores(stores: tuple[str, ...], collections: str | None, hint: str) -> dict[str, Path]:

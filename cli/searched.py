@@ -17,6 +17,7 @@ from ragembed.config.collections import chosen_stores
 from ragembed.documents.places import Place
 from ragembed.errors import ConfigError, RagembedError
 from ragembed.indexes import Collection, Store
+from ragembed.indexes.filters import Filter
 from ragembed.indexes.search.search import Mode
 from ragembed.indexes.storage.layout import STORE_VARIABLE, file_path, is_store, source_path
 
@@ -172,6 +173,18 @@ def place_in_store(opened: Store | Collection, file: Place) -> tuple[str | None,
         if each.sources([source]):
             return name, source
     raise ConfigError(f"{file} is in none of the stores {', '.join(stores)}: add it with 'ragembed index PATH'")
+
+
+def filter_notes(opened: Store | Collection, condition: Filter | None) -> list[str]:
+    """Return notes on the parts of a filter that cannot match."""
+    return [] if condition is None else opened.filter_notes(condition)
+
+
+def say_filter_notes(notes: Sequence[str]) -> dict[str, Any]:
+    """Print notes on a filter to stderr, and return them as a member of a JSON object, if there are any."""
+    for note in notes:
+        say(f"note: {note}", err=True)
+    return {"notes": list(notes)} if notes else {}
 
 
 def say_left_out(opened: Store | Collection, mode: Mode | None = None) -> None:

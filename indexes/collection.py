@@ -397,8 +397,9 @@ class Collection(Searchable):
         condition = parse(where)
 
         def answer(members: Members) -> list[str]:
-            first, *others = [notes_on(each.connection, condition) for _, each in members if each.count()] or [[]]
-            return [note for note in first if all(note in notes for notes in others)]
+            first, *others = [notes_on(each.connection, condition) for _, each in members if each.count()] or [{}]
+            everywhere = (note for leaf, note in first.items() if all(leaf in notes for notes in others))
+            return list(dict.fromkeys(everywhere))
 
         return self._read_all(answer)
 

@@ -417,7 +417,7 @@ class Store(Searchable):
             yield from catalog.iterate_chunks(snapshot.connection, source, condition, limit, offset)
 
     def filter_notes(self, where: Where) -> list[str]:
-        """Return notes on the parts of a filter that cannot match: unknown fields, and values of another type.
+        """Return notes on the parts of a filter that cannot match: unknown fields, other types, and paths of no file.
 
         Parameters
         ----------
@@ -442,7 +442,8 @@ class Store(Searchable):
         ["the field 'year' is compared with a string, but its values are numbers: the comparison is never true"]
         """
         condition = parse(where)
-        return self._reader.read(lambda snapshot: notes_on(snapshot.connection, condition))
+        notes = self._reader.read(lambda snapshot: notes_on(snapshot.connection, condition))
+        return list(dict.fromkeys(notes.values()))
 
     def embedded_texts(self) -> Iterator[str]:
         """Yield the text that the vector of each chunk was made from, in order of insertion.

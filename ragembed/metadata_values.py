@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import date, datetime, timezone
 from decimal import Decimal
 from pathlib import Path, PurePath
@@ -43,8 +44,9 @@ def plain_value(value: Any) -> Any:
         value = value.item()
     if isinstance(value, Decimal):
         return _number(value)
-    if isinstance(value, datetime):
-        return (value if value.tzinfo is None else value.astimezone(timezone.utc)).isoformat()
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        with suppress(OverflowError):  # in the first or the last day of the calendar
+            value = value.astimezone(timezone.utc)
     for kind, (_, write, _) in _KINDS.items():
         if isinstance(value, kind):
             return write(value)

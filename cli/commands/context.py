@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -9,9 +10,9 @@ import click
 
 from ragembed.cli.options import filter_options, min_relevance_option, mode_option, search_filter, store_option
 from ragembed.cli.output import say, say_unfinished, say_weak
-from ragembed.cli.searched import in_option, open_searched, say_left_out
+from ragembed.cli.searched import filter_notes, in_option, open_searched, say_filter_notes, say_left_out
 from ragembed.indexes import Context
-from ragembed.indexes.search.context import CONTEXT_FORMATS, ContextFormat
+from ragembed.indexes.search.context import CONTEXT_FORMATS, ContextFormat, renderer_of
 from ragembed.indexes.search.search import Mode
 from ragembed.printable import printable
 
@@ -77,7 +78,7 @@ def command(
     condition = search_filter(where, globs)
     with open_searched(store, collections) as opened:
 
-        def run_query() -> tuple[Context, bool]:
+        def run_query() -> tuple[Context, list[str], bool]:
             context = opened.context(
                 query,
                 budget,
@@ -87,12 +88,17 @@ def command(
                 tokenizer=tokenizer,
                 min_relevance=min_relevance,
             )
-            return context, opened.unfinished
+            return context, filter_notes(opened, condition), opened.unfinished
 
-        context, unfinished = opened.read(run_query)
+        context, noted, unfinished = opened.read(run_query)
         being_written = unfinished and opened.being_written
+        notes = say_filter_notes(noted)
         say_left_out(opened, mode)
-    click.echo(printable(context.text) if sys.stdout.isatty() else context.text, nl=False)
+    text = context.text
+    if notes and output == "json":
+        whole = json.loads(text or renderer_of(output).render(query, (), ()))
+        text = json.dumps({**whole, **notes}, ensure_ascii=False) + "\n"
+    click.echo(printable(text) if sys.stdout.isatty() else text, nl=False)
     if unfinished:
         say_unfinished(being_written=being_written)
     say_weak(block.relevance for block in context.blocks)

@@ -22,7 +22,15 @@ from ragembed.cli.options import (
 )
 from ragembed.cli.output import for_terminal, link, print_records, say, say_unfinished, say_weak
 from ragembed.cli.project import confirm_models
-from ragembed.cli.searched import apply_collection, in_option, namer, open_searched, say_left_out
+from ragembed.cli.searched import (
+    apply_collection,
+    filter_notes,
+    in_option,
+    namer,
+    open_searched,
+    say_filter_notes,
+    say_left_out,
+)
 from ragembed.indexes import Fusion, Hit, RankingOptions
 from ragembed.indexes.search.fusion import METHODS, Method
 from ragembed.indexes.search.result_json import hit_json, place_json
@@ -152,16 +160,17 @@ def command(
     changes = {name: value for name, value in given.items() if value is not None}
     with open_searched(store, collections) as opened:
 
-        def run_query() -> tuple[list[Hit], list[Explanation], bool, str]:
+        def run_query() -> tuple[list[Hit], list[Explanation], list[str], bool, str]:
             fusion = replace(opened.fusion, **changes) if changes else None
             settings: dict[str, Any] = {"where": condition, "fusion": fusion, "ranking": ranking}
             settings["min_relevance"] = min_relevance
             explanations = opened.explain(query, count, mode, **settings) if explain else []
             hits = [each.hit for each in explanations] if explain else opened.search(query, count, mode, **settings)
-            return hits, explanations, opened.unfinished, opened.language
+            return hits, explanations, filter_notes(opened, condition), opened.unfinished, opened.language
 
-        hits, explanations, unfinished, language = opened.read(run_query)
+        hits, explanations, noted, unfinished, language = opened.read(run_query)
         being_written = unfinished and opened.being_written
+        notes = say_filter_notes(noted)
         say_left_out(opened, mode)
         name_file = namer(opened)
     words = QueryWords(query, [hit.chunk.text for hit in hits], language)
@@ -169,7 +178,7 @@ def command(
     results = [hit_json(rank, hit, words, name_file) for rank, hit in enumerate(hits, 1)]
     for result, explanation in zip(results, explanations, strict=False):
         result["explanation"] = explanation.to_dict()
-    if not print_records({"query": query, "mode": mode, "results": results}, "results", output):
+    if not print_records({"query": query, "mode": mode, **notes, "results": results}, "results", output):
         coloured = for_terminal()
         for result, explanation in zip_longest(results, explanations):
             _print_hit(result, words, coloured, explanation)

@@ -6,12 +6,14 @@ converts nodes to SQL. The documentation page "Filters" explains their meaning.
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, TypeAlias
 
 from ragembed.errors import ConfigError
+from ragembed.indexes.filters import globs, timestamps
 from ragembed.indexes.filters.dicts import parse_filter_dict
-from ragembed.indexes.filters.globs import register
 from ragembed.indexes.filters.nodes import (
     And,
     Comparison,
@@ -51,11 +53,17 @@ __all__ = [
 
 
 Where: TypeAlias = "str | Mapping[str, Any] | Filter"
-"""A filter in one of its forms: a condition as for ``--where``, a LangChain dictionary, or nodes."""
+"""A filter in one of its forms: a condition such as ``ext = 'md'``, a LangChain dictionary, or nodes."""
+
+
+def register(connection: sqlite3.Connection, root: Path | None = None) -> None:
+    """Register the SQL functions of filters on a connection; ``root`` is the folder that names of files refer to."""
+    globs.register(connection, root)
+    timestamps.register(connection)
 
 
 def parse(where: Where) -> Filter:
-    """Convert a condition as for ``--where`` or a LangChain dictionary to a filter.
+    """Convert a condition such as ``ext = 'md'`` or a LangChain dictionary to a filter.
 
     A filter is returned unchanged. Raises :class:`ConfigError` for other types and for syntax errors.
     """

@@ -1,8 +1,9 @@
-"""Globs: patterns with wildcards for texts and paths, and the SQL functions that match them.
+"""Paths and globs (patterns with wildcards for texts and paths), and the SQL functions that match them.
 
 ``*`` matches any characters, ``?`` one character, ``[a-z]`` one character of a set, ``[!a-z]`` one character outside a
 set. All other characters match themselves, with case. In paths, ``*`` and ``?`` match within one step of the path, and
-the step ``**`` matches any number of steps. A pattern without ``/`` matches the name of the file.
+the step ``**`` matches any number of steps. A pattern without ``/`` matches the name of the file. A pattern for the
+files of a store may be absolute, or have the steps ``.`` and ``..``; :func:`path_in_store` removes them.
 
 These are not the patterns of ignore files, where ``docs`` also matches everything below it and ``!``, ``#`` and
 backslashes are special. pathspec, which reads ignore files, needs exponential time for a pattern with many stars.
@@ -11,12 +12,16 @@ backslashes are special. pathspec, which reads ignore files, needs exponential t
 from __future__ import annotations
 
 import fnmatch
+import os
+import posixpath
 import re
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
+from pathlib import Path
 from typing import TypeAlias
 
+from ragembed.documents.places import is_url
 from ragembed.errors import ConfigError
 
 # A "]" at the start of a class is a member of the class.
@@ -44,10 +49,57 @@ def path_glob_matches(path: str, pattern: str) -> bool:
     return _match_steps(path.split("/"), steps)
 
 
-def register(connection: sqlite3.Connection) -> None:
-    """Register the SQL functions for globs on a connection."""
-    connection.create_function("ragembed_glob", 2, _on_bytes(glob_matches), deterministic=True)
-    connection.create_function("ragembed_path_glob", 2, _on_bytes(path_glob_matches), deterministic=True)
+def file_glob_matches(name: str, pattern: str, root: Path | None) -> bool:
+    """Return whether a glob matches the name of a file in a store; see :func:`path_in_store`."""
+    if path_glob_matches(name, pattern):
+        return True
+    resolved = path_in_store(pattern, root)
+    return resolved != pattern and _match_steps(name.split("/"), _steps(resolved))
+
+
+def file_is_at(name: str, place: str, root: Path | None) -> bool:
+    """Return whether the name of a file in a store is ``place``, lies below that folder, or matches it as a glob."""
+    above = path_in_store(place, root)
+    if above == ".":
+        return not (is_url(name) or name.startswith(("../", "/")))
+    return name == above or name.startswith(f"{above}/") or file_glob_matches(name, place, root)
+
+
+@lru_cache(maxsize=256)
+def path_in_store(given: str, root: Path | None) -> str:
+    """Return a path or glob that a user wrote in the form of the names in a store, which are relative to ``root``.
+
+    The steps ``.`` and ``..`` are removed. Without ``root``, absolute paths are kept, and URLs always.
+    """
+    if is_url(given):
+        return given
+    if root is not None and Path(given).is_absolute():
+        relative = _relative(given, root)
+        if relative.startswith("../"):  # one of the two may go through a symbolic link
+            real = _relative(os.path.realpath(given), Path(os.path.realpath(root)))
+            relative = relative if real.startswith("../") else real
+        return relative
+    return posixpath.normpath(given) if {".", ".."} & set(given.split("/")) else given
+
+
+def _relative(path: str, root: Path) -> str:
+    try:
+        return Path(os.path.relpath(path, root)).as_posix()
+    except ValueError:  # on another drive
+        return Path(path).as_posix()
+
+
+def register(connection: sqlite3.Connection, root: Path | None = None) -> None:
+    """Register the SQL functions for paths and globs; names of files are relative to ``root``."""
+    functions: Mapping[str, Callable[[str, str], bool]] = {
+        "ragembed_glob": glob_matches,
+        "ragembed_path_glob": path_glob_matches,
+        "ragembed_file_glob": lambda name, pattern: file_glob_matches(name, pattern, root),
+        "ragembed_file_at": lambda name, place: file_is_at(name, place, root),
+    }
+    for name, function in functions.items():
+        connection.create_function(name, 2, _on_bytes(function), deterministic=True)
+    connection.create_function("ragembed_path", 1, lambda given: path_in_store(given, root), deterministic=True)
 
 
 def _on_bytes(matches: Callable[[str, str], bool]) -> Callable[[bytes | None, str], bool]:

@@ -61,6 +61,8 @@ class Field:
 class Comparison:
     """``=``, ``<``, ``<=``, ``>`` or ``>=``; true only for values of the same type. Booleans have no order.
 
+    Two ISO 8601 texts in metadata are compared as moments, other texts by code point.
+
     ``type`` is ``"string"``, ``"number"`` or ``"boolean"``; it distinguishes ``1`` from ``True``.
     """
 
@@ -126,10 +128,14 @@ class Like:
 
 @dataclass(frozen=True, slots=True)
 class Glob:
-    """The field is a string that the glob ``pattern`` matches; see :mod:`ragembed.indexes.filters.globs`."""
+    """The field is a string that the glob ``pattern`` matches; see :mod:`ragembed.indexes.filters.globs`.
+
+    With ``or_below``, a file also matches if its path is ``pattern`` or lies below this folder.
+    """
 
     field: Field
     pattern: str
+    or_below: bool = False
 
     def __post_init__(self) -> None:
         _check_pattern(self.field, self.pattern)
@@ -143,9 +149,10 @@ class Glob:
 
 @dataclass(frozen=True, slots=True)
 class Exists:
-    """The field exists and is not null."""
+    """The field exists and is not null; with ``filled``, nor is it an empty string or list."""
 
     field: Field
+    filled: bool = False
 
 
 @dataclass(frozen=True, slots=True)

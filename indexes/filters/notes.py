@@ -1,92 +1,209 @@
-"""Notes on filters that cannot match: fields that no chunk has, and values of a type that the field never has."""
+"""Notes on filters that cannot match: fields that no chunk has, values of another type, and paths of no file."""
 
 from __future__ import annotations
 
 import difflib
+import itertools
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
-from ragembed.indexes.filters.nodes import And, Comparison, Contains, Field, Filter, Glob, In, Leaf, Like, Not, Or
+from ragembed.indexes.filters.nodes import (
+    PATHS,
+    And,
+    Comparison,
+    Contains,
+    Exists,
+    Field,
+    Filter,
+    Glob,
+    In,
+    Leaf,
+    Like,
+    Not,
+    Or,
+    shown,
+)
+from ragembed.indexes.filters.sql import metadata_rows, to_sql
 from ragembed.metadata_values import TYPES
 
-_NAMES = {"text": "strings", "integer": "numbers", "real": "numbers", "true": "booleans", "false": "booleans"}
-_KINDS = {"string": "strings", "number": "numbers", "boolean": "booleans"}
-_ARTICLES = {"strings": "a string", "numbers": "a number", "booleans": "true or false"}
+_KINDS = {
+    "text": "strings",
+    "integer": "numbers",
+    "real": "numbers",
+    "true": "booleans",
+    "false": "booleans",
+    "array": "lists",
+    "object": "objects",
+}
+"""The kind of each JSON type."""
+_OF_PROPERTIES = {
+    "ext": "strings",
+    "size": "numbers",
+    "title": "strings",
+    "headings": "lists",
+    "start_line": "numbers",
+    "end_line": "numbers",
+    "page": "numbers",
+}
+_COMPARED = {"string": "strings", "number": "numbers", "boolean": "booleans"}
+_ARTICLES = {"strings": "a string", "numbers": "a number", "booleans": "true or false", "lists": "an element of a list"}
+_MOST_NAMED, _MOST_NOTES = 20, 10
 
 
-def notes_on(connection: sqlite3.Connection, whole: Filter) -> list[str]:
-    """Return a note for each metadata field of a filter that no chunk has, or not with a value of the compared type.
+def notes_on(connection: sqlite3.Connection, whole: Filter) -> dict[Leaf, str]:
+    """Return notes on conditions of a filter that no chunk of the store can meet, on at most ten.
 
     The database must have the tables of a store. An empty store gets no notes.
     """
     if connection.execute("SELECT 1 FROM chunks LIMIT 1").fetchone() is None:
-        return []
-    notes = [note for leaf in _leaves(whole) if (note := _note(connection, leaf)) is not None]
-    return list(dict.fromkeys(notes))
+        return {}
+    different = {_comparison(leaf): leaf for leaf in _leaves(whole)}
+    notes = ((leaf, note) for leaf in different.values() if (note := _note(connection, leaf)) is not None)
+    return dict(itertools.islice(notes, _MOST_NOTES))
 
 
-def comparisons(whole: Filter) -> frozenset[tuple[str, str]]:
-    """Return the name of each metadata field of a filter, with each kind of value that it is compared with."""
-    return frozenset((leaf.field.name, kind) for leaf in _leaves(whole) for kind in _compared(leaf))
+def comparisons(whole: Filter) -> frozenset[tuple[str, ...]]:
+    """Return what the notes on a filter depend on, for each condition: all but the values, except those of paths."""
+    return frozenset(map(_comparison, _leaves(whole)))
 
 
-def _leaves(node: Filter) -> Iterator[Leaf]:
+def _comparison(leaf: Leaf) -> tuple[str, ...]:
+    return type(leaf).__name__, repr(leaf if leaf.field.property_name in PATHS else leaf.field), *_possible(leaf)
+
+
+def _leaves(node: Filter, *, negated: bool = False) -> Iterator[Leaf]:
+    """Yield the conditions of a filter, except tests that a field is missing or empty."""
     if isinstance(node, Not):
-        yield from _leaves(node.operand)
+        yield from _leaves(node.operand, negated=not negated)
     elif isinstance(node, (And, Or)):
         for operand in node.operands:
-            yield from _leaves(operand)
-    elif isinstance(node, (Comparison, In, Contains, Like, Glob)):
+            yield from _leaves(operand, negated=negated)
+    elif isinstance(node, (Comparison, In, Contains, Like, Glob)) or (
+        isinstance(node, Exists) and not (negated or node.filled)
+    ):
         yield node
 
 
 def _note(connection: sqlite3.Connection, leaf: Leaf) -> str | None:
-    field = leaf.field
-    if field.is_text or field.nested or field.property_name is not None:
+    field, name = leaf.field, leaf.field.property_name
+    if name in PATHS:
+        return _note_on_path(connection, leaf)
+    possible = _possible(leaf)
+    if field.is_text or name == "mtime" or not possible:
         return None
-    kinds = _compared(leaf)
-    if not kinds or any(_has(connection, field, kind) for kind in (*kinds, "lists")):
+    own = _OF_PROPERTIES.get(name or "")
+    if own in possible or _has(connection, field, possible):
         return None
-    found = connection.execute(
-        "SELECT DISTINCT m.type FROM chunks c, json_each(c.metadata) m WHERE m.key = ? AND m.type <> 'null'",
-        (field.name,),
-    )
-    stored = sorted({_NAMES[row[0]] for row in found if row[0] in _NAMES})
+    stored = sorted({*_stored(connection, field), *([own] if own else [])})
     if not stored:
-        return f"no chunk has the field {field.name!r}{_suggestion(connection, field.name)}"
-    compared = " or ".join(_ARTICLES[kind] for kind in kinds)
+        return _note_on_unknown(connection, field)
+    wanted = [_ARTICLES[kind] for kind in possible if kind in _ARTICLES]
+    remedy = ""
+    if "lists" in stored:
+        remedy = "; to compare the elements of a list, use CONTAINS, or $contains in a dictionary"
+    elif "objects" in stored:
+        remedy = f"; to compare a value in an object, write its key after a dot, as in {field}.key = 1"
     return (
-        f"the field {field.name!r} is compared with {compared}, but its values are {' and '.join(stored)}: the "
-        "comparison is never true"
+        f"the field {_named(field)} is compared with {' or '.join(wanted)}, but its values are "
+        f"{' and '.join(stored)}: the comparison is never true{remedy}"
     )
 
 
-def _compared(leaf: Leaf) -> list[str]:
-    """Return the kinds of the values that a condition compares with."""
+def _note_on_path(connection: sqlite3.Connection, leaf: Leaf) -> str | None:
+    has_files = connection.execute("SELECT 1 FROM sources LIMIT 1").fetchone() is not None
+    if not has_files or isinstance(leaf, Exists) or _matches(connection, leaf):
+        return None
+    if isinstance(leaf, (Glob, Like)):
+        return f"no indexed file has a path like {shown(leaf.pattern)}{_folder(connection, leaf.pattern)}"
     if isinstance(leaf, In):
-        return sorted({_KINDS[kind] for kind in leaf.types})
-    if isinstance(leaf, (Like, Glob)):
-        return ["strings"]
-    if isinstance(leaf, (Comparison, Contains)) and leaf.type in _KINDS:
-        return [_KINDS[leaf.type]]
-    return []
+        return f"no indexed file has one of the paths {', '.join(shown(value) for value in leaf.values[:3])}"
+    if isinstance(leaf, Comparison) and leaf.operator == "=":
+        return f"no indexed file has the path {shown(leaf.value)}{_folder(connection, str(leaf.value))}"
+    return None
 
 
-def _has(connection: sqlite3.Connection, field: Field, kind: str) -> bool:
-    """Return whether a chunk has a value of this kind in the metadata field; it stops at the first one."""
-    types = [name for name, of in _NAMES.items() if of == kind] if kind != "lists" else ["array", "object"]
-    marks = ", ".join("?" * len(types))
+def _folder(connection: sqlite3.Connection, path: str) -> str:
+    """Return how to select the files of a folder, if a path is a folder, and else what is expected."""
+    folder = path.rstrip("/")
+    escaped = "".join(f"[{character}]" if character in "*?[" else character for character in folder)
+    if not folder or not _matches(connection, Glob(Field("path"), f"{escaped}/**")):
+        return ": expected a path relative to the folder that holds the store, or an absolute path"
+    return f": to select the files in this folder, write path GLOB {shown(f'{escaped}/**')}"
+
+
+def _matches(connection: sqlite3.Connection, leaf: Leaf) -> bool:
+    condition, values = to_sql(leaf)
     found = connection.execute(
-        f"SELECT 1 FROM chunks c, json_each(c.metadata) m WHERE m.key = ? AND m.type IN ({marks}) LIMIT 1",  # noqa: S608  marks alone
-        (field.name, *types),
+        f"SELECT 1 FROM chunks c LEFT JOIN sources s ON s.id = c.source WHERE {condition} LIMIT 1",  # noqa: S608  values are parameters
+        values,
     )
     return found.fetchone() is not None
 
 
-def _suggestion(connection: sqlite3.Connection, name: str) -> str:
-    known = [row[0] for row in connection.execute("SELECT DISTINCT m.key FROM chunks c, json_each(c.metadata) m")]
-    known = [key for key in known if key != TYPES]
-    near = difflib.get_close_matches(name, known, 1)
+def _possible(leaf: Leaf) -> list[str]:
+    """Return the kinds of values that can meet a condition."""
+    if isinstance(leaf, In):
+        return sorted({_COMPARED[kind] for kind in leaf.types})
+    if isinstance(leaf, (Like, Glob)):
+        return ["strings"]
+    if isinstance(leaf, Contains):
+        return ["lists", "strings"] if leaf.type == "string" else ["lists"]
+    if isinstance(leaf, Comparison):
+        return [_COMPARED[leaf.type]]
+    return sorted(set(_KINDS.values()))
+
+
+def _has(connection: sqlite3.Connection, field: Field, kinds: Sequence[str]) -> bool:
+    """Return whether a chunk has a value of one of these kinds in the metadata field; it stops at the first one."""
+    types = [name for name, kind in _KINDS.items() if kind in kinds]
+    tables, named, row, keys = metadata_rows(field)
+    found = connection.execute(
+        f"SELECT 1 FROM chunks c, {tables} WHERE {named} AND {row}.type IN ({', '.join('?' * len(types))}) LIMIT 1",  # noqa: S608  marks alone
+        (*keys, *types),
+    )
+    return found.fetchone() is not None
+
+
+def _stored(connection: sqlite3.Connection, field: Field) -> list[str]:
+    """Return the kinds of the values in a metadata field."""
+    tables, named, row, keys = metadata_rows(field)
+    found = connection.execute(f"SELECT DISTINCT {row}.type FROM chunks c, {tables} WHERE {named}", keys)  # noqa: S608  as above
+    return [_KINDS[kind] for (kind,) in found if kind in _KINDS]
+
+
+def _note_on_unknown(connection: sqlite3.Connection, field: Field) -> str | None:
+    """Return the note on a field that no chunk has; objects may lack a key, unless they have a similar one."""
+    unknown = f"no chunk has the field {_named(field)}"
+    known = _keys(connection, field)
+    near = difflib.get_close_matches((field.name, *field.nested)[-1], known, 1)
     if near:
-        return f": did you mean {near[0]!r}?"
-    return f": expected one of {', '.join(sorted(known)[:20])}" if known else ": the chunks have no metadata"
+        return f"{unknown}: did you mean {_named(_sibling(field, near[0]))}?"
+    if field.nested:
+        return None if known else _note_on_missing_object(connection, replace(field, nested=field.nested[:-1]))
+    listed = ", ".join(str(_sibling(field, key)) for key in known[:_MOST_NAMED])
+    return f"{unknown}: expected one of {listed}" if known else f"{unknown}: the chunks have no metadata"
+
+
+def _note_on_missing_object(connection: sqlite3.Connection, field: Field) -> str | None:
+    stored = sorted(_stored(connection, field))
+    if not stored:
+        return _note_on_unknown(connection, field)
+    return f"the field {_named(field)} has no keys: its values are {' and '.join(dict.fromkeys(stored))}"
+
+
+def _keys(connection: sqlite3.Connection, field: Field) -> list[str]:
+    """Return the keys of the metadata, or of the objects that hold a nested field, in order."""
+    tables, _, row, keys = metadata_rows(field)
+    above = " AND ".join(f"m{at}.key = ?" for at in range(len(keys) - 1)) or "1"
+    found = connection.execute(f"SELECT DISTINCT {row}.key FROM chunks c, {tables} WHERE {above}", keys[:-1])  # noqa: S608  as above
+    return sorted(key for (key,) in found if key != TYPES)
+
+
+def _sibling(field: Field, key: str) -> Field:
+    """Return the field with another last key."""
+    return replace(field, nested=(*field.nested[:-1], key)) if field.nested else replace(field, name=key)
+
+
+def _named(field: Field) -> str:
+    return shown(".".join((field.name, *field.nested)))

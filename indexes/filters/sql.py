@@ -15,12 +15,14 @@ from typing import NamedTuple
 from ragembed.errors import ConfigError
 from ragembed.indexes.filters.nodes import (
     FILE_PROPERTIES,
+    PATHS,
     And,
     Comparison,
     Contains,
     Exists,
     Field,
     Filter,
+    Glob,
     Ids,
     In,
     Leaf,
@@ -29,7 +31,7 @@ from ragembed.indexes.filters.nodes import (
     Or,
     Scalar,
 )
-from ragembed.indexes.filters.timestamps import nanoseconds
+from ragembed.indexes.filters.timestamps import days_around, moment_key, nanoseconds
 from ragembed.indexes.types import json_ids
 
 _COLUMNS = {
@@ -170,7 +172,7 @@ def _leaf(node: Leaf) -> _Sql:
             "json_array_length(c.headings) > 0", "json_array_length(c.headings) = 0", _in_headings(node), stored
         )
     column, kind = _COLUMNS[name]
-    test = _on_type(_as_stored(node, name), kind, column)
+    test = _on_path(node, column) if name in PATHS else _on_type(_as_stored(node, name), kind, column)
     if name not in FILE_PROPERTIES:
         return _either(f"{column} IS NOT NULL", f"{column} IS NULL", test, stored)
     if not isinstance(node, Exists):  # test each file once, not once for each of its chunks
@@ -184,6 +186,20 @@ def _either(present: str, absent: str, test: _Sql, stored: _Sql) -> _Sql:
         f"({present} AND {test.text} OR {absent} AND {stored.text})",
         test.parameters + stored.parameters,
     )
+
+
+def _on_path(node: Leaf, column: str) -> _Sql:
+    """Return the test on the name of a file; users may write it as an absolute path, or with ``./``."""
+    if isinstance(node, Glob):
+        function = "ragembed_file_at" if node.or_below else "ragembed_file_glob"
+        return _Sql(f"{function}(CAST({column} AS BLOB), ?)", (node.pattern,))
+    test = _on_type(node, "string", column)
+    if isinstance(node, Comparison) and node.type == "string" and node.operator == "=":
+        return _Sql(f"{column} IN (?, ragembed_path(?))", test.parameters * 2)
+    if isinstance(node, In) and test is not _FALSE:
+        names = "SELECT value FROM json_each(?) UNION SELECT ragembed_path(value) FROM json_each(?)"
+        return _Sql(f"{column} IN ({names})", test.parameters * 2)
+    return test
 
 
 def _as_stored(node: Leaf, name: str) -> Leaf:
@@ -208,29 +224,34 @@ def _in_headings(node: Leaf) -> _Sql:
     return _TRUE if isinstance(node, Exists) else _FALSE
 
 
-def _in_metadata(node: Leaf) -> _Sql:
-    """Look up the field key by key. This works for keys with any characters."""
-    keys = (node.field.name, *node.field.nested)
+def metadata_rows(field: Field) -> tuple[str, str, str, tuple[str, ...]]:
+    """Return how the metadata value of a field is found: the tables, the condition on them, the row, the parameters.
+
+    The field is looked up key by key. This works for keys with any characters.
+    """
+    keys = (field.name, *field.nested)
     steps = ["json_each(c.metadata) AS m0"]
     steps += [
         f"json_each(CASE m{at}.type WHEN 'object' THEN m{at}.value ELSE '{{}}' END) AS m{at + 1}"
         for at in range(len(keys) - 1)
     ]
-    test = _on_json(node, f"m{len(keys) - 1}")
     named = " AND ".join(f"m{at}.key = ?" for at in range(len(keys)))
-    return _Sql(
-        f"EXISTS (SELECT 1 FROM {', '.join(steps)} WHERE {named} AND {test.text})",  # noqa: S608  constants
-        (*keys, *test.parameters),
-    )
+    return ", ".join(steps), named, f"m{len(keys) - 1}", keys
+
+
+def _in_metadata(node: Leaf) -> _Sql:
+    tables, named, row, keys = metadata_rows(node.field)
+    test = _on_json(node, row)
+    return _Sql(f"EXISTS (SELECT 1 FROM {tables} WHERE {named} AND {test.text})", (*keys, *test.parameters))  # noqa: S608  constants
 
 
 def _on_json(node: Leaf, row: str) -> _Sql:
     """Return the test on a row of ``json_each``, for each type of value that can match."""
     if isinstance(node, Exists):
-        return _Sql(f"{row}.type <> 'null'")
+        return _Sql(f"{row}.type || {row}.value NOT IN ('text', 'array[]')" if node.filled else f"{row}.type <> 'null'")
     tests = []
     for kind, is_kind in _JSON_TYPES.items():
-        test = _on_type(node, kind, f"{row}.value")
+        test = (_on_moments(node, f"{row}.value") if kind == "string" else None) or _on_type(node, kind, f"{row}.value")
         if test is not _FALSE:
             tests.append(_Sql(f"({row}.type {is_kind} AND {test.text})", test.parameters))
     tests += [_Sql(f"{row}.type = '{'true' if value else 'false'}'") for value in _booleans(node)]
@@ -238,6 +259,45 @@ def _on_json(node: Leaf, row: str) -> _Sql:
         elements = _in_list(f"CASE {row}.type WHEN 'array' THEN {row}.value ELSE '[]' END", node)
         tests.append(_Sql(f"({row}.type = 'array' AND {elements.text})", elements.parameters))
     return _any(tests)
+
+
+def _on_moments(node: Leaf, text: str) -> _Sql | None:
+    """Return the test that compares moments, for a node with ISO 8601 texts; other stored texts are compared as texts.
+
+    Only texts of dates near the moment need to be parsed. Every other one is compared as text, with the same result.
+    """
+    if isinstance(node, In):
+        return _among_moments([value for value in node.values if isinstance(value, str)], text)
+    if not isinstance(node, Comparison) or not isinstance(node.value, str):
+        return None
+    if node.operator == "=":
+        return _among_moments([node.value], text)
+    moment = moment_key(node.value)
+    if moment is None:
+        return None
+    low, high = days_around(node.value)
+    surely, perhaps = (("<", low), ("<", high)) if node.operator.startswith("<") else ((">=", high), (">=", low))
+    order = _OPERATORS[node.operator]
+    return _Sql(
+        f"({text} {surely[0]} ? OR ({text} {perhaps[0]} ? AND "
+        f"coalesce(ragembed_moment(CAST({text} AS BLOB)) {order} ?, {text} {order} ?)))",
+        (surely[1], perhaps[1], moment, node.value),
+    )
+
+
+def _among_moments(values: Sequence[str], text: str) -> _Sql | None:
+    """Return the test that a text is one of ``values``, or an ISO 8601 text of the same moment as one of them."""
+    moments = {value: moment for value in values if (moment := moment_key(value)) is not None}
+    if not moments:
+        return None
+    around = [days_around(value) for value in moments]
+    bounds = min(low for low, _ in around), max(high for _, high in around)
+    others = [value for value in values if value not in moments]
+    return _Sql(
+        f"({text} IN (SELECT value FROM json_each(?)) OR ({text} >= ? AND {text} < ? AND "  # noqa: S608  constants
+        f"ragembed_moment(CAST({text} AS BLOB)) IN (SELECT value FROM json_each(?))))",
+        (json.dumps(others, ensure_ascii=False), *bounds, json.dumps(list(moments.values()))),
+    )
 
 
 def _booleans(node: Leaf) -> Sequence[bool]:
@@ -260,7 +320,7 @@ def _in_list(array: str, node: Contains) -> _Sql:
 def _on_type(node: Leaf, kind: str, expression: str) -> _Sql:
     """Return the test on an SQL expression of the type ``kind``, ``"string"`` or ``"number"``."""
     if isinstance(node, Exists):
-        return _TRUE
+        return _Sql(f"{expression} <> ''") if node.filled and kind == "string" else _TRUE
     if isinstance(node, Comparison):
         if node.type != kind:
             return _FALSE

@@ -1,4 +1,4 @@
-"""Parse the filter conditions of the command line, such as ``ext = 'md' and mtime > '2026-01-01'``."""
+"""Parse filters that are written as conditions, such as ``ext = 'md' and mtime > '2026-01-01'``."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def _bad_character(text: str, at: int) -> ConfigError:
 
 
 def _error(what: str, at: int, remedy: str) -> ConfigError:
-    return ConfigError(f"--where: {what} at character {at + 1}: {remedy}")
+    return ConfigError(f"{what} at character {at + 1}: {remedy}")
 
 
 @contextmanager
@@ -117,7 +117,7 @@ def _located(token: _ConditionToken) -> Iterator[None]:
     try:
         yield
     except ConfigError as error:
-        raise ConfigError(f"--where: at character {token.position}: {error}") from None
+        raise ConfigError(f"at character {token.position}: {error}") from None
 
 
 def _check_kind(field: Field, *values: object) -> None:
@@ -294,7 +294,7 @@ class _ConditionParser:
     def _unexpected(self, what: str, remedy: str) -> ConfigError:
         token = self._next
         got = token.text if token.kind == "end" else shown(token.text)
-        return ConfigError(f"--where: expected {what} at character {token.position}, got {got}: {remedy}")
+        return ConfigError(f"expected {what} at character {token.position}, got {got}: {remedy}")
 
 
 def _number(token: _ConditionToken) -> int | float:

@@ -21,7 +21,7 @@ from ragembed.errors import IncompatibleStoreError, StoreDamagedError, StoreErro
 from ragembed.files import sync, write_file
 from ragembed.indexes import filters
 from ragembed.indexes.storage import catalog, digests
-from ragembed.indexes.storage.layout import APPLICATION_ID
+from ragembed.indexes.storage.layout import APPLICATION_ID, root_of
 from ragembed.indexes.text import analyzer
 from ragembed.indexes.text.stemming import ENGLISH, NO_STEMMER, tokenizer
 
@@ -268,7 +268,7 @@ def _checked(path: Path, mode: str) -> sqlite3.Connection:
                 f"{path} does not have the tables of a store of format {version}: it is damaged, or another program "
                 "changed it; delete the store and index again"
             )
-        filters.register(connection)
+        filters.register(connection, root_of(path.parent))
         analyzer.register(connection, language)
         digests.register(connection)
         if mode == _WRITABLE:

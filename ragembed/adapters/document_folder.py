@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ragembed.adapters.filter_warnings import FilterWarnings
 from ragembed.config.settings import DEFAULT_PRESET, EmbedderConfig
 from ragembed.embedder import Embedder
 from ragembed.errors import NotFittedError
@@ -95,6 +96,7 @@ class DocumentFolder:
     def __init__(self, path: str | Path | None, settings: Embedder | None, **about: Any) -> None:
         self.path = Path(tempfile.mkdtemp(prefix="ragembed-") if path is None else path)
         self._settings, self._about = settings, about
+        self._filter_warnings = FilterWarnings()
         self._opened: list[Store] = []
         self._lock = threading.RLock()
         weakref.finalize(self, _release, self._opened, self.path if path is None else None)
@@ -113,6 +115,13 @@ class DocumentFolder:
                         require_same(embedder, self._settings, store._wanted_chain(), self.path)
                 self._opened.append(store)
             return self._opened[0] if self._opened else None
+
+    def get_for(self, where: Filter | None) -> Store | None:
+        """Return the store, to select chunks by the filter of a user; warn of the parts of it that cannot match."""
+        store = self.get()
+        if store is not None and where is not None:
+            self._filter_warnings.warn(store, where, stacklevel=4)
+        return store
 
     def add(self, records: Sequence[ChunkRecord], vectors: Floats | None = None) -> None:
         """Add chunks, replacing those with the same ids; ``vectors``, shape ``(n, d)``, are needed without settings."""
@@ -152,7 +161,7 @@ class DocumentFolder:
         fusion: Fusion | None = None,
     ) -> list[Hit]:
         """Return the best chunks for a query and, without settings, its vector."""
-        store = self.get()
+        store = self.get_for(where)
         if store is None:
             return []
         vectors = None if vector is None else np.asarray([vector], dtype=np.float32)
@@ -160,17 +169,17 @@ class DocumentFolder:
 
     def records(self, where: Filter | None = None) -> list[ChunkRecord]:
         """Return the chunks that match ``where``, in order of insertion."""
-        store = self.get()
+        store = self.get_for(where)
         return [] if store is None else list(store.chunks(where=where))
 
     def count(self, where: Filter | None) -> int:
         """Return the number of chunks that match ``where``."""
-        store = self.get()
+        store = self.get_for(where)
         return 0 if store is None else store.count_selected(where=And(()) if where is None else where)
 
     def delete(self, where: Filter) -> int:
         """Delete the chunks that match ``where``; return their number."""
-        store = self.get()
+        store = self.get_for(where)
         return 0 if store is None else store.delete(where=where, wait_seconds=_WAIT_SECONDS)
 
     def clear(self) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import datetime
 from typing import Any
 
 from haystack.errors import FilterError
@@ -11,6 +10,7 @@ from haystack.errors import FilterError
 from ragembed.errors import ConfigError
 from ragembed.indexes.filters import And, Comparison, Field, Filter, Ids, Not, Or
 from ragembed.indexes.filters.nodes import TEXT, any_of, equals
+from ragembed.indexes.filters.timestamps import moment_key
 
 _LOGIC: Mapping[str, Callable[[tuple[Filter, ...]], Filter]] = {
     "AND": And,
@@ -76,11 +76,10 @@ def _is_any(name: str, values: list[Any]) -> Filter:
 def _order(name: str, operator: str, value: Any) -> Filter:
     if value is None:
         return Or(())  # nothing is more or less than None
-    if isinstance(value, str):
-        try:
-            datetime.fromisoformat(value)
-        except ValueError:
-            raise FilterError(f"{name} {operator} {value!r}: expected a number or an ISO 8601 date") from None
+    if isinstance(value, str) and moment_key(value) is None:
+        raise FilterError(
+            f"{name} {operator} {value!r}: expected a number or an ISO 8601 date, such as 2026-01-31T10:00:00Z"
+        )
     return Comparison(_field(name), operator, value)
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import date, datetime
 from typing import Any
 
 from langchain_core.structured_query import Comparator, Comparison, Operation, Operator, StructuredQuery, Visitor
 
 from ragembed.errors import ConfigError
+from ragembed.indexes.filters.timestamps import moment_key
 
 _COMPARATORS = {
     Comparator.EQ: "$eq",
@@ -123,8 +123,6 @@ def _value(value: Any) -> Any:
     kind = value.get("type") if isinstance(value, dict) else None
     if kind not in ("date", "datetime"):
         return value
-    reader = date if kind == "date" else datetime
-    try:
-        return reader.fromisoformat(value[kind])
-    except ValueError as error:
-        raise ConfigError(f"{value[kind]!r} is not a {kind}: expected ISO 8601, such as 2026-01-31") from error
+    if moment_key(value[kind]) is None:
+        raise ConfigError(f"{value[kind]!r} is not a {kind}: expected ISO 8601, such as 2026-01-31")
+    return value[kind]

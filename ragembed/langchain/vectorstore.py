@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -19,6 +18,7 @@ from langchain_core.runnables import run_in_executor
 from langchain_core.vectorstores import VectorStore, VectorStoreRetriever
 from typing_extensions import Self
 
+from ragembed.adapters.filter_warnings import FilterWarnings
 from ragembed.checks import one_of
 from ragembed.config.collections import chosen_stores, read_registry
 from ragembed.corpus import blocks
@@ -26,7 +26,6 @@ from ragembed.errors import ConfigError, StoreError, StoreNotFoundError
 from ragembed.extractors.external import SAME
 from ragembed.indexes import Budget, ChunkRecord, Fusion, Hit, RankingOptions, Store
 from ragembed.indexes.filters import And, Ids, Where, parse
-from ragembed.indexes.filters.notes import comparisons
 from ragembed.indexes.indexing.calibration import calibrate
 from ragembed.indexes.search.search import MODES, Mode
 from ragembed.indexes.storage.layout import is_store
@@ -266,8 +265,7 @@ class RagVectorStore(VectorStore):
 
     def _start(self) -> None:
         self._record_managers: WeakSet[RagRecordManager] = WeakSet()
-        self._checked: set[tuple[str, str]] = set()  # the comparisons of filters that were looked at
-        self._noted: set[str] = set()
+        self._filter_warnings = FilterWarnings()
 
     def __getstate__(self) -> dict[str, Any]:
         return {"retrieval_mode": self.retrieval_mode, "_lazy": self._lazy}
@@ -1594,13 +1592,7 @@ class RagVectorStore(VectorStore):
             return None
         if isinstance(filter, (str, Mapping)) or not callable(filter):
             where = parse(filter)
-            found = comparisons(where)
-            if not found <= self._checked and len(store):
-                self._checked |= found
-                for note in store.filter_notes(where):
-                    if note not in self._noted:
-                        self._noted.add(note)
-                        warnings.warn(note, stacklevel=4)
+            self._filter_warnings.warn(store, where, stacklevel=4)
             return where
         return Ids(tuple(record.id for record in store.chunks() if filter(to_document(record).metadata)))
 

@@ -8,14 +8,33 @@ from typing import Any
 from llama_index.core.vector_stores.types import FilterCondition, FilterOperator, MetadataFilter, MetadataFilters
 
 from ragembed.errors import ConfigError
-from ragembed.indexes.filters import And, Comparison, Contains, Field, Filter, Like, Not, Or
-from ragembed.indexes.filters.nodes import TEXT, any_of, equals
+from ragembed.indexes.filters import And, Comparison, Contains, Exists, Field, Filter, Glob, Not, Or
+from ragembed.indexes.filters.nodes import TEXT, any_of
 
 _Build = Callable[[Field, Any], Filter]
 
+_NOTHING = Or(())
+
+
+def _equal(field: Field, value: Any) -> Filter:
+    """Return the condition that the field equals a value; for LlamaIndex, nothing equals None."""
+    return _NOTHING if value is None else Comparison(field, "=", value)
+
+
+def _in_any_case(field: Field, value: Any) -> Filter:
+    if not isinstance(value, str):
+        raise ConfigError(f"the filter on {field} got {value!r}: expected a text")
+    return Glob(field, f"*{''.join(_either_case(character) for character in value)}*")
+
+
+def _either_case(character: str) -> str:
+    cases = {case for case in (character, character.lower(), character.upper()) if len(case) == 1}
+    return f"[{''.join(sorted(cases))}]" if len(cases) > 1 or character in "*?[" else character
+
+
 _OPERATORS: Mapping[FilterOperator, _Build] = {
-    FilterOperator.EQ: equals,
-    FilterOperator.NE: lambda field, value: Not(equals(field, value)),
+    FilterOperator.EQ: _equal,
+    FilterOperator.NE: lambda field, value: Not(_equal(field, value)),
     FilterOperator.GT: lambda field, value: Comparison(field, ">", value),
     FilterOperator.GTE: lambda field, value: Comparison(field, ">=", value),
     FilterOperator.LT: lambda field, value: Comparison(field, "<", value),
@@ -23,11 +42,13 @@ _OPERATORS: Mapping[FilterOperator, _Build] = {
     FilterOperator.IN: lambda field, value: any_of(field, _listed(field, value)),
     FilterOperator.NIN: lambda field, value: Not(any_of(field, _listed(field, value))),
     FilterOperator.ANY: lambda field, value: Or(tuple(Contains(field, each) for each in _listed(field, value))),
-    FilterOperator.ALL: lambda field, value: And(tuple(Contains(field, each) for each in _listed(field, value))),
+    FilterOperator.ALL: lambda field, value: And(
+        (Exists(field), *(Contains(field, each) for each in _listed(field, value)))
+    ),
     FilterOperator.CONTAINS: Contains,
     FilterOperator.TEXT_MATCH: Contains,
-    FilterOperator.TEXT_MATCH_INSENSITIVE: lambda field, value: Like(field, f"%{value}%"),
-    FilterOperator.IS_EMPTY: lambda field, _: equals(field, None),
+    FilterOperator.TEXT_MATCH_INSENSITIVE: _in_any_case,
+    FilterOperator.IS_EMPTY: lambda field, _: Not(Exists(field, filled=True)),
 }
 
 
@@ -41,7 +62,7 @@ def parse_filters(filters: MetadataFilters | None) -> Filter | None:
     parts = tuple(_part(part) for part in filters.filters)
     if filters.condition is FilterCondition.OR:
         return Or(parts)
-    return Not(And(parts)) if filters.condition is FilterCondition.NOT else And(parts)
+    return Not(Or(parts)) if filters.condition is FilterCondition.NOT else And(parts)  # NOT: none of them
 
 
 def _part(part: MetadataFilter | MetadataFilters) -> Filter:

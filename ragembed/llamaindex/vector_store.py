@@ -216,7 +216,7 @@ class RagembedVectorStore(BasePydanticVectorStore):
         return self._folder.search(text, k, mode, where, query.query_embedding, fusion)
 
     def _mmr(self, query: VectorStoreQuery, where: Filter | None) -> list[Hit]:
-        store = self._folder.get()
+        store = self._folder.get_for(where)
         if store is None:
             return []
         vector, balance = _vector(query), 0.5 if query.mmr_threshold is None else query.mmr_threshold

@@ -55,7 +55,8 @@ class StoreAnswers:
             return {"schema_version": SCHEMA_VERSION, **about}
         served: Any = self._stores.get(given.pop("store", next(iter(self._stores))), self._together)
         answer = self._answers[name](served, given)
-        notes = [note for note in (answer.pop("note", None), served.state()) if note]
+        about_filter = served.open().filter_notes(given["where"]) if "where" in given else []
+        notes = [note for note in (*about_filter, answer.pop("note", None), served.state()) if note]
         common = {"schema_version": SCHEMA_VERSION, "store": served.name}
         return {**common, **answer, **({"note": "; ".join(notes)} if notes else {})}
 
@@ -179,7 +180,8 @@ def _why_not(served: ServedStore, given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _files(served: ServedStore, given: dict[str, Any]) -> dict[str, Any]:
-    store, offset, below = served.open(), given["offset"], given.get("path")
+    store, offset = served.open(), given["offset"]
+    below = served.name_of(given["path"]) if "path" in given else None
     generation, sources = store.read(lambda: (store.generation, store.sources()))
     names = sorted(name for name in sources if below is None or is_below(name, below))
     page = names[offset : offset + given["k"]]

@@ -15,6 +15,7 @@ from ragembed.documents.readers.registry import member_of
 from ragembed.errors import ConfigError, RagembedError, StoreError, StoreLockedError
 from ragembed.files import open_regular
 from ragembed.indexes.collection import Collection
+from ragembed.indexes.filters.globs import path_in_store
 from ragembed.indexes.indexing.request import IndexingRequest
 from ragembed.indexes.indexing.run import index_files
 from ragembed.indexes.indexing.watch import Watcher
@@ -154,7 +155,7 @@ class ServedStore:
 
     def name_of(self, path: str) -> str:
         """Return the name in the store for a path of a client. Nothing is read from the disk."""
-        return source_path(Path(path), self.path) if Path(path).is_absolute() else path
+        return source_path(Path(path), self.path) if Path(path).is_absolute() else path_in_store(path, None)
 
     def source(self, path: str) -> str:
         """Return the name of an indexed file; raise :class:`UnknownNameError` for every other path."""

@@ -29,6 +29,7 @@ from ragembed.serving.stores import ServedStore, ServedTogether, chunk_with_id, 
 _CURSOR = re.compile(r"(\d{1,9})\.(\d{1,9})\.(\d{1,18})\.([0-9a-f]{12})")
 _MOST_HEADINGS, _LONGEST_HEADING = 4, 80
 _MOST_LISTED = 20
+_LONGEST_NOTE = 300
 _ROUNDING = 4
 _NO_RESULTS = "No results. Use other words, another mode or no filter; status shows what is indexed."
 
@@ -76,7 +77,9 @@ class StoreTools:
         served: Any = self._stores.get(chosen_name, self._together)
         late = None if self._auto_index is None else served.update(self._auto_index)
         answer = self._tools[name](served, given)
-        notes = [note for note in (late, answer.structured.get("note"), served.state()) if note]
+        about_filter = served.open().filter_notes(given["where"]) if "where" in given else []
+        cut = one_line("; ".join(about_filter))[:_LONGEST_NOTE]
+        notes = [note for note in (late, cut, answer.structured.get("note"), served.state()) if note]
         if not notes:
             return answer
         note = "; ".join(notes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import date
+from datetime import date, datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ pytest.importorskip("haystack", reason="Haystack is not installed: pip install '
 from haystack import Document, Pipeline
 from haystack.dataclasses import ByteStream, SparseEmbedding
 from haystack.document_stores.errors import DuplicateDocumentError
+from haystack.document_stores.in_memory import InMemoryDocumentStore
 from haystack.document_stores.types import DuplicatePolicy
 from haystack.errors import FilterError
 from haystack.testing.document_store import CountDocumentsByFilterTest, DocumentStoreBaseExtendedTests
@@ -159,6 +160,78 @@ def test_embedders_in_a_pipeline(settings: dict[str, Any], tmp_path: Path) -> No
 def test_invalid_filters_are_errors(store: RagembedDocumentStore, filters: Any) -> None:
     with pytest.raises(FilterError):
         store.filter_documents(filters)
+
+
+NOON = {"noon": "2025-03-01T12:00:00+00:00", "eleven": "2025-03-01T13:00:00+02:00", "midnight": "2025-03-02T00:00:00Z"}
+MORE = {"fraction": "2025-03-01T12:00:00.25Z", "naive": "2025-03-01T11:00:00", "day": "2025-03-02", "none": None}
+CONDITIONS = [{"field": "meta.a", "operator": "==", "value": 1}, {"field": "meta.b", "operator": "==", "value": 1}]
+
+
+@pytest.fixture
+def both(tmp_path: Path) -> Iterator[tuple[RagembedDocumentStore, InMemoryDocumentStore]]:
+    """A store and Haystack's own, with the same documents."""
+    stores = RagembedDocumentStore(str(tmp_path / "both"), embedding="documents"), InMemoryDocumentStore()
+    made = [
+        Document(id=name, content=name, meta={"at": at}, embedding=[1.0, 0.0]) for name, at in {**NOON, **MORE}.items()
+    ]
+    made += [
+        Document(id=f"{a}{b}", content="x", meta={"a": a, "b": b, "tags": ["t"]}, embedding=[1.0, 0.0])
+        for a in (0, 1)
+        for b in (0, 1)
+    ]
+    for each in stores:
+        each.write_documents(made)
+    yield stores
+    stores[0].close()
+
+
+@pytest.mark.parametrize("operator", ["==", "!=", "<", "<=", ">", ">=", "in", "not in"])
+@pytest.mark.parametrize(
+    "value",
+    [
+        *NOON.values(),
+        "2025-03-01T12:00:00.250000Z",
+        "2025-03-01T11:00:00Z",
+        "2025-03-01T12:30:00+01:30",
+        "2025-03-02",
+        "2025-03-02 00:00",
+        datetime(2025, 3, 1, 11, 30, tzinfo=timezone.utc),
+        datetime(2025, 3, 1, 12),
+    ],
+)
+def test_dates_are_the_moments_that_haystack_compares(both: Any, operator: str, value: Any) -> None:
+    given = [value, "2025-03-01T11:00:00Z"] if operator in ("in", "not in") else value
+    condition = {"field": "meta.at", "operator": operator, "value": given}
+    ours, theirs = ({each.id for each in store.filter_documents(condition)} for store in both)
+    # A time without an offset is in UTC. Haystack takes the offset of the other time, so its order is not transitive.
+    has_offset = str(value)[19:] in ("+02:00", "+01:30")
+    left_out = {"naive", "day"} if has_offset else {"eleven"} if str(value)[19:] == "" else set()
+    assert ours - left_out == theirs - left_out
+
+
+@pytest.mark.parametrize("name", ["AND", "OR", "NOT"])
+@pytest.mark.parametrize(
+    "conditions", [[], CONDITIONS[:1], CONDITIONS, [{"operator": "NOT", "conditions": CONDITIONS}] * 2]
+)
+def test_logic_is_that_of_haystack(both: Any, name: str, conditions: list[Any]) -> None:
+    condition = {"operator": name, "conditions": conditions}
+    ours, theirs = ({each.id for each in store.filter_documents(condition)} for store in both)
+    assert ours == theirs
+
+
+def test_filter_that_cannot_match_warns(both: Any) -> None:
+    store = both[0]
+    for field, value, note in (
+        ("meta.att", "2025-03-01", "no chunk has the field 'att': did you mean 'at'"),
+        ("meta.a", "1", "'a' is compared with a string, but its values are numbers"),
+        ("meta.tags", "t", "its values are lists: the comparison is never true; to compare the elements"),
+    ):
+        condition = {"field": field, "operator": "==", "value": value}
+        for search in (store.filter_documents, store.count_documents_by_filter, store.delete_by_filter):
+            again = RagembedDocumentStore(str(store.path), embedding="documents")
+            with pytest.warns(UserWarning, match=note):
+                getattr(again, search.__name__)(condition)
+            again.close()
 
 
 def test_retrievers_need_a_ragembed_store() -> None:

@@ -5,7 +5,9 @@ import json
 import re
 import sqlite3
 import time
+from datetime import date, datetime, timedelta, timezone
 from fractions import Fraction
+from operator import eq, ge, gt, le, lt
 
 import pytest
 from hypothesis import given
@@ -372,7 +374,7 @@ def test_seconds_become_nanoseconds_without_loss():
         "2026-02-30",
         "20260101",
         "2026-01-01T25:00",
-        "2026-01-01T10",
+        "2026-01-01T10:60",
         "2026-01-01T10:00+25:00",
         "2026-01-01\n",
         "２０２６-01-01",
@@ -382,6 +384,146 @@ def test_seconds_become_nanoseconds_without_loss():
 def test_invalid_time_raises(value):
     with pytest.raises(ConfigError, match="is not a time: expected a date such as '2026-01-31'"):
         Comparison(Field("mtime"), ">", value)
+
+
+# Moments in metadata
+
+NOON = "2025-03-01T12:00:00Z"
+SAME = [
+    "2025-03-01T12:00:00+00:00",
+    "2025-03-01T12:00Z",
+    "2025-03-01T12Z",
+    "2025-03-01 12:00:00",
+    "2025-03-01t12:00:00.000z",
+    "2025-03-01T12:00:00,0000000000000Z",
+    "2025-03-01T13:00:00+0100",
+    "2025-03-01T14+02",
+    "2025-03-02T11:59:00+23:59",
+    "2025-03-01T07:30-04:30",
+]
+TEXTS = [
+    "2025",
+    "2025-03",
+    "2025-03-01 ",
+    "2025-03-01x",
+    "20250301",
+    "2025-W09-6",
+    "2025-02-30",
+    "2025-03-01T25:00",
+    "v2",
+]
+
+
+@pytest.mark.parametrize("stored", [NOON, *SAME])
+@pytest.mark.parametrize(
+    "written", [NOON, *SAME, datetime(2025, 3, 1, 12), datetime(2025, 3, 1, 12, tzinfo=timezone.utc)]
+)
+def test_texts_of_one_moment_are_equal(stored, written):
+    for metadata in ({"x": stored}, {"x": {"y": stored}}, {"x": ["v2", stored]}):
+        one, field = database([chunk(metadata)]), Field("x", nested=("y",) if isinstance(metadata["x"], dict) else ())
+        if isinstance(metadata["x"], list):
+            assert selected(one, Contains(field, written)) == [0]
+            continue
+        for condition in (
+            *(Comparison(field, operator, written) for operator in ("=", "<=", ">=")),
+            In(field, ("v2", written)),
+            Or((Comparison(field, "=", "v2"), Comparison(field, "=", written))),
+        ):
+            assert selected(one, condition) == [0], condition
+            assert selected(one, Not(condition)) == [], condition
+        for operator in ("<", ">"):
+            assert selected(one, Comparison(field, operator, written)) == []
+        one.close()
+
+
+@pytest.mark.parametrize(
+    ("metadata", "where", "expected"),
+    [
+        ("2025-03-01", "x = '2025-03-01T00:00Z'", True),
+        ("2025-02-28T24:00", "x = '2025-03-01'", True),
+        ("2025-03-01T01:00:00+02:00", "x < '2025-03-01'", True),
+        ("2025-02-28T23:00:00-02:00", "x > '2025-03-01'", True),
+        ("2025-03-01T12:00:00.1Z", "x > '2025-03-01T12:00:00.09999999999999999999Z'", True),
+        ("2025-03-01T12:00:00.10000000000000000001Z", "x > '2025-03-01T12:00:00.1Z'", True),
+        ("2025-03-01T12:00:00.5Z", "x = '2025-03-01T12:00:00.500000'", True),
+        ("2025-03-01T12:00:00.5Z", "x BETWEEN '2025-03-01T12:00:00Z' AND '2025-03-01T12:00:01Z'", True),
+        ("0001-01-01T00:00+23:59", "x < '0001-01-01'", True),
+        ("9999-12-31T23:59-23:59", "x > '9999-12-31T23:59:59.9'", True),
+        ("2025-03-01", "x = '2025-03-01'", True),
+        ("2025-03-01", "x LIKE '2025-03-01'", True),
+        ("2025-03-01T00:00Z", "x LIKE '2025-03-01'", False),
+        ("2025-03-01T00:00Z", "x IN ('2025', '2025-03')", False),
+        ("2025", "x < '2025-03-01'", True),
+        ("2025", "x = '2025-01-01'", False),
+        ("2025-03-01", "x > '2025'", True),
+        ("20250301", "x = '2025-03-01'", False),
+        ("2025-W09-6", "x = '2025-03-01'", False),
+        (20250301, "x >= '2025-03-01'", False),
+    ],
+)
+def test_moments_are_ordered_and_other_texts_stay_texts(metadata, where, expected):
+    assert holds(where, {"x": metadata}) is expected
+    assert holds(f"NOT ({where})", {"x": metadata}) is not expected
+
+
+ZONES = st.sampled_from(["", "Z", "z", "+00:00", "+0530", "-11", "+23:59", "-23:59", "+01:00:30"])
+ISO = st.builds(
+    "{}{}".format,
+    st.dates(date(2025, 2, 27), date(2025, 3, 3)) | st.dates(),
+    st.just("")
+    | st.builds(
+        "{}{:%H:%M:%S}{}{}".format,
+        st.sampled_from("Tt "),
+        st.times(),
+        st.sampled_from(["", ".5", ".50", ",25", ".000000000001"]),
+        ZONES,
+    ),
+)
+
+
+def moment(text):
+    """Return an ISO 8601 text as an exact number of seconds in UTC, or None."""
+    found = re.fullmatch("([0-9]{4}-[0-9]{2}-[0-9]{2}(?:[Tt ].{8})?)(?:[.,]([0-9]+))?((?:[Zz]|[+-].*)?)", text)
+    if found is None:
+        return None
+    whole, fraction, zone = found.groups()
+    try:
+        start = datetime.fromisoformat(whole.upper())
+    except ValueError:
+        return None
+    seconds = (start - datetime(1, 1, 1)) // timedelta(seconds=1)
+    digits = f"{zone[1:].replace(':', ''):0<6}" if zone.upper() not in ("", "Z") else "000000"
+    shift = int(digits[:2]) * 3600 + int(digits[2:4]) * 60 + int(digits[4:])
+    return seconds - shift * (-1 if zone.startswith("-") else 1) + Fraction(f"0.{fraction or 0}")
+
+
+COMPARE = {"=": eq, "<": lt, "<=": le, ">": gt, ">=": ge}
+
+
+@given(
+    st.lists(ISO | st.sampled_from(TEXTS), min_size=1, max_size=8), st.lists(ISO | st.sampled_from(TEXTS), min_size=1)
+)
+def test_every_comparison_agrees_with_exact_arithmetic(stored, written):
+    def compared(name, one, other):
+        both = moment(one), moment(other)
+        return COMPARE[name](*((one, other) if None in both else both))
+
+    connection = database([chunk({"x": text}) for text in stored])
+    for name in COMPARE:
+        for value in written:
+            expected = [key for key, text in enumerate(stored) if compared(name, text, value)]
+            assert selected(connection, Comparison(Field("x"), name, value)) == expected
+    expected = [key for key, text in enumerate(stored) if any(compared("=", text, value) for value in written)]
+    assert selected(connection, In(Field("x"), tuple(written))) == expected
+    connection.close()
+
+
+def test_deepest_filters_can_compare_moments():
+    where = Comparison(Field("x"), "<", NOON)
+    for level in range(28):
+        where = (And, Or)[level % 2]((Comparison(Field("x"), "=", NOON), where))
+    assert holds(where, {"x": NOON})
+    assert holds({"$and": [{"x": {"$lte": NOON}}] * 999}, {"x": NOON})
 
 
 # Globs on paths

@@ -12,6 +12,7 @@ pytest.importorskip("llama_index.core", reason="LlamaIndex is not installed: pip
 
 from llama_index.core import StorageContext, VectorStoreIndex
 from llama_index.core.schema import NodeRelationship, RelatedNodeInfo, TextNode
+from llama_index.core.vector_stores import SimpleVectorStore
 from llama_index.core.vector_stores.types import (
     FilterCondition,
     FilterOperator,
@@ -114,6 +115,101 @@ def test_every_operator_of_filters(
     both = MetadataFilters(filters=[filters, opposite], condition=FilterCondition.OR)
     assert len(store.get_nodes(filters=opposite)) == 4 - len(names)
     assert len(store.get_nodes(filters=both)) == 4
+
+
+METADATA: dict[str, dict[str, Any]] = {
+    "secret": {"level": "secret", "team": "a", "n": 1, "tags": ["x", "y"]},
+    "draft": {"level": "public", "team": "draft", "n": 2.5, "tags": ["y"]},
+    "fine": {"level": "public", "team": "a", "n": 3, "tags": []},
+    "odd": {"level": "50%_Off", "team": "", "tags": ["x"]},
+    "bare": {"team": None},
+}
+PAIR = [("level", "==", "secret"), ("team", "==", "draft")]
+
+
+def both_stores(folder: Path) -> tuple[RagembedVectorStore, SimpleVectorStore]:
+    stores = RagembedVectorStore(str(folder / "metadata")), SimpleVectorStore()
+    for each in stores:
+        each.add([TextNode(id_=name, text=name, metadata=of, embedding=[1.0, 0.0]) for name, of in METADATA.items()])
+    return stores
+
+
+def conditions(*parts: Any, join: str = "and") -> MetadataFilters:
+    made = [
+        part
+        if isinstance(part, MetadataFilters)
+        else MetadataFilter(key=part[0], operator=FilterOperator(part[1]), value=part[2])
+        for part in parts
+    ]
+    return MetadataFilters(filters=made, condition=FilterCondition(join))
+
+
+@pytest.mark.filterwarnings("ignore:no chunk has the field|the field")
+@pytest.mark.parametrize("join", ["and", "or", "not"])
+@pytest.mark.parametrize(
+    "parts",
+    [
+        PAIR,
+        [*PAIR, ("n", ">", 2)],
+        [("team", "!=", "a"), ("zzz", "!=", "a")],
+        [("level", "==", None)],
+        [("level", "!=", None)],
+        [("n", ">", 1), ("n", "<=", 3)],
+        [("n", ">=", 2.5), ("n", "<", 3)],
+        [("team", "in", ["a", "draft"]), ("n", "in", [1])],
+        [("team", "nin", ["a", "draft"])],
+        [("tags", "any", ["y", "z"])],
+        [("tags", "all", ["x", "y"])],
+        [("tags", "all", [])],
+        [("tags", "any", [])],
+        [("tags", "contains", "x")],
+        [("level", "contains", "c")],
+        [("level", "text_match", "ublic")],
+        [("level", "text_match_insensitive", "PUB")],
+        [("level", "text_match_insensitive", "%_o")],
+        [("level", "text_match_insensitive", "p_b")],
+        [("level", "text_match_insensitive", "*")],
+        [("tags", "is_empty", None), ("team", "is_empty", None)],
+        [("n", "is_empty", None)],
+        [("zzz", "is_empty", None)],
+    ],
+)
+def test_filters_select_what_the_simple_store_selects(tmp_path: Path, parts: list[Any], join: str) -> None:
+    store, simple = both_stores(tmp_path)
+    filters = conditions(*parts, join=join)
+    expected = set(simple.query(VectorStoreQuery([1.0, 0.0], similarity_top_k=9, filters=filters)).ids or [])
+    assert set(store.query(VectorStoreQuery([1.0, 0.0], similarity_top_k=9, filters=filters)).ids or []) == expected
+    assert {each.node_id for each in store.get_nodes(filters=filters)} == expected
+    store.delete_nodes(filters=filters)
+    assert {each.node_id for each in store.get_nodes()} == set(METADATA) - expected
+    store.close()
+
+
+def test_nested_not_means_none_of_them(tmp_path: Path) -> None:
+    store, _ = both_stores(tmp_path)
+    none = conditions(*PAIR, join="not")
+    for filters, expected in (
+        (conditions(none, ("team", "==", "a")), {"fine"}),
+        (conditions(none, ("team", "==", "a"), join="not"), {"draft"}),
+        (conditions(none, join="not"), {"secret", "draft"}),
+    ):
+        assert {each.node_id for each in store.get_nodes(filters=filters)} == expected
+    store.close()
+
+
+def test_filter_that_cannot_match_warns_once(tmp_path: Path) -> None:
+    store, _ = both_stores(tmp_path)
+    unknown = conditions(("levle", "==", "public"))
+    with pytest.warns(UserWarning, match="no chunk has the field 'levle': did you mean 'level'") as caught:
+        store.get_nodes(filters=unknown)
+    assert caught[0].filename == __file__
+    store.get_nodes(filters=unknown)  # warnings are errors
+    for mode in (VectorStoreQueryMode.MMR, VectorStoreQueryMode.DEFAULT):
+        with pytest.warns(UserWarning, match="its values are lists"):
+            found(RagembedVectorStore(str(tmp_path / "metadata")), mode=mode, filters=conditions(("tags", "==", "x")))
+    with pytest.warns(UserWarning, match="'n' is compared with a string, but its values are numbers"):
+        store.delete_nodes(filters=conditions(("n", "==", "1")))
+    store.close()
 
 
 def test_documents_and_nodes_are_deleted(store: RagembedVectorStore) -> None:

@@ -72,6 +72,22 @@ async def test_search_answers_what_the_command_line_prints(client, folder, store
         assert found["generation"] == opened.generation
 
 
+async def test_filter_that_cannot_match_has_a_note(client):
+    api = client()
+    [first] = (await get(api, "/v1/search", q="writer lock", k=1))["results"]
+    unknown = "topik = 1 OR ext = 'md'"
+    for url, arguments in (
+        ("/v1/search", {"q": "writer lock"}),
+        ("/v1/context", {"q": "writer lock"}),
+        ("/v1/explain", {"q": "writer lock", "id": first["id"]}),
+    ):
+        found = await get(api, url, where=unknown, **arguments)
+        assert found["note"].startswith("no chunk has the field 'topik'")
+        assert "--where" not in await get(api, url, 400, where="path IS", **arguments)
+    for path in ("./docs", "docs/../docs"):
+        assert (await get(api, "/v1/files", path=path))["total"] == 3
+
+
 async def test_every_operation_answers_as_described(client):
     api = client()
     [first] = (await get(api, "/v1/search", q="writer lock", k=1))["results"]

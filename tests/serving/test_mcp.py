@@ -110,8 +110,16 @@ async def test_each_tool_answers_with_structured_content_and_text(store, mode):
 async def test_results_without_hits_say_what_to_do(store):
     async with Client(served(store)) as client:
         found, text = await call(client, "search", query="writer", where="path = 'nothing'")
-    assert found == {"results": []}
+        context, _ = await call(client, "context", query="writer", where="topik = 1")
+        read, _ = await call(client, "get", path="./docs/locks.md")
+        wrong = await failure(client, "search", query="writer", where="path IS")
+    assert found["results"] == []
+    assert "no indexed file has the path 'nothing'" in found["note"]
     assert "status shows what is indexed" in text
+    assert found["note"] in text
+    assert context["note"].startswith("no chunk has the field 'topik'")
+    assert read["results"][0]["path"] == "docs/locks.md"
+    assert wrong.startswith("expected NULL after IS")
 
 
 async def test_no_text_can_forge_the_end_of_its_fence(store):

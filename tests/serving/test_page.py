@@ -341,7 +341,7 @@ def test_copy(tab):
 
 def test_problems_are_shown(tab):
     page = tab("/?q=lock&where=path+IS")
-    assert page.locator("[role=alert]").inner_text().startswith("--where: expected NULL")
+    assert page.locator("[role=alert]").inner_text().startswith("expected NULL")
     page.route(re.compile(r"\?q=zebra"), lambda route: route.abort())
     page.locator("input[name=where]").fill("")
     page.locator("input[name=q]").fill("zebra")
