@@ -145,7 +145,7 @@ def _reranked(groups: Sequence[list[Hit]], query: str, reranker: Reranker | None
         raise ConfigError(
             f"the reranker returned {scores[:3]} for {len(groups)} texts: expected one finite number for each text"
         )
-    return sorted(enumerate(scores), key=lambda each: -each[1])
+    return [(number, scores[number]) for number in sorted(range(len(scores)), key=lambda number: -scores[number])]
 
 
 def _limited_per_file(

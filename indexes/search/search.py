@@ -298,9 +298,12 @@ class _Request:
         return lambda cosine, bm25: model.of(cosine, matched_share(bm25, highest), read)
 
     def _lexical(self, expression: str | None) -> Iterator[_Tier]:
-        for depth in _depths(self.snapshot.count()) if expression else ():
+        """Yield tiers by BM25: the best matches, and those of deeper and deeper searches."""
+        if not expression:
+            return
+        for depth in _depths(self.snapshot.count()):
             keys, scores = self.snapshot.matches(expression, depth, self.selection)
-            yield _Tier(keys, scores, lambda at, scores=scores: [(None, score) for score in scores[at].tolist()])
+            yield _Tier(keys, scores, partial(_words_only, scores))
             if len(keys) < depth:
                 return
 
@@ -309,8 +312,7 @@ class _Request:
 
         def tier(keys: Keys, cosines: Doubles) -> _Tier:
             order = np.argsort(-cosines, kind="stable")
-            cosines = cosines[order]
-            return _Tier(keys[order], cosines, lambda at: [(cosine, None) for cosine in cosines[at].tolist()])
+            return _Tier(keys[order], cosines[order], partial(_vectors_only, cosines[order]))
 
         def all_tiers(vector: Floats, first: tuple[Keys, Doubles]) -> Iterator[_Tier]:
             yield tier(*first)
@@ -400,6 +402,14 @@ class _Tier(NamedTuple):
     keys: Keys
     scores: Doubles
     parts: Callable[[Rows], Parts]
+
+
+def _words_only(scores: Doubles, at: Rows) -> Parts:
+    return [(None, score) for score in scores[at].tolist()]
+
+
+def _vectors_only(cosines: Doubles, at: Rows) -> Parts:
+    return [(cosine, None) for cosine in cosines[at].tolist()]
 
 
 def _depths(count: int) -> list[int]:
