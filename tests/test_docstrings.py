@@ -9,20 +9,21 @@ from pathlib import Path
 
 import pytest
 
-import ragembed
 from ragembed import Embedder, Store
 
-PACKAGE = Path(ragembed.__file__).parent
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = {"ragembed": ROOT / "ragembed", "ragembed.indexes": ROOT / "indexes", "ragembed.cli": ROOT / "cli"}
 STORE = "ragembed.indexes.store"
 SEARCHABLE = "ragembed.indexes.search.searchable"
 
 
-def module_of(file):
-    return ".".join(("ragembed", *file.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(".__init__")
-
-
 EXAMPLE = re.compile(r"^ *>>> ", re.MULTILINE)
-MODULES = [module_of(file) for file in sorted(PACKAGE.rglob("*.py")) if EXAMPLE.search(file.read_text("utf-8"))]
+MODULES = [
+    ".".join((package, *file.relative_to(folder).with_suffix("").parts)).removesuffix(".__init__")
+    for package, folder in PACKAGES.items()
+    for file in sorted(folder.rglob("*.py"))
+    if EXAMPLE.search(file.read_text("utf-8"))
+]
 
 
 @pytest.fixture(scope="module")
