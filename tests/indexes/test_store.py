@@ -380,13 +380,13 @@ def test_readers_survive_a_concurrent_merge_and_adopt(tmp_path, tiny_config, mak
 
 def test_files_are_synced_before_the_commit(plane, make_record, monkeypatch):
     events = []
-    for module, name in ((files.os, "fsync"), (folders.Path, "rename")):
+    for module, name in ((files.os, "fsync"), (folders.Path, "replace")):
         original = getattr(module, name)
         monkeypatch.setattr(module, name, lambda *a, _n=name, _o=original: (events.append(_n), _o(*a))[1])
     insert = compaction.insert_segment
     monkeypatch.setattr(compaction, "insert_segment", lambda *a: (events.append("named"), insert(*a))[1])
     plane.add([make_record("x", "south")])
-    assert events[:6] == ["fsync", "fsync", "fsync", "rename", "fsync", "named"]
+    assert events[:6] == ["fsync", "fsync", "fsync", "replace", "fsync", "named"]
 
 
 def test_chunk_of_an_unknown_file_is_refused(plane, make_record):
