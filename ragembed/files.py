@@ -21,7 +21,7 @@ _READ = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0) 
 _LIST = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)
 _HAS_DIR_FD = os.open in os.supports_dir_fd and os.listdir in os.supports_fd
 
-_FILE_MODE, _FOLDER_MODE = 0o664, 0o775
+_FILE_MODE, FOLDER_MODE = 0o664, 0o775
 
 
 class NotRegularFileError(OSError):
@@ -141,7 +141,7 @@ def user_folder() -> Path:
     return Path(folder) / "ragembed"
 
 
-def make_folders(path: Path, mode: int = _FOLDER_MODE) -> None:
+def make_folders(path: Path, mode: int = FOLDER_MODE) -> None:
     """Create the folder ``path`` and its parents with ``mode`` if they do not exist, and force them to disk."""
     for folder in reversed([path, *path.parents]):
         if not folder.is_dir():

@@ -9,7 +9,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from ragembed.errors import StoreDamagedError, StoreError
-from ragembed.files import is_unwritten, make_folders, require_regular
+from ragembed.files import FOLDER_MODE, is_unwritten, make_folders, require_regular
 from ragembed.hashing import file_sha256
 from ragembed.indexes.storage.layout import (
     APPLICATION_ID,
@@ -123,9 +123,15 @@ def _is_own_file(entry: Path) -> bool:
     if (found := _DATABASES.fullmatch(name)) is None:  # a lock file, which is always empty
         return False
     if found["beside"] is None:
-        return has_application_id(entry)
+        return has_application_id(entry) or (found["new"] is not None and not _has_header(entry))
     with entry.open("rb") as file:
         return file.read(4) in _SQLITE_STARTS[found["beside"]]
+
+
+def _has_header(database: Path) -> bool:
+    """Return whether the start of a database was written; after a power failure, other parts of it may be there."""
+    with database.open("rb") as file:
+        return not is_unwritten(file.read(_APPLICATION_ID_AT + 4))
 
 
 def _is_unwritten(entry: Path) -> bool:
@@ -202,7 +208,8 @@ def temporary_folder(final: Path) -> Path:
     """Create an empty :func:`temporary_name` folder, and return it."""
     temporary = temporary_name(final)
     shutil.rmtree(temporary, ignore_errors=True)
-    make_folders(temporary)
+    make_folders(temporary.parent)
+    temporary.mkdir(FOLDER_MODE)
     return temporary
 
 

@@ -186,6 +186,8 @@ def create_database(path: Path, meta: Mapping[str, object], language: str) -> No
         temporary.with_name(temporary.name + suffix).unlink(missing_ok=True)
     connection = sqlite3.connect(temporary)
     try:
+        connection.execute("PRAGMA journal_mode = MEMORY")  # Nobody reads the file before it is complete.
+        connection.execute("PRAGMA synchronous = OFF")
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
         _define(connection, language)
