@@ -82,10 +82,17 @@ class _Node:
     size: int = 0
     on_disk: bytes = b""
 
+    digest: bytes = b""
+
+    def hold(self, data: bytes) -> None:
+        self.on_disk, self.digest = data, hashlib.sha256(data).digest()
+
+    def length(self, survives: Survives) -> int:
+        return self.size if survives is Survives.SIZES else len(self.on_disk)
+
     def content(self, survives: Survives) -> bytes:
-        if survives is Survives.SIZES:
-            return self.on_disk[: self.size].ljust(self.size, b"\0")
-        return self.on_disk
+        length = self.length(survives)
+        return self.on_disk[:length].ljust(length, b"\0")
 
 
 @dataclass(frozen=True)
@@ -123,11 +130,13 @@ def states(before: Path, folder: Path, log: Path) -> Iterator[State]:
         if changes:
             generation = _change(root, folder, log, lines[changes - 1].split("\t"), generation)
         for survives in Survives:
-            files = dict(_files(root, survives))
-            digest = hashlib.sha256(repr([(name, files[name]) for name in sorted(files)]).encode()).digest()
+            nodes = dict(sorted(_nodes(root, survives)))
+            held = [(name, node.is_folder, node.digest, node.length(survives)) for name, node in nodes.items()]
+            digest = hashlib.sha256(repr(held).encode()).digest()
             last = changes == len(lines) and survives is Survives.NOTHING
             if last or digest not in seen:
                 seen.add(digest)
+                files = {name: None if node.is_folder else node.content(survives) for name, node in nodes.items()}
                 yield State(changes, survives, generation, files)
 
 
@@ -137,19 +146,16 @@ def _read(folder: Path) -> _Node:
         if entry.is_dir():
             node.names[entry.name] = _read(entry)
         else:
-            data = entry.read_bytes()
-            node.names[entry.name] = _Node(size=len(data), on_disk=data)
+            node.names[entry.name] = file = _Node(size=entry.stat().st_size)
+            file.hold(entry.read_bytes())
     node.names_on_disk = dict(node.names)
     return node
 
 
-def _files(folder: _Node, survives: Survives, above: str = "") -> Iterator[tuple[str, bytes | None]]:
+def _nodes(folder: _Node, survives: Survives, above: str = "") -> Iterator[tuple[str, _Node]]:
     for name, node in (folder.names_on_disk if survives is Survives.NOTHING else folder.names).items():
-        if node.is_folder:
-            yield above + name, None
-            yield from _files(node, survives, f"{above}{name}/")
-        else:
-            yield above + name, node.content(survives)
+        yield above + name, node
+        yield from _nodes(node, survives, f"{above}{name}/")
 
 
 def _change(root: _Node, folder: Path, log: Path, line: Sequence[str], generation: int) -> int:
@@ -177,7 +183,7 @@ def _change(root: _Node, folder: Path, log: Path, line: Sequence[str], generatio
             return int(written)
     else:
         assert change == "sync"
-        above.names[name].on_disk = (log / rest[0]).read_bytes()
+        above.names[name].hold((log / rest[0]).read_bytes())
     return generation
 
 

@@ -1,6 +1,6 @@
 """A power failure, a kill, an error of the disk or a full disk at each change that a command makes to the disk.
 
-The quick version tries some of the states, the slow one all of them.
+The slow tests try each state that a power failure can leave; the others some of them.
 """
 
 from __future__ import annotations
@@ -17,14 +17,13 @@ from ragembed.cli import ERROR_EXIT, main
 from ragembed.indexes import Store
 from ragembed.indexes.storage.layout import is_store
 from tests.disk import Faults, Survives, build_library, run, states
-from tests.slow.helpers import INDEX, Cli, Content, content, edited, leftovers, make_corpus, write_corpus
+from tests.slow.helpers import INDEX, Cli, Content, content, edited, leftovers, make_corpus, scaled, write_corpus
 
 pytestmark = pytest.mark.usefixtures("needs_minilm")
 
+SLOW = pytest.mark.slow
 CLI = "from ragembed.cli import main; main(prog_name='ragembed')"
 COPY = "from ragembed.indexes import Store; Store.open('.ragembed').copy('copy')"
-STEPS = pytest.mark.parametrize("tried", [10, pytest.param(None, marks=pytest.mark.slow)])
-"""The number of states or changes that are tried; None for all."""
 CORPUS = make_corpus(0, 4, 30)
 
 
@@ -75,8 +74,14 @@ def indexed(folder: Path, corpus: Mapping[str, str] = CORPUS) -> Content:
     return content(folder / ".ragembed")
 
 
-@STEPS
-@pytest.mark.parametrize("prepare", [first_index, update, copy, copy_over_a_copy])
+@pytest.mark.parametrize(
+    ("prepare", "tried"),
+    [
+        (first_index, 4),
+        (copy_over_a_copy, 4),
+        *(pytest.param(each, None, marks=SLOW) for each in (first_index, update, copy, copy_over_a_copy)),
+    ],
+)
 def test_after_a_power_failure_the_last_commit_is_there_and_the_next_run_finishes(
     prepare, tried, library, tmp_path, monkeypatch
 ):
@@ -98,8 +103,10 @@ def test_after_a_power_failure_the_last_commit_is_there_and_the_next_run_finishe
         shutil.rmtree(folder)
 
 
-@STEPS
-@pytest.mark.parametrize("kind", ["kill", "EIO", "ENOSPC"])
+@pytest.mark.parametrize(
+    ("kind", "tried"),
+    [("kill", 0), *(pytest.param(kind, scaled(20), marks=SLOW) for kind in ("kill", "EIO", "ENOSPC"))],
+)
 def test_a_first_index_that_fails_at_a_change_can_be_repeated(kind, tried, library, tmp_path, monkeypatch):
     cli = Cli(tmp_path / "work")
     cli.folder.mkdir()
@@ -110,7 +117,7 @@ def test_a_first_index_that_fails_at_a_change_can_be_repeated(kind, tried, libra
     lines = (tmp_path / "log" / "log").read_text(encoding="utf-8").splitlines()
     number = next(nth for nth, line in enumerate(lines, 1) if line.startswith("create") and "-generation" in line)
     changes = range(1, len(lines) + 1)
-    for nth in sorted({*some(changes, tried if tried is None else tried // 2), number, number + 1}):
+    for nth in sorted({*some(changes, tried), number, number + 1}):
         folder, log = tmp_path / f"run-{nth}", tmp_path / f"log-{nth}"
         shutil.copytree(before, folder)
         done = run(library, folder, log, command.code, command.arguments, Faults(kind, nth))
@@ -125,8 +132,8 @@ def test_a_first_index_that_fails_at_a_change_can_be_repeated(kind, tried, libra
 
 
 def some(found: Sequence, tried: int | None) -> Sequence:
-    """Return all, or ``tried`` of them, spread evenly; the middle one of each part."""
-    if tried is None:
+    """Return all if ``tried`` is None, else as many, spread evenly; the middle one of each part."""
+    if tried is None or tried >= len(found):
         return found
     return [found[(2 * i + 1) * len(found) // (2 * tried)] for i in range(tried)]
 
