@@ -171,3 +171,29 @@ def check(command: Command, folder: Path, generation: int, *, finished: bool) ->
 def must(*arguments: object, exits: int = 0) -> None:
     result = CliRunner().invoke(main, [str(each) for each in arguments])
     assert result.exit_code == exits, (arguments, result.output, result.exception)
+
+
+SAVING = """
+from pathlib import Path
+from ragembed import Embedder, EmbedderConfig
+from ragembed.confirmed_models import confirm_model
+from ragembed.files import make_folders
+from ragembed.indexes.storage.work_folder import WorkFolder
+confirm_model("models/mine")
+Embedder(EmbedderConfig(extractor="re:dim=32", postprocess=())).fit(["tea"]).save("saved/embedder")
+make_folders(Path("work"))
+WorkFolder(Path("work")).write_plan({"shards": 1})
+"""
+
+
+def test_what_later_commands_need_is_on_the_disk_when_it_is_saved(library, tmp_path, monkeypatch):
+    folder, before, log = tmp_path / "work", tmp_path / "before", tmp_path / "log"
+    folder.mkdir()
+    before.mkdir()
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(folder / "config" / "mine"))
+    done = run(library, folder, log, SAVING)
+    assert done.returncode == 0, done.stderr
+    last = [state for state in states(before, folder, log) if state.survives is Survives.NOTHING][-1]
+    found = {str(path.relative_to(folder)): path for path in folder.rglob("*")}
+    assert last.files == {name: None if path.is_dir() else path.read_bytes() for name, path in found.items()}
+    assert {"config/mine/ragembed/models", "saved/embedder/config.json", "work/plan.json"} <= found.keys()
