@@ -21,6 +21,7 @@ _READ = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0) 
 _LIST = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)
 _HAS_DIR_FD = os.open in os.supports_dir_fd and os.listdir in os.supports_fd
 
+_BLOCK_BYTES = 1 << 20
 _FILE_MODE, FOLDER_MODE = 0o664, 0o775
 
 
@@ -65,10 +66,12 @@ def read_regular(path: Path, most_bytes: int, root: Path | None = None) -> bytes
     Raises :class:`FileTooLargeError` if it has more than ``most_bytes``, and the errors of :func:`open_regular`.
     """
     with open_regular(path, root) as file:
-        data = file.read(most_bytes + 1)
+        data = bytearray()
+        while len(data) <= most_bytes and (block := file.read(_BLOCK_BYTES)):  # One read would reserve the limit.
+            data += block
     if len(data) > most_bytes:
         raise FileTooLargeError(errno.EFBIG, f"it has more than {most_bytes:,} bytes", str(path))
-    return data
+    return bytes(data)
 
 
 def require_regular(path: Path, root: Path) -> None:
