@@ -81,6 +81,9 @@ class LazyGroup(click.Group):
         """Import the command called ``cmd_name``."""
         if cmd_name not in COMMANDS:
             return None
+        from ragembed.resources import require_room
+
+        require_room("NumPy")
         command: click.Command = _imported(f"ragembed.cli.commands.{cmd_name.replace('-', '_')}").command
         return command
 
@@ -127,8 +130,14 @@ class LazyGroup(click.Group):
             # A program such as head has closed the pipe: end without an error.
             sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115  stays open until the process ends
             ctx.exit(0)
-        except OSError as error:
+        except Exception as error:
+            from ragembed.resources import out_of_memory
+
             _LOG.debug("the command failed", exc_info=error)
+            if (lack := out_of_memory(error)) is not None:
+                raise CommandError(str(lack)) from error
+            if not isinstance(error, OSError):
+                raise
             raise CommandError(f"{error.filename or 'input or output'}: {error.strerror or error}") from error
         except KeyboardInterrupt:
             click.echo("interrupted", err=True)

@@ -19,7 +19,7 @@ import numpy as np
 from ragembed.config.settings import EmbedderConfig, QueryFit
 from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError, StoreError
-from ragembed.files import make_folders, write_file
+from ragembed.files import make_folders, replace_file
 from ragembed.indexes.ann.choosing import Budget
 from ragembed.indexes.ann.gpus import searching_gpus
 from ragembed.indexes.ann.library import require_library
@@ -192,7 +192,7 @@ class Store(Searchable):
     def _create(path: Path, embedder: VectorEncoder, meta: Mapping[str, object], language: str) -> None:
         require_place(path)  # Check again: another process may have used the folder before the lock was held.
         try:
-            write_file(path / GITIGNORE, GITIGNORE_TEXT)  # Written first, because it marks the folder as a store.
+            replace_file(path / GITIGNORE, GITIGNORE_TEXT)  # Written first, because it marks the folder as a store.
             make_folders(path / SEGMENTS)
             make_folders(path / EMBEDDERS)
             about = {"embedder": save_embedder(path, embedder), "ragembed": __version__, **meta}

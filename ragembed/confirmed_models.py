@@ -11,7 +11,7 @@ import json
 import os
 from pathlib import Path
 
-from ragembed.files import NO_LINK, read_regular, user_folder
+from ragembed.files import NO_LINK, make_folders, read_regular, sync, user_folder
 
 _FILE = "models"
 _MOST_BYTES = 1_000_000
@@ -23,10 +23,12 @@ def confirm_model(name: str) -> None:
         return
     file = _file()
     with contextlib.suppress(OSError):
-        file.parent.mkdir(parents=True, exist_ok=True)
+        make_folders(file.parent)
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | NO_LINK, 0o600)
         with open(descriptor, "wb") as stream:  # noqa: PTH123  a descriptor, for the flags
             stream.write(json.dumps(name).encode() + b"\n")
+        sync(file)  # A store that is committed later needs the name.
+        sync(file.parent)
 
 
 def is_confirmed(name: str) -> bool:

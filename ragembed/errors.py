@@ -6,6 +6,7 @@
     ├── ConfigError            an option or a configuration value is not accepted
     │   ├── BudgetError        no index meets the limits of memory, latency and recall
     │   └── RankError          a post-processor needs more directions than its vectors have
+    ├── OutOfMemoryError       the memory of the process ran out, or does not suffice for a library
     ├── GpuError               the requested GPU is missing or has too little memory
     ├── MissingExtraError      an optional package is not installed; names the pip command
     ├── ModelError             a model cannot be found, read or trusted
@@ -76,6 +77,14 @@ class GpuError(RagembedError):
 
     Choose another device (``"auto"`` or ``"cpu"``), check the driver and ``CUDA_VISIBLE_DEVICES``, or free memory on
     the GPU.
+    """
+
+
+class OutOfMemoryError(RagembedError, MemoryError):
+    """The memory of the process ran out, or does not suffice to load a library.
+
+    Raise the limit of the process that the message names, free memory, or use a smaller model. A store stays in its
+    last committed state.
     """
 
 

@@ -1,10 +1,15 @@
-"""File access: create files with the user's umask, read only regular files, do not follow symbolic links."""
+"""File access: create files with the user's umask, read only regular files, do not follow symbolic links.
+
+What a later step depends on is written with :func:`replace_file`, :func:`publish` and :func:`make_folders`. A power
+failure after they have returned does not undo them.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
 import stat
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -16,7 +21,8 @@ _READ = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0) 
 _LIST = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)
 _HAS_DIR_FD = os.open in os.supports_dir_fd and os.listdir in os.supports_fd
 
-_FILE_MODE, _FOLDER_MODE = 0o664, 0o775
+_BLOCK_BYTES = 1 << 20
+_FILE_MODE, FOLDER_MODE = 0o664, 0o775
 
 
 class NotRegularFileError(OSError):
@@ -60,10 +66,12 @@ def read_regular(path: Path, most_bytes: int, root: Path | None = None) -> bytes
     Raises :class:`FileTooLargeError` if it has more than ``most_bytes``, and the errors of :func:`open_regular`.
     """
     with open_regular(path, root) as file:
-        data = file.read(most_bytes + 1)
+        data = bytearray()
+        while len(data) <= most_bytes and (block := file.read(_BLOCK_BYTES)):  # One read would reserve the limit.
+            data += block
     if len(data) > most_bytes:
         raise FileTooLargeError(errno.EFBIG, f"it has more than {most_bytes:,} bytes", str(path))
-    return data
+    return bytes(data)
 
 
 def require_regular(path: Path, root: Path) -> None:
@@ -115,7 +123,7 @@ def _open_below(path: Path, root: Path | None, flags: int) -> int:
 def create_file(path: Path) -> BinaryIO:
     """Open ``path``, which must not be a link, for writing and truncate it.
 
-    Call :func:`sync` to force it to disk.
+    Only :func:`publish` forces it to disk.
     """
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0) | NO_LINK
     return open(os.open(path, flags, _FILE_MODE), "wb")  # noqa: PTH123  a descriptor, for the mode
@@ -124,7 +132,7 @@ def create_file(path: Path) -> BinaryIO:
 def write_file(path: Path, data: bytes | memoryview) -> None:
     """Write ``data`` as the whole content of ``path``, which must not be a link.
 
-    Call :func:`sync` to force it to disk.
+    Only :func:`publish` forces it to disk.
     """
     with create_file(path) as file:
         file.write(data)
@@ -136,11 +144,12 @@ def user_folder() -> Path:
     return Path(folder) / "ragembed"
 
 
-def make_folders(path: Path) -> None:
-    """Create the folder ``path`` and its parents if they do not exist."""
+def make_folders(path: Path, mode: int = FOLDER_MODE) -> None:
+    """Create the folder ``path`` and its parents with ``mode`` if they do not exist, and force them to disk."""
     for folder in reversed([path, *path.parents]):
         if not folder.is_dir():
-            folder.mkdir(_FOLDER_MODE, exist_ok=True)
+            folder.mkdir(mode, exist_ok=True)
+            sync(folder.parent)
 
 
 def sync(path: Path) -> None:
@@ -154,10 +163,34 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
+def sync_tree(path: Path) -> None:
+    """Force a file, or a folder and all that it contains, to disk."""
+    for each in (*path.rglob("*"), path):
+        sync(each)
+
+
 def replace_file(path: Path, data: bytes) -> None:
-    """Replace ``path`` by ``data`` atomically and force it to disk."""
+    """Replace ``path`` by ``data`` atomically and force it to disk. A failure leaves the former file."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    write_file(temporary, data)
-    sync(temporary)
-    temporary.replace(path)
-    sync(path.parent)
+    try:
+        write_file(temporary, data)
+        publish(temporary, path)
+    except BaseException:
+        with suppress(OSError):  # The first error is the one to report.
+            temporary.unlink(missing_ok=True)
+        raise
+
+
+def publish(temporary: Path, final: Path) -> None:
+    """Give a finished file or folder its final name, after forcing it and all that it contains to disk."""
+    sync_tree(temporary)
+    temporary.replace(final)
+    sync(final.parent)
+
+
+def is_unwritten(data: bytes) -> bool:
+    """Return whether a file with the content ``data`` was created but never written.
+
+    After a power failure, such a file is empty, or holds zeros.
+    """
+    return not data.strip(b"\0")

@@ -3,19 +3,36 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
+import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from threadpoolctl import ThreadpoolController
+
+from ragembed.errors import OutOfMemoryError
 
 _KERNELS_KEPT = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY")
 """Environment variables with the number of compiled kernels that oneDNN and PyTorch keep."""
 
 _WAITING, _CHECKS = "GOMP_SPINCOUNT", "10000"
 """Environment variable with the number of times that a thread of PyTorch checks for work before it sleeps."""
+
+
+_MEGABYTE = 1 << 20
+_ROOM: Mapping[str, tuple[int, int]] = {"NumPy": (128, 48), "FAISS": (256, 128), "PyTorch": (768, 128)}
+"""Address space in MB that a library takes, with some room to work in: once, and for each of its threads."""
+_LACKS_MEMORY = re.compile(
+    r"out of memory|bad_alloc|(can't|cannot|unable to|could not|failed to) (allocate|map|mmap)|start new thread"
+    r"|could not create a primitive|(not enough|insufficient) memory",
+    re.IGNORECASE,
+)
+"""What native libraries say if an allocation, a mapping or a new thread fails."""
 
 
 def processors() -> int:
@@ -84,6 +101,66 @@ def configure_torch() -> None:
         os.environ.setdefault(variable, "64")
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault(_WAITING, _CHECKS)
+
+
+def require_room(library: str) -> None:
+    """Raise :class:`OutOfMemoryError` if the limit of the address space leaves too little to load ``library``.
+
+    It is ``"NumPy"``, ``"FAISS"`` or ``"PyTorch"``. Without enough address space, their own code ends the process, by a
+    segmentation fault for example, before Python can raise an error.
+    """
+    limit = _limit()
+    once, each = _ROOM[library]
+    need = once + each * processors()
+    if limit is None or (left := limit - _used()) >= need:
+        return
+    raise OutOfMemoryError(
+        f"not enough memory to load {library}: expected {need:,} MB of address space, but only {max(left, 0):,} of "
+        f"{limit:,} MB are left; {_remedy(limit)}"
+    )
+
+
+def out_of_memory(error: BaseException) -> OutOfMemoryError | None:
+    """Return the error to report if ``error`` was caused by a lack of memory, else None."""
+    for cause in _causes(error):
+        known = isinstance(cause, MemoryError) or getattr(cause, "errno", None) == errno.ENOMEM
+        if known or (isinstance(cause, (RuntimeError, ImportError)) and _LACKS_MEMORY.search(str(cause))):
+            reason = str(cause).partition("\n")[0].strip() or "an allocation failed"
+            return OutOfMemoryError(f"the memory ran out ({reason}); {_remedy(_limit())}")
+    return None
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        yield error
+        seen.add(id(error))
+        error = error.__cause__ or error.__context__
+
+
+def _remedy(limit: int | None) -> str:
+    kept = "a store stays in its last committed state"
+    if limit is None:
+        return f"free memory, or use a smaller model; {kept}"
+    return f"raise the limit of {limit:,} MB, for example with 'ulimit -v unlimited'; {kept}"
+
+
+def _limit() -> int | None:
+    """Return the limit of the address space of this process in MB, or None if there is none."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    return None if limit == resource.RLIM_INFINITY else limit // _MEGABYTE
+
+
+def _used() -> int:
+    """Return the used address space of this process in MB; 0 if the system does not tell."""
+    with suppress(OSError):
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+        return pages * os.sysconf("SC_PAGE_SIZE") // _MEGABYTE
+    return 0
 
 
 def give_back() -> None:

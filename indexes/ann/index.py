@@ -24,7 +24,7 @@ from ragembed.indexes.ann.products import above_estimate, can_estimate
 from ragembed.indexes.ann.specs import FLAT, IndexSpec
 from ragembed.indexes.ann.vectors import PartSearch, Vectors, inner_products, places_in, ranges, rows_in
 from ragembed.indexes.types import Rows
-from ragembed.resources import ONE_BLAS_THREAD
+from ragembed.resources import ONE_BLAS_THREAD, out_of_memory
 from ragembed.types import Bools, Floats
 
 EFFORTS = MappingProxyType({"graph": 256, "lists": 0.25})
@@ -102,6 +102,8 @@ class SegmentIndex:
         except (RuntimeError, MemoryError) as error:
             if not file.exists():
                 raise FileNotFoundError(errno.ENOENT, "No such file", str(file)) from error
+            if (lack := out_of_memory(error)) is not None:
+                raise lack from error
             raise StoreDamagedError(f"{file} cannot be read as a FAISS index: {error}") from error
         self._lists: Any = faiss.try_extract_index_ivf(self._index) if spec.family == "lists" else None
         if self._lists is not None:

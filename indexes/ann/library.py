@@ -8,6 +8,7 @@ from typing import Any
 
 from ragembed.errors import MissingExtraError
 from ragembed.indexes.ann.specs import AUTO, FLAT
+from ragembed.resources import out_of_memory, require_room
 
 PACKAGE, EXTRA = "faiss", "cpu"
 
@@ -15,7 +16,8 @@ PACKAGE, EXTRA = "faiss", "cpu"
 class LazyFaiss:
     """FAISS, which is imported when it is first used, because many commands do not need it.
 
-    If it cannot be imported, ``error`` is the reason, and every use raises :class:`MissingExtraError`.
+    If it cannot be imported, ``error`` is the reason, and every use raises :class:`MissingExtraError`. If the memory
+    does not suffice to import it, the use raises :class:`ragembed.errors.OutOfMemoryError`.
     """
 
     def __init__(self, error: ImportError | None = None) -> None:
@@ -32,9 +34,12 @@ class LazyFaiss:
     def is_installed(self) -> bool:
         """Return whether FAISS can be imported."""
         if self._module is None and self.error is None:
+            require_room("FAISS")
             try:
                 self._module = import_module(PACKAGE)
             except ImportError as error:
+                if (lack := out_of_memory(error)) is not None:
+                    raise lack from error
                 self.error = error
         return self.error is None
 

@@ -23,9 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragembed.errors import ModelError, StoreDamagedError
-from ragembed.files import create_file
+from ragembed.files import create_file, publish
 from ragembed.hashing import read_sha256
-from ragembed.indexes.storage.folders import publish, require_committed, temporary_folder
+from ragembed.indexes.storage.folders import require_committed, temporary_folder
 from ragembed.indexes.storage.layout import BLOCK, POSTINGS
 from ragembed.indexes.storage.named_postings import PostingsFiles
 from ragembed.tensor_map import map_tensors

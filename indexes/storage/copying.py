@@ -8,7 +8,7 @@ from contextlib import closing, nullcontext
 from pathlib import Path
 
 from ragembed.errors import StoreDamagedError, StoreError
-from ragembed.files import create_file, list_folder, make_folders, open_regular, sync, write_file
+from ragembed.files import create_file, list_folder, make_folders, open_regular, sync, sync_tree, write_file
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.folders import require_own, temporary_folder, temporary_name
 from ragembed.indexes.storage.layout import (
@@ -53,10 +53,11 @@ def copy_store(store: Path, target: Path, wait_seconds: float = 0.0) -> None:
         _require_replaceable(folder)
     try:
         make_folders(target.parent)
-        temporary_folder(target).chmod(target.stat().st_mode & 0o7777 if target.is_dir() else PRIVATE)
         try:
+            temporary_folder(target).chmod(target.stat().st_mode & 0o7777 if target.is_dir() else PRIVATE)
             with writer_lock(store, wait_seconds):
                 _write(store, temporary)
+            sync_tree(temporary)
             _take_place(temporary, target, former, wait_seconds)
         except BaseException:
             shutil.rmtree(temporary, ignore_errors=True)
@@ -85,14 +86,11 @@ def _write(store: Path, copy: Path) -> None:
         folders += [Path(POSTINGS, record.files.folder) for record in named_postings(source)]
         folders += [Path(TOKENS, file.folder) for file in token_files(source) or ()]
         folders.append(Path(EMBEDDERS, catalog.embedder(source)["fingerprint"]))
-    sync(copy / DATABASE)
     for folder in folders:
         make_folders((copy / folder).parent)
         make_folders(copy / folder)
         for name in list_folder(store / folder, store):
             _copy_file(store, folder / name, copy)
-        sync(copy / folder)
-    sync(copy)
 
 
 def _copy_file(store: Path, name: Path, copy: Path) -> None:
@@ -106,7 +104,6 @@ def _copy_file(store: Path, name: Path, copy: Path) -> None:
         ) from error
     with source, create_file(copy / name) as target:
         shutil.copyfileobj(source, target, _BLOCK_BYTES)
-    sync(copy / name)
 
 
 def _take_place(temporary: Path, target: Path, former: Path, wait_seconds: float) -> None:

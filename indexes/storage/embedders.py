@@ -17,10 +17,11 @@ from ragembed.embedder import Embedder, require_trust
 from ragembed.errors import ConfigError, IncompatibleStoreError, ModelError, StoreDamagedError
 from ragembed.extractors.build import is_external
 from ragembed.extractors.external import VectorSource
+from ragembed.files import publish
 from ragembed.hashing import read_sha256
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.baseline import is_baseline
-from ragembed.indexes.storage.folders import publish, require_committed, temporary_folder
+from ragembed.indexes.storage.folders import require_committed, temporary_folder
 from ragembed.indexes.storage.hubness import is_hubness
 from ragembed.indexes.storage.layout import EMBEDDERS
 from ragembed.indexes.types import VectorEncoder

@@ -9,7 +9,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from ragembed.errors import StoreDamagedError, StoreError
-from ragembed.files import make_folders, require_regular, sync
+from ragembed.files import FOLDER_MODE, is_unwritten, make_folders, require_regular
 from ragembed.hashing import file_sha256
 from ragembed.indexes.storage.layout import (
     APPLICATION_ID,
@@ -47,6 +47,7 @@ _DATABASES = re.compile(
     rf"({re.escape(DATABASE)}|(?P<new>\.{re.escape(DATABASE)}\.new))(?P<beside>-wal|-shm|-journal)?"
 )
 _NUMBERS = (HOLDER, DATABASE + COMMITTED_SUFFIX)
+_BLOCK_BYTES = 1 << 20
 _SQLITE_MAGIC = b"SQLite format 3\0"
 _APPLICATION_ID_AT = 68
 _SQLITE_STARTS = {
@@ -76,7 +77,7 @@ def require_own(folder: Path, remedy: str) -> None:
     """Raise :class:`StoreError` unless everything in ``folder`` is a part of a store that ragembed wrote.
 
     A missing or empty folder passes, and so do the leftovers of a killed process. ``remedy`` ends the message. If the
-    folder holds segments, postings, token vectors or embedders, its ``.gitignore`` must be ragembed's.
+    folder holds segments, postings, token vectors or embedders, its ``.gitignore`` must be ragembed's, or unwritten.
     """
     if folder.is_symlink():
         raise StoreError(f"{folder} is a symbolic link, which ragembed does not follow: {remedy}")
@@ -88,7 +89,7 @@ def require_own(folder: Path, remedy: str) -> None:
 
 def _foreign_entry(folder: Path) -> Path | None:
     ignore = folder / GITIGNORE
-    marked = _is_regular(ignore) and ignore.read_bytes() == GITIGNORE_TEXT
+    marked = _is_regular(ignore) and _is_own_file(ignore)
     for entry in sorted(folder.iterdir()) if folder.is_dir() else ():
         if entry.is_symlink():
             return entry
@@ -109,26 +110,40 @@ def _is_own_file(entry: Path) -> bool:
     if not _is_regular(entry):
         return False
     name = _TEMPORARY.sub(r"\1", entry.name)
+    if name not in (GITIGNORE, LOCK, WATCH_LOCK, WATCHER, *_NUMBERS) and _DATABASES.fullmatch(name) is None:
+        return False
+    if _is_unwritten(entry):
+        return True
     if name == GITIGNORE:
         return GITIGNORE_TEXT.startswith(entry.read_bytes())  # A killed process may have written only a part.
-    if not entry.stat().st_size:
-        return name in (LOCK, WATCH_LOCK, WATCHER, *_NUMBERS) or _DATABASES.fullmatch(name) is not None
     if name in _NUMBERS:
         return entry.read_bytes().strip().isdigit()
     if name == WATCHER:
         return is_watcher(entry.read_bytes())
-    if (found := _DATABASES.fullmatch(name)) is None:
+    if (found := _DATABASES.fullmatch(name)) is None:  # a lock file, which is always empty
         return False
     if found["beside"] is None:
-        return has_application_id(entry)
+        return has_application_id(entry) or (found["new"] is not None and not _has_header(entry))
     with entry.open("rb") as file:
         return file.read(4) in _SQLITE_STARTS[found["beside"]]
 
 
+def _has_header(database: Path) -> bool:
+    """Return whether the start of a database was written; after a power failure, other parts of it may be there."""
+    with database.open("rb") as file:
+        return not is_unwritten(file.read(_APPLICATION_ID_AT + 4))
+
+
+def _is_unwritten(entry: Path) -> bool:
+    with entry.open("rb") as file:
+        return all(is_unwritten(block) for block in iter(lambda: file.read(_BLOCK_BYTES), b""))
+
+
 def is_unfinished(entry: Path) -> bool:
-    """Return whether ``entry`` is a file of a database whose creation was interrupted."""
+    """Return whether ``entry`` is a file in a store's folder whose creation was interrupted."""
     found = _DATABASES.fullmatch(entry.name)
-    return found is not None and found["new"] is not None and _is_own_file(entry)
+    new = found is not None and found["new"] is not None
+    return (new or _TEMPORARY.fullmatch(entry.name) is not None) and _is_own_file(entry)
 
 
 def _is_own_folder(entry: Path, kind: str) -> bool:
@@ -193,17 +208,9 @@ def temporary_folder(final: Path) -> Path:
     """Create an empty :func:`temporary_name` folder, and return it."""
     temporary = temporary_name(final)
     shutil.rmtree(temporary, ignore_errors=True)
-    make_folders(temporary)
+    make_folders(temporary.parent)
+    temporary.mkdir(FOLDER_MODE)
     return temporary
-
-
-def publish(temporary: Path, final: Path) -> None:
-    """Give a finished folder its final name, after flushing it and its files to disk."""
-    for file in temporary.iterdir():
-        sync(file)
-    sync(temporary)
-    temporary.rename(final)
-    sync(final.parent)
 
 
 def sweep(folder: Path, keep: Collection[str]) -> None:

@@ -102,8 +102,7 @@ def make_folder(store: Path) -> None:
     """
     try:
         make_folders(store.parent)
-        if not store.is_dir():
-            store.mkdir(PRIVATE, exist_ok=True)
+        make_folders(store, PRIVATE)
     except OSError as error:
         raise StoreError(f"cannot create a store at {store}: {error.strerror or error}") from error
 

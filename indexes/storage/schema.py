@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from ragembed.errors import IncompatibleStoreError, StoreDamagedError, StoreError
-from ragembed.files import sync, write_file
+from ragembed.files import publish, write_file
 from ragembed.indexes import filters
 from ragembed.indexes.storage import catalog, digests
 from ragembed.indexes.storage.layout import APPLICATION_ID, root_of
@@ -186,6 +186,8 @@ def create_database(path: Path, meta: Mapping[str, object], language: str) -> No
         temporary.with_name(temporary.name + suffix).unlink(missing_ok=True)
     connection = sqlite3.connect(temporary)
     try:
+        connection.execute("PRAGMA journal_mode = MEMORY")  # Nobody reads the file before it is complete.
+        connection.execute("PRAGMA synchronous = OFF")
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
         _define(connection, language)
@@ -197,9 +199,7 @@ def create_database(path: Path, meta: Mapping[str, object], language: str) -> No
         connection.execute("PRAGMA journal_mode = WAL")
     finally:
         connection.close()
-    sync(temporary)
-    temporary.replace(path)
-    sync(path.parent)
+    publish(temporary, path)
 
 
 def connect(path: Path, *, writable: bool) -> sqlite3.Connection:

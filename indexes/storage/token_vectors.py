@@ -22,10 +22,10 @@ from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError, ModelError, StoreDamagedError
 from ragembed.extractors.protocol import saved_array
 from ragembed.extractors.transformer import TransformerExtractor
-from ragembed.files import write_file
+from ragembed.files import publish, write_file
 from ragembed.hashing import read_sha256
 from ragembed.indexes.storage import catalog
-from ragembed.indexes.storage.folders import publish, require_committed, require_name, temporary_folder
+from ragembed.indexes.storage.folders import require_committed, require_name, temporary_folder
 from ragembed.indexes.storage.layout import SIGNS, TOKENS
 from ragembed.indexes.types import Rows, VectorEncoder
 from ragembed.late_interaction import TokenBits

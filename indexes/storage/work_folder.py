@@ -125,7 +125,9 @@ class WorkFolder:
                 return f"{name} in it is a symbolic link"
             if not (stat.S_ISDIR(mode) if is_folder else stat.S_ISREG(mode)):
                 return f"{name} in it is not a {'folder' if is_folder else 'file'}"
-            if (name == LOCK and entry.stat().st_size) or (name == HOLDER and entry.read_bytes().strip(b"0123456789")):
+            if (name == LOCK and entry.stat().st_size) or (
+                name == HOLDER and entry.read_bytes().strip(b"\x000123456789")
+            ):
                 return f"{name} in it was not written by ragembed"
         names = sorted(entry.name for entry in self.path.iterdir() if not _BEFORE_PLAN.fullmatch(entry.name))
         if names and self.read_plan() is None:

@@ -14,12 +14,12 @@ import numpy as np
 
 from ragembed.embedder import FIT_LIMIT
 from ragembed.errors import RagembedError
-from ragembed.files import replace_file
+from ragembed.files import publish, replace_file
 from ragembed.indexes.storage import catalog, changes, compaction, digests
 from ragembed.indexes.storage.baseline import KEY as BASELINE
 from ragembed.indexes.storage.baseline import copy_baseline
 from ragembed.indexes.storage.embedders import embedder_record, load_embedder, unfitted_embedder
-from ragembed.indexes.storage.folders import publish, temporary_folder
+from ragembed.indexes.storage.folders import temporary_folder
 from ragembed.indexes.storage.hubness import KEY as HUBNESS
 from ragembed.indexes.storage.layout import DATABASE, EMBEDDERS, GITIGNORE, GITIGNORE_TEXT
 from ragembed.indexes.storage.segments import SegmentFiles, SegmentRecord, same_kind, to_raw, write_segment

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ragembed.errors import ConfigError, RagembedError
-from ragembed.files import read_regular, replace_file, user_folder
+from ragembed.files import make_folders, read_regular, replace_file, user_folder
 
 if TYPE_CHECKING:
     from tomlkit import TOMLDocument
@@ -261,7 +261,7 @@ def _edited(file: Path | None = None) -> Iterator[TOMLDocument]:
     registry = registry_file()
     path = file or registry
     try:
-        registry.parent.mkdir(parents=True, exist_ok=True)
+        make_folders(registry.parent)
         with FileLock(registry.with_name(f".{registry.name}.lock"), timeout=_LOCK_SECONDS):
             if path == registry:
                 read_registry()

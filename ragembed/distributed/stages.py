@@ -45,14 +45,14 @@ from ragembed.documents.discovery import FileCandidate
 from ragembed.documents.model import Chunk
 from ragembed.documents.places import from_absolute
 from ragembed.embedder import Embedder
-from ragembed.files import write_file
+from ragembed.files import publish, write_file
 from ragembed.indexes.indexing.backend import ChunkedFiles, Known, LocalBackend, RunEncoder
 from ragembed.indexes.indexing.request import IndexingRequest
 from ragembed.indexes.indexing.run import IndexRun, finish_store
 from ragembed.indexes.indexing.scan import Scan, Scanner
 from ragembed.indexes.indexing.spool import Spool, spooled
 from ragembed.indexes.storage.catalog import PART, PartRecord
-from ragembed.indexes.storage.folders import publish, temporary_folder
+from ragembed.indexes.storage.folders import temporary_folder
 from ragembed.indexes.storage.layout import source_path
 from ragembed.indexes.storage.segments import to_raw
 from ragembed.indexes.store import Store

@@ -262,6 +262,8 @@ def _hub_folder(name: str, download: bool, wanted: list[str], option: str, revis
         raise ModelError(
             f"unknown model {name!r}: expected a folder or a Hugging Face model id, as in 'bert-base-uncased'"
         ) from None
+    except MemoryError:
+        raise
     except Exception as error:
         hint = INSTALL_DEFAULT if name == DEFAULT_MODEL else f"give a local folder with {option}"
         tried = " and could not be downloaded" if download else ""

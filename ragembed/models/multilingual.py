@@ -24,7 +24,7 @@ from filelock import FileLock
 
 from ragembed.errors import ModelError
 from ragembed.extras import missing
-from ragembed.files import sync
+from ragembed.files import make_folders, publish
 from ragembed.hashing import cache_folder, file_sha256
 from ragembed.types import Floats
 
@@ -81,7 +81,7 @@ def multilingual_model() -> Path:
     if found != _SHA256:
         raise ModelError(f"{source} has sha256 {found}: expected {_SHA256}; reinstall it with: {_INSTALL}")
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
+        make_folders(folder.parent)
         with FileLock(f"{folder}.lock"):
             if not folder.is_dir():
                 _write_model(source.read_bytes(), folder)
@@ -100,9 +100,7 @@ def _write_model(data: bytes, folder: Path) -> None:
     partial.mkdir()
     try:
         _write_files(data, partial)
-        for path in partial.iterdir():
-            sync(path)
-        partial.replace(folder)
+        publish(partial, folder)
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         raise

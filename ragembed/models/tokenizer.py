@@ -281,6 +281,8 @@ def read_tokenizer(file: Path) -> tokenizers.Tokenizer:
 
     try:
         return Tokenizer.from_buffer(read_regular(file, MOST_TOKENIZER))
+    except MemoryError:
+        raise
     except Exception as error:  # the package raises no narrower class
         raise ModelError(f"cannot read the tokenizer {file}: {error}; get the model again") from error
 

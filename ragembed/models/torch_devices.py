@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from ragembed.errors import ConfigError, GpuError
 from ragembed.extras import without_collection
 from ragembed.models.devices import choose_devices
+from ragembed.resources import require_room
 
+require_room("PyTorch")
 with without_collection():
     import torch
 

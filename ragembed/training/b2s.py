@@ -28,7 +28,7 @@ from ragembed.config.specs import Transformer
 from ragembed.corpus import Corpus, blocks
 from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError, TrainingError
-from ragembed.files import sync
+from ragembed.files import publish, sync
 from ragembed.hashing import file_sha256
 from ragembed.models.word_tokenizer import WordTokenizer, word_forms
 from ragembed.training.checkpoints import CONTEXTS, Checkpoints
@@ -365,9 +365,7 @@ def write_vectors(file: Path, words: Sequence[str], vectors: Floats) -> None:
         stream.write(f"{len(words)} {vectors.shape[1]}\n".encode())
         for word, vector in zip(words, vectors.astype("<f4"), strict=True):
             stream.write(word.encode() + b" " + vector.tobytes() + b"\n")
-    sync(temporary)
-    temporary.replace(file)
-    sync(file.parent)
+    publish(temporary, file)
 
 
 def _plan(request: B2sRequest, embedder: Embedder) -> dict[str, Any]:

@@ -34,7 +34,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from ragembed.errors import ConfigError, TrainingError
-from ragembed.files import make_folders, replace_file, sync
+from ragembed.files import make_folders, publish, replace_file
 
 _RUNNING = "running.safetensors"
 _LOCK = "lock"
@@ -157,9 +157,7 @@ def replace_tensors(file: Path, tensors: Mapping[str, torch.Tensor], state: Mapp
     save_file(
         {name: each.contiguous().cpu() for name, each in tensors.items()}, temporary, {"state": json.dumps(state)}
     )
-    sync(temporary)
-    temporary.replace(file)
-    sync(file.parent)
+    publish(temporary, file)
 
 
 def read_tensors(file: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:

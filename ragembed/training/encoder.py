@@ -14,6 +14,7 @@ from safetensors import safe_open
 from torch import nn
 
 from ragembed.errors import ModelError
+from ragembed.files import publish
 from ragembed.models.packaging import read_json
 from ragembed.models.transformers_model import loading_model
 from ragembed.training.heads import Activation, MlmHead, PoolerHead
@@ -184,7 +185,7 @@ def save_encoder(encoder: DefinitionEncoder, folder: Path, source: Path) -> None
     for file in (*(source / name for name in _TOKENIZER_FILES), *source.glob("*.model")):
         if file.is_file():
             shutil.copyfile(file, temporary / file.name)
-    temporary.replace(folder)
+    publish(temporary, folder)
 
 
 @contextlib.contextmanager

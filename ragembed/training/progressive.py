@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from ragembed.evaluation.isotropy import iso_score
-from ragembed.files import make_folders
+from ragembed.files import make_folders, publish
 from ragembed.training.checkpoints import Checkpoints, read_tensors, replace_tensors
 from ragembed.training.encoder import (
     DefinitionEncoder,
@@ -189,4 +189,4 @@ def replace_folder(new: Path, old: Path) -> None:
     """Replace the folder ``old`` by ``new``."""
     if old.exists():
         shutil.rmtree(old)
-    new.replace(old)
+    publish(new, old)

@@ -238,7 +238,7 @@ def test_operations_change_the_store_in_many_steps(operation, template, states, 
     assert len(names) >= (6 if operation is delete else 20)
     for kind in ("COMMIT", "wal_checkpoint(TRUNCATE)", *(() if operation is delete else ("fsync",))):
         assert any(kind in name for name in names), kind
-    assert operation not in (optimize, adopt, another_index) or {"before rmtree", "after rename"} <= set(names)
+    assert operation not in (optimize, adopt, another_index) or {"before rmtree", "after replace"} <= set(names)
     assert operation is not optimize or "after VACUUM" in names
 
 

@@ -1,3 +1,4 @@
+import errno
 import itertools
 import shutil
 import sqlite3
@@ -380,13 +381,56 @@ def test_readers_survive_a_concurrent_merge_and_adopt(tmp_path, tiny_config, mak
 
 def test_files_are_synced_before_the_commit(plane, make_record, monkeypatch):
     events = []
-    for module, name in ((files.os, "fsync"), (folders.Path, "rename")):
+    for module, name in ((files.os, "fsync"), (folders.Path, "replace")):
         original = getattr(module, name)
         monkeypatch.setattr(module, name, lambda *a, _n=name, _o=original: (events.append(_n), _o(*a))[1])
     insert = compaction.insert_segment
     monkeypatch.setattr(compaction, "insert_segment", lambda *a: (events.append("named"), insert(*a))[1])
     plane.add([make_record("x", "south")])
-    assert events[:6] == ["fsync", "fsync", "fsync", "rename", "fsync", "named"]
+    assert events[:6] == ["fsync", "fsync", "fsync", "replace", "fsync", "named"]
+
+
+UNWRITTEN = pytest.mark.parametrize("content", [b"", bytes(2), bytes(21)])
+
+
+@UNWRITTEN
+def test_a_number_that_was_never_written_counts_as_missing(plane, make_record, make_encoder, content):
+    plane.add([make_record("x", "south")])
+    number = plane.path / "store.db-generation"
+    number.write_bytes(content)
+    plane.close()
+    with Store.open(plane.path, make_encoder(PLANE)) as store:
+        assert store.verify().problems == []
+        store.add([make_record("y", "up")])
+        assert int(number.read_bytes()) == store.status()["generation"]
+
+
+@UNWRITTEN
+@pytest.mark.parametrize("name", [".gitignore", "writer.pid", "store.db-generation", ".store.db.new", "store.db"])
+def test_a_store_is_made_where_a_power_failure_interrupted_another(tmp_path, encoder, name, content):
+    path = tmp_path / "s"
+    with Store.create(path, encoder):
+        pass
+    for entry in path.glob("store.db*"):
+        entry.unlink()
+    (path / name).write_bytes(content)
+    with Store.create(path, encoder) as store:
+        assert store.verify().problems == []
+    assert (path / ".gitignore").read_bytes() == b"*\n"
+
+
+def test_a_file_that_cannot_be_replaced_leaves_the_former_one(tmp_path, monkeypatch):
+    file = tmp_path / "plan"
+    files.replace_file(file, b"old")
+
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(files.os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        files.replace_file(file, b"new")
+    assert file.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [file]
 
 
 def test_chunk_of_an_unknown_file_is_refused(plane, make_record):
