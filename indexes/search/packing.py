@@ -32,7 +32,8 @@ from ragembed.indexes.search.context import (
 )
 from ragembed.indexes.search.deduplication import NearDuplicates
 from ragembed.indexes.search.snapshot import Snapshot
-from ragembed.indexes.storage.layout import file_path, is_below
+from ragembed.indexes.storage.file_states import root_place
+from ragembed.indexes.storage.layout import file_path
 from ragembed.indexes.types import ChunkRecord, Hit
 from ragembed.models.token_counting import BudgetTokenizer
 
@@ -322,6 +323,8 @@ class _Packer:
                 path = path if member is None else f"{path}: {member}"
                 if record.chunk.start_line is not None and member is None:
                     lines, is_stale = self._on_disk(record.source, record.store)
+                else:
+                    is_stale = self._snapshot.file_states([record]) != [None]
             self._files[key] = _File(path, lines, is_stale, rank)
         return self._files[key]
 
@@ -330,12 +333,11 @@ class _Packer:
         folder = self._folder(store)
         place = file_path(source, folder)
         indexed, paths = self._snapshot.indexed_file(source, store)
-        roots = [root for root in paths if is_below(source, root)]
-        if not isinstance(place, Path) or not roots or indexed is None:
+        root = root_place(source, paths, folder)
+        if not isinstance(place, Path) or root is None or indexed is None:
             return (), False
-        root = file_path(max(roots, key=len), folder)
         try:
-            with open_regular(place, root if isinstance(root, Path) else None) as file:
+            with open_regular(place, root) as file:
                 if os.fstat(file.fileno()).st_size != indexed.size:
                     return (), True
                 data = file.read()

@@ -139,7 +139,10 @@ def by_rank(sources: Sequence[Source]) -> Source:
             "mmr, or search stores with the same embedder"
         )
 
-    return Source(sources[0].query, candidates(), geometry)
+    def is_deleted(hit: Hit) -> bool:
+        return any(each.is_deleted(hit) for each in sources)
+
+    return Source(sources[0].query, candidates(), geometry, is_deleted)
 
 
 def search_vectors(snapshot: Snapshot, vectors: Floats, k: int, where: Filter | None = None) -> list[list[Hit]]:
@@ -244,8 +247,11 @@ def _source(request: _Request, query: str, vector: Vectors | None) -> Source:
         query_vector = snapshot.embedder().encode_queries([query]) if vector is None else vector()
         return unit_rows(query_vector)[0], vectors_of(snapshot, hits)
 
+    def is_deleted(hit: Hit) -> bool:
+        return snapshot.file_states([hit], read=False) == ["deleted"]
+
     [candidates] = request.ranked([query], vector)
-    return Source(query, candidates, geometry)
+    return Source(query, candidates, geometry, is_deleted)
 
 
 @dataclass(frozen=True, slots=True)

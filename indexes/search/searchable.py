@@ -19,7 +19,8 @@ from ragembed.indexes.search.ranking import RankingOptions
 from ragembed.indexes.search.reader import Answer
 from ragembed.indexes.search.search import Mode
 from ragembed.indexes.search.snapshot import Snapshot
-from ragembed.indexes.types import Hit, Hits
+from ragembed.indexes.storage.file_states import FileState
+from ragembed.indexes.types import ChunkRecord, Hit, Hits
 from ragembed.models.token_counting import token_counter
 from ragembed.types import Floats
 
@@ -320,6 +321,29 @@ class Searchable(ABC):
             query, budget, format, renderer_of(format), token_counter(tokenizer), name_file
         )
         return self._read(lambda snapshot: packing.pack(snapshot, self._folder, list(hits), request))
+
+    def file_states(self, records: Sequence[Hit | ChunkRecord]) -> list[FileState | None]:
+        """Return whether the files of hits or chunks changed or were deleted since they were indexed.
+
+        A file with the size and modification time of the last run is unchanged; if only the time differs, its content
+        decides. Symbolic links below an indexed path are not followed. Files behind URLs are not checked.
+
+        Parameters
+        ----------
+        records : sequence of Hit or ChunkRecord
+            Hits or chunks of this store.
+
+        Returns
+        -------
+        list of str or None
+            For each of them ``"changed"``, ``"deleted"``, or None if its file is unchanged or not known.
+
+        Examples
+        --------
+        >>> store.file_states(store.search("How do I brew tea?", k=1))  # A chunk that belongs to no file.
+        [None]
+        """
+        return self._read(lambda snapshot: snapshot.file_states(records))
 
     def explain(
         self,

@@ -232,10 +232,15 @@ def _passages(
 ) -> ToolAnswer:
     """Return one page of the chunks that ``answer`` returns."""
     store = served.open()
-    generation, found = store.read(lambda: (store.generation, answer(store)))
+
+    def read() -> tuple[int, Sequence[Hit | ChunkRecord], list[bool]]:
+        found = answer(store)
+        return store.generation, found, served.stale(found)
+
+    generation, found, stale = store.read(read)
     position = _position(given, generation)
     passages = [_passage(record) for record in found]
-    for passage, is_stale in zip(passages[position.result :], served.stale(found[position.result :]), strict=True):
+    for passage, is_stale in zip(passages, stale, strict=True):
         if is_stale:
             passage["stale"] = True
     page, rest = _page(passages, position, given["max_tokens"])
