@@ -497,7 +497,8 @@ class StoreSnapshot:
     def states_of_files(self, names: Iterable[str] | None = None, *, read: bool = True) -> dict[str, FileState]:
         """Return the files that differ from their records; all files are compared, or those with one of ``names``."""
         found = {} if names == set() else catalog.sources(self.connection, names)
-        states = ((name, file_state(each, self._roots(), self.folder, read=read)) for name, each in found.items())
+        roots = self._roots() if found else []
+        states = ((name, file_state(each, roots, self.folder, read=read)) for name, each in found.items())
         return {name: state for name, state in states if state is not None}
 
     def boilerplate_keys(self) -> Keys:
