@@ -189,8 +189,8 @@ def filter_notes(opened: Store | Collection, condition: Filter | None) -> list[s
     return [] if condition is None else opened.filter_notes(condition)
 
 
-def say_filter_notes(notes: Sequence[str]) -> dict[str, Any]:
-    """Print notes on a filter to stderr, and return them as a member of a JSON object, if there are any."""
+def say_notes(notes: Sequence[str]) -> dict[str, Any]:
+    """Print notes on a search to stderr, and return them as a member of a JSON object, if there are any."""
     for note in notes:
         say(f"note: {note}", err=True)
     return {"notes": list(notes)} if notes else {}

@@ -17,9 +17,10 @@ from ragembed.cli.options import (
     store_option,
 )
 from ragembed.cli.output import say, say_unfinished, say_weak
-from ragembed.cli.searched import filter_notes, in_option, open_searched, say_filter_notes, say_left_out
+from ragembed.cli.searched import filter_notes, in_option, open_searched, say_left_out, say_notes
 from ragembed.indexes import Context
 from ragembed.indexes.search.context import CONTEXT_FORMATS, ContextFormat, renderer_of
+from ragembed.indexes.search.relevance import collected_notes
 from ragembed.indexes.search.search import Mode
 from ragembed.printable import printable
 
@@ -99,9 +100,10 @@ def command(
             )
             return context, filter_notes(opened, condition), opened.unfinished
 
-        context, noted, unfinished = opened.read(run_query)
+        with collected_notes() as collected:
+            context, noted, unfinished = opened.read(run_query)
         being_written = unfinished and opened.being_written
-        notes = say_filter_notes(noted)
+        notes = say_notes([*noted, *collected])
         say_left_out(opened, mode)
     text = context.text
     if notes and output == "json":

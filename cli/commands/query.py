@@ -29,11 +29,12 @@ from ragembed.cli.searched import (
     in_option,
     namer,
     open_searched,
-    say_filter_notes,
     say_left_out,
+    say_notes,
 )
 from ragembed.indexes import Fusion, Hit, RankingOptions
 from ragembed.indexes.search.fusion import METHODS, Method
+from ragembed.indexes.search.relevance import collected_notes
 from ragembed.indexes.search.result_json import hit_json, place_json
 from ragembed.indexes.search.search import Mode
 from ragembed.indexes.search.snippet import QueryWords
@@ -174,9 +175,10 @@ def command(
             noted = filter_notes(opened, condition)
             return hits, opened.file_states(hits), explanations, noted, opened.unfinished, opened.language
 
-        hits, states, explanations, noted, unfinished, language = opened.read(run_query)
+        with collected_notes() as collected:
+            hits, states, explanations, noted, unfinished, language = opened.read(run_query)
         being_written = unfinished and opened.being_written
-        notes = say_filter_notes(noted)
+        notes = say_notes([*noted, *collected])
         say_left_out(opened, mode)
         name_file = namer(opened)
     words = QueryWords(query, [hit.chunk.text for hit in hits], language)

@@ -14,10 +14,9 @@ from ragembed.indexes.doctor.commands import Commands
 from ragembed.indexes.doctor.examination import CannotCheckError, Examination, counted, examples
 from ragembed.indexes.doctor.findings import Finding
 from ragembed.indexes.indexing import fitting
-from ragembed.indexes.indexing.calibration import LEAST_CHUNKS
 from ragembed.indexes.indexing.drift import measure_drift
 from ragembed.indexes.indexing.run import MANY_TEXTS
-from ragembed.indexes.search.relevance import stored_relevance
+from ragembed.indexes.search.relevance import LEAST_CHUNKS, stored_relevance
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.text.stemming import AnalyzerConfig
 from ragembed.indexes.verify import Part, Problem

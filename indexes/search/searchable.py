@@ -77,6 +77,7 @@ class Searchable(ABC):
             Further steps after scoring, such as folding near-duplicates or reranking. None ranks by score only.
         min_relevance : float, optional
             Leave out hits with a lower :attr:`Hit.relevance`, from 0 to 1. None returns the best hits, however weak.
+            Hits whose relevance is unknown, as in stores of less than 20 chunks, are not left out.
 
         Returns
         -------
@@ -86,12 +87,16 @@ class Searchable(ABC):
         Raises
         ------
         ConfigError
-            If ``mode`` is unknown, ``k`` is negative, the filter is invalid, or ``min_relevance`` is out of range or
-            given for a store without a fit of relevance.
+            If ``mode`` is unknown, ``k`` is negative, the filter is invalid, or ``min_relevance`` is out of range.
         IncompatibleStoreError
             If the embedder of the store cannot be loaded, or is not the one that was passed to :meth:`open`.
         StoreDamagedError
             If the search needs a file that is missing or damaged.
+
+        Warns
+        -----
+        UserWarning
+            If the relevance of hits is unknown, so that ``min_relevance`` is not applied to them.
 
         Examples
         --------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -1527,7 +1528,7 @@ class RagVectorStore(VectorStore):
         tags = [*(kwargs.pop("tags", None) or []), *self._get_retriever_tags()]
         return RagVectorStoreRetriever(vectorstore=self, tags=tags, **kwargs)
 
-    def _similarity_search_with_relevance_scores(
+    def similarity_search_with_relevance_scores(
         self,
         query: str,
         k: int = 4,
@@ -1535,25 +1536,51 @@ class RagVectorStore(VectorStore):
         search_type: Mode | None = None,
         filter: LangChainFilter | None = None,  # noqa: A002  LangChain's name
         ranking: RankingOptions | None = None,
+        score_threshold: float | None = None,
         **kwargs: Any,
     ) -> Scored:
         """Return documents with relevance scores from 0 to 1.
 
-        ``"dense"`` scales cosines. ``"hybrid"`` and ``"lexical"`` return the calibrated relevance of the hits, which
-        you can compare between queries. The default is ``retrieval_mode``.
+        Parameters
+        ----------
+        query : str
+            The query.
+        k : int, default 4
+            Maximum number of documents.
+        search_type : {"dense", "hybrid", "lexical"}, optional
+            What to compute; by default ``retrieval_mode``.
+        filter : str, dict or callable, optional
+            Selects the documents to search.
+        ranking : ragembed.RankingOptions, optional
+            Steps after the search.
+        score_threshold : float, optional
+            Leave out documents with a lower score, from 0 to 1.
+        **kwargs
+            ``offset``, and for hybrid search ``fusion``; any other argument raises ``TypeError``.
+
+        Returns
+        -------
+        list of (Document, float)
+            The documents, best first. The score of dense search is ``(1 + cosine) / 2``, else the calibrated relevance,
+            which you can compare between queries. An unknown relevance is NaN, and no threshold applies to it.
+
+        Warns
+        -----
+        UserWarning
+            If the relevance is unknown, for example because the store has fewer than 20 documents.
         """
         mode = search_type or self.retrieval_mode
         fusion = kwargs.pop("fusion", None) if mode == "hybrid" else None
         offset = kwargs.pop("offset", 0)
         _reject_unknown("similarity_search_with_relevance_scores", kwargs)
-        settings = TextSearch(mode, filter, fusion, ranking, None if mode == "dense" else 0.0, offset)
+        settings = TextSearch(mode, filter, fusion, ranking, score_threshold or 0.0, offset)
         if mode == "dense":
             return [(document, _relevance(cosine)) for document, cosine in self._scored_many([query], k, settings)[0]]
         return _relevances(self._hits_many([query], k, settings)[0])
 
-    async def _asimilarity_search_with_relevance_scores(self, query: str, k: int = 4, **kwargs: Any) -> Scored:
-        search = self._similarity_search_with_relevance_scores
-        return await run_in_executor(None, search, query, k, **kwargs)
+    async def asimilarity_search_with_relevance_scores(self, query: str, k: int = 4, **kwargs: Any) -> Scored:
+        """Run :meth:`similarity_search_with_relevance_scores` in a thread, with the same arguments."""
+        return await run_in_executor(None, self.similarity_search_with_relevance_scores, query, k, **kwargs)
 
     def _select_relevance_score_fn(self) -> Callable[[float], float]:
         return _relevance
@@ -1929,7 +1956,7 @@ def _cosines(hits: Iterable[Hit]) -> Scored:
 
 
 def _relevances(hits: Iterable[Hit]) -> Scored:
-    return [(to_document(hit), hit.relevance or 0.0) for hit in hits]
+    return [(to_document(hit), math.nan if hit.relevance is None else hit.relevance) for hit in hits]
 
 
 def _depth(k: int, offset: int) -> int:

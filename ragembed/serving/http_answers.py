@@ -10,7 +10,7 @@ from typing import Any
 
 from ragembed.errors import ConfigError
 from ragembed.indexes.search.ranking import RankingOptions
-from ragembed.indexes.search.relevance import WEAK_MATCHES, is_weak
+from ragembed.indexes.search.relevance import WEAK_MATCHES, collected_notes, is_weak
 from ragembed.indexes.search.result_json import hit_json, place_json
 from ragembed.indexes.search.snippet import QueryWords
 from ragembed.indexes.storage.changes import extension
@@ -55,9 +55,10 @@ class StoreAnswers:
             about = {"version": __version__, "writable": self._writable, "stores": stores}
             return {"schema_version": SCHEMA_VERSION, **about}
         served: Any = self._stores.get(given.pop("store", next(iter(self._stores))), self._together)
-        answer = self._answers[name](served, given)
+        with collected_notes() as collected:
+            answer = self._answers[name](served, given)
         about_filter = served.open().filter_notes(given["where"]) if "where" in given else []
-        notes = [note for note in (*about_filter, answer.pop("note", None), served.state()) if note]
+        notes = [note for note in (*about_filter, *collected, answer.pop("note", None), served.state()) if note]
         common = {"schema_version": SCHEMA_VERSION, "store": served.name}
         return {**common, **answer, **({"note": "; ".join(notes)} if notes else {})}
 

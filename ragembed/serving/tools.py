@@ -18,7 +18,7 @@ from ragembed.documents.readers.registry import member_of
 from ragembed.errors import ConfigError
 from ragembed.indexes.search.context import NOTE, fence_of, location_of, one_line
 from ragembed.indexes.search.ranking import RankingOptions
-from ragembed.indexes.search.relevance import WEAK_MATCHES, is_weak
+from ragembed.indexes.search.relevance import WEAK_MATCHES, collected_notes, is_weak
 from ragembed.indexes.search.searchable import Searchable
 from ragembed.indexes.store import Store
 from ragembed.indexes.types import ChunkRecord, Hit
@@ -76,10 +76,11 @@ class StoreTools:
         chosen_name = given.pop("store", next(iter(self._stores)))
         served: Any = self._stores.get(chosen_name, self._together)
         late = None if self._auto_index is None else served.update(self._auto_index)
-        answer = self._tools[name](served, given)
+        with collected_notes() as collected:
+            answer = self._tools[name](served, given)
         about_filter = served.open().filter_notes(given["where"]) if "where" in given else []
         cut = one_line("; ".join(about_filter))[:_LONGEST_NOTE]
-        notes = [note for note in (late, cut, answer.structured.get("note"), served.state()) if note]
+        notes = [note for note in (late, cut, *collected, answer.structured.get("note"), served.state()) if note]
         if not notes:
             return answer
         note = "; ".join(notes)
