@@ -34,7 +34,7 @@ from ragembed.indexes.search.deduplication import NearDuplicates
 from ragembed.indexes.search.snapshot import Snapshot
 from ragembed.indexes.storage.file_states import root_place
 from ragembed.indexes.storage.layout import file_path
-from ragembed.indexes.types import ChunkRecord, Hit
+from ragembed.indexes.types import ChunkRecord, Hit, source_of
 from ragembed.models.token_counting import BudgetTokenizer
 
 _LEAST_CANDIDATES, _MOST_CANDIDATES, _TOKENS_PER_CANDIDATE = 20, 200, 40
@@ -313,7 +313,7 @@ class _Packer:
         member = member_of(record.source, record.chunk.metadata)
         key = (record.store, record.source or f"\0{record.id}", member)
         if key not in self._files:
-            path, is_stale = record.id, False
+            path, is_stale = _name_of(record), False
             lines: Sequence[str] = ()
             if record.source is not None:
                 name = self._request.name_file
@@ -455,7 +455,7 @@ class _Packer:
         return ContextBlock(
             path=file.path,
             text=text,
-            source=top.source,
+            source=source_of(top),
             store=top.store,
             start_line=first,
             end_line=last,
@@ -505,6 +505,12 @@ class _Packer:
             else:
                 high = middle - 1
         return request.renderer.render(request.query, blocks, left_out[:low])
+
+
+def _name_of(record: ChunkRecord) -> str:
+    """Return the name of a text that comes from no file."""
+    titles = (record.chunk.title, record.chunk.metadata.get("title"))
+    return source_of(record) or next((each for each in titles if isinstance(each, str) and each), record.id)
 
 
 def _line_range(stored: _Stored) -> tuple[int, int]:

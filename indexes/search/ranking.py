@@ -15,7 +15,7 @@ import numpy as np
 
 from ragembed.errors import ConfigError
 from ragembed.indexes.search.deduplication import NearDuplicates
-from ragembed.indexes.types import ChunkRecord, Hit
+from ragembed.indexes.types import ChunkRecord, Hit, source_of
 from ragembed.reranking import Reranker
 from ragembed.types import Doubles, Floats
 
@@ -193,8 +193,8 @@ def _others(group: Sequence[Hit], best: Hit) -> tuple[ChunkRecord, ...]:
 
 def _file(hit: Hit) -> _Identity | None:
     """Return the store and the name of the file that a chunk counts for."""
-    source = hit.chunk.metadata.get("source") if hit.source is None else hit.source
-    return (hit.store, source) if isinstance(source, str) else None
+    source = source_of(hit)
+    return None if source is None else (hit.store, source)
 
 
 def _scores(hits: Sequence[Hit]) -> Doubles:

@@ -351,7 +351,7 @@ class RagVectorStore(VectorStore):
         metadatas : iterable of dict, optional
             Metadata of each text.
         ids : iterable of (str or None), optional
-            Id of each text; new UUIDs by default.
+            Id of each text; by default, as for :meth:`add_documents`.
         path : str or pathlib.Path, optional
             Folder of the store; by default a temporary folder.
         index : str, optional
@@ -414,7 +414,7 @@ class RagVectorStore(VectorStore):
         metadatas : iterable of dict, optional
             Metadata of each text.
         ids : iterable of (str or None), optional
-            Id of each text; new UUIDs by default.
+            Id of each text; by default, as for :meth:`add_embeddings`.
         path : str or pathlib.Path, optional
             Folder of the store; by default a temporary folder.
         index : str, optional
@@ -504,7 +504,8 @@ class RagVectorStore(VectorStore):
         documents : iterable of Document
             The documents. Their metadata must be JSON values, dates, times, UUIDs, paths, decimals or NumPy scalars.
         ids : iterable of (str or None), optional
-            Id of each document; by default the id of the document, or a new UUID.
+            Id of each document; by default the id of the document, else a hash of its text and metadata, so the same
+            call again adds nothing.
         batch_size : int, optional
             Number of texts to embed together; 1,024 by default.
         progress : callable, optional
@@ -556,7 +557,7 @@ class RagVectorStore(VectorStore):
         metadatas : iterable of dict, optional
             Metadata of each text.
         ids : iterable of (str or None), optional
-            Id of each text; new UUIDs by default.
+            Id of each text; by default, as for :meth:`add_documents`.
         batch_size : int, optional
             Number of texts to embed together; 1,024 by default.
         progress : callable, optional
@@ -595,7 +596,7 @@ class RagVectorStore(VectorStore):
         metadatas : iterable of dict, optional
             Metadata of each text.
         ids : iterable of (str or None), optional
-            Id of each text; new UUIDs by default.
+            Id of each text; by default a hash of the text, its metadata and its vector.
 
         Returns
         -------
@@ -616,7 +617,7 @@ class RagVectorStore(VectorStore):
         pairs = list(text_embeddings)
         vectors = checked_vectors([vector for _, vector in pairs], len(pairs), model_name(self.embeddings))
         documents = documents_of([text for text, _ in pairs], metadatas)
-        chosen = chosen_ids(documents, ids)
+        chosen = chosen_ids(documents, ids, vectors)
         records = _last_of_each(to_record(document, i) for document, i in zip(documents, chosen, strict=True))
         texts = [document.page_content for document in documents]
         self._write(records, lambda writer: dict(zip(chosen, writer.stage_vectors(texts, vectors), strict=True)))
