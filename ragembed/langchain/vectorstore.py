@@ -20,6 +20,7 @@ from langchain_core.vectorstores import VectorStore, VectorStoreRetriever
 from typing_extensions import Self
 
 from ragembed.adapters.filter_warnings import FilterWarnings
+from ragembed.cancellation import in_thread
 from ragembed.checks import one_of
 from ragembed.config.collections import chosen_stores, read_registry
 from ragembed.corpus import blocks
@@ -73,7 +74,8 @@ class RagVectorStore(VectorStore):
     per file, reranking. By default there are no such steps. Scores are always those of the search.
 
     Several threads can share one object. Several processes can open the same folder; writers wait for each other. The
-    asynchronous methods run the synchronous ones in a thread.
+    asynchronous methods run the synchronous ones in a thread. If one that writes is cancelled, it stops before its next
+    batch or its commit: either all of its documents are added, or none.
 
     Parameters
     ----------
@@ -1762,7 +1764,39 @@ class RagVectorStore(VectorStore):
     ) -> None:
         self.close()
 
-    # Asynchronous methods that the base class of LangChain does not have
+    # Asynchronous methods that the base class of LangChain does not have, or that stop when they are cancelled
+
+    async def aadd_documents(self, documents: list[Document], **kwargs: Any) -> list[str]:
+        """Run :meth:`add_documents` in a thread, with the same arguments."""
+        return await in_thread(self.add_documents, documents, **kwargs)
+
+    async def aadd_texts(
+        self,
+        texts: Iterable[str],
+        metadatas: list[dict[str, Any]] | None = None,
+        *,
+        ids: list[str] | None = None,
+        **kwargs: Any,
+    ) -> list[str]:
+        """Run :meth:`add_texts` in a thread, with the same arguments."""
+        return await in_thread(self.add_texts, texts, metadatas, ids=ids, **kwargs)
+
+    async def adelete(self, ids: list[str] | None = None, **kwargs: Any) -> bool | None:
+        """Run :meth:`delete` in a thread, with the same arguments."""
+        return await in_thread(self.delete, ids, **kwargs)
+
+    @classmethod
+    async def afrom_texts(
+        cls,
+        texts: list[str],
+        embedding: Embeddings,
+        metadatas: list[dict[str, Any]] | None = None,
+        *,
+        ids: list[str] | None = None,
+        **kwargs: Any,
+    ) -> RagVectorStore:
+        """Run :meth:`from_texts` in a thread, with the same arguments."""
+        return await in_thread(cls.from_texts, texts, embedding, metadatas, ids=ids, **kwargs)
 
     @classmethod
     async def afrom_embeddings(
@@ -1773,7 +1807,7 @@ class RagVectorStore(VectorStore):
         **kwargs: Any,
     ) -> RagVectorStore:
         """Run :meth:`from_embeddings` in a thread, with the same arguments."""
-        return await run_in_executor(None, cls.from_embeddings, text_embeddings, embedding, metadatas, **kwargs)
+        return await in_thread(cls.from_embeddings, text_embeddings, embedding, metadatas, **kwargs)
 
     async def aadd_embeddings(
         self,
@@ -1783,11 +1817,11 @@ class RagVectorStore(VectorStore):
         ids: Iterable[str | None] | None = None,
     ) -> list[str]:
         """Run :meth:`add_embeddings` in a thread, with the same arguments."""
-        return await run_in_executor(None, self.add_embeddings, text_embeddings, metadatas, ids=ids)
+        return await in_thread(self.add_embeddings, text_embeddings, metadatas, ids=ids)
 
     async def aclear(self) -> None:
         """Run :meth:`clear` in a thread."""
-        await run_in_executor(None, self.clear)
+        await in_thread(self.clear)
 
     async def aids(self) -> list[str]:
         """Run :meth:`ids` in a thread."""
@@ -1803,11 +1837,11 @@ class RagVectorStore(VectorStore):
 
     async def aupdate_document(self, document_id: str, document: Document) -> None:
         """Run :meth:`update_document` in a thread, with the same arguments."""
-        await run_in_executor(None, self.update_document, document_id, document)
+        await in_thread(self.update_document, document_id, document)
 
     async def aupdate_documents(self, ids: Iterable[str], documents: Iterable[Document]) -> None:
         """Run :meth:`update_documents` in a thread, with the same arguments."""
-        await run_in_executor(None, self.update_documents, ids, documents)
+        await in_thread(self.update_documents, ids, documents)
 
     async def asearch_many(
         self, queries: Sequence[str], search_type: str = "similarity", **kwargs: Any
@@ -1834,7 +1868,7 @@ class RagVectorStore(VectorStore):
 
     async def amerge_from(self, other: RagVectorStore) -> list[str]:
         """Run :meth:`merge_from` in a thread, with the same arguments."""
-        return await run_in_executor(None, self.merge_from, other)
+        return await in_thread(self.merge_from, other)
 
     async def asearch(self, query: str, search_type: str, **kwargs: Any) -> list[Document]:
         """Run :meth:`search` in a thread, with the same arguments."""
@@ -1886,7 +1920,7 @@ class RagVectorStore(VectorStore):
 
     async def arebuild(self, embedding: Embeddings, path: str | Path | None = None, **kwargs: Any) -> RagVectorStore:
         """Run :meth:`rebuild` in a thread, with the same arguments."""
-        return await run_in_executor(None, self.rebuild, embedding, path, **kwargs)
+        return await in_thread(self.rebuild, embedding, path, **kwargs)
 
 
 def _holds_documents(path: Path) -> bool:
