@@ -281,7 +281,7 @@ def _place(hit: Hit) -> str:
     chunk = hit.chunk
     lines = "" if chunk.start_line is None else f":{chunk.start_line}-{chunk.end_line}"
     store = "" if hit.store is None else f"{hit.store}: "
-    return store + (hit.source or hit.id) + (lines or ("" if chunk.page is None else f", page {chunk.page}"))
+    return store + (source_of(hit) or hit.id) + (lines or ("" if chunk.page is None else f", page {chunk.page}"))
 
 
 def source_of(record: ChunkRecord | Hit) -> str | None:

@@ -244,7 +244,7 @@ def _near_duplicates(places: Sequence[str]) -> str:
 
 
 def _place(result: dict[str, Any]) -> str:
-    path = printable_line(result["path"] or result["id"])
+    path = printable_line(str(result["path"] or result.get("metadata", {}).get("source") or result["id"]))
     if "member" in result:
         path = f"{path}: {printable_line(result['member'])}"
     if result["start_line"] is not None:
