@@ -313,10 +313,11 @@ class Collection(Searchable):
             ]
             by_rank = [search.by_rank(of_query) for of_query in zip(*sources, strict=True)]
             found = [rank(each, k, ranking or RankingOptions()) for each in by_rank]
-            for group in groups if min_relevance is not None else ():
-                names = {name for name, _ in group.members}
-                own = (hit for hits in found for hit in hits if hit.store in names)
-                note_unknown(own, min_relevance, group.relevance(), group.count())
+            if min_relevance is not None:
+                for group in groups:
+                    names = {name for name, _ in group.members}
+                    own = (hit for hits in found for hit in hits if hit.store in names)
+                    note_unknown(own, min_relevance, group.relevance(), group.count())
             return [Hits(hits) for hits in found]
 
         return self._read_all(answer)
