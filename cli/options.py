@@ -196,6 +196,12 @@ mode_option = click.option(
 )
 
 
+refresh_option = click.option(
+    "--refresh",
+    is_flag=True,
+    help="First update the store, as ragembed index does, so that results are those of the files as they are now.",
+)
+
 min_relevance_option = click.option(
     "--min-relevance",
     type=click.FloatRange(0.0, 1.0),

@@ -18,6 +18,8 @@ from ragembed.documents.places import Place
 from ragembed.errors import ConfigError, RagembedError
 from ragembed.indexes import Collection, Store
 from ragembed.indexes.filters import Filter
+from ragembed.indexes.indexing.request import IndexingRequest, stored_request
+from ragembed.indexes.indexing.run import index_files
 from ragembed.indexes.search.search import Mode
 from ragembed.indexes.storage.layout import STORE_VARIABLE, file_path, is_store, source_path
 
@@ -46,12 +48,19 @@ def each_in_option(command: Command) -> Command:
     )(command)
 
 
-def open_searched(store: Path | None, collections: str | None) -> Store | Collection:
-    """Open the store or the collections that the options name, or their defaults."""
+def open_searched(store: Path | None, collections: str | None, *, refresh: bool = False) -> Store | Collection:
+    """Open the store or the collections that the options name, or their defaults; update them if ``refresh``."""
     names = chosen_collections(store, collections)
+    opened: Store | Collection
     if names is None:
-        return Store.open(choose_store(store))
-    return Collection.open(chosen_stores(names, collections_files()))
+        opened = Store.open(choose_store(store))
+    else:
+        opened = Collection.open(chosen_stores(names, collections_files()))
+    if refresh:
+        for each in [opened] if isinstance(opened, Store) else opened.stores.values():
+            if stored_request(each) is not None:  # Otherwise the store has no files, only texts.
+                index_files(IndexingRequest(each.path, opened=each))
+    return opened
 
 
 def chosen_collections(store: Path | None, collections: str | None) -> list[str] | None:
@@ -180,8 +189,8 @@ def filter_notes(opened: Store | Collection, condition: Filter | None) -> list[s
     return [] if condition is None else opened.filter_notes(condition)
 
 
-def say_filter_notes(notes: Sequence[str]) -> dict[str, Any]:
-    """Print notes on a filter to stderr, and return them as a member of a JSON object, if there are any."""
+def say_notes(notes: Sequence[str]) -> dict[str, Any]:
+    """Print notes on a search to stderr, and return them as a member of a JSON object, if there are any."""
     for note in notes:
         say(f"note: {note}", err=True)
     return {"notes": list(notes)} if notes else {}

@@ -116,8 +116,7 @@ def search(
     StoreNotFoundError
         If there is no store.
     ConfigError
-        If ``mode`` is unknown, ``k`` is negative, the filter is invalid, or ``min_relevance`` is out of range or given
-        for a store without a fit of relevance.
+        If ``mode`` is unknown, ``k`` is negative, the filter is invalid, or ``min_relevance`` is out of range.
 
     Examples
     --------

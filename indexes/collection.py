@@ -24,6 +24,7 @@ from ragembed.indexes.search.fusion import Fusion
 from ragembed.indexes.search.hybrid import Candidates
 from ragembed.indexes.search.merged_snapshot import MergedSnapshot, MergedState, require_mergeable
 from ragembed.indexes.search.ranking import RankingOptions, rank
+from ragembed.indexes.search.relevance import note_unknown
 from ragembed.indexes.search.search import Mode
 from ragembed.indexes.search.searchable import Searchable
 from ragembed.indexes.search.snapshot import Snapshot, StoreSnapshot, vectors_of
@@ -311,7 +312,13 @@ class Collection(Searchable):
                 for each in groups
             ]
             by_rank = [search.by_rank(of_query) for of_query in zip(*sources, strict=True)]
-            return [Hits(rank(each, k, ranking or RankingOptions())) for each in by_rank]
+            found = [rank(each, k, ranking or RankingOptions()) for each in by_rank]
+            if min_relevance is not None:
+                for group in groups:
+                    names = {name for name, _ in group.members}
+                    own = (hit for hits in found for hit in hits if hit.store in names)
+                    note_unknown(own, min_relevance, group.relevance(), group.count())
+            return [Hits(hits) for hits in found]
 
         return self._read_all(answer)
 

@@ -39,6 +39,7 @@ from ragembed.indexes.storage.baseline import KEY as BASELINE
 from ragembed.indexes.storage.baseline import save_first_baseline
 from ragembed.indexes.storage.copying import copy_store
 from ragembed.indexes.storage.embedders import described_embedder, save_embedder
+from ragembed.indexes.storage.file_states import FileState
 from ragembed.indexes.storage.folders import require_place
 from ragembed.indexes.storage.layout import (
     COMMITTED_SUFFIX,
@@ -522,6 +523,29 @@ class Store(Searchable):
         """
         names = None if paths is None else list(paths)
         return self._reader.read(lambda snapshot: catalog.sources(snapshot.connection, names))
+
+    def stale_files(self, paths: Iterable[str] | None = None) -> dict[str, FileState]:
+        """Return the files whose size or modification time differs from the last run, and those that were deleted.
+
+        No file is read, so a file that was only touched counts as changed. Files behind URLs are not checked.
+
+        Parameters
+        ----------
+        paths : iterable of str, optional
+            As in :meth:`sources`.
+
+        Returns
+        -------
+        dict of str to str
+            ``"changed"`` or ``"deleted"`` for each such file, by its name in the store.
+
+        Examples
+        --------
+        >>> store.stale_files()
+        {}
+        """
+        names = None if paths is None else set(paths)
+        return self._reader.read(lambda snapshot: snapshot.states_of_files(names, read=False))
 
     def boilerplate(self) -> list[BoilerplateLine]:
         """Return the lines that many files repeat. Search ignores these lines.

@@ -281,7 +281,13 @@ def _place(hit: Hit) -> str:
     chunk = hit.chunk
     lines = "" if chunk.start_line is None else f":{chunk.start_line}-{chunk.end_line}"
     store = "" if hit.store is None else f"{hit.store}: "
-    return store + (hit.source or hit.id) + (lines or ("" if chunk.page is None else f", page {chunk.page}"))
+    return store + (source_of(hit) or hit.id) + (lines or ("" if chunk.page is None else f", page {chunk.page}"))
+
+
+def source_of(record: ChunkRecord | Hit) -> str | None:
+    """Return the name of the file of a chunk, or the ``source`` in its metadata if it comes from no file."""
+    named = record.chunk.metadata.get("source") if record.source is None else record.source
+    return named if isinstance(named, str) and named else None
 
 
 def as_records(
@@ -310,11 +316,12 @@ def as_records(
             continue
         about = {} if metadata is None else dict(metadata[i])
         chunk = normalised(Chunk(item, metadata=about))
-        records.append(ChunkRecord(_text_id(item, about) if ids is None else ids[i], chunk))
+        records.append(ChunkRecord(text_id(item, about) if ids is None else ids[i], chunk))
     return records
 
 
-def _text_id(text: str, metadata: Mapping[str, Any]) -> str:
+def text_id(text: str, metadata: Mapping[str, Any]) -> str:
+    """Return the id of a text that was added without one: a hash of the text and its metadata, JSON values."""
     key = f"{json.dumps(metadata, sort_keys=True, default=repr)}\0{text}".encode("utf-8", "surrogatepass")
     return hashlib.blake2b(key, digest_size=12).hexdigest()
 

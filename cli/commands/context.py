@@ -8,11 +8,19 @@ from pathlib import Path
 
 import click
 
-from ragembed.cli.options import filter_options, min_relevance_option, mode_option, search_filter, store_option
+from ragembed.cli.options import (
+    filter_options,
+    min_relevance_option,
+    mode_option,
+    refresh_option,
+    search_filter,
+    store_option,
+)
 from ragembed.cli.output import say, say_unfinished, say_weak
-from ragembed.cli.searched import filter_notes, in_option, open_searched, say_filter_notes, say_left_out
+from ragembed.cli.searched import filter_notes, in_option, open_searched, say_left_out, say_notes
 from ragembed.indexes import Context
 from ragembed.indexes.search.context import CONTEXT_FORMATS, ContextFormat, renderer_of
+from ragembed.indexes.search.relevance import collected_notes
 from ragembed.indexes.search.search import Mode
 from ragembed.printable import printable
 
@@ -37,6 +45,7 @@ _NO_CONTEXT_EXIT = 1
 )
 @mode_option
 @min_relevance_option
+@refresh_option
 @click.option(
     "--format",
     "output",
@@ -55,6 +64,7 @@ def command(
     tokenizer: str | None,
     mode: Mode,
     min_relevance: float | None,
+    refresh: bool,
     output: ContextFormat,
     where: str | None,
     globs: tuple[str, ...],
@@ -76,7 +86,7 @@ def command(
     if not query.strip():
         raise click.BadParameter("the query is empty: expected at least one word", param_hint="QUERY")
     condition = search_filter(where, globs)
-    with open_searched(store, collections) as opened:
+    with open_searched(store, collections, refresh=refresh) as opened:
 
         def run_query() -> tuple[Context, list[str], bool]:
             context = opened.context(
@@ -90,9 +100,10 @@ def command(
             )
             return context, filter_notes(opened, condition), opened.unfinished
 
-        context, noted, unfinished = opened.read(run_query)
+        with collected_notes() as collected:
+            context, noted, unfinished = opened.read(run_query)
         being_written = unfinished and opened.being_written
-        notes = say_filter_notes(noted)
+        notes = say_notes([*noted, *collected])
         say_left_out(opened, mode)
     text = context.text
     if notes and output == "json":

@@ -16,6 +16,7 @@ from ragembed.cli.options import (
     format_option,
     min_relevance_option,
     mode_option,
+    refresh_option,
     search_filter,
     store_option,
     with_number,
@@ -28,14 +29,16 @@ from ragembed.cli.searched import (
     in_option,
     namer,
     open_searched,
-    say_filter_notes,
     say_left_out,
+    say_notes,
 )
 from ragembed.indexes import Fusion, Hit, RankingOptions
 from ragembed.indexes.search.fusion import METHODS, Method
+from ragembed.indexes.search.relevance import collected_notes
 from ragembed.indexes.search.result_json import hit_json, place_json
 from ragembed.indexes.search.search import Mode
 from ragembed.indexes.search.snippet import QueryWords
+from ragembed.indexes.storage.file_states import FileState
 from ragembed.printable import printable, printable_line
 from ragembed.reranking import CrossEncoderReranker
 
@@ -117,6 +120,7 @@ class RankingCommand(click.Command):
     help="Number of results that --rerank reorders.",
 )
 @min_relevance_option
+@refresh_option
 @click.option("--explain", is_flag=True, help="Show how each score is made up, down to single words.")
 @filter_options
 @store_option
@@ -130,6 +134,7 @@ def command(
     method: Method | None,
     feedback: float | None,
     min_relevance: float | None,
+    refresh: bool,
     explain: bool,
     where: str | None,
     globs: tuple[str, ...],
@@ -147,8 +152,9 @@ def command(
     ragembed query "release notes" -k 3 --where "ext = 'md'" --json
 
     Prints each result with its file, lines, score, relevance and a snippet, best first. Scores order the results of one
-    query; the relevance, from 0 to 1, says how likely a result answers it. Double quotes inside QUERY search for a
-    phrase: words in this order.
+    query; the relevance, from 0 to 1, says how likely a result answers it. A result whose file was changed or deleted
+    since it was indexed says so, and shows the old text: --refresh updates the store first. Double quotes inside QUERY
+    search for a phrase: words in this order.
 
     Exit status: 0 with results, 1 without, 2 for an error.
     """  # noqa: D301  click reads the backspace character as "do not wrap"
@@ -158,30 +164,33 @@ def command(
     given: dict[str, Any] = {"method": method, "alpha": alpha, "feedback": feedback}
     ranking = RankingOptions(reranker=None if rerank is None else CrossEncoderReranker(rerank), **ranking_values)
     changes = {name: value for name, value in given.items() if value is not None}
-    with open_searched(store, collections) as opened:
+    with open_searched(store, collections, refresh=refresh) as opened:
 
-        def run_query() -> tuple[list[Hit], list[Explanation], list[str], bool, str]:
+        def run_query() -> tuple[list[Hit], list[FileState | None], list[Explanation], list[str], bool, str]:
             fusion = replace(opened.fusion, **changes) if changes else None
             settings: dict[str, Any] = {"where": condition, "fusion": fusion, "ranking": ranking}
             settings["min_relevance"] = min_relevance
             explanations = opened.explain(query, count, mode, **settings) if explain else []
             hits = [each.hit for each in explanations] if explain else opened.search(query, count, mode, **settings)
-            return hits, explanations, filter_notes(opened, condition), opened.unfinished, opened.language
+            noted = filter_notes(opened, condition)
+            return hits, opened.file_states(hits), explanations, noted, opened.unfinished, opened.language
 
-        hits, explanations, noted, unfinished, language = opened.read(run_query)
+        with collected_notes() as collected:
+            hits, states, explanations, noted, unfinished, language = opened.read(run_query)
         being_written = unfinished and opened.being_written
-        notes = say_filter_notes(noted)
+        notes = say_notes([*noted, *collected])
         say_left_out(opened, mode)
         name_file = namer(opened)
     words = QueryWords(query, [hit.chunk.text for hit in hits], language)
 
-    results = [hit_json(rank, hit, words, name_file) for rank, hit in enumerate(hits, 1)]
+    numbered = enumerate(zip(hits, states, strict=True), 1)
+    results = [hit_json(rank, hit, words, name_file, state) for rank, (hit, state) in numbered]
     for result, explanation in zip(results, explanations, strict=False):
         result["explanation"] = explanation.to_dict()
     if not print_records({"query": query, "mode": mode, **notes, "results": results}, "results", output):
         coloured = for_terminal()
-        for result, explanation in zip_longest(results, explanations):
-            _print_hit(result, words, coloured, explanation)
+        for result, state, explanation in zip_longest(results, states, explanations):
+            _print_hit(result, words, coloured, state, explanation)
             if explanation is not None:
                 from ragembed.cli.explanation import explained
 
@@ -197,7 +206,11 @@ def command(
 
 
 def _print_hit(
-    result: dict[str, Any], words: QueryWords, coloured: bool, explanation: Explanation | None = None
+    result: dict[str, Any],
+    words: QueryWords,
+    coloured: bool,
+    state: FileState | None,
+    explanation: Explanation | None = None,
 ) -> None:
     place = _place(result)
     above = printable_line(" > ".join(result["headings"]) or result["title"] or "")
@@ -216,6 +229,7 @@ def _print_hit(
     score = f"{result['score']:.3f}" + ("" if result["rerank"] is None else f", rerank {result['rerank']:.3f}")
     score += "" if result["relevance"] is None else f", relevance {result['relevance']:.2f}"
     score += f", in {result['store']}" if "store" in result else ""
+    score += "" if state is None else f", {state} since it was indexed"
     click.echo("  ".join(part for part in (place, above, f"({score})") if part))
     click.echo(textwrap.indent(body, "    ", lambda _: True), color=True if coloured else None)
     if result["duplicates"]:
@@ -230,7 +244,7 @@ def _near_duplicates(places: Sequence[str]) -> str:
 
 
 def _place(result: dict[str, Any]) -> str:
-    path = printable_line(result["path"] or result["id"])
+    path = printable_line(str(result["path"] or result.get("metadata", {}).get("source") or result["id"]))
     if "member" in result:
         path = f"{path}: {printable_line(result['member'])}"
     if result["start_line"] is not None:

@@ -17,10 +17,10 @@ from ragembed.config.templates import PLAIN
 from ragembed.extractors.build import is_external
 from ragembed.indexes import Collection, Fusion, Store
 from ragembed.indexes.ann.records import IndexConfig, IndexEvaluation, IndexSelection
-from ragembed.indexes.indexing.calibration import LEAST_CHUNKS
 from ragembed.indexes.indexing.drift import DriftReport, IdfShift, Verdict, Vocabulary, measure_drift
 from ragembed.indexes.indexing.fitting import pending_fit
 from ragembed.indexes.indexing.scan import IndexingOptions
+from ragembed.indexes.search.relevance import LEAST_CHUNKS
 from ragembed.indexes.storage.layout import file_path
 from ragembed.indexes.writing.boilerplate_store import BoilerplateLine
 from ragembed.printable import readable_bytes
@@ -96,7 +96,8 @@ def _drift_of(stores: Mapping[str, Path], collections: str = "") -> StoreReport:
 
 def _examined(where: Path, *, skipped: bool) -> StoreReport:
     with Store.open(where) as opened:
-        status = opened.status()
+        status, states = opened.read(lambda: (opened.status(), list(opened.stale_files().values())))
+        status["stale"] = {"changed": states.count("changed"), "deleted": states.count("deleted")}
         pending, being_written = pending_fit(opened), opened.being_written
 
     def show() -> None:
@@ -124,6 +125,7 @@ def _lines(status: dict[str, Any], pending: str | None = None) -> list[tuple[str
     lines = [
         ("store", f"{shown_path(Path(status['path']))} (format {status['format']}, generation {status['generation']})"),
         ("files", f"{status['files']:,}, skipped {len(status['skipped']):,}"),
+        *_stale(status["stale"]),
         ("chunks", f"{status['chunks']:,}"),
         *_boilerplate(status["boilerplate"]),
         ("vectors", f"{status['vectors']:,} of dimension {status['dim']}, {status['unused_vectors']:,} unused"),
@@ -157,6 +159,14 @@ def _lines(status: dict[str, Any], pending: str | None = None) -> list[tuple[str
         lines.append(("paths", ", ".join(status["indexing"]["paths"])))
         lines.append(("options", ", ".join(f"{name}={value}" for name, value in changed.items()) or "defaults"))
     return lines
+
+
+def _stale(count: Mapping[str, int]) -> list[tuple[str, str]]:
+    """Return the line about files that are not as they were indexed, or nothing if there are none."""
+    if not any(count.values()):
+        return []
+    changed, deleted = counted(count["changed"], "file"), count["deleted"]
+    return [("stale", f"{changed} changed, {deleted:,} deleted since they were indexed; run ragembed index")]
 
 
 def _boilerplate(found: dict[str, int]) -> list[tuple[str, str]]:

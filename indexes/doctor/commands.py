@@ -14,6 +14,7 @@ from ragembed.documents.places import is_url, shown_path
 from ragembed.embedder import Embedder
 from ragembed.errors import RagembedError, StoreError
 from ragembed.extractors.build import is_external
+from ragembed.extras import has_extra
 from ragembed.indexes.indexing.scan import IndexingOptions
 from ragembed.indexes.storage.layout import choose_store, file_path, is_below, root_of
 from ragembed.indexes.text.stemming import ENGLISH
@@ -73,7 +74,9 @@ class Commands:
         return "ragembed models"
 
     def install(self, extra: str, then: str = "") -> str:
-        """Return the command that installs an extra, followed by ``then``."""
+        """Return the command that installs an extra, followed by ``then``, or only ``then`` if it is installed."""
+        if then and has_extra(extra):
+            return then
         return f"pip install 'ragembed[{extra}]'" + (f" && {then}" if then else "")
 
     def remove(self, root: str) -> str:

@@ -11,10 +11,11 @@ from pathlib import Path, PurePosixPath
 
 from ragembed.documents.discovery import FileCandidate
 from ragembed.documents.places import RemotePath, exists, shown_path
-from ragembed.documents.readers import definitions
-from ragembed.documents.readers.registry import SOURCE, named_reader
+from ragembed.documents.readers.definitions import LANGUAGES, is_available
+from ragembed.documents.readers.registry import named_reader
 from ragembed.documents.unread import unread_reason
 from ragembed.errors import ConfigError
+from ragembed.extras import has_extra
 from ragembed.indexes.doctor.examination import CannotCheckError, Examination, counted, examples
 from ragembed.indexes.doctor.findings import Finding
 from ragembed.indexes.indexing.scan import IndexingOptions, Scan, Scanner
@@ -146,7 +147,11 @@ def _skipped(exam: Examination, group: str, names: list[str], share: float, show
     kind, _, extra = group.partition(":")
     if kind == "missing-extra":
         title = f"{files} {_are(names)} not read without the extra {extra!r}"
-        detail = "No search finds them. Install the extra, and the programs that the reason names, and index again."
+        detail = (
+            "No search finds them. The extra is installed now: index again."
+            if has_extra(extra)
+            else "No search finds them. Install the extra, and the programs that the reason names, and index again."
+        )
         command = exam.commands.install(extra, exam.commands.run("index"))
     elif kind == "too-large":
         title = f"{files} {_are(names)} larger than the limit"
@@ -242,8 +247,9 @@ def check_boilerplate(exam: Examination) -> Iterator[Finding]:
 
 def check_code_extra(exam: Examination) -> Iterator[Finding]:
     """Find source code that is not divided at its definitions because the extra ``code`` is missing."""
-    code = [name for name in exam.sources if named_reader(PurePosixPath(name).name) is SOURCE]
-    if code and not definitions.is_available(".py"):
+    suffixes = {name: PurePosixPath(name).suffix.lower() for name in exam.sources}
+    code = [name for name, suffix in suffixes.items() if suffix in LANGUAGES and not is_available(suffix)]
+    if code:
         yield Finding(
             "missing-extra",
             "hint",

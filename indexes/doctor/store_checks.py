@@ -14,10 +14,9 @@ from ragembed.indexes.doctor.commands import Commands
 from ragembed.indexes.doctor.examination import CannotCheckError, Examination, counted, examples
 from ragembed.indexes.doctor.findings import Finding
 from ragembed.indexes.indexing import fitting
-from ragembed.indexes.indexing.calibration import LEAST_CHUNKS
 from ragembed.indexes.indexing.drift import measure_drift
 from ragembed.indexes.indexing.run import MANY_TEXTS
-from ragembed.indexes.search.relevance import stored_relevance
+from ragembed.indexes.search.relevance import LEAST_CHUNKS, stored_relevance
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.text.stemming import AnalyzerConfig
 from ragembed.indexes.verify import Part, Problem
@@ -27,6 +26,9 @@ from ragembed.version import __version__
 
 UNUSED_ABOVE = 0.25
 """Share of unused vectors, or of unused pages of the database, from which a store is worth compacting."""
+
+SHRUNK = 2.0
+"""A fit is reported if it counts more than this times the chunks of the store; growth of as much fits again."""
 
 _LASTING = {Part.DATABASE, Part.ROWS, Part.LOG}
 """Damage of the database, which nothing can rebuild."""
@@ -193,6 +195,39 @@ def check_drift(exam: Examination) -> Iterator[Finding]:
             report.reasons or tuple(outgrown),
             exam.commands.again(),
         )
+    else:
+        yield from _shrunk(exam)
+
+
+def _shrunk(exam: Examination) -> Iterator[Finding]:
+    """Report a fit that counts more than twice the chunks of the store, as after an interrupted run or a deletion."""
+    embedder = exam.own_embedder()
+    fitted, steps = embedder.describe()["fitted_on"], embedder.config.postprocess
+    if not exam.chunks:
+        return
+    if embedder.config.fits_tokens and fitted["texts"] > SHRUNK * exam.chunks:
+        what, count, remedy = "token weights", fitted["texts"], f"makes a new store.{_by_file(exam.commands)}"
+        command = exam.commands.again()
+    elif (
+        fitting.fits_on_store(embedder, steps)
+        and fitted["documents"] > SHRUNK * exam.chunks
+        and exam.chunks >= fitting.least_fit(steps)
+    ):
+        what, count, remedy = "post-processors", fitted["documents"], "fits them again."
+        command = exam.commands.run("refit")
+    else:
+        return
+    yield Finding(
+        "drift",
+        "hint",
+        f"the {what} were fitted on {count:,} chunks, and the store has {exam.chunks:,}",
+        "A run was interrupted, or files were removed since: the fit counts texts that the store does not have. The "
+        f"command {remedy}",
+        count - exam.chunks,
+        1.0 - exam.chunks / count,
+        (),
+        command,
+    )
 
 
 def _by_file(commands: Commands) -> str:
@@ -208,7 +243,7 @@ def check_relevance(exam: Examination) -> Iterator[Finding]:
             "relevance",
             "hint",
             "the relevance of hits is not fitted",
-            "Weak matches are not marked, and --min-relevance does not work.",
+            "Weak matches are not marked, and --min-relevance leaves nothing out.",
             1,
             0.0,
             (),

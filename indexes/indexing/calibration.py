@@ -23,7 +23,14 @@ import numpy as np
 from ragembed.documents.normalisation import normalise
 from ragembed.embedder import Embedder
 from ragembed.indexes.search.fusion import Fusion, stored_fusion
-from ragembed.indexes.search.relevance import KEY, Logistic, RelevanceModel, matched_share, stored_relevance
+from ragembed.indexes.search.relevance import (
+    KEY,
+    LEAST_CHUNKS,
+    Logistic,
+    RelevanceModel,
+    matched_share,
+    stored_relevance,
+)
 from ragembed.indexes.search.search import Mode, query_expression, search
 from ragembed.indexes.search.snapshot import StoreSnapshot
 from ragembed.indexes.storage import catalog
@@ -34,9 +41,6 @@ from ragembed.languages import everyday_sentences, main_language, reads_language
 from ragembed.pseudo_queries import draw_spans
 from ragembed.resources import give_back, processors
 from ragembed.types import Doubles
-
-LEAST_CHUNKS = 20
-"""Number of chunks from which relevance is fitted."""
 
 LANGUAGE = "detected_language"
 """Key of the language of the texts in the database."""

@@ -38,12 +38,13 @@ class ContextBlock:
     Attributes
     ----------
     path : str
-        Path of the file, relative to the working directory if the file is below it; else an absolute path, a URL, or
-        the id of a chunk that belongs to no file. A member of an archive follows after a colon and a space.
+        Path of the file, relative to the working directory if the file is below it; else an absolute path or a URL. A
+        member of an archive follows after a colon and a space. For a text that belongs to no file: the ``source`` in
+        its metadata, else its title, else its id.
     text : str
         The text. Its lines do not end with a line break.
     source : str or None
-        Name of the file in the store, or None if the text belongs to no file.
+        Name of the file in the store, or the ``source`` in the metadata of a text that belongs to no file.
     start_line, end_line : int or None
         First and last line in the file, from 1; None if the format has no lines.
     page, end_page : int or None
@@ -340,7 +341,7 @@ def _with_headings(block: ContextBlock) -> str:
 
 
 def _section(block: ContextBlock) -> str:
-    section = one_line(" > ".join(block.headings) or block.title or "")
+    section = one_line(" > ".join(block.headings) or ("" if block.title in (None, block.path) else block.title))
     notes = [section if len(section) <= _LONGEST_SECTION else f"{section[:_LONGEST_SECTION]}…"]
     if block.is_stale:
         notes.append("changed since it was indexed")

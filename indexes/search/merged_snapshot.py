@@ -23,6 +23,7 @@ from ragembed.indexes.search.fusion import Fusion
 from ragembed.indexes.search.relevance import RelevanceModel, mean_relevance
 from ragembed.indexes.search.snapshot import StoreSnapshot, TokenVectors
 from ragembed.indexes.storage import catalog
+from ragembed.indexes.storage.file_states import FileState
 from ragembed.indexes.storage.hubness import Hubness, MergedQueries
 from ragembed.indexes.storage.selection import Selection
 from ragembed.indexes.types import ChunkRecord, Hit, Keys, Rows, SourceRecord, VectorEncoder
@@ -366,6 +367,15 @@ class MergedSnapshot:
     def indexed_file(self, source: str, store: str | None) -> tuple[SourceRecord | None, list[str]]:
         """Return the record of a file, None if it is not in the store, and the paths of the store's last run."""
         return self.members[self._number(store)][1].indexed_file(source)
+
+    def file_states(self, records: Sequence[Hit | ChunkRecord], *, read: bool = True) -> list[FileState | None]:
+        """Return how the file of each hit or chunk differs from the indexed one; see :meth:`Snapshot.file_states`."""
+        found: list[FileState | None] = [None] * len(records)
+        for name, each in self.members:
+            at = [i for i, record in enumerate(records) if record.store == name]
+            for i, state in zip(at, each.file_states([records[i] for i in at], read=read), strict=True):
+                found[i] = state
+        return found
 
     def boilerplate_keys(self) -> Keys:
         """Return the keys of the chunks that hold only boilerplate, ascending, shape ``(n,)``."""

@@ -32,8 +32,9 @@ from ragembed.indexes.search.context import (
 )
 from ragembed.indexes.search.deduplication import NearDuplicates
 from ragembed.indexes.search.snapshot import Snapshot
-from ragembed.indexes.storage.layout import file_path, is_below
-from ragembed.indexes.types import ChunkRecord, Hit
+from ragembed.indexes.storage.file_states import root_place
+from ragembed.indexes.storage.layout import file_path
+from ragembed.indexes.types import ChunkRecord, Hit, source_of
 from ragembed.models.token_counting import BudgetTokenizer
 
 _LEAST_CANDIDATES, _MOST_CANDIDATES, _TOKENS_PER_CANDIDATE = 20, 200, 40
@@ -312,7 +313,7 @@ class _Packer:
         member = member_of(record.source, record.chunk.metadata)
         key = (record.store, record.source or f"\0{record.id}", member)
         if key not in self._files:
-            path, is_stale = record.id, False
+            path, is_stale = _name_of(record), False
             lines: Sequence[str] = ()
             if record.source is not None:
                 name = self._request.name_file
@@ -322,6 +323,8 @@ class _Packer:
                 path = path if member is None else f"{path}: {member}"
                 if record.chunk.start_line is not None and member is None:
                     lines, is_stale = self._on_disk(record.source, record.store)
+                else:
+                    is_stale = self._snapshot.file_states([record]) != [None]
             self._files[key] = _File(path, lines, is_stale, rank)
         return self._files[key]
 
@@ -330,12 +333,11 @@ class _Packer:
         folder = self._folder(store)
         place = file_path(source, folder)
         indexed, paths = self._snapshot.indexed_file(source, store)
-        roots = [root for root in paths if is_below(source, root)]
-        if not isinstance(place, Path) or not roots or indexed is None:
+        root = root_place(source, paths, folder)
+        if not isinstance(place, Path) or root is None or indexed is None:
             return (), False
-        root = file_path(max(roots, key=len), folder)
         try:
-            with open_regular(place, root if isinstance(root, Path) else None) as file:
+            with open_regular(place, root) as file:
                 if os.fstat(file.fileno()).st_size != indexed.size:
                     return (), True
                 data = file.read()
@@ -453,7 +455,7 @@ class _Packer:
         return ContextBlock(
             path=file.path,
             text=text,
-            source=top.source,
+            source=source_of(top),
             store=top.store,
             start_line=first,
             end_line=last,
@@ -503,6 +505,12 @@ class _Packer:
             else:
                 high = middle - 1
         return request.renderer.render(request.query, blocks, left_out[:low])
+
+
+def _name_of(record: ChunkRecord) -> str:
+    """Return the name of a text that comes from no file."""
+    titles = (record.chunk.title, record.chunk.metadata.get("title"))
+    return source_of(record) or next((each for each in titles if isinstance(each, str) and each), record.id)
 
 
 def _line_range(stored: _Stored) -> tuple[int, int]:

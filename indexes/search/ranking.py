@@ -15,7 +15,7 @@ import numpy as np
 
 from ragembed.errors import ConfigError
 from ragembed.indexes.search.deduplication import NearDuplicates
-from ragembed.indexes.types import ChunkRecord, Hit
+from ragembed.indexes.types import ChunkRecord, Hit, source_of
 from ragembed.reranking import Reranker
 from ragembed.types import Doubles, Floats
 
@@ -89,11 +89,13 @@ class Source:
     """The candidates of one query, best first; they are read as needed.
 
     ``geometry(hits)`` returns unit vectors: of the query, float32, shape ``(d,)``, and of the hits, shape ``(n, d)``.
+    ``is_deleted(hit)`` returns whether the file of a hit was deleted since it was indexed.
     """
 
     query: str
     candidates: Iterator[Hit]
     geometry: Callable[[Sequence[Hit]], tuple[Floats, Floats]]
+    is_deleted: Callable[[Hit], bool] = lambda _: False
 
 
 def rank(source: Source, k: int, ranking: RankingOptions) -> list[Hit]:
@@ -103,7 +105,7 @@ def rank(source: Source, k: int, ranking: RankingOptions) -> list[Hit]:
     each text.
     """
     groups: list[list[Hit]] = []
-    ranked = _limited_per_file(_ordered(source, ranking, groups), groups, ranking.per_file)
+    ranked = _limited_per_file(_ordered(source, ranking, groups), groups, ranking.per_file, source.is_deleted)
     if ranking.mmr is not None:
         ranked = chain(_diverse(list(islice(ranked, ranking.mmr_depth)), source, ranking.mmr), ranked)
     best = list(islice(ranked, k))
@@ -149,17 +151,24 @@ def _reranked(groups: Sequence[list[Hit]], query: str, reranker: Reranker | None
 
 
 def _limited_per_file(
-    ranked: Iterator[_Ranked], groups: Sequence[Sequence[Hit]], per_file: int | None
+    ranked: Iterator[_Ranked],
+    groups: Sequence[Sequence[Hit]],
+    per_file: int | None,
+    is_deleted: Callable[[Hit], bool],
 ) -> Iterator[tuple[int, Hit]]:
-    """Yield the number of each group and its first hit whose file is below its limit."""
+    """Yield the number of each group and its first hit whose file is below its limit.
+
+    A hit whose file exists precedes those whose files were deleted.
+    """
     counts: Counter[_Identity | None] = Counter()
     shown: set[int] = set()
     for number, score in ranked:
         files = [] if number in shown else [_file(hit) for hit in groups[number]]
-        first = next(
-            (i for i, file in enumerate(files) if file is None or per_file is None or counts[file] < per_file), None
-        )
-        if first is not None:
+        allowed = [i for i, file in enumerate(files) if file is None or per_file is None or counts[file] < per_file]
+        if allowed:
+            first = allowed[0]
+            if len(allowed) > 1:
+                first = next((i for i in allowed if not is_deleted(groups[number][i])), first)
             shown.add(number)
             counts[files[first]] += 1
             yield number, replace(groups[number][first], rerank=score)
@@ -184,8 +193,8 @@ def _others(group: Sequence[Hit], best: Hit) -> tuple[ChunkRecord, ...]:
 
 def _file(hit: Hit) -> _Identity | None:
     """Return the store and the name of the file that a chunk counts for."""
-    source = hit.chunk.metadata.get("source") if hit.source is None else hit.source
-    return (hit.store, source) if isinstance(source, str) else None
+    source = source_of(hit)
+    return None if source is None else (hit.store, source)
 
 
 def _scores(hits: Sequence[Hit]) -> Doubles:

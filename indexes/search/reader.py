@@ -153,6 +153,7 @@ class SnapshotReader:
                 lambda: self._tokens.of(connection, generation),
                 self._kept,
                 self._searcher,
+                self._path,
             )
         except sqlite3.DatabaseError as error:
             raise StoreDamagedError(

@@ -16,7 +16,10 @@ from __future__ import annotations
 
 import math
 import sqlite3
-from collections.abc import Iterable, Sequence
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +28,9 @@ from ragembed.indexes.storage import catalog
 from ragembed.indexes.types import Hit
 
 KEY = "relevance"
+
+LEAST_CHUNKS = 20
+"""Number of chunks from which a store gets a fit of relevance."""
 
 WEAK = 0.5
 """Relevance of the best hit below which the matches of a query are weak: probably, no hit answers it."""
@@ -209,14 +215,43 @@ def is_weak(relevances: Iterable[float | None]) -> bool:
     return bool(known) and max(known) < WEAK
 
 
-def check_least(least: float | None, model: RelevanceModel | None) -> None:
-    """Raise :class:`ConfigError` if ``least`` is out of range, or if the store has no relevance to compare with it."""
-    if least is None:
+def check_least(least: float | None) -> None:
+    """Raise :class:`ConfigError` if ``least`` is out of range."""
+    if least is not None and not 0.0 <= least <= 1.0:
+        raise ConfigError(f"the threshold of relevance is {least}: expected a number from 0 (every result) to 1")
+
+
+def note_unknown(hits: Iterable[Hit], least: float, model: RelevanceModel | None, chunks: int) -> None:
+    """Warn if ``least`` cannot be applied to hits, because their relevance is unknown; see :func:`collected_notes`.
+
+    ``chunks`` is the number of chunks of the store, and ``model`` its relevance model.
+    """
+    if all(hit.relevance is not None for hit in hits):
         return
-    if not 0.0 <= least <= 1.0:
-        raise ConfigError(f"min_relevance is {least}: expected a number from 0 (every result) to 1")
-    if model is None:
-        raise ConfigError(
-            f"min_relevance is {least:g}, but the store has no fit of relevance: expected 20 chunks or more, embedded "
-            "by ragembed; run 'ragembed refit' first, or leave min_relevance out"
-        )
+    if model is not None:
+        reason = "the model of the store cannot read the query, or has no fit for this search"
+    elif chunks < LEAST_CHUNKS:
+        reason = f"it is fitted for {LEAST_CHUNKS} chunks or more, and the store has {chunks}"
+    else:
+        reason = "the store has no fit of it; 'ragembed refit' makes one if ragembed made the vectors"
+    unapplied = f", so the threshold {least:g} was not applied" if least else ""
+    note = f"the relevance of results is unknown{unapplied}: {reason}"
+    collected = _COLLECTED.get()
+    if collected is None:
+        warnings.warn(note, stacklevel=2)
+    elif note not in collected:
+        collected.append(note)
+
+
+_COLLECTED: ContextVar[list[str] | None] = ContextVar("collected", default=None)
+
+
+@contextmanager
+def collected_notes() -> Iterator[list[str]]:
+    """Collect the notes of the searches of this thread, each once, which otherwise are warnings."""
+    notes: list[str] = []
+    token = _COLLECTED.set(notes)
+    try:
+        yield notes
+    finally:
+        _COLLECTED.reset(token)

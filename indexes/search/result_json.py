@@ -7,6 +7,7 @@ from typing import Any
 
 from ragembed.documents.readers.registry import member_of
 from ragembed.indexes.search.snippet import QueryWords
+from ragembed.indexes.storage.file_states import FileState
 from ragembed.indexes.types import ChunkRecord, Hit
 
 
@@ -24,8 +25,10 @@ def place_json(record: Hit | ChunkRecord, name_file: Callable[[str, str | None],
     }
 
 
-def hit_json(rank: int, hit: Hit, words: QueryWords, name_file: Callable[[str, str | None], str]) -> dict[str, Any]:
-    """Return a hit with its rank, from 1, its scores, its text and a snippet of it."""
+def hit_json(
+    rank: int, hit: Hit, words: QueryWords, name_file: Callable[[str, str | None], str], state: FileState | None
+) -> dict[str, Any]:
+    """Return a hit with its rank, from 1, its scores, its text, a snippet of it, and whether its file is stale."""
     chunk = hit.chunk
     return {
         "rank": rank,
@@ -40,5 +43,6 @@ def hit_json(rank: int, hit: Hit, words: QueryWords, name_file: Callable[[str, s
         "snippet": words.snippet(chunk.text),
         "text": chunk.text,
         "metadata": dict(chunk.metadata),
+        "stale": state is not None,
         "duplicates": [place_json(duplicate, name_file) for duplicate in hit.duplicates],
     }

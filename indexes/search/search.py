@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from itertools import islice, zip_longest
+from itertools import chain, islice, zip_longest
 from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
@@ -21,7 +21,7 @@ from ragembed.indexes.search import dense
 from ragembed.indexes.search.fusion import Fusion, read_weight
 from ragembed.indexes.search.hybrid import DEEPER, DEPTH, Candidates, LexicalMatches, tiers
 from ragembed.indexes.search.ranking import RankingOptions, Source, mmr, rank
-from ragembed.indexes.search.relevance import RelevanceModel, check_least, matched_share
+from ragembed.indexes.search.relevance import RelevanceModel, check_least, matched_share, note_unknown
 from ragembed.indexes.search.snapshot import Snapshot, unread_share, vectors_of
 from ragembed.indexes.storage.selection import Admission, among
 from ragembed.indexes.text.analyzer import of_language
@@ -86,20 +86,23 @@ def search(
 
     Ties are ordered by file, then by order of insertion. Chunks that hold only boilerplate are never returned.
     ``ranking`` adds steps after scoring. Hybrid search appends the candidates that it read last to ``trace``. Hits with
-    less than ``min_relevance`` are left out. Raises :class:`ConfigError` for an unknown mode, a negative ``k``, or a
-    ``min_relevance`` that is out of range, or that the store cannot compare with. ``given`` are vectors of the queries,
-    shape ``(n, d)``, to search with instead of those that the embedder makes.
+    less than ``min_relevance`` are left out; those whose relevance is unknown stay, with a warning. ``given`` are
+    vectors of the queries, shape ``(n, d)``, to search with instead of those that the embedder makes. Raises
+    :class:`ConfigError` for an unknown mode, a negative ``k``, or a ``min_relevance`` that is out of range.
     """
     _require_mode(mode)
     model = snapshot.relevance()
-    check_least(min_relevance, model)
+    check_least(min_relevance)
     k = _within(snapshot, k)
     if k == 0 or not queries:
         return [[] for _ in queries]
     queries = [normalise(query) for query in queries]
     with _PROCESSORS.places:
         request = _Request(snapshot, k, mode, fusion, snapshot.select(where), model, min_relevance, trace)
-        return _results(request, queries, _vectors(snapshot, queries, mode, given), ranking)
+        found = _results(request, queries, _vectors(snapshot, queries, mode, given), ranking)
+    if min_relevance is not None:
+        note_unknown(chain.from_iterable(found), min_relevance, model, snapshot.count())
+    return found
 
 
 def sources(
@@ -114,7 +117,7 @@ def sources(
     """Return the candidates of each query; arguments and errors are those of :func:`search`."""
     _require_mode(mode)
     model = snapshot.relevance()
-    check_least(min_relevance, model)
+    check_least(min_relevance)
     request = _Request(snapshot, _within(snapshot, k), mode, fusion, snapshot.select(where), model, min_relevance)
     queries = [normalise(query) for query in queries]
     vectors = _vectors(snapshot, queries, mode)
@@ -139,7 +142,10 @@ def by_rank(sources: Sequence[Source]) -> Source:
             "mmr, or search stores with the same embedder"
         )
 
-    return Source(sources[0].query, candidates(), geometry)
+    def is_deleted(hit: Hit) -> bool:
+        return any(each.is_deleted(hit) for each in sources)
+
+    return Source(sources[0].query, candidates(), geometry, is_deleted)
 
 
 def search_vectors(snapshot: Snapshot, vectors: Floats, k: int, where: Filter | None = None) -> list[list[Hit]]:
@@ -244,8 +250,11 @@ def _source(request: _Request, query: str, vector: Vectors | None) -> Source:
         query_vector = snapshot.embedder().encode_queries([query]) if vector is None else vector()
         return unit_rows(query_vector)[0], vectors_of(snapshot, hits)
 
+    def is_deleted(hit: Hit) -> bool:
+        return snapshot.file_states([hit], read=False) == ["deleted"]
+
     [candidates] = request.ranked([query], vector)
-    return Source(query, candidates, geometry)
+    return Source(query, candidates, geometry, is_deleted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -384,7 +393,7 @@ class _Request:
             )
             block = [(*each, None if relevance is None else relevance(*each[2])) for each in together]
             if self.least is not None:
-                block = [each for each in block if (each[3] or 0.0) >= self.least]
+                block = [each for each in block if each[3] is None or each[3] >= self.least]
             records = self.snapshot.chunks_by_key([key for key, *_ in block])
             for key, score, parts, value in sorted(
                 block, key=lambda each: (-each[1], records[each[0]].source or "", each[0])

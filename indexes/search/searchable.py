@@ -19,7 +19,8 @@ from ragembed.indexes.search.ranking import RankingOptions
 from ragembed.indexes.search.reader import Answer
 from ragembed.indexes.search.search import Mode
 from ragembed.indexes.search.snapshot import Snapshot
-from ragembed.indexes.types import Hit, Hits
+from ragembed.indexes.storage.file_states import FileState
+from ragembed.indexes.types import ChunkRecord, Hit, Hits
 from ragembed.models.token_counting import token_counter
 from ragembed.types import Floats
 
@@ -76,6 +77,7 @@ class Searchable(ABC):
             Further steps after scoring, such as folding near-duplicates or reranking. None ranks by score only.
         min_relevance : float, optional
             Leave out hits with a lower :attr:`Hit.relevance`, from 0 to 1. None returns the best hits, however weak.
+            Hits whose relevance is unknown, as in stores of less than 20 chunks, are not left out.
 
         Returns
         -------
@@ -85,12 +87,16 @@ class Searchable(ABC):
         Raises
         ------
         ConfigError
-            If ``mode`` is unknown, ``k`` is negative, the filter is invalid, or ``min_relevance`` is out of range or
-            given for a store without a fit of relevance.
+            If ``mode`` is unknown, ``k`` is negative, the filter is invalid, or ``min_relevance`` is out of range.
         IncompatibleStoreError
             If the embedder of the store cannot be loaded, or is not the one that was passed to :meth:`open`.
         StoreDamagedError
             If the search needs a file that is missing or damaged.
+
+        Warns
+        -----
+        UserWarning
+            If the relevance of hits is unknown, so that ``min_relevance`` is not applied to them.
 
         Examples
         --------
@@ -320,6 +326,29 @@ class Searchable(ABC):
             query, budget, format, renderer_of(format), token_counter(tokenizer), name_file
         )
         return self._read(lambda snapshot: packing.pack(snapshot, self._folder, list(hits), request))
+
+    def file_states(self, records: Sequence[Hit | ChunkRecord]) -> list[FileState | None]:
+        """Return whether the files of hits or chunks changed or were deleted since they were indexed.
+
+        A file with the size and modification time of the last run is unchanged; if only the time differs, its content
+        decides. Symbolic links below an indexed path are not followed. Files behind URLs are not checked.
+
+        Parameters
+        ----------
+        records : sequence of Hit or ChunkRecord
+            Hits or chunks of this store.
+
+        Returns
+        -------
+        list of str or None
+            For each of them ``"changed"``, ``"deleted"``, or None if its file is unchanged or not known.
+
+        Examples
+        --------
+        >>> store.file_states(store.search("How do I brew tea?", k=1))  # A chunk that belongs to no file.
+        [None]
+        """
+        return self._read(lambda snapshot: snapshot.file_states(records))
 
     def explain(
         self,

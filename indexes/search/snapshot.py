@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -24,6 +25,7 @@ from ragembed.indexes.search.relevance import RelevanceModel, stored_relevance
 from ragembed.indexes.search.segment_search import SegmentHits
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.chunk_rows import KeptRows
+from ragembed.indexes.storage.file_states import FileState, file_state
 from ragembed.indexes.storage.hubness import Hubness
 from ragembed.indexes.storage.segments import Segment
 from ragembed.indexes.storage.selection import Selection
@@ -184,6 +186,10 @@ class Snapshot(Protocol):
         """Return the record of a file, None if it is not in the store, and the paths of the store's last run."""
         ...
 
+    def file_states(self, records: Sequence[Hit | ChunkRecord], *, read: bool = True) -> list[FileState | None]:
+        """Return for each hit or chunk how its file differs from the one that was indexed, as :func:`file_state`."""
+        ...
+
     def boilerplate_keys(self) -> Keys:
         """Return the keys of the chunks that hold only boilerplate, ascending, shape ``(n,)``."""
         ...
@@ -270,7 +276,7 @@ class StoreSnapshot:
 
     ``committed`` is the generation that it sees, as the database has it. ``segments`` (by key), ``embedder``,
     ``select``, ``postings``, ``kept_hubness`` and ``tokens`` are functions, because not every query needs them.
-    ``searcher`` searches the segments. ``kept`` is the state of earlier searches.
+    ``searcher`` searches the segments. ``kept`` is the state of earlier searches. ``folder`` is that of the store.
     """
 
     connection: sqlite3.Connection
@@ -283,6 +289,7 @@ class StoreSnapshot:
     tokens: Callable[[], StoredTokens | None]
     kept: StoreState
     searcher: SegmentSearch
+    folder: Path
 
     def _fact(self, read: Callable[..., Value], *given: Any) -> Value:
         """Return ``read(connection, *given)``, from memory if an earlier search of this generation has read it."""
@@ -476,8 +483,23 @@ class StoreSnapshot:
 
     def indexed_file(self, source: str, store: str | None = None) -> tuple[SourceRecord | None, list[str]]:  # noqa: ARG002
         """Return the record of a file, None if it is not in the store, and the paths of the store's last run."""
-        paths: list[str] = (catalog.last_request(self.connection) or {}).get("paths", [])
-        return catalog.sources(self.connection, [source]).get(source), paths
+        return catalog.sources(self.connection, [source]).get(source), self._roots()
+
+    def _roots(self) -> list[str]:
+        roots: list[str] = (self._fact(catalog.last_request) or {}).get("paths", [])
+        return roots
+
+    def file_states(self, records: Sequence[Hit | ChunkRecord], *, read: bool = True) -> list[FileState | None]:
+        """Return how the file of each hit or chunk differs from the indexed one; see :meth:`Snapshot.file_states`."""
+        states = self.states_of_files({record.source for record in records if record.source is not None}, read=read)
+        return [None if record.source is None else states.get(record.source) for record in records]
+
+    def states_of_files(self, names: Iterable[str] | None = None, *, read: bool = True) -> dict[str, FileState]:
+        """Return the files that differ from their records; all files are compared, or those with one of ``names``."""
+        found = {} if names == set() else catalog.sources(self.connection, names)
+        roots = self._roots() if found else []
+        states = ((name, file_state(each, roots, self.folder, read=read)) for name, each in found.items())
+        return {name: state for name, state in states if state is not None}
 
     def boilerplate_keys(self) -> Keys:
         """Return the keys of the chunks that hold only boilerplate, ascending, shape ``(n,)``."""

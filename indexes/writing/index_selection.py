@@ -141,6 +141,7 @@ def check_index(store: Path, connection: sqlite3.Connection, embedder: VectorEnc
         lambda: None,
         StoreState(),
         LocalSegments(1),
+        store,
     )
     queries = _queries(connection, embedder).measuring
     size = sum(segment.index_file.stat().st_size for segment in segments.values())

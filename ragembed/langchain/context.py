@@ -126,9 +126,8 @@ class RagContext(BaseDocumentCompressor):
             named = document.id or ""
             record = records.get((document.metadata.get("store"), named)) or records.get((None, named))
             if record is None or record.chunk.text != document.page_content:
-                source, unknown = document.metadata.get("source"), f"document {rank + 1}"
-                name = source if isinstance(source, str) else unknown
-                record = ChunkRecord(document.id or unknown, Chunk(document.page_content), name)
+                chunk = Chunk(document.page_content, metadata=document.metadata)
+                record = ChunkRecord(document.id or f"document {rank + 1}", chunk)
             hits.append(Hit(record.id, record.chunk, record.source, -float(rank), store=record.store))
         return store.pack(hits, self.budget, query, format=self.format, tokenizer=self.tokenizer)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import uuid
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -13,7 +13,9 @@ from ragembed.documents.model import Chunk
 from ragembed.documents.normalisation import normalised
 from ragembed.errors import ConfigError
 from ragembed.indexes import ChunkRecord, Hit
+from ragembed.indexes.types import text_id
 from ragembed.metadata_values import from_json, to_json
+from ragembed.types import Floats
 
 Item = TypeVar("Item")
 
@@ -29,14 +31,28 @@ def documents_of(texts: Iterable[str], metadatas: Iterable[Mapping[str, Any]] | 
     return [Document(page_content=text, metadata=dict(row)) for text, row in zip(listed_texts, rows, strict=True)]
 
 
-def chosen_ids(documents: Sequence[Document], ids: Iterable[str | None] | None) -> list[str]:
-    """Return the id of each document: the given one, else that of the document, else a new UUID."""
+def chosen_ids(
+    documents: Sequence[Document], ids: Iterable[str | None] | None, vectors: Floats | None = None
+) -> list[str]:
+    """Return the id of each document: the given one, else its own, else a hash of text, metadata and given vector.
+
+    The second of equal documents gets another hash than the first, and so on, so each call has the same ids again.
+    """
     own = [document.id for document in documents]
     given = own if ids is None else as_list("ids", ids)
     if len(given) != len(own):
         raise ConfigError(f"got {len(given)} ids for {len(own)} documents: expected one per document")
     chosen = [own_id if given_id is None else given_id for given_id, own_id in zip(given, own, strict=True)]
-    return [str(uuid.uuid4()) if chunk_id is None else str(chunk_id) for chunk_id in chosen]
+    seen: Counter[str] = Counter()
+    found = []
+    for i, (document, chunk_id) in enumerate(zip(documents, chosen, strict=True)):
+        if chunk_id is None:
+            vector = {} if vectors is None else {"vector": vectors[i].tolist()}
+            first = text_id(document.page_content, {**to_json(document.metadata), **vector})
+            chunk_id = text_id(first, {"copy": seen[first]}) if seen[first] else first
+            seen[first] += 1
+        found.append(str(chunk_id))
+    return found
 
 
 def as_list(name: str, values: Iterable[Item]) -> list[Item]:

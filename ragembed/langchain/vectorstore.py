@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -19,6 +20,7 @@ from langchain_core.vectorstores import VectorStore, VectorStoreRetriever
 from typing_extensions import Self
 
 from ragembed.adapters.filter_warnings import FilterWarnings
+from ragembed.cancellation import in_thread
 from ragembed.checks import one_of
 from ragembed.config.collections import chosen_stores, read_registry
 from ragembed.corpus import blocks
@@ -72,7 +74,8 @@ class RagVectorStore(VectorStore):
     per file, reranking. By default there are no such steps. Scores are always those of the search.
 
     Several threads can share one object. Several processes can open the same folder; writers wait for each other. The
-    asynchronous methods run the synchronous ones in a thread.
+    asynchronous methods run the synchronous ones in a thread. If one that writes is cancelled, it stops before its next
+    batch or its commit: either all of its documents are added, or none.
 
     Parameters
     ----------
@@ -350,7 +353,7 @@ class RagVectorStore(VectorStore):
         metadatas : iterable of dict, optional
             Metadata of each text.
         ids : iterable of (str or None), optional
-            Id of each text; new UUIDs by default.
+            Id of each text; by default, as for :meth:`add_documents`.
         path : str or pathlib.Path, optional
             Folder of the store; by default a temporary folder.
         index : str, optional
@@ -413,7 +416,7 @@ class RagVectorStore(VectorStore):
         metadatas : iterable of dict, optional
             Metadata of each text.
         ids : iterable of (str or None), optional
-            Id of each text; new UUIDs by default.
+            Id of each text; by default, as for :meth:`add_embeddings`.
         path : str or pathlib.Path, optional
             Folder of the store; by default a temporary folder.
         index : str, optional
@@ -503,7 +506,8 @@ class RagVectorStore(VectorStore):
         documents : iterable of Document
             The documents. Their metadata must be JSON values, dates, times, UUIDs, paths, decimals or NumPy scalars.
         ids : iterable of (str or None), optional
-            Id of each document; by default the id of the document, or a new UUID.
+            Id of each document; by default the id of the document, else a hash of its text and metadata, so the same
+            call again adds nothing.
         batch_size : int, optional
             Number of texts to embed together; 1,024 by default.
         progress : callable, optional
@@ -555,7 +559,7 @@ class RagVectorStore(VectorStore):
         metadatas : iterable of dict, optional
             Metadata of each text.
         ids : iterable of (str or None), optional
-            Id of each text; new UUIDs by default.
+            Id of each text; by default, as for :meth:`add_documents`.
         batch_size : int, optional
             Number of texts to embed together; 1,024 by default.
         progress : callable, optional
@@ -594,7 +598,7 @@ class RagVectorStore(VectorStore):
         metadatas : iterable of dict, optional
             Metadata of each text.
         ids : iterable of (str or None), optional
-            Id of each text; new UUIDs by default.
+            Id of each text; by default a hash of the text, its metadata and its vector.
 
         Returns
         -------
@@ -615,7 +619,7 @@ class RagVectorStore(VectorStore):
         pairs = list(text_embeddings)
         vectors = checked_vectors([vector for _, vector in pairs], len(pairs), model_name(self.embeddings))
         documents = documents_of([text for text, _ in pairs], metadatas)
-        chosen = chosen_ids(documents, ids)
+        chosen = chosen_ids(documents, ids, vectors)
         records = _last_of_each(to_record(document, i) for document, i in zip(documents, chosen, strict=True))
         texts = [document.page_content for document in documents]
         self._write(records, lambda writer: dict(zip(chosen, writer.stage_vectors(texts, vectors), strict=True)))
@@ -1527,7 +1531,7 @@ class RagVectorStore(VectorStore):
         tags = [*(kwargs.pop("tags", None) or []), *self._get_retriever_tags()]
         return RagVectorStoreRetriever(vectorstore=self, tags=tags, **kwargs)
 
-    def _similarity_search_with_relevance_scores(
+    def similarity_search_with_relevance_scores(
         self,
         query: str,
         k: int = 4,
@@ -1535,25 +1539,51 @@ class RagVectorStore(VectorStore):
         search_type: Mode | None = None,
         filter: LangChainFilter | None = None,  # noqa: A002  LangChain's name
         ranking: RankingOptions | None = None,
+        score_threshold: float | None = None,
         **kwargs: Any,
     ) -> Scored:
         """Return documents with relevance scores from 0 to 1.
 
-        ``"dense"`` scales cosines. ``"hybrid"`` and ``"lexical"`` return the calibrated relevance of the hits, which
-        you can compare between queries. The default is ``retrieval_mode``.
+        Parameters
+        ----------
+        query : str
+            The query.
+        k : int, default 4
+            Maximum number of documents.
+        search_type : {"dense", "hybrid", "lexical"}, optional
+            What to compute; by default ``retrieval_mode``.
+        filter : str, dict or callable, optional
+            Selects the documents to search.
+        ranking : ragembed.RankingOptions, optional
+            Steps after the search.
+        score_threshold : float, optional
+            Leave out documents with a lower score, from 0 to 1.
+        **kwargs
+            ``offset``, and for hybrid search ``fusion``; any other argument raises ``TypeError``.
+
+        Returns
+        -------
+        list of (Document, float)
+            The documents, best first. The score of dense search is ``(1 + cosine) / 2``, else the calibrated relevance,
+            which you can compare between queries. An unknown relevance is NaN, and no threshold applies to it.
+
+        Warns
+        -----
+        UserWarning
+            If the relevance is unknown, for example because the store has fewer than 20 documents.
         """
         mode = search_type or self.retrieval_mode
         fusion = kwargs.pop("fusion", None) if mode == "hybrid" else None
         offset = kwargs.pop("offset", 0)
         _reject_unknown("similarity_search_with_relevance_scores", kwargs)
-        settings = TextSearch(mode, filter, fusion, ranking, None if mode == "dense" else 0.0, offset)
+        settings = TextSearch(mode, filter, fusion, ranking, score_threshold or 0.0, offset)
         if mode == "dense":
             return [(document, _relevance(cosine)) for document, cosine in self._scored_many([query], k, settings)[0]]
         return _relevances(self._hits_many([query], k, settings)[0])
 
-    async def _asimilarity_search_with_relevance_scores(self, query: str, k: int = 4, **kwargs: Any) -> Scored:
-        search = self._similarity_search_with_relevance_scores
-        return await run_in_executor(None, search, query, k, **kwargs)
+    async def asimilarity_search_with_relevance_scores(self, query: str, k: int = 4, **kwargs: Any) -> Scored:
+        """Run :meth:`similarity_search_with_relevance_scores` in a thread, with the same arguments."""
+        return await run_in_executor(None, self.similarity_search_with_relevance_scores, query, k, **kwargs)
 
     def _select_relevance_score_fn(self) -> Callable[[float], float]:
         return _relevance
@@ -1734,7 +1764,39 @@ class RagVectorStore(VectorStore):
     ) -> None:
         self.close()
 
-    # Asynchronous methods that the base class of LangChain does not have
+    # Asynchronous methods that the base class of LangChain does not have, or that stop when they are cancelled
+
+    async def aadd_documents(self, documents: list[Document], **kwargs: Any) -> list[str]:
+        """Run :meth:`add_documents` in a thread, with the same arguments."""
+        return await in_thread(self.add_documents, documents, **kwargs)
+
+    async def aadd_texts(
+        self,
+        texts: Iterable[str],
+        metadatas: list[dict[str, Any]] | None = None,
+        *,
+        ids: list[str] | None = None,
+        **kwargs: Any,
+    ) -> list[str]:
+        """Run :meth:`add_texts` in a thread, with the same arguments."""
+        return await in_thread(self.add_texts, texts, metadatas, ids=ids, **kwargs)
+
+    async def adelete(self, ids: list[str] | None = None, **kwargs: Any) -> bool | None:
+        """Run :meth:`delete` in a thread, with the same arguments."""
+        return await in_thread(self.delete, ids, **kwargs)
+
+    @classmethod
+    async def afrom_texts(
+        cls,
+        texts: list[str],
+        embedding: Embeddings,
+        metadatas: list[dict[str, Any]] | None = None,
+        *,
+        ids: list[str] | None = None,
+        **kwargs: Any,
+    ) -> RagVectorStore:
+        """Run :meth:`from_texts` in a thread, with the same arguments."""
+        return await in_thread(cls.from_texts, texts, embedding, metadatas, ids=ids, **kwargs)
 
     @classmethod
     async def afrom_embeddings(
@@ -1745,7 +1807,7 @@ class RagVectorStore(VectorStore):
         **kwargs: Any,
     ) -> RagVectorStore:
         """Run :meth:`from_embeddings` in a thread, with the same arguments."""
-        return await run_in_executor(None, cls.from_embeddings, text_embeddings, embedding, metadatas, **kwargs)
+        return await in_thread(cls.from_embeddings, text_embeddings, embedding, metadatas, **kwargs)
 
     async def aadd_embeddings(
         self,
@@ -1755,11 +1817,11 @@ class RagVectorStore(VectorStore):
         ids: Iterable[str | None] | None = None,
     ) -> list[str]:
         """Run :meth:`add_embeddings` in a thread, with the same arguments."""
-        return await run_in_executor(None, self.add_embeddings, text_embeddings, metadatas, ids=ids)
+        return await in_thread(self.add_embeddings, text_embeddings, metadatas, ids=ids)
 
     async def aclear(self) -> None:
         """Run :meth:`clear` in a thread."""
-        await run_in_executor(None, self.clear)
+        await in_thread(self.clear)
 
     async def aids(self) -> list[str]:
         """Run :meth:`ids` in a thread."""
@@ -1775,11 +1837,11 @@ class RagVectorStore(VectorStore):
 
     async def aupdate_document(self, document_id: str, document: Document) -> None:
         """Run :meth:`update_document` in a thread, with the same arguments."""
-        await run_in_executor(None, self.update_document, document_id, document)
+        await in_thread(self.update_document, document_id, document)
 
     async def aupdate_documents(self, ids: Iterable[str], documents: Iterable[Document]) -> None:
         """Run :meth:`update_documents` in a thread, with the same arguments."""
-        await run_in_executor(None, self.update_documents, ids, documents)
+        await in_thread(self.update_documents, ids, documents)
 
     async def asearch_many(
         self, queries: Sequence[str], search_type: str = "similarity", **kwargs: Any
@@ -1806,7 +1868,7 @@ class RagVectorStore(VectorStore):
 
     async def amerge_from(self, other: RagVectorStore) -> list[str]:
         """Run :meth:`merge_from` in a thread, with the same arguments."""
-        return await run_in_executor(None, self.merge_from, other)
+        return await in_thread(self.merge_from, other)
 
     async def asearch(self, query: str, search_type: str, **kwargs: Any) -> list[Document]:
         """Run :meth:`search` in a thread, with the same arguments."""
@@ -1858,7 +1920,7 @@ class RagVectorStore(VectorStore):
 
     async def arebuild(self, embedding: Embeddings, path: str | Path | None = None, **kwargs: Any) -> RagVectorStore:
         """Run :meth:`rebuild` in a thread, with the same arguments."""
-        return await run_in_executor(None, self.rebuild, embedding, path, **kwargs)
+        return await in_thread(self.rebuild, embedding, path, **kwargs)
 
 
 def _holds_documents(path: Path) -> bool:
@@ -1929,7 +1991,7 @@ def _cosines(hits: Iterable[Hit]) -> Scored:
 
 
 def _relevances(hits: Iterable[Hit]) -> Scored:
-    return [(to_document(hit), hit.relevance or 0.0) for hit in hits]
+    return [(to_document(hit), math.nan if hit.relevance is None else hit.relevance) for hit in hits]
 
 
 def _depth(k: int, offset: int) -> int:

@@ -20,6 +20,7 @@ from llama_index.core.vector_stores.types import (
 from llama_index.core.vector_stores.utils import metadata_dict_to_node, node_to_metadata_dict
 
 from ragembed.adapters.document_folder import DocumentFolder
+from ragembed.cancellation import in_thread
 from ragembed.documents.model import Chunk
 from ragembed.documents.normalisation import normalised
 from ragembed.errors import ConfigError
@@ -119,8 +120,8 @@ class RagembedVectorStore(BasePydanticVectorStore):
         return [node.node_id for node in nodes]
 
     async def async_add(self, nodes: Sequence[BaseNode], **kwargs: Any) -> list[str]:
-        """Run :meth:`add` in a thread."""
-        return await asyncio.to_thread(self.add, nodes, **kwargs)
+        """Run :meth:`add` in a thread. If this is cancelled before it is saved, no node is added."""
+        return await in_thread(self.add, nodes, **kwargs)
 
     def delete(self, ref_doc_id: str, **delete_kwargs: Any) -> None:  # noqa: ARG002  LlamaIndex's signature
         """Delete the nodes of a document.

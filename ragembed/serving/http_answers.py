@@ -10,12 +10,13 @@ from typing import Any
 
 from ragembed.errors import ConfigError
 from ragembed.indexes.search.ranking import RankingOptions
-from ragembed.indexes.search.relevance import WEAK_MATCHES, is_weak
+from ragembed.indexes.search.relevance import WEAK_MATCHES, collected_notes, is_weak
 from ragembed.indexes.search.result_json import hit_json, place_json
 from ragembed.indexes.search.snippet import QueryWords
 from ragembed.indexes.storage.changes import extension
+from ragembed.indexes.storage.file_states import FileState
 from ragembed.indexes.storage.layout import is_below
-from ragembed.indexes.types import ChunkRecord, Hit
+from ragembed.indexes.types import ChunkRecord, Hit, SourceRecord
 from ragembed.serving.http_definitions import ENDPOINTS
 from ragembed.serving.stores import ServedStore, ServedTogether, UnknownNameError, chunk_with_id, in_document_order
 from ragembed.version import SCHEMA_VERSION, __version__
@@ -54,9 +55,10 @@ class StoreAnswers:
             about = {"version": __version__, "writable": self._writable, "stores": stores}
             return {"schema_version": SCHEMA_VERSION, **about}
         served: Any = self._stores.get(given.pop("store", next(iter(self._stores))), self._together)
-        answer = self._answers[name](served, given)
+        with collected_notes() as collected:
+            answer = self._answers[name](served, given)
         about_filter = served.open().filter_notes(given["where"]) if "where" in given else []
-        notes = [note for note in (*about_filter, answer.pop("note", None), served.state()) if note]
+        notes = [note for note in (*about_filter, *collected, answer.pop("note", None), served.state()) if note]
         common = {"schema_version": SCHEMA_VERSION, "store": served.name}
         return {**common, **answer, **({"note": "; ".join(notes)} if notes else {})}
 
@@ -70,13 +72,13 @@ def _search(served: ServedStore | ServedTogether, given: dict[str, Any]) -> dict
         least = given.get("min_relevance")
         return store.search(query, k, given["mode"], where=given.get("where"), ranking=ranking, min_relevance=least)
 
-    def answer() -> tuple[int, str, list[Hit], list[Hit]]:
+    def answer() -> tuple[int, list[Hit], list[dict[str, Any]], list[Hit]]:
         hits = found(offset + given["k"])
-        return store.generation, store.language, hits, found(_COUNTED) if names else []
+        results = _results(served, hits[offset:], query, store.language, offset + 1)
+        return store.generation, hits, results, found(_COUNTED) if names else []
 
-    generation, language, hits, counted = store.read(answer)
+    generation, hits, results, counted = store.read(answer)
     facets = {"facets": _facets(served, counted, names)} if names else {}
-    results = _results(served, hits[offset:], query, language, offset + 1)
     note = {"note": WEAK_MATCHES} if is_weak(hit.relevance for hit in hits) else {}
     return {"query": query, "mode": given["mode"], "generation": generation, "results": results, **facets, **note}
 
@@ -84,12 +86,12 @@ def _search(served: ServedStore | ServedTogether, given: dict[str, Any]) -> dict
 def _similar(served: ServedStore, given: dict[str, Any]) -> dict[str, Any]:
     store = served.open()
 
-    def answer() -> tuple[int, str, list[Hit]]:
+    def answer() -> tuple[int, list[dict[str, Any]]]:
         hits = served.similar(given["id"], given["k"], other_files=given["other_files"])
-        return store.generation, store.language, hits
+        return store.generation, _results(served, hits, "", store.language)
 
-    generation, language, hits = store.read(answer)
-    return {"id": given["id"], "generation": generation, "results": _results(served, hits, "", language)}
+    generation, results = store.read(answer)
+    return {"id": given["id"], "generation": generation, "results": results}
 
 
 def _context(served: ServedStore | ServedTogether, given: dict[str, Any]) -> dict[str, Any]:
@@ -113,17 +115,17 @@ def _context(served: ServedStore | ServedTogether, given: dict[str, Any]) -> dic
 def _chunk(served: ServedStore, given: dict[str, Any]) -> dict[str, Any]:
     store = served.open()
 
-    def answer() -> tuple[int, str, list[ChunkRecord], int]:
+    def answer() -> tuple[int, str, list[ChunkRecord], list[bool], int]:
         record = chunk_with_id(store, given["id"])
         records = [record]
         if record.source is not None and (given["before"] or given["after"]):
             records = in_document_order(store.chunks(record.source))
         at = next(i for i, each in enumerate(records) if each.id == record.id)
         first = max(0, at - given["before"])
-        return store.generation, store.language, records[first : at + given["after"] + 1], at - first
+        chosen = records[first : at + given["after"] + 1]
+        return store.generation, store.language, chosen, served.stale(chosen), at - first
 
-    generation, language, records, at = store.read(answer)
-    stale = served.changed({record.source for record in records if record.source is not None})
+    generation, language, records, stale, at = store.read(answer)
     words = QueryWords(given["q"], [record.chunk.text for record in records], language) if "q" in given else None
     chunks = [
         {
@@ -133,10 +135,10 @@ def _chunk(served: ServedStore, given: dict[str, Any]) -> dict[str, Any]:
             "text": record.chunk.text,
             "tokens": record.chunk.tokens,
             "metadata": dict(record.chunk.metadata),
-            "stale": record.source in stale,
+            "stale": is_stale,
             **({} if words is None else {"highlights": words.places(record.chunk.text)}),
         }
-        for record in records
+        for record, is_stale in zip(records, stale, strict=True)
     ]
     return {"generation": generation, "chunk": chunks[at], "before": chunks[:at], "after": chunks[at + 1 :]}
 
@@ -182,10 +184,13 @@ def _why_not(served: ServedStore, given: dict[str, Any]) -> dict[str, Any]:
 def _files(served: ServedStore, given: dict[str, Any]) -> dict[str, Any]:
     store, offset = served.open(), given["offset"]
     below = served.name_of(given["path"]) if "path" in given else None
-    generation, sources = store.read(lambda: (store.generation, store.sources()))
-    names = sorted(name for name in sources if below is None or is_below(name, below))
-    page = names[offset : offset + given["k"]]
-    stale = served.changed(page, read=False)
+
+    def answer() -> tuple[int, dict[str, SourceRecord], list[str], dict[str, FileState]]:
+        sources = store.sources()
+        names = sorted(name for name in sources if below is None or is_below(name, below))
+        return store.generation, sources, names, store.stale_files(names[offset : offset + given["k"]])
+
+    generation, sources, names, stale = store.read(answer)
     files = [
         {
             "path": name,
@@ -193,7 +198,7 @@ def _files(served: ServedStore, given: dict[str, Any]) -> dict[str, Any]:
             "modified": _time(sources[name].mtime_ns).isoformat(timespec="seconds"),
             "stale": name in stale,
         }
-        for name in page
+        for name in names[offset : offset + given["k"]]
     ]
     return {"generation": generation, "total": len(names), "files": files}
 
@@ -206,12 +211,10 @@ def _results(
     served: ServedStore | ServedTogether, hits: Sequence[Hit], query: str, language: str, first_rank: int = 1
 ) -> list[dict[str, Any]]:
     words = QueryWords(query, [hit.chunk.text for hit in hits], language)
-    stale = served.stale(hits)
     results = []
-    for rank, (hit, is_stale) in enumerate(zip(hits, stale, strict=True), first_rank):
-        result = hit_json(rank, hit, words, _name)
-        marks = {"highlights": words.places(result["snippet"]), "stale": is_stale}
-        results.append({**result, **marks})
+    for rank, (hit, state) in enumerate(zip(hits, served.open().file_states(hits), strict=True), first_rank):
+        result = hit_json(rank, hit, words, _name, state)
+        results.append({**result, "highlights": words.places(result["snippet"])})
     return results
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import logging
 import threading
 import time
@@ -13,20 +12,17 @@ from typing import Any
 
 from ragembed.documents.readers.registry import member_of
 from ragembed.errors import ConfigError, RagembedError, StoreError, StoreLockedError
-from ragembed.files import open_regular
 from ragembed.indexes.collection import Collection
 from ragembed.indexes.filters.globs import path_in_store
 from ragembed.indexes.indexing.request import IndexingRequest
 from ragembed.indexes.indexing.run import index_files
 from ragembed.indexes.indexing.watch import Watcher
 from ragembed.indexes.search.context import one_line
-from ragembed.indexes.storage.layout import file_path, is_below, require_store, root_of, source_path
+from ragembed.indexes.storage.layout import require_store, root_of, source_path
 from ragembed.indexes.store import Store
 from ragembed.indexes.types import ChunkRecord, Hit, SourceRecord
 from ragembed.serving.definitions import EVERY
 
-_HASHES_KEPT = 1000
-_HASH_PART = 2**20
 _WATCH_RETRY_SECONDS = 10.0
 """Pause before a store is watched again after an error, such as a store that does not exist yet."""
 _LOG = logging.getLogger(__name__)
@@ -46,8 +42,6 @@ class ServedStore:
         self._lock = threading.Lock()
         self._store: Store | None = None
         self._run: _IndexingRun | None = None
-        self._hashes_lock = threading.Lock()
-        self._hashes: dict[tuple[str, int, int], str | None] = {}
 
     @property
     def root(self) -> Path:
@@ -136,7 +130,7 @@ class ServedStore:
         try:
             store = self.open()
             status = store.status()
-            changed = self.changed(store.sources(), read=False)
+            changed = store.stale_files()
             state = self.state()
         except StoreError as error:
             return {**place, "problem": str(error)}
@@ -173,8 +167,7 @@ class ServedStore:
 
     def stale(self, records: Sequence[Hit | ChunkRecord]) -> list[bool]:
         """Return for each chunk whether its file changed or disappeared since it was indexed."""
-        changed = self.changed({record.source for record in records if record.source is not None})
-        return [record.source in changed for record in records]
+        return [state is not None for state in self.open().file_states(records)]
 
     def files(self, records: Sequence[Hit]) -> dict[tuple[str | None, str], SourceRecord]:
         """Return the files of hits, by store and name."""
@@ -189,52 +182,6 @@ class ServedStore:
         where = {"path": {"$ne": record.source}} if other_files and record.source is not None else None
         hits = store.search_vector(vector, k + 1, where=where)
         return [hit for hit in hits if hit.id != record.id][:k]
-
-    def changed(self, names: Iterable[str], *, read: bool = True) -> set[str]:
-        """Return the files that changed or disappeared since they were indexed; files behind URLs are not checked.
-
-        If only the time of a file differs, its content decides; without ``read``, the file counts as changed.
-        """
-        store = self.open()
-        roots: Sequence[str] = (store.last_request() or {}).get("paths", [])
-        return {name for name, record in store.sources(names).items() if self._is_changed(record, roots, read)}
-
-    def _is_changed(self, record: SourceRecord, roots: Sequence[str], read: bool) -> bool:
-        place = file_path(record.path, self.path)
-        if not isinstance(place, Path):
-            return False
-        try:
-            status = place.stat()
-        except OSError:
-            return True
-        if status.st_size != record.size or not read:
-            return (status.st_size, status.st_mtime_ns) != (record.size, record.mtime_ns)
-        if status.st_mtime_ns == record.mtime_ns:
-            return False
-        known = record.path, status.st_size, status.st_mtime_ns
-        with self._hashes_lock:
-            if known in self._hashes:
-                return self._hashes[known] != record.sha256
-        made = self._hash(place, [root for root in roots if is_below(record.path, root)])
-        with self._hashes_lock:
-            while len(self._hashes) >= _HASHES_KEPT:
-                del self._hashes[next(iter(self._hashes))]
-            self._hashes[known] = made
-        return made != record.sha256
-
-    def _hash(self, place: Path, roots: Sequence[str]) -> str | None:
-        """Return the hash of a file, or None if it cannot be read without following links below its root."""
-        if not roots:
-            return None
-        root = file_path(max(roots, key=len), self.path)
-        try:
-            with open_regular(place, root if isinstance(root, Path) else None) as file:
-                made = hashlib.sha256()
-                for part in iter(lambda: file.read(_HASH_PART), b""):
-                    made.update(part)
-                return made.hexdigest()
-        except OSError:
-            return None
 
 
 class ServedTogether:
@@ -282,11 +229,7 @@ class ServedTogether:
 
     def stale(self, records: Sequence[Hit | ChunkRecord]) -> list[bool]:
         """Return for each chunk whether its file changed or disappeared since it was indexed."""
-        found = dict.fromkeys(range(len(records)), False)
-        for name, each in self._stores.items():
-            at = [i for i, record in enumerate(records) if record.store == name]
-            found.update(zip(at, each.stale([records[i] for i in at]) if at else [], strict=True))
-        return list(found.values())
+        return [state is not None for state in self.open().file_states(records)]
 
     def files(self, records: Sequence[Hit]) -> dict[tuple[str | None, str], SourceRecord]:
         """Return the files of hits, by store and name."""

@@ -18,7 +18,7 @@ from ragembed.documents.readers.registry import member_of
 from ragembed.errors import ConfigError
 from ragembed.indexes.search.context import NOTE, fence_of, location_of, one_line
 from ragembed.indexes.search.ranking import RankingOptions
-from ragembed.indexes.search.relevance import WEAK_MATCHES, is_weak
+from ragembed.indexes.search.relevance import WEAK_MATCHES, collected_notes, is_weak
 from ragembed.indexes.search.searchable import Searchable
 from ragembed.indexes.store import Store
 from ragembed.indexes.types import ChunkRecord, Hit
@@ -76,10 +76,11 @@ class StoreTools:
         chosen_name = given.pop("store", next(iter(self._stores)))
         served: Any = self._stores.get(chosen_name, self._together)
         late = None if self._auto_index is None else served.update(self._auto_index)
-        answer = self._tools[name](served, given)
+        with collected_notes() as collected:
+            answer = self._tools[name](served, given)
         about_filter = served.open().filter_notes(given["where"]) if "where" in given else []
         cut = one_line("; ".join(about_filter))[:_LONGEST_NOTE]
-        notes = [note for note in (late, cut, answer.structured.get("note"), served.state()) if note]
+        notes = [note for note in (late, cut, *collected, answer.structured.get("note"), served.state()) if note]
         if not notes:
             return answer
         note = "; ".join(notes)
@@ -232,10 +233,15 @@ def _passages(
 ) -> ToolAnswer:
     """Return one page of the chunks that ``answer`` returns."""
     store = served.open()
-    generation, found = store.read(lambda: (store.generation, answer(store)))
+
+    def read() -> tuple[int, Sequence[Hit | ChunkRecord], list[bool]]:
+        found = answer(store)
+        return store.generation, found, served.stale(found)
+
+    generation, found, stale = store.read(read)
     position = _position(given, generation)
     passages = [_passage(record) for record in found]
-    for passage, is_stale in zip(passages[position.result :], served.stale(found[position.result :]), strict=True):
+    for passage, is_stale in zip(passages, stale, strict=True):
         if is_stale:
             passage["stale"] = True
     page, rest = _page(passages, position, given["max_tokens"])

@@ -264,9 +264,24 @@ def without_torch(_folder, _cli, monkeypatch):
 
 
 def code_without_extra(folder, cli, monkeypatch):
-    (folder / "docs/code.py").write_text(f'"""{text_of(3)}"""\n')
+    (folder / "docs/code.js").write_text(f"/* {text_of(3)} */\n")
     cli("index")
-    monkeypatch.setattr(file_checks.definitions, "is_available", lambda _: False)
+    monkeypatch.setattr(file_checks, "is_available", lambda _: False)
+
+
+def few_left(folder, cli, _):
+    write(folder / "docs", 60, 100)
+    cli("index")
+    for number in range(100, 160):
+        (folder / f"docs/{number}.txt").unlink()
+    cli("index")
+
+
+def few_left_of_weights(folder, cli, monkeypatch):
+    for number in range(25):
+        (folder / f"docs/{number}.txt").unlink()
+    cli("index")
+    monkeypatch.setattr(EmbedderConfig, "fits_tokens", True)
 
 
 def deleted_chunks(folder, cli, monkeypatch):
@@ -303,6 +318,8 @@ CASES = [
     ("cut-chunks", "hint", longer_tables, "models", SHOWS),
     ("drift", "problem", other_topic, "refit", SAME),
     ("drift", "problem", other_weights, "index docs --store .ragembed-new --extractor re:dim=32", SHOWS),
+    ("drift", "hint", few_left, "refit", SAME),
+    ("drift", "hint", few_left_of_weights, "index docs --store .ragembed-new --extractor re:dim=32", SHOWS),
     ("not-fitted", "problem", pending_fit, "index", SAME),
     ("language", "problem", german_texts, "index docs --store .ragembed-new --language german", SHOWS),
     (
@@ -327,6 +344,26 @@ def ragembed_part(command):
     assert found, command
     assert found[1] in {None, *(extra for _, extra in extras._EXTRAS.values())}
     return shlex.split(found[2] or "")
+
+
+def test_an_extra_that_is_installed_is_not_recommended(healthy, cli, monkeypatch):
+    (healthy / "docs/code.py").write_text("def lock():\n    return 1\n")
+    (healthy / "docs/code.js").write_text("function lock() {\n  return 1;\n}\n")
+    cli("index")
+    pdf_without_extra(healthy, cli, monkeypatch)
+    [finding] = [each for each in diagnose().findings if each.id == "missing-extra"]
+    assert finding.command == "ragembed index"
+    assert "The extra is installed now" in finding.detail
+    with monkeypatch.context() as patch:
+        patch.setattr(extras, "is_installed", lambda module: module not in ("semble_grammars", "pypdfium2"))
+        found = [each for each in diagnose().findings if each.id == "missing-extra"]
+        assert sorted(each.command for each in found) == [
+            "pip install 'ragembed[code]' && ragembed index",
+            "pip install 'ragembed[pdf]' && ragembed index",
+        ]
+        assert [each.examples for each in found if "[code]" in each.command] == [("docs/code.js",)]
+    cli("index")
+    assert not [each for each in diagnose().findings if each.id == "missing-extra"]
 
 
 @pytest.mark.parametrize(

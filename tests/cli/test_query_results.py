@@ -6,6 +6,7 @@ import zipfile
 
 import pytest
 
+from ragembed import Store
 from tests.cross_encoders import known_score, make_cross_encoder
 
 GUIDE = (
@@ -186,3 +187,11 @@ def test_results_name_the_member_of_an_archive_or_mail(docs, cli, tiny_model):
     assert "and 1 near-duplicate: docs/a.zip: zebra.md:1-1" in text
     assert "docs/members.csv:2-2  " in text
     assert "--- 1: x/zebra.md, line 1, 3 tokens" in cli("chunks", docs / "a.zip").stdout
+
+
+def test_a_text_without_a_file_is_headed_by_its_source(docs, cli, tiny_model):
+    cli("index", docs, "--model", tiny_model)
+    with Store.open(".ragembed") as store:
+        store.add(["An alpha sleeps."], metadata=[{"source": "https://a.example/alpha"}])
+    for command in ("query", "context"):
+        assert "https://a.example/alpha" in cli(command, "alpha", "--mode", "lexical").stdout

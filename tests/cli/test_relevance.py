@@ -60,8 +60,11 @@ def test_a_store_without_it_says_how_to_get_it(indexed, cli):
     assert {result["relevance"] for result in results(cli, "zebra")} == {None}
     assert ", relevance" not in cli("query", "zebra").stdout
     assert "not fitted yet: run ragembed refit" in cli("status").stdout
-    refused = cli("query", "zebra", "--min-relevance", "0.5", exit_code=2)
-    assert "run 'ragembed refit' first, or leave min_relevance out" in refused.stderr
+    for command in (("query",), ("query", "--explain"), ("context",)):
+        shown, limited = (cli(*command, "zebra", *option) for option in ((), ("--min-relevance", "0.5")))
+        assert limited.stdout == shown.stdout
+        assert limited.stderr.count("note: the relevance of results is unknown, so the threshold 0.5 was not") == 1
+        assert "'ragembed refit' makes one" in limited.stderr
     cli("refit", "--postprocess", "normalize")
     assert None not in {result["relevance"] for result in results(cli, "zebra")}
 

@@ -6,15 +6,15 @@ import shutil
 import numpy as np
 import pytest
 
-from ragembed import Embedder, Fusion, Store
+import ragembed
+from ragembed import Collection, Embedder, Fusion, Store
 from ragembed.documents.model import Chunk
 from ragembed.errors import ConfigError
 from ragembed.indexes import ChunkRecord
-from ragembed.indexes.indexing.calibration import LEAST_CHUNKS
 from ragembed.indexes.indexing.refit import refit_store
 from ragembed.indexes.lexical.highest import HighestScores, StoreTerms
 from ragembed.indexes.search import fusion, relevance
-from ragembed.indexes.search.relevance import Logistic, RelevanceModel
+from ragembed.indexes.search.relevance import LEAST_CHUNKS, Logistic, RelevanceModel, collected_notes
 from ragembed.indexes.search.search import query_expression
 from ragembed.indexes.verify import verify_store
 from ragembed.indexes.writing import posting_updates
@@ -176,8 +176,6 @@ def test_the_highest_score_is_above_every_score_and_reached_by_repetition(path, 
 
 
 def test_the_fit_is_deterministic_stored_and_replaced_with_the_embedder(path):
-    with Store.open(path) as store, pytest.raises(ConfigError, match="run 'ragembed refit' first"):
-        store.search("lock", min_relevance=0.5)
     refit_store(path)
     with Store.open(path) as store:
         first, language = store.status()["relevance"], store.status()["detected_language"]
@@ -204,6 +202,52 @@ def test_a_small_store_has_none(path):
     refit_store(path, ["normalize"])
     with Store.open(path) as store:
         assert {hit.relevance for hit in store.search("lock writer")} == {None}
+
+
+FEW = "the threshold 0.5 was not applied: it is fitted for 20 chunks or more, and the store has 19$"
+
+
+@pytest.mark.parametrize(
+    ("chunks", "message"), [(19, FEW), (60, "the threshold 0.5 was not applied: .*'ragembed refit' makes one")]
+)
+@pytest.mark.parametrize("mode", ["hybrid", "dense", "lexical"])
+def test_unknown_relevance_is_not_0(path, chunks, message, mode):
+    with Store.open(path) as store, Collection.open({"one": path}) as collection:
+        store.delete(store.ids()[chunks:])
+        for opened in (store, collection):
+            best = opened.search("lock writer", 5, mode)
+            for search in (
+                lambda least, opened=opened: opened.search("lock writer", 5, mode, min_relevance=least),
+                lambda least, opened=opened: opened.search_many(["lock writer"], 5, mode, min_relevance=least)[0],
+                lambda least, opened=opened: [
+                    each.hit for each in opened.explain("lock writer", 5, mode, min_relevance=least)
+                ],
+            ):
+                with pytest.warns(UserWarning, match=message) as warned:
+                    assert search(0.5) == best
+                assert len(warned) == 1
+                with pytest.raises(ConfigError, match="expected a number from 0"):
+                    search(1.5)
+            with pytest.warns(UserWarning, match=message):
+                assert opened.context("lock writer", mode=mode, min_relevance=0.5).blocks
+            with collected_notes() as notes:
+                opened.search_many(["lock writer", "wing"], 5, mode, min_relevance=0.5)
+            assert len(notes) == 1
+    with pytest.warns(UserWarning, match=message):
+        assert ragembed.search("lock writer", path, min_relevance=0.5)
+
+
+def test_among_stores_with_different_embedders_only_unknown_relevance_stays(path, tmp_path):
+    shutil.copytree(path, tmp_path / "small")
+    refit_store(path, ["normalize"])
+    with Store.open(tmp_path / "small") as small:
+        small.delete(small.ids()[1:])
+    with Collection.open({"fitted": path, "small": tmp_path / "small"}) as both:
+        assert len(both.groups()) == 2
+        with pytest.warns(UserWarning, match="and the store has 1$") as warned:
+            hits = both.search("lock writer", 20, min_relevance=1.0)
+        assert [hit.store for hit in hits] == ["small"]
+        assert len(warned) == 1
 
 
 def test_a_damaged_record_is_found(path):

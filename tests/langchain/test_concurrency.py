@@ -529,3 +529,53 @@ def mapped_or_open(folder: Path) -> list[str]:
         if descriptor.exists():
             names.append(str(descriptor.readlink()))
     return [name for name in names if f"{folder}/segments" in name]
+
+
+# Cancelled calls
+
+
+class Paused(Angles):
+    """Embeddings that wait in their second batch until they may go on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waits, self.may_go_on = threading.Event(), threading.Event()
+
+    def embed_documents(self, texts: list[str]) -> list[list[float]]:
+        if self.batches:
+            self.waits.set()
+            assert self.may_go_on.wait(PATIENCE)
+        return super().embed_documents(texts)
+
+
+NUMBERS = [str(number) for number in range(6)]
+
+
+@pytest.mark.parametrize("batch_size", [2, 3])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda store, size: store.aadd_texts(NUMBERS, batch_size=size),
+        lambda store, size: store.aadd_documents([Document(page_content=text) for text in NUMBERS], batch_size=size),
+        lambda store, size: type(store).afrom_texts(NUMBERS, store.embeddings, path=store._lazy.path, batch_size=size),
+    ],
+)
+async def test_a_cancelled_call_stops_before_its_next_batch_or_commit(
+    tmp_path: Path, call: Callable[[RagVectorStore, int], Any], batch_size: int
+) -> None:
+    embedding = Paused()
+    with RagVectorStore(embedding, path=tmp_path / "store") as store:
+        store.add_texts(["90"])
+        task = asyncio.ensure_future(call(store, batch_size))
+        assert await asyncio.to_thread(embedding.waits.wait, PATIENCE)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        embedding.may_go_on.set()
+        with writer_lock(tmp_path / "store", PATIENCE):  # the call ends and gives the lock back
+            pass
+        assert texts(list(store.iter_documents())) == ["90"]
+        assert len(embedding.batches) == 2
+        assert len(await store.aadd_texts(NUMBERS)) == len(NUMBERS)
+        assert len(store) == 7
+        assert verify_store(tmp_path / "store", ExternalEncoder(embedding)).problems == []

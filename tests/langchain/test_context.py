@@ -46,6 +46,24 @@ def test_documents_of_other_stores_are_packed_with_their_own_text(store: RagVect
     blocks = RagContext(vectorstore=store).pack(documents).blocks
     assert [block.text for block in blocks] == ["Tea needs water.", "Birds fly."]
     assert blocks[0].source == "tea.txt"
+    assert [block.path for block in blocks] == ["tea.txt", "bird"]
+
+
+def test_documents_without_a_file_are_headed_by_their_source(unfitted: RagEmbeddings) -> None:
+    texts = ["Tea needs water.", "Birds fly south.", "Zebras are striped.", "Wings lift."]
+    metadatas = [{"source": "https://a.example/tea"}, {"source": "bird.txt", "title": "B"}, {"title": "Zebras"}, {}]
+    with RagVectorStore.from_texts(texts, unfitted, metadatas) as store:
+        documents = sorted(store.iter_documents(), key=lambda document: texts.index(document.page_content))
+        names = ["https://a.example/tea", "bird.txt", "Zebras", documents[3].id]
+        context = RagContext(vectorstore=store)
+        assert [block.path for block in context.pack(documents).blocks] == names
+        for name in names:
+            assert f"\n{name}\n```\n" in context(documents)
+        found = context.compress_documents(documents, "tea")
+        assert [each.metadata.get("source") for each in found] == [*names[:2], None, None]
+        opened = store._lazy.get_or_create()
+        assert {block.path for block in opened.context("tea", 500, "lexical").blocks} == {names[0]}
+        assert opened.context("tea", 500, "lexical").to_dict()["blocks"][0]["path"] == names[0]
 
 
 def test_another_vector_store_is_an_error(unfitted: RagEmbeddings) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -102,6 +103,31 @@ def test_threshold_of_hybrid_search_is_the_relevance(unfitted: RagEmbeddings) ->
             assert set(ids(retriever.invoke("zebra number 3"))) == expected
         assert len(store.hybrid_search("zebra number 3", 8, min_relevance=least)) == len(expected)
         assert len(store.lexical_search("zebra number 3", 24, min_relevance=0.999)) < 24
+
+
+@pytest.mark.parametrize("mode", ["hybrid", "lexical"])
+async def test_a_threshold_is_not_applied_to_unknown_relevance(unfitted: RagEmbeddings, mode: Any) -> None:
+    unknown = "relevance of results is unknown"
+    unapplied = f"{unknown}, so the threshold 0.9 was not applied: it is fitted for 20 chunks or more"
+    with RagVectorStore.from_texts(["lock", "lock and writer", "wing"], unfitted, retrieval_mode=mode) as store:
+        best = ids(store.similarity_search("lock", 2))
+        for retriever in (
+            store.as_retriever(k=2, search_type="similarity_score_threshold", score_threshold=0.9),
+            store.as_retriever(k=2, score_threshold=0.9),
+            store.as_retriever(k=2, search_type=mode, search_kwargs={"min_relevance": 0.9}),
+            *([RagRetriever(vectorstore=store, k=2, min_relevance=0.9)] if mode == "hybrid" else []),
+        ):
+            with pytest.warns(UserWarning, match=unapplied) as warned:
+                assert ids(retriever.invoke("lock")) == best
+            assert len(warned) == 1
+        for threshold, message in ((0.9, unapplied), (None, unknown)):
+            with pytest.warns(UserWarning, match=message):
+                scored = store.similarity_search_with_relevance_scores("lock", 2, score_threshold=threshold)
+            with pytest.warns(UserWarning, match=message):
+                again = await store.asimilarity_search_with_relevance_scores("lock", 2, score_threshold=threshold)
+            for found in (scored, again):
+                assert ids([document for document, _ in found]) == best
+                assert all(math.isnan(score) for _, score in found)
 
 
 # Batches

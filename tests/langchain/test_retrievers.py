@@ -15,7 +15,6 @@ from langchain_core.vectorstores import InMemoryVectorStore, VectorStoreRetrieve
 from pydantic import ValidationError
 
 from ragembed import Store
-from ragembed.errors import ConfigError
 from ragembed.langchain import RagEmbeddings, RagRetriever, RagVectorStore
 
 from .fakes import Angles, ids
@@ -329,7 +328,7 @@ def test_callbacks_get_results_and_errors(store: RagVectorStore) -> None:
 def test_relevance_of_hybrid_search(tmp_path: Path, unfitted: RagEmbeddings) -> None:
     texts = [f"{word} number {n} in folder {n * 7}" for n in range(6) for word in ("lock", "wing", "zebra", "writer")]
     with RagVectorStore.from_texts(texts[:19], unfitted, path=tmp_path / "store") as store:
-        with pytest.raises(ConfigError, match="run 'ragembed refit' first"):
+        with pytest.warns(UserWarning, match="fitted for 20 chunks or more, and the store has 19"):
             store.similarity_search_with_relevance_scores("lock", search_type="hybrid")
         store.add_texts(texts[19:])  # from 20 chunks on, the relevance is fitted
         with Store.open(tmp_path / "store") as opened:

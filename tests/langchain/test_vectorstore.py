@@ -4,15 +4,17 @@ import gc
 import math
 import subprocess
 import sys
-import uuid
 from collections.abc import Iterator
+from datetime import date
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from langchain_core.documents import Document
 from langchain_core.embeddings import DeterministicFakeEmbedding
 
+from ragembed import Store
 from ragembed.errors import (
     ConfigError,
     DimensionError,
@@ -20,6 +22,7 @@ from ragembed.errors import (
     StoreNotFoundError,
 )
 from ragembed.langchain import RagEmbeddings, RagVectorStore
+from tests.conftest import KnownEncoder
 
 from .fakes import FAKE, Angles, Given
 
@@ -45,18 +48,39 @@ def texts(documents: list[Document]) -> list[str]:
 # Add
 
 
-def test_order_of_id_sources(store: RagVectorStore) -> None:
+def test_order_of_id_sources(store: RagVectorStore, tmp_path: Path) -> None:
     documents = [Document(id="own", page_content=text) for text in ("a", "b")] + [Document(page_content="c")]
     assert store.add_documents(documents[:1], ids=["given"]) == ["given"]
     ids = store.add_documents(documents, ids=["first", None, None])
     assert ids[:2] == ["first", "own"]
-    assert str(uuid.UUID(ids[2], version=4)) == ids[2]
+    assert ids[2] == Store.create(tmp_path / "other", KnownEncoder()).add(["c"])[0]
     assert texts(store.get_by_ids(ids)) == ["a", "b", "c"]
 
 
-def test_documents_without_ids_get_new_ids(store: RagVectorStore) -> None:
-    assert len(set(store.add_texts(["same", "same", "same"]))) == len(store) == 3
+def test_documents_without_ids_get_the_same_ids_in_each_call(store: RagVectorStore) -> None:
+    ids = store.add_texts(["same", "same", "same", "other"])
+    assert len(set(ids)) == len(store) == 4
     assert texts(store.similarity_search("same", k=3)) == ["same"] * 3
+    assert store.add_texts(["other", "same", "same"]) == [ids[3], ids[0], ids[1]]
+    assert len(store) == 4
+    dated = [store.add_texts(["same"], [{"day": day}])[0] for day in (date(2024, 1, 1), date(2024, 1, 2), "2024-01-01")]
+    assert len({*ids, *dated}) == len(store) == 7
+    assert store.add_documents([Document(page_content="same", metadata={"day": date(2024, 1, 2)})]) == [dated[1]]
+
+
+def test_from_texts_twice_keeps_each_text_once(tmp_path: Path) -> None:
+    for _ in range(2):
+        with RagVectorStore.from_texts(["tea", "milk"], FAKE, [{"a": 1}, {}], path=tmp_path / "store") as store:
+            assert len(store) == 2
+
+
+def test_texts_with_other_vectors_have_other_ids() -> None:
+    with RagVectorStore(FAKE) as store:
+        dim = len(FAKE.embed_query("same"))
+        pairs = [("same", np.eye(dim)[i].tolist()) for i in (0, 1)]
+        ids = store.add_embeddings(pairs)
+        assert store.add_embeddings(pairs) == ids
+        assert len(store) == len(set(ids)) == 2
 
 
 def test_same_id_in_one_call_last_wins(store: RagVectorStore) -> None:
@@ -131,7 +155,7 @@ def test_batch_size_limits_texts_per_call() -> None:
         assert embedding.batches == [3, 3, 1]
         store.add_documents([Document(page_content=str(n)) for n in range(5, 9)], batch_size=100)
         assert embedding.batches[3:] == [2]  # 5 and 6 already have vectors
-        assert len(store) == 11
+        assert len(store) == 9
         with pytest.raises(ConfigError, match="batch_size is 0"):
             store.add_texts(["1"], batch_size=0)
 

@@ -256,6 +256,11 @@ async def test_pages_hold_every_result_once(store):
 
 
 async def test_search_returns_the_relevance_and_leaves_out_less(folder):
+    async with Client(served(folder / ".ragembed")) as client:
+        unknown, text = await call(client, "search", query="lock", min_relevance=0.5)
+        assert unknown["results"] == (await call(client, "search", query="lock"))[0]["results"]
+        assert "the threshold 0.5 was not applied: it is fitted for 20 chunks or more" in unknown["note"]
+        assert unknown["note"] in text
     for number in range(20):
         (folder / "docs" / f"{number}.txt").write_text(f"The writer of file {number} holds the lock {number * 7}.\n")
     ragembed.index(store=folder / ".ragembed")
