@@ -18,6 +18,7 @@ from ragembed.indexes.storage.layout import is_below
 from ragembed.indexes.types import ChunkRecord, Hit
 from ragembed.serving.http_definitions import ENDPOINTS
 from ragembed.serving.stores import ServedStore, ServedTogether, UnknownNameError, chunk_with_id, in_document_order
+from ragembed.stopping import check
 from ragembed.version import SCHEMA_VERSION, __version__
 
 _COUNTED = 100
@@ -209,6 +210,7 @@ def _results(
     stale = served.stale(hits)
     results = []
     for rank, (hit, is_stale) in enumerate(zip(hits, stale, strict=True), first_rank):
+        check()
         result = hit_json(rank, hit, words, _name)
         marks = {"highlights": words.places(result["snippet"]), "stale": is_stale}
         results.append({**result, **marks})

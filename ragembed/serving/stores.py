@@ -24,6 +24,7 @@ from ragembed.indexes.storage.layout import file_path, is_below, require_store, 
 from ragembed.indexes.store import Store
 from ragembed.indexes.types import ChunkRecord, Hit, SourceRecord
 from ragembed.serving.definitions import EVERY
+from ragembed.stopping import check
 
 _HASHES_KEPT = 1000
 _HASH_PART = 2**20
@@ -200,6 +201,7 @@ class ServedStore:
         return {name for name, record in store.sources(names).items() if self._is_changed(record, roots, read)}
 
     def _is_changed(self, record: SourceRecord, roots: Sequence[str], read: bool) -> bool:
+        check()
         place = file_path(record.path, self.path)
         if not isinstance(place, Path):
             return False
@@ -231,6 +233,7 @@ class ServedStore:
             with open_regular(place, root if isinstance(root, Path) else None) as file:
                 made = hashlib.sha256()
                 for part in iter(lambda: file.read(_HASH_PART), b""):
+                    check()
                     made.update(part)
                 return made.hexdigest()
         except OSError:

@@ -1,0 +1,80 @@
+"""Messages of MCP before the SDK reads them: each request gets an answer under its own id, whatever it holds.
+
+The SDK drops what it cannot read from stdin, and answers over HTTP without an id. Half of a surrogate pair, which
+JavaScript sends if it cuts an emoji, is one such text.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable
+from io import TextIOWrapper
+from typing import Any, TypeAlias
+
+import anyio
+import mcp_types as types
+from mcp.shared.message import SessionMessage
+from pydantic import ValidationError
+
+from ragembed.serving.json_text import parsed, repaired
+
+_Answer: TypeAlias = Callable[[SessionMessage], Awaitable[None]]
+
+
+def refusal(text: str) -> types.JSONRPCError | None:
+    """Return the answer to a text that is no message of JSON-RPC, or None for a message."""
+    try:
+        value = parsed(text)
+    except (ValueError, RecursionError):
+        return _error(None, types.PARSE_ERROR, "the message is not JSON")
+    try:
+        types.jsonrpc_message_adapter.validate_python(value, by_name=False)
+    except (ValidationError, RecursionError):
+        expected = "expected one request or notification of JSON-RPC 2.0"
+        return _error(_id_of(value), types.INVALID_REQUEST, f"the message is not valid: {expected}")
+    return None
+
+
+def _id_of(value: Any) -> types.RequestId | None:
+    """Return the id of a request; an answer of the client has an id of the server's requests."""
+    given = value.get("id") if isinstance(value, dict) and "method" in value else None
+    is_id = isinstance(given, str) or (isinstance(given, int) and not isinstance(given, bool) and abs(given) < 2**63)
+    return given if is_id else None
+
+
+def _error(number: types.RequestId | None, code: int, message: str) -> types.JSONRPCError:
+    return types.JSONRPCError(jsonrpc="2.0", id=number, error=types.ErrorData(code=code, message=message))
+
+
+def own_stdin() -> TextIOWrapper:
+    """Return the stdin of the process, and leave the null device in its place: no child process reads messages."""
+    number = os.dup(0)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    return os.fdopen(number, encoding="utf-8", errors="replace")
+
+
+class MessageLines(anyio.AsyncFile[str]):
+    """Lines of a text file. Those that are no messages are answered and left out, and empty ones are left out."""
+
+    def __init__(self, file: TextIOWrapper) -> None:
+        super().__init__(file)
+        self._is_ready = anyio.Event()
+
+    def answer_with(self, answer: _Answer) -> None:
+        """Send answers by ``answer``; no line is read before."""
+        self._answer = answer
+        self._is_ready.set()
+
+    async def readline(self) -> str:
+        """Return the next message, or the empty text at the end of the file."""
+        await self._is_ready.wait()
+        while line := await super().readline():
+            text = repaired(line)
+            if not text.strip():
+                continue
+            if (refused := refusal(text)) is None:
+                return text
+            await self._answer(SessionMessage(refused))
+        return ""
