@@ -28,11 +28,14 @@ def refusal(text: str) -> types.JSONRPCError | None:
     except (ValueError, RecursionError):
         return _error(None, types.PARSE_ERROR, "the message is not JSON")
     try:
-        types.jsonrpc_message_adapter.validate_python(value, by_name=False)
+        message = types.jsonrpc_message_adapter.validate_python(value, by_name=False)
+        is_valid = not (isinstance(message, types.JSONRPCNotification) and "id" in value)
     except (ValidationError, RecursionError):
-        expected = "expected one request or notification of JSON-RPC 2.0"
-        return _error(_id_of(value), types.INVALID_REQUEST, f"the message is not valid: {expected}")
-    return None
+        is_valid = False
+    if is_valid:
+        return None
+    expected = "expected one request or notification of JSON-RPC 2.0"
+    return _error(_id_of(value), types.INVALID_REQUEST, f"the message is not valid: {expected}")
 
 
 def _id_of(value: Any) -> types.RequestId | None:

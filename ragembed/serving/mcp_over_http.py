@@ -17,7 +17,7 @@ _MOST_BYTES = 4 * 2**20
 
 
 class WholeMessages:
-    """Passes requests to ``app`` with their whole body, repaired; answers those that are not valid but have an id."""
+    """Passes requests to ``app`` with their whole body, repaired, and answers those that are not valid."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -37,14 +37,9 @@ class WholeMessages:
         if body is None:
             await problem(413, f"the body is too large: expected at most {_MOST_BYTES:,} bytes")(scope, receive, send)
             return
-        try:
-            text = repaired(body.decode())
-        except UnicodeDecodeError:
-            await self._app(scope, replayed(body, receive), send)  # which says that it is not JSON
+        text = repaired(body.decode("utf-8", "replace"))
+        if (answer := refusal(text)) is not None:
+            content = answer.model_dump_json(by_alias=True, exclude_unset=True)
+            await Response(content, 400, media_type="application/json")(scope, receive, send)
             return
-        answer = refusal(text)
-        if answer is None or answer.id is None:
-            await self._app(scope, replayed(text.encode(), receive), send)
-            return
-        content = answer.model_dump_json(by_alias=True, exclude_none=True)
-        await Response(content, 400, media_type="application/json")(scope, receive, send)
+        await self._app(scope, replayed(text.encode(), receive), send)
