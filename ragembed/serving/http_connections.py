@@ -20,17 +20,15 @@ from ragembed.serving.http_security import problem
 def connections(limits: Limits) -> type[H11Protocol]:
     """Return the protocol of connections within ``limits``, for ``uvicorn.Config(http=…)``."""
 
-    class LimitedConnection(_LimitedConnection):
-        """A connection within the limits of this server."""
-
+    class BoundedConnection(_LimitedConnection):
         most = limits.connections
         seconds = limits.transfer
 
-    return LimitedConnection
+    return BoundedConnection
 
 
 class _LimitedConnection(H11Protocol):
-    """A connection of which both directions are watched.
+    """A connection whose client can neither send nor read too slowly.
 
     The client has ``seconds`` for each request, from its first byte to the end of its body; the first request counts
     from the start of the connection. While an answer waits to be read, the client must read some of it in each
