@@ -35,6 +35,7 @@ from ragembed.indexes.search.snapshot import Snapshot
 from ragembed.indexes.storage.layout import file_path, is_below
 from ragembed.indexes.types import ChunkRecord, Hit
 from ragembed.models.token_counting import BudgetTokenizer
+from ragembed.stopping import check
 
 _LEAST_CANDIDATES, _MOST_CANDIDATES, _TOKENS_PER_CANDIDATE = 20, 200, 40
 """Limits of the number of hits that are read, and the budget for which one more is read."""
@@ -190,6 +191,7 @@ class _Packer:
         heapq.heapify(waiting)
         left_out: list[_Stored] = []
         while waiting and self._room >= _LEAST_ROOM:
+            check()
             candidate = heapq.heappop(waiting)
             is_hit = candidate.distance == 0
             is_new = not self._is_covered(candidate.stored)
