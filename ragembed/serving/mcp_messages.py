@@ -6,10 +6,10 @@ JavaScript sends if it cuts an emoji, is one such text.
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Awaitable, Callable
 from io import TextIOWrapper
-from typing import Any, TypeAlias
+from typing import Any
 
 import anyio
 import mcp_types as types
@@ -17,8 +17,6 @@ from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
 from ragembed.serving.json_text import parsed, repaired
-
-_Answer: TypeAlias = Callable[[SessionMessage], Awaitable[None]]
 
 
 def refusal(text: str) -> types.JSONRPCError | None:
@@ -59,25 +57,30 @@ def own_stdin() -> TextIOWrapper:
 
 
 class MessageLines(anyio.AsyncFile[str]):
-    """Lines of a text file. Those that are no messages are answered and left out, and empty ones are left out."""
+    """Lines of a text file, without empty ones. Those that are no messages are left out, and answered."""
 
     def __init__(self, file: TextIOWrapper) -> None:
         super().__init__(file)
-        self._is_ready = anyio.Event()
-
-    def answer_with(self, answer: _Answer) -> None:
-        """Send answers by ``answer``; no line is read before."""
-        self._answer = answer
-        self._is_ready.set()
+        # Without a limit, because a client may read the answers after it has written all lines.
+        self._refused, self._refusals = anyio.create_memory_object_stream[SessionMessage](math.inf)
 
     async def readline(self) -> str:
         """Return the next message, or the empty text at the end of the file."""
-        await self._is_ready.wait()
         while line := await super().readline():
             text = repaired(line)
             if not text.strip():
                 continue
             if (refused := refusal(text)) is None:
                 return text
-            await self._answer(SessionMessage(refused))
+            self._refused.send_nowait(SessionMessage(refused))
+        self._refused.close()
         return ""
+
+    async def answer(self, answers: Any) -> None:
+        """Send the answers to lines that are no messages until the end of the file, and close ``answers``.
+
+        ``answers`` is a clone of the SDK's stream of answers, whose type is private.
+        """
+        async with answers, self._refusals:
+            async for each in self._refusals:
+                await answers.send(each)

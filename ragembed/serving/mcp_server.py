@@ -197,8 +197,8 @@ def run_stdio(server: Server[Any]) -> None:
 
     async def serve() -> None:
         lines = MessageLines(own_stdin())
-        async with stdio_server(lines) as (read_stream, write_stream):
-            lines.answer_with(write_stream.send)
+        async with stdio_server(lines) as (read_stream, write_stream), anyio.create_task_group() as group:
+            group.start_soon(lines.answer, write_stream.clone())
             await server.run(read_stream, write_stream, server.create_initialization_options(NotificationOptions()))
 
     status = _FAILED

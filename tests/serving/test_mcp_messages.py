@@ -139,6 +139,12 @@ def test_a_line_that_is_no_message_is_answered(stdio, line):
     assert stdio.ask("ping")["result"] == {}
 
 
+def test_answers_that_nobody_reads_yet_do_not_stop_the_server_from_reading(stdio):
+    for _ in range(5000):
+        stdio.send(b"{oops")
+    assert stdio.ask("ping")["result"] == {}
+
+
 def test_a_first_line_that_is_no_message_is_answered(folder):
     process = subprocess.run(COMMAND, input=b"{oops\n\xff\xfe\n", capture_output=True, cwd=folder)
     answers = [json.loads(line) for line in process.stdout.splitlines()]
