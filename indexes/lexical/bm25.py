@@ -18,6 +18,7 @@ from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.named_postings import named_postings, stale_chunks
 from ragembed.indexes.storage.selection import Admission
 from ragembed.indexes.types import Keys
+from ragembed.stopping import check
 from ragembed.types import Doubles, Integers
 
 K1, B = 1.2, 0.75
@@ -57,6 +58,7 @@ class Postings:
         """Search like :func:`ragembed.indexes.lexical.fulltext.search`, with the same results."""
         found = [np.zeros(len(each.block.chunks)) for each in self.blocks]
         for phrase in fulltext.phrases(expression):
+            check()
             terms = self._terms.of_phrase(fulltext.shown(phrase))
             if len(terms) == 1 and not phrase.endswith("*"):
                 for scores, (at, part) in zip(found, self._scores(terms[0]), strict=True):

@@ -36,6 +36,7 @@ from ragembed.indexes.storage.file_states import root_place
 from ragembed.indexes.storage.layout import file_path
 from ragembed.indexes.types import ChunkRecord, Hit, source_of
 from ragembed.models.token_counting import BudgetTokenizer
+from ragembed.stopping import check
 
 _LEAST_CANDIDATES, _MOST_CANDIDATES, _TOKENS_PER_CANDIDATE = 20, 200, 40
 """Limits of the number of hits that are read, and the budget for which one more is read."""
@@ -191,6 +192,7 @@ class _Packer:
         heapq.heapify(waiting)
         left_out: list[_Stored] = []
         while waiting and self._room >= _LEAST_ROOM:
+            check()
             candidate = heapq.heappop(waiting)
             is_hit = candidate.distance == 0
             is_new = not self._is_covered(candidate.stored)

@@ -17,6 +17,7 @@ from ragembed.errors import ConfigError
 from ragembed.indexes.search.deduplication import NearDuplicates
 from ragembed.indexes.types import ChunkRecord, Hit, source_of
 from ragembed.reranking import Reranker
+from ragembed.stopping import check
 from ragembed.types import Doubles, Floats
 
 _Identity: TypeAlias = "tuple[str | None, str]"
@@ -121,6 +122,7 @@ def _ordered(source: Source, ranking: RankingOptions, groups: list[list[Hit]]) -
     reranked = 0 if ranking.reranker is None else ranking.rerank_depth
     done = 0
     for read, hit in enumerate(source.candidates, 1):
+        check()
         number = None if near is None else near.place(hit.chunk.embedded_text)
         if number is not None:
             groups[number].append(hit)

@@ -26,6 +26,7 @@ from ragembed.indexes.storage.selection import Selection, select
 from ragembed.indexes.storage.token_vectors import OpenTokens
 from ragembed.indexes.storage.transactions import open_for_reading
 from ragembed.indexes.types import VectorEncoder
+from ragembed.stopping import check, is_stopped
 
 Answer = TypeVar("Answer")
 
@@ -132,6 +133,7 @@ class SnapshotReader:
     @contextmanager
     def snapshot(self) -> Iterator[StoreSnapshot]:
         """Hold a snapshot of the current generation during the ``with`` block."""
+        check()
         file = self._file()
         with self._lock:
             if file != self._opened:  # The store was replaced by another.
@@ -156,6 +158,7 @@ class SnapshotReader:
                 self._path,
             )
         except sqlite3.DatabaseError as error:
+            check()
             raise StoreDamagedError(
                 f"cannot use the database of {self._path}: {error}; check it with 'ragembed verify', or delete the "
                 "store and index again"
@@ -166,13 +169,16 @@ class SnapshotReader:
             self._blame_damage(connection, error)
             raise
         finally:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            with self._lock:
-                if file == self._opened:
-                    self._idle.append(connection)
-                else:
-                    connection.close()
+            if is_stopped():
+                connection.close()
+            else:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                with self._lock:
+                    if file == self._opened:
+                        self._idle.append(connection)
+                    else:
+                        connection.close()
 
     def _blame_damage(self, connection: sqlite3.Connection, error: Exception) -> None:
         """Raise :class:`StoreDamagedError` if the snapshot is damaged, which explains ``error``."""

@@ -28,6 +28,7 @@ from ragembed.indexes.text.analyzer import of_language
 from ragembed.indexes.types import Hit, Keys, Rows
 from ragembed.postprocess import unit_rows
 from ragembed.resources import processors
+from ragembed.stopping import check
 from ragembed.types import Doubles, Floats
 
 Mode = Literal["hybrid", "dense", "lexical"]
@@ -98,6 +99,7 @@ def search(
         return [[] for _ in queries]
     queries = [normalise(query) for query in queries]
     with _PROCESSORS.places:
+        check()  # the search may have waited for long
         request = _Request(snapshot, k, mode, fusion, snapshot.select(where), model, min_relevance, trace)
         found = _results(request, queries, _vectors(snapshot, queries, mode, given), ranking)
     if min_relevance is not None:

@@ -13,6 +13,7 @@ from typing import Literal
 from ragembed.files import open_regular
 from ragembed.indexes.storage.layout import file_path, is_below
 from ragembed.indexes.types import SourceRecord, storable_time
+from ragembed.stopping import check
 
 FileState = Literal["changed", "deleted"]
 
@@ -75,6 +76,7 @@ def _content_hash(place: Path, root: Path, size: int, mtime_ns: int) -> str | No
                 return None
             made = hashlib.sha256()
             for part in iter(lambda: file.read(_HASH_PART), b""):
+                check()
                 made.update(part)
             return made.hexdigest()
     except OSError:

@@ -14,6 +14,7 @@ from ragembed.indexes.storage import catalog, changes
 from ragembed.indexes.storage.layout import COMMITTED_SUFFIX
 from ragembed.indexes.storage.schema import connect
 from ragembed.indexes.text.stemming import AnalyzerConfig
+from ragembed.stopping import is_stopped
 
 _CACHE_KIBIBYTES = 32 << 10
 """Size of SQLite's page cache. Ids and hashes come in random order, so each one touches another page."""
@@ -23,6 +24,9 @@ _WORD_PAGES, _WORDS_MERGED = 500, 2
 _PAGE_COUNTS = ("freelist_count", "page_count")
 
 _DIGITS = 20
+
+_STEPS_PER_CHECK = 10_000
+"""Steps of SQLite's virtual machine, a few milliseconds, after which a statement looks whether it was stopped."""
 
 DATABASE_REMEDIES = (
     "restore a copy, delete the store and index again, or accept the database as it is with "
@@ -99,10 +103,14 @@ class Database:
 
 
 def open_for_reading(path: Path) -> sqlite3.Connection:
-    """Open the database read-only; raise :class:`StoreDamagedError` if commits are lost."""
+    """Open the database read-only; raise :class:`StoreDamagedError` if commits are lost.
+
+    A statement whose thread is stopped (:mod:`ragembed.stopping`) ends with an :class:`sqlite3.OperationalError`.
+    """
     connection = connect(path, writable=False)
     try:
         require_commits(path, connection)
+        connection.set_progress_handler(is_stopped, _STEPS_PER_CHECK)
     except BaseException:
         connection.close()
         raise

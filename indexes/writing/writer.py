@@ -13,7 +13,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ragembed.cancellation import stop_if_cancelled
 from ragembed.documents.boilerplate import BoilerplateCounts, LineKeys
 from ragembed.errors import ConfigError, DimensionError
 from ragembed.indexes.filters import Filter
@@ -27,6 +26,7 @@ from ragembed.indexes.types import ChunkRecord, SourceRecord, text_hash, variant
 from ragembed.indexes.writing.boilerplate_store import BoilerplateLine, StrippingPlan, done, lines_as_bytes, plan
 from ragembed.indexes.writing.upkeep import Upkeep
 from ragembed.postprocess import unit_rows
+from ragembed.stopping import check
 from ragembed.types import Floats, Halves
 
 Encode: TypeAlias = "Callable[[Sequence[str], Callable[[int], None] | None], Iterable[Floats]]"
@@ -71,7 +71,7 @@ class StoreWriter(Upkeep):
         step = batch_size or BATCH
         positions = {key: i for i, key in reversed(list(enumerate(map(text_hash, texts))))} if saved else {}
         for start in range(0, len(missing), step):
-            stop_if_cancelled()
+            check()
             batch = missing[start : start + step]
 
             def committed(done: int, before: int = start) -> None:
@@ -247,7 +247,7 @@ class StoreWriter(Upkeep):
         removed_sources = list(removed_sources)
         if not (chunks or sources or removed_sources):
             return
-        stop_if_cancelled()
+        check()
         with write_errors(self._store), self._database.transaction():
             affected: set[int] = set()
             for path in [*removed_sources, *(source.path for source in sources)]:
@@ -274,7 +274,7 @@ class StoreWriter(Upkeep):
         keys = catalog.selected_keys(self._connection, ids, names, where)
         if not names and not keys:
             return 0
-        stop_if_cancelled()
+        check()
         with write_errors(self._store), self._database.transaction():
             affected = changes.delete_keys(self._connection, keys)
             for name in names:

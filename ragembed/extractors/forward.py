@@ -19,6 +19,7 @@ from ragembed.extractors.kept_states import current
 from ragembed.extractors.protocol import Progress
 from ragembed.extractors.replicas import Replicas, Take
 from ragembed.models.tokenizer import Frame, TextTokenizer, TokenKind
+from ragembed.stopping import check
 from ragembed.types import Floats
 
 CPU_TOKENS = 2048
@@ -156,6 +157,7 @@ class Forward:
             if progress is not None:
                 progress(len(block) - sum(window.last for window in windows))
             for group in self._groups(windows, batch_tokens):
+                check()
                 yield self._batch(group)
 
     def _all_windows(self, texts: Sequence[str], first: int = 0) -> list[_Window]:

@@ -18,6 +18,7 @@ from ragembed.extractors.pooling import extremum_shares, mean_shares
 from ragembed.extractors.protocol import Progress, Side, Tokenizer
 from ragembed.extractors.token_weights import FittedByWeights, TokenWeights
 from ragembed.models.token_ids import TokenIds
+from ragembed.stopping import check
 from ragembed.types import Floats, Integers
 
 _TEXTS_PER_BLOCK = 1024
@@ -110,6 +111,7 @@ class StaticExtractor(FittedByWeights):
         prompt = self._prompt(side)
         vectors = np.empty((len(texts), self.dim), dtype=np.float32)
         for start in range(0, len(texts), _TEXTS_PER_BLOCK):
+            check()
             block = [prompt + text for text in texts[start : start + _TEXTS_PER_BLOCK]]
             means = self._means(self._framed(self._tokenizer.ids(block)))
             vectors[start : start + len(block)] = self._head.transform(means)

@@ -20,7 +20,6 @@ from langchain_core.vectorstores import VectorStore, VectorStoreRetriever
 from typing_extensions import Self
 
 from ragembed.adapters.filter_warnings import FilterWarnings
-from ragembed.cancellation import in_thread
 from ragembed.checks import one_of
 from ragembed.config.collections import chosen_stores, read_registry
 from ragembed.corpus import blocks
@@ -41,6 +40,7 @@ from ragembed.langchain.lazy_store import LazyCollection, LazyStore, require_sto
 from ragembed.langchain.record_manager import RagRecordManager
 from ragembed.langchain.retrievers import RagVectorStoreRetriever, TextSearch
 from ragembed.models.vectors import checked_vectors
+from ragembed.stopping import in_thread
 from ragembed.types import Floats
 
 Item = TypeVar("Item")

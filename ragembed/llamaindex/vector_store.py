@@ -20,7 +20,6 @@ from llama_index.core.vector_stores.types import (
 from llama_index.core.vector_stores.utils import metadata_dict_to_node, node_to_metadata_dict
 
 from ragembed.adapters.document_folder import DocumentFolder
-from ragembed.cancellation import in_thread
 from ragembed.documents.model import Chunk
 from ragembed.documents.normalisation import normalised
 from ragembed.errors import ConfigError
@@ -31,6 +30,7 @@ from ragembed.indexes.search.search import Mode
 from ragembed.llamaindex.filters import parse_filters
 from ragembed.metadata_values import from_json, to_json
 from ragembed.models.vectors import checked_vectors
+from ragembed.stopping import in_thread
 
 _MODES: dict[VectorStoreQueryMode, Mode] = {
     VectorStoreQueryMode.DEFAULT: "dense",

@@ -27,6 +27,7 @@ from ragembed.errors import ConfigError, ModelError
 from ragembed.extras import needed_for
 from ragembed.models.estimated_tokens import EstimatedTokenizer
 from ragembed.models.vectors import checked_vectors
+from ragembed.stopping import check
 from ragembed.types import Floats
 
 if TYPE_CHECKING:
@@ -145,6 +146,7 @@ class ServedModel:
             threading.Thread(target=work, daemon=True).start()
         try:
             for _ in batches:
+                check()
                 at, result = made.get()
                 if isinstance(result, BaseException):
                     raise result

@@ -7,6 +7,7 @@ that is unknown is left out.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,8 @@ _LEAST_TOKENS = 200
 _MOST_CHARACTERS = 4000
 _MOST_RESULTS = 100
 _SHOWN = 60
+
+_NO_TEXT = re.compile("[\\0\ud800-\udfff]")
 
 TEXT: Schema = {"type": "string"}
 _NUMBER: Schema = {"type": "number"}
@@ -99,6 +102,7 @@ class ToolDefinition:
                 expected = f"one of {', '.join(names)}" if name == "store" else _expected(properties[name])
                 raise ConfigError(f"the argument {name!r} of {self.name} is missing: expected {expected}")
         for name, value in given.items():
+            check_characters(value, f"the argument {name!r} of {self.name}")
             if not _is_valid(value, properties[name]):
                 raise ConfigError(
                     f"the argument {name!r} of {self.name} is {shown(value)}: expected {_expected(properties[name])}"
@@ -242,6 +246,23 @@ def _check_store(given: Mapping[str, Any], stores: Sequence[str]) -> None:
         raise ConfigError(f"unknown store {shown(given['store'])}: expected one of {', '.join(stores)}")
 
 
+def check_characters(value: object, what: str) -> None:
+    """Raise :class:`ConfigError` if a text, or one inside a JSON value, has a character that no stored text can have.
+
+    ``what`` names the value in the message.
+    """
+    if isinstance(value, str) and (found := _NO_TEXT.search(value)) is not None:
+        name = "a NUL character" if found[0] == "\0" else "half of a surrogate pair"
+        raise ConfigError(f"{what} holds {name} (U+{ord(found[0]):04X}): leave it out")
+    if isinstance(value, Mapping):
+        for key, each in value.items():
+            check_characters(key, what)
+            check_characters(each, what)
+    elif isinstance(value, list):
+        for each in value:
+            check_characters(each, what)
+
+
 def _is_valid(value: object, schema: Schema) -> bool:
     if "enum" in schema:
         return isinstance(value, str) and value in schema["enum"]
@@ -253,9 +274,7 @@ def _is_valid(value: object, schema: Schema) -> bool:
     if schema["type"] == "integer":
         whole = isinstance(value, int | float) and not isinstance(value, bool) and value == value // 1
         return whole and schema["minimum"] <= value <= schema.get("maximum", 2**53)
-    if not isinstance(value, str) or len(value) > _MOST_CHARACTERS:
-        return False
-    return bool(value.strip()) and "\0" not in value and not any("\ud800" <= each <= "\udfff" for each in value)
+    return isinstance(value, str) and len(value) <= _MOST_CHARACTERS and bool(value.strip())
 
 
 def _converted(value: Any, schema: Schema) -> Any:

@@ -19,6 +19,7 @@ from ragembed.indexes.storage.layout import is_below
 from ragembed.indexes.types import ChunkRecord, Hit, SourceRecord
 from ragembed.serving.http_definitions import ENDPOINTS
 from ragembed.serving.stores import ServedStore, ServedTogether, UnknownNameError, chunk_with_id, in_document_order
+from ragembed.stopping import check
 from ragembed.version import SCHEMA_VERSION, __version__
 
 _COUNTED = 100
@@ -213,6 +214,7 @@ def _results(
     words = QueryWords(query, [hit.chunk.text for hit in hits], language)
     results = []
     for rank, (hit, state) in enumerate(zip(hits, served.open().file_states(hits), strict=True), first_rank):
+        check()
         result = hit_json(rank, hit, words, _name, state)
         results.append({**result, "highlights": words.places(result["snippet"])})
     return results

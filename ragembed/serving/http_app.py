@@ -30,6 +30,7 @@ from ragembed.serving.http_definitions import ENDPOINTS, Endpoint
 from ragembed.serving.http_limits import Limits, RequestLimits, WorkerThreads
 from ragembed.serving.http_metrics import CONTENT_TYPE, RequestMetrics, RequestObserver
 from ragembed.serving.http_security import AllowedHosts, BearerAuth, RequestGuard, problem, status_and_message
+from ragembed.serving.json_text import parsed, repaired
 from ragembed.serving.mcp_server import make_route, make_server
 from ragembed.serving.stores import ServedStore
 from ragembed.serving.tools import StoreTools
@@ -82,6 +83,7 @@ class _HttpHandlers:
             *(self._endpoint(endpoint) for endpoint in ENDPOINTS.values()),
             _route("/v1/embeddings", "POST", "embeddings", self._embeddings),
             _route("/v1/models", "GET", "models", self._models),
+            _route("/v1/models/{id}", "GET", "model", self._model),
             *(self._writing_routes() if settings.writable else ()),
             _route("/healthz", "GET", "healthz", self._health),
             _route("/readyz", "GET", "readyz", self._ready),
@@ -119,8 +121,12 @@ class _HttpHandlers:
 
             return json_response(await self.workers.run(work))
 
-        path = endpoint.path.replace("{id}", "{id:path}")
-        return Route(path, answering(handle), methods=list(endpoint.methods), name=endpoint.operation.name)
+        return Route(
+            _with_slashes(endpoint.path),
+            answering(handle),
+            methods=list(endpoint.methods),
+            name=endpoint.operation.name,
+        )
 
     async def _embeddings(self, request: Request) -> Response:
         body = read_json(await request.body())
@@ -128,6 +134,9 @@ class _HttpHandlers:
 
     async def _models(self, _request: Request) -> Response:
         return json_response(as_json(openai_embeddings.models(self.stores)))
+
+    async def _model(self, request: Request) -> Response:
+        return json_response(as_json(openai_embeddings.model(self.stores, request.path_params["id"])))
 
     def _writing_routes(self) -> list[Route]:
         return [
@@ -258,7 +267,7 @@ def as_json(value: Any) -> bytes:
 def read_json(body: bytes) -> dict[str, Any]:
     """Return the object in a body; raise :class:`ConfigError` if there is none."""
     try:
-        value = json.loads(body, parse_constant=_refuse_constant)
+        value = parsed(repaired(body.decode()))
     except (ValueError, RecursionError):
         raise ConfigError("the body is not JSON: expected a JSON object") from None
     if not isinstance(value, dict):
@@ -266,12 +275,13 @@ def read_json(body: bytes) -> dict[str, Any]:
     return value
 
 
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is not JSON")
-
-
 def _route(path: str, method: str, name: str, handle: Callable[[Request], Awaitable[Response]]) -> Route:
-    return Route(path, answering(handle), methods=[method], name=name)
+    return Route(_with_slashes(path), answering(handle), methods=[method], name=name)
+
+
+def _with_slashes(path: str) -> str:
+    """Return a path whose id may have slashes, so that the handler says what is wrong with it."""
+    return path.replace("{id}", "{id:path}")
 
 
 def _constant(body: bytes, kind: str) -> Callable[[Request], Awaitable[Response]]:

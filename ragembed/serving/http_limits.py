@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ragembed.serving.http_security import problem
+from ragembed.stopping import run_until
 
 Result = TypeVar("Result")
 _RETRY_SECONDS = "1"
@@ -20,23 +22,37 @@ _RETRY_SECONDS = "1"
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The largest body in bytes, the threads that search, the requests that may wait for one, and seconds a request."""
+    """Limits of a server.
+
+    ``body`` is the largest body in bytes, ``threads`` are the threads that search, ``queue`` is the number of requests
+    that may wait for one, and ``seconds`` the longest time for a request. ``connections`` may be open at once. A client
+    has ``transfer`` seconds to send a request, and to go on reading its answer.
+    """
 
     body: int = 4 * 2**20
     threads: int = 4
     queue: int = 64
     seconds: float = 30.0
+    connections: int = 256
+    transfer: float = 10.0
 
 
 class WorkerThreads:
-    """Runs functions in a fixed number of threads. A cancelled call that waits for a thread is never run."""
+    """Runs functions in a fixed number of threads.
+
+    A cancelled call that waits for a thread is never run, and one that runs is stopped, so that its thread is free.
+    """
 
     def __init__(self, threads: int) -> None:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="ragembed-http")
 
     async def run(self, function: Callable[..., Result], *arguments: Any) -> Result:
         """Return ``function(*arguments)``."""
-        return await asyncio.wrap_future(self._pool.submit(function, *arguments))
+        stop = threading.Event()
+        try:
+            return await asyncio.wrap_future(self._pool.submit(run_until, stop, function, *arguments))
+        finally:
+            stop.set()
 
     def start(self, function: Callable[[], None]) -> None:
         """Run ``function``, and do not wait for it."""
@@ -85,38 +101,39 @@ class RequestLimits:
 
         with anyio.move_on_after(self._limits.seconds) as time:
             try:
-                body = await self._body(receive)
+                body = await read_body(receive, self._limits.body)
             except ClientDisconnect:
                 return
             if body is None:
                 refused = problem(413, f"the body is too large: expected at most {self._limits.body:,} bytes")
                 await refused(scope, receive, watched)
             else:
-                await self._app(scope, _replayed(body, receive), watched)
+                await self._app(scope, replayed(body, receive), watched)
         if time.cancelled_caught and not started:
             late = problem(504, f"the answer took longer than {self._limits.seconds:g} seconds: ask for less")
             await late(scope, receive, send)
 
-    async def _body(self, receive: Receive) -> bytes | None:
-        """Return the body, or None if it is too large.
 
-        Raises ``ClientDisconnect`` if the client leaves before the end of the body.
-        """
-        parts: list[bytes] = []
-        size = 0
-        while True:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                raise ClientDisconnect
-            parts.append(message.get("body", b""))
-            size += len(parts[-1])
-            if size > self._limits.body:
-                return None
-            if not message.get("more_body", False):
-                return b"".join(parts)
+async def read_body(receive: Receive, most: int) -> bytes | None:
+    """Return the body, or None if it has more than ``most`` bytes.
+
+    Raises ``ClientDisconnect`` if the client leaves before the end of the body.
+    """
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        parts.append(message.get("body", b""))
+        size += len(parts[-1])
+        if size > most:
+            return None
+        if not message.get("more_body", False):
+            return b"".join(parts)
 
 
-def _replayed(body: bytes, receive: Receive) -> Receive:
+def replayed(body: bytes, receive: Receive) -> Receive:
     """Return a function that receives ``body`` first."""
     is_read = False
 

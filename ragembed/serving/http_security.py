@@ -122,6 +122,13 @@ def origin_of(text: str) -> str:
     return f"{parts.scheme}://{parts.netloc.lower()}"
 
 
+def encoding_problem(headers: Headers) -> JSONResponse | None:
+    """Return the answer to a request with a compressed body, or None for another."""
+    if headers.get("content-encoding", "identity").strip().lower() in ("identity", ""):
+        return None
+    return problem(415, "the body is compressed: send it without Content-Encoding", Accept_Encoding="identity")
+
+
 class RequestGuard:
     """Refuses requests for other hosts, from pages of other origins, and with the content types of forms."""
 
@@ -158,7 +165,7 @@ class RequestGuard:
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         if method in _WITH_BODY and kind != "application/json":
             return problem(415, "the content type is not application/json: send JSON")
-        return None
+        return encoding_problem(headers)
 
     def _is_allowed(self, origin: str, host: str) -> bool:
         return origin in self._origins or self._hosts.allow_origin(origin, host)

@@ -13,6 +13,7 @@ from pathlib import Path
 import uvicorn
 
 from ragembed.serving.http_app import ServerSettings, make_app
+from ragembed.serving.http_connections import connections
 from ragembed.serving.http_metrics import ACCESS_LOG
 from ragembed.serving.http_security import LOOPBACK_NAMES
 
@@ -37,6 +38,7 @@ def run(
     ACCESS_LOG.setLevel(logging.INFO if access_log else logging.WARNING)
     config = uvicorn.Config(
         make_app(stores, settings),
+        http=connections(settings.limits),
         log_config=None,
         log_level=logging.WARNING,
         access_log=False,

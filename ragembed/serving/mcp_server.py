@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import anyio
 import mcp_types as types
 from anyio.to_thread import run_sync
+from mcp.server.caching import CacheableMethod, CacheHint
 from mcp.server.lowlevel import NotificationOptions, Server
 from mcp.server.stdio import stdio_server
 from mcp.shared.exceptions import MCPError
@@ -22,12 +23,14 @@ from ragembed.errors import RagembedError
 from ragembed.indexes.storage.layout import root_of
 from ragembed.serving.definitions import TOOLS
 from ragembed.serving.listeners import tcp_listener
+from ragembed.serving.mcp_messages import MessageLines, own_stdin
+from ragembed.stopping import run_until
 from ragembed.version import __version__
 
 if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
-    from starlette.applications import Starlette
     from starlette.routing import Route
+    from starlette.types import ASGIApp
 
     from ragembed.serving.tools import StoreTools, ToolAnswer
 
@@ -37,6 +40,16 @@ SCHEME = "ragembed://"
 HTTP_PATH = "/mcp"
 _LOOPBACK = "127.0.0.1"
 _CALLS_AT_ONCE = 4
+CALL_SECONDS = 60.0
+"""Longest time for a call beside that of ``auto_index``. Clients of the official SDKs wait for as long."""
+_HINT = CacheHint(ttl_ms=300_000, scope="private")
+_CACHE_HINTS: Mapping[CacheableMethod, CacheHint] = {
+    "server/discover": _HINT,
+    "tools/list": _HINT,
+    "resources/list": _HINT,
+    "resources/templates/list": _HINT,
+}
+"""What is the same as long as the process runs; the text of a document may change with the next commit."""
 _FAILED, _INTERRUPTED = 1, 130
 _LOG = logging.getLogger(__name__)
 
@@ -45,9 +58,15 @@ class _Handlers:
     """Handlers of the requests. The tools are imported by the first call, so that ``tools/list`` is quick."""
 
     def __init__(
-        self, stores: Mapping[str, Path], auto_index: float | None, tools: StoreTools | None, run: ThreadRunner | None
+        self,
+        stores: Mapping[str, Path],
+        auto_index: float | None,
+        tools: StoreTools | None,
+        run: ThreadRunner | None,
+        seconds: float,
     ) -> None:
         self._stores = dict(stores)
+        self._seconds = seconds + (auto_index or 0.0)
         self._auto_index = auto_index
         self._lock = threading.Lock()
         self._tools = tools
@@ -117,7 +136,15 @@ class _Handlers:
             return await self._run(function, *arguments)
         if self._limiter is None:
             self._limiter = anyio.CapacityLimiter(_CALLS_AT_ONCE)
-        return await run_sync(function, *arguments, abandon_on_cancel=True, limiter=self._limiter)
+        stop = threading.Event()
+        try:
+            with anyio.move_on_after(self._seconds):
+                return await run_sync(
+                    run_until, stop, function, *arguments, abandon_on_cancel=True, limiter=self._limiter
+                )
+        finally:
+            stop.set()
+        raise RagembedError(f"the call took longer than {self._seconds:g} seconds: ask for less")
 
     def _call(self, name: str, arguments: Mapping[str, Any]) -> ToolAnswer:
         return self._loaded().call(name, arguments)
@@ -141,13 +168,14 @@ def make_server(
     auto_index: float | None = None,
     tools: StoreTools | None = None,
     run: ThreadRunner | None = None,
+    seconds: float = CALL_SECONDS,
 ) -> Server[Any]:
     """Return the server for stores by name; ``auto_index`` is as for :class:`ragembed.serving.tools.StoreTools`.
 
     ``tools`` are the tools of the same stores if these are open already. ``run`` runs each call in a thread; by
-    default, the server has four threads of its own.
+    default, the server has four threads of its own, and stops a call after ``seconds``.
     """
-    handlers = _Handlers(stores, auto_index, tools, run)
+    handlers = _Handlers(stores, auto_index, tools, run, seconds)
     places = "; ".join(f"{name}: {root_of(path)}" for name, path in stores.items())
     return Server(
         "ragembed",
@@ -160,6 +188,7 @@ def make_server(
         on_list_resources=handlers.list_resources,
         on_list_resource_templates=handlers.list_templates,
         on_read_resource=handlers.read_resource,
+        cache_hints=_CACHE_HINTS,
     )
 
 
@@ -167,7 +196,9 @@ def run_stdio(server: Server[Any]) -> None:
     """Serve the process's stdin and stdout until stdin ends; then end the process, even if a call is still running."""
 
     async def serve() -> None:
-        async with stdio_server() as (read_stream, write_stream):
+        lines = MessageLines(own_stdin())
+        async with stdio_server(lines) as (read_stream, write_stream), anyio.create_task_group() as group:
+            group.start_soon(lines.answer, write_stream.clone())
             await server.run(read_stream, write_stream, server.create_initialization_options(NotificationOptions()))
 
     status = _FAILED
@@ -185,15 +216,18 @@ def run_stdio(server: Server[Any]) -> None:
         os._exit(status)
 
 
-def make_http_app(server: Server[Any], port: int) -> Starlette:
+def make_http_app(server: Server[Any], port: int) -> ASGIApp:
     """Return the ASGI application for ``127.0.0.1:port``. It refuses foreign Host and Origin headers."""
     from mcp.server.transport_security import TransportSecuritySettings
 
+    from ragembed.serving.mcp_over_http import WholeMessages
+
     hosts = [f"{name}:{port}" for name in (_LOOPBACK, "localhost")]
     security = TransportSecuritySettings(allowed_hosts=hosts, allowed_origins=[f"http://{host}" for host in hosts])
-    return server.streamable_http_app(
+    app = server.streamable_http_app(
         streamable_http_path=HTTP_PATH, stateless_http=True, json_response=True, transport_security=security
     )
+    return WholeMessages(app)
 
 
 def make_route(server: Server[Any]) -> tuple[Route, Callable[[], AbstractAsyncContextManager[None]]]:
@@ -204,12 +238,14 @@ def make_route(server: Server[Any]) -> tuple[Route, Callable[[], AbstractAsyncCo
     from mcp.server.transport_security import TransportSecuritySettings
     from starlette.routing import Route
 
+    from ragembed.serving.mcp_over_http import WholeMessages
+
     unchecked = TransportSecuritySettings(enable_dns_rebinding_protection=False)
     app = server.streamable_http_app(
         streamable_http_path=HTTP_PATH, stateless_http=True, json_response=True, transport_security=unchecked
     )
     [route] = (each for each in app.routes if isinstance(each, Route))
-    return Route(HTTP_PATH, route.endpoint, name="mcp"), server.session_manager.run
+    return Route(HTTP_PATH, WholeMessages(route.endpoint), name="mcp"), server.session_manager.run
 
 
 def run_http(server: Server[Any], port: int) -> None:
@@ -219,11 +255,15 @@ def run_http(server: Server[Any], port: int) -> None:
     """
     import uvicorn
 
+    from ragembed.serving.http_connections import connections
+    from ragembed.serving.http_limits import Limits
+
     with tcp_listener(_LOOPBACK, port) as listener:
         port = listener.getsockname()[1]
         sys.stderr.write(f"serving http://{_LOOPBACK}:{port}{HTTP_PATH}\n")
         sys.stderr.flush()
-        config = uvicorn.Config(make_http_app(server, port), log_level="warning", access_log=False)
+        app = make_http_app(server, port)
+        config = uvicorn.Config(app, http=connections(Limits()), log_level="warning", access_log=False)
         uvicorn.Server(config).run(sockets=[listener])
 
 

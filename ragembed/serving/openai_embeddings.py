@@ -17,7 +17,7 @@ from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError
 from ragembed.indexes.types import VectorEncoder
 from ragembed.models.token_counting import estimated_tokens
-from ragembed.serving.definitions import Schema, object_schema, shown
+from ragembed.serving.definitions import Schema, check_characters, object_schema, shown
 from ragembed.serving.stores import ServedStore, UnknownNameError
 from ragembed.types import Floats
 
@@ -51,8 +51,17 @@ ANSWER: Schema = object_schema(
     },
     ["object", "model", "data", "usage"],
 )
+MODEL: Schema = object_schema(
+    {
+        "id": {"type": "string"},
+        "object": {"type": "string"},
+        "created": {"type": "integer"},
+        "owned_by": {"type": "string"},
+    },
+    ["id", "object", "created", "owned_by"],
+)
 MODELS: Schema = object_schema(
-    {"object": {"type": "string"}, "data": {"type": "array", "items": {"type": "object"}}}, ["object", "data"]
+    {"object": {"type": "string"}, "data": {"type": "array", "items": MODEL}}, ["object", "data"]
 )
 
 
@@ -69,8 +78,13 @@ class _EmbeddingRequest:
 def models(stores: Mapping[str, ServedStore]) -> dict[str, Any]:
     """Return the list of models."""
     names = [f"{store}{suffix}" for store in stores for suffix in ("", ":document", ":query")]
-    entries = [{"id": name, "object": "model", "created": 0, "owned_by": "ragembed"} for name in names]
-    return {"object": "list", "data": entries}
+    return {"object": "list", "data": [model(stores, name) for name in names]}
+
+
+def model(stores: Mapping[str, ServedStore], name: str) -> dict[str, Any]:
+    """Return a model; raise :class:`UnknownNameError` if there is none with this name."""
+    _model(stores, name)
+    return {"id": name, "object": "model", "created": 0, "owned_by": "ragembed"}
 
 
 def embeddings(stores: Mapping[str, ServedStore], body: Mapping[str, Any]) -> dict[str, Any]:
@@ -135,8 +149,8 @@ def _model(stores: Mapping[str, ServedStore], model: object) -> tuple[str, str |
     """Return the store and the side that a model names."""
     if not isinstance(model, str):
         raise ConfigError(f"model is {shown(model)}: expected the name of a store, such as {next(iter(stores))!r}")
-    name, _, side = model.partition(":")
-    if name not in stores or (side and side not in _SIDES):
+    name, colon, side = model.partition(":")
+    if name not in stores or (colon and side not in _SIDES):
         known = ", ".join(f"{store}, {store}:document, {store}:query" for store in stores)
         raise UnknownNameError(f"unknown model {shown(model)}: expected one of {known}")
     return name, side or None
@@ -150,7 +164,8 @@ def _texts(given: object) -> list[str]:
         raise ConfigError("input is not a text or a list of texts: expected texts with one character or more")
     if not 1 <= len(texts) <= MOST_TEXTS:
         raise ConfigError(f"input has {len(texts):,} texts: expected 1 to {MOST_TEXTS:,}")
-    return [text.encode("utf-8", "replace").decode() for text in texts]
+    check_characters(texts, "input")
+    return texts
 
 
 def _are_tokens(values: Sequence[object]) -> bool:

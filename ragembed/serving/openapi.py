@@ -64,6 +64,12 @@ def description(stores: Sequence[str], *, writable: bool, has_tokens: bool) -> d
     paths["/v1/models"] = {
         "get": _described("models", "List the models of /v1/embeddings.", openai_embeddings.MODELS, problems=())
     }
+    name = {"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}
+    paths["/v1/models/{id}"] = {
+        "get": _described(
+            "model", "A model of /v1/embeddings.", openai_embeddings.MODEL, parameters=[name], problems=("401", "404")
+        )
+    }
     if writable:
         paths |= _writing_paths(stores)
     security: dict[str, Any] = {

@@ -25,8 +25,9 @@ from ragembed.indexes.indexing.scan import IndexingOptions
 from ragembed.indexes.store import Store
 from ragembed.indexes.types import ChunkRecord, SourceRecord, as_records, chunk_ids
 from ragembed.indexes.writing.index_selection import warn
-from ragembed.serving.definitions import Schema, object_schema, shown
+from ragembed.serving.definitions import Schema, check_characters, object_schema, shown
 from ragembed.serving.stores import ServedStore, UnknownNameError
+from ragembed.stopping import check
 from ragembed.version import SCHEMA_VERSION
 
 SCHEME = "documents://"
@@ -109,6 +110,7 @@ class PushedDocument:
             raise ConfigError(f"the format of the document {name} is {shown(form)}: expected {known}")
         if not isinstance(metadata, dict):
             raise ConfigError(f"the metadata of the document {name} is {shown(metadata)}: expected an object")
+        check_characters([text, title, metadata], f"the document {name}")
         return cls(name, text, title, form, metadata)
 
     @property
@@ -175,6 +177,7 @@ def _write(
     sources: list[SourceRecord] = []
     records: list[ChunkRecord] = []
     for document in documents:
+        check()
         source = splitter.source_of(document)
         before = known.get(source.path)
         entry = {"id": document.id, "path": source.path}

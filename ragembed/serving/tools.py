@@ -25,6 +25,7 @@ from ragembed.indexes.types import ChunkRecord, Hit
 from ragembed.models.token_counting import estimated_tokens
 from ragembed.serving.definitions import MOST_TOKENS, TOOLS
 from ragembed.serving.stores import ServedStore, ServedTogether, chunk_with_id, in_document_order
+from ragembed.stopping import check
 
 _CURSOR = re.compile(r"(\d{1,9})\.(\d{1,9})\.(\d{1,18})\.([0-9a-f]{12})")
 _MOST_HEADINGS, _LONGEST_HEADING = 4, 80
@@ -135,6 +136,7 @@ class StoreTools:
     def _context(self, served: ServedStore | ServedTogether, given: dict[str, Any]) -> ToolAnswer:
         wanted = budget = given["max_tokens"]
         while True:
+            check()
             context = served.open().context(
                 given["query"],
                 budget,
@@ -263,6 +265,7 @@ def _page(
     page: list[dict[str, Any]] = []
     character = position.character
     for i in range(position.result, len(passages)):
+        check()
         passage = {**passages[i], "text": passages[i]["text"][character:]}
         if (size := _size(passage)) <= room:
             page.append(passage)

@@ -106,9 +106,10 @@ class ApiServer:
 
 
 @contextmanager
-def http_server(folder: Path) -> Iterator[str]:
-    """Serve ``folder`` on a free port during the ``with`` block, which gets the URL."""
-    process = subprocess.Popen([*COMMAND, "--http", "0"], stderr=subprocess.PIPE, text=True, cwd=folder)
+def http_server(folder: Path, code: str | None = None) -> Iterator[str]:
+    """Serve ``folder`` on a free port during the ``with`` block, which gets the URL; ``code`` runs instead."""
+    program = COMMAND if code is None else [sys.executable, "-c", code, "mcp"]
+    process = subprocess.Popen([*program, "--http", "0"], stderr=subprocess.PIPE, text=True, cwd=folder)
     url = re.search(r"http://\S+", process.stderr.readline())[0]
     log = threading.Thread(target=process.stderr.read)  # a pipe that nobody reads would stop the server
     log.start()

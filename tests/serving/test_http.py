@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import gzip
 import json
+import re
 import subprocess
 import sys
 import threading
@@ -320,6 +322,96 @@ async def test_models_are_the_stores(client):
     assert [each["id"] for each in listed["data"]] == ["docs", "docs:document", "docs:query"]
 
 
+@pytest.mark.parametrize("name", ["docs", "docs:document", "docs:query", "docs%3Aquery"])
+async def test_a_model_has_its_own_path(client, name):
+    api = client()
+    listed = {each["id"]: each for each in (await get(api, "/v1/models"))["data"]}
+    assert await get(api, f"/v1/models/{name}") == listed[name.replace("%3A", ":")]
+
+
+@pytest.mark.parametrize("name", ["gpt-4", "docs:passage", "docs:", "a%2Fb", "sentence-transformers/all-MiniLM-L6-v2"])
+async def test_an_unknown_model_is_an_error_of_openai(client, name):
+    answer = await client().get(f"/v1/models/{name}")
+    error = answer.json()["error"]
+    assert (answer.status_code, set(error)) == (404, {"message", "type", "param", "code"})
+    shown = name.replace("%2F", "/")
+    assert error["message"] == f"unknown model {shown!r}: expected one of docs, docs:document, docs:query"
+
+
+# Texts
+
+
+ENTRIES = {
+    "search": ("POST", "/v1/search", lambda text: {"q": text}),
+    "filter": ("POST", "/v1/search", lambda text: {"q": "lock", "where": f"ext = '{text}'"}),
+    "context": ("POST", "/v1/context", lambda text: {"q": text}),
+    "why not": ("POST", "/v1/why-not", lambda text: {"q": text, "path": "docs/locks.md"}),
+    "similar": ("POST", "/v1/similar", lambda text: {"id": text}),
+    "files": ("POST", "/v1/files", lambda text: {"path": text}),
+    "embedding": ("POST", "/v1/embeddings", lambda text: {"model": "docs", "input": text}),
+    "embeddings": ("POST", "/v1/embeddings", lambda text: {"model": "docs", "input": ["lock", text]}),
+    "document": ("PUT", "/v1/documents/a", lambda text: {"text": text}),
+    "title": ("PUT", "/v1/documents/a", lambda text: {"text": "lock", "title": text}),
+    "metadata": ("PUT", "/v1/documents/a", lambda text: {"text": "lock", "metadata": {"a": [{"b": text}]}}),
+    "key": ("PUT", "/v1/documents/a", lambda text: {"text": "lock", "metadata": {text: 1}}),
+    "documents": ("POST", "/v1/documents", lambda text: {"documents": [{"id": "a", "text": text}]}),
+}
+
+
+@pytest.mark.parametrize("entry", ENTRIES)
+async def test_half_of_a_surrogate_pair_is_replaced(client, entry):
+    method, path, body = ENTRIES[entry]
+    api = client(writable=True)
+    headers = {"Content-Type": "application/json"}
+    for half in ("lock \ud83d", "\ude80 lock", "lock \ud83d\ud83d lock", "a \ude80\ud83d lock"):
+        content = json.dumps(body(half))
+        assert "\\ud83d" in content or "\\ude80" in content
+        answers = [
+            await api.request(method, path, content=each, headers=headers)
+            for each in (content, json.dumps(body(re.sub("[\ud83d\ude80]", "\ufffd", half))))
+        ]
+        assert answers[0].status_code == answers[1].status_code
+        assert answers[0].status_code in ((404,) if entry == "similar" else (200,))
+        if entry in ("search", "embedding", "embeddings", "similar"):
+            assert answers[0].json() == answers[1].json()
+
+
+@pytest.mark.parametrize("entry", ENTRIES)
+async def test_a_nul_character_is_the_reason(client, entry, store):
+    method, path, body = ENTRIES[entry]
+    text = await send(client(writable=True), method, path, 400, **body("lock\0"))
+    assert "holds a NUL character (U+0000): leave it out" in text
+    with Store.open(store) as opened:
+        assert len(opened.sources()) == 3
+
+
+async def test_paths_and_queries_name_the_reason(client):
+    api = client(writable=True)
+    nul = "holds a NUL character (U+0000): leave it out"
+    assert nul in await get(api, "/v1/search", 400, q="lock\0")
+    assert nul in await get(api, "/v1/chunks/a%00", 400)
+    answer = await api.get("/v1/search?q=lock%ED%A0%BD")
+    assert answer.json()["query"] == "lock\ufffd\ufffd\ufffd"
+    assert "is '" + "x" * 60 in await get(api, "/v1/search", 400, q="x" * 4001)
+    for method in ("PUT", "DELETE"):
+        for name in ("a%2Fb", "a/b", "%2F", "a%2F..%2Fb"):
+            text = await send(api, method, f"/v1/documents/{name}", 400, text="lock")
+            shown = name.replace("%2F", "/")
+            assert text.startswith(f"the id of a document is {shown!r}: expected 1 to 200 letters")
+
+
+@pytest.mark.parametrize("path", ["/v1/search", "/v1/embeddings", "/v1/documents", "/mcp"])
+@pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "GZIP", "gzip, identity"])
+async def test_a_compressed_body_is_refused_with_the_reason(client, path, encoding):
+    headers = {"Content-Type": "application/json", "Content-Encoding": encoding}
+    body = gzip.compress(b'{"q": "lock"}')
+    answer = await client(writable=True).post(path, content=body, headers=headers)
+    assert (answer.status_code, answer.headers["accept-encoding"]) == (415, "identity")
+    assert answer.json()["error"]["message"] == "the body is compressed: send it without Content-Encoding"
+    plain = await client().post("/v1/search", json={"q": "lock"}, headers={"Content-Encoding": "identity"})
+    assert plain.status_code == 200
+
+
 # Pushed documents
 
 
@@ -456,7 +548,8 @@ async def test_metrics_count_requests(client):
 async def test_the_description_names_every_path(client):
     api = client()
     described = await get(api, "/openapi.json")
-    assert set(described["paths"]) == {"/v1/embeddings", "/v1/models", *(each.path for each in ENDPOINTS.values())}
+    models = {"/v1/models", "/v1/models/{id}"}
+    assert set(described["paths"]) == {"/v1/embeddings", *models, *(each.path for each in ENDPOINTS.values())}
     page = await api.get("/docs")
     assert all(path in page.text for path in described["paths"])
     assert "<script" not in page.text
