@@ -1,4 +1,4 @@
-"""The order of hybrid results: weighted feedback, correction for hubs, late interaction; quality and query time."""
+"""The order of hybrid results: weighted feedback, correction for hubs; quality and query time."""
 
 from __future__ import annotations
 
@@ -35,29 +35,27 @@ _JUDGED = ("cran", "npl")
 
 @dataclass(frozen=True, slots=True)
 class _Order:
-    """A way to search: the weight of hubness, whether feedback weighs the best chunks equally, and late interaction."""
+    """A way to search: the weight of hubness, and whether feedback weighs the best chunks equally."""
 
     hubness: float = Fusion().hubness
     equal: bool = False
-    late_interaction: float = 0.0
     mode: Mode = "hybrid"
 
     @property
     def fusion(self) -> Fusion:
         """The fusion of hybrid search."""
-        return Fusion(hubness=self.hubness, late_interaction=self.late_interaction)
+        return Fusion(hubness=self.hubness)
 
 
 _NEITHER = _Order(hubness=0.0, equal=True)
 _DEFAULT = _Order()
-_LATE = _Order(late_interaction=Fusion().late_interaction)
 _ORDERS = {
     "weighted feedback": _Order(hubness=0.0),
     "correction for hubs": _Order(equal=True),
     "both (default)": _DEFAULT,
 }
 """Compared with neither of the two steps."""
-_OTHERS = {"BM25": _Order(mode="lexical"), "dense": _Order(mode="dense"), "token vectors": _LATE}
+_OTHERS = {"BM25": _Order(mode="lexical"), "dense": _Order(mode="dense")}
 """Compared with the default."""
 
 Values = Mapping[_Order, Mapping[str, Doubles]]
@@ -67,26 +65,21 @@ Values = Mapping[_Order, Mapping[str, Doubles]]
 def ordering(setting: Setting) -> Outcome:
     """Score hybrid search with and without each step; each document is one chunk."""
     found: dict[str, Values] = {}
-    sizes, times, sizes_of_tokens = {}, [], []
+    sizes, times = {}, []
     for collection, _ in judged_collections(setting):
         say(f"{collection.name}: {len(collection.documents):,} documents")
         path = setting.folder / f"ordering-{collection.name}"
-        seconds = _write(collection, path, setting)
+        _write(collection, path, setting)
         with Store.open(path) as store:
             found[collection.name] = measured(store, collection)
             if len(collection.documents) >= setting.choose(_LEAST_TIMED, 0):
-                both, late = _ratios(store, list(collection.queries.values()), setting)
-                times.append(f"{collection.name} {both:.3f}, with token vectors {late:.3f} ({seconds:.0f} s to index)")
-            tokens = sum(file.stat().st_size for file in (path / "tokens").rglob("*") if file.is_file())
-            sizes_of_tokens.append(tokens / sum(len(text) for text in collection.documents.values()))
+                times.append(f"{collection.name} {_ratio(store, list(collection.queries.values()), setting):.3f}")
         sizes[collection.name] = len(collection.documents)
         shutil.rmtree(path)
-    return outcome(found, sizes, times, float(np.mean(sizes_of_tokens)), setting.seed)
+    return outcome(found, sizes, times, setting.seed)
 
 
-def outcome(
-    found: Mapping[str, Values], sizes: Mapping[str, int], times: Sequence[str], token_bytes: float, seed: int
-) -> Outcome:
+def outcome(found: Mapping[str, Values], sizes: Mapping[str, int], times: Sequence[str], seed: int) -> Outcome:
     """Return the tables of the measurements."""
     rows = []
     for name, values in found.items():
@@ -118,18 +111,21 @@ def outcome(
     judged = []
     for measure in _MEASURES:
         gains = [
-            [100.0 * (found[name][order][measure] - found[name][base][measure]) for name in _JUDGED if name in found]
-            for order, base in (*((each, _NEITHER) for each in _ORDERS.values()), (_LATE, _DEFAULT))
+            [
+                100.0 * (found[name][order][measure] - found[name][_NEITHER][measure])
+                for name in _JUDGED
+                if name in found
+            ]
+            for order in _ORDERS.values()
         ]
         judged.append([measure, *(_of_mean(each, seed) for each in gains)])
     notes = (
         "nDCG@10 of hybrid search with MiniLM, in points; each document is one chunk. *neither* weighs the three best "
         "chunks equally in feedback and does not subtract hubness. The other columns are differences from it, with the "
-        "95 % interval of a paired bootstrap over the queries. BM25, dense and hybrid search with token vectors are "
-        "compared with the default. The tables of means have intervals and p-values of a bootstrap over the queries of "
+        "95 % interval of a paired bootstrap over the queries. BM25 and dense search are compared with the "
+        "default. The tables of means have intervals and p-values of a bootstrap over the queries of "
         "each collection. Time of a query divided by that with neither, by the shortest time of each query: "
-        f"{'; '.join(times)}. Token vectors take {token_bytes:.1f} bytes for each character of text on average. "
-        f"ragembed {version('ragembed')}."
+        f"{'; '.join(times)}. ragembed {version('ragembed')}."
     )
     return Outcome(
         [
@@ -137,8 +133,8 @@ def outcome(
             table(["mean", "neither", *_ORDERS], means),
             table(["", "default", *_OTHERS], others),
             table(["mean", "default", *_OTHERS], other_means),
-            "Means of Cranfield and NPL, which people judged; the last column compares with the default.",
-            table(["mean", *_ORDERS, "token vectors"], judged),
+            "Means of Cranfield and NPL, which people judged.",
+            table(["mean", *_ORDERS], judged),
             notes,
         ]
     )
@@ -182,24 +178,18 @@ def _of_mean(gains: Sequence[Doubles], seed: int) -> str:
     return f"{observed:+.2f} ({low:+.2f} to {high:+.2f}; p {p_value:.4f})"
 
 
-def _write(collection: RetrievalCollection, path: Path, setting: Setting) -> float:
-    """Write a store of the collection; return the seconds."""
-    started = time.perf_counter()
+def _write(collection: RetrievalCollection, path: Path, setting: Setting) -> None:
+    """Write a store of the collection."""
     embedder = Embedder.from_preset("minilm", seed=setting.seed).fit(collection.documents.values())
     parts = {name: collection.parts(name) for name in collection.documents}
     with Store.create(path, embedder) as store:
         store.add([ChunkRecord(name, Chunk(text, title=title)) for name, (title, text) in parts.items()])
-        store.optimize(token_vectors=True)
-    return time.perf_counter() - started
 
 
-def _ratios(store: Store, queries: Sequence[str], setting: Setting) -> tuple[float, float]:
-    """Return the time of queries by default, and with token vectors, divided by that with neither step.
-
-    The shortest time of each query counts.
-    """
+def _ratio(store: Store, queries: Sequence[str], setting: Setting) -> float:
+    """Return the time of queries by default, divided by that with neither step; the shortest of each query counts."""
     queries = queries[: setting.choose(60, 5)]
-    orders = [_NEITHER, _DEFAULT, _LATE]
+    orders = [_NEITHER, _DEFAULT]
     shortest = {order: np.full(len(queries), np.inf) for order in orders}
     for turn in range(setting.turns + 1):
         for number, query in enumerate(queries):
@@ -209,5 +199,4 @@ def _ratios(store: Store, queries: Sequence[str], setting: Setting) -> tuple[flo
                     store.search(query, 10, fusion=order.fusion)
                     spent = time.perf_counter() - started
                 shortest[order][number] = min(shortest[order][number], spent)
-    base = shortest[_NEITHER].sum()
-    return float(shortest[_DEFAULT].sum() / base), float(shortest[_LATE].sum() / base)
+    return float(shortest[_DEFAULT].sum() / shortest[_NEITHER].sum())

@@ -102,8 +102,6 @@ def _fusion(explanation: Explanation, place: Callable[[ChunkRecord], str]) -> li
             f"shared     {shared.value:+.3f} = {shared.weight:.3g} of "
             f"{_scaled('words in common', shared, explanation.candidates)}: with {best}"
         )
-    if (late := explanation.late) is not None:
-        lines.append(f"tokens     {late.value:+.3f} = {_scaled('late interaction', late, explanation.candidates)}")
     return lines
 
 

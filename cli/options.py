@@ -165,12 +165,6 @@ def index_options(command: Command) -> Command:
             help="Number of parts of the index; use several if one does not fit in memory while it is built.  "
             "[default: 1]",
         ),
-        click.option(
-            "--token-vectors/--no-token-vectors",
-            default=None,
-            help="Keep the vectors of tokens, one bit a dimension, and compare them with those of a query to order the "
-            "best results of hybrid search. Texts are encoded once more to make them.  [default: no token vectors]",
-        ),
     )
 
 

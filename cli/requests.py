@@ -20,7 +20,7 @@ from ragembed.indexes.indexing.request import IndexingRequest, stored_config, st
 from ragembed.indexes.indexing.scan import IndexingOptions
 
 _NAMES = {"max_size": "max_bytes"}
-_NOT_READING = (*EMBEDDING_OPTIONS, *INDEX_OPTIONS, "allow_empty", "token_vectors")
+_NOT_READING = (*EMBEDDING_OPTIONS, *INDEX_OPTIONS, "allow_empty")
 
 
 class NamedConfig(NamedTuple):
@@ -67,7 +67,6 @@ def indexing_request(
         device,
         language,
         allow_empty=given["allow_empty"],
-        token_vectors=given["token_vectors"],
         opened=store,
     )
 

@@ -55,7 +55,6 @@ from ragembed.indexes.storage.lock import is_being_written, writer_lock
 from ragembed.indexes.storage.named_postings import named_postings
 from ragembed.indexes.storage.run_records import Record, taken_out
 from ragembed.indexes.storage.schema import FORMAT_VERSION, create_database
-from ragembed.indexes.storage.token_vectors import token_files
 from ragembed.indexes.storage.transactions import database_error, open_for_writing
 from ragembed.indexes.text.stemming import ENGLISH, AnalyzerConfig
 from ragembed.indexes.types import ChunkRecord, Progress, SourceRecord, VectorEncoder, as_records
@@ -735,9 +734,6 @@ class Store(Searchable):
                     {"folder": record.files.folder, "chunks": record.files.chunks}
                     for record in named_postings(connection)
                 ],
-                "token_vectors": None
-                if (files := token_files(connection)) is None
-                else [file.folder for file in files],
                 "bytes": sum(file.stat().st_size for file in self.path.rglob("*") if file.is_file()),
                 "embedder": described_embedder(connection),
                 "fusion": stored_fusion(connection).to_dict(),
@@ -962,7 +958,6 @@ class Store(Searchable):
         wait_seconds: float = 0.0,
         *,
         index: IndexConfig | None = None,
-        token_vectors: bool | None = None,
     ) -> None:
         """Merge small segments, drop unused vectors, and return free space to the disk.
 
@@ -974,16 +969,13 @@ class Store(Searchable):
             Maximum time in seconds to wait while another process writes.
         index : ragembed.indexes.IndexConfig, optional
             New settings for the index. None keeps the current ones.
-        token_vectors : bool, optional
-            Whether the store keeps the vectors of tokens, one bit a dimension, for late interaction in hybrid search.
-            All texts are encoded again to make them. None keeps the current setting.
 
         Raises
         ------
         BudgetError
             If no index meets the budget. The store keeps its index and settings.
         ConfigError
-            If the index settings cannot be used, or the embedder makes no token vectors.
+            If the index settings cannot be used.
         StoreLockedError
             If another process writes for longer than ``wait_seconds``.
 
@@ -999,8 +991,6 @@ class Store(Searchable):
         0
         """
         with self.writer(wait_seconds) as writer:
-            if token_vectors is not None:
-                writer.keep_tokens(token_vectors)
             warn(writer.optimize(index, progress))
 
     def copy(self, target: str | Path, wait_seconds: float = 0.0) -> None:
@@ -1108,11 +1098,6 @@ def _index_status(connection: sqlite3.Connection) -> dict[str, Any]:
         "choice": None if choice is None else choice.to_dict(),
         "check": None if check is None else check.to_dict(),
     }
-
-
-def _token_folders(connection: sqlite3.Connection) -> list[str] | None:
-    files = token_files(connection)
-    return None if files is None else [file.folder for file in files]
 
 
 class RunRecords:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -37,20 +37,10 @@ _QUERIES = 64
 
 @dataclass(frozen=True, slots=True)
 class SearchSettings:
-    """How to search a store; ``fusion`` applies to the mode ``"hybrid"``.
-
-    ``token_vectors`` says whether late interaction orders the results in the temporary store of a collection. In other
-    stores, it does if they keep token vectors.
-    """
+    """How to search a store; ``fusion`` applies to the mode ``"hybrid"``."""
 
     mode: Mode = "hybrid"
     fusion: Fusion = field(default_factory=Fusion)
-    token_vectors: bool = False
-
-    @property
-    def of_collection(self) -> SearchSettings:
-        """The settings in the temporary store of a collection, where other searches may need token vectors."""
-        return self if self.token_vectors else replace(self, fusion=replace(self.fusion, late_interaction=0.0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,10 +104,9 @@ def rank(
             writer.stage_vectors(texts, vectors)
             writer.commit(chunks=records)
             if any(search.mode == "hybrid" for search in searches):
-                writer.keep_tokens(any(search.token_vectors for search in searches))
                 writer.refresh_index()
         named: Callable[[str, Hit], str] = lambda _, hit: names[int(hit.id)]  # noqa: E731  a lambda with a type
-        return [_rankings(store, collection.queries, search.of_collection, depth, named) for search in searches]
+        return [_rankings(store, collection.queries, search, depth, named) for search in searches]
 
 
 def rank_in_store(

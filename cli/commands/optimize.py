@@ -22,9 +22,7 @@ from ragembed.printable import readable_bytes
 @index_options
 @device_option
 @format_option
-def command(
-    store: Path | None, device: str | None, wait_seconds: float, output: str, token_vectors: bool | None, **index: Any
-) -> None:
+def command(store: Path | None, device: str | None, wait_seconds: float, output: str, **index: Any) -> None:
     """Merge small segments and free unused space.
 
     \b
@@ -42,7 +40,7 @@ def command(
         opened = Store.open(where, device=device) if found is None else found  # raises an error with advice
         before, old_choice, old_check = opened.status(), opened.index_choice(), opened.index_check()
         with warnings_as_notes():
-            opened.optimize(StderrProgress(), wait_seconds, index=wanted, token_vectors=token_vectors)
+            opened.optimize(StderrProgress(), wait_seconds, index=wanted)
         after, picked, check = opened.status(), opened.index_choice(), opened.index_check()
     if picked is not None and check is not None and picked != old_choice and check != old_check:
         say_choice(picked, check)

@@ -132,7 +132,6 @@ def _lines(status: dict[str, Any], pending: str | None = None) -> list[tuple[str
         ("index", _index(status)),
         ("language", status["language"] + _texts(status["detected_language"])),
         *_choice(status["index"]),
-        *([] if status["token_vectors"] is None else [("token vectors", "1 bit a dimension, for late interaction")]),
         ("size", readable_bytes(status["bytes"])),
         ("model", f"{embedder['model']}"),
     ]
@@ -148,7 +147,7 @@ def _lines(status: dict[str, Any], pending: str | None = None) -> list[tuple[str
             ("postprocess", f"{', '.join(config['postprocess']) or 'none'}; {pending or _fit(config, fitted)}"),
             ("window", f"{shown}, estimated") if external else ("precision", f"{precision}; {shown}"),
         ]
-    lines.append(("fusion", _fusion(status["fusion"], has_tokens=status["token_vectors"] is not None)))
+    lines.append(("fusion", _fusion(status["fusion"])))
     lines.append(("relevance", _relevance(status)))
     lines.append(("fingerprint", embedder["fingerprint"]))
     if "part" in status:
@@ -203,12 +202,11 @@ def _prompts(config: dict[str, Any]) -> str:
     return "none" if config["template"] == queries == PLAIN else f"{config['template']}; for queries {queries}"
 
 
-def _fusion(fusion: dict[str, Any], *, has_tokens: bool) -> str:
+def _fusion(fusion: dict[str, Any]) -> str:
     saved = "" if fusion == Fusion().to_dict() else " (saved in the store)"
-    late = f", late interaction {fusion['late_interaction']:g}" if has_tokens else ""
     return (
         f"{fusion['method']}, alpha {fusion['alpha']:g}, feedback {fusion['feedback']:g}, hubness {fusion['hubness']:g}"
-        f"{late}{saved}"
+        f"{saved}"
     )
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 _CONFIGURATIONS = (".toml", ".json")
-_NUMBERS = ("alpha", "feedback", "hubness", "late_interaction")
+_NUMBERS = ("alpha", "feedback", "hubness")
 _SETTINGS = (*_NUMBERS, "fusion", "preset")
 
 
@@ -64,8 +64,7 @@ class System:
         """Return the store or run and the search settings as JSON values, without the embedder configuration."""
         if self.search is None:
             return {"run": str(self.run)}
-        fusion = (self.search.of_collection if self.store is None else self.search).fusion
-        fused = {name: getattr(fusion, name) for name in ("method", *_NUMBERS)}
+        fused = {name: getattr(self.search.fusion, name) for name in ("method", *_NUMBERS)}
         return {
             **({} if self.store is None else {"store": str(self.store)}),
             "mode": self.search.mode,
@@ -94,7 +93,7 @@ def parse_system(
     """Return the system that ``spec`` names: ``NAME`` or ``NAME:SETTING=VALUE,...``.
 
     NAME is a mode, a preset, a configuration file, a store, or a run file. Settings are ``alpha``, ``fusion``,
-    ``feedback``, ``hubness`` and ``late_interaction`` of hybrid search, and the ``preset`` of a mode.
+    ``feedback`` and ``hubness`` of hybrid search, and the ``preset`` of a mode.
 
     Parameters
     ----------
@@ -127,8 +126,7 @@ def parse_system(
         if system.search is None or system.search.mode != "hybrid":
             raise ConfigError(f"{spec!r}: {', '.join(settings)} applies only to hybrid search")
         fusion = _fusion(spec, system.search.fusion, settings)
-        with_tokens = "late_interaction" in settings and fusion.late_interaction > 0
-        system = replace(system, search=replace(system.search, fusion=fusion, token_vectors=with_tokens))
+        system = replace(system, search=replace(system.search, fusion=fusion))
     if system.of_collection and not searchable:
         raise ConfigError(
             f"{spec!r} needs the texts of the queries: give a BEIR folder or a file of judged queries, or compare runs"

@@ -37,8 +37,7 @@ class Commands:
     """Builds commands for the store at ``store``.
 
     ``roots`` are the indexed paths, by name in the store, ``options`` the options of the last run, ``config`` the
-    settings of the embedder, ``language`` the language of lexical search, and ``tokens`` whether the store keeps token
-    vectors; each as far as it is known.
+    settings of the embedder, and ``language`` the language of lexical search; each as far as it is known.
     """
 
     def __init__(
@@ -48,15 +47,12 @@ class Commands:
         options: IndexingOptions | None = None,
         config: EmbedderConfig | None = None,
         language: str = ENGLISH,
-        *,
-        tokens: bool = False,
     ) -> None:
         self._store = store
         self._roots = roots
         self._options = options or IndexingOptions()
         self._config = config
         self._language = language
-        self._tokens = tokens
 
     def run(self, name: str, *arguments: str) -> str:
         """Return ``ragembed NAME`` with ``arguments``, and with ``--store`` unless the store is found without it."""
@@ -123,7 +119,6 @@ class Commands:
         config = EmbedderConfig(**changes) if "model" in changes else self._requested()
         words = ["ragembed", "index", *paths, "--store", shown_path(self._fresh())]
         words += [] if language == ENGLISH else ["--language", language]
-        words += ["--token-vectors"] if self._tokens else []
         return shlex.join([*words, *_indexing_options(self._options), *_embedding_options(config)])
 
     def needs_file(self) -> tuple[str, ...]:

@@ -16,7 +16,6 @@ from ragembed.indexes.indexing.request import stored_config
 from ragembed.indexes.indexing.scan import IndexingOptions
 from ragembed.indexes.search.snapshot import StoreSnapshot
 from ragembed.indexes.storage import catalog
-from ragembed.indexes.storage.token_vectors import token_files
 from ragembed.indexes.store import Store
 from ragembed.indexes.types import Progress, SourceRecord, VectorEncoder
 from ragembed.indexes.verify import Report
@@ -81,8 +80,7 @@ def stored_settings(store: Store) -> tuple[Sequence[str], IndexingOptions | None
         config = stored_config(store)
     except (RagembedError, OSError):
         config = None
-    tokens = store._reader.read(lambda snapshot: token_files(snapshot.connection)) is not None
-    return roots, options, Commands(store.path, roots, options, config, store.language, tokens=tokens)
+    return roots, options, Commands(store.path, roots, options, config, store.language)
 
 
 def examples(names: Sequence[str]) -> tuple[str, ...]:

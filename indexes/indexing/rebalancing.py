@@ -38,8 +38,6 @@ from ragembed.indexes.storage.hubness import DrawnQueries, MergedQueries
 from ragembed.indexes.storage.layout import DATABASE, GITIGNORE, STORE_FOLDER, is_store, require_store, root_of
 from ragembed.indexes.storage.lock import watcher_lock, writer_lock
 from ragembed.indexes.storage.run_records import taken_out
-from ragembed.indexes.storage.token_vectors import KEY as TOKENS
-from ragembed.indexes.storage.token_vectors import open_tokens, token_files
 from ragembed.indexes.storage.transactions import open_for_reading, write_errors
 from ragembed.indexes.store import Store
 from ragembed.indexes.types import ChunkRecord, Keys, Progress, Rows, SilentProgress, SourceRecord, VectorEncoder
@@ -47,7 +45,6 @@ from ragembed.indexes.verify.run import first_problem
 from ragembed.indexes.writing import boilerplate_store
 from ragembed.indexes.writing.boilerplate_store import BoilerplateLine
 from ragembed.indexes.writing.writer import StoreWriter
-from ragembed.late_interaction import TokenBits
 from ragembed.postprocess.moments import Moments
 from ragembed.types import Halves, Integers
 
@@ -59,7 +56,7 @@ _BLOCK = 25_000
 
 _OWN_META = (
     *("boilerplate", "dim", "embedder", "generation", "indexing", "index_check", "index_choice", "ragembed"),
-    *("unfinished", "words", "work", BASELINE, HUBNESS, LANGUAGE, MADE_FROM, PART, RELEVANCE, TOKENS),
+    *("unfinished", "words", "work", BASELINE, HUBNESS, LANGUAGE, MADE_FROM, PART, RELEVANCE),
 )
 """JSON values that are not copied as they are."""
 
@@ -485,7 +482,7 @@ class _Copy:
                 seed = self._olds[0].snapshot.seed()
                 self._write_about(writer, embedder, self._baseline(writer, baselines, fitted, seed), origin)
                 writer.merge()
-                writer.finish_copy(self._queries(embedder), self._tokens())
+                writer.finish_copy(self._queries(embedder))
                 generation = int(writer.meta("generation"))
                 writer.set_meta({MADE_FROM: {"stores": f"{origin}/{name}", "generation": generation + 1}})
             problem = store._reader.read(lambda snapshot: first_problem(self._path, snapshot.connection))
@@ -622,29 +619,3 @@ class _Copy:
             connection.close()
         merged = MergedQueries.of(drawn, embedder.config.seed) if drawn else None
         return None if merged is None else DrawnQueries(merged.drawn, merged.origins, merged.vectors)
-
-    def _tokens(self) -> Iterable[tuple[Rows, TokenBits]] | None:
-        """Return the rows of the new store with their token vectors, file by file; None if no old store keeps any."""
-        files = [token_files(connection) for connection in self._connections]
-        if all(each is None for each in files):
-            return None
-        connection = open_for_reading(self._path / DATABASE)
-        written: set[int] = set()
-        found = []
-        try:
-            for share, of_store in zip(self._shares, files, strict=True):
-                for file in of_store or ():
-                    block = open_tokens(share.old.path, file)
-                    at = np.flatnonzero(np.isin(block.rows, share.rows))
-                    keys = share.vector_keys(block.rows[at].tolist())
-                    rows = catalog.rows_of_hashes(connection, keys.values())
-                    places = {rows[keys[int(block.rows[i])]]: int(i) for i in at}
-                    new = sorted(places.keys() - written)
-                    written.update(new)
-                    if new:
-                        bits = [block.of(places[row]) for row in new]
-                        counts = np.array([len(each) for each in bits], dtype=np.int64)
-                        found.append((np.array(new, dtype=np.int64), TokenBits(counts, np.concatenate(bits))))
-        finally:
-            connection.close()
-        return found

@@ -43,8 +43,6 @@ class IndexingRequest:
     allow_empty
         Remove the files of a path that is missing, or in which none of them is found. By default they stay, because
         the disk of the path may not be mounted.
-    token_vectors
-        Whether the store keeps token vectors for late interaction; by default, it stays as it is.
     opened
         The store, if it exists and the caller has opened it on ``device``; otherwise the run opens it.
     """
@@ -57,7 +55,6 @@ class IndexingRequest:
     device: str | None = None
     language: str | None = None
     allow_empty: bool = False
-    token_vectors: bool | None = None
     opened: Store | None = None
 
 

@@ -50,7 +50,6 @@ from ragembed.indexes.indexing.scan import IndexingOptions, Scan
 from ragembed.indexes.storage.folders import require_place
 from ragembed.indexes.storage.layout import WORK, file_path, is_below, make_folder, require_writable, source_path
 from ragembed.indexes.storage.lock import writer_lock
-from ragembed.indexes.storage.token_vectors import contextual_extractor
 from ragembed.indexes.storage.work_folder import WorkFolder
 from ragembed.indexes.store import Store
 from ragembed.indexes.text.stemming import ENGLISH, stemmer
@@ -164,7 +163,6 @@ class IndexRun:
         self._device = request.device
         self._language = request.language
         self._allow_empty = request.allow_empty
-        self._token_vectors = request.token_vectors
         self._explicit_paths = bool(request.paths)
         self._fitted = False
         if not self._paths:
@@ -204,8 +202,6 @@ class IndexRun:
 
         Its post-processors are fitted at the end of the run.
         """
-        if self._token_vectors:
-            contextual_extractor(embedder)  # Raises an error before anything is encoded.
         if not chunked.files:
             raise ConfigError(_nothing_to_read(self._paths, scan))
         stripper = Stripper(found_in(chunked.lines) if self._options.boilerplate == STRIP else {})
@@ -310,8 +306,6 @@ class IndexRun:
     def _update(self, store: Store, chunked: ChunkedFiles, scan: Scan) -> IndexingReport:
         before = store.index_choice(), store.index_check()
         with store.writer(locked=True) as writer:
-            if self._token_vectors is not None:
-                writer.keep_tokens(self._token_vectors)
             plan = self._plan(writer, chunked, scan)
             encoded = self._write(store, writer, chunked, scan, plan)
             encoder = RunEncoder(store.embedder)

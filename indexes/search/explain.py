@@ -24,7 +24,7 @@ from ragembed.indexes.types import ChunkRecord, Hit
 from ragembed.postprocess import unit_rows
 from ragembed.types import Doubles
 
-TermKind = Literal["query", "feedback", "hubness", "dense", "phrase", "lexical", "shared", "late", "rounding"]
+TermKind = Literal["query", "feedback", "hubness", "dense", "phrase", "lexical", "shared", "rounding"]
 
 _SAME_SCORE = 1e-6
 _OWN = "the query's own vector"
@@ -44,7 +44,6 @@ class Term:
         - ``"hubness"``: minus a part of the chunk's hubness, its mean cosine with the nearest pseudo-queries
         - ``"phrase"``: BM25 of the phrase ``name`` of the query
         - ``"shared"``: words that the chunk shares with the best chunks
-        - ``"late"``: late interaction of the tokens of query and chunk
         - ``"dense"``, ``"lexical"``: a part that does not depend on the chunk's own score, such as minus the mean of
           the candidates, or the value of a rank
         - ``"rounding"``: rounding errors
@@ -61,7 +60,7 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class ScorePart:
-    """The contribution of a chunk's dense, lexical, shared or late-interaction score to its fused score.
+    """The contribution of a chunk's dense, lexical or shared score to its fused score.
 
     Attributes
     ----------
@@ -111,9 +110,8 @@ class Explanation:
         Contributions of pairs of tokens. None if they are not available; ``note`` then says why.
     phrases : dict of str to float
         BM25 of the chunk by phrase of the query.
-    dense, lexical, shared, late : ScorePart or None
-        How the scores were fused. None if there was no fusion. ``late`` is the late-interaction score; it is also None
-        if the store keeps no token vectors.
+    dense, lexical, shared : ScorePart or None
+        How the scores were fused. None if there was no fusion.
     candidates : int or None
         Number of candidates that were fused.
     towards : tuple of ChunkRecord
@@ -136,7 +134,6 @@ class Explanation:
     dense: ScorePart | None = None
     lexical: ScorePart | None = None
     shared: ScorePart | None = None
-    late: ScorePart | None = None
     candidates: int | None = None
     towards: tuple[ChunkRecord, ...] = ()
     like: tuple[ChunkRecord, ...] = ()
@@ -172,7 +169,6 @@ class Explanation:
             "dense": None if self.dense is None else asdict(self.dense),
             "lexical": None if self.lexical is None else asdict(self.lexical),
             "shared": None if self.shared is None else asdict(self.shared),
-            "late": None if self.late is None else asdict(self.late),
             "towards": [record.id for record in self.towards],
             "like": [record.id for record in self.like],
             "note": self.note,
@@ -302,32 +298,25 @@ def phrase_scores(snapshot: Snapshot, expression: str | None, keys: Sequence[int
 
 
 class ScoreParts(NamedTuple):
-    """How the scores of a chunk were fused; ``shared`` and ``late`` are None if words or tokens were not compared."""
+    """How the scores of a chunk were fused; ``shared`` is None if words were not compared."""
 
     dense: ScorePart
     lexical: ScorePart
     shared: ScorePart | None
-    late: ScorePart | None
 
 
 def fused_parts(key: int, fusion: Fusion, candidates: Candidates) -> ScoreParts:
     """Return how the scores of a candidate were fused."""
     at = int(np.flatnonzero(candidates.keys == key)[0])
-    of_all = candidates.dense, candidates.lexical, candidates.shared
-    values, weights = fusion.parts(*of_all), fusion.weights(candidates.lexical, candidates.shared)
+    values = fusion.parts(candidates.dense, candidates.lexical, candidates.shared)
+    weights = fusion.weights(candidates.lexical, candidates.shared)
 
     def part(i: int, scores: Doubles) -> ScorePart:
         rank = 1 + int((scores > scores[at]).sum()) if fusion.method == "rrf" else None
         return ScorePart(float(scores[at]), weights[i], float(values[i][at]), fusion._linear_scale(scores), rank)
 
     shared = None if candidates.shared is None else part(2, candidates.shared)
-    late = None
-    if candidates.late is not None:
-        fused = fusion.scores(*of_all)
-        of_chunk = float(fusion.late_part(fused, candidates.late)[at])
-        line = fusion._late_scale(fused, candidates.late)
-        late = ScorePart(float(candidates.late[at]), 1.0, of_chunk, line, None)
-    return ScoreParts(part(0, candidates.dense), part(1, candidates.lexical), shared, late)
+    return ScoreParts(part(0, candidates.dense), part(1, candidates.lexical), shared)
 
 
 def _hybrid(
@@ -365,10 +354,6 @@ def _hybrid(
         if parts.shared.factor:
             terms.append(Term("shared", "words shared with the best chunks", parts.shared.factor * parts.shared.score))
         terms.append(_constant("shared", parts.shared))
-    if parts.late is not None:
-        if parts.late.factor:
-            terms.append(Term("late", "late interaction of tokens", parts.late.factor * parts.late.score))
-        terms.append(_constant("late", parts.late))
     found = query.against(snapshot, hit.chunk.embedded_text, int(rows[0]), own)
     score = sum(part.value for part in parts if part is not None)
     like = snapshot.chunks_by_key(candidates.like)
@@ -383,7 +368,6 @@ def _hybrid(
         dense=by_vector,
         lexical=by_words,
         shared=parts.shared,
-        late=parts.late,
         candidates=len(candidates.keys),
         towards=query.towards,
         like=tuple(like[key] for key in candidates.like),
@@ -391,7 +375,7 @@ def _hybrid(
     )
 
 
-def _constant(kind: Literal["dense", "lexical", "shared", "late"], part: ScorePart) -> Term:
+def _constant(kind: Literal["dense", "lexical", "shared"], part: ScorePart) -> Term:
     """Return the part of a value that does not depend on the chunk's own score."""
     if part.rank is not None:
         return Term(kind, f"rank {part.rank}", part.value)

@@ -51,9 +51,6 @@ class Fusion:
         Part of a chunk's hubness that is subtracted from its cosine. Hubness is the mean cosine of a chunk with the
         pseudo-queries nearest to it: a chunk that is near all kinds of queries has a high hubness (Conneau et al. 2018,
         section 2.3). Stores of fewer than 100 chunks and stores of given vectors have no hubness. 0 uses the cosine.
-    late_interaction : float, default 0.2
-        Spread of the late-interaction scores of the best candidates, relative to the spread of their fused scores. They
-        order the results if the store keeps token vectors. 0 does not compute them.
 
     Raises
     ------
@@ -65,7 +62,7 @@ class Fusion:
     >>> from ragembed import Fusion
     >>> fusion = Fusion("rrf", alpha=0.5, feedback=0.0)
     >>> fusion.to_dict()
-    {'method': 'rrf', 'alpha': 0.5, 'feedback': 0.0, 'rrf_k': 60.0, 'hubness': 0.5, 'late_interaction': 0.2}
+    {'method': 'rrf', 'alpha': 0.5, 'feedback': 0.0, 'rrf_k': 60.0, 'hubness': 0.5}
     """
 
     method: Method = "zscore"
@@ -73,7 +70,6 @@ class Fusion:
     feedback: float = 0.75
     rrf_k: float = 60.0
     hubness: float = 0.5
-    late_interaction: float = 0.2
 
     def __post_init__(self) -> None:
         if self.method not in METHODS:
@@ -86,8 +82,6 @@ class Fusion:
             raise ConfigError(f"rrf_k is {self.rrf_k}: expected a number above 0, such as 60")
         if not 0.0 <= self.hubness < np.inf:
             raise ConfigError(f"hubness is {self.hubness}: expected 0 (none) or a positive weight")
-        if not 0.0 <= self.late_interaction < np.inf:
-            raise ConfigError(f"late_interaction is {self.late_interaction}: expected 0 (none) or a positive number")
 
     def to_dict(self) -> dict[str, Any]:
         """Return the settings as JSON values.
@@ -151,7 +145,7 @@ class Fusion:
         Returns
         -------
         Fusion
-            The same settings, with ``alpha`` and ``late_interaction`` multiplied by ``1 - unread / 0.9``, at least 0.
+            The same settings, with ``alpha`` multiplied by ``1 - unread / 0.9``, at least 0.
 
         Examples
         --------
@@ -159,10 +153,7 @@ class Fusion:
         >>> Fusion(alpha=0.6).for_unread(0.45).alpha, Fusion().for_unread(1.0).alpha
         (0.3, 0.0)
         """
-        if not unread:
-            return self
-        weight = read_weight(unread)
-        return replace(self, alpha=self.alpha * weight, late_interaction=self.late_interaction * weight)
+        return replace(self, alpha=self.alpha * read_weight(unread)) if unread else self
 
     def scores(self, dense: Doubles, lexical: Doubles, shared: Doubles | None = None) -> Doubles:
         """Fuse the scores of candidates.
@@ -226,40 +217,6 @@ class Fusion:
             scaled = self._scaled(dense), self._scaled(lexical), self._scaled(of_shared)
             weights = self._weights(scaled[1], None if shared is None else scaled[2])
         return tuple(weight * part for weight, part in zip(weights, scaled, strict=True))
-
-    def late_part(self, scores: Doubles, late: Doubles) -> Doubles:
-        """Return the contributions of late interaction to fused scores.
-
-        Parameters
-        ----------
-        scores : numpy.ndarray
-            Fused scores without late interaction, float64, shape ``(n,)``.
-        late : numpy.ndarray
-            Late-interaction scores, float64, shape ``(n,)``.
-
-        Returns
-        -------
-        numpy.ndarray
-            The standardised ``late``, multiplied by ``late_interaction`` and the standard deviation of ``scores``;
-            float64, shape ``(n,)``.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from ragembed import Fusion
-        >>> Fusion(late_interaction=0.5).late_part(np.array([1.0, 3.0]), np.array([0.2, 0.4])).round(6).tolist()
-        [-0.5, 0.5]
-        """
-        line = self._late_scale(scores, late)
-        return np.zeros_like(late) if line is None else (late - line.origin) / line.unit
-
-    def _late_scale(self, scores: Doubles, late: Doubles) -> LinearScale | None:
-        """Return the scale of :meth:`late_part`, or None if it is 0 for all candidates."""
-        spread = self.late_interaction * float(scores.std()) if len(scores) else 0.0
-        deviation = float(late.std()) if spread else 0.0
-        if not spread or not _differ(late, deviation):
-            return None
-        return LinearScale(float(late.mean()), deviation / spread)
 
     def weights(self, lexical: Doubles, shared: Doubles | None) -> tuple[float, float, float]:
         """Return the weights of the scaled scores.

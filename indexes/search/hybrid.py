@@ -13,9 +13,8 @@ from ragembed.indexes.lexical import fulltext
 from ragembed.indexes.search import feedback
 from ragembed.indexes.search.dense import ChunkVectors, nearest
 from ragembed.indexes.search.fusion import Fusion
-from ragembed.indexes.search.snapshot import Snapshot, TokenVectors
+from ragembed.indexes.search.snapshot import Snapshot
 from ragembed.indexes.storage.selection import Admission, among
-from ragembed.indexes.storage.token_vectors import contextual_extractor
 from ragembed.indexes.types import Keys
 from ragembed.types import Doubles, Floats
 
@@ -29,7 +28,7 @@ FEEDBACK_CHUNKS = 3
 """Number of first hits that feedback assumes to be relevant."""
 
 COMPARED_BY_WORDS = 100
-"""Number of candidates whose words and tokens are compared."""
+"""Number of candidates whose words are compared."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,9 +37,8 @@ class Candidates:
 
     ``vector`` is the unit vector that was searched for, and ``towards`` holds the weights of the chunks that it was
     moved towards, by key. For the chunks ``keys``, ``dense`` holds the cosines less a part of the hubness, ``lexical``
-    BM25, ``shared`` the similarity of their words to those of the chunks ``like`` (or None), ``late`` the
-    late-interaction scores (or None), and ``scores`` the fused scores. All have shape ``(n,)``; the keys are int64, the
-    scores float64. ``fusion`` fused them.
+    BM25, ``shared`` the similarity of their words to those of the chunks ``like`` (or None), and ``scores`` the fused
+    scores. All have shape ``(n,)``; the keys are int64, the scores float64. ``fusion`` fused them.
     """
 
     vector: Floats
@@ -52,7 +50,6 @@ class Candidates:
     fusion: Fusion
     shared: Doubles | None = None
     like: tuple[int, ...] = ()
-    late: Doubles | None = None
 
     def by_key(self) -> dict[int, float]:
         """Return the fused scores by chunk key."""
@@ -61,8 +58,6 @@ class Candidates:
     def fused(self) -> Candidates:
         """Return the candidates with fused scores, best first."""
         scores = self.fusion.scores(self.dense, self.lexical, self.shared)
-        if self.late is not None:
-            scores += self.fusion.late_part(scores, self.late)
         order = np.lexsort((self.keys, -scores))
         return replace(
             self,
@@ -71,7 +66,6 @@ class Candidates:
             lexical=self.lexical[order],
             scores=scores[order],
             shared=None if self.shared is None else self.shared[order],
-            late=None if self.late is None else self.late[order],
         )
 
     def weights(self) -> dict[int, float]:
@@ -144,7 +138,6 @@ class LexicalMatches:
 
 def tiers(
     snapshot: Snapshot,
-    queries: Sequence[str],
     vectors: Floats,
     worded: Sequence[LexicalMatches],
     selection: Admission | None,
@@ -154,10 +147,10 @@ def tiers(
 
     The unit vectors of the queries have shape ``(n, d)``; ``worded`` are the best :data:`DEPTH` matches and more. The
     best :data:`DEPTH` chunks of both searches are fused. With ``fusion.feedback``, they are fused again after feedback
-    from vectors. The best :data:`COMPARED_BY_WORDS` of them are fused again after feedback from words, and again with
-    late-interaction scores if the store keeps token vectors: these are the first tier. The others are the second. Each
-    further tier has the best chunks of searches that are deeper by the factor :data:`DEEPER`, until all chunks are
-    read. So the order of the chunks does not depend on how many of them are read.
+    from vectors. The best :data:`COMPARED_BY_WORDS` of them are fused again after feedback from words: these are the
+    first tier. The others are the second. Each further tier has the best chunks of searches that are deeper by the
+    factor :data:`DEEPER`, until all chunks are read. So the order of the chunks does not depend on how many of them are
+    read.
     """
     unmoved: list[Mapping[int, float]] = [{} for _ in worded]
     pools = _fused(snapshot, vectors, worded, DEPTH, selection, fusion, unmoved)
@@ -170,23 +163,18 @@ def tiers(
             for vector, words, best in zip(vectors, worded, towards, strict=True)
         ]
         pools = _fused(snapshot, np.stack(moved), worded, DEPTH, selection, fusion, towards)
-    first = [_compared(snapshot, *each) for each in zip(queries, pools, strict=True)]
+    first = [_compared(snapshot, pool) for pool in pools]
     together = zip(first, pools, worded, strict=True)
     return [chain([best, pool], _deeper(snapshot, pool, words, selection)) for best, pool, words in together]
 
 
-def _compared(snapshot: Snapshot, query: str, pool: Candidates) -> Candidates:
-    """Return the best candidates, fused again after feedback from words and with late-interaction scores."""
-    fusion, found = pool.fusion, pool
-    if fusion.feedback and fusion.alpha < 1:
-        found = found.best(COMPARED_BY_WORDS)
-        like = tuple(found.keys[:FEEDBACK_CHUNKS].tolist())
-        found = replace(found, shared=shared_words(snapshot, found.keys, len(like)), like=like).fused()
-    if fusion.late_interaction and (tokens := snapshot.tokens()) is not None:
-        found = found.best(COMPARED_BY_WORDS)
-        late = late_scores(snapshot, tokens, query, found.keys)
-        found = found if late is None else replace(found, late=late).fused()
-    return found
+def _compared(snapshot: Snapshot, pool: Candidates) -> Candidates:
+    """Return the best candidates, fused again after feedback from words."""
+    if not pool.fusion.feedback or pool.fusion.alpha == 1:
+        return pool
+    best = pool.best(COMPARED_BY_WORDS)
+    like = tuple(best.keys[:FEEDBACK_CHUNKS].tolist())
+    return replace(best, shared=shared_words(snapshot, best.keys, len(like)), like=like).fused()
 
 
 def _deeper(
@@ -223,20 +211,6 @@ def _fused(
         unfused = Candidates(vector, moved_to, keys, by_vectors, by_words, np.zeros(len(keys)), fusion)
         found.append(unfused.fused())
     return found
-
-
-def late_scores(snapshot: Snapshot, tokens: TokenVectors, query: str, keys: Keys) -> Doubles | None:
-    """Return the late-interaction scores of the chunks ``keys``, float64, shape ``(n,)``.
-
-    A chunk whose token vectors are not made yet gets the mean of the others. Returns None if no chunk has any, or the
-    query has no word.
-    """
-    extractor = contextual_extractor(snapshot.embedder())
-    of_query = extractor.query_tokens(query)
-    late = of_query.scores(tokens.of(snapshot.rows_of_keys(keys).tolist(), of_query.vectors.shape[1]))
-    if late is None or np.isnan(late).all():
-        return None
-    return np.where(np.isnan(late), np.nanmean(late), late)
 
 
 def shared_words(snapshot: Snapshot, keys: Keys, best: int) -> Doubles:

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ragembed.errors import ConfigError, StoreDamagedError
 from ragembed.indexes.filters import Filter
@@ -21,7 +20,7 @@ from ragembed.indexes.lexical.indexed_terms import IndexedTerms
 from ragembed.indexes.lexical.merged import LexicalMember, MergedPostings
 from ragembed.indexes.search.fusion import Fusion
 from ragembed.indexes.search.relevance import RelevanceModel, mean_relevance
-from ragembed.indexes.search.snapshot import StoreSnapshot, TokenVectors
+from ragembed.indexes.search.snapshot import StoreSnapshot
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.file_states import FileState
 from ragembed.indexes.storage.hubness import Hubness, MergedQueries
@@ -116,23 +115,6 @@ class MergedSelection:
                 inside = keys >> _BITS == number
                 admitted[inside] = part.admits(keys[inside] & _LOCAL)
         return admitted
-
-
-@dataclass(frozen=True, slots=True)
-class MergedTokens:
-    """The token vectors of several stores; None stands for a store without token vectors."""
-
-    parts: Sequence[TokenVectors | None]
-
-    def of(self, rows: Sequence[int], dim: int) -> list[NDArray[np.uint8]]:
-        """Return the bits of the tokens of each of ``rows``, without tokens if a row has none."""
-        found = [np.zeros((0, 0), dtype=np.uint8) for _ in rows]
-        for number, at, local in _split(rows):
-            part = self.parts[number]
-            of_part = [] if part is None else part.of(local.tolist(), dim)
-            for i, bits in zip(at.tolist(), of_part, strict=part is not None):
-                found[i] = bits
-        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,11 +272,6 @@ class MergedSnapshot:
     def _only(self) -> StoreSnapshot | None:
         """Return the snapshot of the only member, whose keys and rows are those of the store, or None."""
         return self.members[0][1] if len(self.members) == 1 else None
-
-    def tokens(self) -> TokenVectors | None:
-        """Return the vectors of tokens, or None if no store keeps them."""
-        parts = [each.tokens() for _, each in self.members]
-        return None if all(part is None for part in parts) else MergedTokens(parts)
 
     def vectors(self, rows: Rows) -> Floats:
         """Return the unit vectors of ``rows``, float32, shape ``(n, d)``, made from the raw vectors."""

@@ -23,7 +23,6 @@ from ragembed.indexes.storage.hubness import OpenHubness
 from ragembed.indexes.storage.layout import DATABASE
 from ragembed.indexes.storage.segments import Segment
 from ragembed.indexes.storage.selection import Selection, select
-from ragembed.indexes.storage.token_vectors import OpenTokens
 from ragembed.indexes.storage.transactions import open_for_reading
 from ragembed.indexes.types import VectorEncoder
 from ragembed.stopping import check, is_stopped
@@ -69,7 +68,6 @@ class SnapshotReader:
         self._selections: dict[Filter | None, Selection | None] = {}
         self._postings = OpenPostings(path)
         self._hubness = OpenHubness(path)
-        self._tokens = OpenTokens(path)
         self._kept = StoreState()
         self._idle: list[sqlite3.Connection] = []
         self._lock = threading.RLock()
@@ -91,7 +89,6 @@ class SnapshotReader:
             self._selections.clear()
             self._postings.clear()
             self._hubness.clear()
-            self._tokens.clear()
             self._kept.clear()
 
     def read(self, answer: Callable[[StoreSnapshot], Answer]) -> Answer:
@@ -152,7 +149,6 @@ class SnapshotReader:
                 lambda where: self._select(connection, generation, where),
                 lambda: self._postings.of(connection, generation),
                 lambda: self._hubness.of(connection, generation),
-                lambda: self._tokens.of(connection, generation),
                 self._kept,
                 self._searcher,
                 self._path,

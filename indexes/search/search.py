@@ -344,7 +344,7 @@ class _Request:
         found: dict[int, Iterator[_Tier]] = {}
         for fusion, at in by_fusion.items():
             worded = [words[i] for i in at]
-            candidates = tiers(self.snapshot, [queries[i] for i in at], vectors[at], worded, self.selection, fusion)
+            candidates = tiers(self.snapshot, vectors[at], worded, self.selection, fusion)
             for i, of_query in zip(at, candidates, strict=True):
                 found[i] = self._by_score(of_query, vectors[i], words[i])
         return found

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError
@@ -29,7 +28,6 @@ from ragembed.indexes.storage.file_states import FileState, file_state
 from ragembed.indexes.storage.hubness import Hubness
 from ragembed.indexes.storage.segments import Segment
 from ragembed.indexes.storage.selection import Selection
-from ragembed.indexes.storage.token_vectors import StoredTokens
 from ragembed.indexes.text.analyzer import of_language
 from ragembed.indexes.types import ChunkRecord, Hit, Keys, Rows, SourceRecord, VectorEncoder
 from ragembed.postprocess import unit_rows
@@ -58,14 +56,6 @@ class SegmentSearch(Protocol):
 
     def close(self) -> None:
         """Release the resources that are kept between queries. The next query acquires them again."""
-        ...
-
-
-class TokenVectors(Protocol):
-    """Token vectors by row; :class:`ragembed.indexes.storage.token_vectors.StoredTokens` has those of a store."""
-
-    def of(self, rows: Sequence[int], dim: int) -> list[NDArray[np.uint8]]:
-        """Return the bits of the tokens of each of ``rows``, whose vectors have dimension ``dim``."""
         ...
 
 
@@ -133,10 +123,6 @@ class Snapshot(Protocol):
 
     def hubness(self) -> Hubness | None:
         """Return the hubness of the chunks, or None if it was not measured."""
-        ...
-
-    def tokens(self) -> TokenVectors | None:
-        """Return the vectors of tokens, or None if they are not kept."""
         ...
 
     def vectors(self, rows: Rows) -> Floats:
@@ -275,8 +261,8 @@ class StoreSnapshot:
     """The state of one store; ``connection`` is in a read transaction while the snapshot is used.
 
     ``committed`` is the generation that it sees, as the database has it. ``segments`` (by key), ``embedder``,
-    ``select``, ``postings``, ``kept_hubness`` and ``tokens`` are functions, because not every query needs them.
-    ``searcher`` searches the segments. ``kept`` is the state of earlier searches. ``folder`` is that of the store.
+    ``select``, ``postings`` and ``kept_hubness`` are functions, because not every query needs them. ``searcher``
+    searches the segments. ``kept`` is the state of earlier searches. ``folder`` is that of the store.
     """
 
     connection: sqlite3.Connection
@@ -286,7 +272,6 @@ class StoreSnapshot:
     select: Callable[[Filter | None], Selection | None]
     postings: Callable[[], Postings | None]
     kept_hubness: Callable[[], Hubness | None]
-    tokens: Callable[[], StoredTokens | None]
     kept: StoreState
     searcher: SegmentSearch
     folder: Path

@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 
 from ragembed.contributions import Contributions
-from ragembed.documents.normalisation import normalise
 from ragembed.errors import ConfigError
 from ragembed.indexes.lexical import fulltext
 from ragembed.indexes.search.dense import ChunkVectors
 from ragembed.indexes.search.explain import ExplainedQuery, phrase_scores
 from ragembed.indexes.search.fusion import Fusion
-from ragembed.indexes.search.hybrid import Candidates, late_scores, shared_words
+from ragembed.indexes.search.hybrid import Candidates, shared_words
 from ragembed.indexes.search.search import MODES, Mode, query_expression, search
 from ragembed.indexes.search.snapshot import Snapshot, known_keys, rows_of
 from ragembed.indexes.types import ChunkRecord, Hit, Keys
@@ -179,7 +178,7 @@ def why_not(
     encoded = None if mode == "lexical" else ExplainedQuery.of(snapshot, query, candidates)
     ranks: dict[Mode, FileRank] = {}
     if encoded is not None and candidates is not None:
-        ranks["hybrid"] = _in_hybrid(snapshot, own, k, query, expression or "", fusion, candidates)
+        ranks["hybrid"] = _in_hybrid(snapshot, own, k, expression or "", fusion, candidates)
     if encoded is not None:
         ranks["dense"] = _in_dense(snapshot, own, k, encoded, unsearched)
     if mode != "dense":
@@ -237,7 +236,6 @@ def _in_hybrid(
     snapshot: Snapshot,
     own: Sequence[int],
     k: int,
-    query: str,
     expression: str,
     fusion: Fusion,
     candidates: Candidates,
@@ -251,7 +249,7 @@ def _in_hybrid(
         rank: int | None = 1 + sum(score > mine[key] for score in ordered)
         score: float | None = mine[key]
     else:
-        would = _scores_on_scale(snapshot, query, own, expression, fusion, candidates)
+        would = _scores_on_scale(snapshot, own, expression, fusion, candidates)
         key = max(own, key=lambda each: (would.get(each, 0.0), -each))
         rank, score = None, would.get(key)
     [record] = _records(snapshot, [key])
@@ -259,7 +257,7 @@ def _in_hybrid(
 
 
 def _scores_on_scale(
-    snapshot: Snapshot, query: str, own: Sequence[int], expression: str, fusion: Fusion, candidates: Candidates
+    snapshot: Snapshot, own: Sequence[int], expression: str, fusion: Fusion, candidates: Candidates
 ) -> dict[int, float]:
     """Return the fused scores that chunks would have on the scale of the candidates; empty if ranks are fused."""
     if fusion.method == "rrf":
@@ -276,13 +274,7 @@ def _scores_on_scale(
         together = np.concatenate([np.array(candidates.like, dtype=np.int64), others, keys])
         scores.append(shared_words(snapshot, together, len(candidates.like))[-len(own) :])
         lines.append(fusion._linear_scale(candidates.shared))
-    weights = [*fusion.weights(candidates.lexical, candidates.shared)][: len(scores)]
-    tokens = None if candidates.late is None else snapshot.tokens()
-    late = None if tokens is None else late_scores(snapshot, tokens, normalise(query), keys)
-    if candidates.late is not None and late is not None:
-        fused = fusion.scores(candidates.dense, candidates.lexical, candidates.shared)
-        scores, lines = [*scores, late], [*lines, fusion._late_scale(fused, candidates.late)]
-        weights.append(1.0)
+    weights = fusion.weights(candidates.lexical, candidates.shared)[: len(scores)]
     would = sum(
         weight * (score - line.origin) / line.unit
         for weight, score, line in zip(weights, scores, lines, strict=True)

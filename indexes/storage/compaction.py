@@ -16,7 +16,7 @@ from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.baseline import sweep_baselines
 from ragembed.indexes.storage.folders import is_unfinished, sweep
 from ragembed.indexes.storage.hubness import sweep_hubness
-from ragembed.indexes.storage.layout import EMBEDDERS, POSTINGS, SEGMENTS, TOKENS
+from ragembed.indexes.storage.layout import EMBEDDERS, POSTINGS, SEGMENTS
 from ragembed.indexes.storage.named_postings import named_postings
 from ragembed.indexes.storage.segments import (
     Make,
@@ -27,7 +27,6 @@ from ragembed.indexes.storage.segments import (
     of_kind,
     write_segments,
 )
-from ragembed.indexes.storage.token_vectors import token_files
 from ragembed.indexes.types import Rows, VectorEncoder
 from ragembed.types import Halves
 
@@ -189,7 +188,6 @@ def sweep_unnamed(store: Path, connection: sqlite3.Connection) -> None:
     sweep(store / SEGMENTS, [record.files.folder for record in named])
     sweep(store / EMBEDDERS, [catalog.embedder(connection)["fingerprint"]])
     sweep(store / POSTINGS, [record.files.folder for record in named_postings(connection)])
-    sweep(store / TOKENS, [file.folder for file in token_files(connection) or ()])
     sweep_baselines(store, connection)
     sweep_hubness(store, connection)
     for file in store.iterdir():

@@ -19,13 +19,11 @@ from ragembed.indexes.storage.layout import (
     POSTINGS,
     PRIVATE,
     SEGMENTS,
-    TOKENS,
     WORK,
     is_store,
 )
 from ragembed.indexes.storage.lock import writer_lock
 from ragembed.indexes.storage.named_postings import named_postings
-from ragembed.indexes.storage.token_vectors import token_files
 from ragembed.indexes.storage.transactions import open_for_reading
 
 _BLOCK_BYTES = 1 << 20
@@ -84,7 +82,6 @@ def _write(store: Path, copy: Path) -> None:
             Path(SEGMENTS, record.files.folder) for record in (*catalog.segments(source), *catalog.rewritten(source))
         ]
         folders += [Path(POSTINGS, record.files.folder) for record in named_postings(source)]
-        folders += [Path(TOKENS, file.folder) for file in token_files(source) or ()]
         folders.append(Path(EMBEDDERS, catalog.embedder(source)["fingerprint"]))
     for folder in folders:
         make_folders((copy / folder).parent)

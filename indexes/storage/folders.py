@@ -23,8 +23,6 @@ from ragembed.indexes.storage.layout import (
     POSTINGS,
     RAW,
     SEGMENTS,
-    SIGNS,
-    TOKENS,
     WORK,
     is_store,
 )
@@ -34,11 +32,10 @@ from ragembed.indexes.storage.work_folder import WorkFolder
 SEGMENT_NAME = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 FINGERPRINT = re.compile(r"[0-9a-f]{32}")
 
-_FOLDERS = {SEGMENTS: SEGMENT_NAME, POSTINGS: SEGMENT_NAME, TOKENS: SEGMENT_NAME, EMBEDDERS: FINGERPRINT}
+_FOLDERS = {SEGMENTS: SEGMENT_NAME, POSTINGS: SEGMENT_NAME, EMBEDDERS: FINGERPRINT}
 _INSIDE = {
     SEGMENTS: re.compile(rf"{re.escape(RAW)}|{re.escape(INDEX)}(\.\d+)?"),
     POSTINGS: re.compile(rf"{re.escape(BLOCK)}|\d+\.part"),
-    TOKENS: re.compile(re.escape(SIGNS)),
     EMBEDDERS: re.compile(".+"),  # Embedders of other libraries choose their own file names.
 }
 _TEMPORARY = re.compile(r"\.(.+)\.\d+\.tmp")
@@ -77,7 +74,7 @@ def require_own(folder: Path, remedy: str) -> None:
     """Raise :class:`StoreError` unless everything in ``folder`` is a part of a store that ragembed wrote.
 
     A missing or empty folder passes, and so do the leftovers of a killed process. ``remedy`` ends the message. If the
-    folder holds segments, postings, token vectors or embedders, its ``.gitignore`` must be ragembed's, or unwritten.
+    folder holds segments, postings or embedders, its ``.gitignore`` must be ragembed's, or unwritten.
     """
     if folder.is_symlink():
         raise StoreError(f"{folder} is a symbolic link, which ragembed does not follow: {remedy}")

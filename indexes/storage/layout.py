@@ -21,12 +21,10 @@ APPLICATION_ID = 0x52474531
 SEGMENTS = "segments"
 EMBEDDERS = "embedders"
 POSTINGS = "postings"
-TOKENS = "tokens"
 WORK = "work"
 """Folder in which the stages of an indexing run exchange files until the run is done."""
 RAW, INDEX = "raw.f16", "index.faiss"
 BLOCK = "postings.safetensors"
-SIGNS = "signs.safetensors"
 PRIVATE = 0o700
 """Mode of the folder of a new store."""
 GITIGNORE, GITIGNORE_TEXT = ".gitignore", b"*\n"

@@ -21,8 +21,6 @@ from ragembed.indexes.storage.baseline import is_baseline_record
 from ragembed.indexes.storage.hubness import KEY as HUBNESS
 from ragembed.indexes.storage.hubness import is_hubness_record
 from ragembed.indexes.storage.layout import DATABASE
-from ragembed.indexes.storage.token_vectors import KEY as TOKENS
-from ragembed.indexes.storage.token_vectors import read_token_files
 from ragembed.indexes.storage.transactions import lost_commits
 from ragembed.indexes.text.stemming import AnalyzerConfig
 from ragembed.indexes.types import is_key_of
@@ -199,7 +197,6 @@ _META: Mapping[str, Callable[[Any], bool]] = {
     "index_choice": _readable_by(IndexSelection.from_dict),
     "indexing": _readable_by(catalog.read_request),
     catalog.PART: _readable_by(catalog.PartRecord.from_dict),
-    TOKENS: _readable_by(read_token_files),
     "unfinished": lambda value: isinstance(value, bool),
     "wanted": _readable_by(catalog.read_chain),
     "words": _readable_by(AnalyzerConfig.from_dict),

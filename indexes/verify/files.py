@@ -21,7 +21,6 @@ from ragembed.indexes.storage.hubness import hubness_file, hubness_record
 from ragembed.indexes.storage.layout import BLOCK, EMBEDDERS, INDEX, POSTINGS, RAW, SEGMENTS
 from ragembed.indexes.storage.named_postings import named_postings, stale_chunks
 from ragembed.indexes.storage.segments import RAW_TYPE, SegmentFiles, SegmentRecord, stored_spec, to_vectors
-from ragembed.indexes.storage.token_vectors import token_files
 from ragembed.indexes.types import VectorEncoder, text_hash
 from ragembed.indexes.verify.report import Part, Problem
 from ragembed.postprocess import unit_rows
@@ -118,14 +117,6 @@ def check_hubness(store: Path, connection: sqlite3.Connection) -> Iterator[Probl
         file = hubness_file(store, record)
         if (message := file_difference(file, record["sha256"])) is not None:
             yield Problem(Part.HUBNESS, file.relative_to(store).as_posix(), message)
-
-
-def check_tokens(store: Path, connection: sqlite3.Connection) -> Iterator[Problem]:
-    """Compare the files with the token vectors, if any, with their hashes in the database."""
-    for file in token_files(connection) or ():
-        path = file.path(store)
-        if (message := file_difference(path, file.sha256)) is not None:
-            yield Problem(Part.TOKENS, path.relative_to(store).as_posix(), message)
 
 
 def check_canaries(connection: sqlite3.Connection, embedder: VectorEncoder, raw_of: Mapping[int, Halves]) -> list[str]:

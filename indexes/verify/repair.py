@@ -1,7 +1,6 @@
 """Repair: rebuild an index from the raw vectors, raw vectors and postings from the texts, and the embedder.
 
-A damaged baseline is dropped; the next refit makes another. Damaged hubness and token vectors are dropped; the next run
-makes them again.
+A damaged baseline is dropped; the next refit makes another. Damaged hubness is dropped; the next run measures it again.
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ from ragembed.indexes.storage.folders import temporary_folder
 from ragembed.indexes.storage.hubness import KEY as HUBNESS
 from ragembed.indexes.storage.layout import DATABASE, EMBEDDERS, GITIGNORE, GITIGNORE_TEXT
 from ragembed.indexes.storage.segments import SegmentFiles, SegmentRecord, same_kind, to_raw, write_segment
-from ragembed.indexes.storage.token_vectors import name_token_files, token_files
 from ragembed.indexes.storage.transactions import (
     DATABASE_REMEDIES,
     Database,
@@ -106,15 +104,6 @@ class _Repair:
             with database.transaction():
                 for key in forgotten:
                     catalog.set_meta(database.connection, key, None)
-        if Part.TOKENS in self._parts:
-            damaged = {problem.file for problem in self._report.problems if problem.part is Part.TOKENS}
-            kept = [
-                file
-                for file in token_files(database.connection) or ()
-                if file.path(self._store).relative_to(self._store).as_posix() not in damaged
-            ]
-            with database.transaction():
-                name_token_files(database.connection, kept)
 
     # Segments
 

@@ -19,7 +19,6 @@ class Part(Enum):
     EMBEDDER = "embedder"
     BASELINE = "baseline"
     HUBNESS = "hubness"
-    TOKENS = "token vectors"
     CANARY = "canary"
     REWRITTEN = "rewritten"
     FOLDER = "folder"

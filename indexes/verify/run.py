@@ -24,13 +24,11 @@ from ragembed.indexes.storage.layout import (
     POSTINGS,
     RAW,
     SEGMENTS,
-    TOKENS,
     require_store,
 )
 from ragembed.indexes.storage.lock import writer_lock
 from ragembed.indexes.storage.named_postings import named_postings
 from ragembed.indexes.storage.segments import RAW_TYPE, SegmentRecord
-from ragembed.indexes.storage.token_vectors import token_files
 from ragembed.indexes.types import Progress, SilentProgress, VectorEncoder
 from ragembed.indexes.verify import database, files
 from ragembed.indexes.verify.repair import repair_store
@@ -142,7 +140,7 @@ def _problems(store: Path, connection: sqlite3.Connection) -> Iterator[Problem]:
     yield from database.check_structure(connection)
     yield from database.check_rows(store, connection)
     yield from files.check_embedder_files(store, catalog.embedder(connection))
-    for check in (files.check_postings, files.check_baseline, files.check_hubness, files.check_tokens):
+    for check in (files.check_postings, files.check_baseline, files.check_hubness):
         yield from check(store, connection)
     for record in catalog.segments(connection):
         damaged = list(files.check_files(store, record.files, Part.RAW, Part.INDEX, record.key))
@@ -217,7 +215,7 @@ class _Verification:
             self._add(Part.FOLDER, GITIGNORE, f"the file does not contain {GITIGNORE_TEXT.decode().strip()!r}")
         elif held != GITIGNORE_TEXT:
             self._note(f"{GITIGNORE} was changed: version control may include the store")
-        for name in (SEGMENTS, EMBEDDERS, POSTINGS, TOKENS):
+        for name in (SEGMENTS, EMBEDDERS, POSTINGS):
             if (self._store / name).is_symlink():
                 self._add(Part.DATABASE, name, "the folder is a symbolic link: expected a real folder")
 
@@ -235,7 +233,6 @@ class _Verification:
         embedder = self._embedder(connection)
         report.problems += files.check_baseline(self._store, connection)
         report.problems += files.check_hubness(self._store, connection)
-        report.problems += files.check_tokens(self._store, connection)
         records = catalog.segments(connection)
         report.chunks, report.segments = catalog.count(connection, "chunks"), len(records)
         self._progress.start("verifying", "vectors", sum(record.files.rows for record in records))
@@ -253,7 +250,6 @@ class _Verification:
         self._progress.finish()
         self._note_leftovers(SEGMENTS, [record.files.folder for record in (*records, *catalog.rewritten(connection))])
         self._note_leftovers(POSTINGS, [record.files.folder for record in named_postings(connection)])
-        self._note_leftovers(TOKENS, [file.folder for file in token_files(connection) or ()])
         if embedder is not None and Part.RAW not in report.parts():
             self._check_canaries(connection, records, embedder)
 

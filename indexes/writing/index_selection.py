@@ -138,7 +138,6 @@ def check_index(store: Path, connection: sqlite3.Connection, embedder: VectorEnc
         lambda where: select(connection, where),
         lambda: None,
         lambda: None,
-        lambda: None,
         StoreState(),
         LocalSegments(1),
         store,

@@ -26,14 +26,11 @@ from ragembed.indexes.storage.embedders import save_embedder
 from ragembed.indexes.storage.hubness import KEY as HUBNESS
 from ragembed.indexes.storage.hubness import DrawnQueries
 from ragembed.indexes.storage.segments import Make, SegmentRecord, of_kind, write_segment, write_segments
-from ragembed.indexes.storage.token_vectors import contextual_extractor, name_token_files, token_files, write_tokens
 from ragembed.indexes.storage.transactions import Database, write_errors
-from ragembed.indexes.types import Progress, Rows, SilentProgress, VectorEncoder
+from ragembed.indexes.types import Progress, SilentProgress, VectorEncoder
 from ragembed.indexes.writing import index_selection
 from ragembed.indexes.writing.hubness_updates import keep_queries, kept_queries, update_hubness
 from ragembed.indexes.writing.posting_updates import update_postings
-from ragembed.indexes.writing.token_updates import update_tokens
-from ragembed.late_interaction import TokenBits
 from ragembed.pseudo_queries import PseudoQueries
 
 _FREE_SHARE = 0.05
@@ -164,8 +161,6 @@ class Upkeep:
                 fit = {"embedder": record, "dim": raw_dim, BASELINE: fitted_on, HUBNESS: None}
                 for key, value in {**meta, **self._outdated_choice(), **fit}.items():
                     catalog.set_meta(self._connection, key, value)
-                if token_files(self._connection):
-                    name_token_files(self._connection, [])  # The next refresh makes them with the new embedder.
         self._embedder = embedder
         compaction.sweep_unnamed(self._store, self._connection)
 
@@ -279,7 +274,7 @@ class Upkeep:
     def refresh_index(
         self, wanted: IndexConfig | None = None, progress: Progress | None = None, *, for_collection: bool = False
     ) -> list[str]:
-        """Update the postings, hubness, token vectors and index after chunks changed; return warnings.
+        """Update the postings, hubness and index after chunks changed; return warnings.
 
         ``for_collection`` keeps pseudo-queries even if the store alone has too few chunks for them.
 
@@ -305,7 +300,6 @@ class Upkeep:
                 progress,
                 for_collection=for_collection,
             )
-            update_tokens(self._store, self._database, self._embedder, progress)
         rows = self.live_vectors()
         wanted = wanted or catalog.index_config(self._connection)
         choice = catalog.index_choice(self._connection)
@@ -319,39 +313,16 @@ class Upkeep:
         notes = self._check(rows, progress) if index_selection.needs_check(self._connection, rows) else []
         return [*notes, *index_selection.exact_note(wanted, rows)]
 
-    def finish_copy(
-        self,
-        queries: DrawnQueries | None,
-        tokens: Iterable[tuple[Rows, TokenBits]] | None,
-        progress: Progress | None = None,
-    ) -> None:
-        """Make the postings, and keep the pseudo-queries and token vectors of the stores that the chunks come from.
+    def finish_copy(self, queries: DrawnQueries | None, progress: Progress | None = None) -> None:
+        """Make the postings, and keep the pseudo-queries of the stores that the chunks come from.
 
-        Unlike :meth:`refresh_index`, this encodes nothing, and the index stays as it is. ``tokens`` are ascending rows
-        with their token vectors, or None if the store keeps none.
+        Unlike :meth:`refresh_index`, this encodes nothing, and the index stays as it is.
         """
         progress = progress or SilentProgress()
         with write_errors(self._store):
             update_postings(self._store, self._database, progress)
             if queries is not None and isinstance(self._embedder, Embedder):
                 keep_queries(self._store, self._database, self._embedder, queries, progress)
-            if tokens is not None:
-                files = [write_tokens(self._store, rows, bits) for rows, bits in tokens]
-                with self._database.transaction():
-                    name_token_files(self._connection, files)
-
-    def keep_tokens(self, keep: bool) -> None:
-        """Choose whether the store keeps token vectors; :meth:`refresh_index` makes them.
-
-        Raises :class:`ConfigError` if the store's embedder has none.
-        """
-        if keep:
-            contextual_extractor(self._embedder)
-        if keep == (token_files(self._connection) is not None):
-            return
-        with write_errors(self._store), self._database.transaction():
-            name_token_files(self._connection, [] if keep else None)
-        compaction.sweep_unnamed(self._store, self._connection)
 
     @staticmethod
     def _require_usable(wanted: IndexConfig, dim: int | None) -> None:

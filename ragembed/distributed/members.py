@@ -316,7 +316,7 @@ class _MembersRun(IndexRun):
         """Return the share of each store; an interrupted run has divided the files already."""
         kept = [share for number in range(len(paths)) if (share := work.share(number)) is not None]
         if len(kept) == len(paths):
-            return [replace(share, token_vectors=self._token_vectors, index=self._index) for share in kept]
+            return [replace(share, index=self._index) for share in kept]
         owners = np.array([self._owners.get(name, -1) for name in chunked.lines], dtype=np.int64)
         new = owners < 0
         owners[new] = divide(chunked.sizes[new], [len(store) for store in self._members] or [0] * len(paths))
@@ -330,7 +330,7 @@ class _MembersRun(IndexRun):
                 warnings=[],
             )
             files = np.flatnonzero(owners == number).tolist()
-            shares.append(MemberShare(str(path), files, own, self._token_vectors, self._index))
+            shares.append(MemberShare(str(path), files, own, self._index))
         return shares
 
     def _fit_if_needed(self, work: Work, paths: Sequence[Path], wait_seconds: float) -> list[str]:

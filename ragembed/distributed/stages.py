@@ -496,7 +496,6 @@ class _ShareRun(IndexRun):
         plan = work.plan
         paths = tuple(from_absolute(path) for path in (*plan.paths, *plan.gone))
         request = IndexingRequest(store.path, paths, plan.indexing_options, device=device)
-        request = replace(request, token_vectors=share.token_vectors)
         super().__init__(request, store, progress, LocalBackend(plan.id))
         self._found = work.boilerplate() if work.boilerplate_file.exists() else None
         self._share = files, share.scan

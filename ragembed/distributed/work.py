@@ -110,14 +110,13 @@ class WorkPlan:
 class MemberShare:
     """The part of a run that changes one store of a collection.
 
-    ``files`` are the numbers of the files to write. ``scan`` has the files to remove, and ``token_vectors`` and
-    ``index`` are those of the request.
+    ``files`` are the numbers of the files to write. ``scan`` has the files to remove, and ``index`` is
+    that of the request.
     """
 
     store: str
     files: Sequence[int]
     scan: Scan
-    token_vectors: bool | None
     index: IndexConfig | None
 
     def to_dict(self) -> dict[str, object]:
@@ -127,7 +126,6 @@ class MemberShare:
             "store": self.store,
             "files": list(self.files),
             "scan": self.scan.to_dict(),
-            "token_vectors": self.token_vectors,
             "index": index,
         }
 
@@ -135,7 +133,7 @@ class MemberShare:
     def from_dict(cls, fields: Mapping[str, Any]) -> MemberShare:
         """Create a share from the output of :meth:`to_dict`."""
         index = None if fields["index"] is None else IndexConfig.from_dict(fields["index"])
-        return cls(fields["store"], fields["files"], Scan.from_dict(fields["scan"]), fields["token_vectors"], index)
+        return cls(fields["store"], fields["files"], Scan.from_dict(fields["scan"]), index)
 
 
 class Work:

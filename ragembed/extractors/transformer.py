@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -31,10 +31,9 @@ from ragembed.extractors.protocol import Progress, Side
 from ragembed.extractors.sbert_wk import token_vectors
 from ragembed.extractors.token_weights import FittedByWeights, TokenWeights
 from ragembed.extractors.weighting import TokenCounter, make_weighting
-from ragembed.late_interaction import QueryTokens, TokenBits, sign_bits
 from ragembed.models.tokenizer import TokenKind
 from ragembed.postprocess.normalize import unit_rows
-from ragembed.types import Bools, Doubles, Floats
+from ragembed.types import Doubles, Floats
 
 _ORIGINS: Mapping[int, TokenOrigin] = {
     TokenKind.SPECIAL: "special",
@@ -218,35 +217,6 @@ class KeptTokens:
         return np.hstack(rows), np.mean(shares, axis=0)
 
 
-class TokenSigns:
-    """A consumer of hidden states that keeps the signs of the token vectors of texts.
-
-    ``is_word`` says for each token id whether the token has a letter or digit; others are left out.
-    """
-
-    def __init__(self, combination: LayerCombination, is_word: Bools) -> None:
-        self.layers = combination.layers
-        self._combination = combination
-        self._is_word = is_word
-        self._texts: list[NDArray[np.int64]] = []
-        self._bits: list[NDArray[np.uint8]] = []
-
-    def take(self, batch: Batch, states: Mapping[int, Floats]) -> None:
-        """Keep the signs of the tokens of a batch."""
-        hidden, _ = self._combination.combine(batch, states)
-        chosen = (batch.kinds == TokenKind.TEXT) & self._is_word[batch.ids]
-        self._texts.append(np.repeat(batch.texts, chosen.sum(axis=1)))
-        self._bits.append(sign_bits(hidden[chosen]))
-
-    def of(self, texts: int) -> TokenBits:
-        """Return the signs of ``texts`` texts; the windows of a text may be in any order."""
-        if not self._texts:
-            return TokenBits(np.zeros(texts, dtype=np.int64), np.zeros((0, 0), dtype=np.uint8))
-        owners = np.concatenate(self._texts)
-        order = np.argsort(owners, kind="stable")
-        return TokenBits(np.bincount(owners, minlength=texts), np.concatenate(self._bits)[order])
-
-
 class TransformerExtractor(FittedByWeights):
     """Encode texts with a model.
 
@@ -302,26 +272,6 @@ class TransformerExtractor(FittedByWeights):
         rows, shares = kept.parts(self.weights)
         tokens = self._tokens(text, side, kept.ids, kept.kinds)
         return self._head.transform_parts(TokenParts.merged(tokens, rows, shares))
-
-    def token_bits(self, texts: Sequence[str], progress: Progress | None = None) -> TokenBits:
-        """Return the signs of the token vectors of documents, for late interaction."""
-        signs = TokenSigns(self._combination, self._is_word)
-        self.model.forward("documents").run(texts, [signs], progress)
-        return signs.of(len(texts))
-
-    def query_tokens(self, query: str) -> QueryTokens:
-        """Return the token vectors of a query, with their fitted weights, for late interaction."""
-        self.weights.require_fitted()
-        kept = KeptTokens(self._combination, self._pooling, self.model.dim)
-        self.model.forward("queries").run([query], [kept])
-        chosen = (kept.kinds == TokenKind.TEXT) & self._is_word[kept.ids]
-        ids = kept.ids[chosen]
-        return QueryTokens(self.weights.of(ids, np.ones(len(ids), dtype=np.float32)), unit_rows(kept.hidden[chosen]))
-
-    @cached_property
-    def _is_word(self) -> Bools:
-        """Whether each token, by id, has a letter or digit."""
-        return np.array([any(map(str.isalnum, token)) for token in self.model.tokenizer.vocabulary()])
 
     def agrees_in_bfloat16(self) -> bool:
         """Return whether each probe text has nearly the same vector in bfloat16 as in float32, with uniform weights."""

@@ -48,7 +48,6 @@ _STORE_PARTS = {
     "store.db": "texts and words",
     "embedders": "fit",
     "postings": "words",
-    "tokens": "token vectors",
 }
 
 

@@ -42,7 +42,6 @@ _PART_TITLES = {
     "dense": "meaning",
     "lexical": "words",
     "shared": "words shared with the best results",
-    "late": "tokens, compared in context",
 }
 PUBLIC_PATHS = ("/page.css", "/page.js")
 """Paths that need no token."""

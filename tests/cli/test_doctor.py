@@ -613,11 +613,10 @@ def test_command_that_indexes_again_keeps_all_settings(options, config, in_folde
 
     monkeypatch.setattr("ragembed.cli.commands.index.index_files", index_files)
     monkeypatch.setenv("RAGEMBED_TRUST_REMOTE_CODE", "0")
-    command = Commands(in_folder / ".ragembed", ("docs",), options, config, "german", tokens=True).again()
+    command = Commands(in_folder / ".ragembed", ("docs",), options, config, "german").again()
     cli(*shlex.split(command)[1:], exit_code=2)
     [request] = requests
     assert (request.options, request.embedder or EmbedderConfig()) == (options, config)
-    assert request.token_vectors is True
     assert (request.paths, request.language, request.store) == ((Path("docs"),), "german", Path(".ragembed-new"))
 
 

@@ -202,7 +202,6 @@ def test_collection_is_searched_like_a_store(found, beir, tiny_model, mode):
             "alpha": 0.0,
             "feedback": 0.0,
             "hubness": 0.5,
-            "late_interaction": 0.0,
         }
         assert (output["name"], output["config"]["model"]) == ("minilm, hybrid", str(tiny_model))
 
@@ -379,7 +378,6 @@ def test_compare_modes_settings_and_presets(found, beir, tiny_model):
         "alpha": 0.0,
         "feedback": 0.0,
         "hubness": 0.5,
-        "late_interaction": 0.0,
     }
     assert output["differences"]["mrr@10"]["difference"] == 0.0
     output = found(beir, "--compare", "re", "dense:preset=re")
@@ -435,7 +433,7 @@ def test_compare_search_with_run(found, beir, good):
         (["small", "--compare", "hybrid:alpha=x", "hybrid"], "'hybrid:alpha=x': alpha is 'x': expected a number"),
         (
             ["small", "--compare", "hybrid:beta=1", "hybrid"],
-            "'beta=1': expected each of alpha, feedback, hubness, late_interaction, fusion, preset",
+            "'beta=1': expected each of alpha, feedback, hubness, fusion, preset",
         ),
         (["small", "--compare", "hybrid:fusion=sum", "hybrid"], "unknown fusion 'sum': expected one of zscore"),
         (["small", "--compare", "lexical:preset=re", "hybrid"], "'preset' applies only to dense and hybrid search"),

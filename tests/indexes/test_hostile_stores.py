@@ -214,7 +214,6 @@ _META_KEYS = (
         "made_from",
         "part",
         "relevance",
-        "token_vectors",
         "unfinished",
         "wanted",
         "words",

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from ragembed import Collection, Embedder, Fusion, Store
 from ragembed.errors import ConfigError, StoreError
-from ragembed.extractors.transformer import TransformerExtractor
 from ragembed.indexes import measure_drift, merge_stores, split_store
 from ragembed.indexes.indexing import rebalancing
 from ragembed.indexes.indexing.refit import refit_store
@@ -69,8 +68,6 @@ def made(tmp_path_factory, tiny_config):
                 writer.set_meta({"indexing": {"paths": ["docs"], "options": {}}, "fusion": Fusion(alpha=0.5).to_dict()})
             store.run_records("pages").note(["id1", "id2"], ["x", "y"])
         refit_store(path)
-        with Store.open(path) as store:
-            store.optimize(token_vectors=True)
     return path
 
 
@@ -89,7 +86,6 @@ def without_model():
     with pytest.MonkeyPatch.context() as patched:
         for name in ("raw_documents", "_raw_pseudo_queries", "encode_queries"):
             patched.setattr(Embedder, name, refuse)
-        patched.setattr(TransformerExtractor, "token_bits", refuse)
         yield
 
 
@@ -143,7 +139,6 @@ def test_parts_searched_together_give_the_results_of_the_store_and_merge_to_it(w
         with Store.open(path) as part:
             sizes.append(len(part))
             assert part.verify().problems == []
-            assert part.status()["token_vectors"]
     assert max(sizes) - min(sizes) <= 30
     with without_model():
         merged = merge_stores(list(parts.values()), "all")

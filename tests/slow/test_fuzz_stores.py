@@ -58,7 +58,7 @@ _VALUES: tuple[Any, ...] = (
 
 @pytest.fixture(scope="module")
 def template(tmp_path_factory: pytest.TempPathFactory, tiny_config: EmbedderConfig) -> Path:
-    """A store of files with postings, hubness, token vectors, a baseline, boilerplate and unused vectors."""
+    """A store of files with postings, hubness, a baseline, boilerplate and unused vectors."""
     folder = tmp_path_factory.mktemp("fuzz")
     (folder / "docs").mkdir()
     draw = np.random.default_rng(0)
@@ -76,7 +76,6 @@ def template(tmp_path_factory: pytest.TempPathFactory, tiny_config: EmbedderConf
         index_files(IndexingRequest(path, (folder / "docs",), embedder=tiny_config))
         refit_store(path)
         with Store.open(path) as store:
-            store.optimize(token_vectors=True)
             store.delete(paths=["docs/file3.md"])
             store.add([record("own", "a text without a file", metadata={"i": 5})])
     return path
