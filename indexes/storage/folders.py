@@ -44,6 +44,8 @@ _DATABASES = re.compile(
     rf"({re.escape(DATABASE)}|(?P<new>\.{re.escape(DATABASE)}\.new))(?P<beside>-wal|-shm|-journal)?"
 )
 _NUMBERS = (HOLDER, DATABASE + COMMITTED_SUFFIX)
+_MOST_BYTES = 4096
+"""Size that no file of a store reaches, except for its database."""
 _BLOCK_BYTES = 1 << 20
 _SQLITE_MAGIC = b"SQLite format 3\0"
 _APPLICATION_ID_AT = 68
@@ -108,6 +110,8 @@ def _is_own_file(entry: Path) -> bool:
         return False
     name = _TEMPORARY.sub(r"\1", entry.name)
     if name not in (GITIGNORE, LOCK, WATCH_LOCK, WATCHER, *_NUMBERS) and _DATABASES.fullmatch(name) is None:
+        return False
+    if _DATABASES.fullmatch(name) is None and entry.stat().st_size > _MOST_BYTES:
         return False
     if _is_unwritten(entry):
         return True

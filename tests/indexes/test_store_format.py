@@ -144,12 +144,15 @@ class Reader:
             0
         ]
         found = fused(moved)
-        least = found[: max(100, k)][-1][1]
+        least = found[:100][-1][1]
         compared = [key for key, score in found if score >= least]
         dense, words = parts(moved, compared)
         words += feedback * standardised(shared([embedded_text(chunks[key]) for key in compared]))
         scores = dense + (1 - alpha) * words / (words.std() if tells_apart(words) else 1.0)
-        return self._best(dict(zip(compared, scores.tolist(), strict=True)), k)
+        of_keys = dict(zip(compared, scores.tolist(), strict=True))
+        rest = {key: score for key, score in found if key not in of_keys}
+        above = max(0.0, max(rest.values(), default=-np.inf) - min(of_keys.values()))
+        return self._best(of_keys | {key: score - above for key, score in rest.items()}, k)
 
     def _matches(self, question):
         question = normalised(question)
@@ -743,7 +746,7 @@ def test_hybrid_search(reader, store, question):
     assert_same_hits(reader.hybrid(vector, question, 12), store.search(question, 12))
 
 
-@pytest.mark.parametrize("k", [12, 121])
+@pytest.mark.parametrize("k", [12, 100, 150])
 def test_hybrid_search_compares_a_part_of_the_candidates_by_words(tmp_path, encoder, k):
     with Store.create(tmp_path / "s", encoder) as store:
         store.add(record(f"{i}-{copy}", f"{sentence(i)} {i}") for i in range(50) for copy in range(3))

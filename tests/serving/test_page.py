@@ -149,9 +149,9 @@ async def test_a_missing_file_is_explained(read):
 @pytest.mark.parametrize(
     ("path", "message"),
     [
-        ("/?q=lock&where=path+IS", "where"),
-        ("/?q=lock&where=path", "where"),
-        ("/?q=lock&f=)+OR+(1=1", "where"),
+        ("/?q=lock&where=path+IS", "expected NULL after IS at character 8"),
+        ("/?q=lock&where=path", "after path at character 5, got end of text"),
+        ("/?q=lock&f=)+OR+(1=1", "expected a field at character 1"),
     ],
 )
 async def test_a_wrong_address_is_one_sentence(read, path, message):
