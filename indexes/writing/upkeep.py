@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ragembed.embedder import Embedder
 from ragembed.errors import BudgetError, IncompatibleStoreError, StoreDamagedError
 from ragembed.indexes.ann.building import check, shard_sizes
 from ragembed.indexes.ann.gpus import building_gpus
@@ -24,12 +23,11 @@ from ragembed.indexes.storage.baseline import KEY as BASELINE
 from ragembed.indexes.storage.baseline import Baseline, baseline_record, load_baseline, save_baseline
 from ragembed.indexes.storage.embedders import save_embedder
 from ragembed.indexes.storage.hubness import KEY as HUBNESS
-from ragembed.indexes.storage.hubness import DrawnQueries
 from ragembed.indexes.storage.segments import Make, SegmentRecord, of_kind, write_segment, write_segments
 from ragembed.indexes.storage.transactions import Database, write_errors
 from ragembed.indexes.types import Progress, SilentProgress, VectorEncoder
 from ragembed.indexes.writing import index_selection
-from ragembed.indexes.writing.hubness_updates import keep_queries, kept_queries, update_hubness
+from ragembed.indexes.writing.hubness_updates import kept_queries, update_hubness
 from ragembed.indexes.writing.posting_updates import update_postings
 from ragembed.pseudo_queries import PseudoQueries
 
@@ -312,17 +310,6 @@ class Upkeep:
                 return [f"the index stays flat: {beginning(wanted)}"]
         notes = self._check(rows, progress) if index_selection.needs_check(self._connection, rows) else []
         return [*notes, *index_selection.exact_note(wanted, rows)]
-
-    def finish_copy(self, queries: DrawnQueries | None, progress: Progress | None = None) -> None:
-        """Make the postings, and keep the pseudo-queries of the stores that the chunks come from.
-
-        Unlike :meth:`refresh_index`, this encodes nothing, and the index stays as it is.
-        """
-        progress = progress or SilentProgress()
-        with write_errors(self._store):
-            update_postings(self._store, self._database, progress)
-            if queries is not None and isinstance(self._embedder, Embedder):
-                keep_queries(self._store, self._database, self._embedder, queries, progress)
 
     @staticmethod
     def _require_usable(wanted: IndexConfig, dim: int | None) -> None:

@@ -11,7 +11,6 @@ import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
-from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -118,8 +117,7 @@ def update_members(
     request
         The files and the settings of the run. ``store`` is not used.
     stores
-        Folders of all stores that :func:`create_members` or :func:`ragembed.indexes.split_store` has made from the same
-        files, beside each other.
+        Folders of all stores that :func:`create_members` has made, beside each other.
     pool, progress, dry_run
         As in :func:`create_members`.
     wait_seconds
@@ -180,16 +178,20 @@ def _require_together(opened: Sequence[Store]) -> None:
             f"{opened[0].path} and other stores of the collection are in different folders: update each store with "
             "'ragembed index --store STORE'"
         )
-    total: dict[str, Fraction] = {}
+    parts = []
     for store in opened:
         if (part := store._part) is None:
             raise ConfigError(
                 f"{store.path} was not made together with other stores: update it with 'ragembed index --store "
                 f"{store.path}'"
             )
-        for name, share in part.shares.items():
-            total[name] = total.get(name, Fraction(0)) + share
-    if any(share != 1 for share in total.values()):
+        parts.append(part)
+    if len({part.collection for part in parts}) > 1:
+        raise ConfigError(
+            f"the stores of the collection in {opened[0].path.parent} were not made together: update each collection "
+            "of stores that were with 'ragembed index --collection NAME'"
+        )
+    if len(parts) < parts[0].stores:
         raise ConfigError(
             f"some of the stores that were made together with {opened[0].path} are not in the collection: add them "
             "with 'ragembed collection add', because their files would be indexed again"
@@ -294,11 +296,11 @@ class _MembersRun(IndexRun):
         """Create empty stores, except those that an interrupted run with the same plan has created."""
         paths = [self._folder / str(number + 1) for number in range(count)]
         left = [path for path in self._folder.iterdir() if path.name != WORK and path not in paths]
-        record = PartRecord({work.plan.id: Fraction(1, count)}, None)
+        record = PartRecord(work.plan.id, count, None)
         for number, path in enumerate(paths):
             if is_store(path):
                 with Store.open(path) as store:
-                    if (part := store._part) is not None and part.shares == record.shares:
+                    if store._part is not None and replace(store._part, indexing=None) == record:
                         continue
             if path.exists():
                 left.append(path)

@@ -15,7 +15,7 @@ from ragembed.distributed import stages
 from ragembed.distributed.members import create_members, divide, stores_in, update_members
 from ragembed.distributed.workers import ThisProcess
 from ragembed.errors import ConfigError, StoreError
-from ragembed.indexes import Store, merge_stores, refit_together, split_store
+from ragembed.indexes import Store, refit_together
 from ragembed.indexes.indexing import fitting
 from ragembed.indexes.indexing.request import IndexingRequest
 from ragembed.indexes.indexing.run import index_files
@@ -248,29 +248,6 @@ def test_stores_that_were_indexed_alone_are_not_updated_together(docs):
     shutil.rmtree(docs.parent / "together" / "2")
     with pytest.raises(ConfigError, match="are not in the collection: add them"):
         collection(docs, paths=())
-
-
-def test_stores_are_updated_after_splits_and_merges(docs):
-    """A part can be split, parts can be merged, and the whole is a store that is indexed alone."""
-    collection(docs, 2)
-    one_store(docs)
-    folder = docs.parent / "together"
-    split_store(folder / "2", ["a", "b"], remove=True)
-    edit(docs)
-    collection(docs, paths=(), embedder=None)
-    one_store(docs, paths=(), embedder=None)
-    assert_same(docs, 1, UPDATED)
-    merge_stores([folder / ".ragembed-b", folder / "1"], "c", remove=True)
-    (docs / "03.md").write_text("word7 word8 and a third text")
-    collection(docs, paths=(), embedder=None)
-    one_store(docs, paths=(), embedder=None)
-    assert_same(docs, 1, UPDATED)
-    merge_stores([folder / ".ragembed-c", folder / ".ragembed-a"], "d", remove=True)
-    (docs / "03.md").write_text("word9 word10 and a fourth text")
-    report = index_files(IndexingRequest(folder / ".ragembed-d"))
-    assert (report.scan.changed, report.scan.added, report.encoded) == (["../docs/03.md"], [], 1)
-    one_store(docs, paths=(), embedder=None)
-    assert_same(docs, 1, UPDATED)
 
 
 def test_a_store_of_a_collection_is_not_indexed_alone(docs):
