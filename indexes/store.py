@@ -27,13 +27,12 @@ from ragembed.indexes.ann.records import IndexConfig, IndexEvaluation, IndexSele
 from ragembed.indexes.ann.specs import AUTO
 from ragembed.indexes.filters import Where, parse
 from ragembed.indexes.filters.notes import notes_on
-from ragembed.indexes.search.fanout import Engine, segment_search
 from ragembed.indexes.search.fusion import stored_fusion
 from ragembed.indexes.search.reader import Answer, SnapshotReader
 from ragembed.indexes.search.relevance import stored_relevance
 from ragembed.indexes.search.search import Mode
 from ragembed.indexes.search.searchable import Searchable
-from ragembed.indexes.search.snapshot import SegmentSearch, Snapshot, StoreSnapshot
+from ragembed.indexes.search.snapshot import Snapshot, StoreSnapshot
 from ragembed.indexes.storage import catalog, run_records
 from ragembed.indexes.storage.baseline import KEY as BASELINE
 from ragembed.indexes.storage.baseline import save_first_baseline
@@ -106,13 +105,12 @@ class Store(Searchable):
         device: str | None = None,
         search_device: str = "cpu",
         threads: int | None = None,
-        searcher: SegmentSearch | None = None,
     ) -> None:
         self.path = path
         self._given = embedder
         self._device = device
         self._reader = SnapshotReader(
-            path, embedder, device, threads, searching_gpus(search_device), searcher, self._first_problem
+            path, embedder, device, threads, searching_gpus(search_device), self._first_problem
         )
 
     def _first_problem(self, connection: sqlite3.Connection) -> str | None:
@@ -213,9 +211,6 @@ class Store(Searchable):
         device: str | None = None,
         search_device: str = "cpu",
         threads: int | None = None,
-        engine: Engine = "local",
-        address: str | None = None,
-        replicas: int = 1,
     ) -> Store:
         """Open an existing store for reading.
 
@@ -235,15 +230,6 @@ class Store(Searchable):
         threads : int, optional
             Maximum number of threads of one search, 1 or more. None uses as many as FAISS does. For a single query,
             each large segment is searched in its own thread.
-        engine : {"local", "ray"}, default "local"
-            ``"local"`` searches in this process. ``"ray"`` searches on actors of a Ray cluster, which hold the shards
-            of the index; see the page "Use shards".
-        address : str, optional
-            Head node of the Ray cluster, ``"HOST:PORT"`` or ``"auto"``. None uses ``$RAY_ADDRESS``, or starts Ray on
-            this machine if the variable is not set.
-        replicas : int, default 1
-            Number of Ray actors that hold the same vectors, 1 or more. More replicas answer more queries at the same
-            time.
 
         Returns
         -------
@@ -261,11 +247,7 @@ class Store(Searchable):
         GpuError
             If a requested GPU does not exist.
         ConfigError
-            If the engine or the device is unknown, or ``threads`` or ``replicas`` is less than 1.
-        MissingExtraError
-            If the engine is ``"ray"`` and Ray is not installed.
-        WorkerLostError
-            If the Ray cluster cannot be reached.
+            If the device is unknown, or ``threads`` is less than 1.
 
         Examples
         --------
@@ -274,13 +256,7 @@ class Store(Searchable):
         ...     len(store)
         3
         """
-        path = require_store(Path(path))
-        searcher = segment_search(path, engine, address, replicas, threads, search_device)
-        try:
-            return cls(path, embedder, device, search_device, threads, searcher)
-        except BaseException:
-            searcher.close()
-            raise
+        return cls(require_store(Path(path)), embedder, device, search_device, threads)
 
     def _read(self, answer: Callable[[Snapshot], Answer], mode: Mode | None = None) -> Answer:  # noqa: ARG002  one store
         return self._reader.read(answer)

@@ -259,16 +259,6 @@ def rows_of_segment(connection: sqlite3.Connection, key: int) -> Rows:
     return _integers(found)
 
 
-def row_range(connection: sqlite3.Connection, key: int) -> tuple[int, int]:
-    """Return the first and the last row of a segment."""
-    ends = (
-        connection.execute(f"SELECT row FROM vectors WHERE segment = ? ORDER BY row {order} LIMIT 1", (key,)).fetchone()  # noqa: S608  constants
-        for order in ("ASC", "DESC")
-    )
-    first, last = (int(row[0]) for row in ends)
-    return first, last
-
-
 def dead_rows(connection: sqlite3.Connection) -> Rows:
     """Return the rows that no chunk uses, int64, shape ``(n,)``."""
     return _integers(connection.execute("SELECT row FROM tombstones"))

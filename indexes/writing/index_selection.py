@@ -22,7 +22,7 @@ from ragembed.indexes.ann.picking import EXACT_WITHOUT_FAISS, Picked, TuningQuer
 from ragembed.indexes.ann.records import IndexConfig, IndexEvaluation, IndexSelection, Measurement
 from ragembed.indexes.ann.specs import AUTO, FLAT, IndexSpec, parse_spec
 from ragembed.indexes.ann.vectors import Vectors
-from ragembed.indexes.search.fanout import LocalSegments
+from ragembed.indexes.search.fanout import SegmentSearch
 from ragembed.indexes.search.snapshot import StoreSnapshot, StoreState
 from ragembed.indexes.storage import catalog, compaction
 from ragembed.indexes.storage.segments import Segment
@@ -139,7 +139,7 @@ def check_index(store: Path, connection: sqlite3.Connection, embedder: VectorEnc
         lambda: None,
         lambda: None,
         StoreState(),
-        LocalSegments(1),
+        SegmentSearch(1),
         store,
     )
     queries = _queries(connection, embedder).measuring

@@ -20,6 +20,7 @@ from ragembed.config.settings import EmbedderConfig
 from ragembed.distributed.backend import index_with_workers
 from ragembed.distributed.members import create_members, stores_in
 from ragembed.distributed.ray_workers import RayWorkers
+from ragembed.indexes import Store
 from ragembed.indexes.indexing.request import IndexingRequest
 
 CONFIG = EmbedderConfig(extractor="re:dim=32")
@@ -78,13 +79,13 @@ def indexed(folder, address, store, engine=None, shards=SHARDS):
 
 
 def members(folder, address):
-    """Write the stores of a collection on the cluster, search them there, and return the numbers of chunks and hits."""
+    """Write the stores of a collection on the cluster, and compare the answers with those of one store."""
     request = IndexingRequest(folder / "parts", (folder / "docs",), embedder=CONFIG)
     report = create_members(request, 3, RayWorkers(address, workers=2))
     queries = ["word1 word2", "word30 word4", "word299"]
     with (
-        Collection.open(stores_in(folder / "parts"), engine="ray", address=address) as there,
-        Collection.open(stores_in(folder / "parts")) as here,
+        Collection.open(stores_in(folder / "parts")) as there,
+        Store.open(folder / "alone") as here,
     ):
         same = [
             [(hit.id, hit.score) for hit in there.search(query, mode=mode)]

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragembed import Embedder
-from ragembed.errors import ConfigError, IncompatibleStoreError, StoreDamagedError
+from ragembed.errors import ConfigError, StoreDamagedError
 from ragembed.indexes import IndexConfig, RankingOptions, Store
 from ragembed.indexes.ann import building, picking
 from ragembed.indexes.ann.building import shard_sizes
@@ -14,13 +14,9 @@ from ragembed.indexes.ann.choosing import Budget, Machine, choose, cost
 from ragembed.indexes.ann.index import SegmentIndex
 from ragembed.indexes.ann.picking import best_scores
 from ragembed.indexes.ann.specs import parse_spec
-from ragembed.indexes.filters import parse
 from ragembed.indexes.indexing.refit import refit_store
 from ragembed.indexes.search import fanout
-from ragembed.indexes.search.ray_search import RowBits, SegmentHost, SegmentQuery
-from ragembed.indexes.search.segment_search import search_segment
 from ragembed.indexes.storage import catalog, compaction, segments
-from ragembed.indexes.storage.embedders import load_postprocessing
 from ragembed.indexes.verify import verify_store
 from ragembed.indexes.writing import index_selection
 from tests.conftest import KnownEncoder, record
@@ -416,77 +412,6 @@ def test_interrupted_shards_leave_no_files(tmp_path, monkeypatch):
         assert [folder.name for folder in (store.path / "segments").iterdir()] == [before[0]["folder"]]
         store.optimize()
         assert rows_of(store) == [SIZE // 3] * 3
-
-
-# Engines
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("where", FILTERS)
-def test_segment_host_equals_local_search(kind, where, of_kinds):
-    store = of_kinds[kind]
-    with store._reader.snapshot() as view:
-        selection = view.select(None if where is None else parse(where))
-        queries = encoder().encode_queries(QUERIES)
-        queries /= np.linalg.norm(queries, axis=1, keepdims=True)
-        host = SegmentHost(store.path)
-        asked, expected = [], []
-        for key, segment in view.segments().items():
-            first, last = catalog.row_range(view.connection, key)
-            assert [first, last] == view.rows_of(key)[[0, -1]].tolist()
-            asked.append((segment.files, RowBits.of(selection.mask, first, last)))
-            rows = None if segment.flat else view.rows_of(key)
-            found = search_segment(segment, queries, 7, selection.mask, rows, view.effort(), lambda raw: raw)
-            expected.append(found)
-        query = SegmentQuery(queries, 4, 7, view.effort(), catalog.embedder(view.connection))
-        for mine, its in zip(expected, host.search(asked, query), strict=True):
-            assert its.first == 4
-            assert np.array_equal(mine.rows, its.rows)
-            assert np.array_equal(mine.scores, its.scores)
-        assert list(host._held) == [files.folder for files, _ in asked]
-        host.search(asked[:1], query)
-        assert list(host._held) == [asked[0][0].folder]
-
-
-@given(st.lists(st.booleans(), min_size=1, max_size=70), st.data())
-def test_row_bits_restore_the_mask(mask, data):
-    first = data.draw(st.integers(0, len(mask) - 1))
-    last = data.draw(st.integers(first, len(mask) - 1))
-    told_of = RowBits.of(np.array(mask), first, last).mask()
-    assert told_of.tolist() == [False] * first + mask[first : last + 1]
-
-
-def test_postprocessing_loads_without_the_model(tmp_path, tiny_config):
-    texts = [text_of(i) for i in range(30)]
-    embedder = Embedder(tiny_config.replace(postprocess=("zscore", "normalize"), query_fit="separate")).fit(texts)
-    raw = embedder.raw_documents(texts)
-    with Store.create(tmp_path / "s", embedder) as store:
-        stored = {**store.status()["embedder"], "model": "nowhere"}
-        postprocess = load_postprocessing(store.path, stored)
-        assert np.array_equal(postprocess(raw), embedder.postprocess_documents(raw))
-        with pytest.raises(FileNotFoundError):
-            load_postprocessing(store.path, {**stored, "fingerprint": "0" * 32})
-        foreign = {**stored, "kind": "external", "model": "mine"}
-        with pytest.raises(IncompatibleStoreError, match="post-processed by mine, which the store does not contain"):
-            load_postprocessing(store.path, foreign)
-        assert load_postprocessing(store.path, {**foreign, "raw_fingerprint": foreign["fingerprint"]})(raw) is raw
-
-
-@pytest.mark.parametrize(
-    ("asked", "message"),
-    [
-        ({"engine": "spark"}, "unknown engine 'spark': expected one of local, ray"),
-        ({"replicas": 0}, "replicas is 0: expected 1 or more"),
-        ({"replicas": 2}, "are for engine='ray'"),
-        ({"address": "auto"}, "are for engine='ray'"),
-        ({"threads": 0}, "threads is 0: expected 1 or more"),
-        ({"engine": "ray", "threads": 2}, "threads and search_device are for engine='local'"),
-        ({"engine": "ray", "search_device": "gpu"}, "threads and search_device are for engine='local'"),
-    ],
-)
-def test_invalid_engine_arguments_are_refused(stores, asked, message):
-    with pytest.raises(ConfigError, match=message):
-        Store.open(stores[1].path, encoder(), **asked)
 
 
 # From the command line

@@ -1,21 +1,16 @@
-"""On several nodes of Ray, no failure of a worker, an actor, a node or the driver changes a store or an answer."""
+"""On several nodes of Ray, no failure of a worker, a node or the driver changes a store."""
 
 import pytest
 
-from tests.distributed.ray_fixtures import SCENARIOS, answers, contents, documents, run_in_namespace, stores
+from tests.distributed.ray_fixtures import SCENARIOS, answers, contents, documents, run_in_namespace
 
 pytestmark = pytest.mark.slow
-__all__ = ["documents", "run_in_namespace", "stores"]
+__all__ = ["documents", "run_in_namespace"]
 
 
 @pytest.fixture(scope="module")
 def tasks(run_in_namespace):
     return run_in_namespace(SCENARIOS / "engine_scenarios.py", timeout=500)
-
-
-@pytest.fixture(scope="module")
-def searches(run_in_namespace, stores):
-    return run_in_namespace(SCENARIOS / "search_scenarios.py", stores, timeout=500)
 
 
 @pytest.fixture(scope="module")
@@ -99,46 +94,3 @@ def test_a_file_that_kills_its_readers_is_skipped_and_listed_once(indexing, docu
     assert len(sources) == 15
     assert fingerprint != contents(documents / "alone")[1]
     assert chunks == [chunk for chunk in contents(documents / "alone")[0] if chunk.source != "docs/05.md"]
-
-
-@pytest.mark.parametrize("kind", ["flat", "hnsw-sq8"])
-def test_searches_answer_as_in_one_process_on_actors_of_both_nodes(searches, kind):
-    assert searches["same_answers"][kind] == {"differing": [], "asked": 40, "actors": 6, "nodes": 2}
-
-
-def test_actors_open_the_segments_that_a_writer_makes_and_drop_the_rest(searches):
-    found = searches["a_store_that_is_written"]
-    assert found == {"differing": [], "held": [True, True, True], "same_process": True, "new": "new"}
-
-
-def test_an_error_in_an_actor_arrives_as_itself(searches):
-    kind, message = searches["a_damaged_segment"]
-    assert kind == "StoreDamagedError"
-    assert "index.faiss does not match its committed hash" in message
-
-
-def test_killed_actors_and_lost_nodes_cost_no_answer(searches):
-    assert searches["killed_actors"] == {"wrong": [], "asked": True, "replaced": True, "differing": []}
-    assert searches["a_lost_node"] == {"before": [], "after": []}
-
-
-def test_a_query_that_no_actor_survives_is_an_error(searches):
-    kind, message = searches["actors_that_die_again_and_again"]
-    assert kind == "WorkerLostError"
-    assert message.startswith("4 actors died during one query to a shard of ")
-    assert "\n" not in message
-
-
-def test_stores_share_a_connection_that_ends_with_the_last(searches):
-    found = searches["stores_that_are_closed"]
-    kind, message, connected = found.pop("left")
-    assert (kind, connected) == ("WorkerLostError", False)
-    assert "close the store and open it again" in message
-    assert found == {
-        "second": True,
-        "connected": False,
-        "again": True,
-        "other_actors": True,
-        "connected_at_the_end": False,
-        "after": True,
-    }
