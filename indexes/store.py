@@ -127,7 +127,6 @@ class Store(Searchable):
         *,
         index: str = AUTO,
         budget: Budget | None = None,
-        shards: int = 1,
         language: str = ENGLISH,
         locked: bool = False,
     ) -> Store:
@@ -147,8 +146,6 @@ class Store(Searchable):
             chooses the kind for ``budget``, and stays exact below 50,000 vectors.
         budget : ragembed.indexes.Budget, optional
             Limits for the index. None sets no limits.
-        shards : int, default 1
-            Number of shards to divide the index into, 1 or more; see the page "Use shards".
         language : str, default "english"
             Language of the texts, which selects the stemmer for lexical search; see the page "Search a store".
         locked : bool, default False
@@ -164,7 +161,7 @@ class Store(Searchable):
         StoreError
             If the folder already holds a store or other files, or cannot be written.
         ConfigError
-            If the index kind or the language is unknown, or ``shards`` is less than 1.
+            If the index kind or the language is unknown.
         MissingExtraError
             If the language needs a stemmer that is not installed, or the index needs FAISS and FAISS is not installed.
 
@@ -178,7 +175,7 @@ class Store(Searchable):
         """
         path = require_place(path)
         words = AnalyzerConfig.of_language(language)
-        wanted = IndexConfig(index, budget or Budget(), shards)
+        wanted = IndexConfig(index, budget or Budget())
         require_library(index)
         about = {"index": wanted.to_dict(), "words": words.to_dict(), **(meta or {})}
         make_folder(path)
@@ -616,7 +613,7 @@ class Store(Searchable):
 
     @property
     def wanted_index(self) -> IndexConfig:
-        """Kind, budget and number of shards of the index, as set for this store.
+        """Kind and budget of the index, as set for this store.
 
         Examples
         --------
