@@ -571,12 +571,6 @@ class Store(Searchable):
         return int(self._reader.read(lambda snapshot: catalog.meta(snapshot.connection, "generation", 0)))
 
     @property
-    def _resume_token(self) -> str | None:
-        """Token by which a later run recognises an interrupted run in stages, or None."""
-        found: str | None = self._reader.read(lambda snapshot: catalog.meta(snapshot.connection, "work"))
-        return found
-
-    @property
     def _part(self) -> catalog.PartRecord | None:
         """The record of a store that holds only a part of the files of its paths, or None."""
         return self._reader.read(lambda snapshot: catalog.part(snapshot.connection))

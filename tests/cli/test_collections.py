@@ -297,7 +297,8 @@ def test_a_project_defines_collections_for_a_team(folders, cli):
         ('[index]\nconfig = "docs/x.toml"', "cannot be set in a file: it could name any model"),
         ('[index]\nrevision = "refs/pr/1"', "cannot be set in a file: it could choose another model"),
         ('[index]\naddress = "10.0.0.1:6379"', "cannot be set in a file: it names another machine"),
-        ('[index]\nwork = "/tmp"', "cannot be set in a file"),
+        ("[index]\nworkers = 2", "cannot be set in a file: it adds to your collections"),
+        ('[index]\nengine = "ray"', "cannot be set in a file: it adds to your collections"),
         ('[index]\nstore = "x"', "put it at the top of the file"),
         ('[index]\npostprocess-corpus = "../x"', "outside of the folder"),
         ("[index]\nexcluded = []", "'excluded' in [index] is unknown: did you mean 'exclude'?"),
@@ -412,7 +413,6 @@ def test_workers_write_the_stores_of_a_collection(in_folder, cli):
     assert json.loads(cli("verify", "--in", "big", "--json").stdout)["stores"][1]["problems"] == []
     one = cli("index", "--store", ".ragembed-big/1", exit_code=2).stderr
     assert "update them together with 'ragembed index --collection NAME'" in one
-    assert "leave out --work" in cli("index", *options, "--work", "w", exit_code=2).stderr
 
 
 def test_a_collection_of_other_stores_is_not_indexed(folders, cli):

@@ -1,4 +1,4 @@
-"""Indexing runs on a cluster of one node. The script runs in a network namespace.
+"""A collection is written on a cluster of one node. The script runs in a network namespace.
 
 It prints the results as one line of JSON. Its argument is a folder of documents.
 """
@@ -14,7 +14,6 @@ from cluster import cluster
 if __name__ == "__main__":
     documents = Path(sys.argv[1])
     found = engine_scenarios.results([engine_scenarios.nobody_there])
-    with cluster(1) as nodes:
-        found["indexed"] = store_scenarios.indexed(documents, nodes.address, "ray", shards=2)
-        found["members"] = store_scenarios.members(documents, nodes.address)
+    with cluster(2) as nodes:
+        found["written"] = store_scenarios.written(documents, nodes.address, "ray")
     sys.stdout.write("\n" + json.dumps(found) + "\n")

@@ -11,7 +11,7 @@ import pytest
 from sabotage import DiesInBlock, Sabotaged
 
 from ragembed import Collection, Fusion
-from ragembed.distributed import stages
+from ragembed.distributed import tasks
 from ragembed.distributed.members import create_members, divide, stores_in, update_members
 from ragembed.distributed.workers import ThisProcess
 from ragembed.errors import ConfigError, StoreError
@@ -19,7 +19,7 @@ from ragembed.indexes import Store, refit_together
 from ragembed.indexes.indexing import fitting
 from ragembed.indexes.indexing.request import IndexingRequest
 from ragembed.indexes.indexing.run import index_files
-from tests.distributed.test_stages import WORDS, config, docs, request
+from tests.distributed.documents import WORDS, config, docs, request
 
 __all__ = ["docs"]
 
@@ -165,11 +165,11 @@ def stops(function, call):
     ("place", "call", "updates"),
     [
         ((Store, "create"), 1, False),
-        ((stages, "write_share"), 0, True),
-        ((stages, "write_share"), 1, False),
+        ((tasks, "write_share"), 0, True),
+        ((tasks, "write_share"), 1, False),
         ((fitting, "fit_if_needed"), 0, False),
-        ((stages, "finish_member"), 1, True),
-        ((stages, "finish_store"), 1, False),
+        ((tasks, "finish_share"), 1, True),
+        ((tasks, "finish_store"), 1, False),
     ],
     ids=["create", "first share, update", "second share", "fit", "second member, update", "second store"],
 )
@@ -209,7 +209,7 @@ def test_a_killed_run_is_continued(docs, monkeypatch):
 @pytest.mark.parametrize("changes", ["number of stores", "files"])
 def test_another_request_replaces_an_interrupted_one(docs, monkeypatch, changes):
     with monkeypatch.context() as patched:
-        patched.setattr(stages, "finish_member", stopped)
+        patched.setattr(tasks, "finish_share", stopped)
         with pytest.raises(Stopped):
             collection(docs, 4)
     if changes == "files":
