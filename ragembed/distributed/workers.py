@@ -61,6 +61,9 @@ class WorkerLost(Exception):  # noqa: N818  a signal between a worker and its po
 class TaskWorker(Protocol):
     """A worker, which performs one task at a time."""
 
+    started: Future[None]
+    """Is done when the worker can begin a task. A worker on a cluster may wait for room until another one ends."""
+
     def submit(self, stage: str, number: int) -> Future[TaskReport]:
         """Begin a task."""
         ...
@@ -114,15 +117,17 @@ class WorkerPool:
         waiting = deque(numbers)
         losses: dict[int, int] = {}
         busy: dict[Future[TaskReport], tuple[TaskWorker, int]] = {}
-        workers = self._started(make, self.size(len(numbers)))
+        workers = self._for(make, self.size(len(numbers)))
         try:
             while waiting or busy:
                 active = [worker for worker, _ in busy.values()]
-                for worker in [worker for worker in workers if worker not in active][: len(waiting)]:
+                idle = [worker for worker in workers if worker not in active and worker.started.done()]
+                for worker in idle[: len(waiting)]:
                     number = waiting.popleft()
                     busy[worker.submit(stage, number)] = worker, number
-                finished, _ = wait(busy, return_when=FIRST_COMPLETED)
-                for task in finished:
+                starting = [worker.started for worker in workers if not worker.started.done()] if waiting else []
+                wait([*busy, *starting], return_when=FIRST_COMPLETED)
+                for task in [task for task in busy if task.done()]:
                     worker, number = busy.pop(task)
                     try:
                         done = worker.report(task)
@@ -138,12 +143,12 @@ class WorkerPool:
             if waiting or busy:  # the run was aborted or failed
                 self._end()
 
-    def _started(self, make: Callable[[], Perform], size: int) -> list[TaskWorker]:
+    def _for(self, make: Callable[[], Perform], size: int) -> list[TaskWorker]:
         if make is not self._make:
             self._end()
             self._make = make
         self._workers += [self.worker(make) for _ in range(size - len(self._workers))]
-        return self._workers[:size]
+        return self._workers
 
     def _end(self) -> None:
         for worker in self._workers:
@@ -163,9 +168,16 @@ class ThisProcess(WorkerPool):
         return _Here(make())
 
 
+def _now() -> Future[None]:
+    now: Future[None] = Future()
+    now.set_result(None)
+    return now
+
+
 class _Here:
     def __init__(self, perform: Perform) -> None:
         self._perform = perform
+        self.started = _now()
 
     def submit(self, stage: str, number: int) -> Future[TaskReport]:
         task: Future[TaskReport] = Future()
@@ -203,6 +215,7 @@ class _Process:
 
     def __init__(self, make: Callable[[], Perform], threads: int) -> None:
         self._make = make, threads
+        self.started = _now()  # the executor starts the process with its first task
         self.renew()
 
     def renew(self) -> None:
