@@ -18,7 +18,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from typing_extensions import Self, override
 
@@ -125,8 +125,10 @@ class WorkerPool:
                 for worker in idle[: len(waiting)]:
                     number = waiting.popleft()
                     busy[worker.submit(stage, number)] = worker, number
-                starting = [worker.started for worker in workers if not worker.started.done()] if waiting else []
-                wait([*busy, *starting], return_when=FIRST_COMPLETED)
+                pending: list[Future[Any]] = list(busy)
+                if waiting:
+                    pending += [worker.started for worker in workers if not worker.started.done()]
+                wait(pending, return_when=FIRST_COMPLETED)
                 for task in [task for task in busy if task.done()]:
                     worker, number = busy.pop(task)
                     try:
