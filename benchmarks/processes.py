@@ -105,15 +105,13 @@ class Cost:
 class Watched:
     """Seconds and output of a command, and its peak unshared memory in MiB (``RssAnon``, sampled).
 
-    ``driver`` is the peak of the process, ``workers`` are the peaks of the processes that it started, and ``work`` is
-    the peak size of the watched folder in bytes.
+    ``driver`` is the peak of the process, and ``workers`` are the peaks of the processes that it started.
     """
 
     seconds: float = 0.0
     printed: str = ""
     driver: float = 0.0
     workers: dict[int, float] = field(default_factory=dict)
-    work: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,18 +145,15 @@ class Runner:
         report: Report = json.loads(printed.splitlines()[-1])
         return {**report, "memory": cost.memory, "wall": cost.wall}
 
-    def watch(self, command: Command, work: Path | None = None) -> Watched:
-        """Run ``command``; sample the memory of its processes and the size of the folder ``work``."""
+    def watch(self, command: Command) -> Watched:
+        """Run ``command``; sample the memory of its processes."""
         seen = Watched()
         with self._started(command) as (process, output):
-            started, looks = time.perf_counter(), 0
+            started = time.perf_counter()
             while process.poll() is None:
                 seen.driver = max(seen.driver, _own_memory(process.pid))
                 for child in _below(process.pid):
                     seen.workers[child] = max(seen.workers.get(child, 0.0), _own_memory(child))
-                looks += 1
-                if work is not None and looks % 20 == 1:
-                    seen.work = max(seen.work, folder_bytes(work))
                 time.sleep(0.05)
             seen.seconds = time.perf_counter() - started
             seen.printed = output()

@@ -12,10 +12,10 @@ from pathlib import Path
 RESULTS = Path(__file__).resolve().parent / "results.md"
 
 
-def write_section(name: str, body: str, path: Path = RESULTS) -> None:
-    """Write ``body`` between the markers of the section ``name``, or append a new section to the page."""
+def write_section(name: str, body: str) -> None:
+    """Write ``body`` between the markers of the section ``name``, or append a new section to results.md."""
     begin, end = f"<!-- {name} begin -->", f"<!-- {name} end -->"
-    page = path.read_text(encoding="utf-8")
+    page = RESULTS.read_text(encoding="utf-8")
     section = f"{begin}\n{body.strip()}\n{end}"
     counts = page.count(begin), page.count(end)
     if counts == (0, 0):
@@ -24,9 +24,9 @@ def write_section(name: str, body: str, path: Path = RESULTS) -> None:
         page = page.partition(begin)[0] + section + page.partition(end)[2]
     else:
         raise ValueError(
-            f"{path} has {counts[0]} × {begin} and {counts[1]} × {end}: expected each marker once and in this order"
+            f"{RESULTS} has {counts[0]} × {begin} and {counts[1]} × {end}: expected each marker once and in this order"
         )
-    path.write_text(page, encoding="utf-8")
+    RESULTS.write_text(page, encoding="utf-8")
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -38,7 +38,7 @@ EMBEDDING_OPTIONS = (
     *("avg_corpus", "weighting_corpus", "postprocess_corpus"),
 )
 """Options that configure the embedder."""
-INDEX_OPTIONS = ("index_kind", "max_memory", "max_latency_ms", "min_recall", "shards")
+INDEX_OPTIONS = ("index_kind", "max_memory", "max_latency_ms", "min_recall")
 """Options that configure the vector index."""
 _EXTRACTORS = "transformer, avg, bert+avg:w=0.5, re:dim=768, words:drop=0 or sbert-wk:window=2"
 _LAYERS = "first, last, first+last, or numbers such as 0+1+6"
@@ -157,13 +157,6 @@ def index_options(command: Command) -> Command:
             metavar="SHARE",
             help="Smallest share of the 10 nearest vectors that the index must find, such as 0.98 or 98%; none "
             f"removes an earlier limit.  [default: {RECALL:g}, if possible]",
-        ),
-        click.option(
-            "--shards",
-            type=click.IntRange(1),
-            metavar="N",
-            help="Number of parts of the index; use several if one does not fit in memory while it is built.  "
-            "[default: 1]",
         ),
     )
 

@@ -24,8 +24,7 @@ from ragembed.indexes.storage import layout
 NEVER_SET = {
     "trust_remote_code": "code of a model runs only if you say so",
     "address": "it names another machine",
-    "work": "it names a folder to write to",
-    "collection": "it adds to your collections",
+    **dict.fromkeys(("collection", "workers", "engine"), "it adds to your collections"),
     "store": "put it at the top of the file, before [index]",
     "revision": "it could choose another model",
     "config_file": "it could name any model; write its settings as options into [index]",

@@ -87,17 +87,16 @@ def postprocess_steps(text: str) -> tuple[str, ...]:
 def index_config(options: Mapping[str, Any], store: Store | None, *, reset: bool = False) -> IndexConfig | None:
     """Return the index configuration: that of ``store`` updated with ``options``, or None if no option is given.
 
-    A new kind of index removes the limits that were set for the old kind, but keeps the number of shards. With
-    ``reset``, start from the defaults.
+    A new kind of index removes the limits that were set for the old kind. With ``reset``, start from the defaults.
     """
     given = {name: options[name] for name in INDEX_OPTIONS if options[name] is not None}
     if not given and not reset:
         return None
     stored = IndexConfig() if reset or store is None else store.wanted_index
-    kind, shards = given.pop("index_kind", stored.kind), given.pop("shards", stored.shards)
+    kind = given.pop("index_kind", stored.kind)
     budget = stored.budget if kind == stored.kind else Budget()
     limits = {name: None if value is NO_LIMIT else value for name, value in given.items()}
-    return IndexConfig(kind, replace(budget, **limits), shards)
+    return IndexConfig(kind, replace(budget, **limits))
 
 
 def embedder_config(options: Mapping[str, Any], store: Store | None = None) -> EmbedderConfig | None:

@@ -7,7 +7,6 @@
   post-processors again, and :func:`apply_settings` changes the settings of the embedder and of hybrid search.
 - :func:`diagnose` runs every check of a store and returns its findings, each with the command that fixes it.
 - :class:`Collection` searches several stores as one, and :func:`refit_together` gives them one embedder.
-  :func:`split_store` and :func:`merge_stores` divide and join stores without encoding anything.
 - :class:`ChunkRecord` and :class:`SourceRecord` are the chunks and the files in a store.
 - :class:`Context` is the text that :meth:`Store.context` packs for the prompt of a model.
 - :class:`VectorEncoder` describes the methods of an embedder, for embedders of your own.
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from ragembed.indexes.collection import Collection
     from ragembed.indexes.doctor import Diagnosis, Finding, SkippedCheck, diagnose
     from ragembed.indexes.indexing.drift import DriftReport, measure_drift
-    from ragembed.indexes.indexing.rebalancing import merge_stores, split_store
     from ragembed.indexes.indexing.refit import apply_settings, refit_store, refit_together
     from ragembed.indexes.indexing.run import IndexingReport
     from ragembed.indexes.indexing.scan import IndexingOptions
@@ -58,10 +56,8 @@ __all__ = [
     "apply_settings",
     "diagnose",
     "measure_drift",
-    "merge_stores",
     "refit_store",
     "refit_together",
-    "split_store",
 ]
 
 __getattr__, __dir__ = lazy_attributes(
@@ -72,7 +68,6 @@ __getattr__, __dir__ = lazy_attributes(
         "collection": ("Collection",),
         "doctor": ("Diagnosis", "Finding", "SkippedCheck", "diagnose"),
         "indexing.drift": ("DriftReport", "measure_drift"),
-        "indexing.rebalancing": ("merge_stores", "split_store"),
         "indexing.refit": ("apply_settings", "refit_store", "refit_together"),
         "indexing.run": ("IndexingReport",),
         "indexing.scan": ("IndexingOptions",),

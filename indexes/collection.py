@@ -19,7 +19,6 @@ from ragembed.errors import ConfigError, MissingExtraError, ModelError, StoreErr
 from ragembed.indexes.filters import Where, parse
 from ragembed.indexes.filters.notes import notes_on
 from ragembed.indexes.search import search
-from ragembed.indexes.search.fanout import Engine
 from ragembed.indexes.search.fusion import Fusion
 from ragembed.indexes.search.hybrid import Candidates
 from ragembed.indexes.search.merged_snapshot import MergedSnapshot, MergedState, require_mergeable
@@ -92,9 +91,6 @@ class Collection(Searchable):
         device: str | None = None,
         search_device: str = "cpu",
         threads: int | None = None,
-        engine: Engine = "local",
-        address: str | None = None,
-        replicas: int = 1,
     ) -> Collection:
         """Open stores for searching them together.
 
@@ -108,9 +104,8 @@ class Collection(Searchable):
         fusion : ragembed.Fusion, optional
             Default settings of hybrid search. None uses those of the stores if they agree, else the defaults of
             :class:`ragembed.Fusion`.
-        device, search_device, threads, engine, address, replicas : optional
-            As in :meth:`ragembed.Store.open`. With ``engine="ray"``, each store has its own actors, which search at the
-            same time.
+        device, search_device, threads : optional
+            As in :meth:`ragembed.Store.open`.
 
         Returns
         -------
@@ -128,16 +123,7 @@ class Collection(Searchable):
             raise ConfigError("the collection has no stores: expected at least one")
 
         def open_store(path: Path) -> Store:
-            return Store.open(
-                path,
-                embedder,
-                device=device,
-                search_device=search_device,
-                threads=threads,
-                engine=engine,
-                address=address,
-                replicas=replicas,
-            )
+            return Store.open(path, embedder, device=device, search_device=search_device, threads=threads)
 
         collection = cls({name: Path(path) for name, path in stores.items()}, fusion, open_store)
         try:

@@ -27,13 +27,12 @@ from ragembed.indexes.ann.records import IndexConfig, IndexEvaluation, IndexSele
 from ragembed.indexes.ann.specs import AUTO
 from ragembed.indexes.filters import Where, parse
 from ragembed.indexes.filters.notes import notes_on
-from ragembed.indexes.search.fanout import Engine, segment_search
 from ragembed.indexes.search.fusion import stored_fusion
 from ragembed.indexes.search.reader import Answer, SnapshotReader
 from ragembed.indexes.search.relevance import stored_relevance
 from ragembed.indexes.search.search import Mode
 from ragembed.indexes.search.searchable import Searchable
-from ragembed.indexes.search.snapshot import SegmentSearch, Snapshot, StoreSnapshot
+from ragembed.indexes.search.snapshot import Snapshot, StoreSnapshot
 from ragembed.indexes.storage import catalog, run_records
 from ragembed.indexes.storage.baseline import KEY as BASELINE
 from ragembed.indexes.storage.baseline import save_first_baseline
@@ -106,13 +105,12 @@ class Store(Searchable):
         device: str | None = None,
         search_device: str = "cpu",
         threads: int | None = None,
-        searcher: SegmentSearch | None = None,
     ) -> None:
         self.path = path
         self._given = embedder
         self._device = device
         self._reader = SnapshotReader(
-            path, embedder, device, threads, searching_gpus(search_device), searcher, self._first_problem
+            path, embedder, device, threads, searching_gpus(search_device), self._first_problem
         )
 
     def _first_problem(self, connection: sqlite3.Connection) -> str | None:
@@ -129,7 +127,6 @@ class Store(Searchable):
         *,
         index: str = AUTO,
         budget: Budget | None = None,
-        shards: int = 1,
         language: str = ENGLISH,
         locked: bool = False,
     ) -> Store:
@@ -149,8 +146,6 @@ class Store(Searchable):
             chooses the kind for ``budget``, and stays exact below 50,000 vectors.
         budget : ragembed.indexes.Budget, optional
             Limits for the index. None sets no limits.
-        shards : int, default 1
-            Number of shards to divide the index into, 1 or more; see the page "Use shards".
         language : str, default "english"
             Language of the texts, which selects the stemmer for lexical search; see the page "Search a store".
         locked : bool, default False
@@ -166,7 +161,7 @@ class Store(Searchable):
         StoreError
             If the folder already holds a store or other files, or cannot be written.
         ConfigError
-            If the index kind or the language is unknown, or ``shards`` is less than 1.
+            If the index kind or the language is unknown.
         MissingExtraError
             If the language needs a stemmer that is not installed, or the index needs FAISS and FAISS is not installed.
 
@@ -180,7 +175,7 @@ class Store(Searchable):
         """
         path = require_place(path)
         words = AnalyzerConfig.of_language(language)
-        wanted = IndexConfig(index, budget or Budget(), shards)
+        wanted = IndexConfig(index, budget or Budget())
         require_library(index)
         about = {"index": wanted.to_dict(), "words": words.to_dict(), **(meta or {})}
         make_folder(path)
@@ -213,9 +208,6 @@ class Store(Searchable):
         device: str | None = None,
         search_device: str = "cpu",
         threads: int | None = None,
-        engine: Engine = "local",
-        address: str | None = None,
-        replicas: int = 1,
     ) -> Store:
         """Open an existing store for reading.
 
@@ -235,15 +227,6 @@ class Store(Searchable):
         threads : int, optional
             Maximum number of threads of one search, 1 or more. None uses as many as FAISS does. For a single query,
             each large segment is searched in its own thread.
-        engine : {"local", "ray"}, default "local"
-            ``"local"`` searches in this process. ``"ray"`` searches on actors of a Ray cluster, which hold the shards
-            of the index; see the page "Use shards".
-        address : str, optional
-            Head node of the Ray cluster, ``"HOST:PORT"`` or ``"auto"``. None uses ``$RAY_ADDRESS``, or starts Ray on
-            this machine if the variable is not set.
-        replicas : int, default 1
-            Number of Ray actors that hold the same vectors, 1 or more. More replicas answer more queries at the same
-            time.
 
         Returns
         -------
@@ -261,11 +244,7 @@ class Store(Searchable):
         GpuError
             If a requested GPU does not exist.
         ConfigError
-            If the engine or the device is unknown, or ``threads`` or ``replicas`` is less than 1.
-        MissingExtraError
-            If the engine is ``"ray"`` and Ray is not installed.
-        WorkerLostError
-            If the Ray cluster cannot be reached.
+            If the device is unknown, or ``threads`` is less than 1.
 
         Examples
         --------
@@ -274,13 +253,7 @@ class Store(Searchable):
         ...     len(store)
         3
         """
-        path = require_store(Path(path))
-        searcher = segment_search(path, engine, address, replicas, threads, search_device)
-        try:
-            return cls(path, embedder, device, search_device, threads, searcher)
-        except BaseException:
-            searcher.close()
-            raise
+        return cls(require_store(Path(path)), embedder, device, search_device, threads)
 
     def _read(self, answer: Callable[[Snapshot], Answer], mode: Mode | None = None) -> Answer:  # noqa: ARG002  one store
         return self._reader.read(answer)
@@ -598,12 +571,6 @@ class Store(Searchable):
         return int(self._reader.read(lambda snapshot: catalog.meta(snapshot.connection, "generation", 0)))
 
     @property
-    def _resume_token(self) -> str | None:
-        """Token by which a later run recognises an interrupted run in stages, or None."""
-        found: str | None = self._reader.read(lambda snapshot: catalog.meta(snapshot.connection, "work"))
-        return found
-
-    @property
     def _part(self) -> catalog.PartRecord | None:
         """The record of a store that holds only a part of the files of its paths, or None."""
         return self._reader.read(lambda snapshot: catalog.part(snapshot.connection))
@@ -640,7 +607,7 @@ class Store(Searchable):
 
     @property
     def wanted_index(self) -> IndexConfig:
-        """Kind, budget and number of shards of the index, as set for this store.
+        """Kind and budget of the index, as set for this store.
 
         Examples
         --------

@@ -261,8 +261,7 @@ class Embedder:
     def _fit_parts(self, parts: Iterable[Mapping[str, NDArray[Any]]], texts: int) -> Embedder:
         """Fit token weights and static vectors from what :meth:`_part_of_fit` returned for all parts of a corpus.
 
-        ``texts`` is the number of texts in the corpus. If every part but the last has a multiple of 2,048 texts, the
-        fit equals that of :meth:`fit_extractor` to the last bit.
+        ``texts`` is the number of texts in the corpus. Up to rounding, the fit equals that of :meth:`fit_extractor`.
         """
         config = self.resolved_config()
         built = self._fresh(config)

@@ -13,7 +13,7 @@ from ragembed.indexes import Store
 ROWS, PART = 600, 64
 PROGRAM = """
 import os, signal, sys
-from ragembed.indexes.indexing import backend
+from ragembed.indexes.indexing import run_encoder
 from ragembed.indexes.writing import writer
 
 number, left = int(sys.argv.pop(1)), 3
@@ -29,9 +29,9 @@ def commit_until_the_signal(*args):
 # A background process may inherit an ignored SIGINT; restore the default handler.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 writer.COMMIT_SECONDS = 0
-RunEncoder = backend.RunEncoder
-RunEncoder.parts = lambda self, texts, progress=None, done=0: (
-    self._embedder.raw_documents(texts[start : start + %d], progress) for start in range(done, len(texts), %d)
+RunEncoder = run_encoder.RunEncoder
+RunEncoder.parts = lambda self, texts, progress=None: (
+    self._embedder.raw_documents(texts[start : start + %d], progress) for start in range(0, len(texts), %d)
 )
 writer.StoreWriter._commit_vectors = commit_until_the_signal
 from ragembed.cli import main

@@ -140,7 +140,7 @@ class Ragembed:
     def build(self, request: Request) -> Report:
         """Write the index; the report has ``refused`` if no index meets the budget."""
         from ragembed.errors import BudgetError
-        from ragembed.indexes.ann.building import Shard
+        from ragembed.indexes.ann.building import IndexInput
         from ragembed.indexes.ann.choosing import Budget
         from ragembed.indexes.ann.picking import TuningQueries, pick
         from ragembed.indexes.ann.records import IndexConfig
@@ -148,11 +148,11 @@ class Ragembed:
 
         budget, drawn = Budget(**request["budget"]), np.load(request["tuning"])
         vectors = np.load(request["vectors"], mmap_mode="r")
-        shard = Shard(ArrayVectors(vectors), np.arange(len(vectors)), Path(request["file"]))
+        given = IndexInput(ArrayVectors(vectors), np.arange(len(vectors)), Path(request["file"]))
         queries = TuningQueries(np.ascontiguousarray(drawn[0::2]), np.ascontiguousarray(drawn[1::2]))
         report: dict[str, Any] = {"min_recall": budget.wanted_recall}
         try:
-            picked = pick([shard], queries, IndexConfig(budget=budget))
+            picked = pick(given, queries, IndexConfig(budget=budget))
         except BudgetError as error:
             return {**report, "refused": str(error)}
         report |= {"kind": picked.kind, "effort": picked.effort}

@@ -11,7 +11,6 @@ import click
 
 from ragembed.cli import INTERRUPTED_EXIT
 from ragembed.cli.options import (
-    LocalPath,
     PlacePath,
     WritingCommand,
     device_option,
@@ -31,7 +30,7 @@ from ragembed.documents.places import Place
 from ragembed.errors import BudgetError, ConfigError
 from ragembed.indexes.indexing.request import IndexingRequest, open_existing
 from ragembed.indexes.indexing.run import IndexingReport, index_files
-from ragembed.indexes.storage.layout import file_path, is_store
+from ragembed.indexes.storage.layout import STORE_FOLDER, file_path, is_store
 from ragembed.indexes.writing.boilerplate_store import MODES
 
 if TYPE_CHECKING:
@@ -65,7 +64,8 @@ _ENGINES = ("processes", "ray")
     "--workers",
     type=click.IntRange(1),
     metavar="N",
-    help="Number of worker processes that read and encode files.  [default: no workers, only this process]",
+    help="Write the stores of a collection in parallel with N workers; a new collection gets N stores.  [default: no "
+    "workers, only this process]",
 )
 @click.option(
     "--engine",
@@ -86,13 +86,8 @@ _ENGINES = ("processes", "ray")
 @click.option(
     "--collection",
     metavar="NAME",
-    help="Write --workers stores in parallel and make a collection of them, or update a collection that was made so. "
-    "--store is the folder of its stores.  [default: .ragembed-NAME]",
-)
-@click.option(
-    "--work",
-    type=LocalPath(file_okay=False),
-    help="Folder for files that workers share; it must be writable by all of them.  [default: in the store]",
+    help="Name of the collection that --workers makes, or of one to update. --store is the folder of its stores, by "
+    "default .ragembed-NAME.  [default with --workers: the name of this folder]",
 )
 @click.option(
     "--allow-empty",
@@ -121,7 +116,6 @@ def command(
     address: str | None,
     num_gpus: float | None,
     collection: str | None,
-    work: Path | None,
     reset_options: bool,
     dry_run: bool,
     wait_seconds: float,
@@ -135,7 +129,7 @@ def command(
     ragembed index docs/ notes.md
     ragembed index docs/ --exclude 'tmp*' --chunk-tokens 128
     ragembed index
-    ragembed index big/ --collection big --workers 8
+    ragembed index big/ --workers 8 --collection big
 
     Reads new and changed files, splits them into chunks and embeds the chunks. Removes deleted files from the store and
     leaves unchanged files as they are. Without PATH, updates all paths indexed so far. If a PATH is missing, or all of
@@ -145,15 +139,14 @@ def command(
     The first run creates the store. The store saves the options for files, chunks and the index, and later runs use
     them until you give new ones. The embedding options and --language are fixed when the store is created; only
     --postprocess and --query-fit can be changed later, with ragembed refit. If a run is interrupted, the next run
-    continues it. --workers and --engine ray only change where the work is done: the store is the same. With
-    --collection, each worker writes a store of its own; search them with ragembed query --in NAME.
+    continues it. With --workers, each worker writes a store of its own; search them with ragembed query --in NAME.
     """  # noqa: D301  click reads the backspace character as "do not wrap"
     confirm_models(click.get_current_context())
-    known = None if collection is None else _known_collection(collection, store, work)
+    pool = _worker_pool(workers, engine, address, num_gpus)
+    known = None if pool is None and collection is None else _known_collection(collection, store)
     where = choose_store(store) if known is None else known.folder
     if known is not None and not known.stores and workers is None:
         raise click.UsageError("a new collection needs --workers N: it gets a store for each worker")
-    pool = _worker_pool(workers, engine, address, num_gpus, work)
     progress = StderrProgress(quiet=quiet)
     first = where if known is None else next(iter(known.stores.values()), where)
     try:
@@ -163,12 +156,8 @@ def command(
             )
             if known is not None:
                 report = _index_collection(known, request, workers, pool, progress, dry_run, wait_seconds)
-            elif pool is None or dry_run:
-                report = index_files(request, progress, dry_run=dry_run, wait_seconds=wait_seconds)
             else:
-                from ragembed.distributed.backend import index_with_workers
-
-                report = index_with_workers(request, pool, progress, work=work, wait_seconds=wait_seconds)
+                report = index_files(request, progress, dry_run=dry_run, wait_seconds=wait_seconds)
     except BudgetError as error:
         raise BudgetError(f"{error}; the documents were added, and the index was not changed") from error
     except KeyboardInterrupt:
@@ -194,22 +183,29 @@ class _WrittenCollection:
     is_named: bool
 
 
-def _known_collection(name: str, folder: Path | None, work: Path | None) -> _WrittenCollection:
-    """Return the collection to write."""
+def _known_collection(name: str | None, folder: Path | None) -> _WrittenCollection:
+    """Return the collection to write. Without a name, it has that of the folder, or of the working directory."""
     from ragembed.distributed.members import stores_in
 
-    if work is not None:
-        raise click.UsageError(
-            "got both --collection and --work: leave out --work, because the files are shared beside the stores"
-        )
-    require_name(name)
+    is_implied = name is None
+    if name is None:
+        single = choose_store(folder)
+        if is_store(single):
+            raise ConfigError(
+                f"{shown_path(single)} is a store that one process writes: update it without --workers, or name a "
+                "collection of several stores with --collection"
+            )
+        name = (folder or Path.cwd()).absolute().name.removeprefix(f"{STORE_FOLDER}-").lstrip(".")
+        folder = folder or Path(f"{STORE_FOLDER}-{name}")
+    require_name(name, "choose the name of the collection with --collection: " if is_implied else "")
     named = next((file.collections[name] for file in collections_files() if name in file.collections), None)
     if named is None:
-        folder = (folder or Path(f".ragembed-{name}")).absolute()
+        folder = (folder or Path(f"{STORE_FOLDER}-{name}")).absolute()
         return _WrittenCollection(name, folder, stores_in(folder), is_named=False)
     own = next((path.parent for path in named.stores.values()), Path())
     if folder is not None and folder.absolute() != own:
-        raise ConfigError(f"the collection {name} has its stores in {own}, not in {folder}: leave out --store")
+        remedy = "choose another name with --collection" if is_implied else "leave out --store"
+        raise ConfigError(f"the collection {name} has its stores in {own}, not in {folder}: {remedy}")
     return _WrittenCollection(name, own, named.stores, is_named=True)
 
 
@@ -230,7 +226,7 @@ def _index_collection(
         stores = list(known.stores.values())
         report = update_members(request, stores, pool, progress, dry_run=dry_run, wait_seconds=wait_seconds)
     else:
-        report = create_members(request, workers or 1, pool, progress, dry_run=dry_run)
+        report = create_members(request, workers or 1, pool, progress, dry_run=dry_run, wait_seconds=wait_seconds)
     if not (known.is_named or dry_run):
         stores_by_name = stores_in(known.folder)
         add_stores(known.name, stores_by_name)
@@ -242,7 +238,7 @@ def _index_collection(
 
 
 def _worker_pool(
-    workers: int | None, engine: str | None, address: str | None, num_gpus: float | None, work: Path | None
+    workers: int | None, engine: str | None, address: str | None, num_gpus: float | None
 ) -> WorkerPool | None:
     """Return the pool of workers, or None to use only this process; raise a usage error for conflicting options."""
     if engine != "ray" and (address is not None or num_gpus is not None):
@@ -252,8 +248,8 @@ def _worker_pool(
 
         return RayWorkers(address, workers=workers, gpus=num_gpus or 0.0)
     if workers is None:
-        if engine is not None or work is not None:
-            raise click.UsageError("--engine processes and --work apply only to worker processes: add --workers N")
+        if engine is not None:
+            raise click.UsageError("--engine processes applies only to worker processes: add --workers N")
         return None
     from ragembed.distributed.workers import ProcessWorkers
 

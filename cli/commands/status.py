@@ -151,8 +151,8 @@ def _lines(status: dict[str, Any], pending: str | None = None) -> list[tuple[str
     lines.append(("relevance", _relevance(status)))
     lines.append(("fingerprint", embedder["fingerprint"]))
     if "part" in status:
-        shares = " and ".join(f"{share} of a divided store" for share in status["part"]["shares"].values())
-        lines.append(("part", f"{shares}; see ragembed collection merge"))
+        stores = counted(status["part"]["stores"], "store")
+        lines.append(("part", f"one of {stores} that ragembed index --collection updates together"))
     if status["indexing"]:
         changed = _changed_options(status["indexing"]["options"])
         lines.append(("paths", ", ".join(status["indexing"]["paths"])))

@@ -40,22 +40,12 @@ _TRIAL_ROWS, _TRIAL_QUERIES, _TRIAL_K = 1_024, 8, 10
 
 
 @dataclass(frozen=True, slots=True)
-class Shard:
-    """The vectors of one index, their ids ``rows`` (int64, shape ``(n,)``, ascending), and the ``file`` to write.
-
-    Centroids and quantisers are trained on these vectors alone. A shard can therefore be built and rebuilt without
-    the other shards.
-    """
+class IndexInput:
+    """The vectors of an index, their ids ``rows`` (int64, shape ``(n,)``, ascending), and the ``file`` to write."""
 
     vectors: Vectors
     rows: Rows
     file: Path
-
-
-def shard_sizes(total: int, shards: int) -> list[int]:
-    """Return the number of vectors in each shard. Sizes differ by at most one, and no shard is empty."""
-    count = max(1, min(shards, total))
-    return [total * (i + 1) // count - total * i // count for i in range(count)]
 
 
 def build_index(

@@ -150,12 +150,6 @@ def cost(spec: IndexSpec, rows: int, dim: int, machine: Machine) -> Cost:
     return Cost(size + lists * dim * 4, _ms(scanned, spec), 0)
 
 
-def cost_in_shards(spec: IndexSpec, rows: int, dim: int, machine: Machine, shards: int) -> Cost:
-    """Estimate the cost of an index split into ``shards``, which one thread builds and searches in turn."""
-    each = cost(spec, math.ceil(rows / shards), dim, machine)
-    return Cost(shards * each.bytes, shards * each.latency_ms, each.building_bytes)
-
-
 def _ms(nanoseconds: float, spec: IndexSpec) -> float:
     return nanoseconds / 1e6 + (0.0 if spec.lossless else _RANKING_MS)
 
@@ -189,19 +183,19 @@ class Option:
     worth_trying: bool
 
 
-def choose(rows: int, dim: int, budget: Budget, machine: Machine, shards: int = 1) -> list[Option]:
-    """Return the kinds of index, in the order to try them, for ``rows`` vectors of dimension ``dim`` in equal shards.
+def choose(rows: int, dim: int, budget: Budget, machine: Machine) -> list[Option]:
+    """Return the kinds of index, in the order to try them, for ``rows`` vectors of dimension ``dim``.
 
     Kinds that fit the budget come first, in order of preference. Then come kinds that are worth trying, and kinds that
     are not, each in increasing order of the excess.
     """
     names = ORDER if rows < LEAST_APPROXIMATE else [name for name in ORDER if name != FLAT]
-    options = [_option(parse_spec(name), rows, dim, budget, machine, shards) for name in names]
+    options = [_option(parse_spec(name), rows, dim, budget, machine) for name in names]
     return sorted(options, key=lambda option: (not option.worth_trying, max(option.excess, 1.0)))
 
 
-def _option(spec: IndexSpec, rows: int, dim: int, budget: Budget, machine: Machine, shards: int) -> Option:
-    estimate = cost_in_shards(spec, rows, dim, machine, shards)
+def _option(spec: IndexSpec, rows: int, dim: int, budget: Budget, machine: Machine) -> Option:
+    estimate = cost(spec, rows, dim, machine)
     too_few = not spec.exact and rows < LEAST_APPROXIMATE
     limits = [
         (estimate.latency_ms, budget.wanted_latency_ms, "ms a query", 1.0 if spec.exact else LATENCY_SLACK),

@@ -14,7 +14,7 @@ import numpy as np
 
 from ragembed.errors import BudgetError
 from ragembed.indexes.ann import choosing
-from ragembed.indexes.ann.building import Shard, build_index, check
+from ragembed.indexes.ann.building import IndexInput, build_index, check
 from ragembed.indexes.ann.choosing import LEAST_APPROXIMATE, ORDER, Budget, Machine, Option
 from ragembed.indexes.ann.index import RefinedIndex, open_index
 from ragembed.indexes.ann.library import faiss, has_faiss
@@ -34,7 +34,7 @@ from ragembed.indexes.types import Progress, SilentProgress
 from ragembed.types import Floats
 
 LEAST_ASKED = 1_000
-"""Minimum number of vectors in a shard for a requested approximate kind. Below, the index is flat."""
+"""Minimum number of vectors for a requested approximate kind. Below, the index is flat."""
 
 EXACT_WITHOUT_FAISS = "search is exact because FAISS is not installed; for faster search: pip install 'ragembed[cpu]'"
 
@@ -70,7 +70,7 @@ class Picked:
 
 
 def pick(
-    shards: Sequence[Shard],
+    given: IndexInput,
     queries: TuningQueries,
     wanted: IndexConfig,
     progress: Progress | None = None,
@@ -78,37 +78,35 @@ def pick(
     machine: Machine | None = None,
     gpus: Sequence[int] = (),
 ) -> Picked:
-    """Build an index that meets the requirements in ``wanted`` and write one file for each of ``shards``.
+    """Build an index that meets the requirements in ``wanted`` and write it to the file of ``given``.
 
     At most three kinds are tried, in the order of :func:`ragembed.indexes.ann.choosing.choose`. Each kind is built and
     tuned to the smallest effort that reaches the recall on the tuning queries. The first kind that meets the budget on
-    the measuring queries is taken. Recall counts the merged results of all shards. Latency is the time of one thread
-    that searches all shards in turn. The default latency and recall guide the choice, but missing them is no error.
-    Raises :class:`BudgetError` if no kind meets the limits that were set; no file is written then.
+    the measuring queries is taken. Latency is that of one thread. The default latency and recall guide the choice, but
+    missing them is no error. Raises :class:`BudgetError` if no kind meets the limits that were set; no file is written
+    then.
     """
-    shape = sum(len(shard.rows) for shard in shards), shards[0].vectors.dim
+    shape = len(given.rows), given.vectors.dim
     options = (
         []
         if wanted.kind != AUTO or not has_faiss()
-        else choosing.choose(*shape, wanted.budget, machine or measure_machine(shape[1]), len(shards))
+        else choosing.choose(*shape, wanted.budget, machine or measure_machine(shape[1]))
     )
     # A kind that is tried among others need not be tuned far beyond the limit; a kind that was requested must be.
     limit_ms = choosing.LATENCY_SLACK * wanted.budget.wanted_latency_ms if options else math.inf
-    trial = _KindTrial(shards, queries, wanted.budget, limit_ms, progress or SilentProgress(), gpus)
+    trial = _KindTrial(given, queries, wanted.budget, limit_ms, progress or SilentProgress(), gpus)
     attempts: list[_Attempt] = []
     files: list[Path] = []
     try:
-        for number, spec in enumerate(_to_try(wanted, options, min(len(shard.rows) for shard in shards))):
-            these = [shard.file.with_name(f"{shard.file.name}.{number}") for shard in shards]
-            files += these
-            attempts.append(trial.run(spec, these))
+        for number, spec in enumerate(_to_try(wanted, options, len(given.rows))):
+            files.append(given.file.with_name(f"{given.file.name}.{number}"))
+            attempts.append(trial.run(spec, files[-1]))
             if attempts[-1].excess <= 1:
                 break
         best = min(attempts, key=lambda attempt: (max(attempt.budget_excess, 1.0), attempt.excess))
         if best.budget_excess > 1:
             raise BudgetError(_refusal(wanted, attempts, best, shape))
-        for shard, made in zip(shards, best.files, strict=True):
-            made.replace(shard.file)
+        best.file.replace(given.file)
     finally:
         for made in files:
             made.unlink(missing_ok=True)
@@ -126,24 +124,24 @@ class _Attempt:
     spec: IndexSpec
     effort: int | None
     measured: Measurement
-    files: Sequence[Path]
+    file: Path
     budget_excess: float
     excess: float
 
 
 class _KindTrial:
-    """Builds, tunes and measures kinds in turn on the same shards and queries."""
+    """Builds, tunes and measures kinds in turn on the same vectors and queries."""
 
     def __init__(
         self,
-        shards: Sequence[Shard],
+        given: IndexInput,
         queries: TuningQueries,
         budget: Budget,
         limit_ms: float,
         progress: Progress,
         gpus: Sequence[int],
     ) -> None:
-        self._shards = shards
+        self._given = given
         self._budget = budget
         self._limit_ms = limit_ms
         self._progress = progress
@@ -152,33 +150,30 @@ class _KindTrial:
         self._tuning: Truth | None = None
         self._measuring: Truth | None = None
 
-    def run(self, spec: IndexSpec, files: Sequence[Path]) -> _Attempt:
-        check(spec, self._shards[0].vectors.dim)
-        self._progress.start(f"building {spec.name}", "vectors", sum(len(shard.rows) for shard in self._shards))
-        for shard, file in zip(self._shards, files, strict=True):
-            build_index(spec, shard.vectors, shard.rows, file, self._progress.advance, self._gpus)
+    def run(self, spec: IndexSpec, file: Path) -> _Attempt:
+        vectors, rows = self._given.vectors, self._given.rows
+        check(spec, vectors.dim)
+        self._progress.start(f"building {spec.name}", "vectors", len(rows))
+        build_index(spec, vectors, rows, file, self._progress.advance, self._gpus)
         self._progress.finish()
         self._progress.start(f"measuring {spec.name}", "queries", None)
-        effort, measured = self._measure(spec, files)
+        effort, measured = self._measure(spec, file)
         self._progress.finish()
         excesses = (_excess(measured, self._budget, defaults=defaults) for defaults in (False, True))
-        return _Attempt(spec, effort, measured, files, *excesses)
+        return _Attempt(spec, effort, measured, file, *excesses)
 
-    def _measure(self, spec: IndexSpec, files: Sequence[Path]) -> tuple[int | None, Measurement]:
-        size = sum(file.stat().st_size for file in files)
+    def _measure(self, spec: IndexSpec, file: Path) -> tuple[int | None, Measurement]:
+        size = file.stat().st_size
         if min(len(self._queries.tuning), len(self._queries.measuring)) < LEAST_QUERIES:
             return None, Measurement(None, None, size)
-        built = list(zip(self._shards, files, strict=True))
-        indexes = [open_index(file, spec, len(shard.rows), shard.vectors.dim) for shard, file in built]
-        refined = [
-            RefinedIndex(index, spec, shard.vectors, shard.rows)
-            for index, shard in zip(indexes, self._shards, strict=True)
-        ]
+        vectors, rows = self._given.vectors, self._given.rows
+        index = open_index(file, spec, len(rows), vectors.dim)
+        refined = RefinedIndex(index, spec, vectors, rows)
 
         def search(effort: int | None) -> Search:
-            return lambda queries, k: best_scores([one.search(queries, k, effort=effort)[0] for one in refined], k)
+            return lambda queries, k: refined.search(queries, k, effort=effort)[0]
 
-        most = max(index.most_effort for index in indexes)
+        most = index.most_effort
         tuning, measuring = self._truths()
         wanted = self._budget.wanted_recall
         effort = tuned_effort(search, most, tuning, wanted, self._limit_ms)
@@ -191,22 +186,22 @@ class _KindTrial:
     def _truths(self) -> tuple[Truth, Truth]:
         if self._tuning is None or self._measuring is None:
             tuning, measuring = self._queries.tuning, self._queries.measuring
-            parts = [(shard.vectors, None) for shard in self._shards]
-            both = exact(parts, np.concatenate([tuning, measuring]))  # in one pass over the vectors
+            both = exact(
+                [(self._given.vectors, None)], np.concatenate([tuning, measuring])
+            )  # in one pass over the vectors
             self._tuning = Truth(tuning, both.kth[: len(tuning)], both.k)
             self._measuring = Truth(measuring, both.kth[len(tuning) :], both.k)
         return self._tuning, self._measuring
 
 
 def least_asked(spec: IndexSpec) -> int:
-    """Return the minimum number of vectors in a shard for an index of kind ``spec``. Below, the index is flat."""
+    """Return the minimum number of vectors for an index of kind ``spec``. Below, the index is flat."""
     return 0 if spec.named and spec.family == "exhaustive" else max(LEAST_ASKED, spec.least_rows)
 
 
 def beginning(wanted: IndexConfig) -> str:
     """Return as text how many vectors the requested kind needs."""
-    each = "" if wanted.shards == 1 else f" in each of {wanted.shards:,} shards"
-    return f"{wanted.kind} needs at least {least_asked(parse_spec(wanted.kind)):,} vectors{each}"
+    return f"{wanted.kind} needs at least {least_asked(parse_spec(wanted.kind)):,} vectors"
 
 
 def _to_try(wanted: IndexConfig, options: Sequence[Option], rows: int) -> list[IndexSpec]:
@@ -276,14 +271,6 @@ def _refusal(wanted: IndexConfig, attempts: Sequence[_Attempt], best: _Attempt, 
         f"{wanted.budget.describe(defaults=False)} (built: {tried}): the closest is {best.spec.name} with "
         f"{best.measured.describe()}; raise or remove a limit{hint}"
     )
-
-
-def best_scores(of_shards: Sequence[Floats], k: int) -> Floats:
-    """Merge the scores of all shards, shapes ``(n, m)``, and return the best ``k`` for each query, best first."""
-    if len(of_shards) == 1:
-        return of_shards[0]
-    merged: Floats = -np.sort(-np.hstack(of_shards), axis=1)[:, :k]
-    return merged
 
 
 def measure_machine(dim: int) -> Machine:

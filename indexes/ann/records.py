@@ -15,7 +15,7 @@ Record = TypeVar("Record")
 
 @dataclass(frozen=True, slots=True)
 class IndexConfig:
-    """Requirements for the index of a store: its kind, a budget, and the number of shards.
+    """Requirements for the index of a store: its kind and a budget.
 
     Parameters
     ----------
@@ -24,13 +24,11 @@ class IndexConfig:
         ``"hnsw-sq8"``, ``"ivf"``, ``"ivf-sq8"`` and ``"ivf-pq"``, or a FAISS factory string such as ``"IVF4096,PQ48"``.
     budget : Budget
         Limits for size, latency and recall; no limits by default.
-    shards : int
-        Number of shards, 1 or more. Each shard is an index of its own.
 
     Raises
     ------
     ConfigError
-        If the kind is unknown, or ``shards`` is not a whole number of 1 or more.
+        If the kind is unknown.
 
     Examples
     --------
@@ -41,13 +39,10 @@ class IndexConfig:
 
     kind: str = AUTO
     budget: Budget = field(default_factory=Budget)
-    shards: int = 1
 
     def __post_init__(self) -> None:
         if self.kind != AUTO:
             parse_spec(self.kind)
-        if type(self.shards) is not int or self.shards < 1:
-            raise ConfigError(f"shards is {str(self.shards)[:80]}: expected a whole number, 1 or more")
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as JSON values.
@@ -55,9 +50,9 @@ class IndexConfig:
         Returns
         -------
         dict
-            The keys ``kind``, ``max_memory``, ``max_latency_ms``, ``min_recall`` and ``shards``.
+            The keys ``kind``, ``max_memory``, ``max_latency_ms`` and ``min_recall``.
         """
-        return {"kind": self.kind, **asdict(self.budget), "shards": self.shards}
+        return {"kind": self.kind, **asdict(self.budget)}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> IndexConfig:
@@ -66,7 +61,7 @@ class IndexConfig:
         Parameters
         ----------
         values : mapping
-            The output of :meth:`to_dict`. ``shards`` may be missing and is 1 then.
+            The output of :meth:`to_dict`.
 
         Returns
         -------
@@ -78,8 +73,7 @@ class IndexConfig:
             If a field is missing, unknown or invalid.
         """
         rest = _fields(values, ("kind",))
-        shards = rest.pop("shards", 1)
-        return _made(cls, values["kind"], _made(Budget, **rest), shards)
+        return _made(cls, values["kind"], _made(Budget, **rest))
 
     def describe(self) -> str:
         """Return the requirements as text.
@@ -87,10 +81,9 @@ class IndexConfig:
         Returns
         -------
         str
-            The kind, the shards if there are several, and the limits of the budget.
+            The kind and the limits of the budget.
         """
-        kind = self.kind if self.shards == 1 else f"{self.kind} in {self.shards:,} shards"
-        return kind if self.budget.open else f"{kind} within {self.budget.describe(defaults=False)}"
+        return self.kind if self.budget.open else f"{self.kind} within {self.budget.describe(defaults=False)}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,7 +73,8 @@ def fit_if_needed(opened: Sequence[OpenedStore], progress: Progress) -> tuple[Fi
     # A chain without fitted parameters is fitted once, to record the baseline for drift.
     has_baseline = all(writer.has_baseline for _, writer in opened)
     needs_baseline = vectors > 0 and not Chain(postprocess).learns and not has_baseline
-    if not needs_baseline and not _needs_fit(current, postprocess, query_fit, vectors):
+    differ = len({store.embedder.fingerprint for store, _ in opened}) > 1  # a run ended between two stores
+    if not (differ or needs_baseline or _needs_fit(current, postprocess, query_fit, vectors)):
         return None, []
     if fits_on_store(current, postprocess) and vectors < (least := least_fit(postprocess)):
         if not vectors:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ragembed.config.settings import EmbedderConfig, QueryFit
 from ragembed.config.specs import AUTO, RandomEmbeddings, parse_postprocessor, parse_weighting
@@ -14,7 +16,7 @@ from ragembed.documents.places import Place
 from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError, IncompatibleStoreError
 from ragembed.indexes.ann.records import IndexConfig
-from ragembed.indexes.indexing.scan import IndexingOptions
+from ragembed.indexes.indexing.scan import IndexingOptions, Scan
 from ragembed.indexes.storage.layout import file_path, is_store
 from ragembed.indexes.store import Store
 
@@ -81,6 +83,15 @@ def stored_request(opened: Store | None) -> tuple[tuple[Place, ...], IndexingOpt
     if kept is None:
         return None
     return tuple(file_path(name, opened.path) for name in kept["paths"]), IndexingOptions.from_dict(kept["options"])
+
+
+def next_request(before: Mapping[str, Any] | None, scan: Scan, options: IndexingOptions) -> dict[str, Any]:
+    """Return the record of the paths and options for the run after the one that made ``scan``."""
+    paths = dict.fromkeys([*(before["paths"] if before else []), *scan.roots])
+    remaining = [name for name in paths if name not in scan.gone]
+    # JSON turns tuples into lists, as in the record to compare with.
+    request: dict[str, Any] = json.loads(json.dumps({"paths": remaining, "options": options.to_dict()}))
+    return request
 
 
 def require_whole(opened: Store | None) -> None:

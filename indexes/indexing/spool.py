@@ -1,15 +1,15 @@
-"""A queue of chunked files on disk, so that memory use does not grow with the corpus."""
+"""Chunked files that wait on disk to be written, so that memory use does not grow with the corpus."""
 
 from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from io import TextIOWrapper
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol
 
 from ragembed.documents.boilerplate import LineKeys
 from ragembed.documents.model import Chunk
@@ -17,6 +17,29 @@ from ragembed.indexes.types import SourceRecord
 from ragembed.indexes.writing.boilerplate_store import lines_of
 
 _SOURCE, _CHUNK = ([field.name for field in fields(record)] for record in (SourceRecord, Chunk))
+
+
+class ChunkedFiles(Protocol):
+    """The files to write, in the order of the scan."""
+
+    @property
+    def files(self) -> int:
+        """Number of files."""
+        ...
+
+    @property
+    def chunks(self) -> int:
+        """Number of chunks in them."""
+        ...
+
+    @property
+    def lines(self) -> Mapping[str, tuple[str, LineKeys]]:
+        """The hash of the content and the keys of the lines of each file, by name."""
+        ...
+
+    def __iter__(self) -> Iterator[tuple[SourceRecord, list[Chunk]]]:
+        """Yield each file and its chunks."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

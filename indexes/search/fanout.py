@@ -1,4 +1,4 @@
-"""Search of all segments of a snapshot: in this process, or on the actors of a Ray cluster."""
+"""Search of all segments of a snapshot."""
 
 from __future__ import annotations
 
@@ -6,18 +6,16 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from pathlib import Path
-from typing import Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, TypeVar
 
 from ragembed.errors import ConfigError
 from ragembed.indexes.ann.index import FEW_QUERIES, DividedIndex, most_threads
 from ragembed.indexes.search.segment_search import SegmentHits, search_segment
-from ragembed.indexes.search.snapshot import SegmentSearch, StoreSnapshot
 from ragembed.indexes.storage.segments import Segment
 from ragembed.types import Bools, Floats
 
-Engine = Literal["local", "ray"]
-ENGINES: tuple[Engine, ...] = get_args(Engine)
+if TYPE_CHECKING:
+    from ragembed.indexes.search.snapshot import StoreSnapshot
 
 Found = TypeVar("Found")
 
@@ -28,51 +26,27 @@ _LEAST_PART = 25_000
 """Minimum number of vectors that a thread compares, if a search is divided."""
 
 
-def segment_search(
-    path: Path, engine: Engine, address: str | None, replicas: int, threads: int | None, search_device: str
-) -> SegmentSearch:
-    """Return the search of the segments of the store at ``path``; the arguments are those of ``Store.open``.
-
-    Raises :class:`ConfigError` for an unknown engine or arguments of another engine, and as
-    :func:`ragembed.ray_cluster.connected` does.
-    """
-    if engine not in ENGINES:
-        raise ConfigError(f"unknown engine {engine!r}: expected one of {', '.join(ENGINES)}")
-    if threads is not None and threads < 1:
-        raise ConfigError(f"threads is {threads}: expected 1 or more")
-    if replicas < 1:
-        raise ConfigError(f"replicas is {replicas}: expected 1 or more")
-    if engine == "local":
-        if address is not None or replicas > 1:
-            raise ConfigError("address and replicas are for engine='ray': open the store with it, or leave them out")
-        return LocalSegments(threads if search_device == "cpu" else 1)
-    if threads is not None or search_device != "cpu":
-        raise ConfigError(
-            "threads and search_device are for engine='local': on Ray, each actor searches in one thread; use more "
-            "shards or replicas instead"
-        )
-    from ragembed.indexes.search.ray_search import RaySegments
-
-    return RaySegments(path, address, replicas)
-
-
-class LocalSegments:
-    """Searches the segments in this process, large ones in parallel if there are few queries.
+class SegmentSearch:
+    """Searches the segments of a snapshot, large ones in parallel if there are few queries.
 
     A search that compares many vectors of one segment, by an exact index or by inverted lists, is divided too.
     ``threads`` is the maximum number of threads; None uses as many as FAISS does. With many queries, FAISS divides them
     among threads, one segment at a time.
     """
 
-    waits_for_others = False
-
     def __init__(self, threads: int | None = None) -> None:
+        if threads is not None and threads < 1:
+            raise ConfigError(f"threads is {threads}: expected 1 or more")
         self._threads = threads
         self._pool: ThreadPoolExecutor | None = None
         self._lock = threading.Lock()
 
     def nearest(self, snapshot: StoreSnapshot, queries: Floats, k: int, mask: Bools | None) -> Sequence[SegmentHits]:
-        """Search all segments; see :class:`ragembed.indexes.search.snapshot.SegmentSearch`."""
+        """Return the hits of each segment of ``snapshot``, in any order.
+
+        ``queries`` are unit vectors, shape ``(n, d)``. ``mask`` says for each row whether it may be returned; None
+        allows all rows. Raises :class:`FileNotFoundError` if a writer has removed a segment meanwhile.
+        """
         lock = threading.Lock()
 
         def postprocess(raw: Floats) -> Floats:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -200,16 +199,7 @@ class MergedSnapshot:
         if not len(queries):
             return []
         parts = [None] * len(self.members) if selection is None else selection.parts
-        snapshots = [each for _, each in self.members]
-
-        def nearest(each: StoreSnapshot, part: Selection | None) -> list[tuple[Rows, Floats]]:
-            return each.nearest_rows(queries, k, part)
-
-        if any(each.searcher.waits_for_others for each in snapshots):
-            with ThreadPoolExecutor(len(snapshots)) as threads:
-                of_members = list(threads.map(nearest, snapshots, parts))
-        else:
-            of_members = list(map(nearest, snapshots, parts))
+        of_members = [each.nearest_rows(queries, k, part) for (_, each), part in zip(self.members, parts, strict=True)]
         found = []
         for of_query in zip(*of_members, strict=True):
             rows = np.concatenate([own + (number << _BITS) for number, (own, _) in enumerate(of_query)])

@@ -15,8 +15,8 @@ from ragembed.embedder import Embedder
 from ragembed.errors import IncompatibleStoreError, RagembedError, StoreDamagedError, StoreError
 from ragembed.indexes.filters import Filter
 from ragembed.indexes.lexical.bm25 import OpenPostings
-from ragembed.indexes.search.fanout import LocalSegments
-from ragembed.indexes.search.snapshot import SegmentSearch, StoreSnapshot, StoreState
+from ragembed.indexes.search.fanout import SegmentSearch
+from ragembed.indexes.search.snapshot import StoreSnapshot, StoreState
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.embedders import load_embedder
 from ragembed.indexes.storage.hubness import OpenHubness
@@ -39,9 +39,9 @@ class SnapshotReader:
     """The read side of a store. Threads may share it.
 
     ``embedder`` is the one that the store was opened with; by default, the stored one is loaded on ``device``.
-    ``threads`` and ``gpus`` are those of :class:`ragembed.indexes.ann.index.SegmentIndex`. ``searcher`` searches the
-    segments, by default in this process. ``diagnose`` returns a message if the store is damaged; it is called when a
-    search fails unexpectedly, to name the cause. Raises as :func:`open_for_reading` does if the store cannot be read.
+    ``threads`` and ``gpus`` are those of :class:`ragembed.indexes.ann.index.SegmentIndex`. ``diagnose`` returns a
+    message if the store is damaged; it is called when a search fails unexpectedly, to name the cause. Raises as
+    :func:`open_for_reading` does if the store cannot be read.
     """
 
     def __init__(
@@ -51,7 +51,6 @@ class SnapshotReader:
         device: str | None = None,
         threads: int | None = None,
         gpus: Sequence[int] = (),
-        searcher: SegmentSearch | None = None,
         diagnose: Callable[[sqlite3.Connection], str | None] = lambda _: None,
     ) -> None:
         self._path = path
@@ -61,7 +60,7 @@ class SnapshotReader:
         self._device = device
         self._threads = threads
         self._gpus = gpus
-        self._searcher = searcher or LocalSegments(1 if gpus else threads)
+        self._searcher = SegmentSearch(1 if gpus else threads)
         self._loaded: VectorEncoder | None = None
         self._segments: dict[str, Segment] = {}
         self._selected_in: object = -1

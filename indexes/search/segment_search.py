@@ -20,14 +20,10 @@ _BLOCK_BYTES = 16 * 1024**2
 
 
 class SegmentHits(NamedTuple):
-    """Cosines and rows of ``n`` queries, shapes ``(n, m)``, best first; ``first`` is the number of the first query.
-
-    The row is -1 if there is no hit.
-    """
+    """Cosines and rows of ``n`` queries, shapes ``(n, m)``, best first. The row is -1 if there is no hit."""
 
     scores: Floats
     rows: Rows
-    first: int = 0
 
 
 def search_segment(

@@ -18,10 +18,10 @@ from ragembed.indexes.filters import Filter
 from ragembed.indexes.lexical import fulltext
 from ragembed.indexes.lexical.bm25 import Postings
 from ragembed.indexes.lexical.highest import HighestScores, StoreTerms
+from ragembed.indexes.search.fanout import SegmentSearch
 from ragembed.indexes.search.feedback import KeptWords
 from ragembed.indexes.search.fusion import Fusion, stored_fusion
 from ragembed.indexes.search.relevance import RelevanceModel, stored_relevance
-from ragembed.indexes.search.segment_search import SegmentHits
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.chunk_rows import KeptRows
 from ragembed.indexes.storage.file_states import FileState, file_state
@@ -31,32 +31,13 @@ from ragembed.indexes.storage.selection import Selection
 from ragembed.indexes.text.analyzer import of_language
 from ragembed.indexes.types import ChunkRecord, Hit, Keys, Rows, SourceRecord, VectorEncoder
 from ragembed.postprocess import unit_rows
-from ragembed.types import Bools, Doubles, Floats, Integers
+from ragembed.types import Doubles, Floats, Integers
 
 Value = TypeVar("Value")
 
 _TIES, _MOST_TIES = 8, 1000
 """Rows read beyond ``k``, at first and at most, to find those that tie with the last one."""
 _BLOCK = 4096
-
-
-class SegmentSearch(Protocol):
-    """Searches every segment of a snapshot, in this process (:mod:`fanout`) or in others (:mod:`ray_search`)."""
-
-    waits_for_others: bool
-    """Whether a search mostly waits for other processes, so that searches of several stores should overlap."""
-
-    def nearest(self, snapshot: StoreSnapshot, queries: Floats, k: int, mask: Bools | None) -> Sequence[SegmentHits]:
-        """Return the hits of each segment of ``snapshot``, in any order, for all queries at once or in parts.
-
-        ``queries`` are unit vectors, shape ``(n, d)``. ``mask`` says for each row whether it may be returned; None
-        allows all rows. Raises :class:`FileNotFoundError` if a writer has removed a segment meanwhile.
-        """
-        ...
-
-    def close(self) -> None:
-        """Release the resources that are kept between queries. The next query acquires them again."""
-        ...
 
 
 class Snapshot(Protocol):
@@ -298,14 +279,11 @@ class StoreSnapshot:
 
     def _nearest(self, queries: Floats, k: int, selection: Selection | None) -> list[tuple[Rows, Floats]]:
         """Return the ``k`` nearest rows for each query, best first, and their cosines."""
-        found: list[list[tuple[Rows, Floats]]] = [[] for _ in queries]
-        for part in self.searcher.nearest(self, queries, k, None if selection is None else selection.mask):
-            for i, of_query in enumerate(zip(part.rows, part.scores, strict=True), part.first):
-                found[i].append(of_query)
+        segments = self.searcher.nearest(self, queries, k, None if selection is None else selection.mask)
         nearest = []
-        for hits in found:
-            rows = np.concatenate([np.zeros(0, dtype=np.int64), *(of_part for of_part, _ in hits)])
-            scores = np.concatenate([np.zeros(0, dtype=np.float32), *(of_part for _, of_part in hits)])
+        for i in range(len(queries)):
+            rows = np.concatenate([np.zeros(0, dtype=np.int64), *(hits.rows[i] for hits in segments)])
+            scores = np.concatenate([np.zeros(0, dtype=np.float32), *(hits.scores[i] for hits in segments)])
             if len(rows) and rows.min() < 0:
                 rows, scores = rows[rows >= 0], scores[rows >= 0]
             order = np.lexsort((rows, -scores))[:k]

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any, TypeVar
 
 import numpy as np
@@ -36,7 +35,6 @@ _MOST_DIMENSIONS = 1 << 20
 _SPARSEST, _LEAST_ROWS = 1000, 1 << 28
 """Highest row per vector, and a highest row that any number of vectors may have. Masks have a byte for each row."""
 _PARAMETERS = 500  # Per statement. Every version of SQLite accepts up to 999.
-_SHARE = re.compile(r"\d{1,60}(/[1-9]\d{0,59})?")
 _FILE_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")
 _CHUNK_COLUMNS = (
     "c.key, c.id, c.row, c.text, c.title, c.headings, c.start_line, c.end_line, c.page, c.tokens, c.metadata,"
@@ -113,40 +111,43 @@ def _is_option(value: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class PartRecord:
-    """A store that was split off: what share of the files of its paths it holds.
+    """A store of a collection whose stores were made together: each holds a part of the files of the same paths.
 
     Parameters
     ----------
-    shares
-        The share of each divided store, as a fraction such as ``1/2``, by the id of that store.
+    collection
+        The id that all of these stores have in common.
+    stores
+        Their number.
     indexing
-        The paths and options of the last run on these files, or None if the merged stores had different ones.
+        The paths and options of the last run, or None before the first one.
     """
 
-    shares: Mapping[str, Fraction]
+    collection: str
+    stores: int
     indexing: dict[str, Any] | None
 
     @classmethod
     def from_dict(cls, value: Any) -> PartRecord:
         """Return the record that :meth:`to_dict` returned; raise :class:`ConfigError` for anything else."""
         try:
-            shares = {str(name): _share(share) for name, share in value["shares"].items()}
-            indexing = None if value["indexing"] is None else read_request(value["indexing"])
-        except (TypeError, KeyError, ValueError, AttributeError) as error:
-            raise ConfigError(
-                f"invalid part {str(value)[:80]}: expected an object with shares and a request"
-            ) from error
-        return cls(shares, indexing)
+            collection, stores, indexing = value["collection"], value["stores"], value["indexing"]
+        except (TypeError, KeyError) as error:
+            raise _invalid_part(value) from error
+        if not isinstance(collection, str) or type(stores) is not int or stores < 1:
+            raise _invalid_part(value)
+        return cls(collection, stores, None if indexing is None else read_request(indexing))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the record as JSON values."""
-        return {"shares": {name: str(share) for name, share in self.shares.items()}, "indexing": self.indexing}
+        return {"collection": self.collection, "stores": self.stores, "indexing": self.indexing}
 
 
-def _share(text: str) -> Fraction:
-    if _SHARE.fullmatch(text) is None:
-        raise ValueError(text)
-    return Fraction(text)
+def _invalid_part(value: Any) -> ConfigError:
+    return ConfigError(
+        f"invalid part {str(value)[:80]}: expected an object with the id of a collection, its number of stores and a "
+        "request"
+    )
 
 
 def part(connection: sqlite3.Connection) -> PartRecord | None:
@@ -256,16 +257,6 @@ def rows_of_segment(connection: sqlite3.Connection, key: int) -> Rows:
     """Return the row of each vector of a segment by position, int64, shape ``(rows,)``."""
     found = connection.execute("SELECT row FROM vectors WHERE segment = ? ORDER BY position", (key,))
     return _integers(found)
-
-
-def row_range(connection: sqlite3.Connection, key: int) -> tuple[int, int]:
-    """Return the first and the last row of a segment."""
-    ends = (
-        connection.execute(f"SELECT row FROM vectors WHERE segment = ? ORDER BY row {order} LIMIT 1", (key,)).fetchone()  # noqa: S608  constants
-        for order in ("ASC", "DESC")
-    )
-    first, last = (int(row[0]) for row in ends)
-    return first, last
 
 
 def dead_rows(connection: sqlite3.Connection) -> Rows:

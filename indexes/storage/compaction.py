@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 
-from ragembed.indexes.ann.building import shard_sizes
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.baseline import sweep_baselines
 from ragembed.indexes.storage.folders import is_unfinished, sweep
@@ -25,20 +24,18 @@ from ragembed.indexes.storage.segments import (
     SegmentRecord,
     Written,
     of_kind,
-    write_segments,
+    write_segment,
 )
 from ragembed.indexes.types import Rows, VectorEncoder
 from ragembed.types import Halves
 
 _SIZE_BITS, _MERGED_ROWS, _READ_ROWS = 3, 250_000, 8_192
 _MERGED_TOGETHER = 1 << _SIZE_BITS
-_UNEVEN = 4
-"""Shards have an even size if the largest is at most a fourth larger than the smallest."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """New segments that will replace old ones; ``new`` is empty if no rows are left."""
+    """A new segment that will replace old ones; ``new`` is empty if no rows are left."""
 
     old: Sequence[SegmentRecord]
     new: Sequence[Written]
@@ -49,32 +46,22 @@ def worth_rewriting(connection: sqlite3.Connection) -> list[list[SegmentRecord]]
 
     A segment with more than half of its rows unused is a group of its own. Eight or more segments of similar size form
     a group. Each vector is therefore copied a number of times that grows with the logarithm of the store's size, and so
-    does the number of segments. In a store with several shards, a segment that is at least half as large as a shard is
-    not merged.
+    does the number of segments.
     """
     dead = _dead_counts(connection)
     records = catalog.segments(connection)
-    shards = catalog.index_config(connection).shards
-    half_shard = sum(record.files.rows for record in records) // (2 * shards)
-    merged_rows = _MERGED_ROWS if shards == 1 else min(_MERGED_ROWS, half_shard)
     groups: list[list[SegmentRecord]] = []
     alike: dict[int, list[SegmentRecord]] = {}
     for record in records:
         if 2 * dead.get(record.key, 0) > record.files.rows:
             groups.append([record])
-        elif record.files.rows < merged_rows:
+        elif record.files.rows < _MERGED_ROWS:
             alike.setdefault((record.files.rows.bit_length() - 1) // _SIZE_BITS, []).append(record)
     return groups + [records for records in alike.values() if len(records) >= _MERGED_TOGETHER]
 
 
 def all_to_merge(connection: sqlite3.Connection) -> list[list[SegmentRecord]]:
-    """Return all segments that have unused rows or can be merged, in groups that each become one segment.
-
-    In a store with several shards, all segments form one group if their number or sizes do not match the shards, or if
-    they have unused rows. That group becomes one segment per shard.
-    """
-    if catalog.index_config(connection).shards > 1:
-        return _all_unless_even(connection)
+    """Return all segments that have unused rows or can be merged, in groups that each become one segment."""
     dead = _dead_counts(connection)
     groups: list[list[SegmentRecord]] = []
     rows = 0
@@ -87,22 +74,6 @@ def all_to_merge(connection: sqlite3.Connection) -> list[list[SegmentRecord]]:
             groups.append([record])
             rows = live
     return [group for group in groups if len(group) > 1 or group[0].key in dead]
-
-
-def _all_unless_even(connection: sqlite3.Connection) -> list[list[SegmentRecord]]:
-    records, dead = catalog.segments(connection), _dead_counts(connection)
-    if not records:
-        return []
-    shards = shard_sizes(_kept_rows(connection, records), catalog.index_config(connection).shards)
-    sizes = [record.files.rows for record in records]
-    uneven = max(sizes) - min(sizes) > max(1, min(sizes) // _UNEVEN)
-    return [records] if dead or uneven or len(records) != len(shards) else []
-
-
-def _kept_rows(connection: sqlite3.Connection, records: Sequence[SegmentRecord]) -> int:
-    """Return the number of rows of ``records`` that remain after rewriting."""
-    dead = _dead_counts(connection)
-    return sum(record.files.rows - dead.get(record.key, 0) for record in records)
 
 
 def _dead_counts(connection: sqlite3.Connection) -> dict[int, int]:
@@ -152,25 +123,22 @@ def rewrite(
     records: Sequence[SegmentRecord],
     embedder: VectorEncoder,
     make: Make | None = None,
-    shards: int = 1,
 ) -> Rewritten:
-    """Write the used rows of ``records`` into new segments, with vectors that ``embedder`` makes from the raw vectors.
+    """Write the used rows of ``records`` into a new segment, with vectors that ``embedder`` makes from the raw vectors.
 
-    The result has ``shards`` segments of similar size, each with a contiguous range of rows. While an indexing run is
-    unfinished, unused rows are kept too. ``make`` builds the indexes; by default, of the store's index kind.
+    While an indexing run is unfinished, unused rows are kept too. ``make`` builds the index; by default, of the store's
+    index kind.
     """
     make = make or of_kind(catalog.index_spec(connection))
     kept = _raw(store, connection, records, "1") if _unfinished(connection) else live_raw(store, connection, records)
     first = next(kept, None)
     if first is None:
         return Rewritten(records, ())
-    sizes = () if shards == 1 else shard_sizes(_kept_rows(connection, records), shards)[:-1]
-    written = write_segments(store, chain([first], kept), embedder.postprocess_documents, make, sizes)
-    return Rewritten(records, written)
+    return Rewritten(records, [write_segment(store, chain([first], kept), embedder.postprocess_documents, make)])
 
 
 def swap(connection: sqlite3.Connection, rewritten: Rewritten) -> None:
-    """Replace the old segments by the new ones, within the caller's transaction; rows in none of them are dropped."""
+    """Replace the old segments by the new one, within the caller's transaction; rows in none of them are dropped."""
     old = json.dumps([record.key for record in rewritten.old])
     for files, rows in rewritten.new:
         key = insert_segment(connection, files)

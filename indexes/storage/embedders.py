@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from ragembed.config.settings import EmbedderConfig
 from ragembed.config.specs import parse_server
 from ragembed.confirmed_models import confirm_model, is_confirmed
 from ragembed.embedder import Embedder, require_trust
-from ragembed.errors import ConfigError, IncompatibleStoreError, ModelError, StoreDamagedError
+from ragembed.errors import ConfigError, ModelError, StoreDamagedError
 from ragembed.extractors.build import is_external
 from ragembed.extractors.external import VectorSource
 from ragembed.files import publish
@@ -25,8 +25,6 @@ from ragembed.indexes.storage.folders import require_committed, temporary_folder
 from ragembed.indexes.storage.hubness import is_hubness
 from ragembed.indexes.storage.layout import EMBEDDERS
 from ragembed.indexes.types import VectorEncoder
-from ragembed.postprocess.chain import Chain
-from ragembed.types import Floats
 
 MODEL_VARIABLE = "RAGEMBED_MODEL"
 
@@ -92,25 +90,6 @@ def load_embedder(
         about, _ = embedder_files.read(folder)
         _require_confirmed(store, moved or str(about["config"].get("model")))
     return Embedder.load(folder, device=device, model=moved, source=source)
-
-
-def load_postprocessing(store: Path, record: Mapping[str, Any]) -> Callable[[Floats], Floats]:
-    """Return a function that turns raw document vectors into vectors, from the stored embedder files.
-
-    No model is loaded. Raises as :func:`load_embedder` does, and :class:`IncompatibleStoreError` for an embedder that
-    is not ragembed's own and changes raw vectors.
-    """
-    if record["kind"] != "ragembed":
-        if record["fingerprint"] != record["raw_fingerprint"]:
-            raise IncompatibleStoreError(
-                f"the vectors of {store} are post-processed by {record['model']}, which the store does not contain: "
-                "open the store with engine='local' and this embedder"
-            )
-        return lambda raw: raw
-    about, arrays = embedder_files.read(_checked_folder(store, record))
-    prefix = "chain.documents."
-    state = {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
-    return Chain(EmbedderConfig.from_dict(about["config"]).postprocess).restore(state).transform
 
 
 def _checked_folder(store: Path, record: Mapping[str, Any]) -> Path:

@@ -38,12 +38,11 @@ def writer_lock(store: Path, wait_seconds: float = 0.0, *, work: bool = False) -
     file = store / LOCK
     folder = f"the work folder {store}" if work else f"the store {store}"
     wait = "wait for it with --wait" if not wait_seconds else "wait longer with --wait"
-    remedy = "choose another folder with --work for another store" if work else wait
     try:
         lock = _acquired(file, wait_seconds)
     except Timeout:
         raise StoreLockedError(
-            f"another process is writing to {folder} (PID {_holder(store)}): try again when it is done, or {remedy}"
+            f"another process is writing to {folder} (PID {_holder(store)}): try again when it is done, or {wait}"
         ) from None
     except OSError as error:
         raise StoreError(f"cannot write to {folder}: {error.strerror or error}") from error

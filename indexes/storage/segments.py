@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import shutil
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import groupby
-from operator import itemgetter
 from pathlib import Path
 from typing import TypeAlias
 
@@ -21,7 +19,7 @@ import numpy as np
 from ragembed.errors import ConfigError, StoreDamagedError
 from ragembed.files import create_file, publish
 from ragembed.hashing import read_sha256
-from ragembed.indexes.ann.building import Shard, build_index, check
+from ragembed.indexes.ann.building import IndexInput, build_index, check
 from ragembed.indexes.ann.index import StoredIndex, open_index
 from ragembed.indexes.ann.specs import FLAT, IndexSpec, parse_spec
 from ragembed.indexes.storage.folders import require_committed, temporary_folder
@@ -71,8 +69,8 @@ def to_raw(vectors: Floats) -> Halves:
     return halves
 
 
-Make = Callable[[Sequence[Shard]], Sequence[IndexSpec]]
-"""Writes the index of each shard to its file, and returns the index kinds."""
+Make = Callable[[IndexInput], IndexSpec]
+"""Writes an index to its file, and returns its kind."""
 
 Written: TypeAlias = "tuple[SegmentFiles, Rows]"
 """A new segment, and the row of each of its vectors by position."""
@@ -84,84 +82,46 @@ def of_kind(wanted: IndexSpec, gpus: Sequence[int] = ()) -> Make:
     The function raises :class:`ragembed.errors.ConfigError` for a factory string that cannot be used.
     """
 
-    def built(shard: Shard) -> IndexSpec:
-        spec = kind_for(wanted, len(shard.rows))
-        check(spec, shard.vectors.dim)
-        build_index(spec, shard.vectors, shard.rows, shard.file, gpus=gpus)
+    def make(given: IndexInput) -> IndexSpec:
+        spec = kind_for(wanted, len(given.rows))
+        check(spec, given.vectors.dim)
+        build_index(spec, given.vectors, given.rows, given.file, gpus=gpus)
         return spec
 
-    return lambda shards: [built(shard) for shard in shards]
+    return make
 
 
 def same_kind(files: SegmentFiles) -> Make:
     """Return a function that rebuilds the index of a segment, keeping its kind."""
 
-    def built(shard: Shard) -> IndexSpec:
+    def make(given: IndexInput) -> IndexSpec:
         spec = stored_spec(files.kind)
-        build_index(spec, shard.vectors, shard.rows, shard.file)
+        build_index(spec, given.vectors, given.rows, given.file)
         return spec
 
-    return lambda shards: [built(shard) for shard in shards]
+    return make
 
 
 def write_segment(
     store: Path, blocks: Iterable[tuple[Rows, Halves]], postprocess: Callable[[Floats], Floats], make: Make
 ) -> Written:
-    """Write one new segment, as :func:`write_segments` does."""
-    [written] = write_segments(store, blocks, postprocess, make)
-    return written
-
-
-def write_segments(
-    store: Path,
-    blocks: Iterable[tuple[Rows, Halves]],
-    postprocess: Callable[[Floats], Floats],
-    make: Make,
-    sizes: Sequence[int] = (),
-) -> list[Written]:
-    """Write new segments below ``store``. They become part of the store when the database names them.
+    """Write a new segment below ``store``. It becomes part of the store when the database names it.
 
     ``blocks`` are rows, shape ``(n,)``, ascending over all blocks, with their raw vectors, shape ``(n, d)``; one vector
-    or more in total. ``sizes`` are the numbers of vectors of the first segments, each more than 0. The remaining
-    vectors form one more segment. ``postprocess`` maps raw vectors to vectors. Indexes are built from the rounded raw
-    vectors, so rebuilding an index gives the same vectors.
+    or more in total. ``postprocess`` maps raw vectors to vectors. The index is built from the rounded raw vectors, so
+    rebuilding it gives the same vectors.
     """
-    finals: list[Path] = []
-    temporaries: list[Path] = []
-    raws: list[tuple[Rows, int]] = []
+    final = store / SEGMENTS / str(uuid.uuid4())
+    temporary = temporary_folder(final)
     try:
-        for _, pieces in groupby(_cut(blocks, sizes), key=itemgetter(0)):
-            finals.append(store / SEGMENTS / str(uuid.uuid4()))
-            temporaries.append(temporary_folder(finals[-1]))
-            raws.append(_write_raw(temporaries[-1] / RAW, ((rows, raw) for _, rows, raw in pieces)))
-        specs, dim = _write_indexes(temporaries, raws, postprocess, make)
-        hashes = [(read_sha256(folder / RAW), read_sha256(folder / INDEX)) for folder in temporaries]
-        for temporary, final in zip(temporaries, finals, strict=True):
-            publish(temporary, final)
+        rows, width = _write_raw(temporary / RAW, blocks)
+        spec, dim = _write_index(temporary, rows, width, postprocess, make)
+        hashes = read_sha256(temporary / RAW), read_sha256(temporary / INDEX)
+        publish(temporary, final)
     except BaseException:
-        for folder in temporaries:  # They may be as large as the store, so remove them now and not at the next write.
-            shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)  # It may be as large as the store, so remove it now.
         raise
-    together = zip(finals, raws, specs, hashes, strict=True)
-    return [
-        (SegmentFiles(final.name, len(rows), dim, spec.name, *of_files), rows)
-        for final, (rows, _), spec, of_files in together
-    ]
-
-
-def _cut(blocks: Iterable[tuple[Rows, Halves]], sizes: Sequence[int]) -> Iterator[tuple[int, Rows, Halves]]:
-    """Yield ``blocks``, divided at the ends of segments, each with the number of its segment."""
-    number, room = 0, sizes[0] if sizes else None
-    for rows, raw in blocks:
-        start = 0
-        while start < len(rows):
-            stop = len(rows) if room is None else min(start + room, len(rows))
-            yield number, rows[start:stop], raw[start:stop]
-            room = None if room is None else room - (stop - start)
-            start = stop
-            if room == 0:
-                number += 1
-                room = sizes[number] if number < len(sizes) else None
+    return SegmentFiles(final.name, len(rows), dim, spec.name, *hashes), rows
 
 
 def _write_raw(file: Path, blocks: Iterable[tuple[Rows, Halves]]) -> tuple[Rows, int]:
@@ -174,19 +134,16 @@ def _write_raw(file: Path, blocks: Iterable[tuple[Rows, Halves]]) -> tuple[Rows,
     return np.concatenate(rows), width
 
 
-def _write_indexes(
-    folders: Sequence[Path], raws: Sequence[tuple[Rows, int]], postprocess: Callable[[Floats], Floats], make: Make
-) -> tuple[Sequence[IndexSpec], int]:
-    """Build the indexes of the raw vectors in ``folders``; return their kinds and the dimension of the vectors.
+def _write_index(
+    folder: Path, rows: Rows, width: int, postprocess: Callable[[Floats], Floats], make: Make
+) -> tuple[IndexSpec, int]:
+    """Build the index of the raw vectors in ``folder``; return its kind and the dimension of the vectors.
 
-    ``raws`` holds the rows of each folder and the dimension of its raw vectors. On return, no file is mapped any more,
-    because Windows cannot rename the folder of a mapped file.
+    ``width`` is the dimension of the raw vectors. On return, no file is mapped any more, because Windows cannot rename
+    the folder of a mapped file.
     """
-    shards = [
-        Shard(_mapped(folder, (len(rows), width), postprocess), rows, folder / INDEX)
-        for folder, (rows, width) in zip(folders, raws, strict=True)
-    ]
-    return make(shards), shards[0].vectors.dim
+    given = IndexInput(_mapped(folder, (len(rows), width), postprocess), rows, folder / INDEX)
+    return make(given), given.vectors.dim
 
 
 def _mapped(folder: Path, shape: tuple[int, int], postprocess: Callable[[Floats], Floats]) -> SegmentVectors:

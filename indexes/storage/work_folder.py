@@ -21,13 +21,12 @@ PLAN = "plan.json"
 _MOST_BYTES = 256 << 20
 """Largest plan, which names all paths of a run."""
 
-_FOLDERS = re.compile(r"shards|read|fit|embed|write|finish|fitted|common|read/(\d{5,}|\.\d{5,}\.[0-9a-f]{32}\.tmp)")
+_FOLDERS = re.compile(r"parts|shares|read|fit|write|finish|common|read/(\d{5,}|\.\d{5,}\.[0-9a-f]{32}\.tmp)")
 _FILES = re.compile(
-    r"plan\.json|known\.jsonl|boilerplate\.json|blocks\.safetensors|shards/\d{5,}\.jsonl"
+    r"plan\.json|known\.jsonl|boilerplate\.json|parts/\d{5,}\.jsonl"
     r"|read/\d{5,}\.trying|read/[^/]+/(spool\.jsonl|index\.safetensors|scan\.json)"
-    r"|(fit|embed)/\d{5,}\.safetensors|embed/\d{5,}\.unfinished\.safetensors"
-    r"|(write|finish)/\d{5,}\.json|write/\d{5,}\.(share\.json|count)"
-    r"|(fitted|common)/(config\.json|state\.safetensors)|common/queries\.safetensors"
+    r"|fit/\d{5,}\.safetensors|(shares|write|finish)/\d{5,}\.json|write/\d{5,}\.count"
+    r"|common/(config\.json|state\.safetensors|queries\.safetensors)"
 )
 # Files that are written before the plan. A run that was killed in between leaves only these.
 _BEFORE_PLAN = re.compile(rf"{re.escape(LOCK)}|{re.escape(HOLDER)}|\.plan\.json\.\d+\.tmp")
@@ -47,7 +46,7 @@ class WorkFolder:
         if problem is not None:
             raise ConfigError(
                 f"{self.path} cannot be the work folder: {problem}; expected a missing or empty folder, or one that an "
-                "interrupted run left: choose another with --work, or move this one away"
+                "interrupted run left: move this one away"
             )
 
     def is_ours(self) -> bool:
@@ -78,9 +77,7 @@ class WorkFolder:
         """
         for folder in self._remove():
             if folder.parent != self.path:
-                raise ConfigError(
-                    f"{folder} holds files that ragembed did not write: move them away, or choose another --work"
-                )
+                raise ConfigError(f"{folder} holds files that ragembed did not write: move them away")
 
     def clear(self) -> None:
         """Remove all files of ragembed, the plan last, and then its folders if they are empty."""
@@ -101,13 +98,12 @@ class WorkFolder:
                 entry.unlink(missing_ok=True)
         return left
 
-    def leave(self, *, remove: bool) -> None:
-        """Remove the lock file if there is no plan; with ``remove``, also the folder if it is empty."""
+    def leave(self) -> None:
+        """Remove the lock file if there is no plan, and the folder if it is empty."""
         if not (self.path / PLAN).exists():
             (self.path / LOCK).unlink(missing_ok=True)
-            if remove:
-                with suppress(OSError):  # The folder holds other files.
-                    self.path.rmdir()
+            with suppress(OSError):  # The folder holds other files.
+                self.path.rmdir()
 
     def _problem(self) -> str | None:
         if self.path.is_symlink():

@@ -28,7 +28,7 @@ from ragembed.documents.model import Chunk
 from ragembed.documents.normalisation import line_end_words, normalised
 from ragembed.errors import StoreDamagedError
 from ragembed.indexes.storage import catalog
-from ragembed.indexes.types import ChunkRecord, SourceRecord, json_ids
+from ragembed.indexes.types import ChunkRecord, SourceRecord
 
 STRIP, KEEP = MODES = ("strip", "keep")
 """How to treat boilerplate: remove it from the searched text, or keep it."""
@@ -192,17 +192,9 @@ def done(connection: sqlite3.Connection, mode: str) -> dict[str, Any]:
     return {"mode": mode, "files": catalog.count(connection, "sources")}
 
 
-def kept_lines(connection: sqlite3.Connection, paths: Sequence[str]) -> dict[str, LineKeys]:
-    """Return the stored keys of the lines of files, by name; files without stored keys are left out."""
-    found = {path: kept.keys for path, kept in _kept(connection, paths)}
-    return {path: keys for path, keys in found.items() if keys is not None}
-
-
-def _kept(connection: sqlite3.Connection, paths: Sequence[str] | None = None) -> Iterator[tuple[str, _CountedFile]]:
+def _kept(connection: sqlite3.Connection) -> Iterator[tuple[str, _CountedFile]]:
     rows = connection.execute(
-        "SELECT s.path, s.sha256, l.keys FROM sources s LEFT JOIN source_lines l ON l.source = s.id"
-        " WHERE ?1 IS NULL OR s.path IN (SELECT value FROM json_each(?1)) ORDER BY s.path",
-        (None if paths is None else json_ids(paths),),
+        "SELECT s.path, s.sha256, l.keys FROM sources s LEFT JOIN source_lines l ON l.source = s.id ORDER BY s.path"
     )
     for path, content, keys in rows:
         if keys is not None and len(keys) % _KEY_TYPE.itemsize:

@@ -106,18 +106,6 @@ def update_hubness(
     progress.finish()
 
 
-def keep_queries(
-    store: Path, database: Database, embedder: Embedder, queries: DrawnQueries, progress: Progress
-) -> None:
-    """Measure the hubness of all chunks, one or more, with given pseudo-queries; nothing is encoded."""
-    rows = catalog.live_rows(database.connection)
-    progress.start("fitting", "chunks", len(rows))
-    values = _measured(store, database.connection, embedder, queries, rows, progress)
-    hubness = Hubness(queries, rows, values, catalog.count(database.connection, "chunks"))
-    _adopt(store, database, save_hubness(store, embedder.fingerprint, hubness))
-    progress.finish()
-
-
 def _forget(store: Path, database: Database) -> None:
     if catalog.meta(database.connection, KEY) is not None:
         _adopt(store, database, None)

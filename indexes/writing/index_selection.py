@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ragembed.embedder import Embedder
 from ragembed.errors import IndexWarning
 from ragembed.indexes.ann import tuning
-from ragembed.indexes.ann.building import Shard, shard_sizes
+from ragembed.indexes.ann.building import IndexInput
 from ragembed.indexes.ann.choosing import LEAST_APPROXIMATE
 from ragembed.indexes.ann.index import RefinedIndex
 from ragembed.indexes.ann.library import has_faiss
@@ -22,7 +22,7 @@ from ragembed.indexes.ann.picking import EXACT_WITHOUT_FAISS, Picked, TuningQuer
 from ragembed.indexes.ann.records import IndexConfig, IndexEvaluation, IndexSelection, Measurement
 from ragembed.indexes.ann.specs import AUTO, FLAT, IndexSpec, parse_spec
 from ragembed.indexes.ann.vectors import Vectors
-from ragembed.indexes.search.fanout import LocalSegments
+from ragembed.indexes.search.fanout import SegmentSearch
 from ragembed.indexes.search.snapshot import StoreSnapshot, StoreState
 from ragembed.indexes.storage import catalog, compaction
 from ragembed.indexes.storage.segments import Segment
@@ -56,7 +56,7 @@ def _is_due(connection: sqlite3.Connection, wanted: IndexConfig, rows: int) -> b
     if choice is None or choice.wanted != wanted:
         all_flat = all(record.files.kind == FLAT for record in catalog.segments(connection))
         return not (all_flat and _stays_flat(wanted, rows))
-    open_kind = IndexConfig(wanted.kind, shards=wanted.shards)
+    open_kind = IndexConfig(wanted.kind)
     if choice.kind == FLAT and not _stays_flat(open_kind, rows) and wanted.kind != AUTO:
         return True  # The store had too few vectors for the configured kind.
     if choice.reasons == (EXACT_WITHOUT_FAISS,) and has_faiss():
@@ -83,8 +83,8 @@ def exact_note(wanted: IndexConfig, rows: int) -> list[str]:
 
 
 def too_few(wanted: IndexConfig, rows: int) -> bool:
-    """Return whether a shard has too few vectors for the configured index kind."""
-    return wanted.kind != AUTO and min(shard_sizes(rows, wanted.shards)) < least_asked(parse_spec(wanted.kind))
+    """Return whether the store has too few vectors for the configured index kind."""
+    return wanted.kind != AUTO and rows < least_asked(parse_spec(wanted.kind))
 
 
 def pick_index(
@@ -96,24 +96,23 @@ def pick_index(
     gpus: Sequence[int] = (),
     built_on: str = "on the CPU",
 ) -> tuple[compaction.Rewritten, IndexSelection, IndexEvaluation]:
-    """Choose an index for the settings ``wanted``, and write all used vectors into new segments, one per shard.
+    """Choose an index for the settings ``wanted``, and write all used vectors into one segment.
 
-    Returns the segments, and the choice and its measurement to store when the segments are committed. Raises
+    Returns the segment, and the choice and its measurement to store when the segment is committed. Raises
     :class:`ragembed.errors.BudgetError` if no index meets the budget.
     """
     queries = _queries(connection, embedder)
     picked: list[Picked] = []
 
-    def make(shards: Sequence[Shard]) -> Sequence[IndexSpec]:
-        picked.append(pick(shards, queries, wanted, progress, gpus=gpus))
-        return [picked[0].spec] * len(shards)
+    def make(given: IndexInput) -> IndexSpec:
+        picked.append(pick(given, queries, wanted, progress, gpus=gpus))
+        return picked[0].spec
 
-    rewritten = compaction.rewrite(store, connection, catalog.segments(connection), embedder, make, wanted.shards)
-    [best] = picked
-    rows = sum(files.rows for files, _ in rewritten.new)
-    folders = tuple(files.folder for files, _ in rewritten.new)
-    choice = IndexSelection(wanted, best.kind, best.effort, rows, best.reasons, best.runner_up, built_on)
-    return rewritten, choice, IndexEvaluation(best.measured, _today(), rows, folders)
+    rewritten = compaction.rewrite(store, connection, catalog.segments(connection), embedder, make)
+    [best], [(files, rows)] = picked, rewritten.new
+    choice = IndexSelection(wanted, best.kind, best.effort, len(rows), best.reasons, best.runner_up, built_on)
+    check = IndexEvaluation(best.measured, _today(), len(rows), (files.folder,))
+    return rewritten, choice, check
 
 
 def needs_check(connection: sqlite3.Connection, rows: int) -> bool:
@@ -139,7 +138,7 @@ def check_index(store: Path, connection: sqlite3.Connection, embedder: VectorEnc
         lambda: None,
         lambda: None,
         StoreState(),
-        LocalSegments(1),
+        SegmentSearch(1),
         store,
     )
     queries = _queries(connection, embedder).measuring

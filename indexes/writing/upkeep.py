@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ragembed.embedder import Embedder
 from ragembed.errors import BudgetError, IncompatibleStoreError, StoreDamagedError
-from ragembed.indexes.ann.building import check, shard_sizes
+from ragembed.indexes.ann.building import check
 from ragembed.indexes.ann.gpus import building_gpus
 from ragembed.indexes.ann.library import require_library
 from ragembed.indexes.ann.picking import beginning
@@ -24,12 +23,11 @@ from ragembed.indexes.storage.baseline import KEY as BASELINE
 from ragembed.indexes.storage.baseline import Baseline, baseline_record, load_baseline, save_baseline
 from ragembed.indexes.storage.embedders import save_embedder
 from ragembed.indexes.storage.hubness import KEY as HUBNESS
-from ragembed.indexes.storage.hubness import DrawnQueries
-from ragembed.indexes.storage.segments import Make, SegmentRecord, of_kind, write_segment, write_segments
+from ragembed.indexes.storage.segments import Make, SegmentRecord, of_kind, write_segment
 from ragembed.indexes.storage.transactions import Database, write_errors
 from ragembed.indexes.types import Progress, SilentProgress, VectorEncoder
 from ragembed.indexes.writing import index_selection
-from ragembed.indexes.writing.hubness_updates import keep_queries, kept_queries, update_hubness
+from ragembed.indexes.writing.hubness_updates import kept_queries, update_hubness
 from ragembed.indexes.writing.posting_updates import update_postings
 from ragembed.pseudo_queries import PseudoQueries
 
@@ -153,8 +151,7 @@ class Upkeep:
             record = save_embedder(self._store, embedder)
             self._pseudo_queries = None
             fitted_on = save_baseline(self._store, embedder.fingerprint, baseline)
-            sizes = shard_sizes(self.live_vectors(), catalog.index_config(self._connection).shards)[:-1]
-            written = write_segments(self._store, blocks, embedder.postprocess_documents, make, sizes)
+            written = [write_segment(self._store, blocks, embedder.postprocess_documents, make)]
             with self._database.transaction():
                 compaction.swap(self._connection, compaction.Rewritten(self._segments(), written))
                 self._connection.execute("DELETE FROM rewritten")
@@ -234,9 +231,9 @@ class Upkeep:
     def optimize(self, wanted: IndexConfig | None = None, progress: Progress | None = None) -> list[str]:
         """Merge small segments, drop all unused rows, and return free space to the disk.
 
-        ``wanted`` sets new index settings. An approximate index is chosen again if anything has changed. A store with
-        several shards gets as many segments of similar size. Each step is committed on its own, so the next run
-        continues an interrupted one. Returns and raises as :meth:`refresh_index` does.
+        ``wanted`` sets new index settings. An approximate index is chosen again if anything has changed. Each step
+        is committed on its own, so the next run continues an interrupted one. Returns and raises as
+        :meth:`refresh_index` does.
         """
         progress = progress or SilentProgress()
         notes = self.refresh_index(wanted, progress)
@@ -245,7 +242,7 @@ class Upkeep:
         if live and self._approximate and not self.meta("unfinished") and (groups or self._degraded()):
             notes = self._pick_or_warn(catalog.index_config(self._connection), progress)
             groups = compaction.all_to_merge(self._connection) if notes else []
-        self._merge(groups, progress, catalog.index_config(self._connection).shards)
+        self._merge(groups, progress)
         with write_errors(self._store):
             if catalog.rewritten(self._connection):  # Left over from a refit that was abandoned.
                 with self._database.transaction():
@@ -256,12 +253,12 @@ class Upkeep:
                 self._database.vacuum()
         return notes
 
-    def _merge(self, groups: Sequence[Sequence[SegmentRecord]], progress: Progress, shards: int = 1) -> None:
+    def _merge(self, groups: Sequence[Sequence[SegmentRecord]], progress: Progress) -> None:
         progress.start("merging", "vectors", sum(record.files.rows for group in groups for record in group))
         with write_errors(self._store):
             for group in groups:
                 make = self._make_index()
-                rewritten = compaction.rewrite(self._store, self._connection, group, self._embedder, make, shards)
+                rewritten = compaction.rewrite(self._store, self._connection, group, self._embedder, make)
                 with self._database.transaction():
                     compaction.swap(self._connection, rewritten)
                 progress.advance(sum(record.files.rows for record in group))
@@ -312,17 +309,6 @@ class Upkeep:
                 return [f"the index stays flat: {beginning(wanted)}"]
         notes = self._check(rows, progress) if index_selection.needs_check(self._connection, rows) else []
         return [*notes, *index_selection.exact_note(wanted, rows)]
-
-    def finish_copy(self, queries: DrawnQueries | None, progress: Progress | None = None) -> None:
-        """Make the postings, and keep the pseudo-queries of the stores that the chunks come from.
-
-        Unlike :meth:`refresh_index`, this encodes nothing, and the index stays as it is.
-        """
-        progress = progress or SilentProgress()
-        with write_errors(self._store):
-            update_postings(self._store, self._database, progress)
-            if queries is not None and isinstance(self._embedder, Embedder):
-                keep_queries(self._store, self._database, self._embedder, queries, progress)
 
     @staticmethod
     def _require_usable(wanted: IndexConfig, dim: int | None) -> None:

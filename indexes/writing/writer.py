@@ -27,7 +27,7 @@ from ragembed.indexes.writing.boilerplate_store import BoilerplateLine, Strippin
 from ragembed.indexes.writing.upkeep import Upkeep
 from ragembed.postprocess import unit_rows
 from ragembed.stopping import check
-from ragembed.types import Floats, Halves
+from ragembed.types import Floats
 
 Encode: TypeAlias = "Callable[[Sequence[str], Callable[[int], None] | None], Iterable[Floats]]"
 """Makes raw vectors from texts, in order and in parts, and reports progress."""
@@ -132,22 +132,6 @@ class StoreWriter(Upkeep):
         if new:
             self._commit_vectors(new, vectors[[positions[key] for key in new]])
         return keys
-
-    def copy_vectors(self, keys: Sequence[bytes], raw: Halves) -> dict[bytes, bytes]:
-        """Commit raw vectors of another store, float16, shape ``(n, d)``, ``n >= 1``, under their keys there.
-
-        Returns the new key of each vector whose key another vector has here. Copy the vectors of all stores before the
-        chunks: vectors that no chunk uses are kept until :meth:`merge`.
-        """
-        vectors = raw.astype(np.float32)
-        positions = {key: i for i, key in enumerate(keys)}
-        other = {key: variant_key(key, vectors[positions[key]]) for key in self._unlike_stored(vectors, positions)}
-        placed = {other.get(key, key): i for key, i in positions.items()}
-        known = self.known(placed)
-        new = [key for key in placed if key not in known]
-        if new:
-            self._commit_vectors(new, vectors[[placed[key] for key in new]])
-        return other
 
     def _differs_from_stored(self, vectors: Floats, positions: Mapping[bytes, int]) -> set[bytes]:
         """Return the keys whose stored vector is in use and differs from the given one; drop those not in use."""

@@ -19,7 +19,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -210,34 +210,6 @@ def remove_stores(name: str, stores: Sequence[str] = ()) -> None:
                 document.remove("default")
 
 
-def replace_stores(file: Path, name: str, old: Mapping[str, Path], new: Mapping[str, Path]) -> None:
-    """Replace stores of a collection in ``file``, all at once.
-
-    ``file`` is that of the user or of a project. Raises :class:`ConfigError` if the collection changed meanwhile, or
-    has another store with the name of a new one.
-    """
-    with _edited(file) as document:
-        collections = parse_collections(file, {"collections": document.get("collections", {})}).collections
-        known = collections[name].stores if name in collections else {}
-        if any(known.get(each) != folder for each, folder in old.items()):
-            raise ConfigError(f"{file}: the collection {name} was changed by another process: run the command again")
-        require_new_names(name, known, old, new)
-        table = document["collections"][name]["stores"]
-        for each in old:
-            table.remove(each)
-        is_project = file != registry_file()
-        for each, folder in new.items():
-            table[each] = os.path.relpath(folder, file.parent) if is_project else str(folder)
-
-
-def require_new_names(name: str, known: Mapping[str, Path], old: Mapping[str, Path], new: Iterable[str]) -> None:
-    """Raise :class:`ConfigError` unless stores called ``new`` can replace the stores ``old`` of a collection."""
-    for each in new:
-        require_name(each)
-        if each in known and each not in old:
-            raise ConfigError(f"the collection {name} already has a store called {each!r}: choose another name")
-
-
 def set_default(name: str | None) -> None:
     """Set or remove the collection that is searched if no store is found."""
     if name is not None:
@@ -250,21 +222,19 @@ def set_default(name: str | None) -> None:
 
 
 @contextmanager
-def _edited(file: Path | None = None) -> Iterator[TOMLDocument]:
-    """Read a file of collections, by default the user's, and replace it by the document at the end of the block.
+def _edited() -> Iterator[TOMLDocument]:
+    """Read the user's file of collections, and replace it by the document at the end of the block.
 
     Comments are kept.
     """
     import tomlkit
     from filelock import FileLock, Timeout
 
-    registry = registry_file()
-    path = file or registry
+    path = registry_file()
     try:
-        make_folders(registry.parent)
-        with FileLock(registry.with_name(f".{registry.name}.lock"), timeout=_LOCK_SECONDS):
-            if path == registry:
-                read_registry()
+        make_folders(path.parent)
+        with FileLock(path.with_name(f".{path.name}.lock"), timeout=_LOCK_SECONDS):
+            read_registry()
             text = read_regular(path, _MOST_BYTES).decode() if path.exists() else ""
             document = tomlkit.parse(text)
             yield document

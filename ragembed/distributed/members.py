@@ -8,35 +8,36 @@ that the stores have similar numbers of chunks.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import replace
-from fractions import Fraction
+from functools import partial
 from pathlib import Path
 
 import numpy as np
-from typing_extensions import override
 
-from ragembed.distributed.backend import DistributedBackend
-from ragembed.distributed.stages import MEMBER_SECONDS, ChunkedShards
-from ragembed.distributed.work import FINISH, WRITE, MemberShare, Work
-from ragembed.distributed.workers import WorkerPool
+from ragembed.distributed.tasks import STORE_SECONDS, ChunkedParts, Worker
+from ragembed.distributed.work import FINISH, FIT, READ, WRITE, StoreShare, Work, WorkPlan, read_arrays
+from ragembed.distributed.workers import TaskReport, WorkerPool
+from ragembed.documents.places import absolute, from_absolute
 from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError, StoreError
 from ragembed.files import sync
 from ragembed.indexes.indexing import fitting
-from ragembed.indexes.indexing.backend import LocalBackend, Present
 from ragembed.indexes.indexing.request import IndexingRequest
-from ragembed.indexes.indexing.run import IndexingReport, IndexRun
+from ragembed.indexes.indexing.run import IndexingReport, IndexRun, StageReport, wanted_meta
 from ragembed.indexes.indexing.scan import Scan
 from ragembed.indexes.storage.catalog import PART, PartRecord
 from ragembed.indexes.storage.folders import require_own
-from ragembed.indexes.storage.layout import WORK, is_store, require_writable
+from ragembed.indexes.storage.layout import WORK, is_store, make_folder, require_writable
+from ragembed.indexes.storage.lock import writer_lock
 from ragembed.indexes.storage.work_folder import WorkFolder
 from ragembed.indexes.store import Store
-from ragembed.indexes.text.stemming import ENGLISH
 from ragembed.indexes.types import Progress, SilentProgress, SourceRecord
 from ragembed.indexes.writing.boilerplate_store import STRIP, found_in, staying
+from ragembed.resources import configure_torch
 from ragembed.types import Doubles, Integers
 
 
@@ -47,37 +48,17 @@ def create_members(
     progress: Progress | None = None,
     *,
     dry_run: bool = False,
+    wait_seconds: float = 0.0,
 ) -> IndexingReport:
-    """Create the stores of a collection, each in a worker of its own.
+    """Create the stores of a collection, each in a worker of its own; with ``dry_run``, only report the work.
 
-    The stores are called ``1``, ``2`` and so on. They share one embedder, so :class:`ragembed.Collection` searches them
-    as if one store had all chunks. They appear when all of them are complete. If the run is interrupted, the next one
-    continues it.
+    The stores are called ``1``, ``2`` and so on, in the folder ``request.store``, which must be missing or empty; there
+    are ``members``, or fewer if there are fewer files. They share one embedder, so a collection searches them as if one
+    store had all chunks. They appear when all of them are complete. If the run is interrupted, the next one continues
+    it.
 
-    Parameters
-    ----------
-    request
-        The files and the settings of the run. ``store`` is the folder of the collection, which must be missing or
-        empty.
-    members
-        Number of stores; fewer if there are fewer files.
-    pool
-        The workers. If one dies, another continues its store after the last committed batch.
-    progress
-        Receives the progress of each stage.
-    dry_run
-        Only report what would be indexed.
-
-    Raises
-    ------
-    ConfigError
-        If there is nothing to index.
-    StoreError
-        If the folder holds anything.
-    WorkerLostError
-        If workers that perform the same task die repeatedly.
-    RagembedError
-        Any other error of :func:`~ragembed.indexes.indexing.run.index_files`.
+    Raises :class:`StoreError` if the folder holds anything, :class:`WorkerLostError` if workers that perform the same
+    task die repeatedly, and errors of :func:`~ragembed.indexes.indexing.run.index_files`.
     """
     if members < 1:
         raise ConfigError(f"members is {members}: expected 1 or more stores")
@@ -86,19 +67,20 @@ def create_members(
     require_writable(folder)
     _require_free(folder)
     _require_own(unfinished)
-    backend = LocalBackend() if dry_run else DistributedBackend(unfinished / WORK, pool, device=request.device)
+    configure_torch()
     # Names of files are relative to the folder that holds a store, so they are the same for all stores.
-    named = replace(request, store=unfinished / "1")
+    run = IndexRun(replace(request, store=unfinished / "1"), None, progress or SilentProgress())
+    if dry_run:
+        return run.preview(())
     try:
-        report = _MembersRun(named, (), members, progress or SilentProgress(), backend).run(dry_run, 0.0)
+        report = _create(run, members, pool, wait_seconds)
     except BaseException:
         with suppress(OSError):  # The folder does not exist, or holds what the next run continues.
             unfinished.rmdir()
         raise
-    if not dry_run:
-        _require_free(folder)  # Check again: another process may have written there meanwhile.
-        unfinished.rename(folder)
-        sync(folder.parent)
+    _require_free(folder)  # Check again: another process may have written there meanwhile.
+    unfinished.rename(folder)
+    sync(folder.parent)
     return report
 
 
@@ -111,34 +93,18 @@ def update_members(
     dry_run: bool = False,
     wait_seconds: float = 0.0,
 ) -> IndexingReport:
-    """Update the stores of a collection after their files changed.
+    """Update the stores of a collection after their files changed; with ``dry_run``, only report the work.
 
-    Parameters
-    ----------
-    request
-        The files and the settings of the run. ``store`` is not used.
-    stores
-        Folders of all stores that :func:`create_members` or :func:`ragembed.indexes.split_store` has made from the same
-        files, beside each other.
-    pool, progress, dry_run
-        As in :func:`create_members`.
-    wait_seconds
-        Time to wait for another process that writes to a store.
-
-    Raises
-    ------
-    ConfigError
-        If the stores are not all parts of the same files, or have different embedders.
-    RagembedError
-        Any error of :func:`create_members`.
+    ``stores`` are the folders of all stores that :func:`create_members` has made, beside each other. ``request.store``
+    is not used. Raises :class:`ConfigError` if the stores are not all of a collection, or have different embedders, and
+    errors of :func:`create_members`.
     """
+    configure_torch()
     with ExitStack() as stack:
         opened = [stack.enter_context(Store.open(path.absolute(), device=request.device)) for path in stores]
         _require_together(opened)
-        work = opened[0].path / WORK
-        backend = LocalBackend() if dry_run else DistributedBackend(work, pool, device=request.device)
-        named = replace(request, store=opened[0].path)
-        return _MembersRun(named, opened, 0, progress or SilentProgress(), backend).run(dry_run, wait_seconds)
+        run = IndexRun(replace(request, store=opened[0].path), opened[0], progress or SilentProgress())
+        return run.preview(opened) if dry_run else _update(run, opened, pool, wait_seconds)
 
 
 def stores_in(folder: Path) -> dict[str, Path]:
@@ -180,172 +146,264 @@ def _require_together(opened: Sequence[Store]) -> None:
             f"{opened[0].path} and other stores of the collection are in different folders: update each store with "
             "'ragembed index --store STORE'"
         )
-    total: dict[str, Fraction] = {}
+    parts = []
     for store in opened:
         if (part := store._part) is None:
             raise ConfigError(
                 f"{store.path} was not made together with other stores: update it with 'ragembed index --store "
                 f"{store.path}'"
             )
-        for name, share in part.shares.items():
-            total[name] = total.get(name, Fraction(0)) + share
-    if any(share != 1 for share in total.values()):
+        parts.append(part)
+    if len({part.collection for part in parts}) > 1:
+        raise ConfigError(
+            f"the stores of the collection in {opened[0].path.parent} were not made together: update each collection "
+            "of stores that were with 'ragembed index --collection NAME'"
+        )
+    if len(parts) < parts[0].stores:
         raise ConfigError(
             f"some of the stores that were made together with {opened[0].path} are not in the collection: add them "
             "with 'ragembed collection add', because their files would be indexed again"
         )
 
 
-class _MembersRun(IndexRun):
-    """A run that changes the stores ``opened``, or, if there are none, creates ``count`` stores.
+class _Driver:
+    """Runs the stages in one work folder, with one plan."""
 
-    They are in the folder that holds ``request.store``.
-    """
+    def __init__(self, run: IndexRun, work: Work, pool: WorkerPool) -> None:
+        self.run, self.work = run, work
+        self._pool = pool
+        self._worker = partial(Worker, work.folder, run.request.device)
+        self.reports: list[StageReport] = []
 
-    def __init__(
-        self,
-        request: IndexingRequest,
-        opened: Sequence[Store],
-        count: int,
-        progress: Progress,
-        backend: DistributedBackend | LocalBackend,
-    ) -> None:
-        super().__init__(request, opened[0] if opened else None, progress, backend)
-        self._folder = request.store.parent
-        self._members = list(opened)
-        self._count = count
-        self._owners: dict[str, int] = {}
+    def read(self, embedder: Embedder, known: Mapping[str, SourceRecord], stores: int) -> tuple[ChunkedParts, Scan]:
+        """Make a plan, or continue that of an interrupted run, and read the files that differ from those ``known``."""
+        run, progress = self.run, self.run.progress
+        paths, gone, notes = run.sort_paths(known)
+        # Workers may have a different working directory, so paths must be absolute.
+        paths = [from_absolute(absolute(path)) for path in paths]
+        scan = Scan.of(paths, gone, run.request.store)
+        scanner = run.scanner(embedder, known)
+        progress.start("listing", "files", None)
+        waiting = []
+        for candidate in scanner.waiting(paths, scan, progress):
+            waiting.append(candidate)
+            progress.advance(1)
+        progress.finish()
+        plan = WorkPlan.of(run.request.store, stores, (paths, gone), run.options, embedder, waiting)
+        plan = self.work.begin(plan, known, waiting)
+        self.perform(READ, plan.parts, "reading", "files", plan.files)
+        chunked = ChunkedParts(self.work)
+        scan.add(chunked.scan())
+        scanner.finish(scan)
+        run.check(scan, notes)
+        return chunked, scan
 
-    @override
-    def _present(self) -> Present:
-        if not self._members:
-            return super()._present()
-        embedders = [self._stored_embedder(store) for store in self._members]
-        if len({each.raw_fingerprint for each in embedders}) > 1:
-            raise ConfigError(
-                f"the stores in {self._folder} have different embedders: make them equal with 'ragembed collection "
-                "refit NAME', then index again"
-            )
-        sources: dict[str, SourceRecord] = {}
-        for number, store in enumerate(self._members):
-            own = store.sources()
-            if double := own.keys() & sources.keys():
-                raise ConfigError(
-                    f"two stores in {self._folder} have the file {min(double)}: delete it from one of them with "
-                    f"'ragembed delete --store {store.path}'"
-                )
-            sources |= own
-            self._owners |= dict.fromkeys(own, number)
-        generation = sum(store.generation for store in self._members)
-        tokens = [token for store in self._members if (token := store._resume_token) is not None]
-        return Present(embedders[0], sources, generation, next(iter(tokens), None))
+    def perform(self, stage: str, tasks: int, phase: str, unit: str, items: int) -> None:
+        """Perform those tasks of a stage that have no output yet, and report the stage."""
+        missing, progress = self.work.missing(stage, tasks), self.run.progress
+        if not missing:
+            return
+        started = time.monotonic()
+        done: list[TaskReport] = []
+        progress.start(phase, unit, items)
+        with _following(progress, lambda: self.work.count(missing)) if stage == WRITE else nullcontext():
+            for one in self._pool.run(self._worker, stage, missing):
+                if stage != WRITE:
+                    progress.advance(one.items)
+                done.append(one)
+        progress.finish()
+        seconds, busy = time.monotonic() - started, sum(one.seconds for one in done)
+        worked, memory = sum(one.items for one in done), max(one.memory for one in done)
+        self.reports.append(StageReport(stage, len(done), worked, seconds, busy, memory))
 
-    @override
-    def _encoded(self, hashes: Iterable[bytes]) -> set[bytes]:
-        wanted = list(hashes)
-        return {found for store in self._members for found in store._encoded(wanted)}
+    def write(self, paths: Sequence[Path], chunks: int, before: int, scan: Scan, wait_seconds: float) -> IndexingReport:
+        """Write the shares into the stores at ``paths``, fit post-processors if needed, and finish the stores.
 
-    @override
-    def _perform(self, wait_seconds: float) -> IndexingReport:
-        backend, progress = self._backend, self._progress
-        assert isinstance(backend, DistributedBackend), "only a dry run has another"  # noqa: S101
-        work = backend.work
-        embedder, chunked, scan = self._scan()
-        assert isinstance(chunked, ChunkedShards), "those of the backend"  # noqa: S101
-        if self._members:
-            paths = [store.path for store in self._members]
-            self._find_boilerplate(work, chunked, scan)
-        else:
-            provisional, meta = self._fit_new(embedder, chunked, scan)
-            paths = self._created(work, provisional, meta, min(self._count, chunked.files))
-        for number, share in enumerate(self._shares(work, paths, chunked, scan)):
-            work.write_share(number, share)
-        chunks = chunked.chunks + sum(map(len, self._members))
-        for store in self._members:
-            # SQLite's log works for processes of one machine only, and workers may be on others.
-            store.close()
-        backend.perform(WRITE, len(paths), "embedding", "chunks", chunked.chunks, progress)
-        scan.warnings += self._fit_if_needed(work, paths, wait_seconds)
-        backend.perform(FINISH, len(paths), "finishing", "chunks", chunks, progress)
-        results = [work.result(stage, number) for stage in (WRITE, FINISH) for number in range(len(paths))]
+        ``chunks`` are to be written, and the stores had ``before``.
+        """
+        self.perform(WRITE, len(paths), "embedding", "chunks", chunks)
+        scan.warnings += self._fit_if_needed(paths, wait_seconds)
+        self.perform(FINISH, len(paths), "finishing", "chunks", chunks + before)
+        results = [self.work.result(stage, number) for stage in (WRITE, FINISH) for number in range(len(paths))]
         scan.warnings += dict.fromkeys(warning for result in results for warning in result["warnings"])
-        devices = dict.fromkeys(device for result in results for device in result.get("devices", ()))
         return IndexingReport(
             scan,
             sum(result.get("chunks", 0) for result in results),
             sum(result.get("encoded", 0) for result in results),
-            self._seconds(),
-            tuple(devices),
-            stages=tuple(backend.reports),
+            self.run.seconds(),
+            tuple(dict.fromkeys(device for result in results for device in result.get("devices", ()))),
+            stages=tuple(self.reports),
         )
 
-    def _find_boilerplate(self, work: Work, chunked: ChunkedShards, scan: Scan) -> None:
-        """Find the lines that many files repeat in the files of all stores, and write them for the workers."""
-        changes = chunked.files or scan.removed or any(store.unfinished for store in self._members)
-        if not changes or work.boilerplate_file.exists():
-            return
-        leaving = {*scan.removed, *chunked.lines}
-        files = dict(chunked.lines)
-        for store in self._members if self._options.boilerplate == STRIP else ():
-            files |= store._reader.read(lambda snapshot: staying(snapshot.connection, leaving)[0])
-        work.write_boilerplate(found_in(files) if self._options.boilerplate == STRIP else {})
-
-    def _created(self, work: Work, embedder: Embedder, meta: Mapping[str, object], count: int) -> list[Path]:
-        """Create empty stores, except those that an interrupted run with the same plan has created."""
-        paths = [self._folder / str(number + 1) for number in range(count)]
-        left = [path for path in self._folder.iterdir() if path.name != WORK and path not in paths]
-        record = PartRecord({work.plan.id: Fraction(1, count)}, None)
-        for number, path in enumerate(paths):
-            if is_store(path):
-                with Store.open(path) as store:
-                    if (part := store._part) is not None and part.shares == record.shares:
-                        continue
-            if path.exists():
-                left.append(path)
-            work.forget(number)
-        for path in left:
-            require_own(path, _REMEDY)
-            shutil.rmtree(path)
-        for path in paths:
-            if not path.exists():
-                about = {**meta, PART: record.to_dict()}
-                Store.create(path, embedder, about, language=self._language or ENGLISH).close()
-        return paths
-
-    def _shares(self, work: Work, paths: Sequence[Path], chunked: ChunkedShards, scan: Scan) -> list[MemberShare]:
-        """Return the share of each store; an interrupted run has divided the files already."""
-        kept = [share for number in range(len(paths)) if (share := work.share(number)) is not None]
-        if len(kept) == len(paths):
-            return [replace(share, index=self._index) for share in kept]
-        owners = np.array([self._owners.get(name, -1) for name in chunked.lines], dtype=np.int64)
-        new = owners < 0
-        owners[new] = divide(chunked.sizes[new], [len(store) for store in self._members] or [0] * len(paths))
-        shares = []
-        for number, path in enumerate(paths):
-            own = replace(
-                scan,
-                removed=[name for name in scan.removed if self._owners[name] == number],
-                touched=[source for source in scan.touched if self._owners[source.path] == number],
-                skipped={} if number else scan.skipped,
-                warnings=[],
-            )
-            files = np.flatnonzero(owners == number).tolist()
-            shares.append(MemberShare(str(path), files, own, self._index))
-        return shares
-
-    def _fit_if_needed(self, work: Work, paths: Sequence[Path], wait_seconds: float) -> list[str]:
+    def _fit_if_needed(self, paths: Sequence[Path], wait_seconds: float) -> list[str]:
         """Fit the post-processors on all stores, if needed, for the workers; return warnings."""
-        if work.has_fit():
+        if self.work.has_fit():
             return []
         with ExitStack() as stack:
             opened = []
             for path in paths:
-                store = stack.enter_context(Store.open(path, device=self._device))
-                opened.append((store, stack.enter_context(store.writer(max(wait_seconds, MEMBER_SECONDS)))))
-            fit, warnings = fitting.fit_if_needed(opened, self._progress)
+                store = stack.enter_context(Store.open(path, device=self.run.request.device))
+                opened.append((store, stack.enter_context(store.writer(max(wait_seconds, STORE_SECONDS)))))
+            fit, warnings = fitting.fit_if_needed(opened, self.run.progress)
         if fit is not None:
-            work.write_fit(fit)
+            self.work.write_fit(fit)
         return warnings
+
+
+@contextmanager
+def _driver(run: IndexRun, pool: WorkerPool, wait_seconds: float, *, keep: bool) -> Iterator[_Driver]:
+    """Work in the folder of the first store; with ``keep``, an error leaves the files for the next run."""
+    work = Work(run.request.store.parent / WORK if keep else run.request.store / WORK)
+    work.files.require_ours()
+    make_folder(work.folder)
+    is_kept = False
+    try:
+        with writer_lock(work.folder, wait_seconds, work=True):
+            try:
+                with pool:
+                    yield _Driver(run, work, pool)
+            except BaseException:
+                plan = work.find_plan()
+                is_kept = keep and plan is not None and plan.files > 0
+                raise
+            finally:
+                if not is_kept and work.files.is_ours():
+                    work.files.clear()
+    finally:
+        work.files.leave()
+
+
+@contextmanager
+def _following(progress: Progress, count: Callable[[], int]) -> Iterator[None]:
+    """Advance ``progress`` to the number that ``count`` returns, every second."""
+    done = threading.Event()
+
+    def follow() -> None:
+        before = 0
+        while not done.wait(1):
+            now = max(count(), before)
+            progress.advance(now - before)
+            progress.keep(now - before)
+            before = now
+
+    thread = threading.Thread(target=follow, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+def _create(run: IndexRun, count: int, pool: WorkerPool, wait_seconds: float) -> IndexingReport:
+    with _driver(run, pool, wait_seconds, keep=True) as driver:
+        work, embedder = driver.work, run.embedder()
+        chunked, scan = driver.read(embedder, {}, count)
+        run.require_files(embedder, len(chunked.sizes), scan)
+        if not work.boilerplate_file.exists():
+            work.write_boilerplate(run.stripper(chunked.lines).found)
+        folder, count, chunks = run.request.store.parent, min(count, len(chunked.sizes)), int(chunked.sizes.sum())
+        paths = [folder / str(number + 1) for number in range(count)]
+        _write_shares(driver, paths, [0] * count, chunked, scan, {})
+        driver.perform(FIT, count, "fitting", "chunks", chunks)
+        embedder._fit_parts((read_arrays(work.output(FIT, number)) for number in range(count)), chunks)
+        _make_stores(driver, paths, embedder)
+        return driver.write(paths, chunks, 0, scan, wait_seconds)
+
+
+def _make_stores(driver: _Driver, paths: Sequence[Path], embedder: Embedder) -> None:
+    """Create empty stores, except those that an interrupted run with the same plan has created."""
+    folder, plan = driver.run.request.store.parent, driver.work.plan
+    left = [path for path in folder.iterdir() if path.name != WORK and path not in paths]
+    record = PartRecord(plan.id, len(paths), None)
+    for number, path in enumerate(paths):
+        if is_store(path):
+            with Store.open(path) as store:
+                if store._part is not None and replace(store._part, indexing=None) == record:
+                    continue
+        if path.exists():
+            left.append(path)
+        driver.work.forget(number)
+    for path in left:
+        require_own(path, _REMEDY)
+        shutil.rmtree(path)
+    new = fitting.without_fit(embedder)
+    for path in paths:
+        if not path.exists():
+            about = {**wanted_meta(embedder), PART: record.to_dict()}
+            Store.create(path, new, about, language=driver.run.language).close()
+
+
+def _update(run: IndexRun, opened: Sequence[Store], pool: WorkerPool, wait_seconds: float) -> IndexingReport:
+    with _driver(run, pool, wait_seconds, keep=False) as driver:
+        embedders = [run.embedder(store) for store in opened]
+        if len({each.raw_fingerprint for each in embedders}) > 1:
+            raise ConfigError(
+                f"the stores in {opened[0].path.parent} have different embedders: make them equal with 'ragembed "
+                "collection refit NAME', then index again"
+            )
+        known, owners = _known(opened)
+        chunked, scan = driver.read(embedders[0], known, len(opened))
+        _find_boilerplate(driver, opened, chunked, scan)
+        paths, loads = [store.path for store in opened], [len(store) for store in opened]
+        _write_shares(driver, paths, loads, chunked, scan, owners)
+        for store in opened:
+            # SQLite's log works for processes of one machine only, and workers may be on others.
+            store.close()
+        return driver.write(paths, int(chunked.sizes.sum()), sum(loads), scan, wait_seconds)
+
+
+def _known(opened: Sequence[Store]) -> tuple[dict[str, SourceRecord], dict[str, int]]:
+    """Return the files of the stores, and the number of the store of each, by name."""
+    known: dict[str, SourceRecord] = {}
+    owners: dict[str, int] = {}
+    for number, store in enumerate(opened):
+        own = store.sources()
+        if double := own.keys() & known.keys():
+            raise ConfigError(
+                f"two stores in {store.path.parent} have the file {min(double)}: delete it from one of them with "
+                f"'ragembed delete --store {store.path}'"
+            )
+        known |= own
+        owners |= dict.fromkeys(own, number)
+    return known, owners
+
+
+def _find_boilerplate(driver: _Driver, opened: Sequence[Store], chunked: ChunkedParts, scan: Scan) -> None:
+    """Find the lines that many files repeat in the files of all stores, and write them for the workers."""
+    if not (len(chunked.sizes) or scan.removed or any(store.unfinished for store in opened)):
+        return
+    leaving = {*scan.removed, *chunked.lines}
+    files = dict(chunked.lines)
+    strips = driver.run.options.boilerplate == STRIP
+    for store in opened if strips else ():
+        files |= store._reader.read(lambda snapshot: staying(snapshot.connection, leaving)[0])
+    driver.work.write_boilerplate(found_in(files) if strips else {})
+
+
+def _write_shares(
+    driver: _Driver,
+    paths: Sequence[Path],
+    loads: Sequence[int],
+    chunked: ChunkedParts,
+    scan: Scan,
+    owners: Mapping[str, int],
+) -> None:
+    """Write the share of each store, whose number of chunks is in ``loads``: its own files, and a part of the new."""
+    of_files = np.array([owners.get(name, -1) for name in chunked.lines], dtype=np.int64)
+    new = of_files < 0
+    of_files[new] = divide(chunked.sizes[new], loads)
+    request = driver.run.request
+    for number, path in enumerate(paths):
+        own = replace(
+            scan,
+            removed=[name for name in scan.removed if owners[name] == number],
+            touched=[source for source in scan.touched if owners[source.path] == number],
+            skipped={} if number else scan.skipped,
+            warnings=[],
+        )
+        files = np.flatnonzero(of_files == number).tolist()
+        driver.work.write_share(number, StoreShare(str(path), files, own, request.index))
 
 
 def divide(sizes: Integers, loads: Sequence[int]) -> Integers:

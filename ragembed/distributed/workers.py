@@ -18,7 +18,9 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
+
+from typing_extensions import Self, override
 
 from ragembed.errors import ConfigError, WorkerLostError
 from ragembed.resources import processors
@@ -52,65 +54,44 @@ Perform: TypeAlias = Callable[[str, int], TaskReport]
 """Performs the task with the given stage and number. The same task may be repeated."""
 
 
-class WorkerPool(Protocol):
-    """Runs tasks on workers. Each worker is created once and keeps its model between tasks.
+class WorkerLost(Exception):  # noqa: N818  a signal between a worker and its pool
+    """The worker of a task died, and another can repeat the task."""
 
-    As a context manager, a pool may keep its workers for the next stage.
-    """
 
-    def run(self, worker: Callable[[], Perform], stage: str, numbers: Sequence[int]) -> Iterator[TaskReport]:
-        """Run each task of ``numbers``, and yield the reports as tasks finish, in any order.
+class TaskWorker(Protocol):
+    """A worker, which performs one task at a time."""
 
-        ``worker`` is called once in the process of each worker, so it must be picklable. If a worker or its machine
-        dies, another worker repeats the task. Raises the exception of a failed task, and
-        :class:`ragembed.errors.WorkerLostError` if workers that perform the same task die repeatedly.
-        """
+    started: Future[None]
+    """Is done when the worker can begin a task. A worker on a cluster may wait for room until another one ends."""
+
+    def submit(self, stage: str, number: int) -> Future[TaskReport]:
+        """Begin a task."""
         ...
 
-    def __enter__(self) -> WorkerPool: ...
+    def report(self, task: Future[TaskReport]) -> TaskReport:
+        """Return the report of a finished task, or raise its exception; raise :class:`WorkerLost` if it died."""
+        ...
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
+    def renew(self) -> None:
+        """Replace the dead worker."""
+        ...
 
-
-class ThisProcess:
-    """Runs the tasks one after the other in this process."""
-
-    def __init__(self) -> None:
-        self._made: tuple[Callable[[], Perform], Perform] | None = None
-
-    def __enter__(self) -> ThisProcess:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._made = None
-
-    def run(self, worker: Callable[[], Perform], stage: str, numbers: Sequence[int]) -> Iterator[TaskReport]:
-        """Run each task; see :meth:`WorkerPool.run`."""
-        if self._made is None or self._made[0] is not worker:
-            self._made = worker, worker()
-        for number in numbers:
-            yield self._made[1](stage, number)
+    def stop(self) -> None:
+        """End the worker immediately. The next run repeats its task."""
+        ...
 
 
-class ProcessWorkers:
-    """Runs tasks in ``workers`` processes, each limited to its share of the cores.
+class WorkerPool:
+    """A number of workers. Each makes its model once and keeps it between tasks, also for the next stage.
 
-    If a process dies, a new process repeats its task. The other processes continue.
+    Use the pool in a ``with`` block, which ends the workers.
     """
 
-    def __init__(self, workers: int) -> None:
-        if workers < 1:
-            raise ConfigError(f"workers is {workers}: expected 1 or more processes")
-        self._workers = workers
-        self._threads = max(1, processors() // workers)
-        self._worker: Callable[[], Perform] | None = None
-        self._processes: list[_Process] = []
+    def __init__(self) -> None:
+        self._make: Callable[[], Perform] | None = None
+        self._workers: list[TaskWorker] = []
 
-    def __enter__(self) -> ProcessWorkers:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -118,28 +99,45 @@ class ProcessWorkers:
     ) -> None:
         self._end()
 
-    def run(self, worker: Callable[[], Perform], stage: str, numbers: Sequence[int]) -> Iterator[TaskReport]:
-        """Run each task; see :meth:`WorkerPool.run`."""
+    def size(self, tasks: int) -> int:
+        """Return the number of workers for a number of tasks, 1 or more."""
+        raise NotImplementedError
+
+    def worker(self, make: Callable[[], Perform]) -> TaskWorker:
+        """Start a worker."""
+        raise NotImplementedError
+
+    def run(self, make: Callable[[], Perform], stage: str, numbers: Sequence[int]) -> Iterator[TaskReport]:
+        """Run each task of ``numbers``, and yield the reports as tasks finish, in any order.
+
+        ``make`` is called once in the process of each worker, so it must be picklable. If a worker or its machine dies,
+        another worker repeats the task. Raises the exception of a failed task, and
+        :class:`ragembed.errors.WorkerLostError` if workers that perform the same task die repeatedly.
+        """
         waiting = deque(numbers)
         losses: dict[int, int] = {}
-        busy: dict[Future[TaskReport], tuple[_Process, int]] = {}
-        processes = self._processes_of(worker, min(self._workers, len(numbers)))
+        busy: dict[Future[TaskReport], tuple[TaskWorker, int]] = {}
+        workers = self._for(make, self.size(len(numbers)))
         try:
             while waiting or busy:
-                active = [process for process, _ in busy.values()]
-                for process in [process for process in processes if process not in active][: len(waiting)]:
+                active = [worker for worker, _ in busy.values()]
+                idle = [worker for worker in workers if worker not in active and worker.started.done()]
+                for worker in idle[: len(waiting)]:
                     number = waiting.popleft()
-                    busy[process.submit(stage, number)] = process, number
-                finished, _ = wait(busy, return_when=FIRST_COMPLETED)
-                for future in finished:
-                    process, number = busy.pop(future)
+                    busy[worker.submit(stage, number)] = worker, number
+                pending: list[Future[Any]] = list(busy)
+                if waiting:
+                    pending += [worker.started for worker in workers if not worker.started.done()]
+                wait(pending, return_when=FIRST_COMPLETED)
+                for task in [task for task in busy if task.done()]:
+                    worker, number = busy.pop(task)
                     try:
-                        done = future.result()
-                    except BrokenProcessPool as error:
+                        done = worker.report(task)
+                    except WorkerLost as error:
                         losses[number] = losses.get(number, 0) + 1
                         if losses[number] == MOST_LOSSES:
                             raise WorkerLostError(_lost(stage, number)) from error
-                        process.renew()
+                        worker.renew()
                         waiting.appendleft(number)
                     else:
                         yield done
@@ -147,24 +145,79 @@ class ProcessWorkers:
             if waiting or busy:  # the run was aborted or failed
                 self._end()
 
-    def _processes_of(self, worker: Callable[[], Perform], size: int) -> list[_Process]:
-        if worker is not self._worker:
+    def _for(self, make: Callable[[], Perform], size: int) -> list[TaskWorker]:
+        if make is not self._make:
             self._end()
-            self._worker = worker
-        self._processes += [_Process(worker, self._threads) for _ in range(size - len(self._processes))]
-        return self._processes[:size]
+            self._make = make
+        self._workers += [self.worker(make) for _ in range(size - len(self._workers))]
+        return self._workers
 
     def _end(self) -> None:
-        for process in self._processes:
-            process.stop()
-        self._processes, self._worker = [], None
+        for worker in self._workers:
+            worker.stop()
+        self._workers, self._make = [], None
+
+
+class ThisProcess(WorkerPool):
+    """Runs the tasks one after the other in this process."""
+
+    @override
+    def size(self, tasks: int) -> int:
+        return min(tasks, 1)
+
+    @override
+    def worker(self, make: Callable[[], Perform]) -> TaskWorker:
+        return _Here(make())
+
+
+def _now() -> Future[None]:
+    now: Future[None] = Future()
+    now.set_result(None)
+    return now
+
+
+class _Here:
+    def __init__(self, perform: Perform) -> None:
+        self._perform = perform
+        self.started = _now()
+
+    def submit(self, stage: str, number: int) -> Future[TaskReport]:
+        task: Future[TaskReport] = Future()
+        task.set_result(self._perform(stage, number))
+        return task
+
+    def report(self, task: Future[TaskReport]) -> TaskReport:
+        return task.result()
+
+    def renew(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+class ProcessWorkers(WorkerPool):
+    """Runs tasks in ``workers`` processes, each limited to its share of the cores."""
+
+    def __init__(self, workers: int) -> None:
+        super().__init__()
+        if workers < 1:
+            raise ConfigError(f"workers is {workers}: expected 1 or more processes")
+        self._most = workers
+
+    @override
+    def size(self, tasks: int) -> int:
+        return min(self._most, tasks)
+
+    @override
+    def worker(self, make: Callable[[], Perform]) -> TaskWorker:
+        return _Process(make, max(1, processors() // self._most))
 
 
 class _Process:
     """A process that performs one task at a time."""
 
-    def __init__(self, worker: Callable[[], Perform], threads: int) -> None:
-        self._make = worker, threads
+    def __init__(self, make: Callable[[], Perform], threads: int) -> None:
+        self._make = make, threads
+        self.started = _now()  # the executor starts the process with its first task
         self.renew()
 
     def renew(self) -> None:
@@ -176,8 +229,13 @@ class _Process:
         with _interrupts_blocked():
             return self._pool.submit(_perform, stage, number)
 
+    def report(self, task: Future[TaskReport]) -> TaskReport:
+        try:
+            return task.result()
+        except BrokenProcessPool as error:
+            raise WorkerLost from error
+
     def stop(self) -> None:
-        """Terminate the process immediately. The next run repeats its task."""
         for process in list((getattr(self._pool, "_processes", None) or {}).values()):
             process.terminate()
         self._pool.shutdown(cancel_futures=True)
@@ -196,18 +254,18 @@ def _interrupts_blocked() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-_worker: Callable[[], Perform] | None = None
+_make: Callable[[], Perform] | None = None
 _made: list[Perform] = []
 
 
-def _begin(worker: Callable[[], Perform], threads: int, parent: int) -> None:
+def _begin(make: Callable[[], Perform], threads: int, parent: int) -> None:
     """Prepare a new process: limit its threads, ignore Ctrl-C, and exit soon after the parent dies."""
-    global _worker
+    global _make
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles it and terminates this process
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS"):
         os.environ[name] = str(threads)
     threading.Thread(target=_watch, args=(parent,), daemon=True).start()
-    _worker = worker
+    _make = make
 
 
 def _watch(parent: int) -> None:
@@ -218,13 +276,13 @@ def _watch(parent: int) -> None:
 
 def _perform(stage: str, number: int) -> TaskReport:
     if not _made:
-        assert _worker is not None, "_begin must run before _perform"  # noqa: S101  the executor ensures it
-        _made.append(_worker())
+        assert _make is not None, "_begin must run before _perform"  # noqa: S101  the executor ensures it
+        _made.append(_make())
     return _made[0](stage, number)
 
 
 def _lost(stage: str, number: int) -> str:
     return (
-        f"{MOST_LOSSES} processes died on task {number} of stage {stage!r}, probably for lack of memory: use fewer "
+        f"{MOST_LOSSES} workers died on task {number} of stage {stage!r}, probably for lack of memory: use fewer "
         "workers, then run the same command again; it continues from the finished tasks"
     )

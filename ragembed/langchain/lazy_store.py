@@ -235,7 +235,7 @@ class LazyStore:
 
     def _require_index(self, store: Store) -> None:
         wanted = store.wanted_index
-        given = IndexConfig(self._index or wanted.kind, self._budget or wanted.budget, wanted.shards)
+        given = IndexConfig(self._index or wanted.kind, self._budget or wanted.budget)
         if given != wanted:
             raise ConfigError(
                 f"the store {self.path} has {_described(wanted)}, but {_described(given)} was given: leave out index "

@@ -3,8 +3,6 @@
 import json
 import os
 import shutil
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -203,155 +201,6 @@ def test_a_linked_file_of_collections_stays_a_link(tmp_path):
     assert (tmp_path / "dotfiles.toml").read_text().startswith("# mine\n")
 
 
-@pytest.fixture
-def large(in_folder, cli, tiny_model):
-    """A collection with a store of six files, and the answer of the command that searches it."""
-    for number in range(6):
-        path = Path("notes", f"{number}.md")
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(f"# Note {number}\n\n" + f"The writer {number} holds the lock.\n\n" * (number + 1))
-    cli("index", "notes", "--store", "notes/.ragembed", "--extractor", "re:dim=16", "--model", tiny_model, "-q")
-    cli("collection", "add", "mine", "notes")
-    return json.loads(cli("query", "writer 3", "--in", "mine", "--json").stdout)["results"]
-
-
-def paths_and_scores(results):
-    return [(hit["path"], hit["id"], pytest.approx(hit["score"], abs=1e-5)) for hit in results]
-
-
-@pytest.mark.parametrize("remove", [False, True])
-def test_a_store_is_split_and_merged_again(large, cli, remove):
-    options = ["--remove"] if remove else []
-    registry_file().write_text(registry_file().read_text() + "\n# my remark\n")
-    made = cli("collection", "split", "mine", "notes", "--into", "3", *options)
-    assert "mine: notes replaced by notes-1, notes-2, notes-3" in made.stdout
-    assert "copying " in made.stderr
-    assert ("kept on disk: notes/.ragembed" in made.stderr) != remove
-    assert Path("notes/.ragembed").exists() != remove
-    assert "# my remark" in registry_file().read_text()
-    found = json.loads(cli("query", "writer 3", "--in", "mine", "--json").stdout)["results"]
-    assert paths_and_scores(found) == paths_and_scores(large)
-    assert {hit["store"] for hit in found} == {"notes-1", "notes-2", "notes-3"}
-    part = ["--store", "notes/.ragembed-notes-1"]
-    assert "part           1/3 of a divided store" in cli("status", *part).stdout
-    for paths in ([], ["notes"]):
-        refused = cli("index", *paths, *part, exit_code=2).stderr
-        assert f"holds only a part of the files of {Path('notes').resolve()}, and other" in refused
-        assert "update them together with 'ragembed index --collection NAME'" in refused
-    cli("collection", "merge", "mine", "notes-3", "notes-1", *options)
-    stores = collections.read_registry().collections["mine"].stores
-    assert list(stores) == ["notes-2", "notes-3"]
-    assert "only a part" in cli("index", "--store", stores["notes-3"], exit_code=2).stderr
-    cli("collection", "merge", "mine", "notes-3", "notes-2", "--as", "notes", *options)
-    found = json.loads(cli("query", "writer 3", "--in", "mine", "--json").stdout)["results"]
-    assert paths_and_scores(found) == paths_and_scores(large)
-    Path("notes/new.md").write_text("A zebra.\n")
-    Path("notes/0.md").unlink()
-    report = json.loads(cli("index", "--store", "notes/.ragembed-notes", "--json").stdout)
-    assert (report["added"], report["changed"], report["removed"]) == (["new.md"], [], ["0.md"])
-    left = sorted(path.name for path in Path("notes").iterdir() if path.is_dir())
-    assert left == [".ragembed-notes"] if remove else ".ragembed-notes-1" in left
-
-
-KILLED = """
-import itertools, os, pathlib, shutil, signal, sys
-from ragembed.cli import main
-from ragembed.indexes.indexing import rebalancing
-from ragembed.indexes.storage import transactions
-
-folder, step, *arguments = sys.argv[1:]
-left = 0
-
-def counted(function):
-    def call(*arguments, **options):
-        global left
-        left -= 1
-        if not left:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return function(*arguments, **options)
-    return call
-
-for number in itertools.count(1, int(step)):
-    run = pathlib.Path(folder, f"run-{number}")
-    shutil.copytree(pathlib.Path(folder, "prepared"), run)
-    child = os.fork()
-    if not child:
-        left = number
-        for place, name in ((pathlib.Path, "rename"), (pathlib.Path, "replace"), (shutil, "rmtree"),
-                            (transactions, "note_committed")):
-            setattr(place, name, counted(getattr(place, name)))
-        os.chdir(run)
-        os.environ["XDG_CONFIG_HOME"] = str(run / "config")
-        sys.stdout = sys.stderr = open(os.devnull, "w")
-        main(arguments)
-        os._exit(0)
-    if (status := os.waitpid(child, 0)[1]) != signal.SIGKILL:
-        sys.exit(os.waitstatus_to_exitcode(status))
-"""
-"""Runs a command again and again, killed before the first, second, ... rename, removal or commit, until it is not."""
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks the program")
-@pytest.mark.parametrize("command", ["split", "merge"])
-@pytest.mark.parametrize("step", [9, pytest.param(1, marks=pytest.mark.slow)])
-def test_a_killed_split_or_merge_leaves_a_collection_that_answers(large, cli, command, step, tmp_path, monkeypatch):
-    prepared, members = tmp_path / "kills" / "prepared", ["notes"]
-    Path("ragembed.toml").write_text('[collections.team.stores]\nnotes = "notes/.ragembed"\n')
-    if command == "merge":
-        members = ["notes-1", "notes-2"]
-        cli("collection", "split", "team", "notes", "--remove", exit_code=2)
-        cli("collection", "remove", "mine")
-        cli("collection", "split", "team", "notes", "--remove")
-    shutil.copytree(".", prepared)
-    shutil.copytree(tmp_path / "config", prepared / "config")
-    arguments = ["collection", command, "team", *members, "--remove"]
-    subprocess.run([sys.executable, "-c", KILLED, str(prepared.parent), str(step), *arguments], check=True)
-    runs = sorted(path for path in prepared.parent.iterdir() if path != prepared)
-    assert len(runs) > 3
-    states = set()
-    for run in runs:
-        monkeypatch.chdir(run)
-        monkeypatch.setenv("XDG_CONFIG_HOME", str(run / "config"))
-        found = json.loads(cli("query", "writer 3", "--in", "team", "--json").stdout)["results"]
-        assert paths_and_scores(found) == paths_and_scores(large)
-        is_done = all(f"{member} =" not in Path("ragembed.toml").read_text() for member in members[-1:])
-        states.add(is_done)
-        if not is_done:
-            cli(*arguments)
-            found = json.loads(cli("query", "writer 3", "--in", "team", "--json").stdout)["results"]
-            assert paths_and_scores(found) == paths_and_scores(large)
-            cli("verify", "--in", "team")
-            stores = [path.name for path in Path("notes").iterdir() if path.is_dir()]
-            assert len(stores) == len({"split": "ab", "merge": "a"}[command])
-    assert states == {False, True}
-
-
-def test_a_store_of_a_project_is_split(large, cli):
-    Path("ragembed.toml").write_text('[collections.team.stores]\nnotes = "notes/.ragembed"  # ours\n')
-    cli("collection", "split", "team", "notes")
-    assert 'notes-1 = "notes/.ragembed-notes-1"' in Path("ragembed.toml").read_text()
-    found = json.loads(cli("query", "writer 3", "--in", "team", "--json").stdout)["results"]
-    assert paths_and_scores(found) == paths_and_scores(large)
-    assert list(collections.read_registry().collections["mine"].stores) == ["notes"]
-
-
-def test_splitting_and_merging_refuse_what_they_cannot_do(large, cli):
-    def refusal(*arguments):
-        return cli("collection", *arguments, exit_code=2).stderr
-
-    assert "has no store called 'x'" in refusal("split", "mine", "x")
-    assert "no collection is called 'x'" in refusal("split", "x", "notes")
-    assert "has 6 files with chunks: expected 7 or more" in refusal("split", "mine", "notes", "--into", "7")
-    assert "cannot merge notes: name two different stores or more" in refusal("merge", "mine", "notes")
-    cli("collection", "add", "other", "notes")
-    assert "names it, too; leave out --remove" in refusal("split", "mine", "notes", "--remove")
-    cli("collection", "split", "mine", "notes")
-    cli("collection", "add", "mine", "notes")
-    assert "both have the file '" in refusal("merge", "mine", "notes", "notes-1")
-    assert "already has a store called 'notes-1'" in refusal("split", "mine", "notes")
-    assert list(collections.read_registry().collections["mine"].stores) == ["notes-1", "notes-2", "notes"]
-
-
 def test_wrong_names_and_stores_are_errors(folders, cli):
     assert "nothing to add" in cli("collection", "add", "mine", exit_code=2).stderr
     assert "no store at" in cli("collection", "add", "mine", ".", exit_code=2).stderr
@@ -448,7 +297,8 @@ def test_a_project_defines_collections_for_a_team(folders, cli):
         ('[index]\nconfig = "docs/x.toml"', "cannot be set in a file: it could name any model"),
         ('[index]\nrevision = "refs/pr/1"', "cannot be set in a file: it could choose another model"),
         ('[index]\naddress = "10.0.0.1:6379"', "cannot be set in a file: it names another machine"),
-        ('[index]\nwork = "/tmp"', "cannot be set in a file"),
+        ("[index]\nworkers = 2", "cannot be set in a file: it adds to your collections"),
+        ('[index]\nengine = "ray"', "cannot be set in a file: it adds to your collections"),
         ('[index]\nstore = "x"', "put it at the top of the file"),
         ('[index]\npostprocess-corpus = "../x"', "outside of the folder"),
         ("[index]\nexcluded = []", "'excluded' in [index] is unknown: did you mean 'exclude'?"),
@@ -563,7 +413,6 @@ def test_workers_write_the_stores_of_a_collection(in_folder, cli):
     assert json.loads(cli("verify", "--in", "big", "--json").stdout)["stores"][1]["problems"] == []
     one = cli("index", "--store", ".ragembed-big/1", exit_code=2).stderr
     assert "update them together with 'ragembed index --collection NAME'" in one
-    assert "leave out --work" in cli("index", *options, "--work", "w", exit_code=2).stderr
 
 
 def test_a_collection_of_other_stores_is_not_indexed(folders, cli):

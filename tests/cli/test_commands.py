@@ -74,7 +74,6 @@ def test_index_dry_run(docs, cli, tiny_model, in_folder):
         (["query", "anything"], "no store at"),
         (["query", "  "], "the query is empty"),
         (["index", ""], "the path is empty"),
-        (["index", "docs", "--work", ""], "the path is empty"),
         (["index", "docs", "--store", ""], "the path is empty"),
         (["query", "x", "--mode", "fuzzy"], "'fuzzy' is not one of"),
         (["status"], "ragembed index PATH"),

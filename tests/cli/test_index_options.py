@@ -154,7 +154,7 @@ def test_choice_of_index_as_json(index, cli):
     status = as_json(cli("status", "--json"))
     assert status["index"] == {"wanted": status["index"]["wanted"], "choice": result["index"], "check": result["check"]}
     limits = dict.fromkeys(["max_memory", "max_latency_ms", "min_recall"])
-    assert status["index"]["wanted"] == {"kind": "ivf", **limits, "shards": 1}
+    assert status["index"]["wanted"] == {"kind": "ivf", **limits}
     assert [segment["kind"] for segment in status["segments"]] == ["ivf"]
     again = as_json(index("--json"))
     assert (again["index"], again["check"]) == (None, None)  # no new choice

@@ -1,7 +1,7 @@
 """Indexing on a cluster with failing workers, nodes and drivers. The scenarios run in a network namespace.
 
-``store_scenarios.py FOLDER`` indexes ``FOLDER/docs`` into one store per scenario, in ``FOLDER``, and prints the reports
-as one line of JSON. ``store_scenarios.py FOLDER ADDRESS STORE`` is the driver that is killed.
+``store_scenarios.py FOLDER`` writes three stores of ``FOLDER/docs`` per scenario, in ``FOLDER``, and prints the
+reports as one line of JSON. ``store_scenarios.py FOLDER ADDRESS NAME`` is the driver that is killed.
 """
 
 import json
@@ -15,15 +15,12 @@ from pathlib import Path
 
 from cluster import cluster
 
-from ragembed import Collection
 from ragembed.config.settings import EmbedderConfig
-from ragembed.distributed.backend import index_with_workers
-from ragembed.distributed.members import create_members, stores_in
+from ragembed.distributed.members import create_members
 from ragembed.distributed.ray_workers import RayWorkers
 from ragembed.indexes.indexing.request import IndexingRequest
 
 CONFIG = EmbedderConfig(extractor="re:dim=32")
-SHARDS = 5
 
 
 class Slow:
@@ -61,38 +58,22 @@ def make_deadly(name):
     scan.read = deadly
 
 
-class SlowEngine(RayWorkers):
+class SlowWorkers(RayWorkers):
     def __init__(self, address, folder, poisoned=None):
         super().__init__(address)
         self._slowed = folder, poisoned
+        self._wrapped = {}
 
-    def run(self, worker, stage, numbers):
-        return super().run(Slow(worker, *self._slowed), stage, numbers)
+    def run(self, make, stage, numbers):
+        return super().run(self._wrapped.setdefault(id(make), Slow(make, *self._slowed)), stage, numbers)
 
 
-def indexed(folder, address, store, engine=None, shards=SHARDS):
-    request = IndexingRequest(folder / store, (folder / "docs",), embedder=CONFIG)
-    report = index_with_workers(request, engine or RayWorkers(address), shards=shards)
+def written(folder, address, name, pool=None):
+    """Write three stores on the cluster, or continue an interrupted run."""
+    request = IndexingRequest(folder / name, (folder / "docs",), embedder=CONFIG)
+    report = create_members(request, 3, pool or RayWorkers(address))
     tasks = {stage.stage: stage.tasks for stage in report.stages}
     return {"chunks": report.chunks, "encoded": report.encoded, "skipped": report.scan.skipped, "tasks": tasks}
-
-
-def members(folder, address):
-    """Write the stores of a collection on the cluster, search them there, and return the numbers of chunks and hits."""
-    request = IndexingRequest(folder / "parts", (folder / "docs",), embedder=CONFIG)
-    report = create_members(request, 3, RayWorkers(address, workers=2))
-    queries = ["word1 word2", "word30 word4", "word299"]
-    with (
-        Collection.open(stores_in(folder / "parts"), engine="ray", address=address) as there,
-        Collection.open(stores_in(folder / "parts")) as here,
-    ):
-        same = [
-            [(hit.id, hit.score) for hit in there.search(query, mode=mode)]
-            == [(hit.id, hit.score) for hit in here.search(query, mode=mode)]
-            for query in queries
-            for mode in ("dense", "hybrid")
-        ]
-    return {"chunks": report.chunks, "stores": len(stores_in(folder / "parts")), "same": same}
 
 
 def notes_of(folder, name):
@@ -115,23 +96,23 @@ def a_killed_worker(folder, nodes):
         os.kill(int(begun(notes)[3]), signal.SIGKILL)
 
     threading.Thread(target=kill).start()
-    return indexed(folder, nodes.address, "worker", SlowEngine(nodes.address, notes))
+    return written(folder, nodes.address, "worker", SlowWorkers(nodes.address, notes))
 
 
 def a_poisoned_file(folder, nodes):
     notes = notes_of(folder, "poisoned")
-    return indexed(folder, nodes.address, "poisoned", SlowEngine(nodes.address, notes, "05.md"))
+    return written(folder, nodes.address, "poisoned", SlowWorkers(nodes.address, notes, "05.md"))
 
 
 def a_killed_driver(folder, nodes):
-    """Kill the driver after two shards are read; another driver continues."""
+    """Kill the driver after two parts are read; another driver continues."""
     driver = subprocess.Popen([sys.executable, __file__, str(folder), nodes.address, "driver"])
-    read = folder / "driver" / "work" / "read"
+    read = folder / ".driver.unfinished" / "work" / "read"
     while len(finished := list(read.glob("0000?"))) < 2:
         time.sleep(0.02)
     driver.send_signal(signal.SIGKILL)
     driver.wait()
-    return {**indexed(folder, nodes.address, "driver"), "finished": len(finished)}
+    return {**written(folder, nodes.address, "driver"), "finished": len(finished)}
 
 
 def a_removed_node(folder, nodes):
@@ -144,7 +125,7 @@ def a_removed_node(folder, nodes):
 
     removing = threading.Thread(target=remove)
     removing.start()
-    found = indexed(folder, nodes.address, "node", SlowEngine(nodes.address, notes))
+    found = written(folder, nodes.address, "node", SlowWorkers(nodes.address, notes))
     removing.join()
     return found
 
@@ -153,7 +134,7 @@ def main():
     folder = Path(sys.argv[1])
     if len(sys.argv) > 2:
         _, _, address, store = sys.argv
-        indexed(folder, address, store, SlowEngine(address, notes_of(folder, store)))
+        written(folder, address, store, SlowWorkers(address, notes_of(folder, store)))
         return
     with cluster(1, 1) as nodes:
         slow = (a_killed_worker, a_poisoned_file, a_killed_driver, a_removed_node)

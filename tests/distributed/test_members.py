@@ -11,15 +11,15 @@ import pytest
 from sabotage import DiesInBlock, Sabotaged
 
 from ragembed import Collection, Fusion
-from ragembed.distributed import stages
+from ragembed.distributed import tasks
 from ragembed.distributed.members import create_members, divide, stores_in, update_members
 from ragembed.distributed.workers import ThisProcess
 from ragembed.errors import ConfigError, StoreError
-from ragembed.indexes import Store, merge_stores, refit_together, split_store
+from ragembed.indexes import Store, refit_together
 from ragembed.indexes.indexing import fitting
 from ragembed.indexes.indexing.request import IndexingRequest
 from ragembed.indexes.indexing.run import index_files
-from tests.distributed.test_stages import WORDS, config, docs, request
+from tests.distributed.documents import WORDS, config, docs, request
 
 __all__ = ["docs"]
 
@@ -165,11 +165,11 @@ def stops(function, call):
     ("place", "call", "updates"),
     [
         ((Store, "create"), 1, False),
-        ((stages, "write_share"), 0, True),
-        ((stages, "write_share"), 1, False),
+        ((tasks, "write_share"), 0, True),
+        ((tasks, "write_share"), 1, False),
         ((fitting, "fit_if_needed"), 0, False),
-        ((stages, "finish_member"), 1, True),
-        ((stages, "finish_store"), 1, False),
+        ((tasks, "finish_share"), 1, True),
+        ((tasks, "finish_store"), 1, False),
     ],
     ids=["create", "first share, update", "second share", "fit", "second member, update", "second store"],
 )
@@ -209,7 +209,7 @@ def test_a_killed_run_is_continued(docs, monkeypatch):
 @pytest.mark.parametrize("changes", ["number of stores", "files"])
 def test_another_request_replaces_an_interrupted_one(docs, monkeypatch, changes):
     with monkeypatch.context() as patched:
-        patched.setattr(stages, "finish_member", stopped)
+        patched.setattr(tasks, "finish_share", stopped)
         with pytest.raises(Stopped):
             collection(docs, 4)
     if changes == "files":
@@ -248,29 +248,6 @@ def test_stores_that_were_indexed_alone_are_not_updated_together(docs):
     shutil.rmtree(docs.parent / "together" / "2")
     with pytest.raises(ConfigError, match="are not in the collection: add them"):
         collection(docs, paths=())
-
-
-def test_stores_are_updated_after_splits_and_merges(docs):
-    """A part can be split, parts can be merged, and the whole is a store that is indexed alone."""
-    collection(docs, 2)
-    one_store(docs)
-    folder = docs.parent / "together"
-    split_store(folder / "2", ["a", "b"], remove=True)
-    edit(docs)
-    collection(docs, paths=(), embedder=None)
-    one_store(docs, paths=(), embedder=None)
-    assert_same(docs, 1, UPDATED)
-    merge_stores([folder / ".ragembed-b", folder / "1"], "c", remove=True)
-    (docs / "03.md").write_text("word7 word8 and a third text")
-    collection(docs, paths=(), embedder=None)
-    one_store(docs, paths=(), embedder=None)
-    assert_same(docs, 1, UPDATED)
-    merge_stores([folder / ".ragembed-c", folder / ".ragembed-a"], "d", remove=True)
-    (docs / "03.md").write_text("word9 word10 and a fourth text")
-    report = index_files(IndexingRequest(folder / ".ragembed-d"))
-    assert (report.scan.changed, report.scan.added, report.encoded) == (["../docs/03.md"], [], 1)
-    one_store(docs, paths=(), embedder=None)
-    assert_same(docs, 1, UPDATED)
 
 
 def test_a_store_of_a_collection_is_not_indexed_alone(docs):

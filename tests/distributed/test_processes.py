@@ -44,7 +44,7 @@ def test_task_of_a_killed_process_is_repeated(engine, tmp_path):
 
 
 def test_task_that_always_kills_its_process_aborts_the_run(engine, tmp_path):
-    with pytest.raises(WorkerLostError, match=f"{MOST_LOSSES} processes died on task 1 of stage 'read'"):
+    with pytest.raises(WorkerLostError, match=f"{MOST_LOSSES} workers died on task 1 of stage 'read'"):
         list(engine.run(MakeRecorder(tmp_path, {1: "dies"}), "read", range(3)))
     assert len(tries(tmp_path, 1)) == MOST_LOSSES
 

@@ -1,27 +1,19 @@
-"""Indexing and searching on Ray equal those in one process. tests/slow tests several nodes and failures."""
+"""Ray makes the same stores as one process. tests/slow tests several nodes and failures."""
 
-import importlib.util
 import sys
 
 import pytest
 
 from ragembed.distributed.ray_workers import RayWorkers
 from ragembed.errors import ConfigError, MissingExtraError
-from ragembed.indexes import Store
 from ragembed.ray_cluster import connected
-from tests.distributed.ray_fixtures import answers, contents
+from tests.distributed.documents import contents
 
 
-def test_store_equals_that_of_one_process(on_a_cluster, documents):
-    assert on_a_cluster["indexed"]["skipped"] == {}
+def test_ray_makes_the_same_stores_as_one_process(on_a_cluster, documents):
+    assert on_a_cluster["written"]["skipped"] == {}
+    assert on_a_cluster["written"]["tasks"] == {"read": 8, "fit": 3, "write": 3, "finish": 3}
     assert contents(documents / "ray") == contents(documents / "alone")
-    assert answers(documents / "ray") == answers(documents / "alone")
-    assert not (documents / "ray" / "work").exists()
-
-
-def test_stores_of_a_collection_are_written_and_searched_on_a_cluster(on_a_cluster, documents):
-    with Store.open(documents / "alone") as store:
-        assert on_a_cluster["members"] == {"chunks": len(store), "stores": 3, "same": [True] * 6}
 
 
 def test_unreachable_address_is_an_error(on_a_cluster):
@@ -35,11 +27,7 @@ def test_ray_prints_nothing(on_a_cluster):
     """Indexing adds nothing to the output of the cluster, which the test itself starts."""
     lines = on_a_cluster["stderr"].splitlines()
     assert [line for line in lines if "Failed to determine local IP" not in line] == []
-    assert "raylet" not in on_a_cluster["stdout"].partition("searches\n")[0]
-
-
-def test_searches_equal_those_of_one_process(on_a_cluster):
-    assert on_a_cluster["same_answers"]["hnsw-sq8"] == {"differing": [], "asked": 40, "actors": 3, "nodes": 1}
+    assert "raylet" not in on_a_cluster["stdout"]
 
 
 @pytest.mark.parametrize("options", [{"workers": 0}, {"cpus": 0}, {"cpus": float("nan")}, {"gpus": -1}])
@@ -58,14 +46,3 @@ def test_missing_package_is_an_error(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(MissingExtraError, match=r"ragembed\[ray\]"):
         RayWorkers()
-
-
-def test_a_stage_without_tasks_needs_no_cluster():
-    pytest.importorskip("ray")
-    assert list(RayWorkers("127.0.0.1:1").run(list, "embed", [])) == []
-
-
-@pytest.mark.skipif(importlib.util.find_spec("ray") is not None, reason="Ray is installed")
-def test_opening_a_store_without_ray_names_the_extra(stores):
-    with pytest.raises(MissingExtraError, match=r"pip install 'ragembed\[ray\]'"):
-        Store.open(stores / "flat", engine="ray")

@@ -1,139 +1,49 @@
-"""Many processes make the same store as one process (same chunks, fit and search results), even after failures."""
+"""The stages of a run with workers: tasks are repeated, continued and reported. test_members.py compares results."""
 
-import json
-import random
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from sabotage import DiesInBlock, DiesInFile, Sabotaged
 
 from ragembed import Embedder, EmbedderConfig
-from ragembed.distributed import stages
-from ragembed.distributed.backend import index_with_workers
-from ragembed.distributed.stages import Worker
+from ragembed.distributed import tasks
+from ragembed.distributed.members import create_members, stores_in, update_members
+from ragembed.distributed.tasks import Worker
+from ragembed.distributed.work import balanced
+from ragembed.distributed.workers import MOST_LOSSES
+from ragembed.documents.discovery import FileCandidate
 from ragembed.documents.places import place_of
 from ragembed.errors import ConfigError, StoreLockedError
 from ragembed.indexes import Store
-from ragembed.indexes.indexing import backend
 from ragembed.indexes.indexing.request import IndexingRequest
-from ragembed.indexes.indexing.run import index_files
 from ragembed.indexes.storage.lock import writer_lock
+from tests.distributed.documents import Here, config, contents, docs, request
 
-WORDS = [f"word{i}" for i in range(400)]
-LICENCE = "this text is distributed under the terms of a licence that all files repeat"
-
-
-class Here:
-    """Runs tasks in this process, which is faster. ``tasks`` are the finished tasks."""
-
-    def __init__(self, stop_after=None):
-        self.tasks = []
-        self._stop_after = stop_after
-
-    def run(self, worker, stage, numbers):
-        perform = worker()
-        for number in reversed(numbers):  # a pool may run tasks in any order
-            if len(self.tasks) == self._stop_after:
-                raise KeyboardInterrupt
-            self.tasks.append((stage, number))
-            yield perform(stage, number)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *error):
-        pass
+__all__ = ["docs"]
 
 
-@pytest.fixture
-def docs(tmp_path):
-    """Files with many and few chunks, a copy, a repeated licence, and a file that cannot be read."""
-    folder = tmp_path / "docs"
-    folder.mkdir()
-    rng = random.Random(3)
-    for i in range(24):
-        paragraphs = [" ".join(rng.choices(WORDS, k=40)) for _ in range(rng.choice([1, 5, 20]))]
-        (folder / f"{i:02}.md").write_text("\n\n".join([LICENCE, *paragraphs]))
-    (folder / "copy.md").write_bytes((folder / "07.md").read_bytes())
-    (folder / "broken.pdf").write_bytes(b"%PDF-1.4 nothing of the kind")
-    (folder / "latin.txt").write_bytes("naïve café au lait, déjà vu".encode("latin-1"))
-    return folder
+def made(docs, name, pool=None, stores=3, **changes):
+    return create_members(request(name, docs, **changes), stores, pool or Here())
 
 
-def config(**changes):
-    return EmbedderConfig(extractor="re:dim=32", **changes)
+def test_stages_are_reported(docs):
+    report = made(docs, "c")
+    assert [(stage.stage, stage.tasks) for stage in report.stages] == [
+        ("read", 8),
+        ("fit", 3),
+        ("write", 3),
+        ("finish", 3),
+    ]
+    read, fit, write, finish = report.stages
+    assert (read.items, fit.items, write.items, finish.items) == (27, *[report.chunks] * 3)
 
 
-def request(name, docs, **changes):
-    paths = changes.pop("paths", (docs,))
-    return IndexingRequest(docs.parent / name, paths, embedder=changes.pop("embedder", config()), **changes)
-
-
-def rows(path):
-    with Store.open(path) as store:
-        return list(store.chunks()), store.embedder.fingerprint, list(store.sources().values()), store.boilerplate()
-
-
-def hits(path, number):
-    rng = random.Random(5)
-    queries = [" ".join(rng.choices(WORDS, k=4)) for _ in range(number)]
-    with Store.open(path) as store:
-        return {
-            mode: [
-                [(hit.id, hit.score) for hit in found] for found in (store.search(each, 10, mode) for each in queries)
-            ]
-            for mode in ("dense", "lexical", "hybrid")
-        }
-
-
-def assert_same(one, other, queries=6):
-    assert rows(one) == rows(other)
-    assert hits(one, queries) == hits(other, queries)
-    with Store.open(other) as store:
-        assert not store.unfinished
-        assert store._resume_token is None
-    assert not (other / "work").exists()
-
-
-def test_store_equals_that_of_one_process(docs):
-    alone = index_files(request("alone", docs))
-    engine = Here()
-    report = index_with_workers(request("staged", docs), engine)
-    assert_same(docs.parent / "alone", docs.parent / "staged", queries=40)
-    assert (report.chunks, report.encoded, report.scan.added) == (alone.chunks, alone.encoded, alone.scan.added)
-    assert report.scan.skipped == alone.scan.skipped
-    assert len(report.scan.skipped) == 1
-    assert [stage.stage for stage in report.stages] == ["read", "fit", "embed"]
-    assert report.stages[2].items == report.encoded == alone.encoded
-    assert report.stages[1].items == report.chunks
-    assert len(rows(docs.parent / "staged")[3]) == 1  # the licence is boilerplate
-
-
-def test_documents_from_a_url(docs):
-    pytest.importorskip("fsspec")
-    url = place_of(f"file://{docs}")
-    index_files(request("one", docs, paths=(url,)))
-    index_with_workers(request("many", docs, paths=(url,)), Here())
-    assert_same(docs.parent / "one", docs.parent / "many")
-    with Store.open(docs.parent / "many") as store:
-        assert f"file://{docs}/00.md" in store.sources()
-
-
-@pytest.mark.parametrize("shards", [1, 26])
-def test_number_of_shards_does_not_change_the_store(docs, shards):
-    index_files(request("alone", docs))
-    engine = Here()
-    index_with_workers(request("staged", docs), engine, shards=shards)
-    assert sum(stage == "read" for stage, _ in engine.tasks) == shards
-    assert_same(docs.parent / "alone", docs.parent / "staged")
-
-
-@pytest.mark.parametrize("extractor", ["transformer", "bert+avg:w=0.5"])
-def test_models_give_the_same_fit_and_vectors(docs, tiny_model, extractor):
+@pytest.mark.parametrize("extractor", ["re:dim=32", "transformer"])
+def test_any_pool_makes_the_same_stores(docs, tiny_model, extractor):
     settings = EmbedderConfig(
         model=str(tiny_model),
         extractor=extractor,
@@ -141,87 +51,47 @@ def test_models_give_the_same_fit_and_vectors(docs, tiny_model, extractor):
         dtype="float32",
         postprocess=("center", "normalize"),
     )
-    for file in sorted(docs.iterdir())[:18]:
+    for file in sorted(docs.iterdir())[:14]:
         file.unlink()
-    index_files(request("alone", docs, embedder=settings))
-    index_with_workers(request("staged", docs, embedder=settings), Here())
-    assert_same(docs.parent / "alone", docs.parent / "staged")
+    made(docs, "here", embedder=settings)
+    with Sabotaged(2, DiesInBlock, "write", 1, docs.parent / "died") as pool:
+        made(docs, "processes", pool, embedder=settings)
+    assert (docs.parent / "died").exists()
+    assert contents(docs.parent / "here") == contents(docs.parent / "processes")
 
 
-def test_only_changed_files_are_read(docs):
-    for name in ("alone", "staged"):
-        index_files(request(name, docs))
-    (docs / "03.md").write_text("word1 word2 written again")
-    (docs / "04.md").unlink()
-    (docs / "new.md").write_bytes((docs / "05.md").read_bytes())
-    alone = index_files(IndexingRequest(docs.parent / "alone"))
-    engine = Here()
-    report = index_with_workers(IndexingRequest(docs.parent / "staged"), engine)
-    assert_same(docs.parent / "alone", docs.parent / "staged")
-    assert (report.scan.changed, report.scan.removed) == (["docs/03.md"], ["docs/04.md"])
-    assert (report.scan.unchanged, report.encoded) == (alone.scan.unchanged, alone.encoded)
-    assert report.encoded == 1
-    assert [stage for stage, _ in engine.tasks].count("read") == 3  # unreadable files are tried again in each run
+def test_documents_from_a_url(docs, tmp_path):
+    pytest.importorskip("fsspec")
+    made(docs, "c", paths=(place_of(f"file://{docs}"),))
+    names = {name for path in stores_in(docs.parent / "c").values() for name in Store.open(path).sources()}
+    assert f"file://{docs}/00.md" in names
 
 
-def test_unchanged_files_need_no_tasks(docs):
-    index_files(request("staged", docs))
-    (docs / "broken.pdf").unlink()
-    engine = Here()
-    assert index_with_workers(IndexingRequest(docs.parent / "staged"), engine).encoded == 0
-    assert engine.tasks == []
+def test_relative_paths(docs, monkeypatch):
+    monkeypatch.chdir(docs.parent)
+    create_members(IndexingRequest(Path("c"), (Path("docs"),), embedder=config()), 2, Here())
+    made(docs, "other", stores=2)
+    assert contents(docs.parent / "c") == contents(docs.parent / "other")
 
 
-def test_empty_folder_leaves_no_store(tmp_path):
-    (tmp_path / "docs").mkdir()
-    with pytest.raises(ConfigError, match="nothing to index"):
-        index_with_workers(request("staged", tmp_path / "docs"), Here())
-    assert not (tmp_path / "staged").exists()
-
-
-@pytest.mark.parametrize("stop_after", [3, 9])
-def test_interrupted_run_continues_from_finished_tasks(docs, stop_after):
-    index_files(request("alone", docs))
+@pytest.mark.parametrize("stop_after", [3, 10, 13, 16])
+def test_an_interrupted_run_continues_from_finished_tasks(docs, stop_after):
     first, second = Here(stop_after), Here()
     with pytest.raises(KeyboardInterrupt):
-        index_with_workers(request("staged", docs), first)
-    index_with_workers(request("staged", docs), second)
+        made(docs, "c", first)
+    made(docs, "c", second)
     assert len(first.tasks) == stop_after
-    assert len(second.tasks) == 10 - stop_after
-    assert not set(first.tasks) & set(second.tasks)
-    assert_same(docs.parent / "alone", docs.parent / "staged")
+    assert sorted(first.tasks + second.tasks) == sorted(
+        [("read", number) for number in range(8)]
+        + [(stage, number) for stage in ("fit", "write", "finish") for number in range(3)]
+    )
+    made(docs, "other")
+    assert contents(docs.parent / "c") == contents(docs.parent / "other")
 
 
-def test_run_interrupted_in_a_block_keeps_its_finished_parts(docs, tiny_model, monkeypatch):
-    settings = EmbedderConfig(model=str(tiny_model), extractor="transformer", dtype="float32")
-    monkeypatch.setattr(backend, "PART", 10_000)
-    index_files(request("alone", docs, embedder=settings))
-    encode, parts = Embedder.raw_documents, []
-
-    def recorded(self, texts, *progress):
-        parts.append(texts)
-        return encode(self, texts, *progress)
-
-    def interrupted(self, texts, *progress):
-        if len(parts) == 1:
-            raise KeyboardInterrupt
-        return recorded(self, texts, *progress)
-
-    monkeypatch.setattr(Embedder, "raw_documents", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        index_with_workers(request("staged", docs, embedder=settings), Here())
-    assert len(parts[-1]) > 1
-    monkeypatch.setattr(Embedder, "raw_documents", recorded)
-    index_with_workers(request("staged", docs, embedder=settings), Here())
-    encoded = [text for part in parts for text in part]
-    assert sum(map(len, encoded)) == sum(map(len, set(encoded))) > 5 * 10_000
-    assert_same(docs.parent / "alone", docs.parent / "staged")
-
-
-def test_run_interrupted_while_writing_encodes_nothing_again(docs, monkeypatch):
+def test_a_half_written_store_is_continued_without_encoding_again(docs, monkeypatch):
     from ragembed.indexes.writing.writer import StoreWriter
 
-    index_files(request("alone", docs))
     commit, commits = StoreWriter.commit, []
 
     def interrupted(self, **what):
@@ -230,101 +100,93 @@ def test_run_interrupted_while_writing_encodes_nothing_again(docs, monkeypatch):
             raise KeyboardInterrupt
         return commit(self, **what)
 
-    monkeypatch.setattr(StoreWriter, "commit", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        index_with_workers(request("staged", docs), Here())
-    monkeypatch.undo()
-    engine = Here()
-    index_with_workers(request("staged", docs), engine)
-    assert engine.tasks == []
-    assert_same(docs.parent / "alone", docs.parent / "staged")
+    with monkeypatch.context() as patched:
+        patched.setattr(StoreWriter, "commit", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            made(docs, "c", stores=1)
+    assert made(docs, "c", stores=1).encoded == 0
+    made(docs, "other", stores=1)
+    assert contents(docs.parent / "c") == contents(docs.parent / "other")
 
 
 def test_files_changed_after_an_interruption_give_a_new_plan(docs):
     with pytest.raises(KeyboardInterrupt):
-        index_with_workers(request("staged", docs), Here(stop_after=5))
+        made(docs, "c", Here(stop_after=12))
     (docs / "00.md").write_text("word5 word6 and something else")
-    index_files(request("alone", docs))
-    engine = Here()
-    index_with_workers(request("staged", docs), engine)
-    assert ("read", 0) in engine.tasks
-    assert_same(docs.parent / "alone", docs.parent / "staged")
+    again = Here()
+    made(docs, "c", again)
+    assert ("read", 0) in again.tasks
+    made(docs, "other")
+    assert contents(docs.parent / "c") == contents(docs.parent / "other")
 
 
-@pytest.mark.parametrize("stop_after", [3, 9])
-def test_run_without_workers_removes_the_work_folder(docs, stop_after):
+def test_an_update_interrupted_before_the_last_store_gives_all_stores_one_fit(docs):
+    """Otherwise the scores of the stores could not be compared."""
+    made(docs, "c", embedder=config(postprocess=("center", "normalize")))
+    for file in sorted(docs.glob("*.md")):
+        for i in range(2):
+            (docs / f"{i}-{file.name}").write_text(file.read_text().replace("word", f"v{i}word"))
+
+    def update(pool):
+        stores = list(stores_in(docs.parent / "c").values())
+        return update_members(request("c", docs, embedder=None), stores, pool)
+
+    full = Here()
     with pytest.raises(KeyboardInterrupt):
-        index_with_workers(request("staged", docs), Here(stop_after))
-    assert (docs.parent / "staged" / "work").is_dir()
-    index_files(request("staged", docs))
-    index_files(request("alone", docs))
-    assert_same(docs.parent / "alone", docs.parent / "staged")
+        update(Here(stop_after=8 + 3 + 1))  # one store has the new fit
+    embedders = {Store.open(path).embedder.fingerprint for path in stores_in(docs.parent / "c").values()}
+    assert len(embedders) == 2
+    update(full)
+    assert [number for stage, number in full.tasks if stage == "read"] == [0]  # only the file that cannot be read
+    [embedder] = {Store.open(path).embedder.fingerprint for path in stores_in(docs.parent / "c").values()}
+    assert embedder
 
 
-def test_concurrent_runs_are_rejected(docs):
-    work = docs.parent / "staged" / "work"
+def test_an_empty_folder_leaves_nothing(tmp_path):
+    (tmp_path / "docs").mkdir()
+    with pytest.raises(ConfigError, match="nothing to index"):
+        made(tmp_path / "docs", "c")
+    assert [path.name for path in tmp_path.iterdir()] == ["docs"]
+
+
+def test_only_one_run_at_a_time(docs):
+    work = docs.parent / ".c.unfinished" / "work"
     work.mkdir(parents=True)
     with (
         writer_lock(work),
-        pytest.raises(StoreLockedError, match=r"another process is writing to the work folder .*work"),
+        pytest.raises(StoreLockedError, match=r"another process is writing to the work folder .*work.*--wait"),
     ):
-        index_with_workers(request("staged", docs), Here())
+        made(docs, "c")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="the tests kill processes with POSIX signals")
-class TestProcesses:
-    @pytest.mark.parametrize("task", [("read", 1), ("embed", 0)])
-    def test_killed_worker_repeats_only_its_task(self, docs, tmp_path, task):
-        index_files(request("alone", docs))
-        engine = Sabotaged(2, DiesInBlock, *task, tmp_path / "killed")
-        report = index_with_workers(request("staged", docs), engine)
-        assert (tmp_path / "killed").exists()
-        assert report.stages[0].memory > 10
-        assert_same(docs.parent / "alone", docs.parent / "staged")
-
-    def test_file_that_kills_its_readers_is_skipped(self, docs):
-        report = index_with_workers(request("staged", docs), Sabotaged(1, DiesInFile, "05.md"), shards=2)
-        assert report.scan.skipped["docs/05.md"] == "3 processes died while they read it"
-        (docs / "05.md").unlink()
-        index_files(request("alone", docs))
-        with Store.open(docs.parent / "staged") as store, Store.open(docs.parent / "alone") as alone:
-            assert store.ids() == alone.ids()
-            assert list(store.status()["skipped"]).count("docs/05.md") == 1
-
-    def test_run_continues_after_a_killed_driver(self, docs, tmp_path):
-        index_files(request("alone", docs))
-        start = "from ragembed.cli import main; main()"
-        command = [sys.executable, "-c", start, "index", "docs", "--store", "staged", "--extractor", "re:dim=32"]
-        command += ["--workers", "2", "--json"]
-        process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        deadline = time.monotonic() + 600
-        while not list(tmp_path.glob("staged/work/read/0000?")) and time.monotonic() < deadline:
-            time.sleep(0.005)
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
-        finished = {file: file.stat().st_mtime_ns for file in tmp_path.glob("staged/work/read/0000?/scan.json")}
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
-        read = json.loads(done.stdout)["stages"][0]
-        assert finished
-        assert read["stage"] != "read" or read["tasks"] <= 8 - len(finished)
-        assert_same(docs.parent / "alone", docs.parent / "staged")
+def test_a_file_that_kills_its_readers_is_skipped(docs):
+    assert MOST_LOSSES > tasks.MOST_DEATHS
+    with Sabotaged(1, DiesInFile, "05.md") as pool:
+        report = made(docs, "c", pool)
+    [name] = [name for name in report.scan.skipped if "05.md" in name]
+    assert report.scan.skipped[name] == "3 processes died while they read it"
+    (docs / "05.md").unlink()
+    made(docs, "other")
+    for one, other in zip(*(contents(docs.parent / each).values() for each in ("c", "other")), strict=True):
+        assert one[:3] == other[:3]
 
 
-def test_slower_reader_of_the_same_shard_gives_way(docs, monkeypatch):
+def test_a_slower_reader_of_the_same_part_gives_way(docs, monkeypatch):
     """An unreachable worker may still perform a task that another worker has taken over."""
     with pytest.raises(KeyboardInterrupt):
-        index_with_workers(request("staged", docs), Here(stop_after=0), shards=1)
-    work = docs.parent / "staged" / "work"
-    publish = stages.publish
+        made(docs, "c", Here(stop_after=1))
+    work = docs.parent / ".c.unfinished" / "work"
+    publish = tasks.publish
 
     def late(temporary, final):
-        monkeypatch.setattr(stages, "publish", publish)
-        assert Worker(work)("read", 0).items == 27
+        monkeypatch.setattr(tasks, "publish", publish)
+        Worker(work)("read", 0)
         publish(temporary, final)
 
-    monkeypatch.setattr(stages, "publish", late)
-    assert Worker(work)("read", 0).items == 27
-    assert sorted(path.name for path in (work / "read").iterdir()) == ["00000"]
+    monkeypatch.setattr(tasks, "publish", late)
+    assert Worker(work)("read", 0).items > 0
+    assert sorted(path.name for path in (work / "read").iterdir()) == ["00000", "00007"]
 
 
 def test_partial_fits_add_up_to_the_fit(tiny_model, docs):
@@ -343,13 +205,18 @@ def test_partial_fits_add_up_to_the_fit(tiny_model, docs):
 
 
 def test_ray_is_imported_only_on_demand():
-    modules = "import sys, ragembed, ragembed.cli, ragembed.distributed.backend; print('ray' in sys.modules)"
+    modules = "import sys, ragembed, ragembed.cli, ragembed.distributed.members; print('ray' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", modules], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
 
 
-def test_work_folder_paths_are_absolute(docs, monkeypatch):
-    monkeypatch.chdir(docs.parent)
-    index_with_workers(IndexingRequest(Path("staged"), (Path("docs"),), embedder=config()), Here())
-    index_files(request("alone", docs))
-    assert_same(docs.parent / "alone", docs.parent / "staged")
+@given(st.lists(st.integers(0, 1000), min_size=1, max_size=40), st.data())
+def test_parts_have_all_files_in_order_and_none_is_empty(sizes, data):
+    files = [FileCandidate(Path(str(i)), Path(), size, 0) for i, size in enumerate(sizes)]
+    number = data.draw(st.integers(1, len(files)))
+    parts = balanced(files, number)
+    assert [file for part in parts for file in part] == files
+    assert len(parts) == number
+    assert all(parts)
+    heavy = [sum(file.size + 1 for file in part) for part in parts if len(part) > 1]
+    assert max(heavy, default=0) <= sum(file.size + 1 for file in files) / number + 2 * (max(sizes) + 1)

@@ -4,32 +4,11 @@ import os
 
 import pytest
 
-from ragembed import EmbedderConfig
-from ragembed.distributed.backend import index_with_workers
+from ragembed.distributed.members import create_members, stores_in, update_members
 from ragembed.errors import ConfigError, StoreError
 from ragembed.indexes import Store
-from ragembed.indexes.indexing.request import IndexingRequest
 from tests.conftest import KnownEncoder
-
-CONFIG = EmbedderConfig(extractor="re:dim=16")
-
-
-class InProcess:
-    """Runs tasks in this process. The stage ``stop_at`` is interrupted."""
-
-    def __init__(self, stop_at=None):
-        self._stop_at = stop_at
-
-    def run(self, worker, stage, numbers):
-        if stage == self._stop_at:
-            raise KeyboardInterrupt
-        yield from (worker()(stage, number) for number in numbers)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *error):
-        pass
+from tests.distributed.documents import Here, request
 
 
 @pytest.fixture
@@ -40,9 +19,18 @@ def docs(tmp_path):
     return tmp_path / "docs"
 
 
-def index(docs, stop_at=None, work=None):
-    request = IndexingRequest(docs.parent / ".ragembed", (docs,), embedder=CONFIG)
-    return index_with_workers(request, InProcess(stop_at), work=work)
+@pytest.fixture
+def work(docs):
+    return docs.parent / ".stores.unfinished" / "work"
+
+
+FOREIGN = (
+    "which is not part of a ragembed store: choose another folder for the collection with --store|holds 'work', which"
+)
+
+
+def index(docs, stop_at=None):
+    return create_members(request("stores", docs), 2, Here(stop_at=stop_at))
 
 
 def tree(folder):
@@ -60,104 +48,75 @@ def notes_in(folder, *names):
         (folder / name).write_text("years of work")
 
 
-def interrupted(docs, work):
+def interrupted(docs):
     with pytest.raises(KeyboardInterrupt):
-        index(docs, "embed", work)
+        index(docs, "write")
 
 
-@pytest.mark.parametrize("name", ["read/notes.txt", "read/00000/spool.jsonl", "notes.txt", "plan.json", "fitted/a"])
-def test_folder_with_other_files_is_rejected(docs, name):
-    work = docs.parent / "w"
+@pytest.mark.parametrize("name", ["read/notes.txt", "read/00000/spool.jsonl", "notes.txt", "plan.json", "common/a"])
+def test_folder_with_other_files_is_rejected(docs, work, name):
     notes_in(work, name)
-    with pytest.raises(
-        ConfigError, match=r"w cannot be the work folder: it holds .* no plan.json of .*another with --w"
-    ):
-        index(docs, work=work)
+    with pytest.raises(StoreError, match=FOREIGN):
+        index(docs)
     assert tree(work) == {name: b"years of work"}
-    assert not (docs.parent / ".ragembed").exists()
+    assert not (docs.parent / "stores").exists()
 
 
 @pytest.mark.parametrize("name", ["writer.lock", "writer.pid"])
-def test_lock_file_of_another_program_is_rejected(docs, name):
-    work = docs.parent / "w"
+def test_lock_file_of_another_program_is_rejected(docs, work, name):
     notes_in(work, name)
-    with pytest.raises(ConfigError, match=f"w cannot be the work folder: {name} in it was not written by ragembed"):
-        index(docs, work=work)
+    with pytest.raises(StoreError, match=FOREIGN):
+        index(docs)
     assert tree(work) == {name: b"years of work"}
-
-
-def test_command_rejects_folder_with_other_files(docs, cli, monkeypatch):
-    monkeypatch.chdir(docs.parent)
-    notes_in(docs.parent / "w", "read/notes.txt")
-    message = cli("index", "docs", "--extractor", "re:dim=16", "--workers", 2, "--work", "w", exit_code=2).stderr
-    assert "w cannot be the work folder: it holds read, but no plan.json" in message
-    assert tree(docs.parent / "w") == {"read/notes.txt": b"years of work"}
 
 
 @pytest.mark.skipif(os.name == "nt", reason="symbolic links need privileges on Windows")
 class TestLinks:
-    @pytest.mark.parametrize("of_ours", [False, True])
-    def test_symbolic_link_is_rejected_as_work_folder(self, docs, of_ours):
+    def test_symbolic_link_is_rejected_as_work_folder(self, docs, work):
         project = docs.parent / "project"
-        if of_ours:
-            interrupted(docs, project)
         notes_in(project, "read/notes.txt", "notes.txt")
         before = tree(project)
-        (docs.parent / ".ragembed").mkdir(exist_ok=True)
-        (docs.parent / ".ragembed" / "work").symlink_to(project)
-        with pytest.raises(ConfigError, match="work cannot be the work folder: it is a symbolic link"):
+        for store in (work.parent, docs.parent / ".ragembed"):
+            store.mkdir()
+            (store / "work").symlink_to(project)
+        with pytest.raises(StoreError, match=FOREIGN):
             index(docs)
         with pytest.raises(StoreError, match=r"'work', which is not part of a ragembed store|already holds a store"):
             Store.create(docs.parent / ".ragembed", KnownEncoder())
         assert tree(project) == before
 
     @pytest.mark.parametrize(
-        "name", ["read", "embed", "plan.json", "writer.lock", "known.jsonl", "fit/00000.safetensors"]
+        "name", ["read", "write", "plan.json", "writer.lock", "known.jsonl", "fit/00000.safetensors"]
     )
-    def test_symbolic_link_in_the_work_folder_is_rejected(self, docs, name):
-        work, project = docs.parent / "w", docs.parent / "project"
-        interrupted(docs, work)
+    def test_symbolic_link_in_the_work_folder_is_rejected(self, docs, work, name):
+        project = docs.parent / "project"
+        interrupted(docs)
         notes_in(project, "notes.txt")
         (work / "writer.lock").touch()
         (work / name).rename(project / "entry")
         (work / name).symlink_to(project / "entry")
         before = tree(project), tree(work)
-        with pytest.raises(ConfigError, match=rf"{name} in it is a symbolic link"):
-            index(docs, work=work)
+        with pytest.raises(StoreError, match=FOREIGN):
+            index(docs)
         assert (tree(project), tree(work)) == before
 
 
-def test_other_files_survive_a_run(docs):
-    work = docs.parent / "w"
-    interrupted(docs, work)
-    names = {"notes.txt", "read/notes.txt", "read/00000.txt", "shards/00000.json", "fitted/model.bin", "embed/x/0.txt"}
-    notes_in(work, *names)
-    interrupted(docs, work)
-    assert names < tree(work).keys()
-    index(docs, work=work)
-    assert tree(work) == dict.fromkeys(names, b"years of work")
-    with Store.open(docs.parent / ".ragembed") as store:
-        assert len(store) == 3
-
-
-def test_conflicting_file_is_an_error(docs):
-    work = docs.parent / "w"
-    interrupted(docs, work)
+def test_conflicting_file_is_an_error(docs, work):
+    interrupted(docs)
     notes_in(work, "read/00000/notes.txt")
     (docs / "0.md").write_text("something else")
     with pytest.raises(ConfigError, match="00000 holds files that ragembed did not write: move them away"):
-        index(docs, work=work)
+        index(docs)
     assert (work / "read/00000/notes.txt").read_text() == "years of work"
 
 
-@pytest.mark.parametrize("was_there", [False, True])
-def test_existing_folder_is_kept(docs, was_there):
-    work = docs.parent / "w"
-    if was_there:
-        work.mkdir()
-    index(docs, work=work)
-    assert work.exists() == was_there
-    assert not was_there or not list(work.iterdir())
+def test_other_files_survive_a_run(docs):
+    index(docs)
+    first = docs.parent / "stores" / "1"
+    notes_in(first, "work/notes.txt")
+    with pytest.raises(ConfigError, match=r"work cannot be the work folder: it holds notes.txt, but no plan.json"):
+        update_members(request("stores", docs), list(stores_in(docs.parent / "stores").values()), Here())
+    assert (first / "work" / "notes.txt").read_text() == "years of work"
 
 
 def test_run_continues_after_a_kill_during_planning(docs, monkeypatch):
@@ -166,16 +125,8 @@ def test_run_continues_after_a_kill_during_planning(docs, monkeypatch):
     def killed(path, data):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(work, "replace_file", killed)
-    with pytest.raises(KeyboardInterrupt):
-        index(docs, work=docs.parent / "w")
-    monkeypatch.undo()
-    assert (docs.parent / "w" / "plan.json").exists()
-    assert index(docs, work=docs.parent / "w").chunks == 3
-
-
-@pytest.mark.parametrize("name", [".ragembed", ".ragembed/segments"])
-def test_work_folder_in_the_store_is_rejected(docs, name):
-    with pytest.raises(ConfigError, match="is inside the store"):
-        index(docs, work=docs.parent / name)
-    assert not (docs.parent / ".ragembed").exists()
+    with monkeypatch.context() as patched:
+        patched.setattr(work, "replace_file", killed)
+        with pytest.raises(KeyboardInterrupt):
+            index(docs)
+    assert index(docs).chunks == 3

@@ -91,7 +91,7 @@ def test_killed_run_leaves_the_store_unchanged(encoded, tiny_config, monkeypatch
     before = state(encoded)
     target = {
         "encoding": (refit, "to_raw"),
-        "writing": (upkeep, "write_segments"),
+        "writing": (upkeep, "write_segment"),
         "committing": (upkeep.compaction, "swap"),
     }[where]
     config = tiny_config.replace(layers="first+last", postprocess=("zscore",))

@@ -10,7 +10,7 @@ import pytest
 from ragembed import Collection, Embedder
 from ragembed.errors import StoreError
 from ragembed.extractors.transformer import TransformerExtractor
-from ragembed.indexes import Store, split_store
+from ragembed.indexes import IndexingOptions, Store, refit_together
 from ragembed.indexes.indexing import drift, refit
 from ragembed.indexes.indexing.refit import refit_store
 from ragembed.indexes.indexing.request import IndexingRequest
@@ -101,10 +101,15 @@ def test_other_texts_cause_drift(store, encoded):
     assert 0 < len(encoded) <= 80  # the new pseudo-queries, and no document
 
 
-def test_parts_of_a_store_together_have_its_drift(store, encoded):
+def test_stores_with_a_common_fit_have_the_drift_of_one_store(store, encoded, tiny_config):
     with Store.open(store) as whole:
         assert drift.measure_drift(whole).verdict == "keep"
-    parts = split_store(store, ["a", "b", "c"])
+    write(store.parent / "docs", texts(STORES, 80, 1))
+    parts = {name: store.parent / name for name in "abc"}
+    for path, digits in zip(parts.values(), ("0-3", "4-6", "7-9"), strict=True):
+        options = IndexingOptions(include=(f"*[{digits}].txt",))
+        index_files(IndexingRequest(path, (store.parent / "docs",), options, tiny_config))
+    refit_together(parts)
     with Collection.open(parts) as together:
         report = drift.measure_drift(together)
         assert (report.verdict, report.added, report.removed, report.mean_shift) == ("keep", 0, 0, pytest.approx(0))

@@ -211,7 +211,6 @@ _META_KEYS = (
         "index_check",
         "index_choice",
         "indexing",
-        "made_from",
         "part",
         "relevance",
         "unfinished",

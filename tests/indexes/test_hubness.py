@@ -233,12 +233,12 @@ def test_own_spans_do_not_count_if_there_are_few_pseudo_queries(own, others, mea
     assert queries.hubness(chunk, [b"x" * 16]) == pytest.approx([mean])
 
 
-def test_it_survives_copies_shards_and_post_processors(path, tmp_path):
+def test_it_survives_copies_rewriting_and_post_processors(path, tmp_path):
     found = results(path)
     copy_store(path, tmp_path / "copy")
     assert results(tmp_path / "copy") == found
     with Store.open(path) as store:
-        store.optimize(index=IndexConfig("flat", shards=3))
+        store.optimize(index=IndexConfig("fp16"))
     assert ids(results(path)) == ids(found)
     refit_store(path, ["normalize"], "shared")
     assert measured(path) == pytest.approx(expected(path), abs=1e-6)

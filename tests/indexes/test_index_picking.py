@@ -5,7 +5,7 @@ import pytest
 
 from ragembed.errors import BudgetError
 from ragembed.indexes.ann import choosing, picking
-from ragembed.indexes.ann.building import Shard, build_index
+from ragembed.indexes.ann.building import IndexInput, build_index
 from ragembed.indexes.ann.choosing import Budget, Machine
 from ragembed.indexes.ann.index import RefinedIndex, SegmentIndex
 from ragembed.indexes.ann.picking import TuningQueries, pick
@@ -50,8 +50,8 @@ TUNING_QUERIES = TuningQueries(clusters(60, 2), clusters(60, 3))
 
 def picked(folder, wanted=None, machine=FAST, vectors=VECTORS, queries=TUNING_QUERIES, progress=None):
     rows = ROWS[: len(vectors)]
-    shard = Shard(vectors, rows, folder / "index.faiss")
-    return pick([shard], queries, wanted or IndexConfig(), progress, machine=machine)
+    given = IndexInput(vectors, rows, folder / "index.faiss")
+    return pick(given, queries, wanted or IndexConfig(), progress, machine=machine)
 
 
 def names(folder):

@@ -7,10 +7,10 @@ from ragembed import Embedder, EmbedderConfig
 from ragembed.errors import GpuError
 from ragembed.extractors import model
 from ragembed.indexes import Store
-from ragembed.indexes.indexing import backend
-from ragembed.indexes.indexing.backend import RunEncoder
+from ragembed.indexes.indexing import run_encoder
 from ragembed.indexes.indexing.request import IndexingRequest
 from ragembed.indexes.indexing.run import index_files
+from ragembed.indexes.indexing.run_encoder import RunEncoder
 
 TEXTS = ["the writer holds the lock", "a reader is in the store", "shock wave and boundary layer", "wing"]
 
@@ -50,21 +50,16 @@ def encoded(encode, texts):
 @pytest.mark.parametrize(("texts", "times"), [(TEXTS, 0), (TEXTS * 10, 1)])
 def test_memory_is_released_after_many_texts(tiny_config, monkeypatch, texts, times):
     given = []
-    monkeypatch.setattr(backend, "give_back", lambda: given.append(1))
+    monkeypatch.setattr(run_encoder, "give_back", lambda: given.append(1))
     encoded(RunEncoder(Embedder(tiny_config).fit(TEXTS)), texts)
     assert len(given) == times
 
 
 def test_texts_are_encoded_in_parts_of_similar_size(tiny_config, monkeypatch):
-    monkeypatch.setattr(backend, "PART", 70)
+    monkeypatch.setattr(run_encoder, "PART", 70)
     texts = [f"{text} {number}" for number in range(5) for text in TEXTS]
     encode = RunEncoder(Embedder(tiny_config).fit(TEXTS))
-    found = list(encode.parts(texts))
-    assert [len(part) for part in found] == [2, 3, 3, 2, 3, 3, 2, 2]
-    for done, before in ((2, 1), (8, 3), (20, 8)):
-        rest = list(encode.parts(texts, done=done))
-        for one, other in zip(rest, found[before:], strict=True):
-            np.testing.assert_allclose(one, other, atol=1e-5)
+    assert [len(part) for part in encode.parts(texts)] == [2, 3, 3, 2, 3, 3, 2, 2]
 
 
 # Embedders

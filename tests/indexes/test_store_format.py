@@ -881,8 +881,8 @@ def test_every_key_of_the_metadata_is_described(reader):
         for name, text in [("meta", first), *zip(rest[::2], rest[1::2], strict=True)]
     }
     kept = {row["key"]: json.loads(row["value"]) for row in reader.database.execute("SELECT key, value FROM meta")}
-    assert set(kept) == keys_of["meta"] - {"part", "made_from"}  # this store has none of them
-    assert set(PartRecord({}, None).to_dict()) == keys_of["part"]
+    assert set(kept) == keys_of["meta"] - {"part"}  # this store has none
+    assert set(PartRecord("", 1, None).to_dict()) == keys_of["part"]
     for name in ("baseline", "embedder", "words", "index", "index_choice", "index_check"):
         assert set(kept[name]) == keys_of[name], name
     assert kept["index_choice"]["wanted"] == kept["index"]

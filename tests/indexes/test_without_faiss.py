@@ -120,9 +120,9 @@ def test_file_of_wrong_size_raises(no_faiss, file, tmp_path, damage):
 # Stores
 
 
-def fill(path, shards=1):
+def fill(path):
     """Write a store of several segments with equal texts and deleted chunks."""
-    with Store.create(path, KnownEncoder(), shards=shards) as store, store.writer() as writer:
+    with Store.create(path, KnownEncoder()) as store, store.writer() as writer:
         for start in range(0, 240, 80):
             records = [
                 ChunkRecord(f"id{i}", Chunk(f"{WORDS[i % 50]} {WORDS[(7 * i) % 50]} {i % 60}", metadata={"i": i}))
@@ -151,13 +151,12 @@ def answers(path):
     return [[hit.id for hit in hits] for hits in found], [[hit.score for hit in hits] for hits in found]
 
 
-@pytest.mark.parametrize("shards", [1, 3])
-def test_store_is_the_same_with_and_without_faiss(tmp_path, monkeypatch, shards):
+def test_store_is_the_same_with_and_without_faiss(tmp_path, monkeypatch):
     with_faiss, without = tmp_path / "with", tmp_path / "without"
-    ids, scores = answers(fill(with_faiss, shards))
+    ids, scores = answers(fill(with_faiss))
     with monkeypatch.context() as patch:
         block_faiss(patch)
-        fill(without, shards)
+        fill(without)
         found = [answers(with_faiss), answers(without)]
         assert not verify_store(without, KnownEncoder()).problems
     found.append(answers(without))

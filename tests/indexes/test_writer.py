@@ -94,14 +94,14 @@ def test_merge_joins_segments_and_drops_dead_rows(tmp_path, encoder, make_record
 
 def test_adding_a_chunk_writes_a_constant_amount(tmp_path, encoder, make_record, monkeypatch):
     written = []
-    original = compaction.write_segments
+    original = compaction.write_segment
 
-    def write_segments(*args):
-        segments = original(*args)
-        written.extend(files.rows for files, _ in segments)
-        return segments
+    def write_segment(*args):
+        files, rows = original(*args)
+        written.append(files.rows)
+        return files, rows
 
-    monkeypatch.setattr(compaction, "write_segments", write_segments)
+    monkeypatch.setattr(compaction, "write_segment", write_segment)
     store = Store.create(tmp_path / "s", encoder)
     store.add([make_record(f"first{i}", f"first {i}") for i in range(600)])
     assert written == []

@@ -135,15 +135,15 @@ def test_deletion_cost_does_not_grow_with_the_store(tmp_path: Path, monkeypatch:
         written: list[int] = []
         with RagVectorStore(FAKE, tmp_path / str(documents)) as store:
             store.add_texts(map(str, range(documents)), ids=map(str, range(documents)))
-            original = segments.write_segments
+            original = segments.write_segment
 
-            def write_segments(*given: Any) -> Any:
-                made = original(*given)
-                written.extend(files.rows for files, _ in made)
-                return made
+            def write_segment(*given: Any) -> Any:
+                files, rows = original(*given)
+                written.append(files.rows)
+                return files, rows
 
             with monkeypatch.context() as patch:
-                patch.setattr(compaction, "write_segments", write_segments)
+                patch.setattr(compaction, "write_segment", write_segment)
                 store.delete([str(documents // 2)])
             status = store._lazy.get_or_create().status()
             assert status["vectors"] == documents
