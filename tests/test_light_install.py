@@ -121,6 +121,7 @@ def test_bfloat16_store_without_pytorch(light, docs, tiny_model):
         ("from ragembed.postprocess import ZScoreEstimator", "ragembed[evaluation]"),
         ("from ragembed.papers import clustering_accuracy", "ragembed[evaluation]"),
         ("from ragembed.papers import classification_accuracy", "ragembed[evaluation]"),
+        ("from pathlib import Path\nfrom ragembed.papers import read_sts\nread_sts(Path('x'))", "ragembed[evaluation]"),
         ("from ragembed.reranking import CrossEncoderReranker; CrossEncoderReranker('x')", "ragembed[rerank]"),
         ("from ragembed import Embedder; Embedder(device='gpu').device_names()", "ragembed[torch]"),
         ("from ragembed.cli import main; main(['papers', 'reverse-dictionary', '.', 'x'])", "ragembed[training]"),

@@ -1,11 +1,15 @@
-"""Pearson and Spearman correlation."""
+"""Pearson and Spearman correlation, with errors where they are not defined."""
 
 from __future__ import annotations
 
-import numpy as np
+import warnings
 
 from ragembed.errors import ConfigError
+from ragembed.extras import needed_for
 from ragembed.types import Doubles
+
+with needed_for("correlation"):
+    from scipy.stats import NearConstantInputWarning, pearsonr, rankdata
 
 
 def pearson_correlation(predictions: Doubles, scores: Doubles) -> float:
@@ -18,29 +22,14 @@ def pearson_correlation(predictions: Doubles, scores: Doubles) -> float:
     """
     if len(scores) < 2:
         raise ConfigError(f"got {len(scores)} scores: a correlation needs at least 2")
-    first, second = _standard(predictions, "predictions"), _standard(scores, "scores")
-    return float(np.clip(first @ second, -1.0, 1.0))
+    for name, values in (("predictions", predictions), ("scores", scores)):
+        if (values == values[0]).all():
+            raise ConfigError(f"all {len(values)} {name} are equal: their correlation is not defined")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NearConstantInputWarning)
+        return float(pearsonr(predictions, scores).statistic)
 
 
 def spearman_correlation(predictions: Doubles, scores: Doubles) -> float:
     """Return the linear correlation of the ranks; equal values get the mean of their ranks."""
-    return pearson_correlation(_ranks(predictions), _ranks(scores))
-
-
-def _ranks(values: Doubles) -> Doubles:
-    """Return the rank of each value, from 1; equal values get the mean of their ranks."""
-    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
-    last: Doubles = np.cumsum(counts).astype(np.float64)
-    ranks: Doubles = (last - (counts - 1) / 2)[place]
-    return ranks
-
-
-def _standard(values: Doubles, name: str) -> Doubles:
-    """Return ``values`` with mean 0 and Euclidean length 1."""
-    if (values == values[0]).all():
-        raise ConfigError(f"all {len(values)} {name} are equal: their correlation is not defined")
-    centred = values - values.mean()
-    # This keeps the squares of very small or large values in the range of float64.
-    centred /= np.abs(centred).max()
-    standard: Doubles = centred / np.sqrt(centred @ centred)
-    return standard
+    return pearson_correlation(rankdata(predictions), rankdata(scores))

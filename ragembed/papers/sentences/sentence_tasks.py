@@ -19,6 +19,7 @@ from ragembed.evaluation.datasets import read_beir
 from ragembed.evaluation.encoding import Encoded
 from ragembed.evaluation.inputs import at_least
 from ragembed.evaluation.tasks import Measured, Task
+from ragembed.extras import require
 from ragembed.papers.sentences.isotropy import alignment, iso_score, uniformity
 from ragembed.papers.sentences.sentence_collections import (
     LabelledTexts,
@@ -233,6 +234,7 @@ def read_sts(path: Path) -> Task:
     >>> read_sts(file).queries
     ('b', 'd')
     """
+    require("scipy", "correlation")
     name, pairs = read_scored_pairs(path) if path.is_dir() else (path.stem, read_sentence_pairs(path))
     _require_different(path, pairs.scores, "scores")
     return StsTask(name, pairs)
@@ -267,6 +269,7 @@ def read_clustering(path: Path, runs: int = 10) -> Task:
     >>> read_clustering(file, runs=5).documents
     ('hot tea', 'air over a wing')
     """
+    require("sklearn", "clustering")
     labelled = read_labelled_texts(path)
     _require_different(path, labelled.labels, "labels")
     return ClusteringTask(path.stem, labelled, runs)
@@ -322,6 +325,7 @@ def read_classification(
     >>> read_classification(file, folds=2).name
     'topics'
     """
+    require("sklearn", "classification")
     at_least(folds, 2, "the number of folds")
     name, found = read_examples(path, relatedness)
     if found.splits:
