@@ -8,6 +8,7 @@ and embedding settings.
 from __future__ import annotations
 
 import math
+import statistics
 import textwrap
 from collections.abc import Callable, Collection, Hashable, Sequence
 from pathlib import Path
@@ -24,6 +25,7 @@ _BAR_INCHES = 0.2
 _CELL_INCHES, _LETTER_INCHES, _ROW_INCHES = 0.3, 0.08, 0.22
 _WIDE = 2
 """Longest tick label, in characters, that is not turned by 90°."""
+_CORRELATIONS = ("spearman", "pearson")
 _W = "w: 0 is only the contextual vector, 1 is only Avg."
 
 Draw = Callable[[Any, Sequence[Result]], None]
@@ -192,7 +194,7 @@ def _mean_value(members: Sequence[Result]) -> float:
 
 def _margins(members: Sequence[Result]) -> tuple[float, float]:
     """Return how far the 95 % interval of the mean of ``members`` reaches below and above it; 0 if unknown."""
-    intervals = [(member.value, *member.interval) for member in members]
+    intervals = [(member.value, *interval(member)) for member in members]
     if any(math.isnan(low) for _, low, _ in intervals):
         return 0.0, 0.0
     below = math.sqrt(sum((value - low) ** 2 for value, low, _ in intervals)) / len(intervals)
@@ -267,3 +269,19 @@ def _plain(text: str) -> str:
 
 def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
+
+
+def interval(result: Result) -> tuple[float, float]:
+    """Return the 95 % interval of the main score; NaN if the scores do not determine one.
+
+    For runs it is that of their mean. For correlations it follows from Fisher's transformation, with the variance
+    1.06 / (n - 3) of Fieller et al. 1957 for Spearman's correlation of n pairs.
+    """
+    runs, pairs = result.scores.get("run_accuracies") or (), result.scores.get("pairs", 0)
+    if len(runs) > 1:
+        half = 1.96 * statistics.stdev(runs) / math.sqrt(len(runs))
+        return result.value - half, result.value + half
+    if result.headline in _CORRELATIONS and pairs > 3 and abs(result.value) < 100:
+        centre, half = math.atanh(result.value / 100), 1.96 * math.sqrt(1.06 / (pairs - 3))
+        return 100 * math.tanh(centre - half), 100 * math.tanh(centre + half)
+    return math.nan, math.nan
