@@ -17,8 +17,8 @@ import numpy as np
 from processes import ROOT, Runner, say
 
 from ragembed.evaluation import RetrievalCollection, read_beir
-from ragembed.evaluation.datasets import read_labelled_texts, read_sentence_pairs
 from ragembed.models.tokenizer import TextTokenizer
+from ragembed.papers.sentences.sentence_collections import read_labelled_texts, read_sentence_pairs
 
 TEST_DATA = Path(os.environ.get("RAGEMBED_TEST_DATA", ROOT.parent / "shared" / "data"))
 _DOCS_CHARACTERS = 1_200_000

@@ -17,11 +17,11 @@ from speed import Outcome
 from ragembed import EmbedderConfig
 from ragembed.config.settings import DEFAULT_MODEL
 from ragembed.extractors.kept_states import kept_states
-from ragembed.reproduction.data import sentences
-from ragembed.reproduction.papers import find_item
-from ragembed.reproduction.report import notes, table
-from ragembed.reproduction.run import Inputs, reproduce
-from ragembed.training import B2sRequest, B2sSettings, train_b2s
+from ragembed.papers.reproduction.data import sentences
+from ragembed.papers.reproduction.paper_items import find_item
+from ragembed.papers.reproduction.reproduction_report import notes, table
+from ragembed.papers.reproduction.reproduction_run import Inputs, reproduce
+from ragembed.papers.training import B2sRequest, B2sSettings, train_b2s
 
 STS = ("sts12", "sts13", "sts14")
 CLUSTERING = ("agnews", "searchsnippets", "stackoverflow")
@@ -47,8 +47,8 @@ _ABOUT = (
     "at the end are those of the last run. "
 )
 _B2S = (
-    "B2S are word vectors that `ragembed train b2s` trained on the sentences of Wikitext-2 in the test data; those of "
-    "the paper were trained on Wikipedia."
+    "B2S are word vectors that `ragembed papers train b2s` trained on the sentences of Wikitext-2 in the test data; "
+    "those of the paper were trained on Wikipedia."
 )
 
 

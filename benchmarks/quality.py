@@ -17,10 +17,11 @@ from ragembed import Embedder
 from ragembed.config.settings import DEFAULT_MODEL, PRESETS
 from ragembed.evaluation import RetrievalCollection, paired_bootstrap, score_rankings
 from ragembed.evaluation.retrieval import RetrievalScore
-from ragembed.evaluation.tasks import Task, evaluate, read_clustering, read_retrieval, read_sts
+from ragembed.evaluation.tasks import Task, evaluate, read_retrieval
 from ragembed.indexes import Fusion
 from ragembed.indexes.store_evaluation import SearchSettings, rank
 from ragembed.models.files import find_model
+from ragembed.papers.sentences.sentence_tasks import read_clustering, read_sts
 from ragembed.postprocess import unit_rows
 
 _DEFAULT, _PEER = "default: hybrid with feedback", "LangChain FAISS, MiniLM"

@@ -14,14 +14,14 @@ from report import table
 from speed import Outcome
 
 from ragembed.config.settings import DEFAULT_MODEL
-from ragembed.training.dictionaries.reading import read_dictionaries
+from ragembed.papers.training.dictionaries.reading import read_dictionaries
 
 WORDNET = Path("/usr/share/wordnet")  # Debian's package wordnet-base
 _STS, _POOLINGS = ("sts12", "sts13", "sts14"), ("cls", "mean", "prompt")
 
 
 def training(setting: Setting) -> Outcome:
-    """Train MiniLM on entries drawn from WordNet with ``ragembed train``."""
+    """Train MiniLM on entries drawn from WordNet with ``ragembed papers train``."""
     entries, steps = setting.choose(6000, 300), setting.choose(2, 1)
     names = _STS[: setting.choose(len(_STS), 1)]
     whole = read_dictionaries([WORDNET])
@@ -30,7 +30,18 @@ def training(setting: Setting) -> Outcome:
     lines = [f"{whole.entries[i]}\t{text}\n" for i in drawn for text in whole.definitions[i]]
     dictionary.write_text("".join(lines), encoding="utf-8")
     command = [
-        *(*RAGEMBED, "train", "defsent-plus", "-q", "--json", "--recipe", "simcse-bert-base", "--ica", "none"),
+        *(
+            *RAGEMBED,
+            "papers",
+            "train",
+            "defsent-plus",
+            "-q",
+            "--json",
+            "--recipe",
+            "simcse-bert-base",
+            "--ica",
+            "none",
+        ),
         *("--dictionary", dictionary, "--model", DEFAULT_MODEL, "--out", setting.folder / "out"),
         *("--steps", str(steps), "--runs", "1"),
         *(part for name in names for part in ("--sts", setting.data / "sts" / f"{name}.tsv")),

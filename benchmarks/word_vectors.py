@@ -14,12 +14,13 @@ from speed import Outcome
 from ragembed import Embedder, EmbedderConfig
 from ragembed.config.settings import DEFAULT_MODEL
 from ragembed.corpus import Corpus
-from ragembed.evaluation import evaluate, read_sts
+from ragembed.evaluation import evaluate
 from ragembed.evaluation.tasks import Task
 from ragembed.models.word_tokenizer import word_forms
-from ragembed.reproduction.data import sentences
-from ragembed.training import B2sRequest, B2sSettings, train_b2s
-from ragembed.training.b2s import VECTORS, CorpusWords, write_vectors
+from ragembed.papers import read_sts
+from ragembed.papers.reproduction.data import sentences
+from ragembed.papers.training import B2sRequest, B2sSettings, train_b2s
+from ragembed.papers.training.b2s import VECTORS, CorpusWords, write_vectors
 from ragembed.types import Floats
 
 _STS = ("sts12", "sts13", "sts14")

@@ -42,10 +42,8 @@ COMMANDS: Mapping[str, str] = {
     "mcp": "Serve stores to agents over MCP.",
     "serve": "Serve stores over HTTP.",
     "models": "List embedding models, here and recommended.",
-    "eval": "Evaluate embeddings and search on test collections.",
-    "reproduce": "Run tables and figures of the papers.",
-    "train": "Train a model on a dictionary, without labels.",
-    "reverse-dictionary": "Find words by their definition.",
+    "eval": "Evaluate search on test collections.",
+    "papers": "Train, evaluate and reproduce as in the papers.",
 }
 """The name of each command and its line in ``ragembed --help``, which is printed without importing the command."""
 

@@ -16,8 +16,8 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = {"ragembed": ROOT / "ragembed", "ragembed.indexes": ROOT / "indexes", "ragembed.cli": ROOT / "cli"}
 LAYERS = (
     ("ragembed",),  # the core: every module that is in no other layer
-    ("ragembed.evaluation", "ragembed.training"),
-    ("ragembed.reproduction",),
+    ("ragembed.evaluation",),
+    ("ragembed.papers",),
     ("ragembed.indexes.types",),
     ("ragembed.indexes.ann", "ragembed.indexes.filters", "ragembed.indexes.text"),
     ("ragembed.indexes.storage",),
@@ -37,13 +37,21 @@ LAYERS = (
 )
 """From bottom to top: a module may import from its own layer and from earlier ones in this list."""
 ONLY_IMPORTERS = {
-    "torch": ("ragembed.models", "ragembed.training", "ragembed.indexes.ann.gpus"),
-    "transformers": ("ragembed.models.generation", "ragembed.models.transformers_model", "ragembed.training.encoder"),
+    "torch": ("ragembed.models", "ragembed.papers.training", "ragembed.indexes.ann.gpus"),
+    "transformers": (
+        "ragembed.models.generation",
+        "ragembed.models.transformers_model",
+        "ragembed.papers.training.encoder",
+    ),
     "sentence_transformers": ("ragembed.reranking",),
-    "sklearn": ("ragembed.evaluation", "ragembed.postprocess.estimators", "ragembed.training.ica", "ragembed.reports"),
-    "scipy": ("ragembed.evaluation", "ragembed.reports"),
+    "sklearn": ("ragembed.papers", "ragembed.postprocess.estimators", "ragembed.reports"),
+    "scipy": ("ragembed.papers", "ragembed.reports"),
     "openTSNE": ("ragembed.reports.map",),
-    "matplotlib": ("ragembed.evaluation.plots", "ragembed.training.pictures", "ragembed.reproduction.figures"),
+    "matplotlib": (
+        "ragembed.papers.sentences.plots",
+        "ragembed.papers.training.pictures",
+        "ragembed.papers.reproduction.figures",
+    ),
     "semble_grammars": ("ragembed.documents.readers.definitions",),
     "tree_sitter": ("ragembed.documents.readers.definitions",),
     "faiss": ("ragembed.indexes.ann",),
@@ -67,6 +75,7 @@ ONLY_IMPORTERS = {
     "watchfiles": ("ragembed.indexes.indexing.watch",),
     "ray": ("ragembed.ray_cluster", "ragembed.distributed.ray_workers"),
 }
+PAPERS = ("ragembed.papers", "ragembed.cli.papers")
 
 
 def all_modules() -> Iterator[tuple[str, Path]]:
@@ -141,6 +150,13 @@ def test_optional_packages_are_imported_in_few_places():
         and not any(below(name, importer) for importer in importers)
     ]
     assert elsewhere == []
+
+
+def test_only_their_commands_import_the_papers():
+    outside = [name for name in MODULES if not any(below(name, one) for one in PAPERS)]
+    assert [
+        name for name in outside if any(below(imported, PAPERS[0]) for imported in imported_names(MODULES[name]))
+    ] == []
 
 
 def test_modules_have_no_import_cycles():

@@ -177,8 +177,9 @@ def test_shown_commands_and_options_exist(page):
             continue
         assert words[0] in COMMANDS, line
         command = main.get_command(Context(main), words[0])
-        if isinstance(command, Group):
-            command = command.commands[words[1]]
+        for word in words[1:]:
+            if isinstance(command, Group):
+                command = command.commands[word]
         known = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
         for option in re.findall(r"(?<!\S)(--?[a-z][a-z-]*)", line):
             assert option in known | {"--help"}, line

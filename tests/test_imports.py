@@ -40,7 +40,7 @@ def test_importing_the_package_is_light():
 
 
 def test_importing_the_training_package_is_light():
-    code = "from ragembed.training import RECIPES, StepSettings, TrainingSettings"
+    code = "from ragembed.papers.training import RECIPES, StepSettings, TrainingSettings"
     assert loaded(code).isdisjoint({*HEAVY, "faiss", "numpy", "tokenizers"})
 
 
@@ -97,7 +97,12 @@ def test_only_the_langchain_package_imports_langchain():
 
 
 @pytest.mark.parametrize(
-    "words", [("train", "--help"), ("train", "defsent-plus", "--help"), ("reverse-dictionary", "--help")]
+    "words",
+    [
+        ("papers", "train", "--help"),
+        ("papers", "train", "defsent-plus", "--help"),
+        ("papers", "reverse-dictionary", "--help"),
+    ],
 )
 def test_training_help_is_light(words):
     assert loaded(command(*words)).isdisjoint(HEAVY)

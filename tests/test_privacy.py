@@ -107,10 +107,12 @@ def run(python, *commands):
 
 def test_no_command_connects(guarded, tiny_model):
     Path("pairs.tsv").write_text("score\tsentence1\tsentence2\n1\ta cat\ta dog\n2\ta cat\tthe cat\n0\ta cat\ta zebra\n")
+    Path("judged.jsonl").write_text('{"query": "who may write", "relevant": ["docs/tea.md"]}\n')
     Path("collections").mkdir()
     Path("collections/sts13.tsv").write_text(Path("pairs.tsv").read_text())
     Path("words.tsv").write_text("cat\tit sleeps\ncat\tit runs\ndog\tit swims\nbird\tit flies\n")
     train = ("defsent-plus", "--dictionary", "words.tsv", "--model", tiny_model, "--out", "trained", "--device", "cpu")
+    b2s = ("b2s", "--corpus", "words.tsv", "--model", tiny_model, "--out", "b2s", "--min-count", 1, "-q")
     commands = [
         ("index", "docs"),
         ("query", "who may write"),
@@ -125,12 +127,13 @@ def test_no_command_connects(guarded, tiny_model):
         ("doctor",),
         ("report", "--out", "report.html"),
         ("models",),
-        ("eval", "sts", "pairs.tsv", "--model", tiny_model),
-        ("eval", "describe", "pairs.tsv", "--model", tiny_model),
-        ("train", *train, "--held-out", 1, "--steps", 1, "--ica", "none", "--learning-rate", 1e-4, "-q"),
-        ("reproduce", "stankevicius2024", "--table", "A2", "--data", "collections", "--column", "RE", "-q"),
-        ("train", "b2s", "--corpus", "words.tsv", "--model", tiny_model, "--out", "b2s", "--min-count", 1, "-q"),
-        ("reverse-dictionary", "trained", "an animal"),
+        ("eval", "retrieval", "judged.jsonl"),
+        ("papers", "eval", "sts", "pairs.tsv", "--model", tiny_model),
+        ("papers", "eval", "describe", "pairs.tsv", "--model", tiny_model),
+        ("papers", "train", *train, "--held-out", 1, "--steps", 1, "--ica", "none", "--learning-rate", 1e-4, "-q"),
+        ("papers", "reproduce", "stankevicius2024", "--table", "A2", "--data", "collections", "--column", "RE", "-q"),
+        ("papers", "train", *b2s),
+        ("papers", "reverse-dictionary", "trained", "an animal"),
         ("collection", "add", "notes", "."),
         ("query", "who may write", "--in", "notes"),
         ("collection", "refit", "notes"),
@@ -230,8 +233,8 @@ REFUSED = (
     ("index", "docs", "--model", f"https://me:{SECRET}@host:x/v1#m"),
     ("models", f"https://me:{SECRET}@host/v1#m"),
     ("models", f"https://host/v1?api_key={SECRET}#m"),
-    ("train", "defsent", "--dictionary", f"https://me:{SECRET}@host/words.tsv"),
-    ("eval", "sts", "pairs.tsv", "--model", f"https://me:{SECRET}@host/v1#m"),
+    ("papers", "train", "defsent", "--dictionary", f"https://me:{SECRET}@host/words.tsv"),
+    ("papers", "eval", "sts", "pairs.tsv", "--model", f"https://me:{SECRET}@host/v1#m"),
     ("index", "docs", "--store", "new", "--engine", "ray", "--address", f"redis://:{SECRET}@host:6379"),
     ("query", "x", "--store", f"https://me:{SECRET}@host/store"),
     ("serve", "--token-file", "weak"),

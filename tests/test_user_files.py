@@ -246,8 +246,8 @@ def test_embedder_is_not_saved_over_a_model(tiny_config: Any, tiny_model: Path, 
 
 def test_training_rejects_a_folder_in_use(tmp_path: Path) -> None:
     pytest.importorskip("torch")
-    from ragembed.training.checkpoints import Checkpoints
-    from ragembed.training.outcome import require_folder
+    from ragembed.papers.training.checkpoints import Checkpoints
+    from ragembed.papers.training.outcome import require_folder
 
     used = write(tmp_path / "used", CHECKPOINTS)
     with pytest.raises(ConfigError):

@@ -1,1 +1,1 @@
-"""The commands of ``ragembed eval`` and their shared code."""
+"""The command ``ragembed eval retrieval`` and what it shares with ``ragembed papers eval``."""

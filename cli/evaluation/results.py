@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from ragembed.evaluation.tasks import Measured
 
 
+CSV = {"csv": "csv (one line per result)"}
+"""The format that the evaluations have beside those of every command."""
 EVERY_LAYER = "each"
 
 

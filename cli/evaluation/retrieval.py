@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ragembed.cli.evaluation.embeddings import CSV, plot_option
 from ragembed.cli.evaluation.results import (
+    CSV,
     Row,
     candidates,
     names,
@@ -148,7 +148,6 @@ _SPLIT = "test"
     help="Write the rankings to this file: a TREC run, or JSON Lines if the name ends in .jsonl.",
 )
 @partial(embedding_options, several=True)
-@plot_option
 @html_option
 @quiet_option
 @partial(format_option, more=CSV)
@@ -188,10 +187,6 @@ def command(html: Path | None, quiet: bool, output: str, **given: Any) -> None:
     judged = [_read(place, options, systems) for place in options.places]
     if options.run_out is not None:
         _check_run_out(options.run_out, systems, len(judged))
-    if options.plot_file is not None:
-        from ragembed.evaluation.plots import check_plot
-
-        check_plot(base, options.plot_file)
     note: Note = _discard if quiet else _note
     progress: Progress = SilentProgress() if quiet else StderrProgress()
     rows: list[list[Row]] = []
@@ -206,7 +201,7 @@ def command(html: Path | None, quiet: bool, output: str, **given: Any) -> None:
     elif systems[0].config is None:
         print_rows([row for of_one in rows for row in of_one], output, html)
     else:
-        _print_configurations(rows, output, options.plot_file, html)
+        _print_configurations(rows, output, html)
     if options.run_out is not None:
         _write(options.run_out, rows[0][0])
 
@@ -231,7 +226,6 @@ class _RetrievalOptions:
     measures: str
     depth: int | None
     run_out: Path | None
-    plot_file: Path | None
 
     def __post_init__(self) -> None:
         if self.qrels is not None and self.paths:
@@ -283,7 +277,7 @@ def _fit_fusion(
     """Choose the weight of dense search in the store; the options that other evaluations take are errors."""
     from ragembed.cli.evaluation.fit_fusion import fit_fusion
 
-    fixed = {"run_files": "run", "collections": "in", "method": "fusion", "compared": "compare", "plot_file": "plot"}
+    fixed = {"run_files": "run", "collections": "in", "method": "fusion", "compared": "compare"}
     names = ("qrels", "corpus", *fixed, "mode", "alpha", "feedback", "run_out")
     given = {fixed.get(name, name): getattr(options, name) for name in names} | dict(embedding) | {"html": html}
     for name, value in given.items():
@@ -348,8 +342,6 @@ def _check_options_apply(options: _RetrievalOptions, systems: Sequence[System], 
         )
     if options.fusion_options and not any(system.search and system.search.mode == "hybrid" for system in systems):
         raise ConfigError("--alpha, --fusion and --feedback apply only to hybrid search: add --mode hybrid")
-    if options.plot_file is not None and (options.compared or not embedded):
-        raise ConfigError("--plot applies only to a table of embedding settings: leave it out")
 
 
 def _read(place: Path, options: _RetrievalOptions, systems: Sequence[System]) -> Judged:
@@ -365,9 +357,7 @@ def _read(place: Path, options: _RetrievalOptions, systems: Sequence[System]) ->
     return judged
 
 
-def _print_configurations(
-    rows: Sequence[Sequence[Row]], output: str, plot_file: Path | None, html: Path | None
-) -> None:
+def _print_configurations(rows: Sequence[Sequence[Row]], output: str, html: Path | None) -> None:
     """Print the table of configurations, as the other tasks do."""
     found: list[Result] = []
     for row in rows:
@@ -375,10 +365,6 @@ def _print_configurations(
         measured = results(row[0].collection, named, [each.measured for each in row])
         found += [replace(one, scores={**one.scores, **row[0].system.about()}) for one in measured]
     print_results("retrieval", found, output, html)
-    if plot_file is not None:
-        from ragembed.evaluation.plots import plot
-
-        plot(found, plot_file)
 
 
 def _check_run_out(path: Path, systems: Sequence[System], collections: int) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import csv
 import io
 import math
-import statistics
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +19,6 @@ from ragembed.config.templates import PLAIN
 AVERAGE = "average"
 FRACTIONS = ("iso_score", "uniformity", "alignment")
 """Measures that are not in per cent, and are shown with more decimals."""
-_CORRELATIONS = ("spearman", "pearson")
 _COLUMN_FIELDS = ("extractor", "model", "layers", "template", "pooling", "special_tokens")
 
 
@@ -57,22 +55,6 @@ class Result:
         """Return a score; NaN if the measure is not defined for the vectors."""
         value = self.scores.get(name)
         return math.nan if value is None else float(value)
-
-    @property
-    def interval(self) -> tuple[float, float]:
-        """The 95 % interval of the main score; NaN if the scores do not determine one.
-
-        For runs it is that of their mean. For correlations it follows from Fisher's transformation, with the variance
-        1.06 / (n - 3) of Fieller et al. 1957 for Spearman's correlation of n pairs.
-        """
-        runs, pairs = self.scores.get("run_accuracies") or (), self.scores.get("pairs", 0)
-        if len(runs) > 1:
-            half = 1.96 * statistics.stdev(runs) / math.sqrt(len(runs))
-            return self.value - half, self.value + half
-        if self.headline in _CORRELATIONS and pairs > 3 and abs(self.value) < 100:
-            centre, half = math.atanh(self.value / 100), 1.96 * math.sqrt(1.06 / (pairs - 3))
-            return 100 * math.tanh(centre - half), 100 * math.tanh(centre + half)
-        return math.nan, math.nan
 
 
 def row_label(config: EmbedderConfig) -> str:

@@ -212,6 +212,32 @@ def test_dense_search_is_the_default_for_a_collection(found, beir, tiny_model):
     assert list(output)[3:] == ["name", *MEASURES, "queries", "mode", "config"]
 
 
+def test_configurations_are_compared_with_the_first(retrieval, found, beir, tiny_model):
+    grid = (beir, "--model", tiny_model, "--weighting", "idf", "--weighting", "uniform")
+    first, second = found(*grid)["results"]
+    assert first["config"]["query_fit"] == "separate"
+    assert "difference_to_first" not in first
+    assert second["difference_to_first"]["difference"] == pytest.approx(second["ndcg@10"] - first["ndcg@10"])
+    rows = list(csv.DictReader(io.StringIO(retrieval(*grid, "--format", "csv").stdout)))
+    assert [row["weighting"] for row in rows] == ["idf", "uniform"]
+    assert float(rows[1]["difference_to_first.p_value"]) == second["difference_to_first"]["p_value"]
+    text = retrieval(*grid).stdout.splitlines()
+    assert text[-1].startswith("small, minilm: avg. + normalize: ")
+    assert " from the first, 95 % interval " in text[-1]
+
+
+def test_a_single_query_has_no_interval(found, beir, tiny_model):
+    grid = ("--split", "dev", "--model", tiny_model, "--weighting", "idf", "--weighting", "uniform")
+    assert not any("difference_to_first" in one for one in found(beir, *grid)["results"])
+
+
+@pytest.mark.usefixtures("nothing_is_encoded")
+def test_beir_folder_without_judgements(retrieval, beir):
+    for file in (beir / "qrels").iterdir():
+        file.unlink()
+    assert "small/qrels/test.tsv cannot be read: No such file" in retrieval(beir, exit_code=2).stderr
+
+
 def test_another_split(found, beir):
     assert found(beir, "--split", "dev", "--mode", "lexical")["queries"] == 1
 
@@ -446,10 +472,6 @@ def test_compare_search_with_run(found, beir, good):
         ),
         (["small", "--run", "good.run", "--run-out", "x"], "--run-out applies only to searches"),
         (["small", "--run-out", "no/x"], "no/x cannot be written: the folder no does not exist"),
-        (
-            ["small", "--compare", "dense", "hybrid", "--plot", "x.png"],
-            "--plot applies only to a table of embedding settings",
-        ),
         (["small", "judged.jsonl"], "judged.jsonl has no documents, but other paths do"),
         (["judged.jsonl", "--preset", "re"], "--preset does not apply"),
         (["judged.jsonl"], "no store at "),

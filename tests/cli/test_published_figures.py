@@ -28,7 +28,7 @@ def test_random_embeddings_have_the_published_correlation(year, row, collections
     steps = [part for name in ("none", "zscore", "quantile-u", "whiten") for part in ("--postprocess", name)]
     grid = {"avg.": ["uniform", *steps], "idf": ["idf", *steps], "-biases": ["-biases", *steps[:2]]}[row]
     file = collections / "sts" / f"{year}.tsv"
-    output = cli("eval", "sts", file, "--preset", "re", "--weighting", *grid, "--format", "jsonl").stdout
+    output = cli("papers", "eval", "sts", file, "--preset", "re", "--weighting", *grid, "--format", "jsonl").stdout
     found = [json.loads(line)["spearman"] for line in output.splitlines()]
     assert found == pytest.approx(PUBLISHED[year][row], abs=2.0 if row == "avg." else 1.0)
 
@@ -40,5 +40,5 @@ def test_random_embeddings_have_the_published_accuracy(name, collections, cli):
     """One run each; the benchmark papers_clustering covers stackoverflow, which takes minutes."""
     file = collections / "clustering" / f"{name}.tsv"
     options = ["--preset", "re", "--weighting", "uniform", "--postprocess", "none", "--runs", 1]
-    found = json.loads(cli("eval", "clustering", file, *options, "--json").stdout)
+    found = json.loads(cli("papers", "eval", "clustering", file, *options, "--json").stdout)
     assert found["accuracy"] == pytest.approx(ACCURACY[name], abs=4.0)

@@ -1,23 +1,9 @@
 import json
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from ragembed.errors import ConfigError
-from ragembed.evaluation import read_beir, read_jsonl_collection, read_labelled_texts, read_sentence_pairs
-
-CELLS = st.text(st.characters(exclude_characters="\t\n\r", exclude_categories=["Cs"]))
-
-
-@pytest.fixture
-def table(tmp_path):
-    def write(content):
-        path = tmp_path / "table.tsv"
-        path.write_bytes(content if isinstance(content, bytes) else content.encode())
-        return path
-
-    return write
+from ragembed.evaluation import read_beir, read_jsonl_collection
 
 
 @pytest.fixture
@@ -44,70 +30,17 @@ def beir(tmp_path):
     return write
 
 
-def test_sentence_pairs(table):
-    pairs = read_sentence_pairs(table('score\tsentence1\tsentence2\n4.5\tHe said "yes".\t"No\n0\té\t\n'))
-    assert pairs.scores == (4.5, 0.0)
-    assert pairs.sentences1 == ('He said "yes".', "é")
-    assert pairs.sentences2 == ('"No', "")
-
-
-def test_labelled_texts(table):
-    read = read_labelled_texts(table("label\ttext\n1\ta, b\nsport\tc"))
-    assert (read.labels, read.texts) == (("1", "sport"), ("a, b", "c"))
-
-
-def test_windows_line_endings_and_byte_order_mark(table):
-    read = read_labelled_texts(table(b"\xef\xbb\xbflabel\ttext\r\n1\ta\r\n2\tb\x0bc\r\n"))
-    assert (read.labels, read.texts) == (("1", "2"), ("a", "b\x0bc"))
-
-
-@given(st.lists(st.tuples(CELLS.filter(bool), CELLS), min_size=1))
-def test_any_text_is_read_back(tmp_path_factory, rows):
-    path = tmp_path_factory.mktemp("table") / "t.tsv"
-    path.write_text("label\ttext\n" + "".join(f"{a}\t{b}\n" for a, b in rows), encoding="utf-8", newline="")
-    read = read_labelled_texts(path)
-    assert list(zip(read.labels, read.texts, strict=True)) == rows
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("", "line 1: the header is ''"),
-        ("label\ttext\n1\ta\n", "line 1: the header is 'label.ttext': expected score sentence1 sentence2"),
-        ("score\tsentence1\tsentence2\n", "only a header"),
-        ("score\tsentence1\tsentence2\n1\ta\tb\n1\ta\n", "line 3: 2 fields: expected 3 "),
-        ("score\tsentence1\tsentence2\n1\ta\tb\tc\n", "line 2: 4 fields"),
-        ("score\tsentence1\tsentence2\n\n", "line 2: 1 fields"),
-        ("score\tsentence1\tsentence2\nhigh\ta\tb\n", "line 2: the score is 'high': expected a number"),
-        ("score\tsentence1\tsentence2\nnan\ta\tb\n", "line 2: the score is 'nan'"),
-        (b"score\tsentence1\tsentence2\n1\ta\tb\n1\t\xff\tb\n", "line 3: not UTF-8"),
-    ],
-)
-def test_table_error_names_line(table, content, message):
-    path = table(content)
-    with pytest.raises(ConfigError, match=message) as raised:
-        read_sentence_pairs(path)
-    assert str(path) in str(raised.value)
-
-
-def test_empty_label_is_an_error(table):
-    with pytest.raises(ConfigError, match="line 2: the label is empty"):
-        read_labelled_texts(table("label\ttext\n\ta\n"))
-
-
-def test_missing_file(tmp_path):
-    with pytest.raises(ConfigError, match=r"none\.tsv cannot be read: No such file"):
-        read_sentence_pairs(tmp_path / "none.tsv")
-    with pytest.raises(ConfigError, match=r"has no corpus\.jsonl: expected a BEIR folder"):
-        read_beir(tmp_path)
-
-
 def test_read_beir(beir):
     collection = read_beir(beir())
     assert collection.name == "beir"
     assert collection.documents == {"d1": "A title\n\na text", "d2": "no title", "d3": "no title at all"}
     assert list(collection.queries.items()) == [("q2", "second?"), ("q1", "first?")]
     assert collection.relevance == {"q2": {"d2": 1}, "q1": {"d1": 2, "d3": 0}}
+
+
+def test_a_folder_without_documents_is_an_error(tmp_path):
+    with pytest.raises(ConfigError, match=r"has no corpus\.jsonl: expected a BEIR folder"):
+        read_beir(tmp_path)
 
 
 def test_read_beir_with_limit(beir):
@@ -206,20 +139,3 @@ def test_real_collections(collections, name, documents, queries, judged):
     assert len(read.documents) == documents
     assert len(read.queries) == queries
     assert sum(map(len, read.relevance.values())) == judged
-
-
-@pytest.mark.parametrize(("name", "pairs"), [("sts12", 2358), ("sts13", 1500), ("sts14", 3750)])
-def test_real_sentence_pairs(collections, name, pairs):
-    read = read_sentence_pairs(collections / "sts" / f"{name}.tsv")
-    assert len(read.scores) == len(read.sentences1) == len(read.sentences2) == pairs
-    assert min(read.scores) >= 0.0
-    assert max(read.scores) <= 5.0
-
-
-@pytest.mark.parametrize(
-    ("name", "texts", "labels"), [("agnews", 8000, 4), ("searchsnippets", 12340, 8), ("stackoverflow", 20000, 20)]
-)
-def test_real_labelled_texts(collections, name, texts, labels):
-    read = read_labelled_texts(collections / "clustering" / f"{name}.tsv")
-    assert len(read.texts) == len(read.labels) == texts
-    assert len(set(read.labels)) == labels

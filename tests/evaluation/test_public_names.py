@@ -5,6 +5,8 @@ import tempfile
 import pytest
 
 import ragembed.evaluation
+import ragembed.papers
+import ragembed.papers.training
 
 HEAVY = {"numpy", "scipy", "sklearn", "torch", "transformers", "faiss"}
 
@@ -17,18 +19,22 @@ def loaded(code):
     return set(run.stdout.split())
 
 
+PACKAGES = (ragembed.evaluation, ragembed.papers, ragembed.papers.training)
+
+
 def test_import_is_light():
-    assert loaded("import ragembed.evaluation").isdisjoint(HEAVY)
+    assert loaded("import ragembed.evaluation, ragembed.papers.training").isdisjoint(HEAVY)
 
 
 def test_retrieval_and_readers_need_only_numpy():
-    code = "from ragembed.evaluation import paired_bootstrap, read_beir, score_rankings, search, uniformity"
+    code = "from ragembed.evaluation import paired_bootstrap, read_beir, score_rankings, search"
     assert loaded(code) & HEAVY == {"numpy"}
 
 
-def test_every_public_name_exists():
-    for name in ragembed.evaluation.__all__:
-        assert getattr(ragembed.evaluation, name) is not None
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_public_name_exists(package):
+    for name in package.__all__:
+        assert getattr(package, name) is not None
 
 
 def test_unknown_name_is_an_attribute_error():

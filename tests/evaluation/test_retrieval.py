@@ -7,14 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragembed.errors import ConfigError
-from ragembed.evaluation import (
-    MEASURES,
-    average_precision,
-    ndcg,
-    recall,
-    reciprocal_rank,
-    score_rankings,
-)
+from ragembed.evaluation import MEASURES, average_precision, ndcg, recall, reciprocal_rank, score_rankings
 
 DOCUMENTS = [f"d{i}" for i in range(15)]
 RANKINGS = st.permutations(DOCUMENTS).flatmap(lambda order: st.integers(0, 15).map(lambda length: order[:length]))

@@ -1,90 +1,20 @@
-"""Tasks with vectors whose measures are known, and errors of their readers."""
+"""Retrieval tasks with vectors whose measures are known, and their reader."""
 
 import json
-import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from ragembed.config.settings import EmbedderConfig
 from ragembed.errors import ConfigError
-from ragembed.evaluation import LabelledTexts, RetrievalCollection, SentencePairs
+from ragembed.evaluation import RetrievalCollection, read_retrieval
 from ragembed.evaluation.encoding import Encoded
-from ragembed.evaluation.tasks import (
-    READERS,
-    ClassificationTask,
-    ClusteringTask,
-    IsotropyTask,
-    RetrievalTask,
-    SimilarityTask,
-    StsTask,
-    evaluate,
-)
-
-PAIRS = SentencePairs(("a", "b", "c"), ("d", "e", "f"), (5.0, 3.0, 1.0))
-NOTHING = np.zeros((0, 2), dtype=np.float32)
+from ragembed.evaluation.tasks import RetrievalTask
 
 
 def at_angles(degrees):
     radians = np.radians(degrees)
     return np.stack([np.cos(radians), np.sin(radians)], axis=1).astype(np.float32)
-
-
-def test_sts_is_fitted_on_both_sentences():
-    task = StsTask("years", PAIRS)
-    assert task.documents == ["a", "b", "c", "d", "e", "f"]
-    assert task.queries == ("d", "e", "f")
-    vectors = at_angles([0, 0, 0, 10, 40, 80])
-    measured = task.measure(Encoded(vectors, NOTHING), "shared")
-    assert measured.scores["spearman"] == pytest.approx(100.0)
-    assert measured.scores["pairs"] == 3
-    assert measured.headline == "spearman"
-    assert list(measured.scores) == ["spearman", "pearson", "pairs"]
-
-
-def test_separate_fit_encodes_second_sentences_as_queries():
-    task = StsTask("years", PAIRS)
-    encoded = Encoded(at_angles([0, 0, 0, 10, 40, 80]), at_angles([80, 40, 10]))
-    assert task.measure(encoded, "separate").scores["spearman"] == pytest.approx(-100.0)
-    assert task.measure(encoded, "shared").scores["spearman"] == pytest.approx(100.0)
-
-
-def test_similarity_task_uses_its_number_of_folds():
-    generator = np.random.default_rng(0)
-    scores = tuple(generator.integers(0, 3, size=40).astype(float))
-    first = generator.normal(size=(40, 2))
-    second = first + np.array([[0.0, score] for score in scores])
-    pairs = SentencePairs(("x",) * 40, ("y",) * 40, scores)
-    encoded = Encoded(np.concatenate([first, second]).astype(np.float32), NOTHING)
-    found = SimilarityTask("pairs", pairs, folds=4).measure(encoded, "shared").scores
-    assert found["spearman"] > 90
-    assert (found["pairs"], found["runs"]) == (40, 4)
-    assert found["pearson"] != SimilarityTask("pairs", pairs, folds=8).measure(encoded, "shared").scores["pearson"]
-
-
-def test_clustering_and_classification():
-    labelled = LabelledTexts(tuple("abcdef"), ("x", "x", "x", "y", "y", "y"))
-    vectors = np.array([[0, 0], [0, 1], [1, 0], [9, 9], [9, 8], [8, 9]], dtype=np.float32)
-    clusters = ClusteringTask("c", labelled, runs=3).measure(Encoded(vectors, NOTHING), "shared")
-    assert clusters.scores == {"accuracy": 100.0, "runs": 3, "run_accuracies": [100.0] * 3}
-    classes = ClassificationTask("c", labelled, folds=3).measure(Encoded(vectors, NOTHING), "shared")
-    assert classes.scores == {"accuracy": 100.0, "runs": 3, "run_accuracies": [100.0] * 3}
-
-
-def test_isotropy_by_hand():
-    """Four corners of a square have equal variances. Of the pairs 0-2 and 1-3, only the first has the highest score."""
-    corners = np.array([[0, 0], [1, 0], [0, 1], [1, 1]], dtype=np.float32)
-    texts = IsotropyTask("texts", tuple("abcd")).measure(Encoded(corners, NOTHING), "shared").scores
-    assert texts["iso_score"] == pytest.approx(1.0)
-    assert texts["uniformity"] == pytest.approx(np.log((4 * np.exp(-2) + 2 * np.exp(-4)) / 6))
-    assert list(texts) == ["iso_score", "uniformity", "vectors"]
-    pairs = SentencePairs(("a", "b"), ("c", "d"), (5.0, 4.8))
-    far = np.array([[0, 0], [1, 0], [0, 3], [1, 1]], dtype=np.float32)
-    found = IsotropyTask("pairs", tuple("abcd"), pairs).measure(Encoded(far, NOTHING), "shared").scores
-    assert (found["alignment"], found["positive_score"], found["positive_pairs"]) == (pytest.approx(9.0), 5.0, 1)
-    found = IsotropyTask("pairs", tuple("abcd"), pairs, 4.0).measure(Encoded(far, NOTHING), "shared").scores
-    assert (found["alignment"], found["positive_pairs"]) == (pytest.approx((9 + 1) / 2), 2)
 
 
 def test_retrieval_by_hand():
@@ -105,168 +35,23 @@ def test_retrieval_by_hand():
     np.testing.assert_allclose(measured.by_query, [100.0, 100 / np.log2(3)])
 
 
-def test_undefined_measure_does_not_stop_the_other_configurations(tiny_config):
-    """Layer -1 of [CLS] is the same for every text, so that all cosines are 1."""
-    configs = [tiny_config.replace(pooling="cls", layers=layers, query_fit="shared") for layers in ("1", "-1", "2")]
-    pairs = SentencePairs(("cat", "cat", "dog"), ("dog", "red", "fish"), (1.0, 2.0, 3.0))
-    first, constant, last = (measured for _, measured in evaluate(StsTask("years", pairs), configs))
-    assert first.undefined is None is last.undefined
-    assert constant.scores == {"spearman": None, "undefined": constant.undefined}
-    assert constant.undefined == "all 3 predictions are equal: their correlation is not defined"
-
-
-class Phases:
-    """Keep the phases of an evaluation, each with its unit, its total and the units reported."""
-
-    def __init__(self):
-        self.phases = []
-
-    def start(self, phase, unit, total):
-        self.phases.append([phase, unit, total, 0])
-
-    def advance(self, count):
-        self.phases[-1][3] += count
-
-    def finish(self):
-        pass
-
-
-def test_progress_counts_texts_configurations_and_runs(tiny_config, tmp_path):
-    configs = [tiny_config.replace(weighting=one, query_fit="shared") for one in ("uniform", "idf")]
-    progress = Phases()
-    list(evaluate(StsTask("years", PAIRS), [*configs, EmbedderConfig.from_preset("re")], progress=progress))
-    texts = progress.phases[:2]
-    assert texts == [["years: fitting", "texts", 6, 6], ["years: encoding", "texts", 12, 12]]
-    assert progress.phases[-1] == ["years: measuring", "configurations", 3, 3]
-    labelled = LabelledTexts(("cat", "dog", "red", "wing"), ("x", "y", "x", "y"))
-    corpus = tmp_path / "corpus.txt"
-    corpus.write_text("red dog\ncat\n")
-    progress = Phases()
-    other = configs[1].replace(weighting_corpus=str(corpus), postprocess=("zscore",), postprocess_corpus=str(corpus))
-    list(evaluate(ClusteringTask("topics", labelled, runs=3), [configs[0], other], progress=progress))
-    assert progress.phases == [
-        ["topics: fitting", "texts", 6, 6],
-        ["topics: encoding", "texts", 4, 4],
-        ["topics: encoding", "texts", 0, 0],
-        ["topics: encoding", "texts", 2, 2],
-        ["topics: measuring", "k-means runs", 6, 6],
-    ]
-
-
-def test_queries_are_encoded_only_if_measured(tiny_config, monkeypatch):
-    encoded = []
-
-    def encode(configs, documents, queries, *_):
-        encoded.append(list(queries))
-        return [Encoded(at_angles([0, 0, 0, 10, 40, 80]), at_angles([10, 40, 80])) for _ in configs]
-
-    monkeypatch.setattr("ragembed.evaluation.tasks.encode_each", encode)
-    one, two = tiny_config.replace(query_fit="shared"), tiny_config.replace(query_fit="separate")
-    list(evaluate(StsTask("years", PAIRS), [one]))
-    list(evaluate(StsTask("years", PAIRS), [one, two]))
-    assert encoded == [[], ["d", "e", "f"]]
-
-
-def beir(folder: Path, judged: str | None = "q1\td1\t1") -> Path:
-    folder.mkdir()
-    documents = [{"_id": "d1", "text": "a wing"}, {"_id": "d2", "title": "Locks", "text": "a lock"}]
-    (folder / "corpus.jsonl").write_text("\n".join(json.dumps(row) for row in documents) + "\n")
-    (folder / "queries.jsonl").write_text('{"_id": "q1", "text": "what flies?"}\n')
-    if judged is not None:
-        (folder / "qrels").mkdir()
-        (folder / "qrels" / "test.tsv").write_text(f"query-id\tcorpus-id\tscore\n{judged}\n")
+@pytest.fixture
+def wings(tmp_path):
+    folder = tmp_path / "wings"
+    (folder / "qrels").mkdir(parents=True)
+    (folder / "corpus.jsonl").write_text(json.dumps({"_id": "d1", "text": "a wing"}) + "\n")
+    (folder / "queries.jsonl").write_text(json.dumps({"_id": "q1", "text": "what flies?"}) + "\n")
+    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq1\td1\t1\n")
     return folder
 
 
-PAIRS_HEADER = "score\tsentence1\tsentence2\n"
-TEXTS_HEADER = "label\ttext\n"
+def test_collection_is_named_after_its_folder(wings, monkeypatch):
+    assert read_retrieval(wings).name == "wings"
+    monkeypatch.chdir(wings)
+    assert read_retrieval(Path()).name == "wings"
 
 
-@pytest.mark.parametrize(
-    ("task", "content", "message"),
-    [
-        ("sts", "", "line 1: the header is '': expected score sentence1 sentence2"),
-        ("sts", "1\ta\tb\n", "line 1: the header is"),
-        ("sts", PAIRS_HEADER, "has only a header"),
-        ("sts", PAIRS_HEADER + "1\ta\tb\nnan\tc\td\n", "line 3: the score is 'nan'"),
-        ("sts", PAIRS_HEADER + "1\ta\n", "line 2: 2 fields"),
-        ("sts", PAIRS_HEADER + "1\ta\tb\n1.0\tc\td\n", "all 2 scores are '1.0': expected at least 2 different"),
-        ("sts", PAIRS_HEADER + "1\ta\tb\n", "all 1 scores"),
-        ("clustering", TEXTS_HEADER + "x\ta\nx\tb\n", "all 2 labels are 'x': expected at least 2 different labels"),
-        ("clustering", PAIRS_HEADER + "1\ta\tb\n", "line 1: the header is"),
-        ("classification", TEXTS_HEADER + "x\ta\nx\tb\n", "all 2 labels are 'x'"),
-        (
-            "classification",
-            TEXTS_HEADER + "x\ta\n" * 10 + "y\tb\n",
-            "the label 'y' has 1 texts, fewer than the 10 folds",
-        ),
-        ("classification", PAIRS_HEADER + "1\ta\tb\n2\ta\tb\n", "has 2 pairs, fewer than the 10 folds"),
-        ("classification", PAIRS_HEADER + "1\ta\tb\n1\ta\tb\n", "all 2 scores are '1.0'"),
-        ("classification", "", "line 1: the header is ''"),
-        ("isotropy", "", "it has no texts"),
-        ("isotropy", "same\nsame\n", "all 2 texts are 'same'"),
-        ("isotropy", PAIRS_HEADER + "4\ta\tb\n1\tc\td\n", "no pair with a score of 5 or more, which alignment needs"),
-        ("isotropy", b"caf\xe9\n", "not UTF-8"),
-    ],
-)
-def test_readers_check_collections(task, content, message, tmp_path):
-    file = tmp_path / "data.tsv"
-    file.write_bytes(content if isinstance(content, bytes) else content.encode())
-    with pytest.raises(ConfigError) as error:
-        READERS[task](file)
-    assert message in str(error.value)
-    assert str(file) in str(error.value)
-
-
-def test_single_fold_is_an_error(tmp_path):
-    file = tmp_path / "data.tsv"
-    file.write_text(TEXTS_HEADER + "x\ta\ny\tb\n")
-    with pytest.raises(ConfigError, match="number of folds is 1: expected at least 2"):
-        READERS["classification"](file, 1)
-
-
-@pytest.mark.parametrize("task", ["sts", "clustering", "classification", "isotropy"])
-def test_folder_or_missing_file_is_an_error(task, tmp_path):
-    with pytest.raises(ConfigError, match="cannot be read: No such file"):
-        READERS[task](tmp_path / "missing.tsv")
-    folder = {
-        "isotropy": "has no corpus.jsonl: expected a BEIR folder",
-        "clustering": "cannot be read",
-    }.get(task, "has the files of no known collection: expected one of ")
-    with pytest.raises(ConfigError, match=re.escape(folder)):
-        READERS[task](tmp_path)
-
-
-@pytest.mark.parametrize("task", ["retrieval", "isotropy"])
-def test_beir_folder_without_judgements(task, tmp_path):
+def test_beir_folder_without_judgements(wings):
+    (wings / "qrels" / "test.tsv").unlink()
     with pytest.raises(ConfigError, match=r"qrels/test\.tsv cannot be read"):
-        READERS[task](beir(tmp_path / "lacking", judged=None))
-
-
-def test_collections_are_named_after_file_or_folder(tmp_path, monkeypatch):
-    folder = beir(tmp_path / "wings")
-    assert READERS["retrieval"](folder).name == "wings"
-    monkeypatch.chdir(folder)
-    assert READERS["retrieval"](Path()).name == READERS["isotropy"](Path()).name == "wings"
-    (tmp_path / "years.tsv").write_text(PAIRS_HEADER + "1\ta\tb\n5\tc\td\n")
-    for task in ("sts", "isotropy"):
-        assert READERS[task](tmp_path / "years.tsv").name == "years"
-
-
-def test_isotropy_reads_every_kind_of_collection(tmp_path):
-    folder = beir(tmp_path / "wings")
-    file = tmp_path / "data.tsv"
-    assert READERS["isotropy"](folder).documents == ("a wing", "Locks\n\na lock")
-    file.write_text("\ufeff" + PAIRS_HEADER + "5\ta\tb\n1\tc\td\n", encoding="utf-8")
-    assert READERS["isotropy"](file).documents == ("a", "c", "b", "d")
-    file.write_text(TEXTS_HEADER + "x\ta\nx\tb\n")
-    assert READERS["isotropy"](file).documents == ("a", "b")
-    file.write_text("first text\n\nsecond text\n")
-    assert READERS["isotropy"](file).documents == ("first text", "second text")
-
-
-def test_configurations_keep_their_order(tiny_config):
-    task = StsTask("years", SentencePairs(("cat", "lock", "wing"), ("dog", "store", "air"), (1.0, 2.0, 3.0)))
-    configs = [tiny_config.replace(query_fit="shared", postprocess=steps) for steps in ((), ("center",), ("zscore",))]
-    assert [config for config, _ in evaluate(task, configs)] == configs
-    assert isinstance(configs[0], EmbedderConfig)
+        read_retrieval(wings)

@@ -85,7 +85,7 @@ def test_two_evaluations_have_different_ids(cli, store, tmp_path):
 
 def test_eval_checks_the_page_first(cli, tmp_path):
     (tmp_path / "mine.html").write_text("mine")
-    for command in (("eval", "sts", __file__), ("eval", "retrieval", tmp_path)):
+    for command in (("papers", "eval", "sts", __file__), ("eval", "retrieval", tmp_path)):
         assert "did not write it" in cli(*command, "--html", tmp_path / "mine.html", exit_code=2).output
 
 
@@ -94,7 +94,20 @@ def test_a_page_replaces_a_page(cli, tmp_path, tiny_model):
     pairs.write_text("score\tsentence1\tsentence2\n5\tthe cat\ta cat\n1\tthe dog\tair flow\n3\tthe bird\tthe fish\n")
     page = tmp_path / "sts.html"
     for _ in range(2):
-        cli("eval", "sts", pairs, "--model", tiny_model, "--weighting", "uniform", "--weighting", "idf", "--html", page)
+        cli(
+            "papers",
+            "eval",
+            "sts",
+            pairs,
+            "--model",
+            tiny_model,
+            "--weighting",
+            "uniform",
+            "--weighting",
+            "idf",
+            "--html",
+            page,
+        )
     assert "weighting uniform" in Elements(page.read_bytes()).text
     check_output(page)
 

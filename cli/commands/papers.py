@@ -1,0 +1,21 @@
+"""``ragembed papers``."""
+
+from __future__ import annotations
+
+import click
+
+from ragembed.cli.papers import evaluation, reproduce, reverse_dictionary, train
+
+
+@click.group(name="papers")
+def command() -> None:
+    """Train models, evaluate embeddings and reproduce tables, as in the papers that the methods come from.
+
+    \b
+    ragembed papers train defsent-plus --dictionary glossary.tsv --model bert-base-uncased --out trained
+    ragembed papers eval sts pairs.tsv --model trained
+    """  # noqa: D301  click reads the backspace character as "do not wrap"
+
+
+for module in (reproduce, train, evaluation, reverse_dictionary):
+    command.add_command(module.command)

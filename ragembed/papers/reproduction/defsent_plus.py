@@ -1,0 +1,353 @@
+"""Liu 2024, *DefSent+: Improving Sentence Embeddings of Language Models by Projecting Definition Sentences*.
+
+Rows of trained models are trained here, from ``--model`` and the dictionaries in the folder of the data. Only the rows
+of the model's own family are run. A training that was interrupted continues.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from statistics import fmean
+from typing import Any, NamedTuple, get_args
+
+from ragembed.files import make_folders, replace_file
+from ragembed.hashing import file_sha256
+from ragembed.models.files import find_model
+from ragembed.papers.reproduction.published import published
+from ragembed.papers.reproduction.reproduction_run import (
+    PAPER_RUNS,
+    Cell,
+    Item,
+    Reproduction,
+    Value,
+    digest_of,
+    path_sha256,
+)
+from ragembed.papers.sentences.senteval import read_scored_pairs
+
+PAPER = "defsent-plus"
+_STS = {
+    **{name: name.upper() for name in ("sts12", "sts13", "sts14", "sts15", "sts16")},
+    "stsb": "STS-B",
+    "sickr": "SICK-R",
+}
+_SENTEVAL = {name: name.upper() for name in ("mr", "cr", "subj", "mpqa", "sst2", "trec", "mrpc")}
+_DATASETS = {
+    "a": ("a: Oxford and WordNet", ("oxford", "wordnet")),
+    "b": ("b: Oxford", ("oxford",)),
+    "c": ("c: Oxford, single words", ("oxford",)),
+}
+_ROW = re.compile(r"DefSent\+ ([\w-]+?)(\(ICA\))?, (\d)\w\w-\((\w+),(\w+)\)-([abc])")
+_FAMILIES = {"bert": "BERT", "roberta": "RoBERTa"}
+POOLINGS = {
+    "BERT-base": ("prompt", "mean"),
+    "BERT-large": ("prompt", "cls"),
+    "RoBERTa-base": ("prompt", "prompt"),
+    "RoBERTa-large": ("mean", "prompt"),
+    "simcse-BERT-base": ("prompt", "cls"),
+    "simcse-BERT-large": ("prompt", "cls"),
+    "simcse-RoBERTa-base": ("prompt", "prompt"),
+    "simcse-RoBERTa-large": ("prompt", "prompt"),
+    "sncse-BERT-base": ("prompt", "mean"),
+    "sncse-BERT-large": ("prompt", "cls"),
+    "sncse-RoBERTa-base": ("prompt", "prompt"),
+    "sncse-RoBERTa-large": ("prompt", "prompt"),
+}
+"""Table 7: the pooling of each model for STS and for SentEval."""
+
+
+class Training(NamedTuple):
+    """A trained row of a table: its dictionaries, its steps and its combination."""
+
+    dataset: str
+    steps: int
+    pooling: str
+    entries: str
+    ica: bool
+
+    @property
+    def name(self) -> str:
+        """Name of the folder of the training."""
+        return f"{self.dataset}-{self.steps}-{self.pooling}-{self.entries}{'-ica' if self.ica else ''}"
+
+
+def _family(run: Reproduction) -> str:
+    """Return the paper's name of the kind of model, such as ``simcse-RoBERTa-base``."""
+    from ragembed.papers.training.recipes import recipe_for
+
+    return _paper_name(recipe_for(find_model(run.inputs.model).folder))
+
+
+def _paper_name(recipe: str) -> str:
+    """Return the paper's name of the models of a recipe."""
+    return "-".join(_FAMILIES.get(part, part) for part in recipe.split("-"))
+
+
+def _dictionaries(run: Reproduction, dataset: str) -> tuple[Path, ...] | None:
+    """Return the dictionaries of a dataset, or None if one is missing."""
+    found = [run.find(name) for name in _DATASETS[dataset][1]]
+    return None if None in found else tuple(path for path in found if path is not None)
+
+
+def _sizes(run: Reproduction) -> Iterator[Value]:
+    """Measure table 1: the sizes of the dictionaries, with the tokenizer of the model."""
+    from ragembed.models.tokenizer import TextTokenizer
+    from ragembed.papers.training.dictionaries.reading import read_dictionaries
+    from ragembed.papers.training.dictionaries.statistics import statistics
+    from ragembed.papers.training.entry_space import single_tokens
+    from ragembed.papers.training.glosses import TrainingTexts
+
+    tokenizer = TextTokenizer(run.model_folder)
+    kind = "RoBERTa" if "RoBERTa" in _family(run) else "BERT"
+    for dataset, (row, _) in _DATASETS.items():
+        paths = _dictionaries(run, dataset)
+        if paths is None:
+            continue
+        dictionary = read_dictionaries(paths)
+        if dataset == "c":
+            dictionary, _ = single_tokens(dictionary, tokenizer)
+        texts = TrainingTexts.of(dictionary, tokenizer, None, 0)
+        found = statistics(dictionary, texts.windows.lengths[texts.text])
+        columns = {
+            "definitions": found.definitions,
+            "entries": found.entries,
+            f"longest, {kind}": found.max_length,
+            f"median, {kind}": found.median_length,
+        }
+        yield from (Value(row, column, "dictionaries", float(value)) for column, value in columns.items())
+
+
+def _pairs(run: Reproduction) -> dict[str, Path]:
+    """Return the tables of sentence pairs; the test pairs of a folder of SentEval are written as a table."""
+    found = {name: run.find(name) for name in run.chosen(tuple(_STS))}
+    return {name: _table(run, name, path) for name, path in found.items() if path is not None}
+
+
+def _table(run: Reproduction, name: str, path: Path) -> Path:
+    if path.is_file():
+        return path
+    _, pairs = read_scored_pairs(path)
+    rows = zip(pairs.scores, pairs.sentences1, pairs.sentences2, strict=True)
+    lines = ["score\tsentence1\tsentence2", *(f"{score}\t{first}\t{second}" for score, first, second in rows)]
+    file = run.inputs.out / "pairs" / f"{name}.tsv"
+    make_folders(file.parent)
+    replace_file(file, "\n".join([*lines, ""]).encode())
+    return file
+
+
+def _train(run: Reproduction, training: Training) -> Mapping[str, Any] | None:
+    """Return the report of a training, or None if a dictionary or all sentence pairs are missing."""
+    from ragembed.papers.training import RECIPES, TrainingRequest, TrainingSettings, train_from_dictionary
+    from ragembed.papers.training.outcome import read_report
+    from ragembed.papers.training.recipes import recipe_for
+    from ragembed.papers.training.settings import EntryKind, Pooling
+
+    paths = _dictionaries(run, training.dataset)
+    pairs = _pairs(run)
+    if paths is None or not pairs:
+        return None
+    recipe = RECIPES[recipe_for(find_model(run.inputs.model).folder)]
+    pooling = next(each for each in get_args(Pooling) if each == training.pooling)
+    entries = next(each for each in get_args(EntryKind) if each == training.entries)
+    steps = recipe.steps(
+        training.steps,
+        ((pooling, entries),),
+        recipe.learning_rates[: training.steps],
+        "unit-variance" if training.ica else "none",
+    )
+    head = run.inputs.head_from
+    inputs = {
+        "model": find_model(run.inputs.model).sha256,
+        "head": None if head is None else find_model(head, option="--head-from").sha256,
+        "dictionaries": [path_sha256(path) for path in paths],
+        "pairs": {name: file_sha256(path) for name, path in pairs.items()},
+        "runs": run.inputs.runs,
+    }
+    # The folder belongs to these inputs, so that a training with others is not taken for this one.
+    out = run.inputs.out / "trainings" / f"{Path(run.inputs.model).name}-{training.name}-{digest_of(inputs)[:8]}"
+    if run.inputs.runs != PAPER_RUNS:
+        run.note(f"trainings of each row: {run.inputs.runs}; in the paper, {PAPER_RUNS}")
+    if (out / "training.json").is_file():
+        return read_report(out)
+    if not run.inputs.measure:
+        run.note(f"{training.name}: not trained")
+        return None
+    request = TrainingRequest(
+        paths,
+        run.inputs.model,
+        out,
+        TrainingSettings(steps, runs=run.inputs.runs),
+        tuple(pairs.values()),
+        device=run.inputs.device,
+        head_from=head,
+        single_words=training.dataset == "c",
+    )
+    return train_from_dictionary(request, _Phases(run))
+
+
+class _Phases:
+    """Passes the phases of a training to the progress of a run."""
+
+    def __init__(self, run: Reproduction) -> None:
+        self._progress = run.progress
+        self.start, self.finish = run.progress.start, run.progress.finish
+
+    def advance(self, count: int, detail: str = "") -> None:  # noqa: ARG002  the signature of the protocol
+        """Report ``count`` more units."""
+        self._progress.advance(count)
+
+    def note(self, text: str) -> None:
+        """Ignore notes; the report has them."""
+
+
+def _best_pooling(runs: Sequence[Mapping[str, Any]]) -> str:
+    """Return the pooling with the highest mean over the runs and collections."""
+    means: dict[str, float] = {
+        pooling: fmean(score for run in runs for score in run["sts"][pooling].values()) for pooling in runs[0]["sts"]
+    }
+    return max(means, key=lambda pooling: means[pooling])
+
+
+def _scores(report: Mapping[str, Any], best: bool) -> tuple[str, Mapping[str, float]]:
+    """Return the best pooling and its score of each collection: of the best run, or the mean over the runs."""
+    last = report["steps"][-1]
+    runs = [last["runs"][last["best"]]] if best else last["runs"]
+    pooling = _best_pooling(runs)
+    return pooling, {name: fmean(run["sts"][pooling][name] for run in runs) for name in runs[0]["sts"][pooling]}
+
+
+def _similarity(table: str, run: Reproduction) -> Iterator[Value]:
+    """Measure table 2, 3 or 6: the model as it is, and the trained rows of its family.
+
+    Table 2 has means over the runs of models trained from raw ones, table 3 the best run of those trained from
+    contrastive ones. Table 6 has the other statistic of each.
+    """
+    family = _family(run)
+    raw = not family.startswith(("simcse-", "sncse-"))
+    best = table == "table 3" or (table == "table 6" and raw)
+    yield from _untrained(run, _STS, "")
+    found = [row for row in published(PAPER, table) if (match := _ROW.fullmatch(row)) and match[1] == family]
+    if not found:
+        run.note(f"{table} has no DefSent+ row for models of the kind {family}")
+    for row in found:
+        match = _ROW.fullmatch(row)
+        if match is None:
+            continue
+        _, ica, steps, pooling, entries, dataset = match.groups()
+        training = Training(dataset, int(steps), pooling.lower(), entries.lower(), ica is not None)
+        report = _train(run, training)
+        if report is None:
+            continue
+        used, scores = _scores(report, best)
+        yield from _row(row, scores)
+        run.note(f"{row}: {'best run' if best else 'mean of the runs'}, pooling {used}")
+
+
+def _untrained(run: Reproduction, columns: Mapping[str, str], task: str) -> Iterator[Value]:
+    """Measure the model itself with its best pooling, in the row of the paper for such a model, if there is one."""
+    family = _family(run)
+    kind, _, rest = family.partition("-")
+    name = {"simcse": f"SimCSE {rest}", "sncse": f"SNCSE {rest}"}.get(kind, f"{family}, untrained")
+    values = list(run.evaluate(_poolings(run, columns, task)))
+    if values:
+        best = _best(values)
+        run.note(f"{name}: the model itself, pooling {best}")
+        yield from _row(name, {v.collection: v.value for v in values if v.row == best and v.value is not None})
+
+
+def _poolings(run: Reproduction, columns: Mapping[str, str], task: str) -> Iterator[Cell]:
+    from ragembed.papers.training.similarity import PROMPT
+
+    configs = {"cls": run.config.replace(pooling="cls"), "mean": run.config}
+    if run.has_mask:
+        configs["prompt"] = run.config.replace(template=PROMPT, pooling="masks")
+    for name in run.chosen(tuple(columns)):
+        yield from (Cell(row, columns[name], name, config, task=task) for row, config in configs.items())
+
+
+def _best(values: Sequence[Value]) -> str:
+    sums: dict[str, float] = {}
+    for value in values:
+        sums[value.row] = sums.get(value.row, 0.0) + (value.value or 0.0)
+    return max(sums, key=lambda row: sums[row], default="mean")
+
+
+def _row(row: str, scores: Mapping[str, float]) -> Iterator[Value]:
+    for name, score in scores.items():
+        yield Value(row, (_STS | _SENTEVAL)[name], name, score)
+        yield Value(row, "average", name, score)
+
+
+def _grid(run: Reproduction) -> Iterator[Value]:
+    """Measure table 8: the four combinations of pooling and entry vectors after one step on dataset a."""
+    for column in ("mean,amp", "cls,amp", "mean,ac", "cls,ac"):
+        if not run.wants(column):
+            continue
+        pooling, entries = column.split(",")
+        report = _train(run, Training("a", 1, pooling, entries, ica=False))
+        if report is not None:
+            _, scores = _scores(report, best=False)
+            yield Value(f"DefSent+ {_family(run)}", column, "STS", fmean(scores.values()))
+            run.note(f"{column}: mean of {', '.join(scores)}")
+
+
+def _learning_rates(run: Reproduction) -> Iterator[Value]:
+    """Return the learning rates of the recipes, as the trainings of tables 2, 3 and 8 use them (table 5)."""
+    from ragembed.papers.training import RECIPES
+
+    for name, recipe in RECIPES.items():
+        for number, step in enumerate(recipe.steps(), 1):
+            yield Value(f"DefSent+ {_paper_name(name)}", f"step {number}, millionths", "", step.learning_rate * 1e6)
+    run.note("the learning rates are settings of the recipes; nothing is measured")
+
+
+def _pooling_scores(run: Reproduction) -> Iterator[Value]:
+    """Measure table 7: each pooling of the model on STS and on SentEval; the paper names the best one."""
+    family = _family(run)
+    for task, columns, kind in (("STS", _STS, ""), ("SentEval", _SENTEVAL, "nested")):
+        values = list(run.evaluate(_poolings(run, columns, kind)))
+        yield from (Value(value.row, task, value.collection, value.value, value.note) for value in values)
+        if values:
+            run.note(f"{task}: best pooling {_best(values)}")
+    sts, senteval = POOLINGS[family]
+    run.note(f"the paper uses {sts} on STS and {senteval} on SentEval for DefSent+ {family}")
+
+
+def _supervised(run: Reproduction) -> Iterator[Value]:
+    """Measure table 4: SentEval with its default configuration and the best pooling of the model."""
+    yield from _untrained(run, _SENTEVAL, "nested")
+
+
+def _published(table: str, columns: Mapping[str, str], row: str, column: str, names: Sequence[str]) -> float | None:
+    numbers = published(PAPER, table).get(row, {})
+    if column != "average":
+        return numbers.get(column)
+    known = [numbers[columns[name]] for name in names if columns.get(name) in numbers]
+    return fmean(known) if known and len(known) == len(names) else None
+
+
+def items() -> Iterator[Item]:
+    """Yield the tables of the paper; its figures are the pictures that ``ragembed papers train --pictures`` draws."""
+    item: Callable[..., Item] = partial(Item, PAPER)
+    books, sts = ("oxford", "wordnet"), tuple(_STS)
+
+    def similarity(table: str, title: str) -> Item:
+        return item(table, title, (*sts, *books), partial(_similarity, table), partial(_published, table, _STS))
+
+    yield item("table 1", "dictionaries", books, _sizes, partial(_published, "table 1", {}))
+    yield similarity("table 2", "STS of models trained from raw ones, means of the runs")
+    yield similarity("table 3", "STS of models trained from contrastive ones, best run")
+    yield item("table 4", "SentEval", tuple(_SENTEVAL), _supervised, partial(_published, "table 4", _SENTEVAL))
+    yield item("table 5", "learning rates of the recipes", (), _learning_rates, partial(_published, "table 5", {}))
+    yield similarity("table 6", "STS, the other statistic of the released models")
+    yield item("table 7", "poolings of the model", (*sts, *_SENTEVAL), _pooling_scores)
+    yield item(
+        "table 8",
+        "combinations of pooling and entry vectors",
+        (*sts, *books),
+        _grid,
+        partial(_published, "table 8", {}),
+    )

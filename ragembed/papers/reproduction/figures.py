@@ -1,0 +1,276 @@
+"""Pictures of tables and figures as PNG files, with matplotlib (the extra ``plot``)."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+from ragembed.extras import needed_for
+from ragembed.files import make_folders, replace_file
+from ragembed.papers.reproduction.reproduction_report import Number, csv_text, numbers
+from ragembed.papers.reproduction.reproduction_run import Outcome
+
+_PANEL_WIDTH, _PANEL_HEIGHT = 4.6, 3.8
+_DPI = 130
+_MARKERS = "osD^v<>PX*h"
+"""One more than the colours of matplotlib, so that the series after the tenth differ from the first ones."""
+_LARGE = 1000
+
+
+@needed_for("drawing a figure")
+def check_figure() -> None:
+    """Raise :class:`ragembed.errors.MissingExtraError` if matplotlib is not installed."""
+    from matplotlib.figure import Figure as Figure
+
+
+def write(outcome: Outcome, folder: Path) -> list[Path]:
+    """Write the CSV file and the picture, and return their paths; each needs at least one number."""
+    if not outcome.values:
+        return []
+    make_folders(folder)
+    stem = outcome.item.name.replace(" ", "-")
+    table = folder / f"{stem}.csv"
+    replace_file(table, csv_text(outcome).encode())
+    picture = folder / f"{stem}.png"
+    return [table, picture] if draw(outcome, numbers(outcome), picture) else [table]
+
+
+def draw(outcome: Outcome, numbers: Sequence[Number], file: Path) -> bool:
+    """Draw an outcome to ``file``; return False, and draw nothing, if there is no number to draw."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(layout="constrained")
+    if not _DRAWINGS[outcome.item.draw](figure, outcome, numbers):
+        return False
+    title = f"{outcome.item.paper}, {outcome.item.name}: {outcome.item.title}\nmodel {Path(outcome.model).name}"
+    figure.suptitle(title.replace("$", r"\$"), fontsize=9)
+    picture = io.BytesIO()
+    figure.savefig(picture, format="png", dpi=_DPI, bbox_inches="tight")
+    replace_file(file, picture.getvalue())
+    return True
+
+
+def _agreement(figure: Any, outcome: Outcome, numbers: Sequence[Number]) -> bool:
+    """Draw each measured number against the paper's number, or the measured numbers alone if the paper prints none."""
+    known = [number for number in numbers if number.value is not None and number.published is not None]
+    if not known:
+        return _dots(figure, outcome, numbers)
+    (axes,) = _panels(figure, 1)[0]
+    columns = list(dict.fromkeys(number.column for number in known))
+    for i, column in enumerate(columns):
+        found = [number for number in known if number.column == column]
+        places = [[number.published for number in found], [number.value for number in found]]
+        axes.plot(*places, _MARKERS[i % len(_MARKERS)], markersize=4, label=column)
+    drawn = [v for number in known for v in (number.published, number.value) if v is not None]
+    ends = [min(drawn), max(drawn)]
+    axes.plot(ends, ends, color="grey", linewidth=0.8)
+    if ends[0] > 0 and ends[1] > _LARGE:
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+    axes.set_xlabel("paper")
+    axes.set_ylabel("measured")
+    _legend(figure, columns)
+    return True
+
+
+def _dots(figure: Any, outcome: Outcome, numbers: Sequence[Number]) -> bool:  # noqa: ARG001  the drawings' signature
+    known = [number for number in numbers if number.value is not None]
+    if not known:
+        return False
+    rows = list(dict.fromkeys(number.row for number in known))
+    columns = list(dict.fromkeys(number.column for number in known))
+    figure.set_size_inches(7.0, max(_PANEL_HEIGHT, 0.22 * len(rows) + 1.2))
+    axes = figure.add_subplot()
+    for i, column in enumerate(columns):
+        found = [number for number in known if number.column == column]
+        places = [number.value for number in found], [rows.index(number.row) for number in found]
+        axes.plot(*places, _MARKERS[i % len(_MARKERS)], markersize=4, label=column)
+    axes.set_yticks(range(len(rows)), rows, fontsize=7)
+    axes.invert_yaxis()
+    axes.grid(visible=True, axis="x", alpha=0.3)
+    _legend(figure, columns)
+    return True
+
+
+def _correlations(figure: Any, outcome: Outcome, numbers: Sequence[Number]) -> bool:  # noqa: ARG001
+    """Draw the score against IsoScore, a panel per model with Pearson's correlation, as in figures 1 and 2."""
+    found = _by_column(numbers)
+    models = [column.partition(":")[0] for column in found if column.endswith("IsoScore")]
+    models = [model for model in dict.fromkeys(models) if any(_scores(found, model))]
+    if not models:
+        return False
+    panels = _panels(figure, len(models))
+    for axes, model in zip([axes for row in panels for axes in row], models, strict=False):
+        scores, isotropy = _scores(found, model)
+        pearson = scores.get("Pearson correlation")
+        rows = [row for row in scores if row in isotropy]
+        axes.plot([isotropy[row] for row in rows], [scores[row] for row in rows], "o", markersize=4)
+        axes.set_title(model if pearson is None else f"{model}: r = {pearson / 100:.2f}", fontsize=9)
+        axes.locator_params(axis="x", nbins=5)
+        axes.set_xlabel("IsoScore", fontsize=8)
+        axes.set_ylabel("score", fontsize=8)
+    return True
+
+
+def _scores(found: Mapping[str, Mapping[str, float]], model: str) -> tuple[Mapping[str, float], Mapping[str, float]]:
+    """Return the scores and the isotropy of a model, by row."""
+    scores = next((found[c] for c in found if c.startswith(f"{model}: ") and not c.endswith("IsoScore")), {})
+    return scores, found.get(f"{model}: IsoScore", {})
+
+
+def _alignment(figure: Any, outcome: Outcome, numbers: Sequence[Number]) -> bool:  # noqa: ARG001
+    """Draw alignment against uniformity, a series per model and a marker per weighting, as in figure 3."""
+    found = _by_column(numbers)
+    models = [column.partition(":")[0] for column in found if column.endswith("alignment")]
+    if not models:
+        return False
+    (axes,) = _panels(figure, 1)[0]
+    for i, model in enumerate(models):
+        alignment, uniformity = found[f"{model}: alignment"], found.get(f"{model}: uniformity", {})
+        rows = [row for row in alignment if row in uniformity]
+        places = [uniformity[row] for row in rows], [alignment[row] for row in rows]
+        axes.plot(*places, _MARKERS[i % len(_MARKERS)], markersize=4, label=model, alpha=0.8)
+    axes.set_yscale("symlog", linthresh=0.1)
+    axes.set_xlabel("uniformity")
+    axes.set_ylabel("alignment")
+    _legend(figure, models)
+    return True
+
+
+def _layers(figure: Any, outcome: Outcome, numbers: Sequence[Number]) -> bool:  # noqa: ARG001  the drawings' signature
+    """Draw the mean over collections by layer, and the deviation as shading; a panel per group and comparison."""
+    cells: dict[tuple[str, str], dict[str, dict[str, list[float]]]] = {}
+    for value in outcome.values:
+        group, comparison, line = value.row.split(": ", 2)
+        if value.value is not None:
+            by_layer = cells.setdefault((group, comparison), {}).setdefault(line, {})
+            by_layer.setdefault(value.column, []).append(value.value)
+    if not cells:
+        return False
+    groups, comparisons = (list(dict.fromkeys(key[i] for key in cells)) for i in (0, 1))
+    panels = _panels(figure, len(comparisons), len(groups))
+    for row, group in zip(panels, groups, strict=True):
+        for axes, comparison in zip(row, comparisons, strict=True):
+            for line, by_layer in cells.get((group, comparison), {}).items():
+                ticks = list(by_layer)
+                means = [fmean(by_layer[tick]) for tick in ticks]
+                spread = [stdev(by_layer[tick]) if len(by_layer[tick]) > 1 else 0.0 for tick in ticks]
+                (drawn,) = axes.plot(range(len(ticks)), means, marker="o", markersize=2, label=line)
+                low, high = zip(*((m - s, m + s) for m, s in zip(means, spread, strict=True)), strict=True)
+                axes.fill_between(range(len(ticks)), low, high, color=drawn.get_color(), alpha=0.12)
+                axes.set_xticks(range(len(ticks)), ticks, fontsize=7, rotation=90 if len(ticks) > 8 else 30)
+            axes.set_title(f"{group}: {comparison}", fontsize=9)
+            axes.set_xlabel("layer", fontsize=8)
+            axes.legend(fontsize=6, loc="upper left", bbox_to_anchor=(0.0, -0.32), ncols=2)
+    return True
+
+
+def _heat_maps(figure: Any, outcome: Outcome, numbers: Sequence[Number]) -> bool:  # noqa: ARG001
+    """Draw the score by layer and weight, a panel per group or collection, with a cross at the best."""
+    panels: dict[str, dict[tuple[float, str], float]] = {}
+    for number in numbers:
+        name, _, weight = number.row.partition(": w=")
+        if number.value is not None:
+            panels.setdefault(name, {})[float(weight), number.column] = number.value
+    if not panels:
+        return False
+    drawn = [axes for row in _panels(figure, len(panels)) for axes in row]
+    for axes, (name, values) in zip(drawn, panels.items(), strict=False):
+        weights = sorted({weight for weight, _ in values})
+        layers = list(dict.fromkeys(layer for _, layer in values))
+        cells = [[values.get((weight, layer), math.nan) for layer in layers] for weight in weights]
+        image = axes.imshow(cells, origin="lower", aspect="auto")
+        best = max(values, key=lambda place: values[place])
+        axes.plot(layers.index(best[1]), weights.index(best[0]), marker="x", color="white")
+        axes.axvline(sum(layer.isdigit() for layer in layers) - 0.5, color="black")
+        axes.set_xticks(range(len(layers)), layers, rotation=90, fontsize=7)
+        axes.set_yticks(range(len(weights)), [f"{weight:g}" for weight in weights], fontsize=7)
+        axes.set_title(f"{name}: best {values[best]:.1f}", fontsize=9)
+        axes.set_xlabel("layer", fontsize=8)
+        figure.colorbar(image, ax=axes)
+    drawn[0].set_ylabel("w")
+    return True
+
+
+def _curves(figure: Any, outcome: Outcome, numbers: Sequence[Number]) -> bool:  # noqa: ARG001  the drawings' signature
+    """Draw a curve per row; a row ``name: curve`` belongs to the panel ``name``."""
+    panels: dict[str, dict[str, dict[str, float]]] = {}
+    for number in numbers:
+        name, _, curve = number.row.partition(": ")
+        if number.value is not None:
+            panels.setdefault(name, {}).setdefault(curve, {})[number.column] = number.value
+    if not panels:
+        return False
+    drawn = [axes for row in _panels(figure, len(panels)) for axes in row]
+    for axes, (name, curves) in zip(drawn, panels.items(), strict=False):
+        for curve, points in curves.items():
+            axes.plot([int(place) for place in points], list(points.values()), marker="o", markersize=3, label=curve)
+        axes.set_xticks(sorted({int(place) for points in curves.values() for place in points}))
+        axes.set_xlabel(name)
+        axes.set_ylabel("score")
+        axes.grid(visible=True, alpha=0.3)
+        if len(curves) > 1:
+            axes.legend(fontsize=7, loc="upper left", bbox_to_anchor=(0.0, -0.15), ncols=3)
+    return True
+
+
+def _similarity_map(figure: Any, outcome: Outcome, numbers: Sequence[Number]) -> bool:  # noqa: ARG001
+    """Draw the cosines between layers as a map, and by the number of hops as curves."""
+    values = {(int(number.row), int(number.column)): number.value for number in numbers if number.value is not None}
+    if not values:
+        return False
+    layers = sorted({row for row, _ in values})
+    left, right = _panels(figure, 2)[0]
+    cells = [[values[row, column] for column in layers] for row in layers]
+    figure.colorbar(left.imshow(cells, origin="lower"), ax=left)
+    left.set_xlabel("layer")
+    left.set_ylabel("layer")
+    for hops in range(1, 5):
+        starts = [layer for layer in layers if layer + hops in layers]
+        if starts:
+            places = [values[layer, layer + hops] for layer in starts]
+            right.plot(starts, places, marker="o", markersize=3, label=f"{hops} hops" if hops > 1 else "1 hop")
+    right.set_xlabel("layer")
+    right.set_ylabel("cosine")
+    right.grid(visible=True, alpha=0.3)
+    right.legend(fontsize=7, loc="upper left", bbox_to_anchor=(0.0, -0.15), ncols=4)
+    return True
+
+
+def _by_column(numbers: Sequence[Number]) -> dict[str, dict[str, float]]:
+    found: dict[str, dict[str, float]] = {}
+    for number in numbers:
+        if number.value is not None:
+            found.setdefault(number.column, {})[number.row] = number.value
+    return found
+
+
+def _panels(figure: Any, across: int, down: int = 0) -> Any:
+    """Return a grid of axes; without ``down``, at most four panels beside each other, and unused ones hidden."""
+    count = across * max(down, 1)
+    across = across if down else min(across, 4)
+    down = down or -(-count // across)
+    figure.set_size_inches(_PANEL_WIDTH * across + (1.5 if across == 1 else 0.0), _PANEL_HEIGHT * down + 0.5)
+    panels = figure.subplots(down, across, squeeze=False)
+    for axes in [axes for row in panels for axes in row][count:]:
+        axes.set_visible(False)
+    return panels
+
+
+def _legend(figure: Any, labels: Sequence[str]) -> None:
+    figure.legend(loc="outside lower center", fontsize=7, ncols=max(1, min(len(labels), 4)))
+
+
+_DRAWINGS: Mapping[str, Callable[[Any, Outcome, Sequence[Number]], bool]] = {
+    "agreement": _agreement,
+    "alignment": _alignment,
+    "correlations": _correlations,
+    "curves": _curves,
+    "heat_maps": _heat_maps,
+    "layers": _layers,
+    "similarity_map": _similarity_map,
+}

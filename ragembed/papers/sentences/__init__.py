@@ -1,0 +1,1 @@
+"""Sentence tasks: similarity, clustering, classification and isotropy, with their collections and measures."""

@@ -1,0 +1,488 @@
+"""Classification: logistic regression or a perceptron on frozen vectors, with cross-validation or given splits.
+
+Source: Stankevičius & Lukoševičius 2024, section 3.5.3, and Wang & Kuo 2020, section V-B, both after SentEval (Conneau
+& Kiela 2018), whose program ``senteval/tools`` sets the strengths of regularisation and when training stops. The
+vectors are not scaled, which shows the effect of post-processors.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ragembed.errors import ConfigError
+from ragembed.evaluation.inputs import Labels, at_least, labels, matrix, numbers, pair
+from ragembed.extras import needed_for
+from ragembed.papers.sentences.correlation import pearson_correlation, spearman_correlation
+
+with needed_for("classification"):
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.model_selection import KFold, StratifiedKFold
+    from sklearn.neural_network import MLPClassifier
+
+CLASSIFIERS = ("logistic", "mlp")
+_ITERATIONS = 10_000
+_STRENGTH = {"logistic": 1.0, "mlp": 1e-5}
+"""Regularisation that is not chosen: scikit-learn's default C, and SentEval's smallest weight decay."""
+_DECAYS = tuple(10.0**power for power in range(-5, -1))
+_INVERSE_STRENGTHS = {"folds": (-2, 4), "train": (-1, 6), "dev": (-2, 4)}
+"""Powers of two for C: for nested cross-validation, for cross-validation on a train split, and with a dev split."""
+_HIDDEN, _BATCH, _EPOCHS, _MOST_EPOCHS, _PATIENCE, _HELD_OUT = 50, 64, 4, 200, 5, 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class ClassificationScore:
+    """The result of :func:`classification_accuracy`, in per cent.
+
+    Attributes
+    ----------
+    accuracy : float
+        Mean accuracy of the folds.
+    folds : tuple of float
+        Accuracy of each fold.
+
+    Examples
+    --------
+    >>> from ragembed.papers import ClassificationScore
+    >>> ClassificationScore(accuracy=75.0, folds=(100.0, 50.0)).accuracy
+    75.0
+    """
+
+    accuracy: float
+    folds: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SplitScore:
+    """The result of :func:`split_accuracy`.
+
+    Attributes
+    ----------
+    accuracy : float
+        Accuracy on the test split, in per cent.
+    dev_accuracy : float
+        Accuracy of the chosen regularisation on the dev split, or in cross-validation on the train split, in per cent.
+    strength : float
+        The chosen regularisation: C of the logistic regression (larger is weaker), or weight decay of the perceptron.
+
+    Examples
+    --------
+    >>> from ragembed.papers import SplitScore
+    >>> SplitScore(accuracy=75.0, dev_accuracy=80.0, strength=0.5).accuracy
+    75.0
+    """
+
+    accuracy: float
+    dev_accuracy: float
+    strength: float
+
+
+@dataclass(frozen=True, slots=True)
+class SimilarityScore:
+    """The result of :func:`similarity_classification` and :func:`relatedness_regression`, in per cent.
+
+    Attributes
+    ----------
+    spearman, pearson : float
+        Correlations of predicted and judged similarity over all pairs.
+
+    Examples
+    --------
+    >>> from ragembed.papers import SimilarityScore
+    >>> SimilarityScore(spearman=81.5, pearson=80.2).spearman
+    81.5
+    """
+
+    spearman: float
+    pearson: float
+
+
+def classification_accuracy(
+    vectors: ArrayLike,
+    true_labels: Labels,
+    folds: int = 10,
+    seed: int = 0,
+    classifier: str = "logistic",
+    nested: bool = False,
+) -> ClassificationScore:
+    """Return the accuracy of a classifier in stratified cross-validation.
+
+    Parameters
+    ----------
+    vectors : array_like
+        Features, shape ``(n, d)``.
+    true_labels : sequence of str or int
+        Label of each row, shape ``(n,)``. At least two different labels, each on at least ``folds`` rows.
+    folds : int
+        Number of folds, 2 or more.
+    seed : int
+        Seed of the shuffle that assigns rows to folds, and of the perceptron.
+    classifier : {"logistic", "mlp"}
+        Logistic regression, or a perceptron with one hidden layer of 50 sigmoid units. The perceptron is trained with
+        Adam in batches of 64 and keeps the weights with the best accuracy on 5 % of the training rows.
+    nested : bool
+        Choose the regularisation of each fold by cross-validation inside of its training part, with as many folds. The
+        values are those of SentEval: C = 2⁻² to 2³, or a weight decay of 10⁻⁵ to 10⁻². Otherwise, C is 1 and the weight
+        decay 10⁻⁵.
+
+    Returns
+    -------
+    ClassificationScore
+        The accuracies, in per cent.
+
+    Raises
+    ------
+    ConfigError
+        If the lengths differ, a value is not finite, a label is too rare, the classifier is unknown, or the regression
+        does not converge.
+
+    Examples
+    --------
+    >>> from ragembed.papers import classification_accuracy
+    >>> vectors = [[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.1, 0.9]]
+    >>> classification_accuracy(vectors, ["tea", "tea", "wing", "wing"], folds=2)
+    ClassificationScore(accuracy=100.0, folds=(100.0, 100.0))
+    """
+    features = matrix(vectors, "vectors").astype(np.float64)
+    found, codes = labels(true_labels, "labels", len(features))
+    if len(found) < 2:
+        raise ConfigError(f"all {len(features)} rows have the same label: expected at least 2 different labels")
+    counts = np.bincount(codes)
+    if counts.min() < at_least(folds, 2, "folds"):
+        rare = counts.argmin()
+        raise ConfigError(
+            f"the label {found[rare].item()!r} has {counts[rare]} rows, fewer than the {folds} folds: "
+            "remove the label or use fewer folds"
+        )
+    strength = _STRENGTH[_known(classifier)]
+    accuracies = []
+    for train, test in StratifiedKFold(folds, shuffle=True, random_state=seed).split(features, codes):
+        if nested:
+            strength, _ = _chosen(classifier, "folds", features[train], codes[train], folds, seed)
+        model = _fit(classifier, strength, features[train], codes[train], seed)
+        accuracies.append(_accuracy(model, features[test], codes[test]))
+    return ClassificationScore(float(np.mean(accuracies)), tuple(accuracies))
+
+
+def split_accuracy(
+    vectors: ArrayLike,
+    true_labels: Labels,
+    splits: Sequence[str],
+    folds: int = 10,
+    seed: int = 0,
+    classifier: str = "logistic",
+) -> SplitScore:
+    """Return the accuracy on the test split of a classifier that is fitted on the train split.
+
+    The regularisation is the one with the best accuracy on the dev split. If there is none, it is chosen by
+    cross-validation on the train split. The values are those of SentEval: C = 2⁻² to 2³ (2⁻¹ to 2⁵ in
+    cross-validation), or a weight decay of 10⁻⁵ to 10⁻².
+
+    Parameters
+    ----------
+    vectors : array_like
+        Features, shape ``(n, d)``.
+    true_labels : sequence of str or int
+        Label of each row, shape ``(n,)``, with at least two different labels in the train split.
+    splits : sequence of {"train", "dev", "test"}
+        Split of each row, shape ``(n,)``, with at least one row of train and test.
+    folds : int
+        Number of folds of the cross-validation, 2 or more; used only without a dev split.
+    seed : int
+        Seed of the shuffle that assigns rows to folds, and of the perceptron.
+    classifier : {"logistic", "mlp"}
+        As for :func:`classification_accuracy`. The perceptron keeps the weights with the best accuracy on the dev
+        split if there is one.
+
+    Returns
+    -------
+    SplitScore
+        The accuracies, and the chosen regularisation.
+
+    Raises
+    ------
+    ConfigError
+        If the lengths differ, a value is not finite, a split is empty, a label is too rare, the classifier is unknown,
+        or the regression does not converge.
+
+    Examples
+    --------
+    >>> from ragembed.papers import split_accuracy
+    >>> vectors = [[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.1, 0.9], [0.8, 0.1]]
+    >>> splits = ["train", "dev", "train", "dev", "test"]
+    >>> split_accuracy(vectors, ["tea", "tea", "wing", "wing", "tea"], splits).accuracy
+    100.0
+    """
+    features = matrix(vectors, "vectors").astype(np.float64)
+    _, codes = labels(true_labels, "labels", len(features))
+    train, dev, test = rows_of_splits(splits, len(features))
+    counts = np.bincount(codes[train])
+    rarest = counts[counts > 0].min()
+    if (counts > 0).sum() < 2:
+        raise ConfigError(f"all {len(train)} rows of the train split have the same label: expected 2 different labels")
+    if not len(dev) and rarest < at_least(folds, 2, "folds"):
+        raise ConfigError(
+            f"a label has {rarest} rows in the train split, fewer than the {folds} folds: remove it or use fewer folds"
+        )
+    held_out = (features[dev], codes[dev]) if len(dev) else None
+    case = "train" if held_out is None else "dev"
+    strength, accuracy = _chosen(_known(classifier), case, features[train], codes[train], folds, seed, held_out)
+    model = _fit(classifier, strength, features[train], codes[train], seed, held_out)
+    return SplitScore(_accuracy(model, features[test], codes[test]), accuracy, strength)
+
+
+def pair_features(vectors1: ArrayLike, vectors2: ArrayLike) -> NDArray[np.float64]:
+    """Return the features of pairs as in SentEval: ``|u - v|`` and ``u * v``, concatenated.
+
+    Parameters
+    ----------
+    vectors1, vectors2 : array_like
+        Vectors of the first and second texts, shape ``(n, d)``.
+
+    Returns
+    -------
+    numpy.ndarray
+        Features, float64, shape ``(n, 2 * d)``.
+
+    Raises
+    ------
+    ConfigError
+        If the shapes differ or a value is not finite.
+
+    Examples
+    --------
+    >>> from ragembed.papers import pair_features
+    >>> pair_features([[1.0, 2.0]], [[3.0, 5.0]]).tolist()
+    [[2.0, 3.0, 3.0, 10.0]]
+    """
+    first, second = pair(vectors1, vectors2)
+    return np.concatenate([np.abs(first - second), first * second], axis=1)
+
+
+def similarity_classification(
+    vectors1: ArrayLike, vectors2: ArrayLike, scores: ArrayLike, folds: int = 10, seed: int = 0
+) -> SimilarityScore:
+    """Predict the similarity of pairs with logistic regression on ``|u - v|`` and ``u * v``, in cross-validation.
+
+    The classes are the integers from the smallest score, rounded down, to the largest, rounded up. A score between two
+    classes is learned as both, with the weights of :func:`split_target`. The prediction is the mean of the classes,
+    weighted by their probabilities.
+
+    Parameters
+    ----------
+    vectors1 : array_like
+        Vectors of the first sentences, shape ``(n, d)`` with ``n >= folds``.
+    vectors2 : array_like
+        Vectors of the second sentences, shape ``(n, d)``.
+    scores : array_like
+        Judged similarity of each pair, shape ``(n,)``.
+    folds : int
+        Number of folds, 2 or more.
+    seed : int
+        Seed of the shuffle that assigns pairs to folds.
+
+    Returns
+    -------
+    SimilarityScore
+        Correlations of predicted and judged similarity, in per cent.
+
+    Raises
+    ------
+    ConfigError
+        If the lengths differ, a value is not finite, all scores are equal, the training part of a fold has a single
+        class, or the regression does not converge.
+
+    Examples
+    --------
+    >>> from ragembed.papers import similarity_classification
+    >>> first = [[1.0, 0.0], [0.0, 1.0]] * 4
+    >>> second = [[1.0, 0.0], [0.0, 1.0], [0.0, 1.0], [1.0, 0.0]] * 2
+    >>> score = similarity_classification(first, second, [5, 5, 0, 0, 5, 5, 0, 0], folds=4)
+    >>> score.pearson > 90.0
+    True
+    """
+    first, second = pair(vectors1, vectors2, least=at_least(folds, 2, "folds"))
+    judged = numbers(scores, "scores", len(first))
+    if (judged == judged[0]).all():
+        raise ConfigError(f"all {len(judged)} scores are equal: expected at least 2 different scores")
+    features = pair_features(first, second)
+    low = math.floor(judged.min())
+    targets = split_target(judged, low, math.ceil(judged.max()))
+    predictions = np.empty(len(judged))
+    for train, test in KFold(folds, shuffle=True, random_state=seed).split(features):
+        rows, classes = np.nonzero(targets[train])
+        if len(np.unique(classes)) < 2:
+            raise ConfigError(
+                "the training part of a fold has a single class: add pairs or use another number of folds"
+            )
+        model = _regression(features[train][rows], classes, weights=targets[train][rows, classes])
+        predictions[test] = model.predict_proba(features[test]) @ (low + model.classes_)
+    return SimilarityScore(
+        100.0 * spearman_correlation(predictions, judged), 100.0 * pearson_correlation(predictions, judged)
+    )
+
+
+def split_target(scores: ArrayLike, low: int, high: int) -> NDArray[np.float64]:
+    """Split each score between the two nearest integer classes.
+
+    Parameters
+    ----------
+    scores : array_like
+        Scores from ``low`` to ``high``, shape ``(n,)``.
+    low, high : int
+        First and last class, ``low < high``.
+
+    Returns
+    -------
+    numpy.ndarray
+        Weights of the classes, float64, shape ``(n, high - low + 1)``; each row sums to 1.
+
+    Raises
+    ------
+    ConfigError
+        If ``low`` is not below ``high``, or a score is outside of the range.
+
+    Examples
+    --------
+    The score 3.6 is class 3 with weight 0.4 and class 4 with weight 0.6:
+
+    >>> from ragembed.papers import split_target
+    >>> split_target([3.6], 3, 5).round(1).tolist()
+    [[0.4, 0.6, 0.0]]
+    """
+    if low >= high:
+        raise ConfigError(f"the classes are from {low} to {high}: expected at least 2")
+    values = numbers(scores, "scores")
+    outside = (values < low) | (values > high)
+    if outside.any():
+        raise ConfigError(f"a score is {values[outside][0]}: expected {low} to {high}")
+    below = np.minimum(np.floor(values), high - 1)
+    rows, columns = np.arange(len(values)), (below - low).astype(np.intp)
+    weights = np.zeros((len(values), high - low + 1))
+    weights[rows, columns + 1] = values - below
+    weights[rows, columns] = 1.0 - weights[rows, columns + 1]
+    return weights
+
+
+def _known(classifier: str) -> str:
+    if classifier not in CLASSIFIERS:
+        raise ConfigError(f"unknown classifier {classifier!r}: expected {' or '.join(CLASSIFIERS)}")
+    return classifier
+
+
+def rows_of_splits(splits: Sequence[str], count: int) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]:
+    """Return the rows of train, dev and test; only dev can be empty."""
+    named = np.asarray(splits)
+    if named.shape != (count,):
+        raise ConfigError(f"splits has the shape {named.shape} for {count} rows: expected one for each")
+    train, dev, test = (np.flatnonzero(named == name) for name in ("train", "dev", "test"))
+    unknown = sorted(set(named.tolist()) - {"train", "dev", "test"})
+    if unknown:
+        raise ConfigError(f"unknown split {unknown[0]!r}: expected one of train, dev, test")
+    for name, rows in (("train", train), ("test", test)):
+        if not len(rows):
+            raise ConfigError(f"no row is in the split {name}: expected at least 1")
+    return train, dev, test
+
+
+def _chosen(
+    classifier: str,
+    case: str,
+    features: NDArray[np.float64],
+    codes: NDArray[np.intp],
+    folds: int,
+    seed: int,
+    dev: tuple[NDArray[np.float64], NDArray[np.intp]] | None = None,
+) -> tuple[float, float]:
+    """Return the strength with the best accuracy on ``dev``, or in cross-validation, and that accuracy."""
+    low, high = _INVERSE_STRENGTHS[case]
+    strengths = _DECAYS if classifier == "mlp" else tuple(2.0**power for power in range(low, high))
+    accuracies = []
+    for strength in strengths:
+        if dev is not None:
+            found = [_accuracy(_fit(classifier, strength, features, codes, seed, dev), *dev)]
+        else:
+            found = []
+            for train, test in StratifiedKFold(folds, shuffle=True, random_state=seed).split(features, codes):
+                held_out = features[test], codes[test]
+                found.append(
+                    _accuracy(_fit(classifier, strength, features[train], codes[train], seed, held_out), *held_out)
+                )
+        accuracies.append(float(np.mean(found)))
+    best = int(np.argmax(accuracies))
+    return strengths[best], accuracies[best]
+
+
+def _fit(
+    classifier: str,
+    strength: float,
+    features: NDArray[np.float64],
+    codes: NDArray[np.intp],
+    seed: int,
+    held_out: tuple[NDArray[np.float64], NDArray[np.intp]] | None = None,
+) -> LogisticRegression | MLPClassifier:
+    """Fit a classifier; the perceptron stops by its accuracy on ``held_out``, by default a part of the rows."""
+    if classifier == "logistic":
+        return _regression(features, codes, strength)
+    random = np.random.RandomState(seed)
+    if held_out is None:
+        order = random.permutation(len(codes))
+        count = max(1, int(_HELD_OUT * len(codes)))
+        held_out = features[order[:count]], codes[order[:count]]
+        features, codes = features[order[count:]], codes[order[count:]]
+    model = _perceptron(strength, len(codes), random)
+    known = np.unique(codes)
+    best, missed = -1.0, 0
+    kept: tuple[list[Any], list[Any]] = ([], [])
+    for epoch in range(1, _MOST_EPOCHS + _EPOCHS + 1):
+        model.partial_fit(features, codes, classes=known)
+        if epoch % _EPOCHS:
+            continue
+        accuracy = _accuracy(model, *held_out)
+        if accuracy > best:
+            best, kept = accuracy, ([each.copy() for each in model.coefs_], [each.copy() for each in model.intercepts_])
+        elif missed == _PATIENCE:
+            break
+        else:
+            missed += 1
+    model.coefs_, model.intercepts_ = kept
+    return model
+
+
+def _perceptron(strength: float, rows: int, random: np.random.RandomState) -> MLPClassifier:
+    """Return SentEval's perceptron, not trained; ``strength`` is the weight decay, as in PyTorch."""
+    batch = min(_BATCH, rows)
+    # PyTorch adds strength * weights to the gradient; scikit-learn divides alpha by the number of rows in a batch.
+    return MLPClassifier(
+        (_HIDDEN,), activation="logistic", alpha=strength * batch, batch_size=batch, random_state=random
+    )
+
+
+def _accuracy(
+    model: LogisticRegression | MLPClassifier, features: NDArray[np.float64], codes: NDArray[np.intp]
+) -> float:
+    return float(100.0 * np.mean(model.predict(features) == codes))
+
+
+def _regression(
+    features: NDArray[np.float64],
+    classes: NDArray[np.intp],
+    strength: float = _STRENGTH["logistic"],
+    weights: NDArray[np.float64] | None = None,
+) -> LogisticRegression:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ConvergenceWarning)
+        try:
+            return LogisticRegression(C=strength, max_iter=_ITERATIONS).fit(features, classes, sample_weight=weights)
+        except ConvergenceWarning as warning:
+            raise ConfigError(
+                f"logistic regression does not converge in {_ITERATIONS:,} iterations because the dimensions of the "
+                "vectors have very different scales: use the post-processor zscore or normalize"
+            ) from warning

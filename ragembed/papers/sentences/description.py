@@ -1,0 +1,171 @@
+"""Statistics of a collection: sizes, imbalance, vocabulary, lengths, alphabetic tokens, overlap of pairs.
+
+Source: Stankevičius & Lukoševičius 2024, tables 2 and 3. The overlap of pairs is not in these tables.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ragembed.models.tokenizer import TextTokenizer
+from ragembed.papers.sentences.sentence_collections import LabelledTexts, SentencePairs
+from ragembed.papers.sentences.senteval import SPLITS, read_examples
+
+
+@dataclass(frozen=True, slots=True)
+class TextStatistics:
+    """Statistics of the tokens of some texts.
+
+    Attributes
+    ----------
+    vocabulary : int
+        Number of different tokens; upper and lower case differ.
+    length : float
+        Mean number of tokens of a text, or of both texts of a pair together.
+    alphabetic : float
+        Share of tokens with letters only (the Unicode category "Letter"), in per cent. Tokens inside of words, such as
+        ``##ing``, do not count as alphabetic.
+
+    Examples
+    --------
+    >>> from ragembed.papers import TextStatistics
+    >>> TextStatistics(vocabulary=21062, length=22.6, alphabetic=100.0).vocabulary
+    21062
+    """
+
+    vocabulary: int
+    length: float
+    alphabetic: float
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """The statistics of a collection, or of one of its splits.
+
+    Attributes
+    ----------
+    collection : str
+        Name of the collection.
+    split : str or None
+        Name of the split, or None if the collection has no given splits.
+    texts : int
+        Number of texts or pairs.
+    classes : int or None
+        Number of different labels, or None for scores.
+    imbalance : float or None
+        Size of the largest class divided by that of the smallest. For scores, the pairs in the highest point of the
+        scale divided by those in the lowest: on a scale from 0 to 5, scores of at least 4 by scores of at most 1.
+        None if the divisor is 0.
+    words : TextStatistics
+        Statistics of the words that spaces separate.
+    tokens : TextStatistics
+        Statistics of the tokens of the tokenizer, without special tokens.
+    overlap : float or None
+        For pairs, the mean share of the different words of both texts, in lower case, that occur in both (Jaccard
+        index), in per cent.
+
+    Examples
+    --------
+    >>> from ragembed.papers import Description, TextStatistics
+    >>> words = TextStatistics(vocabulary=21062, length=22.6, alphabetic=100.0)
+    >>> Description("agnews", None, 8000, 4, 1.0, words, words, None).texts
+    8000
+    """
+
+    collection: str
+    split: str | None
+    texts: int
+    classes: int | None
+    imbalance: float | None
+    words: TextStatistics
+    tokens: TextStatistics
+    overlap: float | None
+
+
+def describe(path: Path, tokenizer: TextTokenizer) -> Iterator[Description]:
+    """Yield the statistics of a collection, one for each of its splits.
+
+    Parameters
+    ----------
+    path : pathlib.Path
+        File or folder as for :func:`ragembed.papers.read_classification`. SICK has its entailment labels.
+    tokenizer : ragembed.models.tokenizer.TextTokenizer
+        The tokenizer whose tokens are counted.
+
+    Yields
+    ------
+    Description
+        The statistics of the collection or of a split.
+
+    Raises
+    ------
+    ConfigError
+        If a file cannot be read or a line is not as expected.
+
+    Examples
+    --------
+    .. code-block:: python
+
+        from pathlib import Path
+
+        from ragembed.papers import describe
+        from ragembed.models.files import find_tokenizer
+        from ragembed.models.tokenizer import TextTokenizer
+
+        folder, _ = find_tokenizer("sentence-transformers/all-MiniLM-L6-v2")
+        for found in describe(Path("agnews.tsv"), TextTokenizer(folder)):
+            print(found.texts, found.words, found.tokens)
+    """
+    name, data = read_examples(path)
+    first, second, values = (
+        (data.sentences1, data.sentences2, data.scores)
+        if isinstance(data, SentencePairs)
+        else (data.texts, data.second_texts, data.labels)
+    )
+    given: list[str | None] = [each for each in SPLITS if each in data.splits]
+    for split in given or [None]:
+        rows = [row for row in range(len(first)) if split is None or data.splits[row] == split]
+        sides = [[side[row] for row in rows] for side in (first, second) if side]
+        found = [values[row] for row in rows]
+        yield Description(
+            name,
+            split,
+            len(rows),
+            len(set(found)) if isinstance(data, LabelledTexts) else None,
+            _imbalance(found),
+            _statistics([[text.split() for text in side] for side in sides]),
+            _statistics([[tokenizer.names(ids) for ids in tokenizer.ids(side).tolist()] for side in sides]),
+            _overlap(*sides) if len(sides) == 2 else None,
+        )
+
+
+def _imbalance(values: Sequence[str | float]) -> float | None:
+    scores = [value for value in values if isinstance(value, float)]
+    if scores:
+        low, high = math.floor(min(scores)) + 1, math.ceil(max(scores)) - 1
+        most, least = sum(score >= high for score in scores), sum(score <= low for score in scores)
+    else:
+        counts = Counter(values).values()
+        most, least = max(counts), min(counts)
+    return most / least if least else None
+
+
+def _statistics(sides: Sequence[Sequence[Sequence[str]]]) -> TextStatistics:
+    """Return the statistics of the tokens of each text of each side."""
+    counts = Counter(token for side in sides for tokens in side for token in tokens)
+    total = counts.total()
+    # str.isalpha is true if every character is of the Unicode category "Letter".
+    alphabetic = sum(count for token, count in counts.items() if token.isalpha())
+    return TextStatistics(len(counts), total / len(sides[0]), 100.0 * alphabetic / total if total else 0.0)
+
+
+def _overlap(first: Sequence[str], second: Sequence[str]) -> float:
+    shares = []
+    for pair in zip(first, second, strict=True):
+        one, other = (set(text.lower().split()) for text in pair)
+        shares.append(len(one & other) / len(one | other) if one or other else 0.0)
+    return 100.0 * sum(shares) / len(shares)

@@ -1,0 +1,453 @@
+"""Sentence tasks: similarity, clustering, classification and isotropy of a test collection."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ragembed.corpus import Corpus
+from ragembed.errors import ConfigError
+from ragembed.evaluation.datasets import read_beir
+from ragembed.evaluation.encoding import Encoded
+from ragembed.evaluation.inputs import at_least
+from ragembed.evaluation.tasks import Measured, Task
+from ragembed.extras import require
+from ragembed.papers.sentences.isotropy import alignment, iso_score, uniformity
+from ragembed.papers.sentences.sentence_collections import (
+    LabelledTexts,
+    SentencePairs,
+    read_labelled_texts,
+    read_sentence_pairs,
+)
+from ragembed.papers.sentences.senteval import SPLITS, read_examples, read_scored_pairs
+
+POSITIVE_SCORE = 5.0
+"""Pairs with this score or more are positive: on a scale to 5, only those with the highest score (Stankevičius &
+Lukoševičius 2024, section 4.4)."""
+
+
+@dataclass(frozen=True, slots=True)
+class StsTask:
+    """Semantic textual similarity; with a separate query fit, the second sentences are encoded as queries."""
+
+    name: str
+    pairs: SentencePairs
+    headline: ClassVar[str] = "spearman"
+    symmetric: bool = True
+
+    @property
+    def documents(self) -> Sequence[str]:
+        """Both sentences of all pairs."""
+        return [*self.pairs.sentences1, *self.pairs.sentences2]
+
+    @property
+    def queries(self) -> Sequence[str]:
+        """The second sentences."""
+        return self.pairs.sentences2
+
+    def measure(self, encoded: Encoded, query_fit: str) -> Measured:
+        """Return the Spearman and Pearson correlations, in per cent."""
+        from ragembed.papers.sentences.sts import pearson, spearman
+
+        first, second = _halves(encoded, len(self.pairs.scores), query_fit)
+        scores = {
+            "spearman": spearman(first, second, self.pairs.scores),
+            "pearson": pearson(first, second, self.pairs.scores),
+            "pairs": len(self.pairs.scores),
+        }
+        return Measured(scores, self.headline)
+
+
+@dataclass(frozen=True, slots=True)
+class SimilarityTask:
+    """Prediction of the similarity of sentence pairs, in cross-validation or with given splits."""
+
+    name: str
+    pairs: SentencePairs
+    folds: int = 10
+    headline: ClassVar[str] = "spearman"
+    symmetric: bool = True
+
+    documents = StsTask.documents
+    queries = StsTask.queries
+
+    def measure(self, encoded: Encoded, query_fit: str) -> Measured:
+        """Return the correlations of predicted and judged similarity, in per cent."""
+        first, second = _halves(encoded, len(self.pairs.scores), query_fit)
+        if self.pairs.splits:
+            from ragembed.papers.sentences.relatedness import relatedness_regression
+
+            score = relatedness_regression(first, second, self.pairs.scores, self.pairs.splits)
+            counts = {"pairs": self.pairs.splits.count("test")}
+        else:
+            from ragembed.papers.sentences.classification import similarity_classification
+
+            score = similarity_classification(first, second, self.pairs.scores, self.folds)
+            counts = {"pairs": len(self.pairs.scores), "runs": self.folds}
+        return Measured({"spearman": score.spearman, "pearson": score.pearson, **counts}, self.headline)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusteringTask:
+    """Accuracy of k-means."""
+
+    name: str
+    labelled: LabelledTexts
+    runs: int = 10
+    headline: ClassVar[str] = "accuracy"
+    unit: ClassVar[str] = "k-means runs"
+    symmetric: bool = True
+    queries: Sequence[str] = field(default=(), init=False)
+
+    @property
+    def documents(self) -> Sequence[str]:
+        """The texts."""
+        return self.labelled.texts
+
+    def measure(
+        self,
+        encoded: Encoded,
+        query_fit: str,  # noqa: ARG002  the protocol's signature
+        advance: Callable[[int], None] | None = None,
+    ) -> Measured:
+        """Return the mean accuracy and that of each run, in per cent; ``advance`` is called after each run."""
+        from ragembed.papers.sentences.clustering import clustering_accuracy
+
+        score = clustering_accuracy(encoded.documents, self.labelled.labels, self.runs, advance)
+        scores = {"accuracy": score.accuracy, "runs": len(score.runs), "run_accuracies": list(score.runs)}
+        return Measured(scores, self.headline)
+
+
+@dataclass(frozen=True, slots=True)
+class ClassificationTask:
+    """Accuracy of a classifier for texts or pairs, in cross-validation or with given splits."""
+
+    name: str
+    labelled: LabelledTexts
+    folds: int = 10
+    classifier: str = "logistic"
+    nested: bool = False
+    headline: ClassVar[str] = "accuracy"
+    symmetric: bool = True
+
+    @property
+    def documents(self) -> Sequence[str]:
+        """The texts; for pairs, the first texts and then the second ones."""
+        return [*self.labelled.texts, *self.labelled.second_texts]
+
+    @property
+    def queries(self) -> Sequence[str]:
+        """The second texts of pairs."""
+        return self.labelled.second_texts
+
+    def measure(self, encoded: Encoded, query_fit: str) -> Measured:
+        """Return the mean accuracy and that of each fold, or the accuracy on the test split, in per cent."""
+        from ragembed.papers.sentences.classification import classification_accuracy, pair_features, split_accuracy
+
+        found = self.labelled
+        features: NDArray[Any] = encoded.documents
+        if found.second_texts:
+            features = pair_features(*_halves(encoded, len(found.labels), query_fit))
+        if found.splits:
+            split = split_accuracy(features, found.labels, found.splits, self.folds, classifier=self.classifier)
+            counts = {"train": found.splits.count("train"), "test": found.splits.count("test")}
+            return Measured({**dataclasses.asdict(split), **counts}, self.headline)
+        score = classification_accuracy(
+            features, found.labels, self.folds, classifier=self.classifier, nested=self.nested
+        )
+        scores = {"accuracy": score.accuracy, "runs": len(score.folds), "run_accuracies": list(score.folds)}
+        return Measured(scores, self.headline)
+
+
+@dataclass(frozen=True, slots=True)
+class IsotropyTask:
+    """IsoScore and uniformity of vectors; for sentence pairs, also the alignment of positive pairs.
+
+    Pairs with a score of ``positive_score`` or more are positive. The uniformity of ``n`` texts needs all ``n²``
+    distances; ``with_uniformity=False`` leaves it out.
+    """
+
+    name: str
+    texts: Sequence[str]
+    pairs: SentencePairs | None = None
+    positive_score: float = POSITIVE_SCORE
+    with_uniformity: bool = True
+    headline: ClassVar[str] = "iso_score"
+    symmetric: bool = True
+    queries: Sequence[str] = field(default=(), init=False)
+
+    @property
+    def documents(self) -> Sequence[str]:
+        """The texts."""
+        return self.texts
+
+    def measure(self, encoded: Encoded, query_fit: str) -> Measured:  # noqa: ARG002  the protocol's signature
+        """Return IsoScore, uniformity and, for sentence pairs, alignment."""
+        vectors = encoded.documents
+        scores: dict[str, Any] = {"iso_score": iso_score(vectors)}
+        if self.with_uniformity:
+            scores["uniformity"] = uniformity(vectors)
+        if self.pairs is not None:
+            half = len(self.pairs.scores)
+            positive = np.array(self.pairs.scores) >= self.positive_score
+            scores["alignment"] = alignment(vectors[:half][positive], vectors[half:][positive])
+            scores |= {"positive_score": self.positive_score, "positive_pairs": int(positive.sum())}
+        return Measured({**scores, "vectors": len(vectors)}, self.headline)
+
+
+# Readers check collections for everything that a measure would reject after all texts are encoded.
+
+
+def read_sts(path: Path) -> Task:
+    r"""Read a task for semantic textual similarity.
+
+    Parameters
+    ----------
+    path : pathlib.Path
+        TSV file with the columns ``score``, ``sentence1`` and ``sentence2``, with at least two different scores. Or the
+        folder of STS-B or SICK with the files of SentEval; their test split is read.
+
+    Returns
+    -------
+    Task
+        The task; its scores are ``spearman``, ``pearson`` (per cent) and ``pairs`` (a count).
+
+    Raises
+    ------
+    ConfigError
+        If the file cannot be read, a line is not as expected, or all scores are equal.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from ragembed.papers import read_sts
+    >>> file = Path("pairs.tsv")
+    >>> _ = file.write_text("score\tsentence1\tsentence2\n5\ta\tb\n0\tc\td\n")
+    >>> read_sts(file).queries
+    ('b', 'd')
+    """
+    require("scipy", "correlation")
+    name, pairs = read_scored_pairs(path) if path.is_dir() else (path.stem, read_sentence_pairs(path))
+    _require_different(path, pairs.scores, "scores")
+    return StsTask(name, pairs)
+
+
+def read_clustering(path: Path, runs: int = 10) -> Task:
+    r"""Read a clustering task.
+
+    Parameters
+    ----------
+    path : pathlib.Path
+        TSV file with the columns ``label`` and ``text``, with at least two different labels.
+    runs : int
+        Number of k-means runs to average.
+
+    Returns
+    -------
+    Task
+        The task; its scores are ``accuracy``, ``run_accuracies`` (per cent) and ``runs`` (a count).
+
+    Raises
+    ------
+    ConfigError
+        If the file cannot be read, a line is not as expected, or all labels are equal.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from ragembed.papers import read_clustering
+    >>> file = Path("topics.tsv")
+    >>> _ = file.write_text("label\ttext\ntea\thot tea\nwing\tair over a wing\n")
+    >>> read_clustering(file, runs=5).documents
+    ('hot tea', 'air over a wing')
+    """
+    require("sklearn", "clustering")
+    labelled = read_labelled_texts(path)
+    _require_different(path, labelled.labels, "labels")
+    return ClusteringTask(path.stem, labelled, runs)
+
+
+def read_classification(
+    path: Path, folds: int = 10, classifier: str = "logistic", nested: bool = False, relatedness: bool = False
+) -> Task:
+    r"""Read a classification task.
+
+    Parameters
+    ----------
+    path : pathlib.Path
+        One of these:
+
+        - TSV file with the columns ``label`` and ``text``, or ``label``, ``sentence1`` and ``sentence2``;
+        - TSV file with the columns ``score``, ``sentence1`` and ``sentence2``, to predict the similarity of pairs;
+        - any of these with a first column ``split``, which is ``train``, ``dev`` or ``test``;
+        - file of a probing task of SentEval: ``tr``, ``va`` or ``te``, the label and the text, without a header;
+        - folder with the files of SST, TREC, MRPC, SICK, STS-B, MR, CR, MPQA or SUBJ as in SentEval, or of SciCite.
+    folds : int
+        Number of folds of a cross-validation, 2 or more. Each label needs at least as many texts; sentence pairs with
+        scores need at least as many pairs.
+    classifier : {"logistic", "mlp"}
+        The classifier of :func:`classification_accuracy` and :func:`split_accuracy`.
+    nested : bool
+        Choose the regularisation in nested cross-validation; with given splits, it is always chosen.
+    relatedness : bool
+        Predict the relatedness scores of SICK instead of its entailment labels.
+
+    Returns
+    -------
+    Task
+        The task. Its scores are in per cent, without ``strength``, ``runs``, ``train``, ``test`` and ``pairs``:
+
+        - for labels, ``accuracy``, ``run_accuracies`` and ``runs`` (folds);
+        - for labels and splits, ``accuracy`` (test), ``dev_accuracy``, ``strength`` (regularisation), ``train`` and
+          ``test`` (counts);
+        - for scores, ``spearman``, ``pearson``, ``pairs`` (a count; of the test split) and, without splits, ``runs``.
+
+    Raises
+    ------
+    ConfigError
+        If a file cannot be read, a line is not as expected, all labels or scores are equal, a label is too rare, or a
+        split is empty.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from ragembed.papers import read_classification
+    >>> file = Path("topics.tsv")
+    >>> _ = file.write_text("label\ttext\ntea\thot tea\nwing\ta wing\ntea\ttea with milk\nwing\tair\n")
+    >>> read_classification(file, folds=2).name
+    'topics'
+    """
+    require("sklearn", "classification")
+    at_least(folds, 2, "the number of folds")
+    name, found = read_examples(path, relatedness)
+    if found.splits:
+        _check_splits(path, found, folds)
+    if isinstance(found, SentencePairs):
+        if classifier != "logistic":
+            raise ConfigError(f"{path} has scores, which no {classifier!r} predicts: leave out the classifier")
+        _require_different(path, found.scores, "scores")
+        if not found.splits and len(found.scores) < folds:
+            raise ConfigError(f"{path} has {len(found.scores)} pairs, fewer than the {folds} folds: use fewer folds")
+        return SimilarityTask(name, found, folds)
+    _require_different(path, found.labels, "labels")
+    if not found.splits:
+        _require_frequent(path, found.labels, folds, nested)
+    return ClassificationTask(name, found, folds, classifier, nested)
+
+
+def read_isotropy(path: Path, positive_score: float = POSITIVE_SCORE) -> Task:
+    r"""Read an isotropy task.
+
+    Parameters
+    ----------
+    path : pathlib.Path
+        TSV file of sentence pairs or labelled texts, BEIR folder, or text file with one text per line. There must be at
+        least two different texts.
+    positive_score : float
+        Score from which sentence pairs are positive and count for the alignment. The default, 5, is the highest score
+        of semantic textual similarity; other authors use 4.
+
+    Returns
+    -------
+    Task
+        The task; its scores are ``iso_score``, ``uniformity``, ``vectors`` (a count) and, for sentence pairs,
+        ``alignment``, ``positive_score`` and ``positive_pairs`` (a count).
+
+    Raises
+    ------
+    ConfigError
+        If a file cannot be read, a line is not as expected, all texts are equal, or no pair is positive.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from ragembed.papers import read_isotropy
+    >>> file = Path("texts.txt")
+    >>> _ = file.write_text("tea with hot water\nair over the wing\n")
+    >>> read_isotropy(file).documents
+    ('tea with hot water', 'air over the wing')
+    """
+    if path.is_dir():
+        return IsotropyTask(path.absolute().name, tuple(read_beir(path).documents.values()))
+    header = _header(path)
+    if header == "score":
+        pairs = read_sentence_pairs(path)
+        if max(pairs.scores, default=-math.inf) < positive_score:
+            raise ConfigError(
+                f"{path} has no pair with a score of {positive_score:g} or more, which alignment needs: choose a lower "
+                "positive score, or give the sentences as a text file, one per line"
+            )
+        return IsotropyTask(path.stem, (*pairs.sentences1, *pairs.sentences2), pairs, positive_score)
+    texts = read_labelled_texts(path).texts if header == "label" else tuple(Corpus(path))
+    _require_different(path, texts, "texts")
+    return IsotropyTask(path.stem, texts)
+
+
+READERS: Mapping[str, Callable[[Path], Task]] = {
+    "sts": read_sts,
+    "clustering": read_clustering,
+    "classification": read_classification,
+    "isotropy": read_isotropy,
+}
+"""The reader of each task, by the name of the task."""
+
+
+def _halves(encoded: Encoded, half: int, query_fit: str) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Return the vectors of the first and of the second texts of pairs."""
+    return encoded.documents[:half], encoded.queries if query_fit == "separate" else encoded.documents[half:]
+
+
+def _check_splits(path: Path, found: LabelledTexts | SentencePairs, folds: int) -> None:
+    """Raise unless every split has what the measures need."""
+    scored = isinstance(found, SentencePairs)
+    values: Sequence[Any] = found.scores if isinstance(found, SentencePairs) else found.labels
+    by_split = {
+        split: [value for value, each in zip(values, found.splits, strict=True) if each == split] for split in SPLITS
+    }
+    for split in SPLITS if scored else ("train", "test"):
+        if not by_split[split]:
+            raise ConfigError(f"{path} has nothing in the split {split!r}: expected at least one line")
+        if scored or split == "train":
+            _require_different(path, by_split[split], f"{'scores' if scored else 'labels'} in the split {split!r}")
+    if scored:
+        outside = [value for value in values if not 0 <= value <= 5]
+        if outside:
+            raise ConfigError(f"{path} has the score {outside[0]:g}: with splits, scores are 0 to 5")
+    elif not by_split["dev"]:
+        _require_frequent(path, by_split["train"], folds, nested=False)
+
+
+def _require_frequent(path: Path, labels: Sequence[str], folds: int, nested: bool) -> None:
+    """Raise unless each label is in every fold; with ``nested``, also in every fold of a training part."""
+    rare, count = min(Counter(labels).items(), key=lambda item: item[1])
+    inner = count - -(-count // folds)
+    if count < folds or (nested and inner < folds):
+        part = f", {inner} in the training part of a fold" if count >= folds else ""
+        raise ConfigError(
+            f"{path}: the label {rare!r} has {count} texts{part}, fewer than the {folds} folds: remove the label or "
+            "use fewer folds"
+        )
+
+
+def _require_different(path: Path, values: Sequence[Any], name: str) -> None:
+    """Raise unless ``values`` has at least two different values."""
+    if len(set(values)) < 2:
+        found = f"all {len(values)} {name} are {str(values[0])[:80]!r}" if values else f"it has no {name}"
+        raise ConfigError(f"{path}: {found}: expected at least 2 different {name}")
+
+
+def _header(path: Path) -> str:
+    """Return the first field of the first line of a TSV file."""
+    try:
+        with path.open("rb") as lines:
+            return lines.readline(4096).removeprefix(b"\xef\xbb\xbf").split(b"\t")[0].decode("utf-8", "replace")
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror or error}") from error

@@ -1,0 +1,58 @@
+"""Train without labels: an encoder on a dictionary (DefSent and DefSent+), or word vectors from an encoder (B2S).
+
+With a dictionary, the model learns to project each definition onto the vector of the entry that it defines. Source:
+Liu 2024 (DefSent+); for DefSent, Tsukagoshi et al. 2021 as described by Liu 2024.
+
+- :func:`train_from_dictionary` trains a model. :class:`TrainingRequest` holds its inputs, and
+  :class:`TrainingSettings`, :class:`StepSettings` and :class:`OptimizerSettings` its settings. :data:`RECIPES` has the
+  settings of the paper.
+- :func:`read_dictionaries` reads dictionary files into a :class:`Dictionary`.
+- :func:`train_b2s` trains word vectors (Gupta & Jaggi 2021). :class:`B2sRequest` holds its inputs and
+  :class:`B2sSettings` its settings.
+- :class:`ReverseDictionary` uses a trained model to find the entries that fit a description.
+
+Importing this package is fast, because each name is loaded on first use.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ragembed.extras import lazy_attributes
+
+if TYPE_CHECKING:
+    from ragembed.papers.training.b2s import B2sRequest, train_b2s
+    from ragembed.papers.training.dictionaries.reading import read_dictionaries
+    from ragembed.papers.training.dictionaries.senses import Dictionary
+    from ragembed.papers.training.material import TrainingRequest
+    from ragembed.papers.training.recipes import RECIPES
+    from ragembed.papers.training.reverse_dictionary import ReverseDictionary
+    from ragembed.papers.training.settings import B2sSettings, OptimizerSettings, StepSettings, TrainingSettings
+    from ragembed.papers.training.train import train_from_dictionary
+
+__all__ = [
+    "RECIPES",
+    "B2sRequest",
+    "B2sSettings",
+    "Dictionary",
+    "OptimizerSettings",
+    "ReverseDictionary",
+    "StepSettings",
+    "TrainingRequest",
+    "TrainingSettings",
+    "read_dictionaries",
+    "train_b2s",
+    "train_from_dictionary",
+]
+
+_NAMES = {
+    "b2s": ("B2sRequest", "train_b2s"),
+    "dictionaries.reading": ("read_dictionaries",),
+    "dictionaries.senses": ("Dictionary",),
+    "material": ("TrainingRequest",),
+    "recipes": ("RECIPES",),
+    "reverse_dictionary": ("ReverseDictionary",),
+    "settings": ("B2sSettings", "OptimizerSettings", "StepSettings", "TrainingSettings"),
+    "train": ("train_from_dictionary",),
+}
+__getattr__, __dir__ = lazy_attributes(__name__, _NAMES, extra="training")

@@ -1,0 +1,396 @@
+"""Train static word vectors from the contextual vectors of an encoder: B2S, also called X2Static.
+
+Source: Gupta & Jaggi 2021, the variant for sentences, and their program (github.com/epfml/X2Static,
+``learn_from_bert_ver2.py``). The vector of a word is trained to predict the word from the vector of a text that
+contains it, against words that are drawn at random (negative sampling). The encoder does not change, so each text is
+encoded once.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import platform
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ragembed.checks import one_of
+from ragembed.config.settings import EmbedderConfig
+from ragembed.config.specs import Transformer
+from ragembed.corpus import Corpus, blocks
+from ragembed.embedder import Embedder
+from ragembed.errors import ConfigError, TrainingError
+from ragembed.files import publish, sync
+from ragembed.hashing import file_sha256
+from ragembed.models.word_tokenizer import WordTokenizer, word_forms
+from ragembed.papers.training.checkpoints import CONTEXTS, Checkpoints
+from ragembed.papers.training.outcome import CHECKPOINTS, read_report, require_folder, write_report
+from ragembed.papers.training.progress import SilentTraining, TrainingProgress
+from ragembed.papers.training.settings import B2sSettings
+from ragembed.types import Floats, Integers
+from ragembed.version import __version__
+
+VECTORS = "vectors.bin"
+"""The file with the trained vectors, in the binary format of word2vec."""
+_TEXTS_PER_BLOCK = 1024
+_CLAMP = 20.0
+_BETAS, _EPS = (0.9, 0.999), 1e-8
+
+
+@dataclass(frozen=True, slots=True)
+class B2sRequest:
+    """The inputs, the output and the settings of :func:`train_b2s`.
+
+    Parameters
+    ----------
+    corpus : Path
+        UTF-8 file with one text per line, best one sentence; blank lines are skipped.
+    config : EmbedderConfig
+        The encoder, with the extractor ``transformer``; its raw vectors of documents are the contexts. Post-processors
+        have no effect.
+    out : Path
+        Folder for the result. If it contains an interrupted training, this training is resumed.
+    settings : B2sSettings, optional
+        Settings of the training.
+    device : str, optional
+        Device of the encoder, as for :class:`ragembed.Embedder`.
+    checkpoint_seconds : float, default 300.0
+        Interval between two saved states, in seconds.
+
+    Raises
+    ------
+    ConfigError
+        If the extractor is not ``transformer``.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from ragembed import EmbedderConfig
+    >>> from ragembed.papers.training import B2sRequest
+    >>> encoder = EmbedderConfig(model="bert-base-uncased", pooling="mean", weighting="uniform")
+    >>> B2sRequest(Path("sentences.txt"), encoder, Path("b2s")).settings.epochs
+    5
+    """
+
+    corpus: Path
+    config: EmbedderConfig
+    out: Path
+    settings: B2sSettings = field(default_factory=B2sSettings)
+    device: str | None = None
+    checkpoint_seconds: float = 300.0
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.config.extraction, Transformer):
+            one_of("extractor", self.config.extractor, ("transformer",))
+
+
+def train_b2s(request: B2sRequest, progress: TrainingProgress | None = None) -> dict[str, Any]:
+    """Train word vectors and write them to a folder.
+
+    The file ``vectors.bin`` in ``request.out`` is a word-vector file for the extractor ``words``, most frequent word
+    first. If the folder contains an interrupted training with the same inputs and settings, the training is resumed and
+    gives the same result.
+
+    Parameters
+    ----------
+    request : B2sRequest
+        Corpus, encoder, output folder and settings.
+    progress : object, optional
+        Listener, as for :func:`train_from_dictionary`.
+
+    Returns
+    -------
+    dict
+        The report, as in ``training.json`` of the output folder: counts, settings, versions, and the mean loss of each
+        epoch. All values are JSON values.
+
+    Raises
+    ------
+    ConfigError
+        If the corpus cannot be read, no word is frequent enough, or the output folder contains other files.
+    ModelError
+        If the model cannot be found.
+    TrainingError
+        If the loss is not finite, a checkpoint is damaged, or another process is training in the folder.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from ragembed import EmbedderConfig
+    >>> from ragembed.papers.training import B2sRequest, train_b2s
+    >>> encoder = EmbedderConfig(model="bert-base-uncased", pooling="mean", weighting="uniform")
+    >>> report = train_b2s(B2sRequest(Path("sentences.txt"), encoder, Path("b2s")))  # doctest: +SKIP
+    >>> report["method"]  # doctest: +SKIP
+    'b2s'
+    """
+    progress = progress or SilentTraining()
+    require_folder(request.out)
+    words = CorpusWords.of(Corpus(request.corpus), request.settings)
+    embedder = Embedder(request.config, device=request.device).fit_extractor(words.texts())
+    checkpoints = Checkpoints(request.out / CHECKPOINTS, request.checkpoint_seconds)
+    with checkpoints.locked():
+        require_folder(request.out)
+        if checkpoints.begin(_plan(request, embedder)):
+            progress.note(f"resuming the training in {request.out}")
+        contexts = _contexts(embedder, words, checkpoints, progress)
+        vectors, losses = _train(contexts, words, request.settings, checkpoints, progress)
+        write_vectors(request.out / VECTORS, words.names, vectors)
+        write_report(request.out, _report(request, embedder, words, losses))
+    checkpoints.remove()
+    return read_report(request.out)
+
+
+@dataclass(frozen=True, eq=False)
+class CorpusWords:
+    """The words of a corpus.
+
+    Attributes
+    ----------
+    corpus
+        The texts.
+    names
+        The words, most frequent first.
+    counts
+        Number of occurrences of each word, int64, shape ``(words,)``.
+    ids
+        The ids of the words of all texts that have any, one text after the other, int32.
+    starts
+        Where each of these texts starts in ``ids``, and the end, int64, shape ``(texts + 1,)``.
+    used
+        Which texts of the corpus have a word, shape ``(lines,)``.
+    """
+
+    corpus: Corpus
+    names: list[str]
+    counts: NDArray[np.int64]
+    ids: NDArray[np.int32]
+    starts: NDArray[np.int64]
+    used: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, corpus: Corpus, settings: B2sSettings) -> CorpusWords:
+        """Choose the vocabulary and split the texts; raise :class:`ConfigError` if no word is frequent enough."""
+        names = _frequent(corpus, settings)
+        if not names:
+            raise ConfigError(
+                f"no word of {corpus.path} occurs {settings.min_count} times: give more texts or a smaller minimum"
+            )
+        tokenizer = WordTokenizer({name: i for i, name in enumerate(names)})
+        found = [tokenizer.ids(block) for block in blocks(corpus, _TEXTS_PER_BLOCK)]
+        flat = np.concatenate([each.flat for each in found])
+        lengths = np.concatenate([each.lengths for each in found])
+        counts = np.bincount(flat, minlength=len(names))
+        order = sorted(np.flatnonzero(counts).tolist(), key=lambda word: (-counts[word], names[word]))
+        place = np.zeros(len(names), dtype=np.int32)
+        place[order] = np.arange(len(order), dtype=np.int32)
+        used = lengths > 0
+        starts = np.concatenate([[0], np.cumsum(lengths[used])])
+        return cls(corpus, [names[word] for word in order], counts[order], place[flat], starts, used)
+
+    def texts(self) -> Iterator[str]:
+        """Yield the texts that have a word of the vocabulary."""
+        return (text for text, used in zip(self.corpus, self.used.tolist(), strict=True) if used)
+
+    def __len__(self) -> int:
+        """Return the number of texts that have a word of the vocabulary."""
+        return len(self.starts) - 1
+
+    def of_texts(self, texts: Integers) -> tuple[Integers, Integers]:
+        """Return the words of some texts, and for each the index of its text in ``texts``, both shape ``(n,)``."""
+        lengths = self.starts[texts + 1] - self.starts[texts]
+        owners = np.repeat(np.arange(len(texts)), lengths)
+        within_text = np.arange(len(owners)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        return self.ids[self.starts[texts][owners] + within_text].astype(np.int64), owners
+
+
+def kept_probabilities(counts: NDArray[np.int64], threshold: float) -> NDArray[np.float64]:
+    """Return the probability that an occurrence of each word is a target, shape ``(words,)``."""
+    ratio = threshold / (counts / counts.sum())
+    kept: NDArray[np.float64] = np.minimum(1.0, np.sqrt(ratio) + ratio)
+    return kept
+
+
+class WordVectorTraining:
+    """The vectors of words, shape ``(words, d)``, and the moments of Adam for each of them."""
+
+    def __init__(self, words: int, dim: int, settings: B2sSettings) -> None:
+        self._settings = settings
+        bound = 1.0 / dim
+        self.vectors = np.random.default_rng(settings.seed).uniform(-bound, bound, (words, dim)).astype(np.float32)
+        self._means = np.zeros_like(self.vectors)
+        self._squares = np.zeros_like(self.vectors)
+        self._steps = 0
+
+    def step(self, contexts: Floats, texts: Integers, targets: Integers, negatives: Integers) -> float:
+        """Update the vectors with one batch and return its loss.
+
+        Parameters
+        ----------
+        contexts
+            Vectors of the texts of the batch, float32, shape ``(batch, d)``.
+        texts, targets
+            Index of the text of each target, and its word, shape ``(n,)``.
+        negatives
+            Words that are drawn for each target, shape ``(k, n)``.
+        """
+        words = np.concatenate([targets[None], negatives])
+        signs = np.ones(words.shape, dtype=np.float32)
+        signs[1:] = -1.0
+        owners = np.broadcast_to(texts, words.shape)
+        scores = signs * np.einsum("knd,nd->kn", self.vectors[words], contexts[texts])
+        inside = np.abs(scores) <= _CLAMP
+        exponentials = np.exp(-np.clip(scores, -_CLAMP, _CLAMP))
+        slopes = np.where(inside, -signs * exponentials / (1.0 + exponentials), 0.0) / len(targets)
+        rows, place = np.unique(words, return_inverse=True)
+        shares = np.zeros((len(rows), len(contexts)), dtype=np.float32)
+        np.add.at(shares, (place.ravel(), owners.ravel()), slopes.ravel().astype(np.float32))
+        self._update(rows, shares @ contexts)
+        return float(np.log1p(exponentials).mean(axis=1).sum())
+
+    def _update(self, rows: Integers, gradients: Floats) -> None:
+        """Update the vectors of ``rows``, as PyTorch's ``SparseAdam`` does."""
+        self._steps += 1
+        means = self._means[rows]
+        means += (1.0 - _BETAS[0]) * (gradients - means)
+        squares = self._squares[rows]
+        squares += (1.0 - _BETAS[1]) * (gradients * gradients - squares)
+        self._means[rows], self._squares[rows] = means, squares
+        rate = (
+            self._settings.learning_rate * math.sqrt(1.0 - _BETAS[1] ** self._steps) / (1.0 - _BETAS[0] ** self._steps)
+        )
+        self.vectors[rows] -= np.float32(rate) * means / (np.sqrt(squares) + np.float32(_EPS))
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """Return the vectors and the moments by name."""
+        arrays = {"vectors": self.vectors, "means": self._means, "squares": self._squares}
+        return {**{name: torch.from_numpy(each) for name, each in arrays.items()}, "steps": torch.tensor(self._steps)}
+
+    def restore(self, tensors: dict[str, torch.Tensor]) -> None:
+        """Restore the tensors that :meth:`tensors` returned."""
+        self.vectors, self._means, self._squares = (tensors[name].numpy() for name in ("vectors", "means", "squares"))
+        self._steps = int(tensors["steps"])
+
+
+def _frequent(corpus: Corpus, settings: B2sSettings) -> list[str]:
+    """Return the most frequent words: joined forms, and the atoms of those that are too rare."""
+    forms: Counter[tuple[str, ...]] = Counter()
+    for text in corpus:
+        forms.update(word_forms(text))
+    counts: Counter[str] = Counter()
+    for (form, *atoms), count in forms.items():
+        for word in [form] if count >= settings.min_count else atoms:
+            counts[word] += count
+    known = [(-count, word) for word, count in counts.items() if count >= settings.min_count]
+    return [word for _, word in sorted(known)[: settings.vocabulary]]
+
+
+def _contexts(embedder: Embedder, words: CorpusWords, checkpoints: Checkpoints, progress: TrainingProgress) -> Floats:
+    """Return the vectors of all texts, shape ``(texts, d)``, mapped from a file, which an interrupted run continues."""
+    file = checkpoints.folder / CONTEXTS
+    row_bytes = 4 * embedder.dim
+    with file.open("ab") as stream:
+        done = file.stat().st_size // (row_bytes * _TEXTS_PER_BLOCK) * _TEXTS_PER_BLOCK
+        if file.stat().st_size < len(words) * row_bytes:
+            stream.truncate(done * row_bytes)
+            progress.start("encode the corpus", "texts", len(words) - done)
+            try:
+                for number, block in enumerate(blocks(words.texts(), _TEXTS_PER_BLOCK)):
+                    if number * _TEXTS_PER_BLOCK >= done:
+                        stream.write(embedder.raw_documents(block).tobytes())
+                        stream.flush()
+                        progress.advance(len(block))
+            finally:
+                progress.finish()
+    sync(file)
+    return np.memmap(file, np.float32, "r", shape=(len(words), embedder.dim))
+
+
+def _train(
+    contexts: Floats, words: CorpusWords, settings: B2sSettings, checkpoints: Checkpoints, progress: TrainingProgress
+) -> tuple[Floats, Sequence[float]]:
+    """Return the trained vectors, and the mean loss of each epoch."""
+    training = WordVectorTraining(len(words.names), contexts.shape[1], settings)
+    kept = kept_probabilities(words.counts, settings.threshold)
+    drawn = np.cumsum(np.sqrt(words.counts))
+    per_epoch = math.ceil(len(words) / settings.batch_size)
+    batches = settings.epochs * per_epoch
+    losses = np.zeros(batches)
+    first = 0
+    saved = checkpoints.load_run(0, 0)
+    if saved is not None:
+        tensors, state = saved
+        training.restore(tensors)
+        losses[:] = tensors["losses"].numpy()
+        first = int(state["done"])
+    progress.start("train", "batches", batches - first)
+    try:
+        for batch in range(first, batches):
+            epoch, within_epoch = divmod(batch, per_epoch)
+            order = np.random.default_rng([settings.seed, epoch]).permutation(len(words))
+            chosen = np.sort(order[within_epoch * settings.batch_size : (within_epoch + 1) * settings.batch_size])
+            generator = np.random.default_rng([settings.seed, epoch, within_epoch])
+            found, owners = words.of_texts(chosen)
+            targets = np.flatnonzero(generator.random(len(found)) < kept[found])
+            shape = (settings.negatives, len(targets))
+            negatives = np.searchsorted(drawn, generator.random(shape) * drawn[-1], side="right")
+            losses[batch] = np.nan
+            if len(targets):
+                losses[batch] = training.step(contexts[chosen], owners[targets], found[targets], negatives)
+                if not math.isfinite(losses[batch]):
+                    raise TrainingError(
+                        f"the loss is {losses[batch]} in batch {batch + 1} of {batches}: try a smaller learning rate "
+                        f"than {settings.learning_rate:g}"
+                    )
+            progress.advance(1, f"loss {losses[batch]:.3f}")
+            if batch + 1 < batches and checkpoints.due():
+                tensors = {**training.tensors(), "losses": torch.from_numpy(losses)}
+                checkpoints.save_run(tensors, {"step": 0, "run": 0, "done": batch + 1})
+    finally:
+        progress.finish()
+    return training.vectors, [float(np.nanmean(each)) for each in losses.reshape(settings.epochs, per_epoch)]
+
+
+def write_vectors(file: Path, words: Sequence[str], vectors: Floats) -> None:
+    """Write a word-vector file in the binary format of word2vec, atomically."""
+    temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
+    with temporary.open("wb") as stream:
+        stream.write(f"{len(words)} {vectors.shape[1]}\n".encode())
+        for word, vector in zip(words, vectors.astype("<f4"), strict=True):
+            stream.write(word.encode() + b" " + vector.tobytes() + b"\n")
+    publish(temporary, file)
+
+
+def _plan(request: B2sRequest, embedder: Embedder) -> dict[str, Any]:
+    """Return what determines the result."""
+    return {
+        "method": "b2s",
+        "settings": asdict(request.settings),
+        "corpus": file_sha256(request.corpus),
+        "encoder": dict(embedder.extractor.config),
+    }
+
+
+def _report(request: B2sRequest, embedder: Embedder, words: CorpusWords, losses: Sequence[float]) -> dict[str, Any]:
+    return {
+        "method": "b2s",
+        "model": request.config.model,
+        "encoder": embedder.resolved_config().to_dict(),
+        "corpus": str(request.corpus),
+        "corpus_sha256": file_sha256(request.corpus),
+        "texts": len(words),
+        "words": len(words.names),
+        "occurrences": int(words.counts.sum()),
+        "dim": embedder.dim,
+        "vectors": VECTORS,
+        "settings": asdict(request.settings),
+        "losses": list(losses),
+        "made_by": {"ragembed": __version__, "numpy": version("numpy"), "python": platform.python_version()},
+    }

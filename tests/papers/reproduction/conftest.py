@@ -1,0 +1,83 @@
+"""A model of six blocks with a head for masked words, and a tiny version of every collection."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from ragembed.papers.reproduction.data import COLLECTIONS
+from tests.conftest import WORDS
+from tests.papers.training.conftest import senses, sizes, word_pieces
+
+
+@pytest.fixture(scope="session")
+def six_blocks(tmp_path_factory) -> Path:
+    torch = pytest.importorskip("torch", reason="the extra torch is not installed")
+    from transformers import BertConfig, BertForPreTraining
+
+    torch.set_num_threads(1)
+    folder = tmp_path_factory.mktemp("six-blocks")
+    size = word_pieces(folder)
+    torch.manual_seed(4)
+    config = BertConfig(
+        vocab_size=size,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+        **sizes(num_hidden_layers=6, max_position_embeddings=160),
+    )
+    BertForPreTraining(config).save_pretrained(folder)
+    return folder
+
+
+def texts(count: int, seed: int) -> list[str]:
+    draw = random.Random(seed)
+    return [" ".join(draw.choices(WORDS, k=6)) for _ in range(count)]
+
+
+def write_collection(name: str, folder: Path) -> None:
+    """Write a tiny version of a collection in the format that its task reads."""
+    one = COLLECTIONS[name]
+    file = folder / one.paths[0]
+    file.parent.mkdir(parents=True, exist_ok=True)
+    seed = sum(map(ord, name))
+    if one.group == "corpus":
+        file.mkdir()
+        (file / "test.txt").write_text("\n".join(f"The {text} . The {text} ." for text in texts(40, seed)))
+    elif one.group == "dictionary":
+        file = file if file.suffix else file.with_suffix(".tsv")
+        file.write_text("".join(f"{entry}\t{definition}\n" for entry, definition in senses(seed=seed)))
+    elif one.group == "STS" or one.task == "relatedness":
+        split = ["train", "dev", "test"] if one.task == "relatedness" else []
+        rows = zip(texts(36, seed), texts(36, seed + 1), strict=True)
+        header = [*(["split"] if split else []), "score", "sentence1", "sentence2"]
+        lines = [[*([split[i % 3]] if split else []), str(i % 6), *row] for i, row in enumerate(rows)]
+        file.write_text("".join("\t".join(line) + "\n" for line in [header, *lines]))
+    elif one.group == "probing":
+        lines = [f"{('tr', 'va', 'te')[i % 3]}\t{i % 2}\t{text}\n" for i, text in enumerate(texts(36, seed))]
+        file.write_text("".join(lines))
+    elif one.group == "classification":
+        rows = [f"{('train', 'dev', 'test')[i % 3]}\t{i % 2}\t{text}\n" for i, text in enumerate(texts(60, seed))]
+        file.write_text("split\tlabel\ttext\n" + "".join(rows))
+    else:
+        rows = [f"{i % 3}\t{text}\n" for i, text in enumerate(texts(30, seed))]
+        file.write_text("label\ttext\n" + "".join(rows))
+
+
+@pytest.fixture(scope="session")
+def collections(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("collections")
+    for name in COLLECTIONS:
+        if name != "wikitext-103":
+            write_collection(name, folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def word_vectors(tmp_path_factory) -> Path:
+    draw = random.Random(0)
+    words = [*(f"frequent{i}" for i in range(100)), *WORDS]  # B2S-100 drops the first hundred
+    file = tmp_path_factory.mktemp("vectors") / "vectors.txt"
+    file.write_text("".join(f"{word} {' '.join(f'{draw.gauss(0, 1):.4f}' for _ in range(8))}\n" for word in words))
+    return file

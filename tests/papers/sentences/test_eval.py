@@ -1,0 +1,387 @@
+"""The command ``ragembed papers eval``."""
+
+import csv
+import io
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from ragembed import EmbedderConfig
+
+WORDS = [
+    "lock",
+    "writer",
+    "reader",
+    "store",
+    "wing",
+    "flow",
+    "air",
+    "shock",
+    "wave",
+    "cat",
+    "dog",
+    "bird",
+    "fish",
+    "red",
+]
+
+
+def sentences(count, seed=0):
+    generator = random.Random(seed)
+    return [" ".join(generator.sample(WORDS, 5)) for _ in range(count)]
+
+
+def write_pairs(file, count=24):
+    scores = [i % 6 for i in range(count)]
+    rows = zip(scores, sentences(count), sentences(count, 1), strict=True)
+    file.write_text("score\tsentence1\tsentence2\n" + "".join(f"{s}\t{a}\t{b}\n" for s, a, b in rows))
+    return file
+
+
+def write_labelled(file):
+    rows = [("wing", f"shock wave air {text}") for text in sentences(12)]
+    rows += [("pet", f"cat dog bird {text}") for text in sentences(12, 1)]
+    file.write_text("label\ttext\n" + "".join(f"{label}\t{text}\n" for label, text in rows))
+    return file
+
+
+@pytest.fixture
+def pairs(in_folder):
+    return write_pairs(in_folder / "pairs.tsv")
+
+
+@pytest.fixture
+def evaluate(cli, tiny_model):
+    """Call ``ragembed papers eval`` with the tiny model."""
+
+    def call(*args, **named):
+        return cli("papers", "eval", *args, "--model", tiny_model, **named)
+
+    return call
+
+
+@pytest.fixture
+def nothing_is_encoded(monkeypatch):
+    def encode(*given):
+        pytest.fail("texts were encoded")
+
+    monkeypatch.setattr("ragembed.embedder.fit_together", encode)
+
+
+# Output
+
+
+def test_sts_as_json(pairs, evaluate):
+    found = json.loads(evaluate("sts", pairs, "--json").stdout)
+    assert found["schema_version"] == 1
+    assert (found["task"], found["collection"], found["name"], found["pairs"]) == ("sts", "pairs", "minilm", 24)
+    assert -100 <= found["spearman"] <= 100
+    assert found["config"]["query_fit"] == "shared"
+    assert EmbedderConfig.from_dict(found["config"]).query_fit == "shared"
+
+
+def test_clustering_and_classification_as_json(in_folder, evaluate):
+    file = write_labelled(in_folder / "texts.tsv")
+    clusters = json.loads(evaluate("clustering", file, "--runs", 2, "--json").stdout)
+    assert (clusters["runs"], len(clusters["run_accuracies"])) == (2, 2)
+    assert 50 <= clusters["accuracy"] <= 100
+    classes = json.loads(evaluate("classification", file, "--runs", 3, "--json").stdout)
+    assert (classes["runs"], len(classes["run_accuracies"])) == (3, 3)
+    assert 50 <= classes["accuracy"] <= 100
+
+
+def test_classification_of_pairs_as_json(pairs, evaluate):
+    found = json.loads(evaluate("classification", pairs, "--runs", 2, "--json").stdout)
+    assert {"spearman", "pearson"} < found.keys()
+    assert (found["pairs"], found["runs"]) == (24, 2)
+
+
+def test_isotropy_as_json(pairs, in_folder, evaluate):
+    found = json.loads(evaluate("isotropy", pairs, "--json").stdout)
+    assert 0 < found["iso_score"] < 1
+    assert found["uniformity"] < 0 < found["alignment"]
+    lines = in_folder / "lines.txt"
+    lines.write_text("\n".join(sentences(9)))
+    found = json.loads(evaluate("isotropy", lines, "--json").stdout)
+    assert found["vectors"] == 9
+    assert "alignment" not in found
+
+
+def test_positive_score_of_alignment(pairs, evaluate):
+    lines = evaluate("isotropy", pairs, "--positive-score", "4").stdout.splitlines()
+    assert lines[-1] == "pairs: alignment of 8 pairs with a score of 4 or more"
+    assert [line.split(",")[0] for line in lines if ", pairs" in line] == ["iso_score", "uniformity", "alignment"]
+    assert evaluate("isotropy", pairs).stdout.splitlines()[-1].endswith("of 4 pairs with a score of 5 or more")
+    assert "no pair with a score of 6 or more" in evaluate("isotropy", pairs, "--positive-score", 6, exit_code=2).stderr
+
+
+# Undefined results and failures
+
+
+GRID = ("--layers", "each", "--pooling", "cls")
+
+
+def test_undefined_cell_is_shown_and_the_grid_goes_on(pairs, in_folder, evaluate):
+    """Layers -1 and 0 of [CLS] are the same for every text."""
+    pytest.importorskip("matplotlib")
+    lines = evaluate("sts", pairs, *GRID, "--plot", "plot.png", "--html", "page.html").stdout.splitlines()
+    assert lines[3].split().count("undefined") == 2
+    assert lines[-2].startswith("undefined: pairs, minilm -1: auto + normalize: all 24 predictions are equal")
+    assert (in_folder / "plot.png").exists()
+    assert "undefined" in (in_folder / "page.html").read_text()
+    found = json.loads(evaluate("sts", pairs, *GRID, "--json").stdout)["results"]
+    assert [one["spearman"] is None for one in found] == [True, True, False, False]
+    assert "undefined" in found[0]
+    rows = list(csv.DictReader(io.StringIO(evaluate("sts", pairs, *GRID, "--format", "csv").stdout)))
+    assert rows[0]["spearman"] == rows[2]["undefined"] == ""
+
+
+def test_failed_grid_keeps_its_results(pairs, in_folder, evaluate, monkeypatch):
+    from ragembed.errors import ModelError
+    from ragembed.evaluation import tasks
+
+    real, calls = tasks.encode_each, []
+
+    def fail(configs, documents, *given):
+        calls.append(documents)
+        if len(calls) == 2:
+            raise ModelError("no memory left")
+        return real(configs, documents, *given)
+
+    monkeypatch.setattr(tasks, "encode_each", fail)
+    result = evaluate("sts", pairs, write_pairs(in_folder / "more.tsv"), "--layers", "each", exit_code=2)
+    assert result.stdout.splitlines()[0] == "spearman, pairs"
+    assert len(result.stdout.splitlines()[3].split("  ")) > 3
+    assert "note: the evaluation failed: these are the results so far" in result.stderr
+    assert "no memory left" in result.stderr.splitlines()[-1]
+
+
+def test_several_results_as_json_and_jsonl(pairs, in_folder, evaluate):
+    other = write_pairs(in_folder / "more.tsv", 12)
+    grid = ("sts", pairs, other, "--weighting", "idf", "--weighting", "uniform", "--preset", "bert")
+    output = json.loads(evaluate(*grid, "--json").stdout)
+    assert (output["schema_version"], output["task"], len(output["results"])) == (1, "sts", 4)
+    assert [(one["collection"], one["config"]["weighting"], one["pairs"]) for one in output["results"]] == [
+        ("pairs", "idf", 24),
+        ("pairs", "uniform", 24),
+        ("more", "idf", 12),
+        ("more", "uniform", 12),
+    ]
+    lines = [json.loads(line) for line in evaluate(*grid, "--format", "jsonl").stdout.splitlines()]
+    assert [{"schema_version": 1, **one} for one in output["results"]] == lines
+
+
+def test_table_has_rows_and_columns_of_the_paper(pairs, evaluate):
+    options = ["--preset", "bert", "--preset", "re", "--weighting", "uniform", "--weighting", "idf"]
+    lines = evaluate("sts", pairs, *options, "--postprocess", "none", "--postprocess", "abtt:2,normalize").stdout
+    rows = [line.split("  ") for line in lines.splitlines()[2:]]
+    assert lines.splitlines()[0] == "spearman, pairs"
+    assert lines.splitlines()[2].split() == ["bert", "re"]
+    assert [row[0] for row in rows[1:]] == ["avg.", "avg. + abtt:2 + normalize", "idf", "idf + abtt:2 + normalize"]
+
+
+def test_each_layer(pairs, evaluate):
+    found = json.loads(evaluate("sts", pairs, "--layers", "each", "--layers", "1", "--json").stdout)
+    assert [one["config"]["layers"] for one in found["results"]] == ["-1", "0", "1", "2"]
+    assert evaluate("sts", pairs, "--layers", "each").stdout.splitlines()[2].split("  ")[-1] == "minilm 2"
+
+
+def test_each_layer_of_model_in_config_file(pairs, in_folder, cli, tiny_model):
+    (in_folder / "mine.toml").write_text(f'model = "{tiny_model}"\n')
+    found = json.loads(
+        cli("papers", "eval", "sts", pairs, "--config", "mine.toml", "--layers", "each", "--json").stdout
+    )
+    assert [one["config"]["layers"] for one in found["results"]] == ["-1", "0", "1", "2"]
+
+
+def test_collections_with_equal_names_show_paths(in_folder, evaluate):
+    files = []
+    for folder in ("a", "b"):
+        (in_folder / folder).mkdir()
+        files.append(write_pairs(in_folder / folder / "test.tsv"))
+    found = json.loads(evaluate("sts", "a/test.tsv", "b/test.tsv", "--json").stdout)
+    assert [one["collection"] for one in found["results"]] == ["a/test.tsv", "b/test.tsv"]
+
+
+# Options
+
+
+def test_config_file_with_changes(pairs, in_folder, cli, tiny_model):
+    (in_folder / "mine.toml").write_text(
+        f'model = "{tiny_model}"\nweighting = "uniform"\npostprocess = ["abtt:1", "normalize"]\n'
+    )
+    found = json.loads(
+        cli("papers", "eval", "sts", pairs, "--config", "mine.toml", "--weighting", "idf", "--json").stdout
+    )
+    assert found["name"] == "mine"
+    assert (found["config"]["weighting"], found["config"]["postprocess"]) == ("idf", ["abtt:1", "normalize"])
+    (in_folder / "mine.json").write_text(json.dumps({**found["config"], "layers": "1"}))
+    again = json.loads(
+        cli("papers", "eval", "sts", pairs, "--config", "mine.json", "--layers", "last", "--json").stdout
+    )
+    assert again["spearman"] == found["spearman"]
+
+
+def test_corpus_options_and_lists_of_steps(pairs, in_folder, evaluate):
+    corpus = in_folder / "corpus.txt"
+    corpus.write_text("\n".join(sentences(30, 7)))
+    options = ["--postprocess", "zscore, normalize", "--preset", "avg", "--json"]
+    plain = json.loads(evaluate("sts", pairs, *options).stdout)
+    for option in ("--avg-corpus", "--weighting-corpus", "--postprocess-corpus"):
+        other = json.loads(evaluate("sts", pairs, *options, option, corpus).stdout)
+        assert other["spearman"] != plain["spearman"]
+        assert other["config"]["postprocess"] == ["zscore", "normalize"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--preset", "nope"], "unknown preset 'nope': expected one of minilm, t4"),
+        (["--extractor", "nope"], "unknown extractor 'nope'"),
+        (["--weighting", "idf:7"], "weighting 'idf:7': expected a share of idf from 0 to 1"),
+        (["--postprocess", "normalise"], "unknown post-processor 'normalise'"),
+        (["--postprocess", ""], "unknown post-processor ''"),
+        (["--query-fit", "three"], "query_fit is 'three': expected one of separate, shared"),
+        (["--layers", "first+7"], "the model has no layer 7"),
+        (["--template", "no place"], "[X]"),
+        (["--pooling", "masks"], "needs a template with mask tokens"),
+        (["--preset", "re", "--preset", "bert", "--layers", "1"], "preset 're': layers is '1', but extractor 're'"),
+        (["--preset", "sbert-wk", "--layers", "each"], "preset 'sbert-wk': layers is '-1'"),
+        (["--preset", "bert", "--config", "mine.toml"], "got both the preset 'bert' and the file mine.toml"),
+        (["--config", "broken.toml"], "broken.toml: the configuration is not valid TOML"),
+        (["--config", "unknown.json"], "unknown.json: unknown setting 'lairs': expected one of extractor, model"),
+        (["--config", "mine.toml", "--avg-corpus", "mine.toml"], "mine.toml: avg_corpus is 'mine.toml', but extractor"),
+        (["--config", "latin.toml"], "latin.toml is not UTF-8"),
+        (["--config", "corpus.toml"], "the corpus missing.txt cannot be read"),
+        (["--config", "missing.toml"], "'missing.toml' does not exist"),
+        (["--runs", "3"], "No such option"),
+        (["--plot", "plot.png"], "nothing to plot"),
+        (["--layers", "1", "--layers", "2", "--plot", "no/plot.png"], "no/plot.png cannot be written: No such file"),
+    ],
+)
+@pytest.mark.usefixtures("nothing_is_encoded")
+def test_invalid_options_are_errors_before_encoding(options, message, pairs, in_folder, evaluate):
+    if "--plot" in options:
+        pytest.importorskip("matplotlib")
+    (in_folder / "mine.toml").write_text('weighting = "idf"\n')
+    (in_folder / "broken.toml").write_text("weighting = idf\n")
+    (in_folder / "unknown.json").write_text('{"lairs": "1"}')
+    (in_folder / "latin.toml").write_bytes(b'weighting = "\xe9"\n')
+    (in_folder / "corpus.toml").write_text('weighting_corpus = "missing.txt"\n')
+    result = evaluate("sts", pairs, *options, exit_code=2)
+    assert message in result.stderr
+    assert result.stdout == ""
+    assert "Traceback" not in result.output
+
+
+@pytest.mark.parametrize(
+    ("task", "name", "content", "message"),
+    [
+        ("sts", "missing.tsv", None, "'missing.tsv' does not exist"),
+        ("sts", "data.tsv", "", "data.tsv, line 1: the header is ''"),
+        ("sts", "data.tsv", "a\tb\tc\n", "data.tsv, line 1: the header is 'a\\tb\\tc': expected score sentence1"),
+        ("sts", "data.tsv", "score\tsentence1\tsentence2\nnan\ta\tb\n", "data.tsv, line 2: the score is 'nan'"),
+        ("clustering", "data.tsv", "label\ttext\nx\ta\nx\tb\n", "data.tsv: all 2 labels are 'x'"),
+        ("classification", "data.tsv", "label\ttext\nx\ta\ny\tb\n", "data.tsv: the label 'x' has 1 texts"),
+        ("isotropy", "data.txt", "one\n", "data.txt: all 1 texts are 'one'"),
+    ],
+)
+@pytest.mark.usefixtures("nothing_is_encoded")
+def test_invalid_collections_are_errors_before_encoding(task, name, content, message, pairs, in_folder, evaluate):
+    if content is not None:
+        (in_folder / name).write_text(content)
+    good = {"sts": [pairs], "isotropy": [pairs]}.get(task, [])
+    result = evaluate(task, *good, name, exit_code=2)
+    assert message in result.stderr
+    assert result.stdout == ""
+    assert "Traceback" not in result.output
+
+
+# Plots
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--layers", "each"],
+        ["--extractor", "bert+avg:w=0", "--extractor", "bert+avg:w=0.5", "--layers", "each"],
+        ["--postprocess", "none", "--postprocess", "zscore", "--preset", "bert", "--preset", "re"],
+        ["--query-fit", "shared", "--query-fit", "separate"],
+    ],
+)
+def test_plot_is_written(options, pairs, in_folder, evaluate):
+    pytest.importorskip("matplotlib")
+    assert evaluate("sts", pairs, *options, "--plot", "plot.png").stdout.startswith("spearman, pairs")
+    assert (in_folder / "plot.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+
+
+@pytest.mark.usefixtures("nothing_is_encoded")
+def test_plot_without_matplotlib_is_an_error(pairs, evaluate, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    result = evaluate("sts", pairs, "--layers", "each", "--plot", "plot.png", exit_code=2)
+    assert "pip install 'ragembed[plot]'" in result.stderr
+    assert "Traceback" not in result.output
+
+
+def test_results_are_printed_if_the_plot_fails(pairs, evaluate, monkeypatch):
+    pytest.importorskip("matplotlib")
+
+    def full(*given, **named):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", full)
+    result = evaluate("sts", pairs, "--layers", "each", "--plot", "plot.png", exit_code=2)
+    assert result.stdout.startswith("spearman, pairs")
+    assert "plot.png cannot be written: No space left on device" in result.stderr
+
+
+# Interruption
+
+
+def test_interrupt_exits_with_130(pairs, evaluate, monkeypatch):
+    def interrupt(*given):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("ragembed.evaluation.encoding.encode_raw", interrupt)
+    result = evaluate("sts", pairs, exit_code=130)
+    assert result.stdout == ""
+    assert result.stderr.endswith("interrupted\n")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no SIGINT to send")
+def test_interrupted_process_prints_no_traceback(in_folder, tiny_model):
+    write_pairs(in_folder / "pairs.tsv", 40_000)
+    start = (
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler);"
+        "import ragembed.evaluation.encoding as e;"
+        "fit = e.fit_extractors; e.fit_extractors = lambda *a: (print('started', flush=True), fit(*a));"
+        "from ragembed.cli import main; main()"
+    )
+    command = [
+        sys.executable,
+        "-c",
+        start,
+        "papers",
+        "eval",
+        "sts",
+        "pairs.tsv",
+        "--model",
+        str(tiny_model),
+        "--layers",
+        "each",
+    ]
+    process = subprocess.Popen(command, cwd=in_folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "started\n"
+    time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    printed, output = process.communicate(timeout=600)
+    assert process.returncode == 130, output
+    assert printed == ""
+    assert output.splitlines()[-1] == "interrupted"
+    assert "Traceback" not in output

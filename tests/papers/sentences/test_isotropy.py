@@ -1,0 +1,146 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
+from scipy.spatial.distance import pdist
+from scipy.special import logsumexp
+from scipy.stats import ortho_group
+
+from ragembed.errors import ConfigError
+from ragembed.papers import alignment, iso_score, uniformity
+from ragembed.papers.sentences import isotropy
+
+POINTS = npst.arrays(np.float32, st.tuples(st.integers(2, 20), st.integers(2, 5)), elements=st.floats(-9, 9, width=32))
+
+
+def with_variances(*variances):
+    """Return centred points with a diagonal covariance proportional to these variances: ± √λ along each axis."""
+    axes = np.diag(np.sqrt(variances))
+    return np.concatenate([axes, -axes])
+
+
+def as_published(vectors):
+    """Compute algorithm 1 of Rudman et al. 2022 from the variances of the principal components."""
+    variances = np.linalg.eigvalsh(np.cov(vectors.astype(np.float64), rowvar=False))
+    d = len(variances)
+    normed = np.sqrt(d) * variances / np.linalg.norm(variances)
+    defect = np.linalg.norm(normed - 1.0) / np.sqrt(2.0 * (d - np.sqrt(d)))
+    used = (d - defect**2 * (d - np.sqrt(d))) ** 2 / d**2
+    return (d * used - 1.0) / (d - 1.0)
+
+
+@pytest.mark.parametrize("d", [2, 3, 7])
+def test_iso_score_of_isotropic_and_one_dimensional_vectors(d):
+    assert iso_score(with_variances(*[4.0] * d)) == pytest.approx(1.0)
+    assert iso_score(with_variances(4.0, *[0.0] * (d - 1))) == pytest.approx(0.0, abs=1e-12)
+
+
+def test_iso_score_by_hand():
+    """Variances 3 and 1 give (4² / 10 - 1) / 1; k equal variances of d give (k - 1) / (d - 1)."""
+    assert iso_score(with_variances(3.0, 1.0)) == pytest.approx(0.6)
+    assert iso_score(with_variances(1.0, 1.0, 1.0, 0.0, 0.0)) == pytest.approx(0.5)
+
+
+@given(POINTS)
+def test_iso_score_equals_published_algorithm(points):
+    if np.ptp(points, axis=0).max() < 1e-3:
+        return
+    assert iso_score(points) == pytest.approx(as_published(points), abs=1e-6)
+    assert -1e-9 <= iso_score(points) <= 1.0 + 1e-9
+
+
+@given(points=POINTS, seed=st.integers(0, 99), scale=st.floats(1e-3, 1e3), shift=st.floats(-9, 9))
+def test_iso_score_is_invariant_to_rotation_scale_and_shift(points, seed, scale, shift):
+    if np.ptp(points, axis=0).max() < 1e-3:
+        return
+    rotation = ortho_group.rvs(points.shape[1], random_state=seed)
+    moved = scale * (points.astype(np.float64) @ rotation) + shift
+    assert iso_score(moved) == pytest.approx(iso_score(points), abs=1e-5)
+
+
+def test_iso_score_in_blocks(monkeypatch):
+    points = np.random.default_rng(0).normal(size=(50, 4)) * [1, 2, 3, 4]
+    whole = iso_score(points)
+    monkeypatch.setattr(isotropy, "_BLOCK_ROWS", 7)
+    assert iso_score(points) == pytest.approx(whole, rel=1e-12)
+
+
+def test_iso_score_of_tiny_and_huge_vectors():
+    points = with_variances(3.0, 1.0)
+    for scale in (1e-30, 1e30):
+        assert iso_score((scale * points).astype(np.float32)) == pytest.approx(0.6, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("vectors", "message"),
+    [
+        (np.full((5, 3), 0.1, dtype=np.float32), "all 5 vectors are equal"),
+        (np.array([[1.0], [2.0]]), "1 dimension"),
+        (np.ones((1, 3)), "1 rows: expected at least 2"),
+        (np.ones((0, 3)), "0 rows"),
+        (np.array([[1.0, 2.0], [np.nan, 1.0]]), "row 1 of vectors has NaN"),
+    ],
+)
+def test_iso_score_needs_variance(vectors, message):
+    with pytest.raises(ConfigError, match=message):
+        iso_score(vectors)
+
+
+def test_alignment_by_hand():
+    assert alignment([[0.0, 0.0], [1.0, 1.0]], [[3.0, 4.0], [1.0, 2.0]]) == pytest.approx((25.0 + 1.0) / 2.0)
+    assert alignment([[5.0, 5.0]], [[5.0, 5.0]]) == 0.0
+
+
+def test_alignment_does_not_normalise():
+    x, y = np.array([[1.0, 2.0]]), np.array([[2.0, 1.0]])
+    assert alignment(10.0 * x, 10.0 * y) == pytest.approx(100.0 * alignment(x, y))
+
+
+def test_alignment_needs_pairs():
+    with pytest.raises(ConfigError, match="expected the same"):
+        alignment(np.ones((2, 2)), np.ones((3, 2)))
+    with pytest.raises(ConfigError, match="0 rows"):
+        alignment(np.ones((0, 2)), np.ones((0, 2)))
+    with pytest.raises(ConfigError, match="NaN"):
+        alignment([[np.nan]], [[0.0]])
+
+
+def test_uniformity_by_hand():
+    """The points 0, 1 and 3 on a line have the squared distances 1, 9 and 4."""
+    expected = np.log((np.exp(-2.0) + np.exp(-18.0) + np.exp(-8.0)) / 3.0)
+    assert uniformity([[0.0], [1.0], [3.0]]) == pytest.approx(expected)
+    assert uniformity([[0.0], [1.0], [3.0]], t=0.5) == pytest.approx(np.log(np.exp([-0.5, -4.5, -2.0]).mean()))
+
+
+def test_uniformity_of_equal_vectors_is_0():
+    assert uniformity(np.full((4, 3), 0.3, dtype=np.float32)) == 0.0
+
+
+def test_uniformity_of_distant_vectors_does_not_underflow():
+    assert uniformity([[0.0], [1000.0]]) == pytest.approx(-2e6)
+    assert uniformity([[0.0], [1000.0], [3000.0]]) == pytest.approx(-2e6 - np.log(3.0))
+
+
+@pytest.mark.parametrize("cells", [1, 40, 1 << 21])
+@given(points=POINTS, t=st.floats(0.1, 4.0))
+def test_uniformity_in_blocks_equals_all_pairs(cells, points, t):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(isotropy, "_BLOCK_CELLS", cells)
+        reached = uniformity(points, t)
+    exponents = -t * pdist(points.astype(np.float64), "sqeuclidean")
+    assert reached == pytest.approx(logsumexp(exponents) - np.log(len(exponents)), abs=1e-9, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("vectors", "t", "message"),
+    [
+        (np.ones((1, 2)), 2.0, "1 rows: expected at least 2"),
+        ([[0.0], [np.inf]], 2.0, "row 1 of vectors has NaN or infinity"),
+        (np.eye(2), 0.0, "t is 0.0: expected a number above 0"),
+        (np.eye(2), np.nan, "t is nan"),
+    ],
+)
+def test_uniformity_needs_pairs(vectors, t, message):
+    with pytest.raises(ConfigError, match=message):
+        uniformity(vectors, t)

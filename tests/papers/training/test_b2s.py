@@ -1,0 +1,208 @@
+"""Word vectors from contextual vectors (B2S): the authors' program in PyTorch, interruption, and the files on disk."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from ragembed import Embedder, EmbedderConfig
+from ragembed.corpus import Corpus
+from ragembed.errors import ConfigError
+from ragembed.extractors.word_vectors import open_word_vectors
+from ragembed.papers.training import B2sRequest, B2sSettings, b2s, train_b2s
+from ragembed.papers.training.b2s import CorpusWords, WordVectorTraining, kept_probabilities
+from tests.conftest import WORDS
+
+SENTENCES = [
+    " ".join(np.random.default_rng(number).choice(WORDS[:20], size=7).tolist()) + (" ." if number % 2 else "")
+    for number in range(60)
+]
+SMALL = B2sSettings(min_count=3, threshold=0.01, negatives=3, epochs=3, batch_size=16, learning_rate=0.01)
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    file = tmp_path / "sentences.txt"
+    file.write_text("\n".join(SENTENCES) + "\n\nzebra\n")
+    return file
+
+
+def request_of(corpus, model, out, settings=SMALL, **more):
+    return B2sRequest(
+        corpus,
+        EmbedderConfig(model=str(model), dtype="float32", pooling="mean", weighting="uniform"),
+        out,
+        settings,
+        **more,
+    )
+
+
+class AuthorsProgram:
+    """X2Static's loss, model and optimiser, as in its ``learn_from_bert_ver2.py`` and ``word_embeddings.py``."""
+
+    def __init__(self, vectors, learning_rate):
+        self.embeddings = torch.nn.Embedding(*vectors.shape, sparse=True)
+        self.embeddings.weight.data = torch.tensor(vectors)
+        self.optimizer = torch.optim.SparseAdam(self.embeddings.parameters(), lr=learning_rate)
+
+    def step(self, contexts, texts, targets, negatives):
+        def ll_loss(scores):
+            return torch.mean(torch.log(1 + torch.exp(-torch.clamp(scores, min=-20, max=20))))
+
+        self.optimizer.zero_grad()
+        sentences = torch.tensor(contexts)[torch.tensor(texts)]
+        loss = ll_loss((sentences * self.embeddings(torch.tensor(targets))).sum(dim=1))
+        for drawn in negatives:
+            loss = loss + ll_loss((sentences * -self.embeddings(torch.tensor(drawn))).sum(dim=1))
+        loss.backward()
+        self.optimizer.step()
+        return loss.item()
+
+
+def test_steps_equal_those_of_the_authors_program():
+    """Words are repeated among targets and negatives; scores beyond 20 are clamped and have no gradient."""
+    generator = np.random.default_rng(2)
+    ours = WordVectorTraining(12, 6, SMALL)
+    assert np.abs(ours.vectors).max() <= 1 / 6
+    ours.vectors *= 3
+    theirs = AuthorsProgram(ours.vectors.copy(), SMALL.learning_rate)
+    for scale in (1, 1, 40, 1):
+        contexts = (scale * generator.normal(size=(4, 6))).astype(np.float32)
+        texts, targets = generator.integers(0, 4, size=9), generator.integers(0, 8, size=9)
+        negatives = generator.integers(0, 12, size=(5, 9))
+        expected = theirs.step(contexts, texts, targets, negatives)
+        assert ours.step(contexts, texts, targets, negatives) == pytest.approx(expected, rel=1e-5)
+        np.testing.assert_allclose(ours.vectors, theirs.embeddings.weight.detach().numpy(), atol=2e-6)
+
+
+def test_training_converges_to_the_optimum_of_the_objective():
+    """The loss is that of a logistic regression for each word: its own contexts against those where it is drawn."""
+    from scipy.optimize import minimize
+
+    generator = np.random.default_rng(5)
+    words, dim, texts = 6, 4, 400
+    contexts = generator.normal(size=(texts, dim)).astype(np.float32)
+    # Each text has three words, which depend on its context.
+    affinity = contexts @ generator.normal(size=(dim, words)) + generator.gumbel(size=(texts, words))
+    present = np.argsort(-affinity, axis=1)[:, :3]
+    drawn = np.sqrt(np.bincount(present.ravel(), minlength=words))
+    drawn /= drawn.sum()
+    settings = B2sSettings(negatives=5, learning_rate=0.02)
+    training = WordVectorTraining(words, dim, settings)
+    owners, targets = np.repeat(np.arange(texts), 3), present.ravel()
+    for _ in range(400):
+        negatives = generator.choice(words, size=(settings.negatives, len(targets)), p=drawn)
+        training.step(contexts, owners, targets, negatives)
+    for word in range(words):
+        own, others = contexts[owners[targets == word]], contexts[owners]
+
+        def loss(vector, own=own, others=others, share=settings.negatives * drawn[word]):
+            return np.logaddexp(0, -own @ vector).sum() + share * np.logaddexp(0, others @ vector).sum()
+
+        best = minimize(loss, np.zeros(dim)).x
+        np.testing.assert_allclose(training.vectors[word], best, atol=0.1)
+
+
+def test_subsampling_of_frequent_words():
+    """1 minus ``rejection_probs`` of the authors' program."""
+    kept = kept_probabilities(np.array([9000, 900, 90, 10]), 1e-2)
+    frequencies = np.array([0.9, 0.09, 0.009, 0.001])
+    expected = [min(1, (1e-2 / f) ** 0.5 + 1e-2 / f) for f in frequencies]
+    np.testing.assert_allclose(kept, expected)
+    assert kept[3] == 1.0
+
+
+def test_words_of_a_corpus(tmp_path):
+    """Frequent joined forms are words; rare ones are split. Texts without a word of the vocabulary are left out."""
+    file = tmp_path / "corpus.txt"
+    file.write_text("Don't stop\nzzz\nthe well-known stop\nThe DON'T - the well\n")
+    words = CorpusWords.of(Corpus(file), B2sSettings(min_count=2))
+    assert words.names == ["the", "-", "don't", "stop", "well"]
+    assert words.counts.tolist() == [3, 2, 2, 2, 2]
+    assert list(words.texts()) == ["Don't stop", "the well-known stop", "The DON'T - the well"]
+    found, owners = words.of_texts(np.array([0, 2]))
+    assert [words.names[word] for word in found] == ["don't", "stop", "the", "don't", "-", "the", "well"]
+    assert owners.tolist() == [0, 0, 1, 1, 1, 1, 1]
+    assert CorpusWords.of(Corpus(file), B2sSettings(min_count=2, vocabulary=2)).names == ["the", "-"]
+    with pytest.raises(ConfigError, match=r"no word of .* occurs 10 times"):
+        CorpusWords.of(Corpus(file), B2sSettings())
+
+
+def test_training_writes_word_vectors(corpus, bert, tmp_path):
+    out = tmp_path / "b2s"
+    report = train_b2s(request_of(corpus, bert, out))
+    assert sorted(file.name for file in out.iterdir()) == ["training.json", "vectors.bin"]
+    assert report == json.loads((out / "training.json").read_text())
+    assert (report["method"], report["texts"], report["dim"]) == ("b2s", 60, 16)
+    assert report["losses"] == sorted(report["losses"], reverse=True)
+    vectors = open_word_vectors(out / "vectors.bin")
+    assert len(vectors.words) == report["words"]
+    assert set(vectors.words) == {*(word for sentence in SENTENCES for word in sentence.split())}
+    embedder = Embedder(EmbedderConfig(extractor="words", model=str(out / "vectors.bin"))).fit(SENTENCES)
+    assert embedder.encode_documents(["zebra", SENTENCES[0]]).any(axis=1).tolist() == [False, True]
+    with pytest.raises(ConfigError, match="already contains a trained model"):
+        train_b2s(request_of(corpus, bert, out))
+
+
+class StopError(Exception):
+    pass
+
+
+@pytest.mark.parametrize("phase", ["encode the corpus", "train"])
+def test_interrupted_training_gives_the_same_vectors(corpus, bert, tmp_path, monkeypatch, phase):
+    class Stopping:
+        def __init__(self):
+            self.notes = []
+
+        def start(self, name, unit, total):
+            self.name, self.done = name, 0
+
+        def advance(self, count, detail=""):
+            self.done += count
+            if self.name == phase and self.done >= 5 and not self.notes:
+                raise StopError
+
+        def finish(self):
+            pass
+
+        def note(self, text):
+            self.notes.append(text)
+
+    monkeypatch.setattr(b2s, "_TEXTS_PER_BLOCK", 8)
+    train_b2s(request_of(corpus, bert, tmp_path / "straight"))
+    progress = Stopping()
+    broken = request_of(corpus, bert, tmp_path / "broken", checkpoint_seconds=0)
+    with pytest.raises(StopError):
+        train_b2s(broken, progress)
+    with pytest.raises(ConfigError, match="contains a training with different 'settings'"):
+        train_b2s(request_of(corpus, bert, tmp_path / "broken", B2sSettings(min_count=3)))
+    train_b2s(broken, progress)
+    assert progress.notes == [f"resuming the training in {tmp_path / 'broken'}"]
+    straight, resumed = ((tmp_path / name / "vectors.bin").read_bytes() for name in ("straight", "broken"))
+    assert straight == resumed
+    assert not (tmp_path / "broken" / "checkpoints").exists()
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: B2sSettings(min_count=0), "min_count is 0: expected at least 1"),
+        (lambda: B2sSettings(threshold=0.0), "threshold is 0.0: expected a number above 0"),
+        (lambda: B2sSettings(learning_rate=2), "learning_rate is 2: expected a number above 0 to 1"),
+        (lambda: B2sRequest("c", EmbedderConfig(extractor="re"), "o"), "expected one of transformer"),
+    ],
+)
+def test_invalid_settings(make, message):
+    with pytest.raises(ConfigError, match=message):
+        make()
+
+
+def test_command(corpus, bert, tmp_path, cli):
+    out = tmp_path / "b2s"
+    options = ("--min-count", 3, "--epochs", 2, "--batch-size", 16, "--layers", "1+2", "--device", "cpu")
+    done = cli("papers", "train", "b2s", "--corpus", corpus, "--model", bert, "--out", out, *options)
+    assert "21 words" in done.stdout
+    assert f"to use it: ragembed index PATH --extractor words --model {out / 'vectors.bin'}" in done.stdout
+    report = json.loads((out / "training.json").read_text())
+    assert (report["encoder"]["layers"], report["encoder"]["pooling"], len(report["losses"])) == ("1+2", "mean", 2)

@@ -1,0 +1,221 @@
+"""Equation 2 and the poolers, compared with plain transformers, one definition at a time."""
+
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from tokenizers import Tokenizer
+from torch.nn import functional
+from transformers import AutoModel, BertForPreTraining, RobertaForMaskedLM
+
+from ragembed.errors import ConfigError, DictionaryError, ModelError
+from ragembed.models.tokenizer import TextTokenizer
+from ragembed.papers.training.arithmetic import Arithmetic
+from ragembed.papers.training.dictionaries.senses import Dictionary
+from ragembed.papers.training.encoder import load_encoder, load_trained, load_with_mlm_head, mlm_bias, save_encoder
+from ragembed.papers.training.entry_space import entry_embeddings, single_tokens
+from ragembed.papers.training.glosses import TrainingTexts, make_windows
+from ragembed.papers.training.progress import SilentTraining
+from ragembed.papers.training.progressive import word_space
+
+DICTIONARY = Dictionary(
+    ("lock", "cat", "bird"),
+    (("the writer", "a file of the store and the index", "red"), ("a dog sleeps",), ("a dog sleeps", "flies")),
+)
+CPU = Arithmetic(torch.device("cpu"))
+
+
+def texts_of(folder, dictionary=DICTIONARY, max_tokens=None):
+    return TrainingTexts.of(dictionary, TextTokenizer(folder), max_tokens, 0)
+
+
+def states(folder, text):
+    """Return the last layer of one text, float64 of shape (tokens, d)."""
+    ids = Tokenizer.from_file(str(folder / "tokenizer.json")).encode(text).ids
+    with torch.no_grad():
+        return (
+            AutoModel.from_pretrained(str(folder)).eval()(input_ids=torch.tensor([ids])).last_hidden_state[0].double()
+        )
+
+
+@pytest.mark.parametrize("kind", ["ac", "amp"])
+@pytest.mark.parametrize("family", ["bert", "roberta", "bert_with_dropout"])
+def test_entry_vectors_are_means_over_definitions(family, kind, request):
+    folder = request.getfixturevalue(family)
+    found = entry_embeddings(load_encoder(folder, "auto"), texts_of(folder), kind, CPU, SilentTraining())
+    expected = [
+        torch.stack([s[0] if kind == "ac" else s.mean(0) for s in (states(folder, text) for text in definitions)]).mean(
+            0
+        )
+        for definitions in DICTIONARY.definitions
+    ]
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, torch.stack(expected).numpy(), atol=2e-5)
+
+
+def test_amp_is_a_mean_of_means_and_not_of_tokens(bert):
+    found = entry_embeddings(load_encoder(bert, "own"), texts_of(bert), "amp", CPU, SilentTraining())
+    tokens = torch.cat([states(bert, text) for text in DICTIONARY.definitions[0]]).mean(0)
+    assert np.abs(found[0] - tokens.numpy()).max() > 0.05
+
+
+def test_long_definitions_are_truncated_and_counted(bert):
+    whole, cut = texts_of(bert), texts_of(bert, max_tokens=8)
+    assert (whole.windows.truncated, cut.windows.truncated) == (0, 1)
+    assert cut.windows.lengths.max() == 8
+    ids, mask = cut.windows.batch(cut.text[:2], torch.device("cpu"))
+    assert ids[1, -1] == TextTokenizer(bert).suffix[0]
+    assert mask.sum(dim=1).tolist() == [4, 8]
+    assert (ids[0, 4:] == 0).all()
+    with pytest.raises(ConfigError, match="max_tokens is 99: expected at most 34"):
+        make_windows(TextTokenizer(bert), ["a"], 99, 0)
+
+
+def test_entries_share_the_text_of_a_common_definition(bert):
+    texts = texts_of(bert)
+    assert len(texts) == 6
+    assert len(texts.windows.lengths) == 5
+
+
+def test_bert_head_is_its_own_pooler(bert):
+    encoder = load_encoder(bert, "auto").eval()
+    dense = BertForPreTraining.from_pretrained(str(bert)).bert.pooler.dense
+    ids, mask = texts_of(bert).windows.batch(np.array([0, 1]), torch.device("cpu"))
+    last = torch.stack([states(bert, text).mean(0) for text in DICTIONARY.definitions[0][:2]]).float()
+    with torch.no_grad():
+        torch.testing.assert_close(encoder(ids, mask, "mean"), torch.tanh(dense(last)), atol=2e-5, rtol=0)
+        official = BertForPreTraining.from_pretrained(str(bert)).eval().bert(ids, mask).pooler_output
+        torch.testing.assert_close(encoder(ids, mask, "cls"), official, atol=2e-5, rtol=0)
+
+
+def test_roberta_head_is_the_dense_layer_of_its_mlm_head(roberta):
+    encoder = load_encoder(roberta, "auto").eval()
+    dense = RobertaForMaskedLM.from_pretrained(str(roberta)).lm_head.dense
+    ids, mask = texts_of(roberta).windows.batch(np.array([0]), torch.device("cpu"))
+    first = states(roberta, DICTIONARY.definitions[0][0])[0].float()
+    inner = dense(first)
+    expected = inner * 0.5 * (1 + torch.erf(inner / 2**0.5))
+    with torch.no_grad():
+        torch.testing.assert_close(encoder(ids, mask, "cls")[0], expected, atol=2e-5, rtol=0)
+
+
+@pytest.mark.parametrize(("family", "activation"), [("bert", "tanh"), ("roberta", "gelu")])
+def test_pooler_is_saved_and_loaded(family, activation, request, tmp_path):
+    folder = request.getfixturevalue(family)
+    encoder = load_encoder(folder, "auto").eval()
+    assert encoder.head.activation == activation
+    with torch.no_grad():
+        encoder.head.dense.weight += 1.0  # simulates training
+    save_encoder(encoder, tmp_path / "saved", folder)
+    again = load_trained(tmp_path / "saved", activation).eval()
+    ids, mask = texts_of(folder).windows.batch(np.array([0, 3]), torch.device("cpu"))
+    with torch.no_grad():
+        assert torch.equal(again(ids, mask, "mean"), encoder(ids, mask, "mean"))
+    assert torch.equal(again.head.dense.bias, encoder.head.dense.bias)
+    assert (
+        TextTokenizer(tmp_path / "saved").ids(["the lock"]).tolist() == TextTokenizer(folder).ids(["the lock"]).tolist()
+    )
+
+
+def test_missing_head_weights_are_an_error(bert, roberta, tiny_model):
+    with pytest.raises(ModelError, match=r"no weights pooler\.dense.*choose the head 'mlm-head'"):
+        load_encoder(roberta, "own")
+    with pytest.raises(ModelError, match=r"no weights lm_head\.dense\..*choose the head 'own'"):
+        load_encoder(tiny_model, "mlm-head")
+    assert load_encoder(bert, "mlm-head").head.activation == "gelu"
+    with pytest.raises(ModelError, match="no masked-word head"):
+        load_with_mlm_head(tiny_model)
+
+
+@pytest.fixture
+def headless(roberta, tmp_path):
+    """RoBERTa with other weights and without its head for masked words, as contrastive models are published."""
+    torch.manual_seed(9)
+    model = RobertaForMaskedLM(RobertaForMaskedLM.from_pretrained(str(roberta)).config).roberta
+    folder = tmp_path / "headless"
+    model.save_pretrained(folder)
+    shutil.copyfile(roberta / "tokenizer.json", folder / "tokenizer.json")
+    return folder
+
+
+def test_head_from_another_checkpoint(headless, roberta):
+    with pytest.raises(ModelError, match="take the head from a checkpoint with these weights"):
+        load_encoder(headless, "auto")
+    encoder = load_encoder(headless, "auto", roberta).eval()
+    dense = RobertaForMaskedLM.from_pretrained(str(roberta)).lm_head.dense
+    ids, mask = texts_of(roberta).windows.batch(np.array([0]), torch.device("cpu"))
+    first = states(headless, DICTIONARY.definitions[0][0])[0].float()
+    with torch.no_grad():
+        torch.testing.assert_close(encoder(ids, mask, "cls")[0], functional.gelu(dense(first)), atol=2e-5, rtol=0)
+
+
+def test_head_of_another_size_is_an_error(headless, tmp_path):
+    other = RobertaForMaskedLM.from_pretrained
+    config = other(str(headless)).config
+    config.hidden_size = 8
+    RobertaForMaskedLM(config).save_pretrained(tmp_path / "small")
+    with pytest.raises(ModelError, match=r"has 8 dimensions, but the model in .* has 16"):
+        load_encoder(headless, "auto", tmp_path / "small")
+
+
+def test_loading_does_not_change_the_random_generator(roberta):
+    torch.manual_seed(5)
+    expected = torch.rand(1)
+    torch.manual_seed(5)
+    load_encoder(roberta, "auto")
+    assert torch.equal(torch.rand(1), expected)
+
+
+# DefSent
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta"])
+def test_defsent_scores_equal_masked_word_head(family, request):
+    folder = request.getfixturevalue(family)
+    kind = BertForPreTraining if family == "bert" else RobertaForMaskedLM
+    whole = kind.from_pretrained(str(folder)).eval()
+    kept, token_ids = single_tokens(DICTIONARY, TextTokenizer(folder))
+    assert kept == DICTIONARY
+    encoder = load_with_mlm_head(folder).eval()
+    space = word_space(encoder, mlm_bias(folder), token_ids)
+    ids, mask = texts_of(folder).windows.batch(np.array([0, 1]), torch.device("cpu"))
+    with torch.no_grad():
+        pooled = encoder.pooled(ids, mask, "cls")
+        head = whole.cls.predictions if family == "bert" else whole.lm_head
+        expected = head(pooled)[:, token_ids]
+        found = functional.linear(
+            encoder(ids, mask, "cls"), torch.from_numpy(space.vectors), torch.from_numpy(space.bias)
+        )
+    torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-5)
+
+
+def test_defsent_freezes_head_and_word_embeddings(bert):
+    encoder = load_with_mlm_head(bert)
+    frozen = {name for name, each in encoder.named_parameters() if not each.requires_grad}
+    assert frozen == {
+        "body.embeddings.word_embeddings.weight",
+        *("head.dense.weight", "head.dense.bias", "head.norm.weight", "head.norm.bias"),
+    }
+
+
+def test_entries_of_several_tokens_are_skipped(bert):
+    dictionary = Dictionary(
+        ("lock", "Lock", "one lock", "locks", "\u2603"), (("hair",), ("a store",), ("x",), ("y",), ("z",))
+    )
+    kept, ids = single_tokens(dictionary, TextTokenizer(bert))
+    assert kept == Dictionary(("lock",), (("hair", "a store"),))
+    assert TextTokenizer(bert).names(ids.tolist()) == ["lock"]
+    with pytest.raises(DictionaryError, match="none of 1 entries is a single token"):
+        single_tokens(Dictionary(("one lock",), (("x",),)), TextTokenizer(bert))
+
+
+def test_missing_body_weights_are_an_error(bert, tmp_path):
+    from safetensors.torch import load_file, save_file
+
+    shutil.copytree(bert, tmp_path / "cut")
+    tensors = load_file(bert / "model.safetensors")
+    name = next(each for each in tensors if "encoder.layer.1.output.dense.weight" in each)
+    save_file({key: each for key, each in tensors.items() if key != name}, tmp_path / "cut" / "model.safetensors")
+    with pytest.raises(ModelError, match=r"has 1 missing weights, such as encoder\.layer\.1\.output\.dense\.weight"):
+        load_encoder(tmp_path / "cut", "own")
