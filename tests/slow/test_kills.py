@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from ragembed.indexes import Store
-from ragembed.indexes.indexing.refit import refit_store
 from ragembed.indexes.storage.layout import is_store
 from tests.slow.helpers import CASES, Answers, Case, Cli, answers, content, leftovers, queries, same_answers, scaled
 
@@ -73,7 +72,6 @@ def _of_a_clean_store(finished: Path, clean: dict[str, Answers]) -> Answers:
             with Store.create(path, store.embedder) as other, other.writer() as writer:
                 writer.stage(record.chunk.embedded_text for record in records)
                 writer.commit(chunks=records, sources=list(store.sources().values()))
-            refit_store(path)
             clean[store.embedder.fingerprint] = answers(path, ASKED)
             shutil.rmtree(path)
         return clean[store.embedder.fingerprint]
