@@ -82,7 +82,7 @@ class RagGenerator(RunnableSerializable[str, dict[str, Any]]):
 
     def invoke(
         self,
-        input: str,  # noqa: A002  LangChain's name
+        input: str,
         config: RunnableConfig | None = None,
         **kwargs: Any,
     ) -> dict[str, Any]:

@@ -6,65 +6,25 @@ import time
 from collections.abc import Sequence
 
 from langchain_core.indexing import RecordManager
-from langchain_core.runnables import run_in_executor
 
 from ragembed.errors import ConfigError
 from ragembed.indexes.storage.run_records import Expected
+from ragembed.langchain.derived import twin
 from ragembed.langchain.lazy_store import LazyStore
 
 
-class RagRecordManager(RecordManager):
-    """Record manager for LangChain's indexing API, ``langchain_core.indexing.index`` and ``aindex``.
+class StoreRecords:
+    """The records of one namespace in a store, as LangChain's indexing API reads and writes them."""
 
-    Create it with :meth:`RagVectorStore.record_manager`, and pass the same vector store to ``index``.
-
-    The records are rows in the database of the store, so they always match its documents. A record is deleted together
-    with its document. If a run is killed after it added documents and before it recorded them, the next run writes the
-    documents again, or removes them in its cleanup if they are no longer in the source.
-
-    Parameters
-    ----------
-    lazy_store : LazyStore
-        The store of a :class:`RagVectorStore`.
-    namespace : str
-        Name that separates several programs that index into the same store.
-
-    Examples
-    --------
-    .. code-block:: python
-
-        from langchain_core.documents import Document
-        from langchain_core.indexing import index
-
-        from ragembed.langchain import RagEmbeddings, RagVectorStore
-
-        documents = [Document("Tea is brewed with hot water.", metadata={"source": "tea.md"})]
-        vector_store = RagVectorStore(RagEmbeddings().fit([documents[0].page_content]))
-        records = vector_store.record_manager("my-documents")
-        found = index(documents, records, vector_store, cleanup="full", key_encoder="sha256")
-        print(found["num_added"])
-
-    .. code-block:: text
-
-        1
-    """
-
-    def __init__(self, lazy_store: LazyStore, namespace: str = "default") -> None:
-        super().__init__(namespace)
-        self._lazy = lazy_store
-        self._announced: frozenset[str] = frozenset()
+    namespace: str
+    _lazy: LazyStore
+    _announced: frozenset[str]
 
     def create_schema(self) -> None:
         """Do nothing: every store already has the tables."""
 
     def get_time(self) -> float:
-        """Return the present time, which is later than every record even if the clock was set back.
-
-        Returns
-        -------
-        float
-            Time in seconds since 1970.
-        """
+        """Return the present time in seconds since 1970, later than every record even if the clock was set back."""
         store = self._lazy.get()
         return time.time() if store is None else store.run_records(self.namespace).now()
 
@@ -104,18 +64,7 @@ class RagRecordManager(RecordManager):
             self._announced -= frozenset(keys)  # a later document with one of these ids belongs to another run
 
     def exists(self, keys: Sequence[str]) -> list[bool]:
-        """Return which documents are recorded. Recorded documents are in the store.
-
-        Parameters
-        ----------
-        keys : sequence of str
-            Ids of the documents.
-
-        Returns
-        -------
-        list of bool
-            One value for each key.
-        """
+        """Return for each key whether the document is recorded; recorded documents are in the store."""
         store = self._lazy.get()
         noted = set() if store is None else store.run_records(self.namespace).noted(keys)
         self._announced = frozenset(keys) - noted  # a run adds these documents next
@@ -151,67 +100,61 @@ class RagRecordManager(RecordManager):
         return [] if store is None else store.run_records(self.namespace).keys(before, after, group_ids, limit)
 
     def delete_keys(self, keys: Sequence[str]) -> None:
-        """Delete the records of documents.
-
-        Parameters
-        ----------
-        keys : sequence of str
-            Ids of the documents; unknown ids are ignored.
-        """
+        """Delete the records of documents; unknown keys are ignored."""
         store = self._lazy.get()
         if store is not None:
             with self._lazy.writing() as wait_seconds:
                 store.run_records(self.namespace).forget(keys, wait_seconds)
 
     def expected(self, ids: Sequence[str]) -> Expected:
-        """Return the documents that a run of this record manager is about to add.
-
-        Parameters
-        ----------
-        ids : sequence of str
-            Ids to choose from.
-
-        Returns
-        -------
-        ragembed.indexes.storage.run_records.Expected
-            The namespace, and the ids that the run will add.
-        """
+        """Return the documents among ``ids`` that a run of this record manager is about to add."""
         return Expected(self.namespace, self._announced.intersection(ids))
 
-    # Asynchronous
+    acreate_schema = twin(create_schema)
+    aget_time = twin(get_time)
+    aupdate = twin(update)
+    aexists = twin(exists)
+    alist_keys = twin(list_keys)
+    adelete_keys = twin(delete_keys)
 
-    async def acreate_schema(self) -> None:
-        """Do nothing: every store already has the tables."""
 
-    async def aget_time(self) -> float:
-        """Run :meth:`get_time` in a thread."""
-        return await run_in_executor(None, self.get_time)
+class RagRecordManager(StoreRecords, RecordManager):
+    """Record manager for LangChain's indexing API, ``langchain_core.indexing.index`` and ``aindex``.
 
-    async def aupdate(
-        self,
-        keys: Sequence[str],
-        *,
-        group_ids: Sequence[str | None] | None = None,
-        time_at_least: float | None = None,
-    ) -> None:
-        """Run :meth:`update` in a thread, with the same arguments."""
-        await run_in_executor(None, self.update, keys, group_ids=group_ids, time_at_least=time_at_least)
+    Create it with :meth:`RagVectorStore.record_manager`, and pass the same vector store to ``index``.
 
-    async def aexists(self, keys: Sequence[str]) -> list[bool]:
-        """Run :meth:`exists` in a thread, with the same arguments."""
-        return await run_in_executor(None, self.exists, keys)
+    The records are rows in the database of the store, so they always match its documents. A record is deleted together
+    with its document. If a run is killed after it added documents and before it recorded them, the next run writes the
+    documents again, or removes them in its cleanup if they are no longer in the source.
 
-    async def alist_keys(
-        self,
-        *,
-        before: float | None = None,
-        after: float | None = None,
-        group_ids: Sequence[str] | None = None,
-        limit: int | None = None,
-    ) -> list[str]:
-        """Run :meth:`list_keys` in a thread, with the same arguments."""
-        return await run_in_executor(None, self.list_keys, before=before, after=after, group_ids=group_ids, limit=limit)
+    Parameters
+    ----------
+    lazy_store : LazyStore
+        The store of a :class:`RagVectorStore`.
+    namespace : str
+        Name that separates several programs that index into the same store.
 
-    async def adelete_keys(self, keys: Sequence[str]) -> None:
-        """Run :meth:`delete_keys` in a thread, with the same arguments."""
-        await run_in_executor(None, self.delete_keys, keys)
+    Examples
+    --------
+    .. code-block:: python
+
+        from langchain_core.documents import Document
+        from langchain_core.indexing import index
+
+        from ragembed.langchain import RagEmbeddings, RagVectorStore
+
+        documents = [Document("Tea is brewed with hot water.", metadata={"source": "tea.md"})]
+        vector_store = RagVectorStore(RagEmbeddings().fit([documents[0].page_content]))
+        records = vector_store.record_manager("my-documents")
+        found = index(documents, records, vector_store, cleanup="full", key_encoder="sha256")
+        print(found["num_added"])
+
+    .. code-block:: text
+
+        1
+    """
+
+    def __init__(self, lazy_store: LazyStore, namespace: str = "default") -> None:
+        super().__init__(namespace)
+        self._lazy = lazy_store
+        self._announced = frozenset()
