@@ -86,22 +86,10 @@ class RagGenerator(RunnableSerializable[str, dict[str, Any]]):
         config: RunnableConfig | None = None,
         **kwargs: Any,
     ) -> dict[str, Any]:
-        """Answer a query.
+        """Answer the query ``input``; further arguments go to the retriever.
 
-        Parameters
-        ----------
-        input : str
-            The query.
-        config : RunnableConfig, optional
-            Configuration of the run, for the callbacks.
-        **kwargs
-            Arguments for the retriever.
-
-        Returns
-        -------
-        dict
-            ``input`` (the query), ``context`` (what the retriever returned), ``answer`` (str), ``tokens`` (number of
-            tokens of the prompt) and ``reused_tokens`` (those of them that the encoding of the query had computed).
+        The result has the keys ``input`` (the query), ``context`` (what the retriever returned), ``answer``, ``tokens``
+        (number of tokens of the prompt) and ``reused_tokens`` (those of them that the encoding of the query computed).
         """
         answer: Any = self._answer  # LangChain's types do not have functions that take a config only
         found: dict[str, Any] = self._call_with_config(answer, input, config, **kwargs)
@@ -143,7 +131,7 @@ class RagGenerator(RunnableSerializable[str, dict[str, Any]]):
 
     @property
     def _model(self) -> Any:
-        extractor = self.embeddings._fitted().extractor
+        extractor = self.embeddings.fitted().extractor
         if not isinstance(extractor, TransformerExtractor):
             raise ConfigError(
                 f"the extractor is {self.embeddings.embedder.config.extractor!r}: expected 'transformer', whose model "

@@ -35,21 +35,10 @@ class StoreRecords:
         group_ids: Sequence[str | None] | None = None,
         time_at_least: float | None = None,
     ) -> None:
-        """Record documents as updated now.
+        """Record documents as updated now; ids that are not in the store are skipped.
 
-        Parameters
-        ----------
-        keys : sequence of str
-            Ids of the documents; ids that are not in the store are skipped.
-        group_ids : sequence of (str or None), optional
-            Group of each document; without it, groups do not change.
-        time_at_least : float, optional
-            A time in seconds since 1970 that must not be in the future.
-
-        Raises
-        ------
-        ConfigError
-            If the numbers of keys and groups differ, or ``time_at_least`` is in the future. It is a ``ValueError``.
+        Without ``group_ids``, groups do not change. A :class:`ragembed.errors.ConfigError` is raised if the numbers of
+        keys and groups differ, or ``time_at_least`` is in the future.
         """
         if group_ids is not None and len(group_ids) != len(keys):
             raise ConfigError(f"got {len(group_ids)} group_ids for {len(keys)} keys: expected one per key")
@@ -78,24 +67,7 @@ class StoreRecords:
         group_ids: Sequence[str] | None = None,
         limit: int | None = None,
     ) -> list[str]:
-        """Return recorded keys, oldest first.
-
-        Parameters
-        ----------
-        before : float, optional
-            Return only keys updated before this time, in seconds since 1970.
-        after : float, optional
-            Return only keys updated after this time.
-        group_ids : sequence of str, optional
-            Return only keys of these groups.
-        limit : int, optional
-            Largest number of keys.
-
-        Returns
-        -------
-        list of str
-            The keys.
-        """
+        """Return up to ``limit`` keys, oldest first, of these groups and updated between ``after`` and ``before``."""
         store = self._lazy.get()
         return [] if store is None else store.run_records(self.namespace).keys(before, after, group_ids, limit)
 

@@ -101,11 +101,6 @@ class SearchableDocuments(StoredDocuments):
         min_relevance : float, optional
             Leave out documents with a lower relevance, from 0 to 1. The store needs a fit of it: stores with
             :class:`RagEmbeddings` have one from 20 documents on.
-
-        Returns
-        -------
-        list of (Document, float)
-            The documents with their scores, highest first.
         """
         return self._scored_many([query], k, TextSearch("hybrid", filter, fusion, ranking, min_relevance, offset))[0]
 

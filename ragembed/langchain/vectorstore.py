@@ -95,12 +95,7 @@ class RagVectorStore(WritableDocuments, SearchableDocuments, VectorStore):
 
         embeddings = RagEmbeddings().fit(["foo", "thud"])
         vector_store = RagVectorStore(embeddings, path="my-store")
-
-    Or fit the embeddings and add texts in one step:
-
-    .. code-block:: python
-
-        other_store = RagVectorStore.from_texts(["foo", "thud"], RagEmbeddings(), path="other-store")
+        other_store = RagVectorStore.from_texts(["foo", "thud"], RagEmbeddings(), path="other-store")  # fitted on them
 
     Add Documents:
 
@@ -115,11 +110,6 @@ class RagVectorStore(WritableDocuments, SearchableDocuments, VectorStore):
         document_3 = Document(id="3", page_content="i will be deleted :(")
 
         vector_store.add_documents([document_1, document_2, document_3])
-
-    Update Documents:
-
-    .. code-block:: python
-
         vector_store.add_documents([Document(id="1", page_content="foo, again", metadata={"baz": "bar"})])
 
     Inspect Documents:
@@ -154,9 +144,8 @@ class RagVectorStore(WritableDocuments, SearchableDocuments, VectorStore):
 
     Search with filter:
 
-    The filter is applied before the search, so you get ``k`` results if ``k`` documents match. Operators are ``$eq``,
-    ``$ne``, ``$gt``, ``$gte``, ``$lt``, ``$lte``, ``$in``, ``$nin``, ``$exists``, ``$contains``, ``$like``, ``$and``,
-    ``$or`` and ``$not``. A filter can also be a function of the metadata; it is called for every document.
+    The filter is applied before the search, so you get ``k`` results if ``k`` documents match. It can also be an
+    expression such as ``"baz = 'bar'"``, or a function of the metadata, which is called for every document.
 
     .. code-block:: python
 
@@ -164,9 +153,8 @@ class RagVectorStore(WritableDocuments, SearchableDocuments, VectorStore):
 
     Search with score:
 
-    The score is the cosine, from -1 to 1; higher is better. The relevance score is ``(1 + cosine) / 2``. With
-    ``search_type="hybrid"``, it is the calibrated relevance, which you can compare between queries; run ``ragembed
-    refit`` or :func:`ragembed.indexes.refit_store` on the store once to fit it.
+    The score is the cosine, from -1 to 1; higher is better. The relevance score is ``(1 + cosine) / 2``, or with
+    ``search_type="hybrid"`` the calibrated relevance.
 
     .. code-block:: python
 
@@ -176,9 +164,7 @@ class RagVectorStore(WritableDocuments, SearchableDocuments, VectorStore):
 
         results = vector_store.similarity_search_with_relevance_scores(query="thud", k=1, score_threshold=0.7)
 
-    Hybrid search:
-
-    Hybrid search combines cosine and BM25. It finds names, numbers and rare words that dense search misses.
+    Hybrid search, by cosine and BM25, finds names, numbers and rare words that dense search misses:
 
     .. code-block:: python
 
@@ -215,11 +201,7 @@ class RagVectorStore(WritableDocuments, SearchableDocuments, VectorStore):
         records = vector_store.record_manager("my-documents")
         index([document_1, document_2], records, vector_store, cleanup="full", key_encoder="sha256")
 
-    Open again:
-
-    .. code-block:: python
-
-        vector_store = RagVectorStore(path="my-store")
+    Open again with ``RagVectorStore(path="my-store")``.
     """
 
     def __init__(
@@ -263,19 +245,7 @@ class RagVectorStore(WritableDocuments, SearchableDocuments, VectorStore):
             Names of your collections, separated by commas, or ``"all"``, as for ``ragembed query --in``; or the folder
             of each store by name.
         retrieval_mode : {"dense", "hybrid", "lexical"}, default "dense"
-            Mode of :meth:`similarity_search` and of retrievers.
-
-        Returns
-        -------
-        RagVectorStore
-            The stores together.
-
-        Raises
-        ------
-        ConfigError
-            If a collection is unknown.
-        StoreError
-            If no store can be opened.
+            As for the class.
 
         Examples
         --------
@@ -296,6 +266,7 @@ class RagVectorStore(WritableDocuments, SearchableDocuments, VectorStore):
     @classmethod
     def from_texts(
         cls,
+        /,
         texts: Iterable[str],
         embedding: Embeddings,
         metadatas: Iterable[Mapping[str, Any]] | None = None,
@@ -325,11 +296,6 @@ class RagVectorStore(WritableDocuments, SearchableDocuments, VectorStore):
             What to do if there is a store at ``path``: add to it, replace it when the new store is complete, or raise
             :class:`ragembed.errors.StoreError`.
 
-        Returns
-        -------
-        RagVectorStore
-            The store.
-
         Raises
         ------
         ConfigError
@@ -347,6 +313,7 @@ class RagVectorStore(WritableDocuments, SearchableDocuments, VectorStore):
     @classmethod
     def from_embeddings(
         cls,
+        /,
         text_embeddings: Iterable[tuple[str, Sequence[float]]],
         embedding: Embeddings,
         metadatas: Iterable[Mapping[str, Any]] | None = None,
@@ -368,11 +335,6 @@ class RagVectorStore(WritableDocuments, SearchableDocuments, VectorStore):
             The embeddings that made the vectors; not :class:`RagEmbeddings`.
         path, index, budget, mode, retrieval_mode
             As in :meth:`from_texts`.
-
-        Returns
-        -------
-        RagVectorStore
-            The store.
         """
         with cls._created(embedding, path, index, budget, mode, retrieval_mode) as store:
             store.add_embeddings(text_embeddings, metadatas, ids=ids)
@@ -421,15 +383,6 @@ class RagVectorStore(WritableDocuments, SearchableDocuments, VectorStore):
             ``score_threshold``, ``fetch_k``, ``lambda_mult`` or ``ranking``, as arguments or together as the dict
             ``search_kwargs``; and other fields of LangChain's retrievers, such as ``tags``.
 
-        Returns
-        -------
-        VectorStoreRetriever
-            The retriever.
-
-        Raises
-        ------
-        TypeError
-            If an argument is unknown.
         """
         known = (*RagVectorStoreRetriever.model_fields, *RagVectorStoreRetriever.search_settings)
         unknown = [name for name in kwargs if name not in known]
@@ -458,6 +411,7 @@ class RagVectorStore(WritableDocuments, SearchableDocuments, VectorStore):
     @classmethod
     def load_local(
         cls,
+        /,
         folder_path: str | Path,
         embeddings: Embeddings | None = None,
         index_name: str = "index",
@@ -476,11 +430,6 @@ class RagVectorStore(WritableDocuments, SearchableDocuments, VectorStore):
         **kwargs
             ``allow_dangerous_deserialization`` changes nothing, because no code in the files is ever executed. Any
             other argument raises ``TypeError``.
-
-        Returns
-        -------
-        RagVectorStore
-            The store.
 
         Raises
         ------
@@ -519,11 +468,6 @@ class RagVectorStore(WritableDocuments, SearchableDocuments, VectorStore):
             Folder of the new store; by default a temporary folder.
         batch_size, progress
             As in :meth:`add_documents`.
-
-        Returns
-        -------
-        RagVectorStore
-            The new store.
 
         Raises
         ------

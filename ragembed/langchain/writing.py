@@ -9,13 +9,11 @@ from weakref import WeakSet
 
 from langchain_core.documents import Document
 
+from ragembed.adapters.own_store import finish_write
 from ragembed.corpus import blocks
 from ragembed.errors import ConfigError
 from ragembed.indexes import ChunkRecord
 from ragembed.indexes.filters import And
-from ragembed.indexes.indexing.calibration import calibrate
-from ragembed.indexes.types import SilentProgress
-from ragembed.indexes.writing.index_selection import warn
 from ragembed.indexes.writing.writer import StoreWriter
 from ragembed.langchain.derived import twin
 from ragembed.langchain.documents import as_list, chosen_ids, detached, documents_of, reject_unknown, to_record
@@ -287,10 +285,7 @@ class WritableDocuments(StoredDocuments):
         with self._lazy.writing() as wait_seconds, store.writer(wait_seconds) as writer:
             keys = stage(writer) or {}
             writer.commit(chunks=records, expected=expected, keys=keys)
-            warn(self._lazy.fit_again(store, writer))
-            writer.merge()
-            warn(writer.refresh_index())
-            warn(calibrate(store, writer, SilentProgress()))
+            finish_write(store, writer, self._lazy.fit_again)
 
 
 def require_batch_size(batch_size: int | None) -> None:
