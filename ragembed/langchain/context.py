@@ -84,20 +84,9 @@ class RagContext(BaseDocumentCompressor):
         return [_as_document(block) for block in self.pack(documents, query).blocks]
 
     def pack(self, documents: Sequence[Document], query: str = "") -> Context:
-        """Return the blocks, their text, and the documents that did not fit.
+        """Return the blocks, their text, and the documents that did not fit; ``documents`` are in order, best first.
 
-        Parameters
-        ----------
-        documents : sequence of Document
-            Documents, best first.
-        query : str, default ""
-            Text of the query. If the best document is longer than the budget, the lines with most of its words are
-            kept.
-
-        Returns
-        -------
-        ragembed.indexes.Context
-            The packed documents.
+        If the best document is longer than the budget, the lines with most of the words of ``query`` are kept.
         """
         vectorstore: Any = self.vectorstore
         store: Store = vectorstore.store

@@ -80,12 +80,7 @@ class RagGenerator(RunnableSerializable[str, dict[str, Any]]):
             raise ConfigError(f"prompt is {prompt!r}: expected a text with {_CONTEXT} once")
         return prompt
 
-    def invoke(
-        self,
-        input: str,
-        config: RunnableConfig | None = None,
-        **kwargs: Any,
-    ) -> dict[str, Any]:
+    def invoke(self, input: str, config: RunnableConfig | None = None, **kwargs: Any) -> dict[str, Any]:
         """Answer the query ``input``; further arguments go to the retriever.
 
         The result has the keys ``input`` (the query), ``context`` (what the retriever returned), ``answer``, ``tokens``

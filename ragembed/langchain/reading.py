@@ -56,18 +56,7 @@ class StoredDocuments:
         return self._lazy.get_or_create()
 
     def get_by_ids(self, ids: Sequence[str], /) -> list[Document]:
-        """Return documents by id.
-
-        Parameters
-        ----------
-        ids : sequence of str
-            Ids of the documents.
-
-        Returns
-        -------
-        list of Document
-            The documents in the order of ``ids``, each once. Unknown ids are left out.
-        """
+        """Return documents by id, in the order of ``ids``, each once; unknown ids are left out."""
         store = self._lazy.get()
         return [] if store is None else [to_document(record) for record in store.get(as_list("ids", ids))]
 
@@ -138,20 +127,8 @@ class StoredDocuments:
     def vectors(self, ids: Iterable[str]) -> Floats:
         """Return the vectors of documents, which searches compare with the vector of the query.
 
-        Parameters
-        ----------
-        ids : iterable of str
-            Ids of the documents.
-
-        Returns
-        -------
-        numpy.ndarray
-            Unit vectors, float32, shape ``(n, d)``, in the order of ``ids``.
-
-        Raises
-        ------
-        ConfigError
-            If a document is not in the store.
+        They have unit length, float32, shape ``(n, d)``, in the order of ``ids``. An id that is not in the store is a
+        :class:`ragembed.errors.ConfigError`.
         """
         wanted, store = as_list("ids", ids), self._lazy.get()
         self._require_ids(wanted, set() if store is None else {record.id for record in store.get(wanted)})
@@ -168,18 +145,7 @@ class StoredDocuments:
         return [] if store is None else store.ids()
 
     def iter_documents(self, *, filter: LangChainFilter | None = None) -> Iterator[Document]:
-        """Yield documents in order of insertion, from one snapshot of the store.
-
-        Parameters
-        ----------
-        filter : str, dict or callable, optional
-            Selects the documents; by default all.
-
-        Yields
-        ------
-        Document
-            A document.
-        """
+        """Yield the documents that match a filter, by default all, in order of insertion and from one snapshot."""
         store = self._lazy.get()
         if store is not None:
             yield from (to_document(record) for record in store.chunks(where=self._where(store, filter)))

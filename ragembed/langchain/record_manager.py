@@ -29,11 +29,7 @@ class StoreRecords:
         return time.time() if store is None else store.run_records(self.namespace).now()
 
     def update(
-        self,
-        keys: Sequence[str],
-        *,
-        group_ids: Sequence[str | None] | None = None,
-        time_at_least: float | None = None,
+        self, keys: Sequence[str], *, group_ids: Sequence[str | None] | None = None, time_at_least: float | None = None
     ) -> None:
         """Record documents as updated now; ids that are not in the store are skipped.
 

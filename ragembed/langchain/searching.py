@@ -271,17 +271,9 @@ class SearchableDocuments(StoredDocuments):
     def similarity_search_with_vectors(
         self, query: str, k: int = 4, *, filter: LangChainFilter | None = None, **kwargs: Any
     ) -> list[tuple[Document, Floats]]:
-        """Return the best documents for a query with their vectors.
+        """Do the same as :meth:`similarity_search`, and return the vectors too.
 
-        Parameters
-        ----------
-        query, k, filter, **kwargs
-            As in :meth:`similarity_search_with_score`.
-
-        Returns
-        -------
-        list of (Document, numpy.ndarray)
-            The documents, best first, with their unit vectors, float32, shape ``(d,)``.
+        They have unit length, float32, shape ``(d,)``.
         """
         documents = self.similarity_search(query, k, filter=filter, **kwargs)
         return list(zip(documents, self.vectors(str(document.id) for document in documents), strict=True))

@@ -325,16 +325,10 @@ class RagVectorStore(WritableDocuments, SearchableDocuments, VectorStore):
         mode: WriteMode = "append",
         retrieval_mode: Mode = "dense",
     ) -> RagVectorStore:
-        """Create a store from texts and their vectors; see :meth:`add_embeddings`.
+        """Create a store from texts and their vectors.
 
-        Parameters
-        ----------
-        text_embeddings, metadatas, ids
-            As in :meth:`add_embeddings`.
-        embedding : Embeddings
-            The embeddings that made the vectors; not :class:`RagEmbeddings`.
-        path, index, budget, mode, retrieval_mode
-            As in :meth:`from_texts`.
+        ``embedding`` made the vectors; it cannot be :class:`RagEmbeddings`. The other arguments are those of
+        :meth:`add_embeddings` and :meth:`from_texts`.
         """
         with cls._created(embedding, path, index, budget, mode, retrieval_mode) as store:
             store.add_embeddings(text_embeddings, metadatas, ids=ids)
@@ -374,15 +368,10 @@ class RagVectorStore(WritableDocuments, SearchableDocuments, VectorStore):
     def as_retriever(self, **kwargs: Any) -> VectorStoreRetriever:
         """Return a retriever for one type of search.
 
-        For a retriever with one field per setting, see :class:`ragembed.langchain.RagRetriever`.
-
-        Parameters
-        ----------
-        **kwargs
-            ``search_type``, as for :meth:`search`; settings of that search, such as ``k``, ``filter``,
-            ``score_threshold``, ``fetch_k``, ``lambda_mult`` or ``ranking``, as arguments or together as the dict
-            ``search_kwargs``; and other fields of LangChain's retrievers, such as ``tags``.
-
+        Arguments are ``search_type``, as for :meth:`search`; settings of that search, such as ``k``, ``filter``,
+        ``score_threshold``, ``fetch_k``, ``lambda_mult`` or ``ranking``, or all together as the dict ``search_kwargs``;
+        and other fields of LangChain's retrievers, such as ``tags``. For a retriever with one field per setting, see
+        :class:`ragembed.langchain.RagRetriever`.
         """
         known = (*RagVectorStoreRetriever.model_fields, *RagVectorStoreRetriever.search_settings)
         unknown = [name for name in kwargs if name not in known]
@@ -397,44 +386,18 @@ class RagVectorStore(WritableDocuments, SearchableDocuments, VectorStore):
         """Copy the store to the folder ``index_name`` in ``folder_path``; a store in that place is replaced.
 
         A store with a ``path`` is always on disk; use this method to keep a temporary store, or to make a copy.
-
-        Parameters
-        ----------
-        folder_path : str or pathlib.Path
-            The folder that contains the copy.
-        index_name : str
-            Name of the copy.
         """
         with self._lazy.writing() as wait_seconds:
             self.store.copy(Path(folder_path, index_name), wait_seconds)
 
     @classmethod
     def load_local(
-        cls,
-        /,
-        folder_path: str | Path,
-        embeddings: Embeddings | None = None,
-        index_name: str = "index",
-        **kwargs: Any,
+        cls, /, folder_path: str | Path, embeddings: Embeddings | None = None, index_name: str = "index", **kwargs: Any
     ) -> RagVectorStore:
-        """Open a store that :meth:`save_local` wrote; additions are saved in it.
+        """Open the store ``index_name`` that :meth:`save_local` wrote in a folder; additions are saved in it.
 
-        Parameters
-        ----------
-        folder_path : str or pathlib.Path
-            The folder.
-        embeddings : Embeddings, optional
-            The embeddings, as for the class.
-        index_name : str
-            Name of the store in the folder.
-        **kwargs
-            ``allow_dangerous_deserialization`` changes nothing, because no code in the files is ever executed. Any
-            other argument raises ``TypeError``.
-
-        Raises
-        ------
-        StoreNotFoundError
-            If there is no store of this name.
+        ``embeddings`` are those of the class. ``allow_dangerous_deserialization`` changes nothing, because no code in
+        the files is ever executed; any other argument is a ``TypeError``.
         """
         kwargs.pop("allow_dangerous_deserialization", None)
         reject_unknown("load_local", kwargs)
@@ -454,25 +417,13 @@ class RagVectorStore(WritableDocuments, SearchableDocuments, VectorStore):
         batch_size: int | None = None,
         progress: Progress | None = None,
     ) -> RagVectorStore:
-        """Create a new store with the same documents and other embeddings.
+        """Create a new store in ``path`` with the same documents and other embeddings.
 
         This store does not change. The new store has the same kind of index, budget, language, fusion, files and
         records of indexing runs. :class:`RagEmbeddings` that are not fitted are fitted on the documents. If their base
-        made the vectors of this store, the vectors are reused.
-
-        Parameters
-        ----------
-        embedding : Embeddings
-            The embeddings of the new store.
-        path : str or pathlib.Path, optional
-            Folder of the new store; by default a temporary folder.
-        batch_size, progress
-            As in :meth:`add_documents`.
-
-        Raises
-        ------
-        ConfigError
-            If a store at ``path`` contains documents, or ``batch_size`` is below 1.
+        made the vectors of this store, the vectors are reused. By default, the folder is a temporary one;
+        ``batch_size`` and ``progress`` are those of :meth:`add_documents`. A store with documents at ``path`` is a
+        :class:`ragembed.errors.ConfigError`.
         """
         require_batch_size(batch_size)
         if path is not None and _holds_documents(Path(path)):

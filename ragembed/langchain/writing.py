@@ -112,7 +112,7 @@ class WritableDocuments(StoredDocuments):
         *,
         ids: Iterable[str | None] | None = None,
     ) -> list[str]:
-        """Add texts with vectors that the store's embeddings have already made.
+        """Add texts with vectors that the store's embeddings have already made; return the ids, in order.
 
         A text may occur several times with different vectors, such as contextual embeddings.
 
@@ -124,11 +124,6 @@ class WritableDocuments(StoredDocuments):
             Metadata of each text.
         ids : iterable of (str or None), optional
             Id of each text; by default a hash of the text, its metadata and its vector.
-
-        Returns
-        -------
-        list of str
-            The ids, in order.
 
         Raises
         ------
@@ -155,21 +150,10 @@ class WritableDocuments(StoredDocuments):
         self.update_documents([document_id], [document])
 
     def update_documents(self, ids: Iterable[str], documents: Iterable[Document]) -> None:
-        """Replace the texts, metadata and vectors of documents in the store, all of them or none.
+        """Replace the texts, metadata and vectors of documents, all of them or none; ``documents`` has one for each id.
 
-        :meth:`add_documents` does the same, and also adds documents with new ids.
-
-        Parameters
-        ----------
-        ids : iterable of str
-            Ids of the documents.
-        documents : iterable of Document
-            The new documents, one for each id.
-
-        Raises
-        ------
-        ConfigError
-            If a document is not in the store, or the numbers of ids and documents differ.
+        :meth:`add_documents` does the same, and also adds documents with new ids, which are a
+        :class:`ragembed.errors.ConfigError` here.
         """
         wanted = as_list("ids", ids)
         self._require_ids(wanted, {document.id or "" for document in self.get_by_ids(wanted)})
@@ -215,20 +199,10 @@ class WritableDocuments(StoredDocuments):
         self.delete()
 
     def merge_from(self, other: WritableDocuments) -> list[str]:
-        """Add the documents of another store.
+        """Add the documents of another store, which does not change, and return their ids.
 
         Documents with the same id are replaced. If both stores have the same embeddings, other than
         :class:`RagEmbeddings`, the vectors are copied; otherwise the texts are embedded again.
-
-        Parameters
-        ----------
-        other : RagVectorStore
-            The other store; it does not change.
-
-        Returns
-        -------
-        list of str
-            Ids of the added documents.
         """
         require_store(other._lazy)
         theirs = other._lazy.get()
@@ -246,17 +220,9 @@ class WritableDocuments(StoredDocuments):
         return merged
 
     def record_manager(self, namespace: str = "default") -> RagRecordManager:
-        """Return a record manager for LangChain's indexing API that keeps its records in this store.
+        """Return a record manager that keeps its records in this store, for ``langchain_core.indexing.index``.
 
-        Parameters
-        ----------
-        namespace : str
-            Name that separates several programs that index into the same store.
-
-        Returns
-        -------
-        RagRecordManager
-            Pass it to ``langchain_core.indexing.index`` together with this vector store.
+        Several programs that index into the same store need different namespaces.
         """
         require_store(self._lazy)
         manager = RagRecordManager(self._lazy, namespace)

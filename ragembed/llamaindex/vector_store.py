@@ -118,10 +118,7 @@ class RagembedVectorStore(BasePydanticVectorStore):
 
     @override
     def delete_nodes(
-        self,
-        node_ids: list[str] | None = None,
-        filters: MetadataFilters | None = None,
-        **delete_kwargs: Any,
+        self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None, **delete_kwargs: Any
     ) -> None:
         """Delete the nodes that have one of the ids and match the filters; without both, delete nothing."""
         if node_ids is not None or filters is not None:
