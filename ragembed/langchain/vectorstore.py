@@ -447,7 +447,7 @@ class RagVectorStore(WritableDocuments, SearchableDocuments, VectorStore):
                     keys.update(stage(writer, ids, texts, theirs.vectors(ids)))
             stage_texts(writer, records, batch_size, progress)
             writer.commit(chunks=records, sources=list(theirs.sources().values()), keys=keys)
-            writer.take_run_records(theirs._all_run_records())
+            writer.take_run_records(theirs.all_run_records())
             if theirs.fusion != Fusion():
                 writer.set_meta({"fusion": theirs.fusion.to_dict()})
             warn(rebuilt._lazy.fit_again(store, writer))
