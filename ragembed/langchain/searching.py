@@ -114,17 +114,9 @@ class SearchableDocuments(StoredDocuments):
         min_relevance: float | None = None,
         offset: int = 0,
     ) -> Scored:
-        """Return the best documents by words with their BM25 scores; none if no word matches.
+        """Return the best documents by words with their BM25 scores, above 0; none if no word matches.
 
-        Parameters
-        ----------
-        query, k, filter, ranking, min_relevance, offset
-            As in :meth:`hybrid_search_with_score`.
-
-        Returns
-        -------
-        list of (Document, float)
-            The documents with their scores, above 0, highest first.
+        The arguments are those of :meth:`hybrid_search_with_score`.
         """
         return self._scored_many([query], k, TextSearch("lexical", filter, None, ranking, min_relevance, offset))[0]
 
@@ -222,19 +214,9 @@ class SearchableDocuments(StoredDocuments):
         offset: int = 0,
         **kwargs: Any,
     ) -> Scored:
-        """Return the documents closest to the vector of a query with their cosines.
+        """Return the documents closest to the vector of a query with their cosines, from -1 to 1, highest first.
 
-        Parameters
-        ----------
-        embedding : sequence of float
-            Vector of the query. It need not have unit length.
-        k, filter, offset, **kwargs
-            As in :meth:`similarity_search_with_score`.
-
-        Returns
-        -------
-        list of (Document, float)
-            The documents with their cosines, from -1 to 1, highest first.
+        The vector need not have unit length. The other arguments are those of :meth:`similarity_search_with_score`.
         """
         reject_unknown("similarity_search_by_vector", kwargs)
         store = self._lazy.get()

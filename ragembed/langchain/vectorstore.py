@@ -234,18 +234,10 @@ class RagVectorStore(WritableDocuments, SearchableDocuments, VectorStore):
     def open_collection(
         cls, stores: str | Mapping[str, str | Path], *, retrieval_mode: Mode = "dense"
     ) -> RagVectorStore:
-        """Open several stores, to search them as one.
+        """Open several stores, to search them as one. The result cannot be changed.
 
-        Searches and retrievers work as with one store. The metadata of a document have the name of its store, under
-        ``"store"``. The result cannot be changed.
-
-        Parameters
-        ----------
-        stores : str or mapping of str to str or pathlib.Path
-            Names of your collections, separated by commas, or ``"all"``, as for ``ragembed query --in``; or the folder
-            of each store by name.
-        retrieval_mode : {"dense", "hybrid", "lexical"}, default "dense"
-            As for the class.
+        ``stores`` has the names of your collections, separated by commas, or ``"all"``, as for ``ragembed query --in``;
+        or it is a mapping from names to folders. The metadata of a document have the name of its store, ``"store"``.
 
         Examples
         --------

@@ -168,19 +168,8 @@ class WritableDocuments(StoredDocuments):
     def delete(self, ids: Iterable[str] | None = None, *, filter: LangChainFilter | None = None, **kwargs: Any) -> int:
         """Delete documents by id or filter; without either, delete all documents and all records of files.
 
-        Parameters
-        ----------
-        ids : iterable of str, optional
-            Ids of documents; unknown ids are ignored.
-        filter : str, dict or callable, optional
-            Selects further documents to delete.
-        **kwargs
-            Not supported: any other argument raises ``TypeError``.
-
-        Returns
-        -------
-        bool or int
-            With a filter, the number of deleted documents; otherwise True.
+        Unknown ids are ignored. With both, the documents that match either are deleted. The result is the number of
+        deleted documents with a filter, otherwise True.
         """
         reject_unknown("delete", kwargs)
         wanted = None if ids is None else as_list("ids", ids)
