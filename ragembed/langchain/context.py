@@ -80,13 +80,31 @@ class RagContext(BaseDocumentCompressor):
     def compress_documents(
         self, documents: Sequence[Document], query: str, callbacks: Callbacks = None
     ) -> Sequence[Document]:
-        """Return one document per block, in the order of the text, with its place in the metadata; see :meth:`pack`."""
+        """Return one document per block, in the order of the text, with its place in the metadata; see :meth:`pack`.
+
+        Parameters
+        ----------
+        documents : sequence of Document
+            Documents, best first.
+        query : str
+            Text of the query. If the best document is longer than the budget, the lines with most of its words are
+            kept.
+        callbacks : Callbacks, optional
+            Not used.
+        """
         return [_as_document(block) for block in self.pack(documents, query).blocks]
 
     def pack(self, documents: Sequence[Document], query: str = "") -> Context:
         """Return the blocks, their text, and the documents that did not fit; ``documents`` are in order, best first.
 
         If the best document is longer than the budget, the lines with most of the words of ``query`` are kept.
+
+        Parameters
+        ----------
+        documents : sequence of Document
+            Documents, best first.
+        query : str, default ""
+            Text of the query.
         """
         vectorstore: Any = self.vectorstore
         store: Store = vectorstore.store

@@ -255,14 +255,28 @@ class RagEmbeddings(BaseModel, Embeddings):
 
     @classmethod
     def load(cls, folder: str | Path, base: Embeddings | None = None) -> RagEmbeddings:
-        """Load embeddings that :meth:`save` wrote; give the ``base`` that they were fitted with, if there was one."""
+        """Load embeddings that :meth:`save` wrote; give the ``base`` that they were fitted with, if there was one.
+
+        Parameters
+        ----------
+        folder : str or pathlib.Path
+            The folder.
+        base : langchain_core.embeddings.Embeddings, optional
+            The embeddings that make the raw vectors, if these embeddings were fitted with a ``base``.
+        """
         embeddings = cls(path=str(folder), base=base)
         embeddings.embedder  # noqa: B018  loads now, so that errors are raised here
         return embeddings
 
     @classmethod
     def from_embedder(cls, embedder: Embedder) -> RagEmbeddings:
-        """Wrap a :class:`ragembed.Embedder`, fitted or not."""
+        """Wrap a :class:`ragembed.Embedder`, fitted or not.
+
+        Parameters
+        ----------
+        embedder : ragembed.Embedder
+            The embedder, fitted or not.
+        """
         embeddings = cls(model=embedder.config.model) if embedder.source is None else cls()
         embeddings._embedder = embedder
         return embeddings
@@ -275,6 +289,19 @@ class RagEmbeddings(BaseModel, Embeddings):
 
         Both are written to ``folder`` with ``save_pretrained``, because a store has to find them when it is opened
         again. The folder must be empty or not exist.
+
+        Parameters
+        ----------
+        model : object
+            The model, with a method ``save_pretrained``.
+        tokenizer : object
+            Its tokenizer, with a method ``save_pretrained``.
+        folder : str or pathlib.Path
+            Folder for the model; it must be empty or not exist.
+        preset : str
+            Name of a configuration.
+        device : str, optional
+            Device, as for the class.
         """
         place = Path(folder)
         if place.exists() and (not place.is_dir() or any(place.iterdir())):
@@ -292,6 +319,11 @@ class RagEmbeddings(BaseModel, Embeddings):
         """Fit on the texts of a corpus, replacing any earlier fit.
 
         Vector stores that were created with the earlier fit keep it.
+
+        Parameters
+        ----------
+        texts : iterable of str
+            Texts of the corpus, at least one.
         """
         embedder = self.without_fit() or copy(self.embedder)
         self._embedder = embedder.fit(texts)
@@ -308,7 +340,15 @@ class RagEmbeddings(BaseModel, Embeddings):
         return None if self.embedder.is_fitted else copy(self.embedder)
 
     def take_fit(self, embedder: Embedder, settings: Embedder, store: Path) -> None:
-        """Use the fit of a store from now on. ``settings`` is an embedder with the same settings, not fitted."""
+        """Use the fit of a store from now on.
+
+        Parameters
+        ----------
+        embedder, settings : ragembed.Embedder
+            The embedder of the store, and one with the same settings that is not fitted.
+        store : pathlib.Path
+            Folder of the store.
+        """
         self._embedder, self._settings, self._fitted_by = embedder, settings, str(store)
 
     @property
@@ -317,27 +357,57 @@ class RagEmbeddings(BaseModel, Embeddings):
         return self._fitted_by
 
     def save(self, folder: str | Path) -> None:
-        """Save fitted embeddings in a folder for :meth:`load`, without pickle."""
+        """Save fitted embeddings in a folder for :meth:`load`, without pickle.
+
+        Parameters
+        ----------
+        folder : str or pathlib.Path
+            The folder.
+        """
         self.fitted().save(folder)
 
     # Embed
 
     def embed_documents(self, texts: Sequence[str]) -> list[list[float]]:
-        """Embed texts as documents: one vector per text, of unit length or all zeros."""
+        """Embed texts as documents: one vector per text, of unit length or all zeros.
+
+        Parameters
+        ----------
+        texts : sequence of str
+            The texts.
+        """
         vectors: list[list[float]] = self.embed_documents_array(texts).tolist()
         return vectors
 
     def embed_query(self, text: str) -> list[float]:
-        """Embed a text as a query: a vector of unit length, or all zeros."""
+        """Embed a text as a query: a vector of unit length, or all zeros.
+
+        Parameters
+        ----------
+        text : str
+            The text.
+        """
         vector: list[float] = self.embed_query_array(text).tolist()
         return vector
 
     def embed_documents_array(self, texts: Sequence[str]) -> Floats:
-        """Embed texts as documents and return a float32 array, shape ``(n, d)``, an eighth of the memory of lists."""
+        """Embed texts as documents and return a float32 array, shape ``(n, d)``, an eighth of the memory of lists.
+
+        Parameters
+        ----------
+        texts : sequence of str
+            The texts.
+        """
         return unit_rows(self.fitted().encode_documents(texts))
 
     def embed_query_array(self, text: str) -> Floats:
-        """Embed a text as a query and return a float32 array, shape ``(d,)``."""
+        """Embed a text as a query and return a float32 array, shape ``(d,)``.
+
+        Parameters
+        ----------
+        text : str
+            The text.
+        """
         vector: Floats = unit_rows(self.fitted().encode_queries([text]))[0]
         return vector
 

@@ -85,6 +85,15 @@ class RagGenerator(RunnableSerializable[str, dict[str, Any]]):
 
         The result has the keys ``input`` (the query), ``context`` (what the retriever returned), ``answer``, ``tokens``
         (number of tokens of the prompt) and ``reused_tokens`` (those of them that the encoding of the query computed).
+
+        Parameters
+        ----------
+        input : str
+            The query.
+        config : RunnableConfig, optional
+            Configuration of the run, for the callbacks.
+        **kwargs
+            Arguments for the retriever.
         """
         answer: Any = self._answer  # LangChain's types do not have functions that take a config only
         found: dict[str, Any] = self._call_with_config(answer, input, config, **kwargs)

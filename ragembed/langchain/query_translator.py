@@ -58,7 +58,13 @@ class RagQueryTranslator(Visitor):
     allowed_operators = (Operator.AND, Operator.OR, Operator.NOT)
 
     def visit_operation(self, operation: Operation) -> dict[str, Any]:
-        """Translate an operation to a filter."""
+        """Translate an operation to a filter.
+
+        Parameters
+        ----------
+        operation : Operation
+            An operator with its arguments.
+        """
         self._validate_func(operation.operator)
         parts = [part.accept(self) for part in operation.arguments]
         if operation.operator is not Operator.NOT:
@@ -68,7 +74,13 @@ class RagQueryTranslator(Visitor):
         return {"$not": parts[0]}
 
     def visit_comparison(self, comparison: Comparison) -> dict[str, Any]:
-        """Translate a comparison to a filter."""
+        """Translate a comparison to a filter.
+
+        Parameters
+        ----------
+        comparison : Comparison
+            A field, a comparator and a value.
+        """
         self._validate_func(comparison.comparator)
         value = _value(comparison.value)
         is_pattern = comparison.comparator is Comparator.LIKE and isinstance(value, str)
@@ -77,7 +89,13 @@ class RagQueryTranslator(Visitor):
         return {comparison.attribute: {_COMPARATORS[comparison.comparator]: value}}
 
     def visit_structured_query(self, structured_query: StructuredQuery) -> tuple[str, dict[str, Any]]:
-        """Translate a structured query to the text of a query and the arguments of its search."""
+        """Translate a structured query to the text of a query and the arguments of its search.
+
+        Parameters
+        ----------
+        structured_query : StructuredQuery
+            The query with its filter.
+        """
         if structured_query.filter is None:
             return structured_query.query, {}
         return structured_query.query, {"filter": structured_query.filter.accept(self)}

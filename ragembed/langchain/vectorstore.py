@@ -239,6 +239,14 @@ class RagVectorStore(WritableDocuments, SearchableDocuments, VectorStore):
         ``stores`` has the names of your collections, separated by commas, or ``"all"``, as for ``ragembed query --in``;
         or it is a mapping from names to folders. The metadata of a document have the name of its store, ``"store"``.
 
+        Parameters
+        ----------
+        stores : str or mapping of str to str or pathlib.Path
+            Names of your collections, separated by commas, or ``"all"``, as for ``ragembed query --in``; or the folder
+            of each store by name.
+        retrieval_mode : {"dense", "hybrid", "lexical"}, default "dense"
+            Mode of :meth:`similarity_search` and of retrievers.
+
         Examples
         --------
         >>> from ragembed.langchain import RagVectorStore
@@ -321,6 +329,13 @@ class RagVectorStore(WritableDocuments, SearchableDocuments, VectorStore):
 
         ``embedding`` made the vectors; it cannot be :class:`RagEmbeddings`. The other arguments are those of
         :meth:`add_embeddings` and :meth:`from_texts`.
+
+        Parameters
+        ----------
+        text_embeddings, metadatas, ids
+            As in :meth:`add_embeddings`.
+        embedding, path, index, budget, mode, retrieval_mode
+            As in :meth:`from_texts`.
         """
         with cls._created(embedding, path, index, budget, mode, retrieval_mode) as store:
             store.add_embeddings(text_embeddings, metadatas, ids=ids)
@@ -364,6 +379,13 @@ class RagVectorStore(WritableDocuments, SearchableDocuments, VectorStore):
         ``score_threshold``, ``fetch_k``, ``lambda_mult`` or ``ranking``, or all together as the dict ``search_kwargs``;
         and other fields of LangChain's retrievers, such as ``tags``. For a retriever with one field per setting, see
         :class:`ragembed.langchain.RagRetriever`.
+
+        Parameters
+        ----------
+        **kwargs
+            ``search_type``, as for :meth:`search`; settings of that search, such as ``k``, ``filter``,
+            ``score_threshold``, ``fetch_k``, ``lambda_mult`` or ``ranking``, as arguments or together as the dict
+            ``search_kwargs``; and other fields of LangChain's retrievers, such as ``tags``.
         """
         known = (*RagVectorStoreRetriever.model_fields, *RagVectorStoreRetriever.search_settings)
         unknown = [name for name in kwargs if name not in known]
@@ -378,6 +400,13 @@ class RagVectorStore(WritableDocuments, SearchableDocuments, VectorStore):
         """Copy the store to the folder ``index_name`` in ``folder_path``; a store in that place is replaced.
 
         A store with a ``path`` is always on disk; use this method to keep a temporary store, or to make a copy.
+
+        Parameters
+        ----------
+        folder_path : str or pathlib.Path
+            The folder that contains the copy.
+        index_name : str
+            Name of the copy.
         """
         with self._lazy.writing() as wait_seconds:
             self.store.copy(Path(folder_path, index_name), wait_seconds)
@@ -390,6 +419,15 @@ class RagVectorStore(WritableDocuments, SearchableDocuments, VectorStore):
 
         ``embeddings`` are those of the class. ``allow_dangerous_deserialization`` changes nothing, because no code in
         the files is ever executed; any other argument is a ``TypeError``.
+
+        Parameters
+        ----------
+        folder_path, index_name
+            As in :meth:`save_local`.
+        embeddings : Embeddings, optional
+            As for the class.
+        **kwargs
+            ``allow_dangerous_deserialization``, which changes nothing.
         """
         kwargs.pop("allow_dangerous_deserialization", None)
         reject_unknown("load_local", kwargs)
@@ -416,6 +454,17 @@ class RagVectorStore(WritableDocuments, SearchableDocuments, VectorStore):
         made the vectors of this store, the vectors are reused. By default, the folder is a temporary one;
         ``batch_size`` and ``progress`` are those of :meth:`add_documents`. A store with documents at ``path`` is a
         :class:`ragembed.errors.ConfigError`.
+
+        Parameters
+        ----------
+        embedding : Embeddings
+            The embeddings of the new store.
+        path : str or pathlib.Path, optional
+            Folder of the new store; by default a temporary folder.
+        batch_size : int, optional
+            Number of texts to embed together; 1,024 by default.
+        progress : callable, optional
+            Called after each batch with the number of embedded texts and the number of all texts.
         """
         require_batch_size(batch_size)
         if path is not None and _holds_documents(Path(path)):
