@@ -236,8 +236,7 @@ class RagVectorStore(WritableDocuments, SearchableDocuments, VectorStore):
     ) -> RagVectorStore:
         """Open several stores, to search them as one. The result cannot be changed.
 
-        ``stores`` has the names of your collections, separated by commas, or ``"all"``, as for ``ragembed query --in``;
-        or it is a mapping from names to folders. The metadata of a document have the name of its store, ``"store"``.
+        The metadata of a document have the name of its store, under ``"store"``.
 
         Parameters
         ----------
@@ -375,10 +374,7 @@ class RagVectorStore(WritableDocuments, SearchableDocuments, VectorStore):
     def as_retriever(self, **kwargs: Any) -> VectorStoreRetriever:
         """Return a retriever for one type of search.
 
-        Arguments are ``search_type``, as for :meth:`search`; settings of that search, such as ``k``, ``filter``,
-        ``score_threshold``, ``fetch_k``, ``lambda_mult`` or ``ranking``, or all together as the dict ``search_kwargs``;
-        and other fields of LangChain's retrievers, such as ``tags``. For a retriever with one field per setting, see
-        :class:`ragembed.langchain.RagRetriever`.
+        For a retriever with one field per setting, see :class:`ragembed.langchain.RagRetriever`.
 
         Parameters
         ----------
@@ -417,9 +413,6 @@ class RagVectorStore(WritableDocuments, SearchableDocuments, VectorStore):
     ) -> RagVectorStore:
         """Open the store ``index_name`` that :meth:`save_local` wrote in a folder; additions are saved in it.
 
-        ``embeddings`` are those of the class. ``allow_dangerous_deserialization`` changes nothing, because no code in
-        the files is ever executed; any other argument is a ``TypeError``.
-
         Parameters
         ----------
         folder_path, index_name
@@ -427,7 +420,8 @@ class RagVectorStore(WritableDocuments, SearchableDocuments, VectorStore):
         embeddings : Embeddings, optional
             As for the class.
         **kwargs
-            ``allow_dangerous_deserialization``, which changes nothing.
+            ``allow_dangerous_deserialization`` changes nothing, because no code in the files is ever executed. Any
+            other argument raises ``TypeError``.
         """
         kwargs.pop("allow_dangerous_deserialization", None)
         reject_unknown("load_local", kwargs)
@@ -451,8 +445,7 @@ class RagVectorStore(WritableDocuments, SearchableDocuments, VectorStore):
 
         This store does not change. The new store has the same kind of index, budget, language, fusion, files and
         records of indexing runs. :class:`RagEmbeddings` that are not fitted are fitted on the documents. If their base
-        made the vectors of this store, the vectors are reused. By default, the folder is a temporary one;
-        ``batch_size`` and ``progress`` are those of :meth:`add_documents`. A store with documents at ``path`` is a
+        made the vectors of this store, the vectors are reused. A store with documents at ``path`` is a
         :class:`ragembed.errors.ConfigError`.
 
         Parameters
@@ -461,10 +454,8 @@ class RagVectorStore(WritableDocuments, SearchableDocuments, VectorStore):
             The embeddings of the new store.
         path : str or pathlib.Path, optional
             Folder of the new store; by default a temporary folder.
-        batch_size : int, optional
-            Number of texts to embed together; 1,024 by default.
-        progress : callable, optional
-            Called after each batch with the number of embedded texts and the number of all texts.
+        batch_size, progress
+            As in :meth:`add_documents`.
         """
         require_batch_size(batch_size)
         if path is not None and _holds_documents(Path(path)):
