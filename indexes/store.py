@@ -471,7 +471,7 @@ class Store(Searchable):
         """
         return RunRecords(namespace, self._reader, self.writer)
 
-    def _all_run_records(self) -> list[Record]:
+    def all_run_records(self) -> list[Record]:
         """Return the records of indexing runs in every namespace, for :meth:`StoreWriter.take_run_records`."""
         return self._reader.read(lambda snapshot: taken_out(snapshot.connection))
 

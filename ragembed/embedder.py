@@ -129,6 +129,16 @@ class Embedder:
         self._chain: TwoSidedChain | None = None
         self._reads: dict[str, bool] = {}
 
+    @property
+    def device(self) -> str | None:
+        """The device that was given."""
+        return self._device
+
+    @property
+    def source(self) -> VectorSource | None:
+        """The source of the raw vectors that was given, or None if the configuration says where they come from."""
+        return self._source
+
     @classmethod
     def from_preset(cls, name: str, *, device: str | None = None, **changes: Any) -> Embedder:
         """Return an unfitted embedder from a preset, with some settings changed.

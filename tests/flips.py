@@ -114,5 +114,5 @@ def _everything(path: Path, embedder: VectorEncoder) -> object:
             for hit in store.search(query, 12, mode)
         ]
         status = {key: value for key, value in store.status().items() if key not in ("path", "bytes")}
-        records = store._all_run_records(), store.boilerplate(), store.last_request(), store._wanted_chain()
+        records = store.all_run_records(), store.boilerplate(), store.last_request(), store._wanted_chain()
         return list(store.chunks()), store.sources(), hits, status, records

@@ -133,6 +133,18 @@ def require_same(stored: Embedder, requested: Embedder, chain: tuple[Sequence[st
         raise IncompatibleStoreError(mismatch(store, name, stored_value, value))
 
 
+def open_to_fit(path: Path, settings: Embedder) -> Store:
+    """Open a store that fits its embedder itself; raise :class:`IncompatibleStoreError` if it has other settings."""
+    store = Store.open(path, settings if settings.source is not None else None, device=settings.device)
+    try:
+        if settings.source is None and isinstance(embedder := store.embedder, Embedder):
+            require_same(embedder, settings, store._wanted_chain(), path)
+    except BaseException:
+        store.close()
+        raise
+    return store
+
+
 def mismatch(store: Path, name: str, stored: object, requested: object) -> str:
     """Return the error message for a requested setting that differs from the setting of the store."""
     option = {"postprocess": "--postprocess", "query_fit": "--query-fit"}.get(name)

@@ -1,1 +1,1 @@
-"""What the adapters for LlamaIndex and Haystack share: a store that grows with its documents."""
+"""What the adapters for LangChain, LlamaIndex and Haystack share: a store that grows with its documents."""

@@ -14,7 +14,8 @@ from haystack.dataclasses import ByteStream, SparseEmbedding
 from haystack.document_stores.errors import DuplicateDocumentError
 from haystack.document_stores.types import DuplicatePolicy
 
-from ragembed.adapters.document_folder import DocumentFolder, embedder_of
+from ragembed.adapters.document_folder import DocumentFolder
+from ragembed.adapters.lazy_embedder import LazyEmbedder
 from ragembed.checks import one_of
 from ragembed.documents.model import Chunk
 from ragembed.documents.normalisation import normalised
@@ -93,7 +94,7 @@ class RagembedDocumentStore:
             "language": language,
         }
         self._embeds = embedding == "store"
-        embedder = embedder_of(preset, settings, device) if self._embeds else None
+        embedder = LazyEmbedder(None, preset, settings, device).embedder if self._embeds else None
         self._folder = DocumentFolder(path, embedder, index=index, language=language)
 
     @property
@@ -107,18 +108,7 @@ class RagembedDocumentStore:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> RagembedDocumentStore:
-        """Return the store whose settings :meth:`to_dict` returned.
-
-        Parameters
-        ----------
-        data : dict
-            What :meth:`to_dict` returned.
-
-        Returns
-        -------
-        same class
-            The object.
-        """
+        """Return the store whose settings :meth:`to_dict` returned."""
         store: RagembedDocumentStore = default_from_dict(cls, data)
         return store
 
@@ -127,57 +117,18 @@ class RagembedDocumentStore:
         return len(self._folder)
 
     def count_documents_by_filter(self, filters: dict[str, Any]) -> int:
-        """Return the number of documents that match a filter.
-
-        Parameters
-        ----------
-        filters : dict, optional
-            Filter in the form of Haystack.
-
-        Returns
-        -------
-        int
-            The number.
-        """
+        """Return the number of documents that match a filter."""
         return self._folder.count(parse_filters(filters))
 
     def filter_documents(self, filters: dict[str, Any] | None = None) -> list[Document]:
-        """Return the documents that match a filter, in order of insertion; without one, all of them.
-
-        Parameters
-        ----------
-        filters : dict, optional
-            Filter in the form of Haystack.
-
-        Returns
-        -------
-        list of Document
-            The documents with their embeddings.
-        """
+        """Return the documents that match a filter, or all, in order of insertion, with their embeddings."""
         return [_document(record) for record in self._folder.records(parse_filters(filters))]
 
     def write_documents(self, documents: list[Document], policy: DuplicatePolicy = DuplicatePolicy.NONE) -> int:
-        """Write documents, all of them or none.
+        """Write documents, all of them or none, and return their number.
 
-        Parameters
-        ----------
-        documents : list of Document
-            The documents.
-        policy : DuplicatePolicy
-            What to do with a document whose id is in the store: replace it (``OVERWRITE``), keep the stored one
-            (``SKIP``), or raise an error (``FAIL``, the default).
-
-        Returns
-        -------
-        int
-            Number of written documents.
-
-        Raises
-        ------
-        ValueError
-            If ``documents`` is not a list of documents, or embeddings have different dimensions.
-        DuplicateDocumentError
-            If a document is in the store already, with ``FAIL``.
+        ``policy`` says what to do with a document whose id is in the store: replace it (``OVERWRITE``), keep the stored
+        one (``SKIP``), or raise ``DuplicateDocumentError`` (``FAIL``, the default).
         """
         if not isinstance(documents, list) or not all(isinstance(each, Document) for each in documents):
             raise ValueError("documents is not a list of Haystack documents: expected [Document(…), …]")
@@ -195,13 +146,7 @@ class RagembedDocumentStore:
         return len(wanted)
 
     def delete_documents(self, document_ids: list[str]) -> None:
-        """Delete documents by id; unknown ids are ignored.
-
-        Parameters
-        ----------
-        document_ids : list of str
-            Ids of documents.
-        """
+        """Delete documents by id; unknown ids are ignored."""
         self._folder.delete(Ids(tuple(document_ids)))
 
     def delete_all_documents(self) -> None:
@@ -209,36 +154,12 @@ class RagembedDocumentStore:
         self._folder.clear()
 
     def delete_by_filter(self, filters: dict[str, Any]) -> int:
-        """Delete the documents that match a filter; return their number.
-
-        Parameters
-        ----------
-        filters : dict, optional
-            Filter in the form of Haystack.
-
-        Returns
-        -------
-        int
-            Number of deleted documents.
-        """
+        """Delete the documents that match a filter; return their number."""
         where = parse_filters(filters)
         return self._folder.clear() if where is None else self._folder.delete(where)
 
     def update_by_filter(self, filters: dict[str, Any], meta: dict[str, Any]) -> int:
-        """Add metadata to the documents that match a filter; return their number.
-
-        Parameters
-        ----------
-        filters : dict, optional
-            Filter in the form of Haystack.
-        meta : dict
-            Values to add.
-
-        Returns
-        -------
-        int
-            Number of changed documents.
-        """
+        """Add metadata to the documents that match a filter; return their number."""
         found = [replace(each, meta={**each.meta, **meta}) for each in self.filter_documents(filters)]
         return self.write_documents(found, DuplicatePolicy.OVERWRITE)
 
@@ -250,25 +171,9 @@ class RagembedDocumentStore:
         filters: dict[str, Any] | None = None,
         query_embedding: Sequence[float] | None = None,
     ) -> list[Document]:
-        """Return the best documents for a query, with their scores; retrievers call this method.
+        """Return the best documents for a query with their scores, without embeddings; retrievers call this method.
 
-        Parameters
-        ----------
-        query : str
-            Text of the query.
-        top_k : int
-            Maximum number of documents.
-        mode : {"hybrid", "dense", "lexical"}
-            Whether to compare cosines, words (BM25), or both.
-        filters : dict, optional
-            Filter in the form of Haystack.
-        query_embedding : sequence of float, optional
-            Embedding of the query, for ``embedding="documents"``.
-
-        Returns
-        -------
-        list of Document
-            The documents, best first, without their embeddings.
+        A store with ``embedding="documents"`` needs ``query_embedding`` for the modes ``hybrid`` and ``dense``.
         """
         hits = self._folder.search(query, top_k, mode, parse_filters(filters), query_embedding)
         return [replace(_document(hit), embedding=None, score=float(hit.score)) for hit in hits]

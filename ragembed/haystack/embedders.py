@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from haystack import Document, component, default_to_dict
 from typing_extensions import Self
 
-from ragembed.adapters.document_folder import embedder_of, ready
+from ragembed.adapters.lazy_embedder import LazyEmbedder
 from ragembed.embedder import Embedder
-from ragembed.postprocess import unit_rows
 
 
 class _FittedEmbedder:
@@ -25,47 +24,25 @@ class _FittedEmbedder:
         settings: Mapping[str, Any] | None = None,
         device: str | None = None,
     ) -> None:
-        self._arguments: dict[str, Any] = {
-            "path": path,
-            "preset": preset,
-            "settings": None if settings is None else dict(settings),
-            "device": device,
-        }
-        self._embedder: Embedder | None = None
+        self._lazy = LazyEmbedder(path, preset, None if settings is None else dict(settings), device)
 
     def warm_up(self) -> None:
         """Load the embedder."""
-        if self._embedder is None:
-            path, preset, settings, device = self._arguments.values()
-            loaded = None if path is None else Embedder.load(str(path), device=device)
-            self._embedder = loaded or embedder_of(preset, settings, device)
+        self._lazy.embedder  # noqa: B018  loads it
 
     @property
     def embedder(self) -> Embedder:
         """The wrapped :class:`ragembed.Embedder`."""
-        self.warm_up()
-        assert self._embedder is not None  # noqa: S101  loaded above
-        return self._embedder
+        return self._lazy.embedder
 
     def fit(self, texts: Iterable[str]) -> Self:
-        """Fit the embedder on the texts of a corpus. Save it with ``embedder.save(folder)`` for other pipelines.
-
-        Parameters
-        ----------
-        texts : iterable of str
-            Texts of the corpus, at least one.
-
-        Returns
-        -------
-        same class
-            The same object.
-        """
+        """Fit the embedder on the texts of a corpus. Save it with ``embedder.save(folder)`` for other pipelines."""
         self.embedder.fit(texts)
         return self
 
     def to_dict(self) -> dict[str, Any]:
         """Return the settings as a dictionary. A fit that was not loaded from ``path`` is left out."""
-        return default_to_dict(self, **self._arguments)
+        return default_to_dict(self, **asdict(self._lazy))
 
 
 @component
@@ -95,19 +72,8 @@ class RagembedTextEmbedder(_FittedEmbedder):
 
     @component.output_types(embedding=list[float])
     def run(self, text: str) -> dict[str, list[float]]:
-        """Return the embedding of a query, of unit length.
-
-        Parameters
-        ----------
-        text : str
-            Text of the query.
-
-        Returns
-        -------
-        dict
-            The output of the component.
-        """
-        return {"embedding": unit_rows(ready(self.embedder).encode_queries([text]))[0].tolist()}
+        """Return the embedding of a query, of unit length."""
+        return {"embedding": self._lazy.encode_query(text)}
 
 
 @component
@@ -116,15 +82,8 @@ class RagembedDocumentEmbedder(_FittedEmbedder):
 
     Parameters
     ----------
-    path : str, optional
-        Folder of a saved embedder.
-    preset : str
-        Name of a configuration, without ``path``.
-    settings : dict, optional
-        Fields of :class:`ragembed.EmbedderConfig` that replace those of the preset. Settings that learn from a corpus
-        need :meth:`fit`.
-    device : str, optional
-        Device, as for :class:`ragembed.Embedder`.
+    path, preset, settings, device
+        As for :class:`RagembedTextEmbedder`.
 
     Examples
     --------
@@ -138,18 +97,7 @@ class RagembedDocumentEmbedder(_FittedEmbedder):
 
     @component.output_types(documents=list[Document])
     def run(self, documents: list[Document]) -> dict[str, list[Document]]:
-        """Return copies of documents with embeddings of unit length.
-
-        Parameters
-        ----------
-        documents : list of Document
-            The documents.
-
-        Returns
-        -------
-        dict
-            The output of the component.
-        """
-        vectors = unit_rows(ready(self.embedder).encode_documents([each.content or "" for each in documents]))
+        """Return copies of documents with embeddings of unit length."""
+        vectors = self._lazy.encode_documents([document.content or "" for document in documents])
         embedded = zip(documents, vectors.tolist(), strict=True)
         return {"documents": [replace(document, embedding=vector) for document, vector in embedded]}

@@ -7,6 +7,7 @@ from typing import Any
 from haystack import Document, component, default_from_dict, default_to_dict
 from haystack.document_stores.types import FilterPolicy
 from haystack.document_stores.types.filter_policy import apply_filter_policy
+from typing_extensions import Self
 
 from ragembed.checks import one_of
 from ragembed.errors import ConfigError
@@ -41,6 +42,18 @@ class _Base:
             "filter_policy": str(self.filter_policy),
         }
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the settings as a dictionary."""
+        return default_to_dict(self, **self._arguments())
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Self:
+        """Return the retriever whose settings :meth:`to_dict` returned."""
+        arguments = data["init_parameters"]
+        store = RagembedDocumentStore.from_dict(arguments["document_store"])
+        retriever: Self = default_from_dict(cls, {**data, "init_parameters": {**arguments, "document_store": store}})
+        return retriever
+
     def _search(
         self,
         query: str,
@@ -52,13 +65,6 @@ class _Base:
         chosen = apply_filter_policy(self.filter_policy, self.filters, filters)
         wanted = self.top_k if top_k is None else top_k
         return {"documents": self.document_store.search(query, wanted, mode, chosen, query_embedding)}
-
-
-def _from_dict(cls: type, data: dict[str, Any]) -> Any:
-    data["init_parameters"]["document_store"] = RagembedDocumentStore.from_dict(
-        data["init_parameters"]["document_store"]
-    )
-    return default_from_dict(cls, data)
 
 
 @component
@@ -100,26 +106,8 @@ class RagembedRetriever(_Base):
         _Base.__init__(self, document_store, top_k, filters, filter_policy)  # the decorator makes another class
         self.mode: Mode = mode
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the settings as a dictionary."""
-        return default_to_dict(self, mode=self.mode, **self._arguments())
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> RagembedRetriever:
-        """Return the retriever whose settings :meth:`to_dict` returned.
-
-        Parameters
-        ----------
-        data : dict
-            What :meth:`to_dict` returned.
-
-        Returns
-        -------
-        same class
-            The object.
-        """
-        retriever: RagembedRetriever = _from_dict(cls, data)
-        return retriever
+    def _arguments(self) -> dict[str, Any]:
+        return {"mode": self.mode, **_Base._arguments(self)}
 
     @component.output_types(documents=list[Document])
     def run(
@@ -129,24 +117,7 @@ class RagembedRetriever(_Base):
         top_k: int | None = None,
         query_embedding: list[float] | None = None,
     ) -> dict[str, list[Document]]:
-        """Return the best documents for a query, with their scores.
-
-        Parameters
-        ----------
-        query : str
-            Text of the query.
-        filters : dict, optional
-            Filter in the form of Haystack.
-        top_k : int, optional
-            Maximum number of documents, instead of that of the retriever.
-        query_embedding : list of float, optional
-            Embedding of the query, of any length.
-
-        Returns
-        -------
-        dict
-            The output of the component.
-        """
+        """Return the best documents for a query, with their scores."""
         return self._search(query, self.mode, top_k, filters, query_embedding)
 
 
@@ -156,14 +127,8 @@ class RagembedEmbeddingRetriever(_Base):
 
     Parameters
     ----------
-    document_store : RagembedDocumentStore
-        The store to search.
-    top_k : int
-        Maximum number of documents.
-    filters : dict, optional
-        Filter in the form of Haystack.
-    filter_policy : FilterPolicy or str
-        Whether filters of a run replace ``filters`` or are merged with them.
+    document_store, top_k, filters, filter_policy
+        As for :class:`RagembedRetriever`.
 
     Examples
     --------
@@ -174,45 +139,9 @@ class RagembedEmbeddingRetriever(_Base):
         RagembedEmbeddingRetriever(store).run(query_embedding=[0.1, 0.9])["documents"]
     """
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the settings as a dictionary."""
-        return default_to_dict(self, **self._arguments())
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> RagembedEmbeddingRetriever:
-        """Return the retriever whose settings :meth:`to_dict` returned.
-
-        Parameters
-        ----------
-        data : dict
-            What :meth:`to_dict` returned.
-
-        Returns
-        -------
-        same class
-            The object.
-        """
-        retriever: RagembedEmbeddingRetriever = _from_dict(cls, data)
-        return retriever
-
     @component.output_types(documents=list[Document])
     def run(
         self, query_embedding: list[float], filters: dict[str, Any] | None = None, top_k: int | None = None
     ) -> dict[str, list[Document]]:
-        """Return the documents with the nearest embeddings, with their cosines.
-
-        Parameters
-        ----------
-        query_embedding : list of float, optional
-            Embedding of the query, of any length.
-        filters : dict, optional
-            Filter in the form of Haystack.
-        top_k : int, optional
-            Maximum number of documents, instead of that of the retriever.
-
-        Returns
-        -------
-        dict
-            The output of the component.
-        """
+        """Return the documents with the nearest embeddings, with their cosines."""
         return self._search("", "dense", top_k, filters, query_embedding)

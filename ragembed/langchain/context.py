@@ -9,11 +9,12 @@ from langchain_core.callbacks import Callbacks
 from langchain_core.documents import BaseDocumentCompressor, Document
 from langchain_core.vectorstores import VectorStore
 from pydantic import ConfigDict, Field, model_validator
+from typing_extensions import override
 
 from ragembed.documents.model import Chunk
-from ragembed.errors import ConfigError
 from ragembed.indexes import ChunkRecord, Context, ContextBlock, Hit, Store
 from ragembed.indexes.search.context import ContextFormat
+from ragembed.langchain.retrievers import require_rag_store
 
 
 class RagContext(BaseDocumentCompressor):
@@ -68,21 +69,18 @@ class RagContext(BaseDocumentCompressor):
 
     @model_validator(mode="after")
     def _check_store(self) -> RagContext:
-        if not hasattr(self.vectorstore, "hybrid_search_with_score"):
-            raise ConfigError(f"vectorstore is a {type(self.vectorstore).__name__}: expected a RagVectorStore")
+        require_rag_store(self.vectorstore)
         return self
 
     def __call__(self, documents: Sequence[Document]) -> str:
         """Return the text for a prompt. The documents must be in order, best first."""
         return self.pack(documents).text
 
+    @override
     def compress_documents(
-        self,
-        documents: Sequence[Document],
-        query: str,
-        callbacks: Callbacks = None,  # noqa: ARG002  LangChain's signature
+        self, documents: Sequence[Document], query: str, callbacks: Callbacks = None
     ) -> Sequence[Document]:
-        """Return one document per block, in the order of the text.
+        """Return one document per block, in the order of the text, with its place in the metadata; see :meth:`pack`.
 
         Parameters
         ----------
@@ -93,32 +91,23 @@ class RagContext(BaseDocumentCompressor):
             kept.
         callbacks : Callbacks, optional
             Not used.
-
-        Returns
-        -------
-        sequence of Document
-            The blocks. The metadata hold ``source``, ``path``, ``title``, ``headings``, ``start_line``, ``end_line``
-            and ``page`` if they are known.
         """
         return [_as_document(block) for block in self.pack(documents, query).blocks]
 
     def pack(self, documents: Sequence[Document], query: str = "") -> Context:
-        """Return the blocks, their text, and the documents that did not fit.
+        """Return the blocks, their text, and the documents that did not fit; ``documents`` are in order, best first.
+
+        If the best document is longer than the budget, the lines with most of the words of ``query`` are kept.
 
         Parameters
         ----------
         documents : sequence of Document
             Documents, best first.
         query : str, default ""
-            As in :meth:`compress_documents`.
-
-        Returns
-        -------
-        ragembed.indexes.Context
-            The packed documents.
+            Text of the query.
         """
         vectorstore: Any = self.vectorstore
-        store: Store = vectorstore._lazy.get_or_create()
+        store: Store = vectorstore.store
         found = store.get([each.id for each in documents if each.id is not None])
         records = {(record.store, record.id): record for record in found}
         hits = []

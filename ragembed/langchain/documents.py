@@ -62,6 +62,12 @@ def as_list(name: str, values: Iterable[Item]) -> list[Item]:
     return list(values)
 
 
+def reject_unknown(method: str, kwargs: Mapping[str, Any]) -> None:
+    """Raise ``TypeError`` for keyword arguments that a method accepts only to match LangChain's signature."""
+    for name in kwargs:
+        raise TypeError(f"{method}() got an unexpected keyword argument {name!r}")
+
+
 def to_record(document: Document, chunk_id: str) -> ChunkRecord:
     """Convert a document to a chunk with the id ``chunk_id``.
 

@@ -255,7 +255,7 @@ class RagEmbeddings(BaseModel, Embeddings):
 
     @classmethod
     def load(cls, folder: str | Path, base: Embeddings | None = None) -> RagEmbeddings:
-        """Load embeddings that :meth:`save` wrote.
+        """Load embeddings that :meth:`save` wrote; give the ``base`` that they were fitted with, if there was one.
 
         Parameters
         ----------
@@ -263,16 +263,6 @@ class RagEmbeddings(BaseModel, Embeddings):
             The folder.
         base : langchain_core.embeddings.Embeddings, optional
             The embeddings that make the raw vectors, if these embeddings were fitted with a ``base``.
-
-        Returns
-        -------
-        RagEmbeddings
-            Fitted embeddings.
-
-        Raises
-        ------
-        ModelError
-            If the folder does not contain saved embeddings, or its model cannot be loaded.
         """
         embeddings = cls(path=str(folder), base=base)
         embeddings.embedder  # noqa: B018  loads now, so that errors are raised here
@@ -280,19 +270,14 @@ class RagEmbeddings(BaseModel, Embeddings):
 
     @classmethod
     def from_embedder(cls, embedder: Embedder) -> RagEmbeddings:
-        """Wrap an embedder.
+        """Wrap a :class:`ragembed.Embedder`, fitted or not.
 
         Parameters
         ----------
         embedder : ragembed.Embedder
             The embedder, fitted or not.
-
-        Returns
-        -------
-        RagEmbeddings
-            Embeddings that use it.
         """
-        embeddings = cls(model=embedder.config.model) if embedder._source is None else cls()
+        embeddings = cls(model=embedder.config.model) if embedder.source is None else cls()
         embeddings._embedder = embedder
         return embeddings
 
@@ -303,7 +288,7 @@ class RagEmbeddings(BaseModel, Embeddings):
         """Use a Hugging Face model and tokenizer that are already in memory.
 
         Both are written to ``folder`` with ``save_pretrained``, because a store has to find them when it is opened
-        again.
+        again. The folder must be empty or not exist.
 
         Parameters
         ----------
@@ -317,16 +302,6 @@ class RagEmbeddings(BaseModel, Embeddings):
             Name of a configuration.
         device : str, optional
             Device, as for the class.
-
-        Returns
-        -------
-        RagEmbeddings
-            Embeddings that are not fitted yet.
-
-        Raises
-        ------
-        ConfigError
-            If the folder is not empty, or an object has no method ``save_pretrained``.
         """
         place = Path(folder)
         if place.exists() and (not place.is_dir() or any(place.iterdir())):
@@ -349,18 +324,13 @@ class RagEmbeddings(BaseModel, Embeddings):
         ----------
         texts : iterable of str
             Texts of the corpus, at least one.
-
-        Returns
-        -------
-        RagEmbeddings
-            The same object.
         """
-        embedder = self._without_fit() or copy(self.embedder)
+        embedder = self.without_fit() or copy(self.embedder)
         self._embedder = embedder.fit(texts)
         self._settings = self._fitted_by = self.path = None
         return self
 
-    def _without_fit(self) -> Embedder | None:
+    def without_fit(self) -> Embedder | None:
         """Return an embedder with these settings and no fit, or None if the user has fitted or loaded the embeddings.
 
         A store that gets None keeps the fit. Otherwise it fits the embedder itself.
@@ -369,108 +339,76 @@ class RagEmbeddings(BaseModel, Embeddings):
             return copy(self._settings)
         return None if self.embedder.is_fitted else copy(self.embedder)
 
-    def _take_fit(self, embedder: Embedder, settings: Embedder, store: Path) -> None:
-        """Use the fit of a store from now on. ``settings`` is an embedder with the same settings, not fitted."""
+    def take_fit(self, embedder: Embedder, settings: Embedder, store: Path) -> None:
+        """Use the fit of a store from now on.
+
+        Parameters
+        ----------
+        embedder, settings : ragembed.Embedder
+            The embedder of the store, and one with the same settings that is not fitted.
+        store : pathlib.Path
+            Folder of the store.
+        """
         self._embedder, self._settings, self._fitted_by = embedder, settings, str(store)
 
+    @property
+    def fitted_by(self) -> str | None:
+        """The path of the store whose fit these embeddings have, or None if the user has fitted or loaded them."""
+        return self._fitted_by
+
     def save(self, folder: str | Path) -> None:
-        """Save fitted embeddings for :meth:`load`, without pickle.
+        """Save fitted embeddings in a folder for :meth:`load`, without pickle.
 
         Parameters
         ----------
         folder : str or pathlib.Path
             The folder.
-
-        Raises
-        ------
-        NotFittedError
-            If the embeddings are not fitted.
         """
-        self._fitted().save(folder)
+        self.fitted().save(folder)
 
     # Embed
 
     def embed_documents(self, texts: Sequence[str]) -> list[list[float]]:
-        """Embed texts as documents.
+        """Embed texts as documents: one vector per text, of unit length or all zeros.
 
         Parameters
         ----------
         texts : sequence of str
             The texts.
-
-        Returns
-        -------
-        list of list of float
-            One vector per text, of unit length or all zeros.
-
-        Raises
-        ------
-        NotFittedError
-            If the embeddings are not fitted.
         """
         vectors: list[list[float]] = self.embed_documents_array(texts).tolist()
         return vectors
 
     def embed_query(self, text: str) -> list[float]:
-        """Embed a text as a query.
+        """Embed a text as a query: a vector of unit length, or all zeros.
 
         Parameters
         ----------
         text : str
             The text.
-
-        Returns
-        -------
-        list of float
-            Vector of unit length, or all zeros.
-
-        Raises
-        ------
-        NotFittedError
-            If the embeddings are not fitted.
         """
         vector: list[float] = self.embed_query_array(text).tolist()
         return vector
 
     def embed_documents_array(self, texts: Sequence[str]) -> Floats:
-        """Embed texts as documents and return an array, which takes an eighth of the memory of lists.
+        """Embed texts as documents and return a float32 array, shape ``(n, d)``, an eighth of the memory of lists.
 
         Parameters
         ----------
         texts : sequence of str
             The texts.
-
-        Returns
-        -------
-        numpy.ndarray
-            Vectors, float32, shape ``(n, d)``.
-
-        Raises
-        ------
-        NotFittedError
-            If the embeddings are not fitted.
         """
-        return unit_rows(self._fitted().encode_documents(texts))
+        return unit_rows(self.fitted().encode_documents(texts))
 
     def embed_query_array(self, text: str) -> Floats:
-        """Embed a text as a query and return an array.
+        """Embed a text as a query and return a float32 array, shape ``(d,)``.
 
         Parameters
         ----------
         text : str
             The text.
-
-        Returns
-        -------
-        numpy.ndarray
-            Vector, float32, shape ``(d,)``.
-
-        Raises
-        ------
-        NotFittedError
-            If the embeddings are not fitted.
         """
-        vector: Floats = unit_rows(self._fitted().encode_queries([text]))[0]
+        vector: Floats = unit_rows(self.fitted().encode_queries([text]))[0]
         return vector
 
     # Identity
@@ -483,12 +421,12 @@ class RagEmbeddings(BaseModel, Embeddings):
     @property
     def dimension(self) -> int:
         """Number of dimensions of the vectors; the embeddings must be fitted."""
-        return self._fitted().dim
+        return self.fitted().dim
 
     @property
     def fingerprint(self) -> str:
         """Hexadecimal hash of everything that determines a vector, including the fit."""
-        return self._fitted().fingerprint
+        return self.fitted().fingerprint
 
     @property
     def cache_namespace(self) -> str:
@@ -518,7 +456,8 @@ class RagEmbeddings(BaseModel, Embeddings):
                     embedder.fit([""])  # any text makes the same fit
         return embedder
 
-    def _fitted(self) -> Embedder:
+    def fitted(self) -> Embedder:
+        """Return the embedder; raise :class:`NotFittedError` if it has to be fitted first."""
         embedder = self._ready()
         if not embedder.is_fitted:
             raise NotFittedError(

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from langchain_core.embeddings import Embeddings
 
+from ragembed.adapters.named_encoder import NamedEncoder
 from ragembed.config.templates import Template
 from ragembed.extractors.external import PROBE, SAME
 from ragembed.extractors.protocol import Side
@@ -77,8 +76,8 @@ def documents_of_embeddings(
     return vectors
 
 
-class ExternalEncoder:
-    """A :class:`ragembed.indexes.VectorEncoder` that wraps LangChain embeddings other than :class:`RagEmbeddings`.
+class ExternalEncoder(NamedEncoder):
+    """The encoder that wraps LangChain embeddings other than :class:`RagEmbeddings`.
 
     The embeddings are identified only by :func:`model_name`, because LangChain has no other identity for them. They are
     not saved in the store, so you have to pass them to open it. If they have a method ``embed_documents_array`` that
@@ -86,37 +85,17 @@ class ExternalEncoder:
     """
 
     def __init__(self, embeddings: Embeddings) -> None:
+        name = model_name(embeddings)
+        super().__init__("external", name, f"external:{name}")
         self._embeddings = embeddings
-        self._model = model_name(embeddings)
-
-    @property
-    def fingerprint(self) -> str:
-        """Hexadecimal hash of the name."""
-        return hashlib.sha256(f"external:{self._model}".encode()).hexdigest()[:32]
-
-    @property
-    def raw_fingerprint(self) -> str:
-        """The same hash, because there is no post-processing."""
-        return self.fingerprint
 
     def raw_documents(self, texts: Sequence[str], progress: Callable[[int], None] | None = None) -> Floats:
         """Embed ``texts`` as documents, float32, shape ``(n, d)``; call ``progress`` at the end."""
         return documents_of_embeddings(self._embeddings, texts, progress)
 
-    def postprocess_documents(self, raw: Floats) -> Floats:
-        """Return ``raw`` unchanged."""
-        return raw
-
     def encode_queries(self, texts: Sequence[str]) -> Floats:
         """Embed ``texts`` as queries, float32, shape ``(n, d)``."""
         return checked_vectors([self._embeddings.embed_query(text) for text in texts], len(texts), self._model)
-
-    def describe(self) -> Mapping[str, Any]:
-        """Return the kind and the name."""
-        return {"kind": "external", "model": self._model}
-
-    def save(self, folder: str) -> None:
-        """Do nothing: external embeddings are not saved."""
 
 
 def model_name(embeddings: Embeddings) -> str:

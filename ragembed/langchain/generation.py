@@ -80,13 +80,11 @@ class RagGenerator(RunnableSerializable[str, dict[str, Any]]):
             raise ConfigError(f"prompt is {prompt!r}: expected a text with {_CONTEXT} once")
         return prompt
 
-    def invoke(
-        self,
-        input: str,  # noqa: A002  LangChain's name
-        config: RunnableConfig | None = None,
-        **kwargs: Any,
-    ) -> dict[str, Any]:
-        """Answer a query.
+    def invoke(self, input: str, config: RunnableConfig | None = None, **kwargs: Any) -> dict[str, Any]:
+        """Answer the query ``input``; further arguments go to the retriever.
+
+        The result has the keys ``input`` (the query), ``context`` (what the retriever returned), ``answer``, ``tokens``
+        (number of tokens of the prompt) and ``reused_tokens`` (those of them that the encoding of the query computed).
 
         Parameters
         ----------
@@ -96,12 +94,6 @@ class RagGenerator(RunnableSerializable[str, dict[str, Any]]):
             Configuration of the run, for the callbacks.
         **kwargs
             Arguments for the retriever.
-
-        Returns
-        -------
-        dict
-            ``input`` (the query), ``context`` (what the retriever returned), ``answer`` (str), ``tokens`` (number of
-            tokens of the prompt) and ``reused_tokens`` (those of them that the encoding of the query had computed).
         """
         answer: Any = self._answer  # LangChain's types do not have functions that take a config only
         found: dict[str, Any] = self._call_with_config(answer, input, config, **kwargs)
@@ -143,7 +135,7 @@ class RagGenerator(RunnableSerializable[str, dict[str, Any]]):
 
     @property
     def _model(self) -> Any:
-        extractor = self.embeddings._fitted().extractor
+        extractor = self.embeddings.fitted().extractor
         if not isinstance(extractor, TransformerExtractor):
             raise ConfigError(
                 f"the extractor is {self.embeddings.embedder.config.extractor!r}: expected 'transformer', whose model "

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
 import threading
-import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, cast
 
 from langchain_core.embeddings import Embeddings
+from typing_extensions import override
 
+from ragembed.adapters.own_store import WAIT_SECONDS, OwnStore, refit_if_wanted
 from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError, IncompatibleStoreError, NotFittedError, StoreNotFoundError
 from ragembed.indexes import Budget, Collection, IndexConfig, Store, VectorEncoder
 from ragembed.indexes.ann.specs import AUTO, parse_spec
 from ragembed.indexes.indexing.fitting import create_store
-from ragembed.indexes.indexing.refit import refit_if_due
-from ragembed.indexes.indexing.request import require_same, stored_config
+from ragembed.indexes.indexing.request import open_to_fit, stored_config
 from ragembed.indexes.storage.layout import is_store
 from ragembed.indexes.text.stemming import ENGLISH, AnalyzerConfig
 from ragembed.indexes.writing.writer import StoreWriter
@@ -29,11 +26,9 @@ from ragembed.langchain.embeddings import RagEmbeddings
 from ragembed.langchain.external import ExternalEncoder
 
 _READ_ONLY = "a collection is only searched: to change one of its stores, open it as RagVectorStore(path=...)"
-_WAIT_SECONDS = 60.0
-"""How long a write waits until another process has finished writing."""
 
 
-class LazyStore:
+class LazyStore(OwnStore):
     """A store at ``path``, or in a temporary folder that is removed with this object; it may not exist yet.
 
     ``index``, ``budget`` and ``language`` are passed to :meth:`Store.create`.
@@ -69,17 +64,14 @@ class LazyStore:
             AnalyzerConfig.of_language(language)  # the same for the language
         self._index, self._budget, self._language = index, budget, language
         self._embedding = embedding
-        self.path = Path(tempfile.mkdtemp(prefix="ragembed-") if path is None else path)
-        self._start(path is None)
+        super().__init__(path)
         if self.get() is None and embedding is None:
             raise StoreNotFoundError(f"no store at {self.path}: give an embedding to create one")
 
     def _start(self, is_temporary: bool) -> None:
+        super()._start(is_temporary)
         self._encoder: VectorEncoder | None = None
-        self._stores: list[Store] = []  # at most one; the finalizer needs a list to see a store that is opened later
-        self._lock = threading.RLock()
         self._write_lock = threading.Lock()
-        weakref.finalize(self, _release, self._stores, self.path if is_temporary else None, os.getpid())
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what reopens the store; embeddings that the store contains are left out."""
@@ -113,7 +105,7 @@ class LazyStore:
                     store = self.get_or_create()
                     embedding = RagEmbeddings.from_embedder(_own_embedder(store))
                     config = stored_config(store)
-                    embedding._take_fit(embedding.embedder, Embedder(config, download=False), self.path)
+                    embedding.take_fit(embedding.embedder, Embedder(config, download=False), self.path)
                     self._embedding = embedding
         return self._embedding
 
@@ -135,7 +127,7 @@ class LazyStore:
     def _has_other_fit(self, embedding: RagEmbeddings) -> bool:
         """Return whether the user has fitted the embeddings since the store was opened."""
         if self._encoder is None:
-            return embedding._fitted_by is None
+            return embedding.fitted_by is None
         return embedding.embedder is not self._encoder
 
     def _open(self) -> None:
@@ -144,7 +136,7 @@ class LazyStore:
             self._encoder = None if self._embedding is None else _encoder_of(self._embedding)
             store = _open(self.path, self._encoder)
         else:
-            store = _open_to_fit(self.path, settings)
+            store = open_to_fit(self.path, settings)
         try:
             self._require_index(store)
             self._require_language(store)
@@ -157,14 +149,14 @@ class LazyStore:
 
     def _settings(self) -> Embedder | None:
         """Return an embedder that the store has to fit, or None if the vectors have nothing to do with its texts."""
-        return self._embedding._without_fit() if isinstance(self._embedding, RagEmbeddings) else None
+        return self._embedding.without_fit() if isinstance(self._embedding, RagEmbeddings) else None
 
     def _share_fit(self, store: Store, settings: Embedder) -> None:
         """Give the fit of the store to the embeddings; those that another store has fitted are replaced."""
         embedding = cast("RagEmbeddings", self._embedding)
-        if embedding._fitted_by not in (None, str(self.path)):
+        if embedding.fitted_by not in (None, str(self.path)):
             self._embedding = embedding = RagEmbeddings.from_embedder(settings)
-        embedding._take_fit(_own_embedder(store), settings, self.path)
+        embedding.take_fit(_own_embedder(store), settings, self.path)
 
     def get_or_create(self, texts: Iterable[str] = ()) -> Store:
         """Return the store; if it does not exist, create it and fit its embedder on ``texts`` if necessary."""
@@ -199,7 +191,7 @@ class LazyStore:
                 )
             texts = [""]
         create_store(self.path, settings, texts, **about)
-        store = _open_to_fit(self.path, settings)
+        store = open_to_fit(self.path, settings)
         self._share_fit(store, settings)
         return store
 
@@ -208,12 +200,12 @@ class LazyStore:
 
         A fit that the user has made is kept.
         """
-        if self._encoder is not None or writer.meta("wanted") is None:
+        if self._encoder is not None:
             return []
-        notes = refit_if_due(store, writer)
+        notes = refit_if_wanted(store, writer)
         embedding = self._embedding
-        if isinstance(embedding, RagEmbeddings) and embedding._settings is not None:
-            embedding._take_fit(_own_embedder(store), embedding._settings, self.path)
+        if isinstance(embedding, RagEmbeddings) and embedding.fitted_by is not None:
+            embedding.take_fit(_own_embedder(store), cast("Embedder", embedding.without_fit()), self.path)
         return notes
 
     def move(self, path: Path) -> None:
@@ -224,14 +216,15 @@ class LazyStore:
             store.close()
             self._stores.clear()
             self.path = path
-            if isinstance(self._embedding, RagEmbeddings) and self._embedding._fitted_by is not None:
-                self._embedding._fitted_by = str(path)
+            embedding = self._embedding
+            if isinstance(embedding, RagEmbeddings) and embedding.fitted_by is not None:
+                embedding.take_fit(embedding.embedder, cast("Embedder", embedding.without_fit()), path)
 
     @contextmanager
     def writing(self) -> Iterator[float]:
         """Wait until no other thread writes with this object; yield the seconds to wait for other processes."""
         with self._write_lock:
-            yield _WAIT_SECONDS
+            yield WAIT_SECONDS
 
     def _require_index(self, store: Store) -> None:
         wanted = store.wanted_index
@@ -248,11 +241,6 @@ class LazyStore:
                 f"the store {self.path} has the language {store.language!r}, but {self._language!r} was given: leave "
                 "out language or choose another path, because the language of a store cannot change"
             )
-
-    def close(self) -> None:
-        """Close the store's files; the next use opens them again."""
-        for store in self._stores:
-            store.close()
 
 
 class LazyCollection(LazyStore):
@@ -284,7 +272,8 @@ class LazyCollection(LazyStore):
         """Return the collection, which has the reading methods of a store."""
         return cast("Store", self._collection())
 
-    def get_or_create(self, texts: Iterable[str] = ()) -> Store:  # noqa: ARG002  nothing is created
+    @override
+    def get_or_create(self, texts: Iterable[str] = ()) -> Store:
         """Return the same as :meth:`get`."""
         return self.get()
 
@@ -315,19 +304,6 @@ def _encoder_of(embedding: Embeddings) -> VectorEncoder:
     return embedding.embedder if isinstance(embedding, RagEmbeddings) else ExternalEncoder(embedding)
 
 
-def _open_to_fit(path: Path, settings: Embedder) -> Store:
-    """Open a store that fits its embedder itself; raise :class:`IncompatibleStoreError` if it has other settings."""
-    external = settings._source is not None
-    store = Store.open(path, settings if external else None, device=settings._device)
-    try:
-        if not external:
-            require_same(_own_embedder(store), settings, store._wanted_chain(), path)
-    except BaseException:
-        store.close()
-        raise
-    return store
-
-
 def _open(path: Path, encoder: VectorEncoder | None) -> Store:
     """Open the store at ``path``; raise :class:`IncompatibleStoreError` if its vectors are from another encoder."""
     store = Store.open(path, encoder)
@@ -351,12 +327,3 @@ def _described(wanted: IndexConfig) -> str:
 
 def _name(encoder: VectorEncoder) -> str:
     return f"{encoder.describe()['model']} ({encoder.fingerprint[:12]})"
-
-
-def _release(stores: Sequence[Store], temporary: Path | None, owner: int) -> None:
-    if os.getpid() != owner:
-        return  # in a forked process, the files still belong to the parent
-    for store in stores:
-        store.close()
-    if temporary is not None:
-        shutil.rmtree(temporary, ignore_errors=True)

@@ -64,11 +64,6 @@ class RagQueryTranslator(Visitor):
         ----------
         operation : Operation
             An operator with its arguments.
-
-        Returns
-        -------
-        dict
-            The filter.
         """
         self._validate_func(operation.operator)
         parts = [part.accept(self) for part in operation.arguments]
@@ -85,11 +80,6 @@ class RagQueryTranslator(Visitor):
         ----------
         comparison : Comparison
             A field, a comparator and a value.
-
-        Returns
-        -------
-        dict
-            The filter.
         """
         self._validate_func(comparison.comparator)
         value = _value(comparison.value)
@@ -105,11 +95,6 @@ class RagQueryTranslator(Visitor):
         ----------
         structured_query : StructuredQuery
             The query with its filter.
-
-        Returns
-        -------
-        tuple of (str, dict)
-            The text, and the arguments of a search.
         """
         if structured_query.filter is None:
             return structured_query.query, {}

@@ -6,14 +6,87 @@ import time
 from collections.abc import Sequence
 
 from langchain_core.indexing import RecordManager
-from langchain_core.runnables import run_in_executor
 
 from ragembed.errors import ConfigError
 from ragembed.indexes.storage.run_records import Expected
+from ragembed.langchain.derived import twin
 from ragembed.langchain.lazy_store import LazyStore
 
 
-class RagRecordManager(RecordManager):
+class StoreRecords:
+    """The records of one namespace in a store, as LangChain's indexing API reads and writes them."""
+
+    namespace: str
+    _lazy: LazyStore
+    _announced: frozenset[str]
+
+    def create_schema(self) -> None:
+        """Do nothing: every store already has the tables."""
+
+    def get_time(self) -> float:
+        """Return the present time in seconds since 1970, later than every record even if the clock was set back."""
+        store = self._lazy.get()
+        return time.time() if store is None else store.run_records(self.namespace).now()
+
+    def update(
+        self, keys: Sequence[str], *, group_ids: Sequence[str | None] | None = None, time_at_least: float | None = None
+    ) -> None:
+        """Record documents as updated now; ids that are not in the store are skipped.
+
+        Without ``group_ids``, groups do not change. A :class:`ragembed.errors.ConfigError` is raised if the numbers of
+        keys and groups differ, or ``time_at_least`` is in the future.
+        """
+        if group_ids is not None and len(group_ids) != len(keys):
+            raise ConfigError(f"got {len(group_ids)} group_ids for {len(keys)} keys: expected one per key")
+        if time_at_least is not None and time_at_least > (now := self.get_time()):
+            raise ConfigError(
+                f"time_at_least is {time_at_least}, later than the present {now}: expected a time in the past"
+            )
+        store = self._lazy.get()
+        if store is not None:
+            with self._lazy.writing() as wait_seconds:
+                store.run_records(self.namespace).note(keys, group_ids, wait_seconds)
+            self._announced -= frozenset(keys)  # a later document with one of these ids belongs to another run
+
+    def exists(self, keys: Sequence[str]) -> list[bool]:
+        """Return for each key whether the document is recorded; recorded documents are in the store."""
+        store = self._lazy.get()
+        noted = set() if store is None else store.run_records(self.namespace).noted(keys)
+        self._announced = frozenset(keys) - noted  # a run adds these documents next
+        return [key in noted for key in keys]
+
+    def list_keys(
+        self,
+        *,
+        before: float | None = None,
+        after: float | None = None,
+        group_ids: Sequence[str] | None = None,
+        limit: int | None = None,
+    ) -> list[str]:
+        """Return up to ``limit`` keys, oldest first, of these groups and updated between ``after`` and ``before``."""
+        store = self._lazy.get()
+        return [] if store is None else store.run_records(self.namespace).keys(before, after, group_ids, limit)
+
+    def delete_keys(self, keys: Sequence[str]) -> None:
+        """Delete the records of documents; unknown keys are ignored."""
+        store = self._lazy.get()
+        if store is not None:
+            with self._lazy.writing() as wait_seconds:
+                store.run_records(self.namespace).forget(keys, wait_seconds)
+
+    def expected(self, ids: Sequence[str]) -> Expected:
+        """Return the documents among ``ids`` that a run of this record manager is about to add."""
+        return Expected(self.namespace, self._announced.intersection(ids))
+
+    acreate_schema = twin(create_schema)
+    aget_time = twin(get_time)
+    aupdate = twin(update)
+    aexists = twin(exists)
+    alist_keys = twin(list_keys)
+    adelete_keys = twin(delete_keys)
+
+
+class RagRecordManager(StoreRecords, RecordManager):
     """Record manager for LangChain's indexing API, ``langchain_core.indexing.index`` and ``aindex``.
 
     Create it with :meth:`RagVectorStore.record_manager`, and pass the same vector store to ``index``.
@@ -52,166 +125,4 @@ class RagRecordManager(RecordManager):
     def __init__(self, lazy_store: LazyStore, namespace: str = "default") -> None:
         super().__init__(namespace)
         self._lazy = lazy_store
-        self._announced: frozenset[str] = frozenset()
-
-    def create_schema(self) -> None:
-        """Do nothing: every store already has the tables."""
-
-    def get_time(self) -> float:
-        """Return the present time, which is later than every record even if the clock was set back.
-
-        Returns
-        -------
-        float
-            Time in seconds since 1970.
-        """
-        store = self._lazy.get()
-        return time.time() if store is None else store.run_records(self.namespace).now()
-
-    def update(
-        self,
-        keys: Sequence[str],
-        *,
-        group_ids: Sequence[str | None] | None = None,
-        time_at_least: float | None = None,
-    ) -> None:
-        """Record documents as updated now.
-
-        Parameters
-        ----------
-        keys : sequence of str
-            Ids of the documents; ids that are not in the store are skipped.
-        group_ids : sequence of (str or None), optional
-            Group of each document; without it, groups do not change.
-        time_at_least : float, optional
-            A time in seconds since 1970 that must not be in the future.
-
-        Raises
-        ------
-        ConfigError
-            If the numbers of keys and groups differ, or ``time_at_least`` is in the future. It is a ``ValueError``.
-        """
-        if group_ids is not None and len(group_ids) != len(keys):
-            raise ConfigError(f"got {len(group_ids)} group_ids for {len(keys)} keys: expected one per key")
-        if time_at_least is not None and time_at_least > (now := self.get_time()):
-            raise ConfigError(
-                f"time_at_least is {time_at_least}, later than the present {now}: expected a time in the past"
-            )
-        store = self._lazy.get()
-        if store is not None:
-            with self._lazy.writing() as wait_seconds:
-                store.run_records(self.namespace).note(keys, group_ids, wait_seconds)
-            self._announced -= frozenset(keys)  # a later document with one of these ids belongs to another run
-
-    def exists(self, keys: Sequence[str]) -> list[bool]:
-        """Return which documents are recorded. Recorded documents are in the store.
-
-        Parameters
-        ----------
-        keys : sequence of str
-            Ids of the documents.
-
-        Returns
-        -------
-        list of bool
-            One value for each key.
-        """
-        store = self._lazy.get()
-        noted = set() if store is None else store.run_records(self.namespace).noted(keys)
-        self._announced = frozenset(keys) - noted  # a run adds these documents next
-        return [key in noted for key in keys]
-
-    def list_keys(
-        self,
-        *,
-        before: float | None = None,
-        after: float | None = None,
-        group_ids: Sequence[str] | None = None,
-        limit: int | None = None,
-    ) -> list[str]:
-        """Return recorded keys, oldest first.
-
-        Parameters
-        ----------
-        before : float, optional
-            Return only keys updated before this time, in seconds since 1970.
-        after : float, optional
-            Return only keys updated after this time.
-        group_ids : sequence of str, optional
-            Return only keys of these groups.
-        limit : int, optional
-            Largest number of keys.
-
-        Returns
-        -------
-        list of str
-            The keys.
-        """
-        store = self._lazy.get()
-        return [] if store is None else store.run_records(self.namespace).keys(before, after, group_ids, limit)
-
-    def delete_keys(self, keys: Sequence[str]) -> None:
-        """Delete the records of documents.
-
-        Parameters
-        ----------
-        keys : sequence of str
-            Ids of the documents; unknown ids are ignored.
-        """
-        store = self._lazy.get()
-        if store is not None:
-            with self._lazy.writing() as wait_seconds:
-                store.run_records(self.namespace).forget(keys, wait_seconds)
-
-    def expected(self, ids: Sequence[str]) -> Expected:
-        """Return the documents that a run of this record manager is about to add.
-
-        Parameters
-        ----------
-        ids : sequence of str
-            Ids to choose from.
-
-        Returns
-        -------
-        ragembed.indexes.storage.run_records.Expected
-            The namespace, and the ids that the run will add.
-        """
-        return Expected(self.namespace, self._announced.intersection(ids))
-
-    # Asynchronous
-
-    async def acreate_schema(self) -> None:
-        """Do nothing: every store already has the tables."""
-
-    async def aget_time(self) -> float:
-        """Run :meth:`get_time` in a thread."""
-        return await run_in_executor(None, self.get_time)
-
-    async def aupdate(
-        self,
-        keys: Sequence[str],
-        *,
-        group_ids: Sequence[str | None] | None = None,
-        time_at_least: float | None = None,
-    ) -> None:
-        """Run :meth:`update` in a thread, with the same arguments."""
-        await run_in_executor(None, self.update, keys, group_ids=group_ids, time_at_least=time_at_least)
-
-    async def aexists(self, keys: Sequence[str]) -> list[bool]:
-        """Run :meth:`exists` in a thread, with the same arguments."""
-        return await run_in_executor(None, self.exists, keys)
-
-    async def alist_keys(
-        self,
-        *,
-        before: float | None = None,
-        after: float | None = None,
-        group_ids: Sequence[str] | None = None,
-        limit: int | None = None,
-    ) -> list[str]:
-        """Run :meth:`list_keys` in a thread, with the same arguments."""
-        return await run_in_executor(None, self.list_keys, before=before, after=after, group_ids=group_ids, limit=limit)
-
-    async def adelete_keys(self, keys: Sequence[str]) -> None:
-        """Run :meth:`delete_keys` in a thread, with the same arguments."""
-        await run_in_executor(None, self.delete_keys, keys)
+        self._announced = frozenset()

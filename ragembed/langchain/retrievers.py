@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import chain
 from numbers import Real
 from typing import Any, ClassVar, Literal, TypeAlias
@@ -13,28 +12,18 @@ from typing import Any, ClassVar, Literal, TypeAlias
 from langchain_core.callbacks import AsyncCallbackManagerForRetrieverRun, CallbackManagerForRetrieverRun
 from langchain_core.documents import BaseDocumentCompressor, Document
 from langchain_core.retrievers import BaseRetriever
-from langchain_core.runnables import RunnableConfig, run_in_executor
+from langchain_core.runnables import RunnableConfig
 from langchain_core.vectorstores import VectorStore, VectorStoreRetriever
 from pydantic import ConfigDict, Field, InstanceOf, model_validator
+from typing_extensions import override
 
 from ragembed.errors import ConfigError
 from ragembed.indexes import Fusion, RankingOptions
-from ragembed.indexes.search.search import Mode
+from ragembed.langchain.derived import Scored
+from ragembed.langchain.searching import SEARCH_TYPES, SearchableDocuments
+from ragembed.stopping import in_thread
 
 SearchType = Literal["hybrid", "dense", "lexical", "mmr"]
-
-
-@dataclass(frozen=True, slots=True)
-class TextSearch:
-    """The settings of a search by text. ``score_threshold`` is the lowest relevance, from 0 to 1."""
-
-    mode: Mode
-    filter: Any = None
-    fusion: Fusion | None = None
-    ranking: RankingOptions | None = None
-    score_threshold: float | None = None
-    offset: int = 0
-
 
 Found: TypeAlias = "Mapping[str, Sequence[Document]]"
 """The documents that were found for several queries at once, by query."""
@@ -44,8 +33,25 @@ class _BatchRetriever(BaseRetriever):
     """A retriever that searches for all queries of a batch at once. Each query has its own run for the callbacks."""
 
     @abstractmethod
+    def _find(self, queries: Sequence[str], settings: Mapping[str, Any]) -> list[list[Document]]:
+        """Return the documents for each query; ``settings`` are those of one call."""
+
     def _find_together(self, queries: Sequence[str], settings: Mapping[str, Any]) -> Found:
-        """Return the documents for each query, to be given to ``invoke`` as ``found``."""
+        """Return the documents by query, to be given to ``invoke`` as ``found``."""
+        different = list(dict.fromkeys(queries))
+        return dict(zip(different, self._find(different, settings), strict=True))
+
+    @override
+    def _get_relevant_documents(
+        self, query: str, *, run_manager: CallbackManagerForRetrieverRun, found: Found | None = None, **kwargs: Any
+    ) -> list[Document]:
+        return self._find([query], kwargs)[0] if found is None else _copies(found[query])
+
+    @override
+    async def _aget_relevant_documents(
+        self, query: str, *, run_manager: AsyncCallbackManagerForRetrieverRun, found: Found | None = None, **kwargs: Any
+    ) -> list[Document]:
+        return (await in_thread(self._find, [query], kwargs))[0] if found is None else _copies(found[query])
 
     def batch(
         self,
@@ -70,7 +76,7 @@ class _BatchRetriever(BaseRetriever):
     ) -> list[list[Document]]:
         """Do the same as :meth:`batch`, in a thread."""
         with suppress(Exception):  # as above
-            kwargs["found"] = await run_in_executor(None, self._find_together, inputs, kwargs)
+            kwargs["found"] = await in_thread(self._find_together, inputs, kwargs)
         return await super().abatch(inputs, config, return_exceptions=return_exceptions, **kwargs)
 
 
@@ -82,13 +88,7 @@ class RagVectorStoreRetriever(_BatchRetriever, VectorStoreRetriever):
 
     model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
 
-    allowed_search_types: ClassVar[tuple[str, ...]] = (
-        "similarity",
-        "similarity_score_threshold",
-        "mmr",
-        "hybrid",
-        "lexical",
-    )
+    allowed_search_types: ClassVar[tuple[str, ...]] = SEARCH_TYPES
     search_settings: ClassVar[tuple[str, ...]] = (
         *("k", "filter", "score_threshold", "ranking", "fusion", "min_relevance", "offset"),
         *("fetch_k", "lambda_mult"),
@@ -114,35 +114,13 @@ class RagVectorStoreRetriever(_BatchRetriever, VectorStoreRetriever):
             )
         return values
 
-    def _get_relevant_documents(
-        self,
-        query: str,
-        *,
-        run_manager: CallbackManagerForRetrieverRun,  # noqa: ARG002  LangChain's signature
-        found: Found | None = None,
-        **kwargs: Any,
-    ) -> list[Document]:
-        if found is not None:
-            return _copies(found[query])
-        return self.vectorstore.search(query, self.search_type, **{**self.search_kwargs, **kwargs})
-
-    async def _aget_relevant_documents(
-        self,
-        query: str,
-        *,
-        run_manager: AsyncCallbackManagerForRetrieverRun,  # noqa: ARG002  LangChain's signature
-        found: Found | None = None,
-        **kwargs: Any,
-    ) -> list[Document]:
-        if found is not None:
-            return _copies(found[query])
-        return await self.vectorstore.asearch(query, self.search_type, **{**self.search_kwargs, **kwargs})
-
-    def _find_together(self, queries: Sequence[str], settings: Mapping[str, Any]) -> Found:
+    @override
+    def _find(self, queries: Sequence[str], settings: Mapping[str, Any]) -> list[list[Document]]:
         store: Any = self.vectorstore
-        wanted = list(dict.fromkeys(queries))
-        documents = store.search_many(wanted, self.search_type, **{**self.search_kwargs, **settings})
-        return dict(zip(wanted, documents, strict=True))
+        documents: list[list[Document]] = store.search_many(
+            queries, self.search_type, **{**self.search_kwargs, **settings}
+        )
+        return documents
 
 
 def _copies(documents: Sequence[Document]) -> list[Document]:
@@ -253,24 +231,12 @@ class RagRetriever(_BatchRetriever):
     min_relevance: float | None = Field(default=None, ge=0.0, le=1.0)
 
     _CALL_TIME: ClassVar[tuple[str, ...]] = (
-        "k",
-        "search_type",
-        "filter",
-        "fusion",
-        "ranking",
-        "fetch_k",
-        "lambda_mult",
-        "score_key",
-        "min_relevance",
+        *("k", "search_type", "filter", "fusion", "ranking", "fetch_k", "lambda_mult", "score_key", "min_relevance"),
     )
 
     @model_validator(mode="after")
     def _check_store(self) -> RagRetriever:
-        if not hasattr(self.vectorstore, "hybrid_search_with_score"):
-            raise ConfigError(
-                f"vectorstore is a {type(self.vectorstore).__name__}: expected a RagVectorStore; for other stores "
-                "use as_retriever()"
-            )
+        require_rag_store(self.vectorstore, "; for other stores use as_retriever()")
         if self.ranking is not None and self.search_type == "mmr":
             raise ConfigError(
                 "search_type 'mmr' and ranking cannot be combined: use RankingOptions(mmr=0.5) with 'hybrid', 'dense' "
@@ -280,42 +246,29 @@ class RagRetriever(_BatchRetriever):
             raise ConfigError(f"search_type {self.search_type!r} and min_relevance cannot be combined: use 'hybrid'")
         return self
 
+    @override
     def _get_relevant_documents(
-        self,
-        query: str,
-        *,
-        run_manager: CallbackManagerForRetrieverRun,
-        found: Found | None = None,
-        **kwargs: Any,
+        self, query: str, *, run_manager: CallbackManagerForRetrieverRun, found: Found | None = None, **kwargs: Any
     ) -> list[Document]:
-        settings = self._with_settings(kwargs)
-        documents = _copies(found[query]) if found is not None else settings._candidates([query])[0]
-        if settings.reranker is None:
+        documents = super()._get_relevant_documents(query, run_manager=run_manager, found=found, **kwargs)
+        if self.reranker is None:
             return documents
-        ranked = settings.reranker.compress_documents(documents, query, callbacks=run_manager.get_child())
-        return list(ranked)[: settings.k]
+        ranked = self.reranker.compress_documents(documents, query, callbacks=run_manager.get_child())
+        return list(ranked)[: self._with_settings(kwargs).k]
 
+    @override
     async def _aget_relevant_documents(
-        self,
-        query: str,
-        *,
-        run_manager: AsyncCallbackManagerForRetrieverRun,
-        found: Found | None = None,
-        **kwargs: Any,
+        self, query: str, *, run_manager: AsyncCallbackManagerForRetrieverRun, found: Found | None = None, **kwargs: Any
     ) -> list[Document]:
-        settings = self._with_settings(kwargs)
-        if found is not None:
-            documents = _copies(found[query])
-        else:
-            [documents] = await run_in_executor(None, settings._candidates, [query])
-        if settings.reranker is None:
+        documents = await super()._aget_relevant_documents(query, run_manager=run_manager, found=found, **kwargs)
+        if self.reranker is None:
             return documents
-        ranked = await settings.reranker.acompress_documents(documents, query, callbacks=run_manager.get_child())
-        return list(ranked)[: settings.k]
+        ranked = await self.reranker.acompress_documents(documents, query, callbacks=run_manager.get_child())
+        return list(ranked)[: self._with_settings(kwargs).k]
 
-    def _find_together(self, queries: Sequence[str], settings: Mapping[str, Any]) -> Found:
-        wanted = list(dict.fromkeys(queries))
-        return dict(zip(wanted, self._with_settings(settings)._candidates(wanted), strict=True))
+    @override
+    def _find(self, queries: Sequence[str], settings: Mapping[str, Any]) -> list[list[Document]]:
+        return self._with_settings(settings)._candidates(queries)
 
     def _with_settings(self, kwargs: Mapping[str, Any]) -> RagRetriever:
         """Return a retriever with the settings of one call, validated like the fields."""
@@ -339,12 +292,21 @@ class RagRetriever(_BatchRetriever):
                 document.metadata[self.score_key] = score
         return [[document for document, _ in scored] for scored in results]
 
-    def _search(self, queries: Sequence[str], k: int) -> list[list[tuple[Document, float]]]:
+    def _search(self, queries: Sequence[str], k: int) -> list[Scored]:
         store: Any = self.vectorstore
+        settings: dict[str, Any] = {"filter": self.filter}
         if self.search_type == "mmr":
-            search = store.max_marginal_relevance_search_with_score
-            settings = {"fetch_k": self.fetch_k, "lambda_mult": self.lambda_mult, "filter": self.filter}
-            return [search(query, k, **settings) for query in queries]
-        searched = TextSearch(self.search_type, self.filter, self.fusion, self.ranking, self.min_relevance)
-        found: list[list[tuple[Document, float]]] = store._scored_many(queries, k, searched)
-        return found
+            settings |= {"fetch_k": self.fetch_k, "lambda_mult": self.lambda_mult}
+        else:
+            settings |= {"ranking": self.ranking}
+        if self.search_type == "hybrid":
+            settings |= {"fusion": self.fusion, "min_relevance": self.min_relevance}
+        kind, mode = ("similarity", "dense") if self.search_type == "dense" else (self.search_type, None)
+        results: list[Scored] = store.search_many_with_score(queries, kind, k, retrieval_mode=mode, **settings)
+        return results
+
+
+def require_rag_store(vectorstore: VectorStore, instead: str = "") -> None:
+    """Raise :class:`ConfigError` if ``vectorstore`` is another store; ``instead`` says what to do."""
+    if not isinstance(vectorstore, SearchableDocuments):
+        raise ConfigError(f"vectorstore is a {type(vectorstore).__name__}: expected a RagVectorStore{instead}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable
 from typing import Any
 
@@ -10,10 +9,10 @@ from llama_index.core.embeddings import BaseEmbedding
 from pydantic import PrivateAttr
 from typing_extensions import Self
 
-from ragembed.adapters.document_folder import embedder_of, ready
+from ragembed.adapters.lazy_embedder import LazyEmbedder
 from ragembed.config.settings import DEFAULT_PRESET
 from ragembed.embedder import Embedder
-from ragembed.postprocess import unit_rows
+from ragembed.stopping import in_thread
 
 
 class RagembedEmbedding(BaseEmbedding):
@@ -49,7 +48,12 @@ class RagembedEmbedding(BaseEmbedding):
     settings: dict[str, Any] | None = None
     device: str | None = None
 
-    _embedder: Embedder | None = PrivateAttr(default=None)
+    _lazy: LazyEmbedder = PrivateAttr()
+
+    def model_post_init(self, context: Any) -> None:
+        """Prepare the embedder, which is loaded when it is used."""
+        super().model_post_init(context)
+        self._lazy = LazyEmbedder(self.path, self.preset, self.settings, self.device)
 
     @classmethod
     def class_name(cls) -> str:
@@ -59,37 +63,22 @@ class RagembedEmbedding(BaseEmbedding):
     @property
     def embedder(self) -> Embedder:
         """The wrapped :class:`ragembed.Embedder`; loaded on first use if ``path`` was given."""
-        if self._embedder is None:
-            loaded = None if self.path is None else Embedder.load(self.path, device=self.device)
-            self._embedder = loaded or embedder_of(self.preset, self.settings, self.device)
-        return self._embedder
+        return self._lazy.embedder
 
     def fit(self, texts: Iterable[str]) -> Self:
-        """Fit the embedder on the texts of a corpus. Save it with ``embedder.save(folder)``.
-
-        Parameters
-        ----------
-        texts : iterable of str
-            Texts of the corpus, at least one.
-
-        Returns
-        -------
-        same class
-            The same object.
-        """
+        """Fit the embedder on the texts of a corpus. Save it with ``embedder.save(folder)``."""
         self.embedder.fit(texts)
         return self
 
     def _get_query_embedding(self, query: str) -> list[float]:
-        vector: list[float] = unit_rows(ready(self.embedder).encode_queries([query]))[0].tolist()
-        return vector
+        return self._lazy.encode_query(query)
 
     async def _aget_query_embedding(self, query: str) -> list[float]:
-        return await asyncio.to_thread(self._get_query_embedding, query)
+        return await in_thread(self._get_query_embedding, query)
 
     def _get_text_embedding(self, text: str) -> list[float]:
         return self._get_text_embeddings([text])[0]
 
     def _get_text_embeddings(self, texts: list[str]) -> list[list[float]]:
-        vectors: list[list[float]] = unit_rows(ready(self.embedder).encode_documents(texts)).tolist()
+        vectors: list[list[float]] = self._lazy.encode_documents(texts).tolist()
         return vectors

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from llama_index.core.vector_stores.types import (
     VectorStoreQueryResult,
 )
 from llama_index.core.vector_stores.utils import metadata_dict_to_node, node_to_metadata_dict
+from typing_extensions import override
 
 from ragembed.adapters.document_folder import DocumentFolder
 from ragembed.documents.model import Chunk
@@ -95,21 +95,9 @@ class RagembedVectorStore(BasePydanticVectorStore):
         """Folder of the store."""
         return self._folder.path
 
-    def add(self, nodes: Sequence[BaseNode], **kwargs: Any) -> list[str]:  # noqa: ARG002  LlamaIndex's signature
-        """Add nodes with their embeddings, all of them or none; a node replaces an earlier one with the same id.
-
-        Parameters
-        ----------
-        nodes : sequence of BaseNode
-            The nodes.
-        **kwargs
-            Not used.
-
-        Returns
-        -------
-        list of str
-            The ids of the nodes.
-        """
+    @override
+    def add(self, nodes: Sequence[BaseNode], **kwargs: Any) -> list[str]:
+        """Add nodes with their embeddings, all of them or none; a node replaces an earlier one with the same id."""
         latest = {node.node_id: node for node in nodes}
         for name, node in latest.items():
             if node.embedding is None:
@@ -123,76 +111,33 @@ class RagembedVectorStore(BasePydanticVectorStore):
         """Run :meth:`add` in a thread. If this is cancelled before it is saved, no node is added."""
         return await in_thread(self.add, nodes, **kwargs)
 
-    def delete(self, ref_doc_id: str, **delete_kwargs: Any) -> None:  # noqa: ARG002  LlamaIndex's signature
-        """Delete the nodes of a document.
-
-        Parameters
-        ----------
-        ref_doc_id : str
-            Id of the document.
-        **delete_kwargs
-            Not used.
-        """
+    @override
+    def delete(self, ref_doc_id: str, **delete_kwargs: Any) -> None:
+        """Delete the nodes of a document."""
         self._folder.delete(Comparison(_SOURCE, "=", ref_doc_id))
 
+    @override
     def delete_nodes(
-        self,
-        node_ids: list[str] | None = None,
-        filters: MetadataFilters | None = None,
-        **delete_kwargs: Any,  # noqa: ARG002  LlamaIndex's signature
+        self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None, **delete_kwargs: Any
     ) -> None:
-        """Delete the nodes that have one of the ids and match the filters; without both, delete nothing.
-
-        Parameters
-        ----------
-        node_ids : list of str, optional
-            Ids of nodes.
-        filters : MetadataFilters, optional
-            Conditions on the metadata.
-        **delete_kwargs
-            Not used.
-        """
+        """Delete the nodes that have one of the ids and match the filters; without both, delete nothing."""
         if node_ids is not None or filters is not None:
             self._folder.delete(_where(node_ids, None, filters) or And(()))
 
     def get_nodes(self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None) -> list[BaseNode]:
-        """Return the nodes that have one of the ids and match the filters, in order of insertion.
-
-        Parameters
-        ----------
-        node_ids : list of str, optional
-            Ids of nodes.
-        filters : MetadataFilters, optional
-            Conditions on the metadata.
-
-        Returns
-        -------
-        list of BaseNode
-            The nodes, without their embeddings.
-        """
+        """Return the nodes that have one of the ids and match the filters, in order of insertion."""
         return [_node(record) for record in self._folder.records(_where(node_ids, None, filters))]
 
     def clear(self) -> None:
         """Delete all nodes."""
         self._folder.clear()
 
-    def query(self, query: VectorStoreQuery, **kwargs: Any) -> VectorStoreQueryResult:  # noqa: ARG002  as above
+    @override
+    def query(self, query: VectorStoreQuery, **kwargs: Any) -> VectorStoreQueryResult:
         """Return the best nodes for a query.
 
         The modes are ``default`` (cosine), ``hybrid``, ``text_search`` and ``sparse`` (BM25) and ``mmr``. With
         ``alpha``, hybrid search weights the cosine by ``alpha`` and BM25 by ``1 - alpha``.
-
-        Parameters
-        ----------
-        query : VectorStoreQuery
-            The query with its mode, embedding and filters.
-        **kwargs
-            Not used.
-
-        Returns
-        -------
-        VectorStoreQueryResult
-            The nodes with their scores and ids.
         """
         where = _where(query.node_ids or None, query.doc_ids or None, query.filters)  # an index passes empty lists
         hits = self._mmr(query, where) if query.mode is VectorStoreQueryMode.MMR else self._search(query, where)
@@ -204,7 +149,7 @@ class RagembedVectorStore(BasePydanticVectorStore):
 
     async def aquery(self, query: VectorStoreQuery, **kwargs: Any) -> VectorStoreQueryResult:
         """Run :meth:`query` in a thread."""
-        return await asyncio.to_thread(self.query, query, **kwargs)
+        return await in_thread(self.query, query, **kwargs)
 
     def _search(self, query: VectorStoreQuery, where: Filter | None) -> list[Hit]:
         if query.mode not in _MODES:

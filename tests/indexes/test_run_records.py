@@ -209,14 +209,14 @@ def test_take_run_records_copies_records_of_existing_chunks(store, tmp_path, mak
             chunks = [record(name, f"text {name}") for name in "abx"]
             writer.stage(chunk.chunk.embedded_text for chunk in chunks)
             writer.commit(chunks=chunks)
-            writer.take_run_records(store._all_run_records())
-        assert sorted(new._all_run_records(), key=str) == [
+            writer.take_run_records(store.all_run_records())
+        assert sorted(new.all_run_records(), key=str) == [
             ("pages", "a", "x", 1000.0, 1),
             ("pages", "b", None, 1000.0, 1),
         ]
         assert new.run_records("others").keys() == []
         assert new.verify().problems == []
-    assert ("others", "c", None, 2000.0, 0) in store._all_run_records()
+    assert ("others", "c", None, 2000.0, 0) in store.all_run_records()
 
 
 def test_changes_use_an_index_on_records(store):

@@ -192,7 +192,7 @@ def test_second_process_waits_for_the_first(tmp_path: Path) -> None:
 
 
 def test_stuck_writer_is_named_and_nothing_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lazy_store, "_WAIT_SECONDS", 0.05)
+    monkeypatch.setattr(lazy_store, "WAIT_SECONDS", 0.05)
     with RagVectorStore.from_texts(["a"], FAKE, ids=["a"], path=tmp_path / "s") as store:
         manager = store.record_manager()
         writes: list[Callable[[], object]] = [
