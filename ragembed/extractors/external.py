@@ -59,20 +59,9 @@ class MissingSource:
 
 
 class ExternalExtractor(FittedByWeights):
-    """Raw vectors from a source outside ragembed.
+    """Raw vectors from a source outside ragembed, cut to ``truncate_dim`` dimensions and scaled to unit length again.
 
-    Parameters
-    ----------
-    source
-        The source.
-    documents, queries
-        The prompts of both sides.
-    window
-        The number of tokens of a window.
-    truncate_dim
-        The number of leading dimensions to keep, scaled to unit length again; None keeps all.
-    weights
-        Uniform token weights, which are not used.
+    ``window`` is a number of tokens. The token weights are uniform and have no effect.
     """
 
     def __init__(

@@ -150,15 +150,9 @@ def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS, data: bytes | None 
     """Yield the documents of a file: one per row of a table, mail of a mailbox or member of an archive, otherwise one.
 
     The file is opened when you request the first document. Pass ``data`` if you already have the content of the file.
-
-    Raises
-    ------
-    ConfigError
-        If a column named in the options is not in the file.
-    DocumentError
-        If the file cannot be opened, is broken or binary, or contains no text.
-    MissingExtraError
-        If the package for the format is not installed.
+    Raises :class:`DocumentError` if the file cannot be opened, is broken, encrypted or binary, exceeds a limit, or
+    contains no text, :class:`ConfigError` if a column named in the options is not in the file, and
+    :class:`MissingExtraError` if the package for the format is not installed.
     """
     if data is None:
         try:
