@@ -142,11 +142,6 @@ class Embedder:
         **changes
             Fields of :class:`ragembed.EmbedderConfig` with their new values.
 
-        Returns
-        -------
-        Embedder
-            The embedder, not fitted.
-
         Raises
         ------
         ragembed.errors.ConfigError
@@ -181,18 +176,13 @@ class Embedder:
     def fit(self, texts: Iterable[str]) -> Embedder:
         """Fit token weights, static vectors and post-processors on the texts of a corpus.
 
-        An earlier fit is replaced. If the fit fails, the earlier one stays in place.
+        An earlier fit is replaced. If the fit fails, the earlier one stays in place. Returns this embedder.
 
         Parameters
         ----------
         texts : iterable of str
             The texts of the corpus, read once as a stream. Post-processors are fitted on at most ``FIT_LIMIT``
             (100,000) of them, drawn with the seed of the configuration.
-
-        Returns
-        -------
-        Embedder
-            This embedder.
 
         Raises
         ------
@@ -219,32 +209,9 @@ class Embedder:
         return self
 
     def fit_extractor(self, texts: Iterable[str]) -> Embedder:
-        """Fit token weights and static vectors only; call :meth:`fit_chain` afterwards.
+        """Fit token weights and static vectors only; call :meth:`fit_chain` afterwards, which has an example.
 
-        Parameters
-        ----------
-        texts : iterable of str
-            The texts of the corpus, read once as a stream.
-
-        Returns
-        -------
-        Embedder
-            This embedder.
-
-        Raises
-        ------
-        ragembed.errors.ConfigError
-            If there is no text, or ``texts`` is a single str.
-
-        Examples
-        --------
-        >>> from ragembed import Embedder
-        >>> texts = ["Tea is brewed with hot water.", "Locks keep writers apart."]
-        >>> embedder = Embedder.from_preset("re").fit_extractor(texts)
-        >>> embedder.is_fitted
-        False
-        >>> embedder.fit_chain(embedder.raw_documents(texts), texts).is_fitted
-        True
+        Texts and errors are as for :meth:`fit`, but all texts are read. Returns this embedder.
         """
         fit_extractors([self], texts)
         return self
@@ -282,7 +249,7 @@ class Embedder:
 
         If the configuration names a ``postprocess_corpus``, its texts replace both arguments. Afterwards
         ``fitted_queries`` and ``fitted_moments`` describe the fit; both are None if no post-processor has anything to
-        learn.
+        learn. Returns this embedder.
 
         Parameters
         ----------
@@ -293,11 +260,6 @@ class Embedder:
         known : PseudoQueries, optional
             The pseudo-queries of an earlier fit of the same extractor. Those that are drawn again are not encoded
             again.
-
-        Returns
-        -------
-        Embedder
-            This embedder.
 
         Raises
         ------
@@ -342,7 +304,7 @@ class Embedder:
         return self
 
     def with_postprocess(self, postprocess: Sequence[str], query_fit: QueryFit) -> Embedder:
-        """Return an embedder with the same fitted extractor and another chain, not fitted.
+        """Return an embedder with the same fitted extractor and another chain, to be fitted by :meth:`fit_chain`.
 
         Parameters
         ----------
@@ -350,11 +312,6 @@ class Embedder:
             The new post-processors, such as ``["center", "normalize"]``.
         query_fit : {"separate", "shared"}
             Whether the new chain is fitted on pseudo-queries separately.
-
-        Returns
-        -------
-        Embedder
-            The new embedder. Call :meth:`fit_chain` on it before you encode texts.
 
         Raises
         ------
@@ -487,29 +444,7 @@ class Embedder:
     def raw_queries(self, texts: Sequence[str]) -> Floats:
         """Return the raw vectors of queries, before post-processing.
 
-        Parameters
-        ----------
-        texts : sequence of str
-            The queries.
-
-        Returns
-        -------
-        numpy.ndarray
-            One row per query, float32, shape ``(n, d)``.
-
-        Raises
-        ------
-        ragembed.errors.NotFittedError
-            If the extractor is not fitted.
-        ragembed.errors.ConfigError
-            If ``texts`` is a single str.
-
-        Examples
-        --------
-        >>> from ragembed import Embedder
-        >>> embedder = Embedder.from_preset("re").fit(["Tea is brewed with hot water.", "Locks keep writers apart."])
-        >>> embedder.raw_queries(["how is tea brewed", "who holds the lock"]).shape
-        (2, 768)
+        Shapes and errors are as for :meth:`raw_documents`.
         """
         self._require_extractor()
         return self.extractor.encode(_text_list(texts), "queries")
@@ -585,32 +520,7 @@ class Embedder:
         return text_parts(text, self.extractor.token_parts(text, side), side_chain, raw)
 
     def postprocess_queries(self, raw: Floats) -> Floats:
-        """Return the embeddings of raw query vectors; the model is not needed.
-
-        Parameters
-        ----------
-        raw : numpy.ndarray
-            Raw vectors, float32, shape ``(n, d)``.
-
-        Returns
-        -------
-        numpy.ndarray
-            The embeddings, float32, shape ``(n, d')``.
-
-        Raises
-        ------
-        ragembed.errors.NotFittedError
-            If the chain is not fitted.
-        ragembed.errors.ConfigError
-            If ``raw`` has another dimension than the fit.
-
-        Examples
-        --------
-        >>> from ragembed import Embedder
-        >>> embedder = Embedder.from_preset("re").fit(["Tea is brewed with hot water.", "Locks keep writers apart."])
-        >>> embedder.postprocess_queries(embedder.raw_queries(["hot tea"])).shape
-        (1, 768)
-        """
+        """Return the embeddings of raw query vectors; shapes and errors are as for :meth:`postprocess_documents`."""
         return self._require_fitted().queries.transform(raw)
 
     @property
@@ -750,11 +660,6 @@ class Embedder:
         text : str
             A text, such as a query.
 
-        Returns
-        -------
-        float
-            The share.
-
         Examples
         --------
         >>> from ragembed import Embedder
@@ -841,11 +746,6 @@ class Embedder:
         source : VectorSource, optional
             The object that made the raw vectors, if the embedder was fitted with one.
 
-        Returns
-        -------
-        Embedder
-            The fitted embedder.
-
         Raises
         ------
         ragembed.errors.ModelError
@@ -905,11 +805,6 @@ class Embedder:
 
         ``max_tokens``, ``pooling``, ``weighting``, the templates and other settings depend on the model, ``dtype`` on
         this machine.
-
-        Returns
-        -------
-        EmbedderConfig
-            The resolved configuration.
 
         Raises
         ------

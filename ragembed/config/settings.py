@@ -242,11 +242,6 @@ class EmbedderConfig:
         **changes
             Fields with their new values.
 
-        Returns
-        -------
-        EmbedderConfig
-            The configuration.
-
         Raises
         ------
         ragembed.errors.ConfigError
@@ -270,11 +265,6 @@ class EmbedderConfig:
         **changes
             Fields with their new values.
 
-        Returns
-        -------
-        EmbedderConfig
-            The copy.
-
         Raises
         ------
         ragembed.errors.ConfigError
@@ -290,12 +280,7 @@ class EmbedderConfig:
         return dataclasses.replace(self, **changes)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all fields as JSON values.
-
-        Returns
-        -------
-        dict
-            The value of each field by name; tuples become lists.
+        """Return the values of all fields by name, as JSON values; tuples become lists.
 
         Examples
         --------
@@ -314,11 +299,6 @@ class EmbedderConfig:
         fields : mapping of str to object
             Values of fields by name. Missing fields get their default values.
 
-        Returns
-        -------
-        EmbedderConfig
-            The configuration.
-
         Raises
         ------
         ragembed.errors.ConfigError
@@ -334,12 +314,7 @@ class EmbedderConfig:
         return cls(**fields)
 
     def to_json(self) -> str:
-        """Return all fields as a JSON object.
-
-        Returns
-        -------
-        str
-            The object, indented.
+        """Return all fields as an indented JSON object.
 
         Examples
         --------
@@ -352,22 +327,7 @@ class EmbedderConfig:
 
     @classmethod
     def from_json(cls, text: str) -> EmbedderConfig:
-        """Return the configuration for a JSON object.
-
-        Parameters
-        ----------
-        text : str
-            A JSON object with some or all fields. Missing fields get their default values.
-
-        Returns
-        -------
-        EmbedderConfig
-            The configuration.
-
-        Raises
-        ------
-        ragembed.errors.ConfigError
-            If ``text`` is not a JSON object, or a field or a value is not accepted.
+        """Return the configuration for a JSON object; fields and errors are as for :meth:`from_dict`.
 
         Examples
         --------
@@ -384,12 +344,7 @@ class EmbedderConfig:
         return cls.from_dict(fields)
 
     def to_toml(self) -> str:
-        """Return all fields as TOML.
-
-        Returns
-        -------
-        str
-            The TOML document. Fields that are None are left out, because TOML has no null value.
+        """Return all fields as TOML, without those that are None, because TOML has no null value.
 
         Examples
         --------
@@ -403,22 +358,7 @@ class EmbedderConfig:
 
     @classmethod
     def from_toml(cls, text: str) -> EmbedderConfig:
-        """Return the configuration for a TOML document.
-
-        Parameters
-        ----------
-        text : str
-            TOML with some or all fields. Missing fields get their default values.
-
-        Returns
-        -------
-        EmbedderConfig
-            The configuration.
-
-        Raises
-        ------
-        ragembed.errors.ConfigError
-            If ``text`` is not valid TOML, or a field or a value is not accepted.
+        """Return the configuration for a TOML document; fields and errors are as for :meth:`from_dict`.
 
         Examples
         --------

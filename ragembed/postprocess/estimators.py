@@ -36,49 +36,19 @@ class _KernelEstimator(TransformerMixin, BaseEstimator):  # type: ignore[misc]  
     n_features_in_: int
 
     def fit(self, X: ArrayLike, y: object = None) -> Self:  # noqa: N803, ARG002  scikit-learn's signature
-        """Fit on the rows of an array.
+        """Fit on the rows of ``X``, float32 or float64, finite, shape ``(n, d)``, ``n >= 1``; ``y`` is ignored.
 
-        Parameters
-        ----------
-        X : array-like
-            The vectors, float32 or float64, finite, shape ``(n, d)``, ``n >= 1``.
-        y : object, optional
-            Ignored.
-
-        Returns
-        -------
-        object
-            This estimator.
-
-        Raises
-        ------
-        ValueError
-            If ``X`` has another shape, or a value is not finite.
-        ragembed.errors.RankError
-            If the post-processor needs more directions than the rank of ``X``.
+        Raises :class:`ragembed.errors.RankError` if the post-processor needs more directions than the rank of ``X``,
+        and :class:`ValueError` for a wrong ``X``.
         """
         self.kernel_ = self._kernel().fit(self._validated(X, reset=True))
         return self
 
     def transform(self, X: ArrayLike) -> Floats:  # noqa: N803  scikit-learn's signature
-        """Transform the rows of an array.
+        """Return the transformed rows of ``X``, float32, shape ``(n, d')``.
 
-        Parameters
-        ----------
-        X : array-like
-            The vectors, float32 or float64, finite, shape ``(n, d)``.
-
-        Returns
-        -------
-        numpy.ndarray
-            The transformed vectors, float32, shape ``(n, d')``.
-
-        Raises
-        ------
-        sklearn.exceptions.NotFittedError
-            If the estimator is not fitted.
-        ValueError
-            If ``X`` has another dimension than the fit, or a value is not finite.
+        Raises scikit-learn's ``NotFittedError`` before a fit, and :class:`ValueError` if ``X`` has another dimension
+        than the fit or a value is not finite.
         """
         check_is_fitted(self)
         return self.kernel_.transform(self._validated(X, reset=False))
