@@ -42,7 +42,6 @@ SOURCE_SUFFIXES = (
 SOURCE_VERSION = 3 if extras.is_installed("semble_grammars") else 2
 """Installing the extra ``code`` raises the version, so that files are read again."""
 SOURCE = Reader("source", SOURCE_VERSION, SOURCE_SUFFIXES, _in("source"))
-SETTINGS_SUFFIXES = (".toml", ".ini", ".cfg", ".conf", ".properties", ".desktop")
 TAR_SUFFIXES = (".tar", ".gz", ".tgz", ".bz2", ".tbz2", ".xz", ".txz")
 XML_SUFFIXES = (
     ".xml", ".docbook", ".dbk", ".jats", ".nxml", ".tei", ".dita", ".xsd", ".xsl", ".xslt", ".rng", ".rss", ".atom",
