@@ -28,7 +28,7 @@ from ragembed.corpus import Corpus
 from ragembed.errors import ConfigError, ModelError, NotFittedError
 from ragembed.extractors.build import Built, build_extractor
 from ragembed.extractors.external import VectorSource
-from ragembed.extractors.protocol import Extractor, Progress, Side, State, Tokenizer
+from ragembed.extractors.protocol import Extractor, Progress, Side, Tokenizer
 from ragembed.extractors.sharing import SharedFit, encode_together, fit_together
 from ragembed.languages import LATIN, reads_script, scripts
 from ragembed.models.choice import fast_dtype, find_devices
@@ -37,7 +37,7 @@ from ragembed.postprocess.moments import Moments
 from ragembed.pseudo_queries import PseudoQueries, draw_pseudo_queries
 from ragembed.reservoir import ItemReservoir
 from ragembed.tensor_map import release
-from ragembed.types import Floats
+from ragembed.types import Floats, State, with_prefix
 
 if TYPE_CHECKING:
     from ragembed.contributions import TextParts
@@ -192,13 +192,6 @@ class Embedder:
             If the model is not found.
         ragembed.errors.GpuError
             If the requested GPU is not available.
-
-        Examples
-        --------
-        >>> from ragembed import Embedder
-        >>> embedder = Embedder.from_preset("re").fit(["Tea is brewed with hot water.", "Locks keep writers apart."])
-        >>> embedder.is_fitted
-        True
         """
         sample = ItemReservoir[str](FIT_LIMIT, self.config.seed)
         fresh = copy(self)  # if the fit fails, this embedder keeps its earlier fit
@@ -354,19 +347,12 @@ class Embedder:
             If the embedder is not fitted.
         ragembed.errors.ConfigError
             If ``texts`` is a single str.
-
-        Examples
-        --------
-        >>> from ragembed import Embedder
-        >>> embedder = Embedder.from_preset("re").fit(["Tea is brewed with hot water.", "Locks keep writers apart."])
-        >>> embedder.encode_documents(["Water boils."]).dtype
-        dtype('float32')
         """
         self._require_fitted()
         return self.postprocess_documents(self.raw_documents(texts))
 
     def encode_queries(self, texts: Sequence[str]) -> Floats:
-        """Return the embeddings of queries, always computed in float32.
+        """Return the embeddings of queries, always computed in float32; errors are as for :meth:`encode_documents`.
 
         Parameters
         ----------
@@ -377,20 +363,6 @@ class Embedder:
         -------
         numpy.ndarray
             One row per query, float32, shape ``(n, d)``.
-
-        Raises
-        ------
-        ragembed.errors.NotFittedError
-            If the embedder is not fitted.
-        ragembed.errors.ConfigError
-            If ``texts`` is a single str.
-
-        Examples
-        --------
-        >>> from ragembed import Embedder
-        >>> embedder = Embedder.from_preset("re").fit(["Tea is brewed with hot water.", "Locks keep writers apart."])
-        >>> embedder.encode_queries(["how is tea brewed"]).shape
-        (1, 768)
         """
         self._require_fitted()
         return self.postprocess_queries(self.raw_queries(texts))
@@ -474,13 +446,6 @@ class Embedder:
             If the chain is not fitted.
         ragembed.errors.ConfigError
             If ``raw`` has another dimension than the fit.
-
-        Examples
-        --------
-        >>> from ragembed import Embedder
-        >>> embedder = Embedder.from_preset("re").fit(["Tea is brewed with hot water.", "Locks keep writers apart."])
-        >>> embedder.postprocess_documents(embedder.raw_documents(["Water boils."])).shape
-        (1, 768)
         """
         return self._require_fitted().documents.transform(raw)
 
@@ -537,25 +502,10 @@ class Embedder:
         return self.extractor.dim if fitted is None else fitted
 
     def device_names(self) -> tuple[str, ...]:
-        """Return the PyTorch names of the devices that encode documents.
+        """Return the PyTorch names of the devices that encode documents, such as ``("cpu",)`` or ``("cuda:0",)``.
 
-        Returns
-        -------
-        tuple of str
-            For example ``("cpu",)`` or ``("cuda:0", "cuda:1")``. An extractor without a model always uses the CPU.
-
-        Raises
-        ------
-        ragembed.errors.GpuError
-            If the requested GPU is not available.
-        ragembed.errors.ConfigError
-            If ``device`` is not the name of a device.
-
-        Examples
-        --------
-        >>> from ragembed import Embedder
-        >>> Embedder.from_preset("re").device_names()
-        ('cpu',)
+        An extractor without a model always uses the CPU. Raises :class:`ragembed.errors.GpuError` if the requested GPU
+        is not available, and :class:`ragembed.errors.ConfigError` if ``device`` is not the name of a device.
         """
         if not self._built.needs_model:
             return ("cpu",)
@@ -604,25 +554,10 @@ class Embedder:
         return _digest(identity, chain.state())
 
     def describe(self) -> dict[str, Any]:
-        """Return the settings and the sizes of the fit, as JSON values.
+        """Return the settings and the sizes of the fit, as JSON values; raise an error before :meth:`fit_extractor`.
 
-        Returns
-        -------
-        dict
-            The keys are ``kind`` (always ``"ragembed"``), ``model``, ``config`` and ``fitted_on``, which has the
-            numbers of ``texts``, ``documents`` and ``pseudo_queries``.
-
-        Raises
-        ------
-        ragembed.errors.NotFittedError
-            If the extractor is not fitted.
-
-        Examples
-        --------
-        >>> from ragembed import Embedder
-        >>> embedder = Embedder.from_preset("re").fit(["Tea is brewed with hot water.", "Locks keep writers apart."])
-        >>> embedder.describe()["fitted_on"]["texts"]
-        2
+        The keys are ``kind`` (always ``"ragembed"``), ``model``, ``config`` and ``fitted_on``, which has the numbers of
+        ``texts``, ``documents`` and ``pseudo_queries``.
         """
         return {
             "kind": "ragembed",
@@ -751,16 +686,6 @@ class Embedder:
         ragembed.errors.ModelError
             If the files are missing, damaged or of another format, or if the model is not found or is not the one that
             the embedder was fitted with.
-
-        Examples
-        --------
-        >>> import tempfile
-        >>> from ragembed import Embedder
-        >>> embedder = Embedder.from_preset("re").fit(["Tea is brewed with hot water.", "Locks keep writers apart."])
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     embedder.save(folder)
-        ...     Embedder.load(folder).encode_queries(["hot tea"]).shape
-        (1, 768)
         """
         about, arrays = embedder_files.read(Path(folder))
         try:
@@ -779,10 +704,10 @@ class Embedder:
                 f"(sha256 {embedder.source_sha256[:12]}…, expected {about['source_sha256'][:12]}…): "
                 "give the original model with model=…, or fit again"
             )
-        embedder.extractor.restore(_strip_prefix(arrays, "extractor."))
+        embedder.extractor.restore(with_prefix(arrays, "extractor."))
         try:
             chain = TwoSidedChain.restore(
-                config.postprocess, _strip_prefix(arrays, "chain."), two=config.query_fit == "separate"
+                config.postprocess, with_prefix(arrays, "chain."), two=config.query_fit == "separate"
             )
         except NotFittedError as error:
             raise ModelError(f"the embedder in {folder} is damaged ({error}): fit and save it again") from error
@@ -804,20 +729,8 @@ class Embedder:
         """Return the configuration with the values in use of the settings that it leaves open.
 
         ``max_tokens``, ``pooling``, ``weighting``, the templates and other settings depend on the model, ``dtype`` on
-        this machine.
-
-        Raises
-        ------
-        ragembed.errors.GpuError
-            If the requested GPU is not available.
-        ragembed.errors.ModelError
-            If the model is not found.
-
-        Examples
-        --------
-        >>> from ragembed import Embedder
-        >>> Embedder.from_preset("re", max_tokens=128).resolved_config().max_tokens
-        128
+        this machine. Raises :class:`ragembed.errors.ModelError` if the model is not found, and errors as
+        :meth:`device_names` does.
         """
         built = self._built.config
         if self._is_external:
@@ -904,10 +817,6 @@ def _with_absolute_paths(config: EmbedderConfig) -> EmbedderConfig:
     if model.is_dir() or (isinstance(config.extraction, Words) and model.exists()):
         named["model"] = config.model
     return config.replace(**{name: str(Path(path).absolute()) for name, path in named.items() if path is not None})
-
-
-def _strip_prefix(arrays: Mapping[str, NDArray[Any]], prefix: str) -> dict[str, NDArray[Any]]:
-    return {name[len(prefix) :]: array for name, array in arrays.items() if name.startswith(prefix)}
 
 
 def _reject_str(texts: Iterable[str]) -> Iterable[str]:

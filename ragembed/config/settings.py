@@ -269,12 +269,6 @@ class EmbedderConfig:
         ------
         ragembed.errors.ConfigError
             If a field or a value is not accepted.
-
-        Examples
-        --------
-        >>> from ragembed import EmbedderConfig
-        >>> EmbedderConfig().replace(seed=7).seed
-        7
         """
         _check_names(changes)
         return dataclasses.replace(self, **changes)
@@ -314,15 +308,7 @@ class EmbedderConfig:
         return cls(**fields)
 
     def to_json(self) -> str:
-        """Return all fields as an indented JSON object.
-
-        Examples
-        --------
-        >>> import json
-        >>> from ragembed import EmbedderConfig
-        >>> json.loads(EmbedderConfig().to_json())["seed"]
-        0
-        """
+        """Return all fields as an indented JSON object."""
         return json.dumps(self.to_dict(), indent=2)
 
     @classmethod
@@ -344,14 +330,7 @@ class EmbedderConfig:
         return cls.from_dict(fields)
 
     def to_toml(self) -> str:
-        """Return all fields as TOML, without those that are None, because TOML has no null value.
-
-        Examples
-        --------
-        >>> from ragembed import EmbedderConfig
-        >>> EmbedderConfig.from_toml(EmbedderConfig().to_toml()) == EmbedderConfig()
-        True
-        """
+        """Return all fields as TOML, without those that are None, because TOML has no null value."""
         import tomlkit
 
         return tomlkit.dumps({name: value for name, value in self.to_dict().items() if value is not None})

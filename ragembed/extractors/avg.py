@@ -17,12 +17,12 @@ from ragembed.errors import NotFittedError
 from ragembed.extractors.forward import Batch
 from ragembed.extractors.model import ContextualModel
 from ragembed.extractors.parts import TokenParts
-from ragembed.extractors.protocol import Progress, Side, State, saved_array
+from ragembed.extractors.protocol import Progress, Side, saved_array
 from ragembed.extractors.static import StaticExtractor
 from ragembed.extractors.token_weights import TextConsumer, TokenWeights, fit_streams
 from ragembed.extractors.transformer import LayerMean
 from ragembed.models.tokenizer import TokenKind
-from ragembed.types import Floats, Integers
+from ragembed.types import Floats, Integers, State
 
 _RIDGE = 1e-3
 

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from ragembed.config.templates import Template
 from ragembed.errors import ConfigError, ModelError
 from ragembed.extractors.parts import TokenParts
-from ragembed.extractors.protocol import Progress, Side, State, saved_array
+from ragembed.extractors.protocol import Progress, Side, saved_array
 from ragembed.extractors.token_weights import FittedByWeights, TokenWeights
 from ragembed.postprocess import unit_rows
-from ragembed.types import Floats
+from ragembed.types import Floats, State
 
 PROBE = "The quick brown fox jumps over the lazy dog."
 SAME = 0.999

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from ragembed.corpus import Corpus, blocks
 from ragembed.errors import ConfigError, NotFittedError
-from ragembed.extractors.protocol import Progress, State, Tokenizer, saved_array
+from ragembed.extractors.protocol import Progress, Tokenizer, saved_array
 from ragembed.extractors.weighting import TokenCounter, TokenStatistics, Weighting
-from ragembed.types import Floats
+from ragembed.types import Floats, State
 
 _BLOCK = 2048
 

@@ -32,7 +32,7 @@ _SHARING = threading.Lock()
 
 
 class Generator:
-    """A decoder that encodes queries and generates text; :class:`ConfigError` for an encoder or an adapter.
+    """A decoder that encodes queries and generates text; an encoder or an adapter raises :class:`ConfigError`.
 
     The embedders of this process that encode queries with the same files on the same device use its weights, whether
     they were created before or after it. The pass over a query leaves its keys and values, so that a prompt that begins

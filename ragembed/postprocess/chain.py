@@ -21,12 +21,12 @@ from ragembed.postprocess.abtt import AllButTheTop, CommonComponents
 from ragembed.postprocess.center import Center
 from ragembed.postprocess.normalize import Normalize
 from ragembed.postprocess.parts import Parts
-from ragembed.postprocess.protocol import PostProcessor, State
+from ragembed.postprocess.protocol import PostProcessor
 from ragembed.postprocess.quantile import Quantile
 from ragembed.postprocess.robust import Robust
 from ragembed.postprocess.whiten import Whiten
 from ragembed.postprocess.zscore import ZScore
-from ragembed.types import Floats
+from ragembed.types import Floats, State, with_prefix
 
 _PLAIN: Mapping[str, Callable[[], PostProcessor]] = {
     "center": Center,
@@ -103,13 +103,6 @@ class Chain:
             If there is no vector, or a value is not finite.
         ragembed.errors.RankError
             If a post-processor needs more directions than the rank of the vectors.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from ragembed.postprocess import Chain
-        >>> Chain(["center"]).fit(np.eye(2, dtype=np.float32)).dim
-        2
         """
         for step in self._steps:
             vectors = step.fit(vectors).transform(vectors)
@@ -145,14 +138,6 @@ class Chain:
             If the chain is not fitted and has something to fit.
         ragembed.errors.ConfigError
             If the dimension differs from that of the fit.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from ragembed.postprocess import Chain
-        >>> vectors = np.array([[1, 2], [3, 4]], dtype=np.float32)
-        >>> Chain(["center"]).fit(vectors).transform(vectors).tolist()
-        [[-1.0, -1.0], [1.0, 1.0]]
         """
         for step in self._steps:
             vectors = step.transform(vectors)
@@ -189,7 +174,7 @@ class Chain:
                     f"the saved state has an unknown array {name!r}: the chain has {len(positions)} post-processors"
                 )
         for i, step in enumerate(self._steps):
-            step.restore(_strip_prefix(state, f"{i}."))
+            step.restore(with_prefix(state, f"{i}."))
         dims = self._dims()
         for (_, out), (into, _) in pairwise(dims):
             if out != into:
@@ -250,14 +235,6 @@ class TwoSidedChain:
             If a post-processor is unknown, there is no vector, a value is not finite, or the dimensions differ.
         ragembed.errors.RankError
             If a post-processor needs more directions than the rank of the vectors.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from ragembed.postprocess import TwoSidedChain
-        >>> chain = TwoSidedChain.fit(["center"], np.eye(2, dtype=np.float32), None)
-        >>> chain.queries is chain.documents
-        True
         """
         if queries is not None and queries.shape[1:] != documents.shape[1:]:
             raise ConfigError(
@@ -284,17 +261,13 @@ class TwoSidedChain:
         ``specs`` are those of the fit. Errors are as for :meth:`Chain.restore`; chains of different dimensions are a
         :class:`ragembed.errors.ModelError`.
         """
-        documents = Chain(specs).restore(_strip_prefix(state, "documents."))
+        documents = Chain(specs).restore(with_prefix(state, "documents."))
         if not two:
             return cls(documents, documents)
-        queries = Chain(specs).restore(_strip_prefix(state, "queries."))
+        queries = Chain(specs).restore(with_prefix(state, "queries."))
         if queries.dim != documents.dim:
             raise ModelError(
                 f"the saved query chain returns {queries.dim} dimensions and the document chain {documents.dim}: "
                 "expected the same dimension; fit again"
             )
         return cls(documents, queries)
-
-
-def _strip_prefix(state: Mapping[str, NDArray[Any]], prefix: str) -> dict[str, NDArray[Any]]:
-    return {name[len(prefix) :]: array for name, array in state.items() if name.startswith(prefix)}
