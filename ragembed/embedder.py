@@ -554,10 +554,11 @@ class Embedder:
         return _digest(identity, chain.state())
 
     def describe(self) -> dict[str, Any]:
-        """Return the settings and the sizes of the fit, as JSON values; raise an error before :meth:`fit_extractor`.
+        """Return the settings and the sizes of the fit, as JSON values.
 
         The keys are ``kind`` (always ``"ragembed"``), ``model``, ``config`` and ``fitted_on``, which has the numbers of
-        ``texts``, ``documents`` and ``pseudo_queries``.
+        ``texts``, ``documents`` and ``pseudo_queries``. Raises :class:`ragembed.errors.NotFittedError` before
+        :meth:`fit_extractor`.
         """
         return {
             "kind": "ragembed",
