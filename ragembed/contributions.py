@@ -23,32 +23,14 @@ from ragembed.types import Doubles, Floats
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TextParts:
-    """The unit vector of a text as a sum of one row per token and a rest.
-
-    Attributes
-    ----------
-    text
-        The text.
-    tokens
-        The tokens of the text, and the special and template tokens around it.
-    rows
-        The contribution of each token, float64, shape ``(n, d)``.
-    rest
-        The part that belongs to no token, float64, shape ``(d,)``: the offset of a post-processor that is not affine,
-        or the constant vector of a text without tokens.
-    rounding
-        The difference between the stored raw vector and the one computed from the tokens, after the same
-        post-processing, float64, shape ``(d,)``. ``rows`` already contains it, split in proportion to the token shares.
-    additive
-        Whether ``rest`` is 0 for every text that has tokens.
-    """
+    """The unit vector of a text as a sum of one row per token and a rest. All arrays are float64."""
 
     text: str
     tokens: tuple[Token, ...]
-    rows: Doubles
-    rest: Doubles
-    rounding: Doubles
-    additive: bool
+    rows: Doubles  # (n, d), one row per token
+    rest: Doubles  # (d,), of no token: the offset of a post-processor that is not affine, or of an empty text
+    rounding: Doubles  # (d,), the stored raw vector less the one computed from the tokens; rows has it by share
+    additive: bool  # whether rest is 0 for every text that has tokens
 
     @property
     def vector(self) -> Doubles:
@@ -61,45 +43,28 @@ class TextParts:
 class WordShare:
     """The contribution of one word to a score, over all its occurrences and all words of the other text.
 
-    ``best`` is the word of the other text that contributes most together with this one, and ``best_value`` is that
-    contribution. ``origin`` says whether the word belongs to the text or to the special and template tokens around it.
+    ``best`` is the word of the other text that contributes most together with this one. ``origin`` says whether the
+    word belongs to the text or to the special and template tokens around it.
     """
 
     word: str
     origin: TokenOrigin
     value: float
     best: str
-    best_value: float
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Contributions:
-    """The contributions of query tokens and document tokens to a score.
-
-    Attributes
-    ----------
-    query_text, document_text
-        The two texts.
-    query, document
-        Their tokens, ``n`` and ``m`` of them.
-    pairs
-        The contribution of each pair of tokens, float64, shape ``(n, m)``.
-    residual
-        The part of the score that belongs to no pair of tokens. ``pairs`` and ``residual`` sum to the score.
-    rounding
-        The part of ``pairs`` that comes from the rounding of the stored document vector.
-    additive
-        Whether every post-processor is affine, so that ``residual`` is 0 for texts with tokens.
-    """
+    """The contributions of query tokens and document tokens to a score, which ``pairs`` and ``residual`` sum to."""
 
     query_text: str
     document_text: str
     query: tuple[Token, ...]
     document: tuple[Token, ...]
-    pairs: Doubles
-    residual: float
-    rounding: float
-    additive: bool
+    pairs: Doubles  # float64, (query tokens, document tokens)
+    residual: float  # of no pair of tokens
+    rounding: float  # the part of pairs that comes from the rounding of the stored document vector
+    additive: bool  # whether every post-processor is affine, so that residual is 0 for texts with tokens
 
     @property
     def score(self) -> float:
@@ -214,7 +179,7 @@ def _shares(own: Sequence[Token], other: Sequence[Token], pairs: Doubles) -> lis
     np.add.at(total, (rows[:, None], columns), pairs)
     best = total.argmax(axis=1)
     shares = [
-        WordShare(form, origin, float(row.sum()), others[column][0], float(row[column]))
+        WordShare(form, origin, float(row.sum()), others[column][0])
         for (form, origin), row, column in zip(forms, total, best.tolist(), strict=True)
     ]
     return sorted(shares, key=lambda share: -share.value)

@@ -28,7 +28,7 @@ from ragembed.corpus import Corpus
 from ragembed.errors import ConfigError, ModelError, NotFittedError
 from ragembed.extractors.build import Built, build_extractor
 from ragembed.extractors.external import VectorSource
-from ragembed.extractors.protocol import Extractor, Progress, Side, State, Tokenizer
+from ragembed.extractors.protocol import Extractor, Progress, Side, Tokenizer
 from ragembed.extractors.sharing import SharedFit, encode_together, fit_together
 from ragembed.languages import LATIN, reads_script, scripts
 from ragembed.models.choice import fast_dtype, find_devices
@@ -37,7 +37,7 @@ from ragembed.postprocess.moments import Moments
 from ragembed.pseudo_queries import PseudoQueries, draw_pseudo_queries
 from ragembed.reservoir import ItemReservoir
 from ragembed.tensor_map import release
-from ragembed.types import Floats
+from ragembed.types import Floats, State, with_prefix
 
 if TYPE_CHECKING:
     from ragembed.contributions import TextParts
@@ -152,11 +152,6 @@ class Embedder:
         **changes
             Fields of :class:`ragembed.EmbedderConfig` with their new values.
 
-        Returns
-        -------
-        Embedder
-            The embedder, not fitted.
-
         Raises
         ------
         ragembed.errors.ConfigError
@@ -191,18 +186,13 @@ class Embedder:
     def fit(self, texts: Iterable[str]) -> Embedder:
         """Fit token weights, static vectors and post-processors on the texts of a corpus.
 
-        An earlier fit is replaced. If the fit fails, the earlier one stays in place.
+        An earlier fit is replaced. If the fit fails, the earlier one stays in place. Returns this embedder.
 
         Parameters
         ----------
         texts : iterable of str
             The texts of the corpus, read once as a stream. Post-processors are fitted on at most ``FIT_LIMIT``
             (100,000) of them, drawn with the seed of the configuration.
-
-        Returns
-        -------
-        Embedder
-            This embedder.
 
         Raises
         ------
@@ -212,13 +202,6 @@ class Embedder:
             If the model is not found.
         ragembed.errors.GpuError
             If the requested GPU is not available.
-
-        Examples
-        --------
-        >>> from ragembed import Embedder
-        >>> embedder = Embedder.from_preset("re").fit(["Tea is brewed with hot water.", "Locks keep writers apart."])
-        >>> embedder.is_fitted
-        True
         """
         sample = ItemReservoir[str](FIT_LIMIT, self.config.seed)
         fresh = copy(self)  # if the fit fails, this embedder keeps its earlier fit
@@ -229,32 +212,9 @@ class Embedder:
         return self
 
     def fit_extractor(self, texts: Iterable[str]) -> Embedder:
-        """Fit token weights and static vectors only; call :meth:`fit_chain` afterwards.
+        """Fit token weights and static vectors only; call :meth:`fit_chain` afterwards, which has an example.
 
-        Parameters
-        ----------
-        texts : iterable of str
-            The texts of the corpus, read once as a stream.
-
-        Returns
-        -------
-        Embedder
-            This embedder.
-
-        Raises
-        ------
-        ragembed.errors.ConfigError
-            If there is no text, or ``texts`` is a single str.
-
-        Examples
-        --------
-        >>> from ragembed import Embedder
-        >>> texts = ["Tea is brewed with hot water.", "Locks keep writers apart."]
-        >>> embedder = Embedder.from_preset("re").fit_extractor(texts)
-        >>> embedder.is_fitted
-        False
-        >>> embedder.fit_chain(embedder.raw_documents(texts), texts).is_fitted
-        True
+        Texts and errors are as for :meth:`fit`, but all texts are read. Returns this embedder.
         """
         fit_extractors([self], texts)
         return self
@@ -292,7 +252,7 @@ class Embedder:
 
         If the configuration names a ``postprocess_corpus``, its texts replace both arguments. Afterwards
         ``fitted_queries`` and ``fitted_moments`` describe the fit; both are None if no post-processor has anything to
-        learn.
+        learn. Returns this embedder.
 
         Parameters
         ----------
@@ -303,11 +263,6 @@ class Embedder:
         known : PseudoQueries, optional
             The pseudo-queries of an earlier fit of the same extractor. Those that are drawn again are not encoded
             again.
-
-        Returns
-        -------
-        Embedder
-            This embedder.
 
         Raises
         ------
@@ -352,7 +307,7 @@ class Embedder:
         return self
 
     def with_postprocess(self, postprocess: Sequence[str], query_fit: QueryFit) -> Embedder:
-        """Return an embedder with the same fitted extractor and another chain, not fitted.
+        """Return an embedder with the same fitted extractor and another chain, to be fitted by :meth:`fit_chain`.
 
         Parameters
         ----------
@@ -360,11 +315,6 @@ class Embedder:
             The new post-processors, such as ``["center", "normalize"]``.
         query_fit : {"separate", "shared"}
             Whether the new chain is fitted on pseudo-queries separately.
-
-        Returns
-        -------
-        Embedder
-            The new embedder. Call :meth:`fit_chain` on it before you encode texts.
 
         Raises
         ------
@@ -407,19 +357,12 @@ class Embedder:
             If the embedder is not fitted.
         ragembed.errors.ConfigError
             If ``texts`` is a single str.
-
-        Examples
-        --------
-        >>> from ragembed import Embedder
-        >>> embedder = Embedder.from_preset("re").fit(["Tea is brewed with hot water.", "Locks keep writers apart."])
-        >>> embedder.encode_documents(["Water boils."]).dtype
-        dtype('float32')
         """
         self._require_fitted()
         return self.postprocess_documents(self.raw_documents(texts))
 
     def encode_queries(self, texts: Sequence[str]) -> Floats:
-        """Return the embeddings of queries, always computed in float32.
+        """Return the embeddings of queries, always computed in float32; errors are as for :meth:`encode_documents`.
 
         Parameters
         ----------
@@ -430,20 +373,6 @@ class Embedder:
         -------
         numpy.ndarray
             One row per query, float32, shape ``(n, d)``.
-
-        Raises
-        ------
-        ragembed.errors.NotFittedError
-            If the embedder is not fitted.
-        ragembed.errors.ConfigError
-            If ``texts`` is a single str.
-
-        Examples
-        --------
-        >>> from ragembed import Embedder
-        >>> embedder = Embedder.from_preset("re").fit(["Tea is brewed with hot water.", "Locks keep writers apart."])
-        >>> embedder.encode_queries(["how is tea brewed"]).shape
-        (1, 768)
         """
         self._require_fitted()
         return self.postprocess_queries(self.raw_queries(texts))
@@ -497,29 +426,7 @@ class Embedder:
     def raw_queries(self, texts: Sequence[str]) -> Floats:
         """Return the raw vectors of queries, before post-processing.
 
-        Parameters
-        ----------
-        texts : sequence of str
-            The queries.
-
-        Returns
-        -------
-        numpy.ndarray
-            One row per query, float32, shape ``(n, d)``.
-
-        Raises
-        ------
-        ragembed.errors.NotFittedError
-            If the extractor is not fitted.
-        ragembed.errors.ConfigError
-            If ``texts`` is a single str.
-
-        Examples
-        --------
-        >>> from ragembed import Embedder
-        >>> embedder = Embedder.from_preset("re").fit(["Tea is brewed with hot water.", "Locks keep writers apart."])
-        >>> embedder.raw_queries(["how is tea brewed", "who holds the lock"]).shape
-        (2, 768)
+        Shapes and errors are as for :meth:`raw_documents`.
         """
         self._require_extractor()
         return self.extractor.encode(_text_list(texts), "queries")
@@ -549,13 +456,6 @@ class Embedder:
             If the chain is not fitted.
         ragembed.errors.ConfigError
             If ``raw`` has another dimension than the fit.
-
-        Examples
-        --------
-        >>> from ragembed import Embedder
-        >>> embedder = Embedder.from_preset("re").fit(["Tea is brewed with hot water.", "Locks keep writers apart."])
-        >>> embedder.postprocess_documents(embedder.raw_documents(["Water boils."])).shape
-        (1, 768)
         """
         return self._require_fitted().documents.transform(raw)
 
@@ -595,32 +495,7 @@ class Embedder:
         return text_parts(text, self.extractor.token_parts(text, side), side_chain, raw)
 
     def postprocess_queries(self, raw: Floats) -> Floats:
-        """Return the embeddings of raw query vectors; the model is not needed.
-
-        Parameters
-        ----------
-        raw : numpy.ndarray
-            Raw vectors, float32, shape ``(n, d)``.
-
-        Returns
-        -------
-        numpy.ndarray
-            The embeddings, float32, shape ``(n, d')``.
-
-        Raises
-        ------
-        ragembed.errors.NotFittedError
-            If the chain is not fitted.
-        ragembed.errors.ConfigError
-            If ``raw`` has another dimension than the fit.
-
-        Examples
-        --------
-        >>> from ragembed import Embedder
-        >>> embedder = Embedder.from_preset("re").fit(["Tea is brewed with hot water.", "Locks keep writers apart."])
-        >>> embedder.postprocess_queries(embedder.raw_queries(["hot tea"])).shape
-        (1, 768)
-        """
+        """Return the embeddings of raw query vectors; shapes and errors are as for :meth:`postprocess_documents`."""
         return self._require_fitted().queries.transform(raw)
 
     @property
@@ -637,25 +512,10 @@ class Embedder:
         return self.extractor.dim if fitted is None else fitted
 
     def device_names(self) -> tuple[str, ...]:
-        """Return the PyTorch names of the devices that encode documents.
+        """Return the PyTorch names of the devices that encode documents, such as ``("cpu",)`` or ``("cuda:0",)``.
 
-        Returns
-        -------
-        tuple of str
-            For example ``("cpu",)`` or ``("cuda:0", "cuda:1")``. An extractor without a model always uses the CPU.
-
-        Raises
-        ------
-        ragembed.errors.GpuError
-            If the requested GPU is not available.
-        ragembed.errors.ConfigError
-            If ``device`` is not the name of a device.
-
-        Examples
-        --------
-        >>> from ragembed import Embedder
-        >>> Embedder.from_preset("re").device_names()
-        ('cpu',)
+        An extractor without a model always uses the CPU. Raises :class:`ragembed.errors.GpuError` if the requested GPU
+        is not available, and :class:`ragembed.errors.ConfigError` if ``device`` is not the name of a device.
         """
         if not self._built.needs_model:
             return ("cpu",)
@@ -706,23 +566,9 @@ class Embedder:
     def describe(self) -> dict[str, Any]:
         """Return the settings and the sizes of the fit, as JSON values.
 
-        Returns
-        -------
-        dict
-            The keys are ``kind`` (always ``"ragembed"``), ``model``, ``config`` and ``fitted_on``, which has the
-            numbers of ``texts``, ``documents`` and ``pseudo_queries``.
-
-        Raises
-        ------
-        ragembed.errors.NotFittedError
-            If the extractor is not fitted.
-
-        Examples
-        --------
-        >>> from ragembed import Embedder
-        >>> embedder = Embedder.from_preset("re").fit(["Tea is brewed with hot water.", "Locks keep writers apart."])
-        >>> embedder.describe()["fitted_on"]["texts"]
-        2
+        The keys are ``kind`` (always ``"ragembed"``), ``model``, ``config`` and ``fitted_on``, which has the numbers of
+        ``texts``, ``documents`` and ``pseudo_queries``. Raises :class:`ragembed.errors.NotFittedError` before
+        :meth:`fit_extractor`.
         """
         return {
             "kind": "ragembed",
@@ -759,11 +605,6 @@ class Embedder:
         ----------
         text : str
             A text, such as a query.
-
-        Returns
-        -------
-        float
-            The share.
 
         Examples
         --------
@@ -851,26 +692,11 @@ class Embedder:
         source : VectorSource, optional
             The object that made the raw vectors, if the embedder was fitted with one.
 
-        Returns
-        -------
-        Embedder
-            The fitted embedder.
-
         Raises
         ------
         ragembed.errors.ModelError
             If the files are missing, damaged or of another format, or if the model is not found or is not the one that
             the embedder was fitted with.
-
-        Examples
-        --------
-        >>> import tempfile
-        >>> from ragembed import Embedder
-        >>> embedder = Embedder.from_preset("re").fit(["Tea is brewed with hot water.", "Locks keep writers apart."])
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     embedder.save(folder)
-        ...     Embedder.load(folder).encode_queries(["hot tea"]).shape
-        (1, 768)
         """
         about, arrays = embedder_files.read(Path(folder))
         try:
@@ -889,10 +715,10 @@ class Embedder:
                 f"(sha256 {embedder.source_sha256[:12]}…, expected {about['source_sha256'][:12]}…): "
                 "give the original model with model=…, or fit again"
             )
-        embedder.extractor.restore(_strip_prefix(arrays, "extractor."))
+        embedder.extractor.restore(with_prefix(arrays, "extractor."))
         try:
             chain = TwoSidedChain.restore(
-                config.postprocess, _strip_prefix(arrays, "chain."), two=config.query_fit == "separate"
+                config.postprocess, with_prefix(arrays, "chain."), two=config.query_fit == "separate"
             )
         except NotFittedError as error:
             raise ModelError(f"the embedder in {folder} is damaged ({error}): fit and save it again") from error
@@ -914,25 +740,8 @@ class Embedder:
         """Return the configuration with the values in use of the settings that it leaves open.
 
         ``max_tokens``, ``pooling``, ``weighting``, the templates and other settings depend on the model, ``dtype`` on
-        this machine.
-
-        Returns
-        -------
-        EmbedderConfig
-            The resolved configuration.
-
-        Raises
-        ------
-        ragembed.errors.GpuError
-            If the requested GPU is not available.
-        ragembed.errors.ModelError
-            If the model is not found.
-
-        Examples
-        --------
-        >>> from ragembed import Embedder
-        >>> Embedder.from_preset("re", max_tokens=128).resolved_config().max_tokens
-        128
+        this machine. Raises :class:`ragembed.errors.ModelError` if the model is not found, and errors as
+        :meth:`device_names` does.
         """
         built = self._built.config
         if self._is_external:
@@ -1019,10 +828,6 @@ def _with_absolute_paths(config: EmbedderConfig) -> EmbedderConfig:
     if model.is_dir() or (isinstance(config.extraction, Words) and model.exists()):
         named["model"] = config.model
     return config.replace(**{name: str(Path(path).absolute()) for name, path in named.items() if path is not None})
-
-
-def _strip_prefix(arrays: Mapping[str, NDArray[Any]], prefix: str) -> dict[str, NDArray[Any]]:
-    return {name[len(prefix) :]: array for name, array in arrays.items() if name.startswith(prefix)}
 
 
 def _reject_str(texts: Iterable[str]) -> Iterable[str]:

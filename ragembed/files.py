@@ -34,18 +34,11 @@ class FileTooLargeError(OSError):
 
 
 def open_regular(path: Path, root: Path | None = None) -> BinaryIO:
-    """Open a regular file for reading.
+    """Open a regular file for reading; raise :class:`NotRegularFileError` for another one. A named pipe does not block.
 
-    Below ``root``, symbolic links are not followed, neither for the file nor for the folders above it. Windows cannot
+    Below ``root``, a symbolic link raises :class:`OSError`, for the file and for the folders above it. Windows cannot
     open a path folder by folder, so it follows links to folders. ``root`` itself may be a link, and so may ``path`` if
     there is no ``root``, because the user named them.
-
-    Raises
-    ------
-    NotRegularFileError
-        If it is not a regular file. A named pipe does not block.
-    OSError
-        If it cannot be opened, if the file or a folder above it is a symbolic link, or if no file can have this path.
     """
     try:
         descriptor = _open_below(path, root, _READ)

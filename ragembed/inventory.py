@@ -35,9 +35,9 @@ ModelPlace = Literal["package", "cache", "folder"]
 Value = TypeVar("Value")
 
 _REVISION = "main"
+"""The revision that ragembed uses of a model on the hub."""
 _LONGEST_FRONT = 1_000_000
 """Number of bytes of a model card in which its front matter ends."""
-"""The revision that ragembed uses of a model on the hub."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,15 +21,7 @@ _SLACK = 8
 
 @dataclass(frozen=True, slots=True)
 class PseudoQueries:
-    """Pseudo-queries and their raw vectors.
-
-    Attributes
-    ----------
-    texts
-        The pseudo-queries, ``n`` of them.
-    raw
-        Their raw vectors, float32, shape ``(n, d)``.
-    """
+    """Pseudo-queries and their raw vectors, shape ``(n, d)``."""
 
     texts: tuple[str, ...]
     raw: Floats

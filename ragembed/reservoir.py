@@ -43,15 +43,7 @@ class _Places:
 
 
 class Reservoir:
-    """A uniform sample of the rows of a stream, which depends only on the rows, their order and the seed.
-
-    Parameters
-    ----------
-    limit
-        Maximum number of rows in the sample.
-    seed
-        Seed of the draw.
-    """
+    """A uniform sample of at most ``limit`` rows of a stream. It depends only on the rows, their order and the seed."""
 
     def __init__(self, limit: int, seed: int) -> None:
         self._places = _Places(limit, seed)

@@ -1,9 +1,9 @@
-"""Array types by element; docstrings give the shapes."""
+"""Array types by element, whose shapes the docstrings give, and arrays by name."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,13 @@ Floats = NDArray[np.float32]
 Doubles = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Bools = NDArray[np.bool_]
+State: TypeAlias = dict[str, NDArray[Any]]
+"""The fitted arrays of an object by name."""
 
 Spans: TypeAlias = "Sequence[tuple[int, int]] | Integers"
 """Character spans ``(start, end)``: tuples, or an array of shape ``(n, 2)``."""
+
+
+def with_prefix(arrays: Mapping[str, NDArray[Any]], prefix: str) -> State:
+    """Return the arrays whose names begin with ``prefix``, by the rest of their names."""
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}

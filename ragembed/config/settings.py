@@ -242,11 +242,6 @@ class EmbedderConfig:
         **changes
             Fields with their new values.
 
-        Returns
-        -------
-        EmbedderConfig
-            The configuration.
-
         Raises
         ------
         ragembed.errors.ConfigError
@@ -270,32 +265,16 @@ class EmbedderConfig:
         **changes
             Fields with their new values.
 
-        Returns
-        -------
-        EmbedderConfig
-            The copy.
-
         Raises
         ------
         ragembed.errors.ConfigError
             If a field or a value is not accepted.
-
-        Examples
-        --------
-        >>> from ragembed import EmbedderConfig
-        >>> EmbedderConfig().replace(seed=7).seed
-        7
         """
         _check_names(changes)
         return dataclasses.replace(self, **changes)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all fields as JSON values.
-
-        Returns
-        -------
-        dict
-            The value of each field by name; tuples become lists.
+        """Return the values of all fields by name, as JSON values; tuples become lists.
 
         Examples
         --------
@@ -314,11 +293,6 @@ class EmbedderConfig:
         fields : mapping of str to object
             Values of fields by name. Missing fields get their default values.
 
-        Returns
-        -------
-        EmbedderConfig
-            The configuration.
-
         Raises
         ------
         ragembed.errors.ConfigError
@@ -334,40 +308,12 @@ class EmbedderConfig:
         return cls(**fields)
 
     def to_json(self) -> str:
-        """Return all fields as a JSON object.
-
-        Returns
-        -------
-        str
-            The object, indented.
-
-        Examples
-        --------
-        >>> import json
-        >>> from ragembed import EmbedderConfig
-        >>> json.loads(EmbedderConfig().to_json())["seed"]
-        0
-        """
+        """Return all fields as an indented JSON object."""
         return json.dumps(self.to_dict(), indent=2)
 
     @classmethod
     def from_json(cls, text: str) -> EmbedderConfig:
-        """Return the configuration for a JSON object.
-
-        Parameters
-        ----------
-        text : str
-            A JSON object with some or all fields. Missing fields get their default values.
-
-        Returns
-        -------
-        EmbedderConfig
-            The configuration.
-
-        Raises
-        ------
-        ragembed.errors.ConfigError
-            If ``text`` is not a JSON object, or a field or a value is not accepted.
+        """Return the configuration for a JSON object; fields and errors are as for :meth:`from_dict`.
 
         Examples
         --------
@@ -384,41 +330,14 @@ class EmbedderConfig:
         return cls.from_dict(fields)
 
     def to_toml(self) -> str:
-        """Return all fields as TOML.
-
-        Returns
-        -------
-        str
-            The TOML document. Fields that are None are left out, because TOML has no null value.
-
-        Examples
-        --------
-        >>> from ragembed import EmbedderConfig
-        >>> EmbedderConfig.from_toml(EmbedderConfig().to_toml()) == EmbedderConfig()
-        True
-        """
+        """Return all fields as TOML, without those that are None, because TOML has no null value."""
         import tomlkit
 
         return tomlkit.dumps({name: value for name, value in self.to_dict().items() if value is not None})
 
     @classmethod
     def from_toml(cls, text: str) -> EmbedderConfig:
-        """Return the configuration for a TOML document.
-
-        Parameters
-        ----------
-        text : str
-            TOML with some or all fields. Missing fields get their default values.
-
-        Returns
-        -------
-        EmbedderConfig
-            The configuration.
-
-        Raises
-        ------
-        ragembed.errors.ConfigError
-            If ``text`` is not valid TOML, or a field or a value is not accepted.
+        """Return the configuration for a TOML document; fields and errors are as for :meth:`from_dict`.
 
         Examples
         --------

@@ -116,29 +116,18 @@ class Words:
 class SbertWk:
     """Settings of the extractor ``sbert-wk``.
 
-    The context of a token's vector at layer i consists of the same token's vectors at up to ``window`` layers on each
-    side of i, within ``start_layer``..L. The paper excludes the layers before the start from the whole fusion (section
-    V-A), and the authors' program removes them first.
+    The context of a token's vector at layer i consists of the same token's vectors at up to ``window`` layers (the
+    paper's m) on each side of i, within ``start_layer``..L; layer 0 is the input of the blocks. The paper excludes the
+    layers before the start from the whole fusion (section V-A), and the authors' program removes them first.
 
-    Parameters
-    ----------
-    window
-        The paper's m: the number of layers on each side of a layer that form its context.
-    start_layer
-        First layer of the fusion; 0 is the input of the blocks.
-    alignment
-        Weight each layer by its inverse alignment: one over the mean cosine with the context.
-    novelty
-        Weight each layer by its novelty: the share of the vector's length that is orthogonal to the context. With both
-        ``alignment`` and ``novelty``, the weight is the mean of both; with neither, all layers have the same weight.
-    importance
-        Weight each token by the variance over layers of the cosine between consecutive layers; otherwise all tokens
-        have the same weight.
-    variant
-        ``"paper"``, or ``"released-code"`` for the authors' program. The program differs in four ways. A layer with
-        fewer than ``window`` fused layers before it has no left half of a context C. The alignment is divided by the
-        length of the projection instead of the length of the vector, and multiplied by ``2 (|C| + 1)``. The variance
-        excludes the layers before the start. The last token is excluded.
+    ``alignment`` weights each layer by one over the mean cosine with the context, ``novelty`` by the share of the
+    vector's length that is orthogonal to the context, and both by the mean of both. ``importance`` weights each token
+    by the variance over layers of the cosine between consecutive layers.
+
+    The variant ``"released-code"`` is the authors' program. It differs in four ways. A layer with fewer than ``window``
+    fused layers before it has no left half of a context C. The alignment is divided by the length of the projection
+    instead of the length of the vector, and multiplied by ``2 (|C| + 1)``. The variance excludes the layers before the
+    start. The last token is excluded.
     """
 
     window: int = 2

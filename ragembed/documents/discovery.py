@@ -103,13 +103,8 @@ def discover(
     once, with this path as their root. Folders that a rule excludes are not entered, and are yielded only with
     ``pruned``. Folders that cannot be read are always yielded.
 
-    Raises
-    ------
-    ConfigError
-        If one of ``paths`` does not exist or cannot be reached, a glob is not a valid pattern, or an ignore file
-        above a root cannot be read. Raised before the first file is yielded.
-    MissingExtraError
-        If one of ``paths`` is a URL and fsspec is not installed. Raised before the first file is yielded.
+    Before the first file, :class:`ConfigError` says which path cannot be reached, which glob is no valid pattern, or
+    which ignore file above a root cannot be read.
     """
     walks = _walks(paths, options or DiscoveryOptions())
     return (
@@ -121,15 +116,7 @@ def discover(
 
 
 def why(path: Place, paths: Sequence[Place], options: DiscoveryOptions | None = None) -> str:
-    """Return one sentence that says whether ``path`` is read, and which rule decides it.
-
-    Raises
-    ------
-    ConfigError
-        For the same reasons as :func:`discover`.
-    OSError
-        If ``path`` is a URL that cannot be reached.
-    """
+    """Return one sentence that says whether ``path`` is read, and which rule decides it."""
     name = shown(path)
     walks = _walks(paths, options or DiscoveryOptions())
     innermost = _innermost(path, walks)
@@ -154,11 +141,6 @@ def exclusions(paths: Sequence[Place], options: DiscoveryOptions | None = None) 
 
     The function returns None if no rule excludes the path, or if the path is below none of ``paths``. It reads each
     ignore file when it is called, except those above the roots.
-
-    Raises
-    ------
-    ConfigError
-        For the same reasons as :func:`discover`.
     """
     walks = _walks(paths, options or DiscoveryOptions())
 
@@ -176,11 +158,6 @@ def member_rules(options: DiscoveryOptions) -> Callable[[str], bool]:
 
     The rules are those of the command line and those for hidden files. A member whose archive matches an ``include``
     pattern is below a folder that matches it, so these patterns do not apply again.
-
-    Raises
-    ------
-    ConfigError
-        If a glob is not a valid pattern.
     """
     exclude = command_line_rules("--exclude", options.exclude)
 

@@ -35,15 +35,7 @@ NOTE = re.compile(
 
 
 def generated_reason(name: str, sample: bytes) -> str | None:
-    """Return the reason to skip a file because a program wrote it, or None.
-
-    Parameters
-    ----------
-    name : str
-        The name of the file, without its folder.
-    sample : bytes
-        The first bytes of the file, or nothing if only the name counts.
-    """
+    """Return why a program wrote the file: from its ``name``, without folder, and its first bytes, if there are any."""
     lower = name.lower()
     if lower in LOCK_FILES:
         return "a lock file of a package manager"

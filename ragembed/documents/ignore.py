@@ -111,14 +111,10 @@ class IgnoreScope:
         return None
 
     def enter(self, folder: Place, relative: str, names: Iterable[str]) -> IgnoreScope:
-        """Return the scope for the entries of ``folder``, whose path below the walk's root is ``relative``.
+        """Return the scope for the entries ``names`` of ``folder``, whose path below the walk's root is ``relative``.
 
-        ``names`` are the names of the folder's entries. As in git, only its own git rules apply to a nested repository.
-
-        Raises
-        ------
-        ConfigError
-            If an ignore file of the folder cannot be read.
+        As in git, only its own git rules apply to a nested repository. An ignore file that cannot be read raises
+        :class:`ConfigError`.
         """
         below = f"{relative}/" if relative else ""
         held = {".git", ".gitignore", ".ragembedignore"}.intersection(names)
@@ -132,13 +128,7 @@ class IgnoreScope:
 
 
 def scope_above(root: Path, exclude: Sequence[str]) -> IgnoreScope:
-    """Return the rules from outside ``root``: the globs of ``exclude`` and those of the enclosing git repository.
-
-    Raises
-    ------
-    ConfigError
-        If an ignore file of the repository cannot be read, or a glob of ``exclude`` is not a valid pattern.
-    """
+    """Return the rules from outside ``root``: the globs of ``exclude`` and those of the enclosing git repository."""
     own: tuple[RuleList, ...] = ()
     git: tuple[RuleList, ...] = ()
     real = root.resolve()
@@ -169,13 +159,7 @@ def _repository_of(real: Path) -> tuple[Path | None, list[Path]]:
 
 
 def command_line_rules(option: str, globs: Sequence[str]) -> RuleList:
-    """Parse the values of a command-line option that takes patterns relative to the root.
-
-    Raises
-    ------
-    ConfigError
-        If a value is not a valid pattern.
-    """
+    """Parse the patterns, relative to the root, of a command-line option; raise :class:`ConfigError` for a bad one."""
     rules = []
     for glob in globs:
         rule = _parse(glob, option, None)

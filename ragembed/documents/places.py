@@ -45,10 +45,8 @@ class RemotePath:
     def parse(cls, text: str) -> RemotePath:
         """Return the path of a URL in normal form: no trailing slash, and no ``..`` in ``file://``.
 
-        Raises
-        ------
-        ConfigError
-            If the URL contains a password or another secret, is a chain of URLs, or is relative.
+        Raises :class:`ConfigError` if the URL contains a password or another secret, is a chain of URLs, or is
+        relative.
         """
         scheme, _, rest = text.partition("://")
         scheme = scheme.lower()

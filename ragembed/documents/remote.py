@@ -89,12 +89,7 @@ def read(url: str, limit: int | None = None) -> bytes:
 def _connect(url: str) -> tuple[AbstractFileSystem, str]:
     """Return the driver for ``url`` and the path that the driver uses for it.
 
-    Raises
-    ------
-    OSError
-        If fsspec does not know the scheme, or the driver of the scheme is not installed.
-    MissingExtraError
-        If fsspec is not installed.
+    An unknown scheme or a missing driver is an :class:`OSError`.
     """
     with needed_for(f"reading {url}"):
         from fsspec.core import url_to_fs

@@ -17,12 +17,12 @@ from ragembed.errors import NotFittedError
 from ragembed.extractors.forward import Batch
 from ragembed.extractors.model import ContextualModel
 from ragembed.extractors.parts import TokenParts
-from ragembed.extractors.protocol import Progress, Side, State, saved_array
+from ragembed.extractors.protocol import Progress, Side, saved_array
 from ragembed.extractors.static import StaticExtractor
 from ragembed.extractors.token_weights import TextConsumer, TokenWeights, fit_streams
 from ragembed.extractors.transformer import LayerMean
 from ragembed.models.tokenizer import TokenKind
-from ragembed.types import Floats, Integers
+from ragembed.types import Floats, Integers, State
 
 _RIDGE = 1e-3
 
@@ -77,14 +77,8 @@ class TokenMeans:
 class AvgTable:
     """The fitted static vectors.
 
-    Parameters
-    ----------
-    vocabulary, dim
-        Number of token ids and dimension of the vectors.
-    unseen
-        What to do with a token that the corpus does not contain. ``"mapped"`` maps its word embedding (layer -1) into
-        the space, by the affine map that fits the tokens of the corpus best (ridge regression). ``"skip"`` gives it no
-        vector.
+    A token that the corpus does not contain has no vector if ``unseen`` is ``"skip"``. ``"mapped"`` maps its word
+    embedding (layer -1) into the space, by the affine map that fits the tokens of the corpus best (ridge regression).
     """
 
     def __init__(self, vocabulary: int, dim: int, unseen: str) -> None:
@@ -142,20 +136,9 @@ class AvgTable:
 
 
 class AvgExtractor:
-    """A static extractor whose table is fitted by the forward pass of a model.
+    """A static extractor whose table is fitted by the forward pass of a model, which reads texts without a template.
 
-    Parameters
-    ----------
-    model
-        The model whose hidden states are averaged. It reads the text without a template.
-    layers
-        The layers to average.
-    table
-        The static vectors, not fitted.
-    static
-        The extractor that encodes with this table.
-    corpus
-        The texts for the static vectors; None uses the texts given to :meth:`fit`.
+    The hidden states of ``layers`` are averaged over the texts of ``corpus``, or over those given to :meth:`fit`.
     """
 
     def __init__(

@@ -65,45 +65,19 @@ _SPECIAL_TOKENS_DECIDE = frozenset({"mean", "no-mask", "last", "max", "min", "we
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """An extractor and the properties that follow from its configuration.
-
-    Attributes
-    ----------
-    extractor
-        The extractor.
-    tokenizer
-        The tokenizer that it uses.
-    source_sha256
-        The hash of the files that ``config.model`` names, as far as the extractor uses them.
-    config
-        The configuration, with the pooling and the prompts of the model's package if it leaves them open.
-    max_tokens
-        The number of tokens in a window.
-    text_tokens
-        The number of tokens of a text that fit in a window.
-    needs_model
-        Whether a fit or an encoding runs a model.
-    encoding_model
-        The model that runs when texts are encoded; None if no model does.
-    agrees_in_bfloat16
-        Measures whether the vectors in bfloat16 are nearly those in float32.
-    set_aside
-        What the model's package states and the configuration replaces, such as ``"the pooling cls"``.
-    is_external
-        Whether the vectors come from a source outside ragembed, so that their tokens are not known.
-    """
+    """An extractor and the properties that follow from its configuration."""
 
     extractor: Extractor
     tokenizer: Tokenizer
-    source_sha256: str
-    config: EmbedderConfig
-    max_tokens: int
-    text_tokens: int
-    needs_model: bool
-    encoding_model: ContextualModel | None = None
-    agrees_in_bfloat16: Callable[[], bool] = bool  # bool() is False
-    set_aside: tuple[str, ...] = ()
-    is_external: bool = False
+    source_sha256: str  # of the files that config.model names, as far as the extractor uses them
+    config: EmbedderConfig  # with the pooling and the prompts of the model's package if they were left open
+    max_tokens: int  # of a window
+    text_tokens: int  # of a text that fits in a window
+    needs_model: bool  # for a fit or an encoding
+    encoding_model: ContextualModel | None = None  # runs when texts are encoded, if any model does
+    agrees_in_bfloat16: Callable[[], bool] = bool  # bool() is False; whether bfloat16 gives nearly the same vectors
+    set_aside: tuple[str, ...] = ()  # what the package states and the configuration replaces, such as "the pooling cls"
+    is_external: bool = False  # from a source outside ragembed, so that the tokens are not known
 
 
 def build_extractor(

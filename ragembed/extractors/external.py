@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from ragembed.config.templates import Template
 from ragembed.errors import ConfigError, ModelError
 from ragembed.extractors.parts import TokenParts
-from ragembed.extractors.protocol import Progress, Side, State, saved_array
+from ragembed.extractors.protocol import Progress, Side, saved_array
 from ragembed.extractors.token_weights import FittedByWeights, TokenWeights
 from ragembed.postprocess import unit_rows
-from ragembed.types import Floats
+from ragembed.types import Floats, State
 
 PROBE = "The quick brown fox jumps over the lazy dog."
 SAME = 0.999
@@ -59,20 +59,9 @@ class MissingSource:
 
 
 class ExternalExtractor(FittedByWeights):
-    """Raw vectors from a source outside ragembed.
+    """Raw vectors from a source outside ragembed, cut to ``truncate_dim`` dimensions and scaled to unit length again.
 
-    Parameters
-    ----------
-    source
-        The source.
-    documents, queries
-        The prompts of both sides.
-    window
-        The number of tokens of a window.
-    truncate_dim
-        The number of leading dimensions to keep, scaled to unit length again; None keeps all.
-    weights
-        Uniform token weights, which are not used.
+    ``window`` is a number of tokens. The token weights are uniform and have no effect.
     """
 
     def __init__(

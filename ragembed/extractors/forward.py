@@ -34,30 +34,14 @@ _LEAST_ROOM = 4
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Windows that go through the model together, padded on the right.
+    """Windows that go through the model together, padded on the right."""
 
-    Attributes
-    ----------
-    texts
-        The index of the text of each window, int64, shape ``(batch,)``.
-    ids
-        Token ids, int64, shape ``(batch, tokens)``.
-    kinds
-        :class:`~ragembed.models.tokenizer.TokenKind` of each token, int8, shape ``(batch, tokens)``.
-    lengths
-        Number of tokens of each window without padding, int64, shape ``(batch,)``.
-    completed
-        Number of texts whose last window is in this batch.
-    prompt_tokens
-        Number of special tokens and prompt tokens before a text, in its first window.
-    """
-
-    texts: NDArray[np.int64]
-    ids: NDArray[np.int64]
-    kinds: NDArray[np.int8]
-    lengths: NDArray[np.int64]
-    completed: int
-    prompt_tokens: int = 0
+    texts: NDArray[np.int64]  # (batch,), the index of the text of each window
+    ids: NDArray[np.int64]  # (batch, tokens)
+    kinds: NDArray[np.int8]  # (batch, tokens), a TokenKind each
+    lengths: NDArray[np.int64]  # (batch,), without padding
+    completed: int  # texts whose last window is in this batch
+    prompt_tokens: int = 0  # special tokens and prompt tokens before a text, in its first window
 
 
 class Consumer(Protocol):
@@ -84,20 +68,10 @@ class _Window:
 
 
 class Forward:
-    """The forward pass of a model over any number of texts.
+    """The forward pass over any number of texts, through ``replicas``, which are loaded copies of one model.
 
-    Parameters
-    ----------
-    tokenizer, replicas
-        The tokenizer and the loaded copies of the same model.
-    frame
-        The tokens around the text in each window.
-    max_tokens
-        Number of tokens in a window, including the frame.
-    batch_tokens
-        Number of tokens in a batch, padding included.
-    name
-        Stands for the model, its settings and the frame; None if hidden states are never kept.
+    A window has ``max_tokens`` tokens with its ``frame``, a batch ``batch_tokens`` with padding. ``name`` stands for
+    the model, its settings and the frame; without one, hidden states are never kept.
     """
 
     def __init__(

@@ -134,25 +134,10 @@ class Head:
 
 
 def build_head(dim: int, modules: Sequence[Module], *, normalize: bool, truncate_dim: int | None) -> Head:
-    """Return the head of a model.
+    """Return the steps from pooled vectors of ``dim`` dimensions to raw vectors.
 
-    Parameters
-    ----------
-    dim
-        Dimension of the pooled vectors.
-    modules
-        The modules after the pooling.
-    normalize
-        Whether to scale vectors to length 1 at the end.
-    truncate_dim
-        Number of leading dimensions to keep; None keeps all.
-
-    Raises
-    ------
-    ModelError
-        If the weights of a module are missing, or do not fit the vectors.
-    ConfigError
-        If ``truncate_dim`` is larger than the dimension of the vectors.
+    Raises :class:`ModelError` if the weights of a module are missing or do not fit, and :class:`ConfigError` if
+    ``truncate_dim`` is larger than the dimension of the vectors.
     """
     steps: list[_Step] = []
     names: list[str] = []

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from ragembed.extractors.avg import AvgExtractor
 from ragembed.extractors.parts import TokenParts
-from ragembed.extractors.protocol import Progress, Side, State
+from ragembed.extractors.protocol import Progress, Side
 from ragembed.extractors.token_weights import TokenWeights
 from ragembed.extractors.transformer import TransformerExtractor
-from ragembed.types import Floats
+from ragembed.types import Floats, State
 
 
 class MixExtractor:

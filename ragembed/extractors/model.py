@@ -38,25 +38,12 @@ _FEW_TEXTS_BATCH_TOKENS = 256
 
 
 class ContextualModel:
-    """A model, its tokenizer, and the template of each side.
+    """A model, its tokenizer, and the template of each side. A window of ``max_tokens`` includes the template.
 
-    Documents run through PyTorch in ``dtype``, spread over the devices. Queries, and few documents on request, are
-    computed in float32 and without PyTorch if the model allows it, because a single query must not wait for the import
-    of a framework.
-
-    Parameters
-    ----------
-    files, tokenizer
-        The files and the tokenizer of the model.
-    templates
-        The template of each side.
-    max_tokens
-        Number of tokens in a window, including special tokens and template.
-    dtype
-        ``"float32"``, ``"bfloat16"``, ``"int8"``, ``"mixed"`` (bfloat16, and float32 for few documents), or ``"auto"``
-        (the faster of float32 and bfloat16 on the devices).
-    device
-        The requested device; see :func:`ragembed.models.devices.choose_devices`.
+    Documents run through PyTorch in ``dtype``, spread over the devices: ``"mixed"`` is bfloat16, and float32 for few
+    documents; ``"auto"`` is the faster of float32 and bfloat16. Queries, and few documents on request, are computed in
+    float32 and without PyTorch if the model allows it, because a single query must not wait for the import of a
+    framework.
     """
 
     def __init__(

@@ -29,22 +29,15 @@ class Token:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TokenParts:
-    """The token vectors of a text, multiplied by their shares of the mean.
+    """The ``n`` token vectors of a text, multiplied by their shares of the mean.
 
-    Attributes
-    ----------
-    tokens
-        The tokens, ``n`` of them. A token that occurs in every window, such as a special token, has one row.
-    rows
-        The weighted token vectors, float64, shape ``(n, d)``; they sum to the raw vector.
-    shares
-        The shares, float64, shape ``(n,)``. They sum to 1, or to less if no token takes part in the vector or in one of
-        two mixed vectors.
+    A token that occurs in every window, such as a special token, has one row. The shares sum to less than 1 if no token
+    takes part in the vector or in one of two mixed vectors.
     """
 
     tokens: tuple[Token, ...]
-    rows: Doubles
-    shares: Doubles
+    rows: Doubles  # float64, (n, d); they sum to the raw vector
+    shares: Doubles  # float64, (n,)
 
     @classmethod
     def merged(cls, tokens: Sequence[Token], rows: Doubles, shares: Doubles) -> TokenParts:

@@ -23,18 +23,10 @@ Without it, products of subnormal weights would lose digits, and the reciprocal 
 
 
 def pooled_tokens(kinds: NDArray[np.int8], pooling: str, special_tokens: bool, prompt_tokens: int = 0) -> Bools:
-    """Return which tokens take part, with the shape of ``kinds``.
+    """Return which of the tokens of ``kinds``, shape ``(batch, tokens)``, take part in a pooling of one part.
 
-    Parameters
-    ----------
-    kinds
-        :class:`~ragembed.models.tokenizer.TokenKind` of each token, shape ``(batch, tokens)``.
-    pooling
-        A pooling of one part, as in :class:`~ragembed.config.settings.EmbedderConfig`.
-    special_tokens
-        Whether special tokens take part; no effect on ``masks``, ``text``, ``cls`` and ``after-prompt``.
-    prompt_tokens
-        The number of leading tokens that ``after-prompt`` leaves out.
+    ``special_tokens`` has no effect on ``masks``, ``text``, ``cls`` and ``after-prompt``; ``after-prompt`` leaves out
+    the first ``prompt_tokens`` tokens.
     """
     window: Bools = kinds != TokenKind.PADDING
     present: Bools = window if special_tokens else window & (kinds != TokenKind.SPECIAL)
@@ -79,40 +71,21 @@ def last_token(mask: Bools) -> NDArray[np.int64]:
 
 
 def weighted_sum(hidden: Floats, weights: Floats) -> Floats:
-    """Return the weighted sums of the token vectors of each text.
+    """Return weighted sums, ``(batch, sums, d)``, of hidden states, ``(batch, tokens, d)``, all float32.
 
-    Parameters
-    ----------
-    hidden
-        Token vectors, float32, shape ``(batch, tokens, d)``.
-    weights
-        Token weights, float32, shape ``(batch, sums, tokens)``, 0 at padding; several sums over the same tokens.
-
-    Returns
-    -------
-    numpy.ndarray
-        The sums, float32, shape ``(batch, sums, d)``.
+    ``weights`` has shape ``(batch, sums, tokens)`` and is 0 at padding.
     """
     pooled: Floats = np.matmul(weights, hidden)
     return pooled
 
 
 class WeightedMean:
-    """Weighted means of token vectors that arrive in pieces.
+    """Weighted means, shape ``(texts, dim)``, of token vectors that arrive in pieces.
 
     Each token has a base weight (0 if it takes no part) and a weight. The result is ``share`` parts of the mean by
     weights and ``1 - share`` parts of the mean by base weights. The weights of a text are scaled to sum to 1, or are
     divided by the sum of its base weights if ``by_length``. If all weights of a text are 0, the result is the mean by
     base weights; if no token takes part, it is 0.
-
-    Parameters
-    ----------
-    texts, dim
-        Shape of the result.
-    share
-        From 0 to 1; 0 ignores the weights.
-    by_length
-        Whether weights are divided by the base weights.
     """
 
     def __init__(self, texts: int, dim: int, share: float, by_length: bool = False) -> None:

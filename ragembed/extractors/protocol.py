@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ragembed.errors import ModelError
 from ragembed.extractors.parts import TokenParts
 from ragembed.models.token_ids import TokenIds
-from ragembed.types import Floats, Spans
+from ragembed.types import Floats, Spans, State
 
 if TYPE_CHECKING:
     from ragembed.extractors.token_weights import TokenWeights
@@ -24,7 +24,6 @@ documents and are computed like queries.
 """
 Progress = Callable[[int], None]
 """A function that is called now and then with the number of texts completed since the last call."""
-State = dict[str, NDArray[Any]]
 
 
 class Tokenizer(Protocol):

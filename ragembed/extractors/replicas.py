@@ -22,13 +22,7 @@ THREAD_NAME = "ragembed-device"
 
 
 class Replicas:
-    """The same model on each of several devices, loaded only on as many devices as a run has batches.
-
-    Parameters
-    ----------
-    loaders
-        One function per device, which returns the model on that device.
-    """
+    """The same model on each of several devices, one loader per device, loaded on as many as a run has batches."""
 
     def __init__(self, loaders: Sequence[Callable[[], Backbone]]) -> None:
         self._loaders = loaders

@@ -8,9 +8,9 @@ from typing import Any
 from numpy.typing import NDArray
 
 from ragembed.extractors.parts import TokenParts
-from ragembed.extractors.protocol import Extractor, Progress, Side, State
+from ragembed.extractors.protocol import Extractor, Progress, Side
 from ragembed.extractors.token_weights import TokenWeights
-from ragembed.types import Floats
+from ragembed.types import Floats, State, with_prefix
 
 
 class RoutedExtractor:
@@ -55,8 +55,7 @@ class RoutedExtractor:
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Load arrays that :meth:`state` returned."""
         for side, extractor in self.routes.items():
-            own = {name.removeprefix(f"{side}."): array for name, array in state.items() if name.startswith(f"{side}.")}
-            extractor.restore(own)
+            extractor.restore(with_prefix(state, f"{side}."))
 
     def _of(self, side: Side) -> Extractor:
         return self.routes["queries" if side in ("queries", "pseudo-queries") else "documents"]

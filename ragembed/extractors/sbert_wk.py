@@ -26,28 +26,13 @@ _BLOCK = 256  # tokens fused at a time: few enough for the cache, many enough to
 
 
 def token_vectors(settings: SbertWk, states: Sequence[Floats], lengths: NDArray[np.int64]) -> tuple[Floats, Floats]:
-    """Fuse the layers of each token, and return the vector and the importance of each token.
+    """Fuse the layers of each token; return the vectors, ``(batch, tokens, d)``, and importances, ``(batch, tokens)``.
 
-    Parameters
-    ----------
-    settings
-        Settings that have passed :meth:`SbertWk.check`.
-    states
-        Hidden states of :meth:`SbertWk.layers`, in that order, each float32, shape ``(batch, tokens, d)``; padding on
-        the right may contain any values.
-    lengths
-        Number of tokens of each text, including special tokens, shape ``(batch,)``.
+    ``states`` are the hidden states of :meth:`SbertWk.layers`, float32, ``(batch, tokens, d)``, with any values at the
+    padding on the right; ``lengths`` counts special tokens. Results are float32, and 0 at padding and excluded tokens:
+    the variant ``released-code`` excludes the last token of a text, unless it is the only one. Importances are above 0
+    and not normalised.
 
-    Returns
-    -------
-    vectors
-        float32, shape ``(batch, tokens, d)``; 0 at padding and at excluded tokens.
-    importance
-        float32, shape ``(batch, tokens)``; above 0, not normalised over the tokens; 0 at padding and at excluded
-        tokens. The variant ``released-code`` excludes the last token of a text, unless it is the only one.
-
-    Notes
-    -----
     Cosines between layers are close to 1, so they and their variance are computed in float64. The result for a text
     does not depend on the other texts in the batch.
     """

@@ -17,13 +17,13 @@ from ragembed.extractors.external import ExternalExtractor
 from ragembed.extractors.forward import Consumer
 from ragembed.extractors.mix import MixExtractor
 from ragembed.extractors.model import ContextualModel
-from ragembed.extractors.protocol import Extractor, Progress, Side, State
+from ragembed.extractors.protocol import Extractor, Progress, Side
 from ragembed.extractors.routed import RoutedExtractor
 from ragembed.extractors.static import StaticExtractor
 from ragembed.extractors.token_weights import TextConsumer, TextCounter, TokenWeights, fit_streams
 from ragembed.extractors.transformer import TransformerExtractor
 from ragembed.extractors.weighting import TokenStatistics
-from ragembed.types import Floats
+from ragembed.types import Floats, State, with_prefix
 
 Made = TypeVar("Made")
 _CountsKey: TypeAlias = "tuple[str, Corpus | None]"
@@ -104,11 +104,11 @@ class SharedFit:
     def add(self, part: Mapping[str, NDArray[Any]]) -> None:
         """Add the :meth:`part` of another object whose extractors have the same settings."""
         for i, key in enumerate(self._text_counts()):
-            counts = _strip_prefix(part, f"counts.{i}.")
+            counts = with_prefix(part, f"counts.{i}.")
             texts = int(counts["texts"][0])
             self._add_counts(key, TokenStatistics(texts, counts["document_frequency"], counts["occurrences"]))
         for i, means in enumerate(self._text_means()):
-            means.add(_strip_prefix(part, f"means.{i}."))
+            means.add(with_prefix(part, f"means.{i}."))
 
     def _text_counts(self) -> list[_CountsKey]:
         """Return the keys of the counts that come from texts."""
@@ -243,7 +243,3 @@ def _settings(extractor: Extractor) -> str:
 
 def _model_key(model: ContextualModel) -> str:
     return json.dumps(model.config, sort_keys=True)
-
-
-def _strip_prefix(arrays: Mapping[str, NDArray[Any]], prefix: str) -> State:
-    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}

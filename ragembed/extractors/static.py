@@ -49,22 +49,9 @@ class TokenTable(Protocol):
 class StaticExtractor(FittedByWeights):
     """Encode texts as weighted means of the vectors of their tokens, or as other power means of them.
 
-    Parameters
-    ----------
-    tokenizer
-        The tokenizer, whose ids are the ids of ``table``.
-    table, weights
-        Vectors and weights of the ids.
-    special_tokens
-        Whether special tokens take part.
-    config
-        Further settings that determine a raw vector, such as the hash of the tokenizer.
-    head
-        The steps after the mean; None leaves it as it is.
-    prompts
-        The text before each document and query.
-    poolings
-        The parts of a vector: ``mean``, and ``min`` and ``max`` of each dimension (Rücklé et al. 2018).
+    The token ids of ``tokenizer`` are those of ``table``. ``config`` has further settings that determine a raw vector,
+    such as the hash of the tokenizer. ``poolings`` are the parts of a vector: ``mean``, and ``min`` and ``max`` of each
+    dimension (Rücklé et al. 2018).
     """
 
     def __init__(

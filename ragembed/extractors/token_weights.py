@@ -12,28 +12,18 @@ from numpy.typing import NDArray
 
 from ragembed.corpus import Corpus, blocks
 from ragembed.errors import ConfigError, NotFittedError
-from ragembed.extractors.protocol import Progress, State, Tokenizer, saved_array
+from ragembed.extractors.protocol import Progress, Tokenizer, saved_array
 from ragembed.extractors.weighting import TokenCounter, TokenStatistics, Weighting
-from ragembed.types import Floats
+from ragembed.types import Floats, State
 
 _BLOCK = 2048
 
 
 class TokenWeights:
-    """Weights of token ids, fitted on texts.
+    """Weights of token ids, fitted on the texts of ``corpus``, or on those given to :meth:`fit`.
 
-    Parameters
-    ----------
-    weighting
-        The function from token counts to weights.
-    tokenizer, tokenizer_sha256
-        The tokenizer, and its hash.
-    common
-        Ids of tokens that count as part of every text, besides special tokens: those of a template.
-    corpus
-        The texts to count; None counts the texts given to :meth:`fit`.
-    special_tokens
-        Whether special tokens can take part in the mean. Otherwise their occurrences do not count.
+    The ids in ``common``, those of a template, count as part of every text, as special tokens do. Without
+    ``special_tokens``, the occurrences of both do not count.
     """
 
     def __init__(

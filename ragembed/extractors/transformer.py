@@ -218,15 +218,7 @@ class KeptTokens:
 
 
 class TransformerExtractor(FittedByWeights):
-    """Encode texts with a model.
-
-    Parameters
-    ----------
-    model
-        The model.
-    combination, pooling, weights, head
-        The steps from hidden states to a vector; no head leaves pooled vectors as they are.
-    """
+    """Encode texts with a model. Without a head, pooled vectors stay as they are."""
 
     def __init__(
         self,

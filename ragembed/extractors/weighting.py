@@ -39,20 +39,10 @@ _WORD_STARTS = "\u0120\u2581"  # word-start markers of byte-level and SentencePi
 
 @dataclass(frozen=True, slots=True)
 class TokenStatistics:
-    """Token counts of a corpus.
+    """Token counts of a corpus; the arrays are int64, shape ``(vocabulary,)``."""
 
-    Attributes
-    ----------
-    texts
-        Number of texts.
-    document_frequency
-        Number of texts that contain each token id, int64, shape ``(vocabulary,)``.
-    occurrences
-        Number of occurrences of each token id, int64, shape ``(vocabulary,)``.
-    """
-
-    texts: int
-    document_frequency: Integers
+    texts: int  # their number
+    document_frequency: Integers  # texts that contain each token id
     occurrences: Integers
 
     def __add__(self, other: TokenStatistics) -> TokenStatistics:

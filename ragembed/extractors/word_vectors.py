@@ -34,21 +34,11 @@ _SEPARATOR = "\n"
 
 @dataclass(frozen=True, eq=False)
 class WordVectors:
-    """Words and their vectors, in the order of their file, which is the order of frequency.
-
-    Attributes
-    ----------
-    words
-        The words.
-    vectors
-        Their vectors, float32, read-only, shape ``(len(words), d)``.
-    sha256
-        The hash of the source file, in hex.
-    """
+    """Words and their vectors, in the order of their file, which is the order of frequency."""
 
     words: Sequence[str]
-    vectors: Floats
-    sha256: str
+    vectors: Floats  # read-only, (words, d)
+    sha256: str  # of the source file, in hex
 
     @property
     def dim(self) -> int:

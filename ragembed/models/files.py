@@ -43,36 +43,16 @@ _UNREAD = (
 
 @dataclass(frozen=True, slots=True)
 class ModelFiles:
-    """A model on disk.
+    """A model on disk."""
 
-    Attributes
-    ----------
-    name
-        Its id or folder.
-    root
-        The folder with the files that state how the model is used.
-    folder
-        The folder with its ``config.json`` and weights: the same, one below it, or that of an adapter's base model.
-    tokenizer
-        The folder with its tokenizer.
-    sha256
-        A hash over weights, configuration and tokenizer, in hex.
-    is_default
-        Whether its weights are those of the default model.
-    adapter
-        The folder of a PEFT adapter that changes the weights, if there is one.
-    trust_remote_code
-        Whether the model may run the code in its own files.
-    """
-
-    name: str
-    root: Path
-    folder: Path
-    tokenizer: Path
-    sha256: str
-    is_default: bool = False
-    adapter: Path | None = None
-    trust_remote_code: bool = False
+    name: str  # its id or folder
+    root: Path  # has the files that state how the model is used
+    folder: Path  # has config.json and weights: root, a folder below it, or that of an adapter's base model
+    tokenizer: Path  # has the tokenizer
+    sha256: str  # over weights, configuration and tokenizer, in hex
+    is_default: bool = False  # whether its weights are those of the default model
+    adapter: Path | None = None  # has a PEFT adapter that changes the weights
+    trust_remote_code: bool = False  # may run the code in its own files
 
 
 def find_model(

@@ -32,25 +32,11 @@ _SHARING = threading.Lock()
 
 
 class Generator:
-    """A decoder that encodes queries and generates text.
+    """A decoder that encodes queries and generates text; an encoder or an adapter raises :class:`ConfigError`.
 
     The embedders of this process that encode queries with the same files on the same device use its weights, whether
     they were created before or after it. The pass over a query leaves its keys and values, so that a prompt that begins
-    with the tokens of the last query is continued.
-
-    Parameters
-    ----------
-    files
-        The files of the model.
-    device
-        The requested device; see :func:`ragembed.models.devices.choose_devices`.
-
-    Raises
-    ------
-    ConfigError
-        If the model is an encoder, or an adapter changes its weights.
-    ModelError
-        If the files have no language-modelling head.
+    with the tokens of the last query is continued. Files without a language-modelling head raise :class:`ModelError`.
     """
 
     def __init__(self, files: ModelFiles, device: str | None) -> None:

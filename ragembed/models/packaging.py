@@ -86,27 +86,13 @@ class Module:
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """How the authors of a model use it.
+    """How the authors of a model use it."""
 
-    Attributes
-    ----------
-    pooling
-        Name of the pooling, as in :class:`ragembed.EmbedderConfig`; None for a static model.
-    prompts
-        The texts before a document or query, by name.
-    modules
-        The modules after the pooling, in order, without a final ``Normalize``, which changes no cosine.
-    truncate_dim
-        The number of leading dimensions to keep; None keeps all.
-    similarity
-        The name of the similarity that the authors use, such as ``cosine`` or ``dot``; None if they state none.
-    """
-
-    pooling: str | None = "mean"
-    prompts: Mapping[str, str] = field(default_factory=dict)
-    modules: tuple[Module, ...] = ()
-    truncate_dim: int | None = None
-    similarity: str | None = None
+    pooling: str | None = "mean"  # as in EmbedderConfig; None for a static model
+    prompts: Mapping[str, str] = field(default_factory=dict)  # the texts before a document or query, by name
+    modules: tuple[Module, ...] = ()  # after the pooling, without a final Normalize, which changes no cosine
+    truncate_dim: int | None = None  # leading dimensions to keep; None keeps all
+    similarity: str | None = None  # such as "cosine" or "dot"; None if the authors state none
 
     @property
     def document_prompt(self) -> str:

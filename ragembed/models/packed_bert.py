@@ -73,25 +73,12 @@ class _EncoderLayer:
 
 @dataclass(frozen=True, slots=True)
 class AttentionGroup:
-    """Texts whose attention is computed together, each padded to ``width`` tokens.
+    """Texts whose attention is computed together, each padded to ``width`` tokens."""
 
-    Attributes
-    ----------
-    rows
-        The row of each token in the matrix of all tokens, shape ``(texts, width)``; padding has the row of the first
-        token.
-    real
-        Whether an entry of ``rows`` is a token, not padding, shape ``(texts, width)``.
-    tokens
-        The rows of the tokens, without padding, shape ``(n,)``.
-    places
-        The positions of these tokens in the flattened group, shape ``(n,)``.
-    """
-
-    rows: torch.Tensor
-    real: torch.Tensor
-    tokens: torch.Tensor
-    places: torch.Tensor
+    rows: torch.Tensor  # (texts, width), in the matrix of all tokens; padding has the row of the first token
+    real: torch.Tensor  # (texts, width), whether an entry of rows is a token
+    tokens: torch.Tensor  # (n,), the rows of the tokens
+    places: torch.Tensor  # (n,), their positions in the flattened group
 
 
 class PackedBert:

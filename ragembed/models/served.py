@@ -69,13 +69,8 @@ class _RefusedError(Exception):
 class ServedModel:
     """A model behind a server.
 
-    Parameters
-    ----------
-    server
-        The address and the name of the model.
-    room
-        The most estimated tokens of a text that are sent at once. A longer text is sent in several parts, and its
-        vector is the mean of theirs, weighted by tokens. So is a text that the server refuses as too long.
+    A text of more than ``room`` estimated tokens is sent in several parts, and its vector is the mean of theirs,
+    weighted by tokens. So is a text that the server refuses as too long.
     """
 
     def __init__(self, server: Server, room: int) -> None:

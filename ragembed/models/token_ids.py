@@ -13,18 +13,10 @@ from ragembed.types import Integers
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TokenIds:
-    """The token ids of some texts. Iteration yields the ids of each text.
+    """The token ids of some texts. Iteration yields the ids of each text."""
 
-    Attributes
-    ----------
-    flat
-        The ids of all texts, one text after the other, shape ``(tokens,)``.
-    lengths
-        The number of tokens of each text, shape ``(texts,)``.
-    """
-
-    flat: Integers
-    lengths: Integers
+    flat: Integers  # one text after the other
+    lengths: Integers  # tokens of each text
 
     @classmethod
     def of(cls, texts: Iterable[Sequence[int] | Integers]) -> TokenIds:

@@ -41,27 +41,11 @@ _LOADING = threading.Lock()  # transformers patches torch while it loads a model
 
 
 class TransformersModel:
-    """Any Hugging Face encoder or decoder, in eval mode, without gradients.
+    """Any Hugging Face encoder or decoder, in eval mode, without gradients, with weights from safetensors.
 
-    Parameters
-    ----------
-    folder
-        The folder of the model. Weights are read from safetensors.
-    dtype
-        ``"float32"`` or ``"bfloat16"``.
-    device
-        A device name from :func:`ragembed.models.torch_devices.find_devices`.
-    adapter
-        The folder of a PEFT adapter that changes the weights.
-    trust_remote_code
-        Whether code in the folder may run; otherwise it never does.
-
-    Raises
-    ------
-    ModelError
-        If the model cannot be loaded.
-    GpuError
-        If the model does not fit in the memory of the device.
+    ``dtype`` is ``"float32"`` or ``"bfloat16"``, ``adapter`` the folder of a PEFT adapter. Code in ``folder`` runs only
+    with ``trust_remote_code``. Raises :class:`ModelError` if the model cannot be loaded, and :class:`GpuError` if the
+    device has too little memory.
     """
 
     def __init__(

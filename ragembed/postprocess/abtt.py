@@ -15,11 +15,6 @@ class AllButTheTop(PostProcessor):
 
     Source: Mu & Viswanath 2018; Stankevičius & Lukoševičius 2024, section 3.4. The mean is not added back. The
     dimension stays the same, so documents and queries can lose different directions.
-
-    Parameters
-    ----------
-    directions
-        Number of directions to remove.
     """
 
     saved = (Saved("mean", np.float64, "d"), Saved("directions", np.float64, "rd"))
@@ -50,13 +45,6 @@ class CommonComponents(PostProcessor):
     ``x - Σᵢ λᵢ (x · cᵢ) cᵢ`` with the unit vectors c of the largest singular values σ. λ is 1 (Arora et al. 2017, "A
     simple but tough-to-beat baseline for sentence embeddings", algorithm 1), or ``σᵢ² / Σⱼ σⱼ²`` over the removed
     components if ``weighted`` (Ethayarajh 2018, "Unsupervised random walk sentence embeddings", section 3).
-
-    Parameters
-    ----------
-    directions
-        Number of components.
-    weighted
-        Whether to remove only a part of each.
     """
 
     saved = (Saved("directions", np.float64, "rd"), Saved("weights", np.float64, "r"))

@@ -21,12 +21,12 @@ from ragembed.postprocess.abtt import AllButTheTop, CommonComponents
 from ragembed.postprocess.center import Center
 from ragembed.postprocess.normalize import Normalize
 from ragembed.postprocess.parts import Parts
-from ragembed.postprocess.protocol import PostProcessor, State
+from ragembed.postprocess.protocol import PostProcessor
 from ragembed.postprocess.quantile import Quantile
 from ragembed.postprocess.robust import Robust
 from ragembed.postprocess.whiten import Whiten
 from ragembed.postprocess.zscore import ZScore
-from ragembed.types import Floats
+from ragembed.types import Floats, State, with_prefix
 
 _PLAIN: Mapping[str, Callable[[], PostProcessor]] = {
     "center": Center,
@@ -60,11 +60,6 @@ class Chain:
     specs : sequence of str
         Names of post-processors, such as ``["abtt:2", "normalize"]``. An empty chain returns vectors unchanged.
 
-    Attributes
-    ----------
-    specs : tuple of str
-        The names of the post-processors.
-
     Raises
     ------
     ragembed.errors.ConfigError
@@ -95,17 +90,12 @@ class Chain:
         return dims[-1][1] if dims else None
 
     def fit(self, vectors: Floats) -> Chain:
-        """Fit every post-processor.
+        """Fit every post-processor, and return this chain.
 
         Parameters
         ----------
         vectors : numpy.ndarray
             Raw vectors, float32, finite, shape ``(n, d)``, ``n >= 1``.
-
-        Returns
-        -------
-        Chain
-            This chain.
 
         Raises
         ------
@@ -113,46 +103,17 @@ class Chain:
             If there is no vector, or a value is not finite.
         ragembed.errors.RankError
             If a post-processor needs more directions than the rank of the vectors.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from ragembed.postprocess import Chain
-        >>> Chain(["center"]).fit(np.eye(2, dtype=np.float32)).dim
-        2
         """
         for step in self._steps:
             vectors = step.fit(vectors).transform(vectors)
         return self
 
     def fit_queries(self, vectors: Floats, documents: Chain) -> Chain:
-        """Fit every post-processor on query vectors, given the fitted chain for documents.
+        """Fit every post-processor on raw query vectors, float32, ``(n, d)``, given the fitted chain for documents.
 
-        Parameters
-        ----------
-        vectors : numpy.ndarray
-            Raw vectors of queries, float32, finite, shape ``(n, d)``, ``n >= 1``.
-        documents : Chain
-            The fitted chain for documents, with the same post-processors. ``whiten`` takes its directions from it.
-
-        Returns
-        -------
-        Chain
-            This chain.
-
-        Raises
-        ------
-        ragembed.errors.ConfigError
-            If there is no vector, a value is not finite, or the dimension differs from that of the documents.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from ragembed.postprocess import Chain
-        >>> documents = Chain(["center"]).fit(np.array([[1, 2], [3, 4]], dtype=np.float32))
-        >>> queries = np.array([[5, 5], [7, 9]], dtype=np.float32)
-        >>> Chain(["center"]).fit_queries(queries, documents).transform(queries).tolist()
-        [[-1.0, -2.0], [1.0, 2.0]]
+        ``documents`` has the same post-processors; ``whiten`` takes its directions from it. Raises
+        :class:`ragembed.errors.ConfigError` if there is no vector, a value is not finite, or the dimension differs from
+        that of the documents. Returns this chain.
         """
         for step, of_documents in zip(self._steps, documents._steps, strict=True):
             vectors = step.fit_queries(vectors, of_documents).transform(vectors)
@@ -177,14 +138,6 @@ class Chain:
             If the chain is not fitted and has something to fit.
         ragembed.errors.ConfigError
             If the dimension differs from that of the fit.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from ragembed.postprocess import Chain
-        >>> vectors = np.array([[1, 2], [3, 4]], dtype=np.float32)
-        >>> Chain(["center"]).fit(vectors).transform(vectors).tolist()
-        [[-1.0, -1.0], [1.0, 1.0]]
         """
         for step in self._steps:
             vectors = step.transform(vectors)
@@ -196,86 +149,23 @@ class Chain:
         return all(step.additive for step in self._steps)
 
     def transform_parts(self, parts: Parts) -> Parts:
-        """Map the summands of one vector to summands of its processed vector.
+        """Map the summands of a raw vector to those of the vector that :meth:`transform` returns, shape ``(n, d')``.
 
-        Parameters
-        ----------
-        parts : Parts
-            The summands of a raw vector, float64, shape ``(n, d)``, and their shares.
-
-        Returns
-        -------
-        Parts
-            Summands of the vector that :meth:`transform` returns, float64, shape ``(n, d')``.
-
-        Raises
-        ------
-        ragembed.errors.NotFittedError
-            If the chain is not fitted and has something to fit.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from ragembed.postprocess import Chain
-        >>> from ragembed.postprocess.parts import Parts
-        >>> parts = Parts(np.array([[3.0, 0.0], [0.0, 4.0]]), np.array([0.5, 0.5]))
-        >>> Chain(["normalize"]).transform_parts(parts).whole.tolist()
-        [0.6, 0.8]
+        Raises :class:`ragembed.errors.NotFittedError` if the chain is not fitted and has something to fit.
         """
         for step in self._steps:
             parts = step.transform_parts(parts)
         return parts
 
     def state(self) -> State:
-        """Return the fitted arrays.
-
-        Returns
-        -------
-        dict of str to numpy.ndarray
-            The arrays by name, ``<position>.<name>``.
-
-        Raises
-        ------
-        ragembed.errors.NotFittedError
-            If the chain is not fitted and has something to fit.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from ragembed.postprocess import Chain
-        >>> sorted(Chain(["center"]).fit(np.eye(2, dtype=np.float32)).state())
-        ['0.mean']
-        """
+        """Return the fitted arrays by name, ``<position>.<name>``; errors are as for :meth:`transform_parts`."""
         return {f"{i}.{name}": array for i, step in enumerate(self._steps) for name, array in step.state().items()}
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> Chain:
-        """Load arrays that :meth:`state` returned.
+        """Load arrays that :meth:`state` returned, and return this chain.
 
-        Parameters
-        ----------
-        state : mapping of str to numpy.ndarray
-            The arrays by name.
-
-        Returns
-        -------
-        Chain
-            This chain.
-
-        Raises
-        ------
-        ragembed.errors.NotFittedError
-            If an array is missing.
-        ragembed.errors.ModelError
-            If an array is unknown, has another type or shape than the saved one, or does not fit the post-processor
-            before.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from ragembed.postprocess import Chain
-        >>> fitted = Chain(["center"]).fit(np.eye(2, dtype=np.float32))
-        >>> Chain(["center"]).restore(fitted.state()).dim
-        2
+        Raises :class:`ragembed.errors.NotFittedError` if an array is missing, and :class:`ragembed.errors.ModelError`
+        if one is unknown, has another type or shape than the saved one, or does not fit the post-processor before.
         """
         positions = {str(i) for i in range(len(self._steps))}
         for name in state:
@@ -284,7 +174,7 @@ class Chain:
                     f"the saved state has an unknown array {name!r}: the chain has {len(positions)} post-processors"
                 )
         for i, step in enumerate(self._steps):
-            step.restore(_strip_prefix(state, f"{i}."))
+            step.restore(with_prefix(state, f"{i}."))
         dims = self._dims()
         for (_, out), (into, _) in pairwise(dims):
             if out != into:
@@ -328,7 +218,7 @@ class TwoSidedChain:
 
     @classmethod
     def fit(cls, specs: Sequence[str], documents: Floats, queries: Floats | None) -> TwoSidedChain:
-        """Fit both chains.
+        """Return both chains, fitted.
 
         Parameters
         ----------
@@ -339,25 +229,12 @@ class TwoSidedChain:
         queries : numpy.ndarray or None
             Raw vectors of pseudo-queries, float32, finite, shape ``(m, d)``. None uses the fit on documents for both.
 
-        Returns
-        -------
-        TwoSidedChain
-            The fitted chains.
-
         Raises
         ------
         ragembed.errors.ConfigError
             If a post-processor is unknown, there is no vector, a value is not finite, or the dimensions differ.
         ragembed.errors.RankError
             If a post-processor needs more directions than the rank of the vectors.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from ragembed.postprocess import TwoSidedChain
-        >>> chain = TwoSidedChain.fit(["center"], np.eye(2, dtype=np.float32), None)
-        >>> chain.queries is chain.documents
-        True
         """
         if queries is not None and queries.shape[1:] != documents.shape[1:]:
             raise ConfigError(
@@ -368,21 +245,9 @@ class TwoSidedChain:
         return cls(fitted, fitted if queries is None else Chain(specs).fit_queries(queries, fitted))
 
     def state(self) -> State:
-        """Return the fitted arrays of both chains.
+        """Return the fitted arrays of both chains by name, ``documents.<position>.<name>``.
 
-        Returns
-        -------
-        dict of str to numpy.ndarray
-            The arrays by name, ``documents.<position>.<name>``, and ``queries.<position>.<name>`` if the query chain
-            has its own fit.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from ragembed.postprocess import TwoSidedChain
-        >>> vectors = np.eye(2, dtype=np.float32)
-        >>> sorted(TwoSidedChain.fit(["center"], vectors, vectors).state())
-        ['documents.0.mean', 'queries.0.mean']
+        Those of the queries, ``queries.<position>.<name>``, are among them only if the query chain has its own fit.
         """
         arrays = {f"documents.{name}": array for name, array in self.documents.state().items()}
         if self.queries is not self.documents:
@@ -391,49 +256,18 @@ class TwoSidedChain:
 
     @classmethod
     def restore(cls, specs: Sequence[str], state: Mapping[str, NDArray[Any]], two: bool) -> TwoSidedChain:
-        """Return the chains from arrays that :meth:`state` returned.
+        """Return the chains from arrays that :meth:`state` returned; with ``two``, the query chain has its own fit.
 
-        Parameters
-        ----------
-        specs : sequence of str
-            Names of post-processors, the same as for the fit.
-        state : mapping of str to numpy.ndarray
-            The arrays by name.
-        two : bool
-            Whether the query chain has its own fit.
-
-        Returns
-        -------
-        TwoSidedChain
-            The fitted chains.
-
-        Raises
-        ------
-        ragembed.errors.NotFittedError
-            If an array is missing.
-        ragembed.errors.ModelError
-            If an array is unknown or has another type or shape than the saved one, or if the dimensions of the chains
-            differ.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from ragembed.postprocess import TwoSidedChain
-        >>> fitted = TwoSidedChain.fit(["center"], np.eye(2, dtype=np.float32), None)
-        >>> TwoSidedChain.restore(["center"], fitted.state(), two=False).documents.dim
-        2
+        ``specs`` are those of the fit. Errors are as for :meth:`Chain.restore`; chains of different dimensions are a
+        :class:`ragembed.errors.ModelError`.
         """
-        documents = Chain(specs).restore(_strip_prefix(state, "documents."))
+        documents = Chain(specs).restore(with_prefix(state, "documents."))
         if not two:
             return cls(documents, documents)
-        queries = Chain(specs).restore(_strip_prefix(state, "queries."))
+        queries = Chain(specs).restore(with_prefix(state, "queries."))
         if queries.dim != documents.dim:
             raise ModelError(
                 f"the saved query chain returns {queries.dim} dimensions and the document chain {documents.dim}: "
                 "expected the same dimension; fit again"
             )
         return cls(documents, queries)
-
-
-def _strip_prefix(state: Mapping[str, NDArray[Any]], prefix: str) -> dict[str, NDArray[Any]]:
-    return {name[len(prefix) :]: array for name, array in state.items() if name.startswith(prefix)}

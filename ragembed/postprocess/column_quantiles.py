@@ -14,23 +14,11 @@ _VALUES = 1 << 21
 
 
 def column_quantiles(vectors: NDArray[Any], shares: Doubles) -> Doubles:
-    """Return the quantiles of each dimension, equal to ``np.quantile(vectors, shares, axis=0).T``.
+    """Return the quantiles, ``(d, q)``, at ``q`` shares of each dimension: ``np.quantile(vectors, shares, axis=0).T``.
 
     The arithmetic equals NumPy's to the last bit (differences in the type of the vectors, then interpolation from the
     nearer neighbour), because equal values must stay equal. For hundreds of quantiles, sorting whole dimensions is
-    faster than NumPy's selection.
-
-    Parameters
-    ----------
-    vectors
-        float32 or float64, finite, shape ``(n, d)``, ``n >= 1``.
-    shares
-        The quantiles to compute, from 0 to 1, float64, shape ``(q,)``.
-
-    Returns
-    -------
-    numpy.ndarray
-        The quantiles, float64, shape ``(d, q)``.
+    faster than NumPy's selection. There must be a vector, and all values must be finite.
     """
     n, d = vectors.shape
     places = (n - 1) * shares

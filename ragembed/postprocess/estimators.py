@@ -1,7 +1,8 @@
 """The post-processors as scikit-learn transformers, for pipelines, grid searches and data frames.
 
 Each class wraps the post-processor of the same name, which is the attribute ``kernel_`` after a fit. All of them read
-float32 or float64 arrays of shape ``(n, d)`` and return float32. They need scikit-learn 1.6 or later.
+float32 or float64 arrays of shape ``(n, d)`` and return float32. They need scikit-learn 1.6 or later. The page
+"Post-processors" has the formulas and their sources.
 """
 
 from __future__ import annotations
@@ -36,49 +37,19 @@ class _KernelEstimator(TransformerMixin, BaseEstimator):  # type: ignore[misc]  
     n_features_in_: int
 
     def fit(self, X: ArrayLike, y: object = None) -> Self:  # noqa: N803, ARG002  scikit-learn's signature
-        """Fit on the rows of an array.
+        """Fit on the rows of ``X``, float32 or float64, finite, shape ``(n, d)``, ``n >= 1``; ``y`` is ignored.
 
-        Parameters
-        ----------
-        X : array-like
-            The vectors, float32 or float64, finite, shape ``(n, d)``, ``n >= 1``.
-        y : object, optional
-            Ignored.
-
-        Returns
-        -------
-        object
-            This estimator.
-
-        Raises
-        ------
-        ValueError
-            If ``X`` has another shape, or a value is not finite.
-        ragembed.errors.RankError
-            If the post-processor needs more directions than the rank of ``X``.
+        Raises :class:`ragembed.errors.RankError` if the post-processor needs more directions than the rank of ``X``,
+        and :class:`ValueError` for a wrong ``X``.
         """
         self.kernel_ = self._kernel().fit(self._validated(X, reset=True))
         return self
 
     def transform(self, X: ArrayLike) -> Floats:  # noqa: N803  scikit-learn's signature
-        """Transform the rows of an array.
+        """Return the transformed rows of ``X``, float32, shape ``(n, d')``.
 
-        Parameters
-        ----------
-        X : array-like
-            The vectors, float32 or float64, finite, shape ``(n, d)``.
-
-        Returns
-        -------
-        numpy.ndarray
-            The transformed vectors, float32, shape ``(n, d')``.
-
-        Raises
-        ------
-        sklearn.exceptions.NotFittedError
-            If the estimator is not fitted.
-        ValueError
-            If ``X`` has another dimension than the fit, or a value is not finite.
+        Raises scikit-learn's ``NotFittedError`` before a fit, and :class:`ValueError` if ``X`` has another dimension
+        than the fit or a value is not finite.
         """
         check_is_fitted(self)
         return self.kernel_.transform(self._validated(X, reset=False))
@@ -104,8 +75,6 @@ class _OneToOneEstimator(OneToOneFeatureMixin, _KernelEstimator):  # type: ignor
 class CenterEstimator(_OneToOneEstimator):
     """Subtract the mean of each dimension; the post-processor ``center`` as a scikit-learn transformer.
 
-    The page "Post-processors" has the formula and its source.
-
     Examples
     --------
     >>> from ragembed.postprocess import CenterEstimator
@@ -120,8 +89,6 @@ class CenterEstimator(_OneToOneEstimator):
 class ZScoreEstimator(_OneToOneEstimator):
     """Standardise each dimension; the post-processor ``zscore`` as a scikit-learn transformer.
 
-    The page "Post-processors" has the formula and its source.
-
     Examples
     --------
     >>> from ragembed.postprocess import ZScoreEstimator
@@ -135,8 +102,6 @@ class ZScoreEstimator(_OneToOneEstimator):
 
 class QuantileEstimator(_OneToOneEstimator):
     """Give each dimension a uniform or normal distribution; ``quantile-u`` and ``quantile-n`` as one transformer.
-
-    The page "Post-processors" has the formula and its source.
 
     Parameters
     ----------
@@ -160,8 +125,6 @@ class QuantileEstimator(_OneToOneEstimator):
 class RobustEstimator(_OneToOneEstimator):
     """Standardise each dimension by median and quartiles; the post-processor ``robust`` as a scikit-learn transformer.
 
-    The page "Post-processors" has the formula and its source.
-
     Examples
     --------
     >>> from ragembed.postprocess import RobustEstimator
@@ -175,8 +138,6 @@ class RobustEstimator(_OneToOneEstimator):
 
 class WhitenEstimator(ClassNamePrefixFeaturesOutMixin, _KernelEstimator):  # type: ignore[misc]  # as above
     """Decorrelate the dimensions; the post-processor ``whiten[:k]`` as a scikit-learn transformer.
-
-    The page "Post-processors" has the formula and its source.
 
     Parameters
     ----------
@@ -205,8 +166,6 @@ class WhitenEstimator(ClassNamePrefixFeaturesOutMixin, _KernelEstimator):  # typ
 class AllButTheTopEstimator(_OneToOneEstimator):
     """Remove the top principal directions; the post-processor ``abtt:d`` as a scikit-learn transformer.
 
-    The page "Post-processors" has the formula and its source.
-
     Parameters
     ----------
     directions : int, default 2
@@ -228,8 +187,6 @@ class AllButTheTopEstimator(_OneToOneEstimator):
 
 class CommonComponentsEstimator(_OneToOneEstimator):
     """Remove common components; the post-processors ``common:m`` and ``common-weighted:m`` as one transformer.
-
-    The page "Post-processors" has the formula and its source.
 
     Parameters
     ----------
@@ -255,8 +212,6 @@ class CommonComponentsEstimator(_OneToOneEstimator):
 
 class NormalizeEstimator(_OneToOneEstimator):
     """Scale each row to length 1; the post-processor ``normalize`` as a scikit-learn transformer.
-
-    The page "Post-processors" has the formula and its source.
 
     Examples
     --------

@@ -16,21 +16,11 @@ _FLOAT16_ROUNDING = 2.0**-11
 
 @dataclass(frozen=True, slots=True)
 class Moments:
-    """Mean and spread of some vectors.
+    """Mean and spread of some vectors."""
 
-    Attributes
-    ----------
-    count
-        Number of vectors.
-    mean
-        Their mean, float64, shape ``(d,)``.
-    spread
-        Root of their mean squared distance from the mean.
-    """
-
-    count: int
-    mean: Doubles
-    spread: float
+    count: int  # of vectors
+    mean: Doubles  # (d,)
+    spread: float  # root of the mean squared distance from the mean
 
     @classmethod
     def of(cls, vectors: Floats) -> Moments:
@@ -50,25 +40,12 @@ class Moments:
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Principal directions of some vectors. All arrays are float64.
+    """Principal directions of some vectors. All arrays are float64."""
 
-    Attributes
-    ----------
-    mean
-        Mean of the vectors, shape ``(d,)``.
-    directions
-        One direction per row, shape ``(d, d)``, largest spread first. The component with the largest absolute value of
-        each direction is positive.
-    spreads
-        Standard deviations along the directions, with ``n - 1``, shape ``(d,)``.
-    rank
-        Number of leading spreads that are larger than rounding.
-    """
-
-    mean: Doubles
-    directions: Doubles
-    spreads: Doubles
-    rank: int
+    mean: Doubles  # (d,)
+    directions: Doubles  # (d, d), one per row, largest spread first; the largest absolute component of each is positive
+    spreads: Doubles  # (d,), standard deviations along the directions, with n - 1
+    rank: int  # number of leading spreads that are larger than rounding
 
 
 def column_means(vectors: Floats) -> Doubles:

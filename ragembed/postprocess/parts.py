@@ -9,19 +9,10 @@ from ragembed.types import Doubles
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Parts:
-    """A vector as a sum of parts.
+    """A vector as a sum of float64 parts; the last row holds what belongs to none of the others."""
 
-    Attributes
-    ----------
-    rows
-        The parts, float64, shape ``(n, d)``. The last row holds what belongs to none of the others.
-    shares
-        The shares of the parts in a constant that a post-processor adds to every vector, float64, shape ``(n,)``, with
-        sum 1.
-    """
-
-    rows: Doubles
-    shares: Doubles
+    rows: Doubles  # (n, d)
+    shares: Doubles  # (n,), sum 1, of the parts in a constant that a post-processor adds to every vector
 
     @property
     def whole(self) -> Doubles:

@@ -5,19 +5,17 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ragembed.errors import ConfigError, ModelError, NotFittedError
 from ragembed.postprocess.parts import Parts
-from ragembed.types import Floats
+from ragembed.types import Floats, State
 
 if TYPE_CHECKING:
     from typing_extensions import Self
-
-State: TypeAlias = dict[str, NDArray[Any]]
 
 ROUNDING = 1e-6
 """A spread below this share of the size of the values is float32 rounding, not variation."""

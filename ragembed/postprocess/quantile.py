@@ -31,11 +31,6 @@ class Quantile(PostProcessor):
     subsample=None)``. Between two quantiles the share is interpolated. For a run of equal quantiles it is the mean of
     the first and last share. Beyond the fitted values it is 0 or 1. The normal variable is limited to ±5.2, where the
     share is 1e-7 away from 0 or 1.
-
-    Parameters
-    ----------
-    output
-        ``"uniform"`` (from 0 to 1, not centred) or ``"normal"``.
     """
 
     saved = (Saved("quantiles", np.float64, "dq"),)
@@ -86,19 +81,9 @@ class Quantile(PostProcessor):
 
 
 def uniform(values: NDArray[Any], quantiles: Doubles) -> Doubles:
-    """Return the share of a distribution below each value.
+    """Return the share, from 0 to 1, of a distribution below each of ``values``, shape ``(d, n)``.
 
-    Parameters
-    ----------
-    values
-        float32 or float64, shape ``(d, n)``, one dimension per row.
-    quantiles
-        Quantiles of each dimension at equal steps from 0 to 1, ascending, shape ``(d, q)``.
-
-    Returns
-    -------
-    numpy.ndarray
-        The shares, float64, from 0 to 1, shape ``(d, n)``.
+    ``quantiles``, shape ``(d, q)``, are those of each dimension at equal steps from 0 to 1, ascending.
     """
     shares = _interpolated(values, quantiles)
     shares[values == quantiles[:, -1:]] = 1.0

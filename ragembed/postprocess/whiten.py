@@ -16,16 +16,11 @@ if TYPE_CHECKING:
 
 
 class Whiten(PostProcessor):
-    """PCA whitening, ``(x - μ) V / √variance``, with variances over ``n - 1``.
+    """PCA whitening, ``(x - μ) V / √variance``, with variances over ``n - 1``, on the first ``components`` directions.
 
     Source: Stankevičius & Lukoševičius 2024, section 3.4; equal to scikit-learn's ``PCA(whiten=True)``, signs included.
     Directions along which the fitted vectors vary no more than by rounding are dropped. If all vectors are equal, no
     direction is left, and vectors are only centred.
-
-    Parameters
-    ----------
-    components
-        Number of directions to keep, largest variance first; None keeps all along which the fitted vectors vary.
     """
 
     saved = (

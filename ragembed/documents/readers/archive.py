@@ -72,13 +72,7 @@ _PAX_RECORD = re.compile(rb"(\d{1,20}) ([^=\n]{1,100})=")
 
 
 def parse_zip(path: Path, data: bytes, options: ReadOptions) -> Iterator[Member]:  # noqa: ARG001
-    """Yield the files in a zip archive, in the order of the archive.
-
-    Raises
-    ------
-    DocumentError
-        If the archive is broken or has more than ``MOST_ENTRIES`` entries.
-    """
+    """Yield the files in a zip archive of at most ``MOST_ENTRIES`` entries, in the order of the archive."""
     if data.count(_DIRECTORY_ENTRY) > MOST_ENTRIES:
         raise DocumentError(f"has more than {MOST_ENTRIES:,} entries: unpack it, and index the folder")
     try:
@@ -107,10 +101,7 @@ def parse_zip(path: Path, data: bytes, options: ReadOptions) -> Iterator[Member]
 def parse_tar(path: Path, data: bytes, options: ReadOptions) -> Iterator[Member]:
     """Yield the files in a tar archive, compressed or not. Another compressed file has one member.
 
-    Raises
-    ------
-    DocumentError
-        If the archive is broken or unpacks to more than ``LARGEST_STREAM`` times the maximum size of a member.
+    What it unpacks to is limited to ``LARGEST_STREAM`` times the maximum size of a member.
     """
     opener = _OPENERS.get(path.suffix.lower())
     stream = _Stream(
@@ -197,13 +188,7 @@ class _Stream:
         self._limit = limit
 
     def read(self, size: int) -> bytes:
-        """Return the next ``size`` bytes, or all that are left.
-
-        Raises
-        ------
-        DocumentError
-            If the file is damaged or has more than ``limit`` bytes.
-        """
+        """Return the next ``size`` bytes, or all that are left; raise :class:`DocumentError` beyond ``limit`` bytes."""
         # One byte more than is allowed shows whether the file is too large.
         allowed = min(size, self._limit + 1 - self.position)
         try:

@@ -63,15 +63,10 @@ os.execv(sys.argv[1], sys.argv[1:])
 
 
 def parse_doc(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument]:
-    """Read a Word file with LibreOffice, antiword or catdoc, whichever is installed.
+    """Read a Word file with LibreOffice, antiword or catdoc, whichever is installed, within limits of time and memory.
 
     LibreOffice converts it to docx. The other programs give text without headings. RTF and docx files that are named
     ``.doc`` are read as such.
-
-    Raises
-    ------
-    DocumentError
-        If no converter is installed, or it fails or exceeds the limits of time and memory.
     """
     if data.startswith(rtf.MAGIC):
         yield from rtf.parse(path, data, options)

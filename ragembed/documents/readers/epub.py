@@ -21,13 +21,7 @@ CHAPTER_TYPES = ("application/xhtml+xml", "text/html")
 
 
 def parse(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument]:  # noqa: ARG001
-    """Read a book as one document without line and page numbers.
-
-    Raises
-    ------
-    DocumentError
-        If the zip container is broken or lists no chapters, or the chapters are encrypted.
-    """
+    """Read a book as one document without line and page numbers."""
     archive = ZipPackage(data, "EPUB")
     package_path = _Elements(archive, CONTAINER).first("rootfile", "full-path")
     if not package_path:

@@ -46,13 +46,6 @@ def parse_xlsx(path: Path, data: bytes, options: ReadOptions) -> Iterator[Parsed
     """Read the sheets of an xlsx file. A formula is read as the value that was saved with it.
 
     A sheet that cannot be read is skipped with a warning.
-
-    Raises
-    ------
-    ConfigError
-        If a column named in the options is in no header.
-    DocumentError
-        If the file is broken or encrypted, or exceeds a limit, or no sheet can be read.
     """
     yield from sheet_documents(rows_of_sheets(_Workbook(ZipPackage(data, "Excel file")).sheets(), options), options)
 

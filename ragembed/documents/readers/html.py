@@ -72,13 +72,7 @@ def parse(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocum
 
 
 def decode_html(data: bytes) -> str:
-    """Decode a page: as UTF-8 if it is valid, else with the declared character set, else with the most likely one.
-
-    Raises
-    ------
-    DocumentError
-        If the data is binary.
-    """
+    """Decode a page: as UTF-8 if it is valid, else with the declared character set, else with the most likely one."""
     declared = DECLARED.search(data[:HEAD_BYTES])
     text = declared_text(data, declared[1].decode("ascii", "replace")) if declared else None
     return text_of(data) if text is None else text
@@ -102,11 +96,6 @@ def parse_page(text: str, keep_quotes: bool = True) -> HtmlPage:
     """Extract the text of a page without its menus. If almost all text is inside menus, keep them.
 
     Without ``keep_quotes``, the text that a mail quotes is left out, unless there is no other text.
-
-    Raises
-    ------
-    DocumentError
-        If the markup cannot be parsed.
     """
     page = _run(text, keep_menus=False, keep_quotes=keep_quotes)
     if len(page.text) < SHORTEST_PAGE:

@@ -135,13 +135,7 @@ class _MailPart:
 
 
 def parse(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument | Member]:  # noqa: ARG001
-    """Read a mail as one document, with its subject as the title. Attachments are members.
-
-    Raises
-    ------
-    DocumentError
-        If the mail has too many parts.
-    """
+    """Read a mail as one document, with its subject as the title. Attachments are members."""
     data = data.removeprefix(codecs.BOM_UTF8).replace(b"\r\n", b"\n")
     postmark = _ANY_POSTMARK.match(data)
     yield from _mail(data[postmark.end() :], 2) if postmark else _mail(data, 1)
@@ -155,13 +149,7 @@ def is_mail(data: bytes) -> bool:
 
 
 def parse_mailbox(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument | Member]:  # noqa: ARG001
-    """Read each mail of a mailbox as a document. A warning counts the mails that cannot be read.
-
-    Raises
-    ------
-    DocumentError
-        If the file is not a mailbox, or most of its lines are empty.
-    """
+    """Read each mail of a mailbox as a document. A warning counts the mails that cannot be read."""
     data = data.replace(b"\r\n", b"\n")
     starts = _postmarks(data)
     if not starts:

@@ -44,10 +44,7 @@ class MemberReader:
     def documents(self, parts: Parts) -> Iterator[ParsedDocument]:
         """Yield the documents of the file and of its members, then call ``on_warning`` for members that are not read.
 
-        Raises
-        ------
-        DocumentError
-            If there is no text. The message gives the reason for the first unread member.
+        If there is no text, :class:`DocumentError` gives the reason for the first unread member.
         """
         empty = True
         for document in self._documents(parts, "", {}, 0):

@@ -32,13 +32,7 @@ Place: TypeAlias = "tuple[int, int, str]"
 
 
 def parse(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument]:  # noqa: ARG001
-    """Read a notebook with the text of its outputs. The title is the first level-1 heading.
-
-    Raises
-    ------
-    DocumentError
-        If the file is not valid notebook JSON.
-    """
+    """Read a notebook with the text of its outputs. The title is the first level-1 heading."""
     raw = text_of(data)
     cells = _cells(raw)
     places = _text_lines(raw)

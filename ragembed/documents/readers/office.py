@@ -35,11 +35,6 @@ def parse_docx(path: Path, data: bytes, options: ReadOptions) -> Iterator[Parsed
 
     Footnotes, endnotes and comments follow the paragraph or table that refers to them. Page headers and footers are at
     the end. Tracked deletions and tables of contents are left out. The document has no line and page numbers.
-
-    Raises
-    ------
-    DocumentError
-        If the file is broken or encrypted, or exceeds a limit.
     """
     package = ZipPackage(data, "Word file")
     main = _main_part(package, "word/document.xml")
@@ -57,11 +52,6 @@ def parse_pptx(path: Path, data: bytes, options: ReadOptions) -> Iterator[Parsed
     """Read a PowerPoint file. Each slide is a page with its title as heading. Notes and comments follow its text.
 
     A slide that cannot be read is skipped with a warning.
-
-    Raises
-    ------
-    DocumentError
-        If the file is broken or encrypted, or exceeds a limit, or no slide can be read.
     """
     package = ZipPackage(data, "PowerPoint file")
     main = _main_part(package, "ppt/presentation.xml")

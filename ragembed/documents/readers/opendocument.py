@@ -34,11 +34,6 @@ def parse_odt(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedD
 
     Notes and comments follow the paragraph or table that refers to them. Tracked deletions and indexes, such as the
     table of contents, are left out. The document has no line and page numbers.
-
-    Raises
-    ------
-    DocumentError
-        If the file is broken or encrypted, or exceeds a limit.
     """
     package = _open(data)
     builder = OutlineBuilder()
@@ -56,13 +51,7 @@ def parse_odt(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedD
 
 
 def parse_odp(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument]:  # noqa: ARG001
-    """Read a presentation. Each slide is a page with its title as heading. Notes and comments follow its text.
-
-    Raises
-    ------
-    DocumentError
-        If the file is broken or encrypted, or exceeds a limit.
-    """
+    """Read a presentation. Each slide is a page with its title as heading. Notes and comments follow its text."""
     package = _open(data)
     builder = OutlineBuilder()
     for piece in package.pieces(CONTENT, SLIDES):
@@ -74,15 +63,7 @@ def parse_odp(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedD
 
 
 def parse_ods(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument]:  # noqa: ARG001
-    """Read the sheets of a spreadsheet. Equal rows that follow each other, which the format joins, are read once.
-
-    Raises
-    ------
-    ConfigError
-        If a column named in the options is in no header.
-    DocumentError
-        If the file is broken or encrypted, or exceeds a limit.
-    """
+    """Read the sheets of a spreadsheet. Equal rows that follow each other, which the format joins, are read once."""
     yield from sheet_documents(_sheet_rows(_open(data)), options)
 
 

@@ -50,15 +50,7 @@ _EPOCH = datetime(1601, 1, 1, tzinfo=timezone.utc)
 
 
 def parse(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument | Member]:
-    """Read a mail as one document without lines. Attachments are members. Other .msg files are mails or plain text.
-
-    Raises
-    ------
-    DocumentError
-        If the file is broken.
-    MissingExtraError
-        If olefile is not installed.
-    """
+    """Read a mail as one document without lines. Attachments are members. Other .msg files are mails or plain text."""
     if not data.startswith(OLE_MAGIC):
         yield from (mail.parse if mail.is_mail(data) else source.parse_plain)(path, data, options)
         return

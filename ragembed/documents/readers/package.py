@@ -54,19 +54,10 @@ class Relation:
 
 
 class ZipPackage:
-    """A zip package. The limits apply to all parts that are read from it together.
+    """A zip package of the format ``kind``. The limits apply to all parts that are read from it together.
 
-    Parameters
-    ----------
-    data : bytes
-        The file.
-    kind : str
-        The format, for error messages.
-
-    Raises
-    ------
-    DocumentError
-        If the data is not a zip file, or is encrypted.
+    Data that is no zip file or is encrypted, and a part that is missing, damaged or too large, raise
+    :class:`DocumentError`.
     """
 
     def __init__(self, data: bytes, kind: str) -> None:
@@ -90,13 +81,7 @@ class ZipPackage:
         return name in self.names
 
     def read(self, name: str) -> bytes:
-        """Return the content of a part.
-
-        Raises
-        ------
-        DocumentError
-            If the part is missing or damaged, or exceeds a limit.
-        """
+        """Return the content of a part."""
         return b"".join(self.chunks(name))
 
     def chunks(self, name: str) -> Iterator[bytes]:
@@ -134,12 +119,7 @@ class ZipPackage:
 
         An element is a container if its tag is in ``containers`` and all its ancestors are containers. A container is
         yielded at its start, without content; each other child of a container is yielded as a complete tree. Tags have
-        no namespaces.
-
-        Raises
-        ------
-        DocumentError
-            If the part is missing, damaged or malformed, declares a document type, or exceeds a limit.
+        no namespaces. A part that is malformed or declares a document type raises :class:`DocumentError`.
         """
         reader = _PieceReader(name, containers)
         try:

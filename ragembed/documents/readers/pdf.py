@@ -49,15 +49,7 @@ NO_TITLE = re.compile(r"(?:microsoft (?:word|powerpoint) - .*|untitled.*|title|d
 
 
 def parse(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument]:  # noqa: ARG001
-    """Read a PDF file. Scanned pages are read with OCR if it is installed, else reported.
-
-    Raises
-    ------
-    DocumentError
-        If the file is broken, needs a password, contains no text, or needs too much time or memory.
-    MissingExtraError
-        If pypdfium2 is not installed.
-    """
+    """Read a PDF file. Scanned pages are read with OCR if it is installed, else reported."""
     file = _extract(data, options)
     pages = file.ordered_pages()
     body, pitch = pdf_layout.body_font(pages)
@@ -92,13 +84,7 @@ class _PdfFile:
 
 
 def _extract(data: bytes, options: ReadOptions) -> _PdfFile:
-    """Return the text of a file. Reports pages that cannot be read.
-
-    Raises
-    ------
-    DocumentError
-        If the file is broken, needs a password, or needs too much time or memory.
-    """
+    """Return the text of a file, within limits of time and memory. Reports pages that cannot be read."""
     ocr = _Ocr()
     broken: list[int] = []
     unread: list[int] = []
@@ -164,13 +150,7 @@ class _Extraction:
         self._output.close()
 
     def read_line(self) -> bytes:
-        """Return the next line of the output.
-
-        Raises
-        ------
-        DocumentError
-            If the process ended before, or needs too much time.
-        """
+        """Return the next line of the output; raise :class:`DocumentError` if the process ends or takes too long."""
         line = self._within_time(lambda: self._output.readline(self._bytes))
         self._bytes -= len(line)
         if not line.endswith(b"\n"):

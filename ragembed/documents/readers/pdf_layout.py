@@ -34,7 +34,6 @@ PAGE_NUMBER = re.compile(r"\A\d{1,5}(?=\s)|(?<!\S)\d{1,5}\Z")
 ROMAN = re.compile(r"\b[ivxlc]+\b", re.IGNORECASE)
 SENTENCE_END = (".", "!", "?", ":", "。", "！", "？", ".”", ".)", '."', "؟", "۔")
 RIGHT_TO_LEFT = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufeff]")
-LEFT_TO_RIGHT = re.compile(r"[A-Za-z\u00c0-\u058f]")
 EDGE_LINES = 3
 """Number of lines at the top and at the bottom of a page that can be running headers or footers, close together."""
 LOOK_BACK = 6

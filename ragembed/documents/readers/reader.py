@@ -67,14 +67,9 @@ class Reader:
 
 @contextmanager
 def only_document_errors() -> Iterator[None]:
-    """Convert unexpected exceptions during the reading and chunking of one file to an error about this file.
+    """Convert unexpected exceptions during the reading and chunking of one file to a :class:`DocumentError`.
 
-    Raises
-    ------
-    DocumentError
-        If a reader, the chunker or one of their packages raises an unexpected exception.
-    OSError
-        If the file needs more memory than is available. A later run may succeed.
+    Too little memory is an :class:`OSError`, because a later run may succeed.
     """
     try:
         yield

@@ -32,13 +32,7 @@ Leaf: TypeAlias = tuple[str, str, int]
 
 
 def parse_json(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument]:
-    """Read a JSON file. A file that is not valid JSON is read as plain text, with a warning.
-
-    Raises
-    ------
-    DocumentError
-        If the data is binary.
-    """
+    """Read a JSON file. A file that is not valid JSON is read as plain text, with a warning."""
     text = text_of(data)
     try:
         if has_too_many("{[,\\", text):

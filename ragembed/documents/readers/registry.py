@@ -42,7 +42,6 @@ SOURCE_SUFFIXES = (
 SOURCE_VERSION = 3 if extras.is_installed("semble_grammars") else 2
 """Installing the extra ``code`` raises the version, so that files are read again."""
 SOURCE = Reader("source", SOURCE_VERSION, SOURCE_SUFFIXES, _in("source"))
-SETTINGS_SUFFIXES = (".toml", ".ini", ".cfg", ".conf", ".properties", ".desktop")
 TAR_SUFFIXES = (".tar", ".gz", ".tgz", ".bz2", ".tbz2", ".xz", ".txz")
 XML_SUFFIXES = (
     ".xml", ".docbook", ".dbk", ".jats", ".nxml", ".tei", ".dita", ".xsd", ".xsl", ".xslt", ".rng", ".rss", ".atom",
@@ -150,15 +149,9 @@ def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS, data: bytes | None 
     """Yield the documents of a file: one per row of a table, mail of a mailbox or member of an archive, otherwise one.
 
     The file is opened when you request the first document. Pass ``data`` if you already have the content of the file.
-
-    Raises
-    ------
-    ConfigError
-        If a column named in the options is not in the file.
-    DocumentError
-        If the file cannot be opened, is broken or binary, or contains no text.
-    MissingExtraError
-        If the package for the format is not installed.
+    Raises :class:`DocumentError` if the file cannot be opened, is broken, encrypted or binary, exceeds a limit, or
+    contains no text, :class:`ConfigError` if a column named in the options is not in the file, and
+    :class:`MissingExtraError` if the package for the format is not installed.
     """
     if data is None:
         try:

@@ -68,11 +68,6 @@ def parse(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocum
 
     Deleted and hidden text is left out. Page headers and footers are at the end. The document has no line and page
     numbers.
-
-    Raises
-    ------
-    DocumentError
-        If the file is not RTF, or exceeds a limit.
     """
     if not data[:100].lstrip(b"\xef\xbb\xbf \r\n").startswith(MAGIC):
         raise DocumentError("corrupt RTF file: expected {\\rtf at its start")

@@ -57,13 +57,6 @@ def sheet_documents(rows: Iterable[SheetRow], options: ReadOptions) -> Iterator[
 
     The lines of a document are the rows of its sheet. The name of the sheet is its heading. A header is the first row
     that fills most of the columns, if it has no numbers except years. The rows above it are a document of their own.
-
-    Raises
-    ------
-    ConfigError
-        If a column named in the options is in no header.
-    DocumentError
-        If the rows exceed a limit.
     """
     columns: dict[str, None] = {}
     headless = 0
@@ -86,10 +79,7 @@ def sheet_documents(rows: Iterable[SheetRow], options: ReadOptions) -> Iterator[
 def rows_of_sheets(sheets: Iterable[tuple[str, Iterator[SheetRow]]], options: ReadOptions) -> Iterator[SheetRow]:
     """Yield the rows of sheets, which are pairs of name and rows. A sheet that cannot be read is a warning.
 
-    Raises
-    ------
-    DocumentError
-        If no sheet can be read to its end, or the file exceeds a limit.
+    If no sheet can be read to its end, :class:`DocumentError` is raised.
     """
     count = 0
     broken: list[str] = []

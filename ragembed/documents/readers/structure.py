@@ -225,13 +225,7 @@ def has_too_many(marks: str, text: str) -> bool:
 
 
 def lines_of(text: str) -> list[str]:
-    """Return the lines of a text.
-
-    Raises
-    ------
-    DocumentError
-        If the text has more than ``MOST_SHORT_LINES`` lines and hardly anything on them.
-    """
+    """Return the lines of a text; more than ``MOST_SHORT_LINES`` with hardly anything on them are an error."""
     lines = text.count("\n") + 1
     if lines > MOST_SHORT_LINES and len(text) < SHORT_LINE * lines:
         raise DocumentError(f"{lines:,} lines of {len(text) // lines} characters on average: not a text to search")
@@ -239,13 +233,7 @@ def lines_of(text: str) -> list[str]:
 
 
 def text_of(data: bytes) -> str:
-    """Decode the content of a text file.
-
-    Raises
-    ------
-    DocumentError
-        If the content is binary.
-    """
+    """Decode the content of a text file; raise :class:`DocumentError` if it is binary."""
     if is_binary(data):
         raise DocumentError("binary, not text")
     return decode(data).text

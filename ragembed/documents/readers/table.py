@@ -26,15 +26,7 @@ _FIELD_LIMIT_LOCK = threading.Lock()
 
 
 def parse_delimited(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument]:
-    """Read a csv or tsv file with a header. The suffix identifies tsv; the header gives the delimiter of csv.
-
-    Raises
-    ------
-    ConfigError
-        If a column named in the options is not in the header.
-    DocumentError
-        If the csv module cannot parse the file, or the file has no header.
-    """
+    """Read a csv or tsv file with a header. The suffix identifies tsv; the header gives the delimiter of csv."""
     text = text_of(data)
     rows = _rows(text, "\t" if path.suffix.lower() in (".tsv", ".tab") else _delimiter(text))
     _, names = next(rows, (0, []))
@@ -57,13 +49,6 @@ def parse_json_lines(path: Path, data: bytes, options: ReadOptions) -> Iterator[
     """Read a file with one JSON object per line. A warning counts the lines that are not valid objects.
 
     Numbers that are not finite become null. An object with more than ``DEEPEST`` levels is not valid.
-
-    Raises
-    ------
-    ConfigError
-        If a column named in the options is in none of the objects.
-    DocumentError
-        If no line is a valid JSON object.
     """
     bad: list[int] = []
     columns: dict[str, None] = {}

@@ -91,13 +91,7 @@ PICTURES = frozenset(("svg",))
 
 
 def parse(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument]:
-    """Read an XML file. A file that is not well-formed is read as plain text, with a warning.
-
-    Raises
-    ------
-    DocumentError
-        If the data is binary, its elements are nested too deeply, or its entities grow too much.
-    """
+    """Read an XML file. A file that is not well-formed is read as plain text, with a warning."""
     text = html.decode_html(data)
     if HTML_ROOT.search(text[: html.HEAD_BYTES]):
         yield from html.parse(path, data, options)
