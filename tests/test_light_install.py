@@ -117,14 +117,14 @@ def test_bfloat16_store_without_pytorch(light, docs, tiny_model):
 @pytest.mark.parametrize(
     ("code", "line"),
     [
-        ("from ragembed.papers.training import train_from_dictionary", "ragembed[training]"),
-        ("from ragembed.postprocess import ZScoreEstimator", "ragembed[evaluation]"),
-        ("from ragembed.papers import clustering_accuracy", "ragembed[evaluation]"),
-        ("from ragembed.papers import classification_accuracy", "ragembed[evaluation]"),
-        ("from pathlib import Path\nfrom ragembed.papers import read_sts\nread_sts(Path('x'))", "ragembed[evaluation]"),
-        ("from ragembed.reranking import CrossEncoderReranker; CrossEncoderReranker('x')", "ragembed[rerank]"),
+        ("from ragembed.papers.training import train_from_dictionary", "ragembed[papers]"),
+        ("from ragembed.postprocess import ZScoreEstimator", "ragembed[papers]"),
+        ("from ragembed.papers import clustering_accuracy", "ragembed[papers]"),
+        ("from ragembed.papers import classification_accuracy", "ragembed[papers]"),
+        ("from pathlib import Path\nfrom ragembed.papers import read_sts\nread_sts(Path('x'))", "ragembed[papers]"),
+        ("from ragembed.reranking import CrossEncoderReranker; CrossEncoderReranker('x')", "ragembed[torch]"),
         ("from ragembed import Embedder; Embedder(device='gpu').device_names()", "ragembed[torch]"),
-        ("from ragembed.cli import main; main(['papers', 'reverse-dictionary', '.', 'x'])", "ragembed[training]"),
+        ("from ragembed.cli import main; main(['papers', 'reverse-dictionary', '.', 'x'])", "ragembed[papers]"),
     ],
 )
 def test_missing_extra_is_named(light, code, line):

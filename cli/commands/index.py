@@ -134,7 +134,7 @@ def command(
     Reads new and changed files, splits them into chunks and embeds the chunks. Removes deleted files from the store and
     leaves unchanged files as they are. Without PATH, updates all paths indexed so far. If a PATH is missing, or all of
     its files are, they stay in the store unless you pass --allow-empty. PATH can be a URL that fsspec reads, such as
-    s3://bucket/docs; this needs ragembed[remote] and the fsspec driver for the URL.
+    s3://bucket/docs; this needs ragembed[documents] and the fsspec driver for the URL.
 
     The first run creates the store. The store saves the options for files, chunks and the index, and later runs use
     them until you give new ones. The embedding options and --language are fixed when the store is created; only

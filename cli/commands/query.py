@@ -109,7 +109,7 @@ class RankingCommand(click.Command):
     "--rerank",
     metavar="ID|PATH",
     help="Cross-encoder model that reads the query with each of the best results and reorders them; needs "
-    "ragembed[rerank].  [default: off]",
+    "ragembed[torch].  [default: off]",
 )
 @click.option(
     "--rerank-depth",

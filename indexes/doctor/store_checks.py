@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ragembed.errors import MissingExtraError
 from ragembed.extras import is_installed
 from ragembed.indexes.ann.choosing import LEAST_APPROXIMATE
 from ragembed.indexes.ann.library import has_faiss
@@ -102,20 +101,7 @@ def check_version(exam: Examination) -> Iterator[Finding]:
             f"pip install --upgrade 'ragembed>={made}'",
         )
     analyzer = catalog.analyzer_config(exam.connection)
-    try:
-        current = AnalyzerConfig.of_language(analyzer.language)
-    except MissingExtraError as error:
-        yield Finding(
-            "missing-extra",
-            "problem",
-            f"the stemmer for {analyzer.language} is not installed",
-            "Lexical and hybrid search fail, and documents cannot be added.",
-            1,
-            1.0,
-            (str(error),),
-            exam.commands.install(error.extra),
-        )
-        return
+    current = AnalyzerConfig.of_language(analyzer.language)
     if analyzer != current:
         yield Finding(
             "version",

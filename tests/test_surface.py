@@ -1,0 +1,40 @@
+"""What a user has to know: the extras."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from ragembed import extras
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="module")
+def declared():
+    tomllib = pytest.importorskip("tomllib")  # from Python 3.11 on
+    found = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return {"": found["dependencies"], **found["optional-dependencies"]}
+
+
+def test_there_are_at_most_12_extras_and_the_page_lists_them(declared):
+    names = declared.keys() - {""}
+    assert len(names) <= 12
+    page = (ROOT / "docs/how-to/install.md").read_text(encoding="utf-8")
+    rows = "".join(re.findall(r"^\| (`.*?) \|", page, re.MULTILINE))
+    assert names - {"dev"} <= set(re.findall(r"`([a-z]+)`", rows))
+
+
+def test_each_optional_package_is_in_the_extra_that_its_error_names(declared):
+    for package, extra in extras._EXTRAS.values():
+        assert any(re.match(rf"{package}\b", line) for line in declared[extra]), package
+
+
+def test_all_has_every_extra_but_one_of_the_two_builds_of_faiss(declared):
+    [nested] = [line for line in declared["all"] if line.startswith("ragembed[")]
+    assert set(nested[9:-1].split(",")) == declared.keys() - {"", "all", "dev", "gpu"}
+
+
+@pytest.mark.parametrize("package", ["pypdfium2", "snowballstemmer"])
+def test_pdf_files_and_word_endings_need_no_extra(declared, package):
+    assert any(line.startswith(package) for line in declared[""])
