@@ -1,4 +1,4 @@
-"""What a user has to know: the extras."""
+"""What a user has to know: the extras and the commands."""
 
 import re
 from pathlib import Path
@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 from ragembed import extras
+from ragembed.cli import COMMANDS
 
+PAPERS = {"reproduce", "train", "reverse-dictionary"}
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -38,3 +40,19 @@ def test_all_has_every_extra_but_one_of_the_two_builds_of_faiss(declared):
 @pytest.mark.parametrize("package", ["pypdfium2", "snowballstemmer"])
 def test_pdf_files_and_word_endings_need_no_extra(declared, package):
     assert any(line.startswith(package) for line in declared[""])
+
+
+def test_there_are_at_most_16_commands(cli):
+    listed = re.findall(r"^  ([a-z-]+)  ", cli("--help").stdout.partition("Commands:")[2], re.MULTILINE)
+    assert listed == list(COMMANDS)
+    assert len(COMMANDS.keys() - PAPERS | {"papers"}) <= 16
+
+
+def test_search_is_an_alias_of_query(cli, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "lock.md").write_text("Only one process writes.\n")
+    cli("index", "docs", "--preset", "re", "-q")
+    Path("ragembed.toml").write_text('[query]\nmode = "lexical"\n')
+    assert cli("search", "process", "--json").stdout == cli("query", "process", "--json").stdout
+    assert "  search" not in cli("--help").stdout

@@ -182,7 +182,7 @@ class _Verification:
             if not self._compares:
                 self._note(
                     "the store is large, so its texts and indexes were compared with their hashes, but not with the "
-                    "vectors: 'ragembed verify' compares these too"
+                    "vectors: 'ragembed doctor' compares these too"
                 )
             self._report.problems += database.check_rows(self._store, connection)
             self._report.problems += database.check_structure(connection, texts=self._compares)
@@ -193,7 +193,7 @@ class _Verification:
             else:
                 self._report.problems += database.check_some_words(connection)
                 self._note(
-                    "the full-text index was searched for some of the chunks only: 'ragembed verify' checks all of it"
+                    "the full-text index was searched for some of the chunks only: 'ragembed doctor' checks all of it"
                 )
             if not self._report.parts() & {Part.DATABASE, Part.ROWS}:
                 self._report.problems += files.check_postings(self._store, connection)

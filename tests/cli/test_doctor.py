@@ -330,11 +330,11 @@ CASES = [
         NEW,
     ),
     ("relevance", "hint", unfitted_relevance, "refit", SAME),
-    ("recall", "problem", low_recall, "optimize", SHOWS),
-    ("missing-extra", "hint", without_faiss, "optimize", SHOWS),
+    ("recall", "problem", low_recall, "doctor --repair", SHOWS),
+    ("missing-extra", "hint", without_faiss, "doctor --repair", SHOWS),
     ("missing-extra", "hint", without_torch, "", SHOWS),
     ("missing-extra", "hint", code_without_extra, "index", SHOWS),
-    ("unused-space", "hint", deleted_chunks, "optimize", SAME),
+    ("unused-space", "hint", deleted_chunks, "doctor --repair", SAME),
 ]
 
 
@@ -643,8 +643,8 @@ def test_new_store_never_replaces_one(in_folder):
 def test_commands_name_a_store_elsewhere(tmp_path):
     made = Commands(tmp_path / "store", ("../docs",))
     for command in (
-        *(made.run(name) for name in ("index", "refit", "optimize")),
-        *(made.run("verify", "--repair"), made.run("status", "--skipped"), made.run("query", "--dedupe", "a b")),
+        *(made.run(name) for name in ("index", "refit")),
+        *(made.run("doctor", "--repair"), made.run("status", "--skipped"), made.run("query", "--dedupe", "a b")),
         *(made.models(), made.again(), made.remove("../docs"), made.excluding(["../docs/a"], {})),
     ):
         name, *arguments = shlex.split(command)[1:]
