@@ -1,12 +1,15 @@
-"""What a user has to know: the extras and the commands."""
+"""What a user has to know: the extras, the commands, and the help of index."""
 
 import re
 from pathlib import Path
 
 import pytest
 
-from ragembed import extras
+from ragembed import EmbedderConfig, extras
 from ragembed.cli import COMMANDS
+from ragembed.cli.commands.index import UNLISTED
+from ragembed.cli.commands.index import command as index
+from ragembed.cli.project import NEVER_SET, parameters
 
 PAPERS = {"reproduce", "train", "reverse-dictionary"}
 ROOT = Path(__file__).resolve().parents[1]
@@ -56,3 +59,17 @@ def test_search_is_an_alias_of_query(cli, tmp_path, monkeypatch):
     Path("ragembed.toml").write_text('[query]\nmode = "lexical"\n')
     assert cli("search", "process", "--json").stdout == cli("query", "process", "--json").stdout
     assert "  search" not in cli("--help").stdout
+
+
+def test_help_of_index_has_at_most_80_lines_and_names_every_option(cli):
+    shown = cli("index", "--help").stdout
+    assert len(shown.splitlines()) <= 80
+    assert max(map(len, shown.splitlines())) <= 80
+    for option in (name for parameter in index.params for name in parameter.opts if name.startswith("--")):
+        assert re.search(rf"{option}\b", shown), option
+
+
+def test_a_file_can_set_what_the_help_of_index_only_names():
+    names = {str(parameter.name) for parameter in parameters(index).values()}
+    assert names >= UNLISTED
+    assert {name for name in UNLISTED if name in NEVER_SET} <= EmbedderConfig().to_dict().keys()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import textwrap
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -12,6 +14,7 @@ from click.core import ParameterSource
 
 from ragembed.cli import INTERRUPTED_EXIT
 from ragembed.cli.options import (
+    EMBEDDING_OPTIONS,
     PlacePath,
     WritingCommand,
     device_option,
@@ -40,11 +43,34 @@ if TYPE_CHECKING:
 
 _LISTED = 20
 _ENGINES = ("processes", "ray")
+UNLISTED = frozenset(EMBEDDING_OPTIONS) - {"preset", "model", "config_file"} | {
+    *("text_columns", "title_column", "overlap", "boilerplate", "max_memory", "max_latency_ms"),
+    *("min_recall", "engine", "num_gpus", "poll"),
+}
+"""Parameters that ``--help`` only names, because a file can set them."""
+_SENTENCE = re.compile(r"(?<=[.])\s|\s+\[")
 _NOT_WATCHED = ("workers", "engine", "address", "num_gpus", "collection", "dry_run")
 """Parameters that ``--watch`` does not use."""
 
 
-@click.command(name="index", cls=WritingCommand)
+class IndexCommand(WritingCommand):
+    """A command whose help lists the options that most people need; :data:`UNLISTED` are named below them."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the first sentence on each listed option, and the names of the others."""
+        options = [each for each in self.get_params(ctx) if isinstance(each, click.Option)]
+        records = [option.get_help_record(ctx) or ("", "") for option in options if option.name not in UNLISTED]
+        with formatter.section("Options"):
+            formatter.write_dl([(names, _SENTENCE.split(text)[0]) for names, text in records])
+        others = ", ".join(max(option.opts, key=len) for option in options if option.name in UNLISTED)
+        text = (
+            "Options that few need, also keys of [index] in ragembed.toml or of the file for --config (page "
+            f"Configuration): {others}."
+        )
+        formatter.write(f"\n{textwrap.fill(text, formatter.width, break_on_hyphens=False)}\n")
+
+
+@click.command(name="index", cls=IndexCommand)
 @click.argument("paths", nargs=-1, type=PlacePath(), metavar="[PATH]...")
 @store_option
 @embedding_options
