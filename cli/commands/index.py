@@ -45,7 +45,7 @@ _LISTED = 20
 _ENGINES = ("processes", "ray")
 UNLISTED = frozenset(EMBEDDING_OPTIONS) - {"preset", "model", "config_file"} | {
     *("text_columns", "title_column", "overlap", "boilerplate", "max_memory", "max_latency_ms"),
-    *("min_recall", "engine", "num_gpus", "poll"),
+    *("min_recall", "num_gpus", "poll"),
 }
 """Parameters that ``--help`` only names, because a file can set them."""
 _SENTENCE = re.compile(r"(?<=[.])\s|\s+\[")
@@ -229,8 +229,6 @@ def _require_watchable(context: click.Context, *, watch: bool) -> None:
     """Raise a usage error for options that do not go with ``--watch``, or without it."""
     if watch:
         require_no(_NOT_WATCHED, "--watch")
-        if context.params["workers"] is not None or context.params["engine"] is not None:
-            raise click.UsageError("--watch updates a single store: remove workers and engine from ragembed.toml")
     elif context.get_parameter_source("poll") is ParameterSource.COMMANDLINE:
         raise click.UsageError("--poll applies only with --watch: add --watch")
 

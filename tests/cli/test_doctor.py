@@ -293,8 +293,8 @@ SAME, NEW, SHOWS = "same store", "new store", "shows"
 """Where the command makes the finding disappear; a command that only shows something, or is slow, is only parsed."""
 
 CASES = [
-    ("damaged", "damage", damaged_file, "verify --repair", SAME),
-    ("damaged", "damage", damaged_words, "verify --repair", SAME),
+    ("damaged", "damage", damaged_file, "doctor --repair", SAME),
+    ("damaged", "damage", damaged_words, "doctor --repair", SAME),
     ("damaged", "damage", damaged_rows, "index docs --store .ragembed-new --extractor re:dim=32", NEW),
     ("damaged", "damage", damaged_database, "index FOLDER --store .ragembed-new", SHOWS),
     ("version", "damage", other_format, "index FOLDER --store .ragembed-new", SHOWS),
