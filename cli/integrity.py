@@ -12,7 +12,7 @@ from ragembed.cli.output import counted, say, say_choice, warnings_as_notes
 from ragembed.cli.progress import StderrProgress
 from ragembed.cli.requests import index_config
 from ragembed.cli.searched import StoreReport
-from ragembed.errors import RagembedError
+from ragembed.errors import IncompatibleStoreError, ModelError
 from ragembed.indexes import Store
 from ragembed.indexes.verify import Part, Problem, Report, verify_store
 from ragembed.printable import readable_bytes
@@ -45,14 +45,12 @@ def repaired(
     compaction: dict[str, Any] | None = None
     if not report.problems:
         try:
-            opened = Store.open(store, device=device)
-        except RagembedError as error:
+            with Store.open(store, device=device) as opened:
+                compaction = _compacted(opened, index, progress, wait_seconds)
+        except (IncompatibleStoreError, ModelError) as error:  # the command line cannot load the embedder
             if device is not None or any(value is not None for value in index.values()):
                 raise
             report.notes.append(f"the store was checked, but not compacted: {error}")
-        else:
-            with opened:
-                compaction = _compacted(opened, index, progress, wait_seconds)
 
     def show() -> None:
         _print(report, repair=True)
