@@ -11,7 +11,6 @@ from ragembed.cli.commands.index import UNLISTED
 from ragembed.cli.commands.index import command as index
 from ragembed.cli.project import NEVER_SET, parameters
 
-PAPERS = {"reproduce", "train", "reverse-dictionary"}
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -48,7 +47,7 @@ def test_pdf_files_and_word_endings_need_no_extra(declared, package):
 def test_there_are_at_most_16_commands(cli):
     listed = re.findall(r"^  ([a-z-]+)  ", cli("--help").stdout.partition("Commands:")[2], re.MULTILINE)
     assert listed == list(COMMANDS)
-    assert len(COMMANDS.keys() - PAPERS | {"papers"}) <= 16
+    assert len(COMMANDS) <= 16
 
 
 def test_search_is_an_alias_of_query(cli, tmp_path, monkeypatch):
