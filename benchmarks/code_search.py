@@ -88,7 +88,7 @@ def code_search(setting: Setting) -> Outcome:
         f"Per cent of the queries whose function is complete within the first results. Queries: {', '.join(sizes)}. A "
         "query is the first sentence of the documentation of a function, without the name of the function; the "
         f"documentation is removed from the file. The functions have {LINES[0]} to {LINES[-1]} lines. The embedder is "
-        "the default, fitted on the files. *layout* is the reader without the extra `code`, which splits at blank "
+        "the default, fitted on the files. *layout* is the reader without tree-sitter, which splits at blank "
         "lines. Brackets show the 95 % interval of a paired bootstrap over the "
         f"queries. ragembed {version('ragembed')}, semble-grammars {version('semble-grammars')}."
     )

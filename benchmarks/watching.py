@@ -1,4 +1,4 @@
-"""``ragembed watch``: the time from saving a file until a search finds it, and the processor time without changes."""
+"""``ragembed index --watch``: the time until a search finds a saved file, and the processor time without changes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def watch(setting: Setting) -> Outcome:
         )
     header = ("", "saves", "median, s", "95th percentile, s", "longest, s", "processor while idle")
     about = (
-        f"`ragembed watch` on {len(documents):,} files, the first documents of Cranfield, with all defaults. "
+        f"`ragembed index --watch` on {len(documents):,} files, the first documents of Cranfield, with all defaults. "
         "Each save adds a sentence with a new word to one file; every second file is written beside the old one and "
         "renamed. The time ends when a lexical search of another process finds the new word. The share of "
         f"one core is measured over {setting.choose(60, 5)} s without changes."
@@ -57,7 +57,7 @@ def watch(setting: Setting) -> Outcome:
 def _watching(setting: Setting, files: Path, store: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
     """Run the command; the block begins when it has caught up."""
     process = subprocess.Popen(
-        [*map(str, RAGEMBED), "watch", str(files), "--store", str(store), *options],
+        [*map(str, RAGEMBED), "index", str(files), "--watch", "--store", str(store), *options],
         cwd=setting.folder,
         env=setting.runner.environment,
         stdout=subprocess.DEVNULL,

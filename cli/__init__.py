@@ -26,19 +26,14 @@ COMMANDS: Mapping[str, str] = {
     "index": "Index files and folders, or update a store.",
     "query": "Search a store.",
     "context": "Pack the best text for a query into a budget.",
-    "why-not": "Explain why a file is not among the results.",
     "status": "Show what a store contains and how it was made.",
     "report": "Show a store as one HTML file, with a map.",
     "files": "List the files that indexing would read.",
     "chunks": "Show how a file is split into chunks.",
     "collection": "Name sets of stores, to search them as one.",
-    "config": "Show the settings, and where they come from.",
     "delete": "Delete files or chunks from a store.",
     "refit": "Refit post-processors without encoding documents.",
-    "optimize": "Merge small segments and free unused space.",
-    "doctor": "Check a store and its files in every way.",
-    "verify": "Check a store for damage and repair it.",
-    "watch": "Update a store whenever files change.",
+    "doctor": "Check a store and its files, and repair it.",
     "mcp": "Serve stores to agents over MCP.",
     "serve": "Serve stores over HTTP.",
     "models": "List embedding models, here and recommended.",
@@ -46,6 +41,9 @@ COMMANDS: Mapping[str, str] = {
     "papers": "Train, evaluate and reproduce as in the papers.",
 }
 """The name of each command and its line in ``ragembed --help``, which is printed without importing the command."""
+
+ALIASES: Mapping[str, str] = {"search": "query"}
+"""Other names of commands, which ``ragembed --help`` does not list."""
 
 _WITH_PROJECT = ("index", "query")
 """The commands whose options ``ragembed.toml`` can set."""
@@ -77,6 +75,7 @@ class LazyGroup(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002  as above
         """Import the command called ``cmd_name``."""
+        cmd_name = ALIASES.get(cmd_name, cmd_name)
         if cmd_name not in COMMANDS:
             return None
         from ragembed.resources import require_room
@@ -99,13 +98,14 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command; for an unknown name, fail with the nearest one or the list of commands."""
-        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+        if args and args[0] not in {*COMMANDS, *ALIASES} and not args[0].startswith("-"):
             from difflib import get_close_matches
 
             near = get_close_matches(args[0], COMMANDS, 1)
             hint = f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(COMMANDS)}"
             ctx.fail(f"unknown command {args[0]!r}: {hint}")
         name, command, rest = super().resolve_command(ctx, args)
+        name = ALIASES.get(str(name), name)
         if command is not None and name in _WITH_PROJECT and not {"-h", "--help"} & set(rest):
             from ragembed.cli.project import option_defaults
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from ragembed.cli.project import choose_store, collections_files
 from ragembed.config.collections import chosen_stores
@@ -313,8 +314,8 @@ def embedding_options(command: Command, *, several: bool = False) -> Command:
         click.option(
             "--model",
             metavar="ID|PATH|URL",
-            help="Hugging Face model id, folder of a model, word-vector file for --extractor words, or model behind a "
-            "server: openai:NAME, ollama:NAME or http://HOST/v1#NAME.  "
+            help="Hugging Face model id, folder of a model, or model behind a server, such as ollama:NAME. Also "
+            "openai:NAME, http://HOST/v1#NAME, or a word-vector file for --extractor words.  "
             "[default: sentence-transformers/all-MiniLM-L6-v2]",
         ),
         click.option(
@@ -377,6 +378,15 @@ def embedding_options(command: Command, *, several: bool = False) -> Command:
             help="TOML or JSON file with embedder settings; use it instead of --preset.",
         ),
     )
+
+
+def require_no(names: Collection[str], option: str) -> None:
+    """Raise a usage error if one of the parameters ``names``, which ``option`` does not use, is on the command line."""
+    context = click.get_current_context()
+    for parameter in context.command.params:
+        is_given = context.get_parameter_source(str(parameter.name)) is ParameterSource.COMMANDLINE
+        if is_given and parameter.name in names:
+            raise click.UsageError(f"{option} does not use {parameter.opts[0]}: leave it out")
 
 
 def with_options(command: Command, *options: Callable[[Command], Command]) -> Command:

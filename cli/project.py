@@ -28,6 +28,8 @@ NEVER_SET = {
     "store": "put it at the top of the file, before [index]",
     "revision": "it could choose another model",
     "config_file": "it could name any model; write its settings as options into [index]",
+    "why": "it asks about one query",
+    "watch": "the run would not end",
     "help": "it is no setting",
 }
 """Options that no file can set, and why."""

@@ -105,11 +105,15 @@ def namer(opened: Store | Collection) -> Callable[[str, str | None], str]:
 
 @dataclass(frozen=True, slots=True)
 class StoreReport:
-    """What a command reports about a store: JSON values, a function that prints them, and the exit status."""
+    """What a command reports about a store: JSON values, a function that prints them, and the exit status.
+
+    ``lines`` names the member of ``record`` whose objects JSON lines print one by one, instead of the whole.
+    """
 
     record: Mapping[str, Any]
     show: Callable[[], None]
     status: int = 0
+    lines: str | None = None
 
 
 def report_stores(
@@ -121,7 +125,12 @@ def report_stores(
     """
     if collections is None:
         report = examine(choose_store(store))
-        if not print_record(report.record, output):
+        printed = (
+            print_record(report.record, output)
+            if report.lines is None
+            else print_records(report.record, report.lines, output)
+        )
+        if not printed:
             report.show()
         raise click.exceptions.Exit(report.status)
     if store is not None:

@@ -185,7 +185,7 @@ class StoreLockedError(StoreError):
 class StoreDamagedError(StoreError):
     """A file of the store is missing or differs from what was committed.
 
-    Run ``ragembed verify --repair``, which rebuilds what can be derived from the rest. If that is not enough, restore
+    Run ``ragembed doctor --repair``, which rebuilds what can be derived from the rest. If that is not enough, restore
     the store from a backup, or delete it and index the sources again.
     """
 

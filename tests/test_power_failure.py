@@ -151,7 +151,7 @@ def check(command: Command, folder: Path, generation: int, *, finished: bool) ->
         with Store.open(store) as opened:
             assert opened.status()["generation"] >= generation
         must("query", "ba de fi", "--store", store, exits=0 if any(found.values()) else 1)
-        must("verify", "--store", store)
+        must("doctor", "--integrity", "--store", store)
     else:
         found = {}
         assert command.store == "copy" or not command.before
@@ -163,7 +163,7 @@ def check(command: Command, folder: Path, generation: int, *, finished: bool) ->
             source.copy(store)
     assert content(store) == command.after
     must("query", "ba de fi", "--store", store)
-    must("verify", "--store", store)
+    must("doctor", "--integrity", "--store", store)
     assert leftovers(store) == []
     assert {entry.name for entry in folder.iterdir()} <= {"docs", ".ragembed", "copy"}
 

@@ -117,13 +117,13 @@ def test_no_command_connects(guarded, tiny_model):
         ("index", "docs"),
         ("query", "who may write"),
         ("context", "who may write"),
-        ("why-not", "who may write", "docs/tea.md"),
+        ("query", "who may write", "--why", "docs/tea.md"),
         ("status",),
         ("files", "docs"),
         ("chunks", "docs/tea.md"),
         ("refit",),
-        ("optimize",),
-        ("verify",),
+        ("doctor", "--repair"),
+        ("doctor", "--integrity"),
         ("doctor",),
         ("report", "--out", "report.html"),
         ("models",),
@@ -138,7 +138,7 @@ def test_no_command_connects(guarded, tiny_model):
         ("query", "who may write", "--in", "notes"),
         ("collection", "refit", "notes"),
         ("collection", "remove", "notes"),
-        ("config",),
+        ("status", "--settings"),
         ("delete", "docs/tea.md"),
     ]
     output, failures = run(guarded, *commands)
@@ -149,11 +149,13 @@ def test_no_command_connects(guarded, tiny_model):
 
 
 def watch(python) -> str:
-    process = subprocess.Popen([*python, "-m", "ragembed", "watch", "--poll"], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [*python, "-m", "ragembed", "index", "--watch", "--poll"], stdout=subprocess.PIPE, text=True
+    )
     assert "docs" not in process.stdout.readline()  # the file that was deleted from the store is back
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=60)
-    return "watch"
+    return "index"
 
 
 def serve(python) -> str:
@@ -224,9 +226,9 @@ REFUSED = (
     ("index", f"ftp://me:{SECRET}@host"),
     ("files", f"https://me:{SECRET}@host/docs"),
     ("chunks", f"https://me:{SECRET}@host/docs/a.md"),
-    ("watch", f"https://me:{SECRET}@host/docs"),
+    ("index", "--watch", f"https://me:{SECRET}@host/docs"),
     ("delete", f"https://me:{SECRET}@host/docs"),
-    ("why-not", "x", f"https://me:{SECRET}@host/docs"),
+    ("query", "x", "--why", f"https://me:{SECRET}@host/docs"),
     ("index", "docs", "--model", f"https://me:{SECRET}@host/v1#m"),
     ("index", "docs", "--model", f"https://me:{SECRET}@host/v1"),
     ("index", "docs", "--model", f"https://host/v1?key={SECRET}#m"),
@@ -273,7 +275,9 @@ def test_no_answer_and_no_file_shows_a_secret(planted, embedding_server, monkeyp
     for name in KEYS:  # embedding_server clears some of them
         monkeypatch.setenv(name, KEY)
     store = ("index", "docs", "--model", embedding_server.name)
-    output, failures = run(planted, store, ("status", "--json"), ("query", "tea", "--json"), ("verify", "--json"))
+    output, failures = run(
+        planted, store, ("status", "--json"), ("query", "tea", "--json"), ("doctor", "--integrity", "--json")
+    )
     assert len([line for line in failures if "status 0" in line]) == 4, output
     assert embedding_server.headers["Authorization"] == f"Bearer {KEY}"
     no_secret(output + run(planted, ("--version", "--verbose"), ("models", "--json"))[0])

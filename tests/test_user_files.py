@@ -133,10 +133,10 @@ def test_writing_keeps_files_named_like_the_database(store: Path) -> None:
 def test_verify_keeps_a_foreign_database_and_a_changed_gitignore(cli: Any, store: Path, tmp_path: Path) -> None:
     write(tmp_path / "foreign", FOREIGN_STORE)
     before = contents(tmp_path / "foreign")
-    cli("verify", "--repair", "--store", tmp_path / "foreign", exit_code=2)
+    cli("doctor", "--repair", "--store", tmp_path / "foreign", exit_code=2)
     assert contents(tmp_path / "foreign") == before
     (store / ".gitignore").write_text("build/\n")
-    cli("verify", "--repair", "--store", store)
+    cli("doctor", "--repair", "--store", store)
     assert (store / ".gitignore").read_text() == "build/\n"
 
 

@@ -135,10 +135,10 @@ def test_index_and_query_from_another_folder(installed, tmp_path):
 
 
 def test_missing_extra_names_the_pip_command(installed, tmp_path):
-    (tmp_path / "a.pdf").write_bytes(b"%PDF-1.4\n")
-    code = "from pathlib import Path; from ragembed.documents.readers import read; list(read(Path('a.pdf')))"
+    (tmp_path / "a.xls").write_bytes(b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1")
+    code = "from pathlib import Path; from ragembed.documents.readers import read; list(read(Path('a.xls')))"
     failed = subprocess.run([installed / "python", "-c", code], cwd=tmp_path, capture_output=True, text=True)
-    assert "pip install 'ragembed[pdf]'" in failed.stderr
+    assert "pip install 'ragembed[documents]'" in failed.stderr
     failed = subprocess.run(
         [installed / "python", "-c", "import ragembed.langchain"], cwd=tmp_path, capture_output=True, text=True
     )

@@ -18,7 +18,7 @@ from ragembed.documents.discovery import FileCandidate, discover, why
 from ragembed.documents.places import Place
 from ragembed.documents.readers.converted import missing_converter
 from ragembed.documents.readers.registry import named_reader
-from ragembed.extras import has_extra
+from ragembed.extras import extra_of, is_installed
 from ragembed.indexes.indexing.request import open_existing
 from ragembed.printable import readable_bytes
 
@@ -116,8 +116,8 @@ def _outcome(candidate: FileCandidate) -> tuple[str, str]:
     if candidate.skipped is not None:
         return "ignored" if candidate.ignored else "skipped", _SIZE.sub("", candidate.skipped)
     reader = named_reader(candidate.path.name)
-    if reader is not None and reader.extra is not None and not has_extra(reader.extra):
-        return "skipped", f"pip install 'ragembed[{reader.extra}]'"
+    if reader is not None and reader.package is not None and not is_installed(reader.package):
+        return "skipped", f"pip install 'ragembed[{extra_of(reader.package)}]'"
     missing = None if reader is None else missing_converter(reader.name)
     return ("read", "") if missing is None else ("skipped", missing)
 

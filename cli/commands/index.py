@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
+import textwrap
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from ragembed.cli import INTERRUPTED_EXIT
 from ragembed.cli.options import (
+    EMBEDDING_OPTIONS,
     PlacePath,
     WritingCommand,
     device_option,
@@ -19,6 +23,7 @@ from ragembed.cli.options import (
     format_option,
     index_options,
     reading_options,
+    require_no,
     store_option,
 )
 from ragembed.cli.output import counted, print_record, say, say_choice, shown_path
@@ -38,9 +43,34 @@ if TYPE_CHECKING:
 
 _LISTED = 20
 _ENGINES = ("processes", "ray")
+UNLISTED = frozenset(EMBEDDING_OPTIONS) - {"preset", "model", "config_file"} | {
+    *("text_columns", "title_column", "overlap", "boilerplate", "max_memory", "max_latency_ms"),
+    *("min_recall", "num_gpus", "poll"),
+}
+"""Parameters that ``--help`` only names, because a file can set them."""
+_SENTENCE = re.compile(r"(?<=[.])\s|\s+\[")
+_NOT_WATCHED = ("workers", "engine", "address", "num_gpus", "collection", "dry_run")
+"""Parameters that ``--watch`` does not use."""
 
 
-@click.command(name="index", cls=WritingCommand)
+class IndexCommand(WritingCommand):
+    """A command whose help lists the options that most people need; :data:`UNLISTED` are named below them."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the first sentence on each listed option, and the names of the others."""
+        options = [each for each in self.get_params(ctx) if isinstance(each, click.Option)]
+        records = [option.get_help_record(ctx) or ("", "") for option in options if option.name not in UNLISTED]
+        with formatter.section("Options"):
+            formatter.write_dl([(names, _SENTENCE.split(text)[0]) for names, text in records])
+        others = ", ".join(max(option.opts, key=len) for option in options if option.name in UNLISTED)
+        text = (
+            "Options that few need, also keys of [index] in ragembed.toml or of the file for --config (page "
+            f"Configuration): {others}."
+        )
+        formatter.write(f"\n{textwrap.fill(text, formatter.width, break_on_hyphens=False)}\n")
+
+
+@click.command(name="index", cls=IndexCommand)
 @click.argument("paths", nargs=-1, type=PlacePath(), metavar="[PATH]...")
 @store_option
 @embedding_options
@@ -104,6 +134,13 @@ _ENGINES = ("processes", "ray")
     help="Count the files that would be added, changed and removed, and the tokens to encode, without changing the "
     "store; --json lists the files.",
 )
+@click.option("--watch", is_flag=True, help="Then update the store whenever files change, until you press Ctrl-C.")
+@click.option(
+    "--poll",
+    is_flag=True,
+    help="With --watch, compare the files with the store every few seconds, as on network drives, whose changes the "
+    "operating system does not report.",
+)
 @click.option("-q", "--quiet", is_flag=True, help="Print only errors, no progress, notes or summary.")
 @format_option
 def command(
@@ -118,6 +155,8 @@ def command(
     collection: str | None,
     reset_options: bool,
     dry_run: bool,
+    watch: bool,
+    poll: bool,
     wait_seconds: float,
     quiet: bool,
     output: str,
@@ -128,20 +167,18 @@ def command(
     \b
     ragembed index docs/ notes.md
     ragembed index docs/ --exclude 'tmp*' --chunk-tokens 128
-    ragembed index
+    ragembed index --watch
     ragembed index big/ --workers 8 --collection big
 
-    Reads new and changed files, splits them into chunks and embeds the chunks. Removes deleted files from the store and
-    leaves unchanged files as they are. Without PATH, updates all paths indexed so far. If a PATH is missing, or all of
-    its files are, they stay in the store unless you pass --allow-empty. PATH can be a URL that fsspec reads, such as
-    s3://bucket/docs; this needs ragembed[remote] and the fsspec driver for the URL.
+    Reads new and changed files, and embeds their chunks; removes deleted files from the store. Without PATH, updates
+    all paths indexed so far. PATH can be a URL that fsspec reads, such as s3://bucket/docs (ragembed[documents]).
 
-    The first run creates the store. The store saves the options for files, chunks and the index, and later runs use
-    them until you give new ones. The embedding options and --language are fixed when the store is created; only
-    --postprocess and --query-fit can be changed later, with ragembed refit. If a run is interrupted, the next run
-    continues it. With --workers, each worker writes a store of its own; search them with ragembed query --in NAME.
+    The first run creates the store and saves its options; later runs use them until you give new ones. An interrupted
+    run continues with the next. Each of --workers writes a store of its own: search them with ragembed query --in NAME.
     """  # noqa: D301  click reads the backspace character as "do not wrap"
-    confirm_models(click.get_current_context())
+    context = click.get_current_context()
+    confirm_models(context)
+    _require_watchable(context, watch=watch)
     pool = _worker_pool(workers, engine, address, num_gpus)
     known = None if pool is None and collection is None else _known_collection(collection, store)
     where = choose_store(store) if known is None else known.folder
@@ -154,6 +191,11 @@ def command(
             request = indexing_request(
                 where, opened, paths, given, reset=reset_options, device=device, language=language
             )
+            if watch:
+                from ragembed.cli.watching import watch_files
+
+                watch_files(request, progress, output, poll=poll, wait_seconds=wait_seconds)
+                return
             if known is not None:
                 report = _index_collection(known, request, workers, pool, progress, dry_run, wait_seconds)
             else:
@@ -181,6 +223,14 @@ class _WrittenCollection:
     folder: Path
     stores: Mapping[str, Path]
     is_named: bool
+
+
+def _require_watchable(context: click.Context, *, watch: bool) -> None:
+    """Raise a usage error for options that do not go with ``--watch``, or without it."""
+    if watch:
+        require_no(_NOT_WATCHED, "--watch")
+    elif context.get_parameter_source("poll") is ParameterSource.COMMANDLINE:
+        raise click.UsageError("--poll applies only with --watch: add --watch")
 
 
 def _known_collection(name: str | None, folder: Path | None) -> _WrittenCollection:

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ragembed.cli.options import (
+    PlacePath,
     filter_options,
     format_option,
     min_relevance_option,
     mode_option,
     refresh_option,
+    require_no,
     search_filter,
     store_option,
     with_number,
@@ -32,6 +34,7 @@ from ragembed.cli.searched import (
     say_left_out,
     say_notes,
 )
+from ragembed.documents.places import Place
 from ragembed.indexes import Fusion, Hit, RankingOptions
 from ragembed.indexes.search.fusion import METHODS, Method
 from ragembed.indexes.search.relevance import collected_notes
@@ -48,6 +51,11 @@ if TYPE_CHECKING:
 _NO_HITS_EXIT = 1
 _MMR, _MMR_LAMBDA = "--mmr", 0.5
 _MOST_PLACES = 5
+_NOT_EXPLAINED = (
+    *("alpha", "method", "feedback", "dedupe", "per_file", "mmr", "rerank", "rerank_depth", "min_relevance", "refresh"),
+    *("explain", "where", "globs"),
+)
+"""Parameters that ``--why`` does not use."""
 
 
 class RankingCommand(click.Command):
@@ -109,7 +117,7 @@ class RankingCommand(click.Command):
     "--rerank",
     metavar="ID|PATH",
     help="Cross-encoder model that reads the query with each of the best results and reorders them; needs "
-    "ragembed[rerank].  [default: off]",
+    "ragembed[torch].  [default: off]",
 )
 @click.option(
     "--rerank-depth",
@@ -122,6 +130,9 @@ class RankingCommand(click.Command):
 @min_relevance_option
 @refresh_option
 @click.option("--explain", is_flag=True, help="Show how each score is made up, down to single words.")
+@click.option(
+    "--why", type=PlacePath(), metavar="FILE", help="Explain why FILE is not among the results, and its rank."
+)
 @filter_options
 @store_option
 @in_option
@@ -136,6 +147,7 @@ def command(
     min_relevance: float | None,
     refresh: bool,
     explain: bool,
+    why: Place | None,
     where: str | None,
     globs: tuple[str, ...],
     store: Path | None,
@@ -150,16 +162,26 @@ def command(
     ragembed query "how are stores locked?"
     ragembed query '"index factory" string' --mode lexical --path 'docs/guide*'
     ragembed query "release notes" -k 3 --where "ext = 'md'" --json
+    ragembed query "how are stores locked?" --why docs/reliability.md
 
     Prints each result with its file, lines, score, relevance and a snippet, best first. Scores order the results of one
     query; the relevance, from 0 to 1, says how likely a result answers it. A result whose file was changed or deleted
     since it was indexed says so, and shows the old text: --refresh updates the store first. Double quotes inside QUERY
     search for a phrase: words in this order.
 
-    Exit status: 0 with results, 1 without, 2 for an error.
+    --why prints the rank of FILE in each search mode, and the words of QUERY that score lower in the best chunk of FILE
+    than in the results from other files.
+
+    Exit status: 0 with results or --why, 1 without, 2 for an error, such as a FILE that is not in the store.
     """  # noqa: D301  click reads the backspace character as "do not wrap"
     if not query.strip():
         raise click.BadParameter("the query is empty: expected at least one word", param_hint="QUERY")
+    if why is not None:
+        from ragembed.cli.why import explain_absence
+
+        require_no(_NOT_EXPLAINED, "--why")
+        explain_absence(query, why, count, mode, store, collections, output)
+        return
     condition = search_filter(where, globs)
     given: dict[str, Any] = {"method": method, "alpha": alpha, "feedback": feedback}
     ranking = RankingOptions(reranker=None if rerank is None else CrossEncoderReranker(rerank), **ranking_values)

@@ -58,7 +58,7 @@ def command(
 
     The file opens in a browser without a network. It shows the files and chunks of the store, a map of all chunks,
     clusters with their words, near-duplicates and boilerplate, token weights, drift, and the index. The file contains
-    texts of the documents: share it only with people who may read them. Needs ragembed[report].
+    texts of the documents: share it only with people who may read them. Needs ragembed[papers].
     """  # noqa: D301  click reads the backspace character as "do not wrap"
     from ragembed.reports.page import check_output, write_page
     from ragembed.reports.queries import read_queries

@@ -62,7 +62,9 @@ _HOST, _PORT = "127.0.0.1", 8765
     help="Address of the link on the search page that opens a file, with {path} and {line}; an empty one removes the "
     f"link.  [default: {EDITOR}, and none for other machines]",
 )
-@click.option("--watch", is_flag=True, help="Update the stores whenever their files change, like ragembed watch.")
+@click.option(
+    "--watch", is_flag=True, help="Update the stores whenever their files change, like ragembed index --watch."
+)
 @click.option("--writable", is_flag=True, help="Let clients add and delete documents.")
 @click.option(
     "--max-body", type=size_in_bytes, metavar="SIZE", default="4M", show_default=True, help="Largest request body."

@@ -12,6 +12,7 @@ from ragembed.cli.options import format_option, store_option
 from ragembed.cli.output import counted, print_record, print_records, say, say_unfinished, shown_path
 from ragembed.cli.project import choose_store
 from ragembed.cli.searched import StoreReport, each_in_option, report_groups, report_stores
+from ragembed.cli.settings import print_settings
 from ragembed.config.settings import EmbedderConfig
 from ragembed.config.templates import PLAIN
 from ragembed.extractors.build import is_external
@@ -25,6 +26,7 @@ from ragembed.indexes.storage.layout import file_path
 from ragembed.indexes.writing.boilerplate_store import BoilerplateLine
 from ragembed.printable import readable_bytes
 
+_SETTINGS = ("all", "set")
 _PRECISIONS = {"auto": "float32", "mixed": "bfloat16 for large runs, float32 for small runs and queries"}
 
 
@@ -40,13 +42,24 @@ _PRECISIONS = {"auto": "float32", "mixed": "bfloat16 for large runs, float32 for
 @click.option(
     "--drift", is_flag=True, help="Measure how much the documents have changed since the fit, and recommend what to do."
 )
+@click.option(
+    "--settings",
+    is_flag=False,
+    flag_value="all",
+    type=click.Choice(_SETTINGS),
+    help="Show the settings of ragembed index and query, and where each comes from; with the value set, only those "
+    "that are not the defaults.",
+)
 @format_option
+@click.pass_context
 def command(
+    context: click.Context,
     store: Path | None,
     collections: str | None,
     skipped: bool,
     boilerplate: bool,
     drift: bool,
+    settings: str | None,
     output: str,
 ) -> None:
     """Show what a store contains and how it was made.
@@ -54,16 +67,29 @@ def command(
     \b
     ragembed status
     ragembed status --drift
+    ragembed status --settings
 
     Prints the numbers of files, chunks and vectors, the model, the embedder settings and the index. --skipped,
-    --boilerplate and --drift each print another report instead. With --in, --drift measures stores with the same
-    embedder as one.
+    --boilerplate, --drift and --settings each print another report instead. With --in, --drift measures stores with the
+    same embedder as one.
+
+    --settings prints the store, the collection that is searched, and each option of ragembed index and ragembed query.
+    A value comes from the first of these places that has it: the command line, the environment, ragembed.toml in this
+    folder or a parent folder, the collection that is searched, the default. For an existing store, the default of an
+    option of ragembed index is the value that the store keeps.
 
     Exit status of --drift: 0 if the fit is up to date, 3 if you should run ragembed refit, 4 if you should delete the
     store and index again, 2 for an error.
     """  # noqa: D301  click reads the backspace character as "do not wrap"
-    if sum((drift, skipped, boilerplate)) > 1:
-        raise click.UsageError("got more than one of --drift, --boilerplate and --skipped: give one of them")
+    if sum((drift, skipped, boilerplate, settings is not None)) > 1:
+        raise click.UsageError(
+            "got more than one of --drift, --boilerplate, --settings and --skipped: give one of them"
+        )
+    if settings is not None:
+        if collections is not None:
+            raise click.UsageError("--settings shows the settings of this folder: leave out --in")
+        print_settings(context, store, output, only_set=settings == "set")
+        return
     if boilerplate:
         if collections is not None:
             raise click.UsageError("--boilerplate shows one store: name it with --store")

@@ -28,7 +28,7 @@ plot_option = click.option(
     "--plot",
     "plot_file",
     type=LocalPath(dir_okay=False),
-    help="Draw the scores to this PNG file; needs ragembed[plot].",
+    help="Draw the scores to this PNG file; needs ragembed[papers].",
 )
 
 

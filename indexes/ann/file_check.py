@@ -47,7 +47,7 @@ def check_index_file(file: Path, spec: IndexSpec, rows: int, dim: int) -> None:
     if reason:
         raise StoreDamagedError(
             f"{file} was not made by ragembed ({reason}): expected a FAISS index of kind {spec.name} for {rows:,} "
-            f"vectors of dimension {dim:,}; rebuild it with 'ragembed verify --repair'"
+            f"vectors of dimension {dim:,}; rebuild it with 'ragembed doctor --repair'"
         )
 
 

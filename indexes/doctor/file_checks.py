@@ -246,7 +246,7 @@ def check_boilerplate(exam: Examination) -> Iterator[Finding]:
 
 
 def check_code_extra(exam: Examination) -> Iterator[Finding]:
-    """Find source code that is not divided at its definitions because the extra ``code`` is missing."""
+    """Find source code that is not divided at its definitions because semble-grammars is missing."""
     suffixes = {name: PurePosixPath(name).suffix.lower() for name in exam.sources}
     code = [name for name, suffix in suffixes.items() if suffix in LANGUAGES and not is_available(suffix)]
     if code:
@@ -254,9 +254,9 @@ def check_code_extra(exam: Examination) -> Iterator[Finding]:
             "missing-extra",
             "hint",
             f"{counted(len(code), 'file')} of source code {_are(code)} not divided at functions and classes",
-            "Install the extra 'code', and index again: chunks then contain whole definitions.",
+            "Install the extra 'documents', and index again: chunks then contain whole definitions.",
             len(code),
             len(code) / len(exam.sources),
             examples([_shown(exam, name) for name in code]),
-            exam.commands.install("code", exam.commands.run("index")),
+            exam.commands.install("documents", exam.commands.run("index")),
         )

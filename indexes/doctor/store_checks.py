@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ragembed.errors import MissingExtraError
 from ragembed.extras import is_installed
 from ragembed.indexes.ann.choosing import LEAST_APPROXIMATE
 from ragembed.indexes.ann.library import has_faiss
@@ -71,7 +70,7 @@ def damaged(messages: list[str], commands: Commands, *, lasting: bool) -> Findin
     """Return the finding for damage of the files; ``lasting`` damage cannot be repaired."""
     remedy = (
         "Damage of the database cannot be repaired: restore a backup, or index again with the command below, which "
-        "makes a new store. If only commits are lost, 'ragembed verify --repair --trust-database' accepts the rest."
+        "makes a new store. If only commits are lost, 'ragembed doctor --repair --trust-database' accepts the rest."
         if lasting
         else "The command rebuilds the damaged parts."
     )
@@ -83,7 +82,7 @@ def damaged(messages: list[str], commands: Commands, *, lasting: bool) -> Findin
         len(messages),
         1.0,
         examples(messages),
-        commands.again() if lasting else commands.run("verify", "--repair"),
+        commands.again() if lasting else commands.run("doctor", "--repair"),
     )
 
 
@@ -102,20 +101,7 @@ def check_version(exam: Examination) -> Iterator[Finding]:
             f"pip install --upgrade 'ragembed>={made}'",
         )
     analyzer = catalog.analyzer_config(exam.connection)
-    try:
-        current = AnalyzerConfig.of_language(analyzer.language)
-    except MissingExtraError as error:
-        yield Finding(
-            "missing-extra",
-            "problem",
-            f"the stemmer for {analyzer.language} is not installed",
-            "Lexical and hybrid search fail, and documents cannot be added.",
-            1,
-            1.0,
-            (str(error),),
-            exam.commands.install(error.extra),
-        )
-        return
+    current = AnalyzerConfig.of_language(analyzer.language)
     if analyzer != current:
         yield Finding(
             "version",
@@ -263,7 +249,7 @@ def check_index(exam: Examination) -> Iterator[Finding]:
     if needs_check(connection, rows):
         if exam.embedder is None:
             raise CannotCheckError("the embedder of the store cannot be loaded")
-        exam.require_no_server("ragembed optimize")
+        exam.require_no_server("ragembed doctor --repair")
         exam.progress.start("measuring the index", "queries", None)
         evaluation = measured_index(exam.store.path, connection, exam.embedder, rows)
         exam.progress.finish()
@@ -277,7 +263,7 @@ def check_index(exam: Examination) -> Iterator[Finding]:
             1,
             0.0 if found is None else 1.0 - found.mean,
             (message.partition(";")[0],),
-            exam.commands.run("optimize"),
+            exam.commands.run("doctor", "--repair"),
         )
     if wanted.kind == AUTO and rows >= LEAST_APPROXIMATE and not has_faiss():
         yield _without_faiss(exam, rows, "each search reads every vector", problem=False)
@@ -292,7 +278,7 @@ def _without_faiss(exam: Examination, rows: int, effect: str, *, problem: bool) 
         rows,
         1.0 if problem else 0.0,
         (),
-        exam.commands.install("cpu", exam.commands.run("optimize")),
+        exam.commands.install("cpu", exam.commands.run("doctor", "--repair")),
     )
 
 
@@ -326,5 +312,5 @@ def check_space(exam: Examination) -> Iterator[Finding]:
             unused,
             share,
             (),
-            exam.commands.run("optimize"),
+            exam.commands.run("doctor", "--repair"),
         )

@@ -29,7 +29,7 @@ from ragembed.indexes.storage.layout import file_path
 from ragembed.indexes.text.stemming import ENGLISH
 from ragembed.indexes.types import SourceRecord
 from ragembed.languages import main_language, reads_language
-from ragembed.models.multilingual import MULTILINGUAL_MODEL
+from ragembed.models.multilingual import MULTILINGUAL_INSTALL, MULTILINGUAL_MODEL, packed_weights
 
 PASSAGES, PASSAGE_CHUNKS = 200, 3
 """Number of passages whose language is recognised, and of consecutive chunks in each."""
@@ -88,7 +88,8 @@ def check_language(exam: Examination) -> Iterator[Finding]:
             len(unread),
             share,
             examples([f"{name.capitalize()}: {unread[name]:,} of {counted(total, 'passage')}" for name in foreign]),
-            exam.commands.install("multilingual", exam.commands.again(model=MULTILINGUAL_MODEL, language=language)),
+            ("" if packed_weights() else f"{MULTILINGUAL_INSTALL} && ")
+            + exam.commands.again(model=MULTILINGUAL_MODEL, language=language),
         )
     if other_endings:
         yield Finding(
@@ -99,7 +100,7 @@ def check_language(exam: Examination) -> Iterator[Finding]:
             count,
             count / total,
             (),
-            exam.commands.install("languages", exam.commands.again(language=language)),
+            exam.commands.again(language=language),
         )
 
 

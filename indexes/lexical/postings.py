@@ -74,10 +74,10 @@ class PostingsBlock:
             block = cls(**arrays)
         except (ModelError, TypeError) as error:
             raise StoreDamagedError(
-                f"{file} does not contain postings: rebuild it with 'ragembed verify --repair'"
+                f"{file} does not contain postings: rebuild it with 'ragembed doctor --repair'"
             ) from error
         if not block._is_consistent():
-            raise StoreDamagedError(f"the arrays of {file} do not match: rebuild it with 'ragembed verify --repair'")
+            raise StoreDamagedError(f"the arrays of {file} do not match: rebuild it with 'ragembed doctor --repair'")
         return block
 
     def _is_consistent(self) -> bool:

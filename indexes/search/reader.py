@@ -107,7 +107,7 @@ class SnapshotReader:
                 return answer(self._current.snapshot)
         except FileNotFoundError as error:
             raise StoreDamagedError(
-                f"a file of the store is missing: {error.filename}; rebuild it with 'ragembed verify --repair'"
+                f"a file of the store is missing: {error.filename}; rebuild it with 'ragembed doctor --repair'"
             ) from error
         except OSError as error:
             raise StoreError(f"cannot read {error.filename or self._path}: {error.strerror or error}") from error
@@ -155,7 +155,7 @@ class SnapshotReader:
         except sqlite3.DatabaseError as error:
             check()
             raise StoreDamagedError(
-                f"cannot use the database of {self._path}: {error}; check it with 'ragembed verify', or delete the "
+                f"cannot use the database of {self._path}: {error}; check it with 'ragembed doctor', or delete the "
                 "store and index again"
             ) from error
         except RagembedError:
@@ -182,7 +182,7 @@ class SnapshotReader:
             return
         if (damage := self._diagnose(connection)) is not None:
             raise StoreDamagedError(
-                f"the store {self._path} is damaged: {damage}; check it with 'ragembed verify', or delete the store "
+                f"the store {self._path} is damaged: {damage}; check it with 'ragembed doctor', or delete the store "
                 "and index again"
             ) from error
         self._sound_in = generation

@@ -8,10 +8,9 @@ from functools import cache
 from itertools import accumulate, pairwise
 
 from ragembed.documents.normalisation import aligned, divided_words, normalise
-from ragembed.errors import MissingExtraError
 from ragembed.indexes.lexical.indexed_terms import IndexedTerms
 from ragembed.indexes.text.analyzer import letters_of, of_language, words_or_runs
-from ragembed.indexes.text.stemming import ENGLISH, NO_STEMMER
+from ragembed.indexes.text.stemming import ENGLISH
 
 Terms = frozenset[str]
 
@@ -23,10 +22,7 @@ _WORDS_KEPT = 1 << 15
 
 
 class QueryWords:
-    """Locates the words of a query in texts, by the same terms as the lexical search of a store in ``language``.
-
-    If the stemmer of the language is not installed, words are compared unstemmed. Dense search works without it.
-    """
+    """Locates the words of a query in texts, by the same terms as the lexical search of a store in ``language``."""
 
     def __init__(self, query: str, texts: Iterable[str], language: str = ENGLISH) -> None:
         query_words = _words_of_query(normalise(query))
@@ -114,11 +110,8 @@ class _KnownTerms:
 
 @cache
 def known_terms(language: str) -> _KnownTerms:
-    """Return the terms of words in ``language``, unstemmed if its stemmer is not installed."""
-    try:
-        return _KnownTerms(language)
-    except MissingExtraError:
-        return _KnownTerms(NO_STEMMER)
+    """Return the terms of words in ``language``."""
+    return _KnownTerms(language)
 
 
 def _words_of_query(query: str) -> set[str]:

@@ -173,7 +173,7 @@ def require_name(what: str, folder: str) -> None:
         raise StoreDamagedError(f"the store's database names {what} {folder!r}: expected a UUID")
 
 
-def require_committed(file: Path, expected: str, remedy: str = "rebuild it with 'ragembed verify --repair'") -> None:
+def require_committed(file: Path, expected: str, remedy: str = "rebuild it with 'ragembed doctor --repair'") -> None:
     """Raise :class:`StoreDamagedError` unless ``file`` has the sha256 ``expected``; ``remedy`` ends the message."""
     if (difference := foreign_file(file) or hash_difference(file_sha256(file), expected)) is not None:
         raise StoreDamagedError(f"{file} {difference}: {remedy}")

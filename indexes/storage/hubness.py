@@ -224,7 +224,7 @@ def load_hubness(store: Path, record: Mapping[str, Any]) -> Hubness:
     it is missing.
     """
     file = hubness_file(store, record)
-    require_committed(file, record["sha256"], "remove it with 'ragembed verify --repair'")
+    require_committed(file, record["sha256"], "remove it with 'ragembed doctor --repair'")
     try:
         arrays = map_tensors(file)
         texts = tuple(bytes(arrays["texts"]).decode("utf-8").split("\n"))

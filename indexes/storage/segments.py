@@ -250,7 +250,7 @@ class Segment:
             if self.files.rows < 1 or rest or numbers % self.files.rows or not numbers:
                 raise StoreDamagedError(
                     f"{self.raw_file} has the wrong size: expected {self.files.rows:,} vectors; run "
-                    "'ragembed verify --repair'"
+                    "'ragembed doctor --repair'"
                 )
             shape = (self.files.rows, numbers // self.files.rows)
             self._raw = np.memmap(self.raw_file, dtype=RAW_TYPE, mode="r", shape=shape)

@@ -30,7 +30,7 @@ _STEPS_PER_CHECK = 10_000
 
 DATABASE_REMEDIES = (
     "restore a copy, delete the store and index again, or accept the database as it is with "
-    "'ragembed verify --repair --trust-database'"
+    "'ragembed doctor --repair --trust-database'"
 )
 """The remedies if the database is readable but does not match its last commit."""
 
@@ -216,7 +216,7 @@ def database_error(store: Path, error: sqlite3.DatabaseError) -> StoreError:
     if isinstance(error, sqlite3.OperationalError):
         return _not_written(store, str(error))
     return StoreDamagedError(
-        f"cannot use the database of {store}: {error}; check it with 'ragembed verify', or delete the store and index "
+        f"cannot use the database of {store}: {error}; check it with 'ragembed doctor', or delete the store and index "
         "again"
     )
 

@@ -7,11 +7,9 @@ import threading
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import cache, lru_cache
-from types import ModuleType
 from typing import Any
 
 from ragembed.errors import ConfigError
-from ragembed.extras import needed_for
 
 ENGLISH = "english"
 NO_STEMMER = "none"
@@ -70,12 +68,12 @@ def stemmer_version(language: str) -> str | None:
 def stemmer(language: str) -> Callable[[str], str] | None:
     """Return a thread-safe function that stems a lower-case word, or None if the language needs none.
 
-    Raises :class:`ConfigError` for an unknown language, and :class:`MissingExtraError` for a Snowball language if the
-    package snowballstemmer is not installed.
+    Raises :class:`ConfigError` for an unknown language.
     """
     if language in (ENGLISH, NO_STEMMER):
         return None
-    snowball = _snowball(language)
+    import snowballstemmer as snowball
+
     if language not in snowball.algorithms():
         others = sorted({*snowball.algorithms(), NO_STEMMER} - {ENGLISH})
         raise ConfigError(f"unknown language {language!r}: expected {ENGLISH}, {', '.join(others)}")
@@ -88,10 +86,3 @@ def stemmer(language: str) -> Callable[[str], str] | None:
             return str(stem_word(word))
 
     return stem
-
-
-def _snowball(language: str) -> ModuleType:
-    with needed_for(f"the language {language!r}"):
-        import snowballstemmer
-    module: ModuleType = snowballstemmer
-    return module

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from ragembed.embedder import Embedder
-from ragembed.errors import ConfigError, IncompatibleStoreError, MissingExtraError, RagembedError
+from ragembed.errors import ConfigError, IncompatibleStoreError, RagembedError
 from ragembed.files import open_regular
 from ragembed.indexes.storage import catalog, schema
 from ragembed.indexes.storage.embedders import load_embedder
@@ -182,7 +182,7 @@ class _Verification:
             if not self._compares:
                 self._note(
                     "the store is large, so its texts and indexes were compared with their hashes, but not with the "
-                    "vectors: 'ragembed verify' compares these too"
+                    "vectors: 'ragembed doctor' compares these too"
                 )
             self._report.problems += database.check_rows(self._store, connection)
             self._report.problems += database.check_structure(connection, texts=self._compares)
@@ -193,7 +193,7 @@ class _Verification:
             else:
                 self._report.problems += database.check_some_words(connection)
                 self._note(
-                    "the full-text index was searched for some of the chunks only: 'ragembed verify' checks all of it"
+                    "the full-text index was searched for some of the chunks only: 'ragembed doctor' checks all of it"
                 )
             if not self._report.parts() & {Part.DATABASE, Part.ROWS}:
                 self._report.problems += files.check_postings(self._store, connection)
@@ -225,7 +225,7 @@ class _Verification:
             return
         try:
             self._report.problems += database.check_words(self._store)
-        except (ConfigError, MissingExtraError) as error:  # No stemmer for its language is installed.
+        except ConfigError as error:  # No stemmer for its language is installed.
             self._note(f"the full-text index was not checked: {error}")
 
     def _check_vectors(self, connection: sqlite3.Connection) -> None:

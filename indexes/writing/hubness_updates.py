@@ -56,7 +56,7 @@ def _loaded(store: Path, record: Mapping[str, Any]) -> Hubness:
         return load_hubness(store, record)
     except FileNotFoundError as error:
         raise StoreDamagedError(
-            f"a file of the store is missing: {error.filename}; remove its record with 'ragembed verify --repair'"
+            f"a file of the store is missing: {error.filename}; remove its record with 'ragembed doctor --repair'"
         ) from error
 
 

@@ -201,7 +201,7 @@ def degradation(wanted: IndexConfig, before: IndexEvaluation | None, now: IndexE
     was = "" if before is None else f", before: {before.measurement.describe()}"
     return (
         f"the index misses its target ({', '.join(missed)}): {found.describe()}{was}; "
-        "rebuild it with 'ragembed optimize'"
+        "rebuild it with 'ragembed doctor --repair'"
     )
 
 

@@ -93,7 +93,7 @@ class Upkeep:
             return load_baseline(self._store, self._connection)
         except FileNotFoundError as error:
             raise StoreDamagedError(
-                f"a file of the store is missing: {error.filename}; remove its record with 'ragembed verify --repair'"
+                f"a file of the store is missing: {error.filename}; remove its record with 'ragembed doctor --repair'"
             ) from error
 
     # Segments

@@ -125,7 +125,7 @@ class RagEmbeddings(BaseModel, Embeddings):
 
     .. code-block:: bash
 
-        pip install -U "ragembed[langchain,embedded,cpu]"
+        pip install -U "ragembed[langchain,cpu]"
 
     Instantiate:
 

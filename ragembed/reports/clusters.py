@@ -47,7 +47,7 @@ class Clusters:
     group: Rows
 
 
-@needed_for("finding clusters", extra="report")
+@needed_for("finding clusters")
 def find_clusters(vectors: Floats) -> tuple[Clusters, Rows]:
     """Return the clusters of unit vectors, and the number of the cluster of each vector."""
     from scipy.cluster.hierarchy import fcluster, linkage

@@ -97,7 +97,7 @@ class _Handlers:
         except Exception as error:  # noqa: BLE001  the agent gets one line, the log the traceback
             _LOG.exception("The tool %r failed", params.name)
             reason = f"{type(error).__name__} in {params.name[:60]!r}"
-            return _failure(f"unexpected {reason}: check the store with 'ragembed verify', and the log of the server")
+            return _failure(f"unexpected {reason}: check the store with 'ragembed doctor', and the log of the server")
         content: list[types.ContentBlock] = [types.TextContent(type="text", text=answer.text)]
         return types.CallToolResult(content=content, structured_content=answer.structured)
 

@@ -58,8 +58,8 @@ def test_stores_are_named_searched_and_removed(folders, cli):
 def test_other_commands_read_collections(folders, cli):
     cli("collection", "add", "mine", "notes", "work")
     assert "work/lock.md:1-3" in cli("context", "writer", "--in", "mine").stdout
-    assert "work/lock.md: rank 1" in cli("why-not", "the writer", "work/lock.md", "--in", "mine").stdout
-    assert "is in none of the stores" in cli("why-not", "writer", "else.md", "--in", "mine", exit_code=2).stderr
+    assert "work/lock.md: rank 1" in cli("query", "the writer", "--why", "work/lock.md", "--in", "mine").stdout
+    assert "is in none of the stores" in cli("query", "writer", "--why", "else.md", "--in", "mine", exit_code=2).stderr
     explained = json.loads(cli("query", "writer", "--in", "mine", "--explain", "--json").stdout)["results"]
     assert all(hit["explanation"]["terms"] for hit in explained)
     status = json.loads(cli("status", "--in", "mine", "--json").stdout)["stores"]
@@ -67,7 +67,7 @@ def test_other_commands_read_collections(folders, cli):
     assert cli("status", "--in", "mine", "--drift").stdout.startswith("notes, work:\nverdict")
     [drift] = json.loads(cli("status", "--in", "mine", "--drift", "--json").stdout)["groups"]
     assert (drift["stores"], drift["vectors"], drift["verdict"]) == (["notes", "work"], 2, "keep")
-    assert cli("verify", "--in", "mine").stdout.count("no damage found") == 2
+    assert cli("doctor", "--integrity", "--in", "mine").stdout.count("no damage found") == 2
     assert "nothing to fit" in cli("collection", "refit", "mine").stdout
     assert "give one of them" in cli("query", "x", "--in", "mine", "--store", "notes/.ragembed", exit_code=2).stderr
 
@@ -101,7 +101,7 @@ def test_a_store_that_is_missing_or_damaged_is_reported(folders, cli):
     assert "notes/tea.md" in result.stdout
     assert result.stderr.startswith("note: the store work is left out: no store at ")
     assert "work/.ragembed: no store at " in cli("collection", "list").stdout
-    assert "error: no store at " in cli("verify", "--in", "mine", exit_code=2).stdout
+    assert "error: no store at " in cli("doctor", "--integrity", "--in", "mine", exit_code=2).stdout
     shutil.rmtree("notes/.ragembed")
     assert "no store at" in cli("query", "tea", "--in", "mine", exit_code=2).stderr
 
@@ -258,15 +258,15 @@ def test_a_project_sets_store_and_options(project, cli, tiny_model, monkeypatch)
     assert (answer["mode"], len(answer["results"])) == ("dense", 2)
     found = {
         (each["command"], each["name"]): (each["value"], Path(each["origin"]).name)
-        for each in json.loads(cli("config", "--set", "--json").stdout)["settings"]
+        for each in json.loads(cli("status", "--settings", "set", "--json").stdout)["settings"]
     }
     assert found["query", "k"] == ("1", "ragembed.toml")
     assert found["index", "hidden"] == (True, "ragembed.toml")
     assert found[None, "store"][1] == "ragembed.toml"
     monkeypatch.setenv("RAGEMBED_STORE", "/none")
-    assert "store" in cli("config", "--set").stdout
-    assert "$RAGEMBED_STORE" in cli("config").stdout
-    assert ("query.rerank-depth           50  (default)") in cli("config").stdout
+    assert "store" in cli("status", "--settings", "set").stdout
+    assert "$RAGEMBED_STORE" in cli("status", "--settings").stdout
+    assert ("query.rerank-depth           50  (default)") in cli("status", "--settings").stdout
 
 
 def test_a_project_defines_collections_for_a_team(folders, cli):
@@ -276,7 +276,7 @@ def test_a_project_defines_collections_for_a_team(folders, cli):
     )
     assert len(named(cli("query", "tea writer", "--json"))) == 1
     assert len(named(cli("query", "tea writer", "--in", "team", "-k", "4", "--json"))) == 2
-    shown = cli("config", "--set").stdout
+    shown = cli("status", "--settings", "set").stdout
     assert "collection                   team" in shown
     assert "query.k                      1" in shown
 
@@ -410,7 +410,7 @@ def test_workers_write_the_stores_of_a_collection(in_folder, cli):
     assert named(cli("query", "coffee", "--in", "big", "-k", "1", "--json"))[0][1] == "docs/3.md"
     listed = json.loads(cli("collection", "list", "--json").stdout)["collections"][0]
     assert [(store["name"], store["chunks"]) for store in listed["stores"]] == [("1", 3), ("2", 3)]
-    assert json.loads(cli("verify", "--in", "big", "--json").stdout)["stores"][1]["problems"] == []
+    assert json.loads(cli("doctor", "--integrity", "--in", "big", "--json").stdout)["stores"][1]["problems"] == []
     one = cli("index", "--store", ".ragembed-big/1", exit_code=2).stderr
     assert "update them together with 'ragembed index --collection NAME'" in one
 

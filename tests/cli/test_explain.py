@@ -1,4 +1,4 @@
-"""``query --explain`` and ``why-not``."""
+"""``query --explain`` and ``query --why``."""
 
 import json
 import re
@@ -134,12 +134,12 @@ def test_why_not_of_boilerplate_file(in_folder, cli, tiny_model):
         (in_folder / "src" / f"{name}.py").write_text(f"{header}\ndef {name}(angle):\n    return angle\n")
     (in_folder / "src" / "__init__.py").write_text(header)
     cli("index", in_folder / "src", "--model", tiny_model)
-    result = cli("why-not", "obtain the lift", "src/__init__.py", "-k", "2", exit_code=2)
+    result = cli("query", "obtain the lift", "--why", "src/__init__.py", "-k", "2", exit_code=2)
     assert "src/__init__.py is not searched: it holds only boilerplate" in result.stderr
 
 
 def test_why_not_prints_ranks_and_words(indexed, cli):
-    shown = cli("why-not", "writer lock", indexed / "wings.txt").stdout
+    shown = cli("query", "writer lock", "--why", indexed / "wings.txt").stdout
     assert re.match(r"docs/wings\.txt: rank \d+.* \(hybrid; 1 chunk\)", shown)
     assert re.search(r"^  hybrid   rank \d+ of \d+ candidates, score -?\d\.\d+; result \d+ has -?\d\.\d+$", shown, re.M)
     assert re.search(r"^  dense    rank \d+ of \d+ chunks, cosine -?\d\.\d+", shown, re.M)
@@ -151,14 +151,19 @@ def test_why_not_prints_ranks_and_words(indexed, cli):
 
 
 def test_why_not_as_json(indexed, cli):
-    whole = json.loads(cli("why-not", "writer lock", indexed / "locks.md", "-k", "1", "--json").stdout)
+    whole = json.loads(cli("query", "writer lock", "--why", indexed / "locks.md", "-k", "1", "--json").stdout)
     assert (whole["schema_version"], whole["query"], whole["path"]) == (1, "writer lock", "docs/locks.md")
     assert [standing["mode"] for standing in whole["standings"]] == ["hybrid", "dense", "lexical"]
     assert whole["standings"][2]["rank"] == 1
-    assert ", among the first 10 (lexical; " in cli("why-not", "lock", indexed / "locks.md", "--mode", "lexical").stdout
-    [line] = cli("why-not", "writer lock", indexed / "locks.md", "-k", "1", "--format", "jsonl").stdout.splitlines()
+    assert (
+        ", among the first 10 (lexical; "
+        in cli("query", "lock", "--why", indexed / "locks.md", "--mode", "lexical").stdout
+    )
+    [line] = cli(
+        "query", "writer lock", "--why", indexed / "locks.md", "-k", "1", "--format", "jsonl"
+    ).stdout.splitlines()
     assert json.loads(line) == whole
-    lexical = json.loads(cli("why-not", "wing", indexed / "locks.md", "--mode", "lexical", "--json").stdout)
+    lexical = json.loads(cli("query", "wing", "--why", indexed / "locks.md", "--mode", "lexical", "--json").stdout)
     assert [phrase["phrase"] for phrase in lexical["phrases"]] == ["wing"]
 
 
@@ -172,7 +177,7 @@ def test_why_not_of_unknown_file_is_an_error(docs, cli, tiny_model):
         ("missing.md", "never indexed"),
         (".", "docs is a folder in the store: expected a file"),
     ):
-        result = cli("why-not", "lock", docs / name, exit_code=2)
+        result = cli("query", "lock", "--why", docs / name, exit_code=2)
         assert message in result.stderr
         assert result.stdout == ""
-    assert "the query is empty" in cli("why-not", " ", docs / "locks.md", exit_code=2).stderr
+    assert "the query is empty" in cli("query", " ", "--why", docs / "locks.md", exit_code=2).stderr

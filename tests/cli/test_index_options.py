@@ -101,7 +101,7 @@ def test_invalid_sizes_times_and_shares_are_errors(read, values):
             read(value)
 
 
-@pytest.mark.parametrize("command", ["index", "optimize"])
+@pytest.mark.parametrize("command", ["index", "doctor"])
 @pytest.mark.parametrize(
     ("option", "value", "message"),
     [
@@ -116,7 +116,7 @@ def test_invalid_sizes_times_and_shares_are_errors(read, values):
     ],
 )
 def test_invalid_index_options_exit_with_2(corpus, cli, command, option, value, message):
-    result = cli(command, *([corpus] if command == "index" else []), option, value, exit_code=2)
+    result = cli(command, corpus if command == "index" else "--repair", option, value, exit_code=2)
     assert message in result.stderr
     assert option in result.stderr or f"{value!r}" in result.stderr
     assert "Traceback" not in result.output
@@ -194,7 +194,7 @@ def test_impossible_budget_exits_with_2_and_names_closest_index(index, cli, stor
         assert (opened.wanted_index, opened.index_choice()) == (IndexConfig(), None)
     assert cli("query", "the lock", "-k", "1").stdout
     assert as_json(index("--json"))["unchanged"] == CHUNKS
-    cli("verify")
+    cli("doctor", "--integrity")
 
 
 def test_corpus_that_outgrows_its_budget_prints_a_note(index, corpus, cli):
@@ -210,7 +210,7 @@ def test_corpus_that_outgrows_its_budget_prints_a_note(index, corpus, cli):
 def test_optimize_with_impossible_budget_keeps_the_index(index, cli):
     index("--index", "hnsw")
     before = as_json(cli("status", "--json"))
-    result = cli("optimize", "--max-memory", "1K", exit_code=2)
+    result = cli("doctor", "--repair", "--max-memory", "1K", exit_code=2)
     assert "the closest is hnsw with recall@10" in result.stderr
     after = as_json(cli("status", "--json"))
     assert (after["index"], after["segments"]) == (before["index"], before["segments"])
@@ -223,7 +223,7 @@ def test_limits_are_saved_and_can_be_removed(index, cli, store):
     assert store().wanted_index == IndexConfig(budget=Budget(500 * 1024**2, None, 0.9))
     index("--max-latency", "0.5s")
     assert store().wanted_index == IndexConfig(budget=Budget(500 * 1024**2, 500.0, 0.9))
-    cli("optimize", "--max-memory", "none", "--min-recall", "None")
+    cli("doctor", "--repair", "--max-memory", "none", "--min-recall", "None")
     assert store().wanted_index == IndexConfig(budget=Budget(max_latency_ms=500.0))
     index("--max-latency", "none")
     assert store().wanted_index == IndexConfig()
@@ -243,31 +243,34 @@ def test_new_kind_of_index_removes_old_limits(index, store):
 
 def test_optimize_changes_the_index(index, cli, store):
     index()
-    result = cli("optimize", "--index", "HNSW8,SQ8")
+    result = cli("doctor", "--repair", "--index", "HNSW8,SQ8")
     assert "index: HNSW8,SQ8, recall@10 " in result.stderr
     assert "  because: HNSW8,SQ8 was requested" in result.stderr
-    assert result.stdout.startswith("segments: 1 to 1; ")
+    assert "\nsegments: 1 to 1; " in result.stdout
     assert store().index_choice().kind == "HNSW8,SQ8"
-    assert as_json(cli("optimize", "--index", "flat", "--json"))["index"]["choice"]["kind"] == "flat"
+    assert (
+        as_json(cli("doctor", "--repair", "--index", "flat", "--json"))["compaction"]["index"]["choice"]["kind"]
+        == "flat"
+    )
     assert [segment["kind"] for segment in store().status()["segments"]] == ["flat"]
-    cli("verify")
+    cli("doctor", "--integrity")
 
 
 def test_unknown_factory_string_is_an_error(index, cli, store, monkeypatch):
     index()
     for module in (picking, index_selection):  # few vectors, so the index stays flat
         monkeypatch.setattr(module, "LEAST_ASKED", CHUNKS + 1, raising=False)
-    for command in (index, lambda *args, **more: cli("optimize", *args, **more)):
+    for command in (index, lambda *args, **more: cli("doctor", "--repair", *args, **more)):
         result = command("--index", "Nonsense", exit_code=2)
         assert "unknown kind of index 'Nonsense': expected auto, flat" in result.stderr
         assert "Traceback" not in result.output
         assert store().wanted_index == IndexConfig()
 
 
-@pytest.mark.parametrize("command", ["index", "optimize"])
+@pytest.mark.parametrize("command", ["index", "doctor"])
 def test_missing_gpu_exits_with_2(index, cli, command):
     index()
-    run = index if command == "index" else lambda *args, **more: cli("optimize", *args, **more)
+    run = index if command == "index" else lambda *args, **more: cli("doctor", "--repair", *args, **more)
     result = run("--device", "gpu:7", exit_code=2)
     assert "gpu:7" in result.stderr
     assert result.stderr.count("Error: ") == 1

@@ -22,7 +22,6 @@ def sources(cli, query):
 
 
 def test_store_keeps_its_language(german, cli, tiny_model):
-    pytest.importorskip("snowballstemmer")
     cli("index", german, "--model", tiny_model, "--language", "german")
     assert sources(cli, "Haus") == ["docs/a.txt"]
     assert json.loads(cli("status", "--json").stdout)["language"] == "german"
@@ -43,7 +42,6 @@ def test_english_is_the_default_language(german, cli, tiny_model):
 
 
 def test_unknown_language_is_an_error(german, cli, tiny_model):
-    pytest.importorskip("snowballstemmer")
     result = cli("index", german, "--model", tiny_model, "--language", "klingon", exit_code=2)
     assert "unknown language 'klingon': expected english, arabic," in result.stderr
     assert not (german.parent / ".ragembed").exists()

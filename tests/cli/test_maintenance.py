@@ -1,4 +1,4 @@
-"""The commands verify, optimize, delete and refit, filters, and waiting for a writer."""
+"""The commands doctor --integrity and --repair, delete and refit, filters, and waiting for a writer."""
 
 import json
 import os
@@ -53,11 +53,11 @@ def as_json(result):
     return value
 
 
-# verify
+# doctor --integrity and --repair
 
 
 def test_verify_prints_summary(store, cli):
-    result = cli("verify")
+    result = cli("doctor", "--integrity")
     assert result.stdout.endswith(
         f"{len(Store.open(store))} chunks, {len(Store.open(store))} vectors in 1 segment, "
         f"{len(Store.open(store))} texts encoded again: no damage found\n"
@@ -66,8 +66,8 @@ def test_verify_prints_summary(store, cli):
 
 
 def test_verify_as_json(store, cli):
-    report = as_json(cli("verify", "--json"))
-    assert report == as_json(cli("verify", "--format", "jsonl"))
+    report = as_json(cli("doctor", "--integrity", "--json"))
+    assert report == as_json(cli("doctor", "--integrity", "--format", "jsonl"))
     assert report["ok"] is True
     assert (report["problems"], report["notes"], report["repaired"]) == ([], [], [])
     assert set(report) == {
@@ -78,13 +78,13 @@ def test_verify_as_json(store, cli):
 
 def test_verify_names_damaged_file_and_repair_command(store, cli):
     name = flip(next(store.glob("segments/*/index.faiss"))).relative_to(store).as_posix()
-    result = cli("verify", exit_code=2)
+    result = cli("doctor", "--integrity", exit_code=2)
     assert result.stdout.startswith(f"{name}: it does not match its committed hash (sha256 ")
     assert result.stdout.count("\n") == 1
     [line] = result.stderr.strip().split("\n")[-1:]
     assert line.startswith("1 problem in ")
-    assert line.endswith("; run ragembed verify --repair to rebuild the damaged parts")
-    report = as_json(cli("verify", "--json", exit_code=2))
+    assert line.endswith("; run ragembed doctor --repair to rebuild the damaged parts")
+    report = as_json(cli("doctor", "--integrity", "--json", exit_code=2))
     assert report["ok"] is False
     assert [(problem["part"], problem["file"]) for problem in report["problems"]] == [("index", name)]
 
@@ -94,14 +94,15 @@ def test_verify_repairs(store, cli):
     name = flip(next(store.glob("segments/*/index.faiss"))).relative_to(store).as_posix()
     refused = cli("query", "the lock of the store", exit_code=2)
     assert name in refused.stderr
-    assert "ragembed verify --repair" in refused.stderr
-    result = cli("verify", "--repair")
-    first, second = result.stdout.splitlines()
+    assert "ragembed doctor --repair" in refused.stderr
+    result = cli("doctor", "--repair")
+    first, second, third = result.stdout.splitlines()
     assert first.startswith(f"rebuilt {name}, because it does not match its committed hash")
     assert second.endswith("no damage found")
+    assert third.startswith("segments: 1 to 1; unused vectors: 0 to 0; size: ")
     assert as_json(cli("query", "the lock of the store", "--mode", "dense", "--json")) == before
     flip(next(store.glob("segments/*/raw.f16")))
-    report = as_json(cli("verify", "--repair", "--json"))
+    report = as_json(cli("doctor", "--repair", "--json"))
     assert (report["ok"], [problem["part"] for problem in report["repaired"]]) == (True, ["raw"])
 
 
@@ -111,12 +112,12 @@ def test_verify_reports_that_database_cannot_be_rebuilt(store, cli):
     stored = (store / "store.db").read_bytes()
     assert text in stored
     (store / "store.db").write_bytes(stored.replace(text, text[::-1]))
-    result = cli("verify", "--repair", exit_code=2)
+    result = cli("doctor", "--repair", exit_code=2)
     assert "store.db" in result.stdout
     assert "note: store.db holds the texts and cannot be rebuilt: restore a copy" in result.stderr
     assert "--repair" not in result.stderr
     (store / "store.db").write_bytes(b"")
-    assert "Traceback" not in cli("verify", exit_code=2).output
+    assert "Traceback" not in cli("doctor", "--integrity", exit_code=2).output
 
 
 def test_verify_trust_database_accepts_changed_rows(store, cli):
@@ -126,40 +127,40 @@ def test_verify_trust_database_accepts_changed_rows(store, cli):
         connection.execute("INSERT INTO skipped VALUES ('docs/x', 'no text')")
         connection.commit()
     database.write_bytes(database.read_bytes().replace(b"docs/xno text", b"docs/xno taxt"))
-    left = cli("verify", "--repair", exit_code=2)
-    assert "ragembed verify --repair --trust-database" in left.stderr
-    assert cli("verify", "--repair", "--trust-database").stdout.startswith(
+    left = cli("doctor", "--repair", exit_code=2)
+    assert "ragembed doctor --repair --trust-database" in left.stderr
+    assert cli("doctor", "--repair", "--trust-database").stdout.startswith(
         "rebuilt store.db, because the rows of skipped do not match"
     )
-    cli("verify")
-    alone = cli("verify", "--trust-database", exit_code=2)
+    cli("doctor", "--integrity")
+    alone = cli("doctor", "--integrity", "--trust-database", exit_code=2)
     assert "--repair" in alone.stderr
     assert "Traceback" not in alone.output
 
 
 def test_verify_without_a_store(in_folder, cli):
-    assert "ragembed index PATH" in cli("verify", exit_code=2).stderr
+    assert "ragembed index PATH" in cli("doctor", "--integrity", exit_code=2).stderr
 
 
-# optimize
-
-
-def test_optimize_reports_its_changes(store, indexed, cli):
+def test_repair_compacts_and_reports_its_changes(store, indexed, cli):
     for name in ("cat", "dog"):
         (indexed / f"{name}.txt").write_text(f"The {name} sleeps.\n")
     cli("index", "-q")
     cli("delete", indexed / "cat.txt")
     before = as_json(cli("query", "the lock of the store", "--json"))
-    result = as_json(cli("optimize", "--json"))
+    result = as_json(cli("doctor", "--repair", "--json"))["compaction"]
     assert result["segments"] == {"before": 2, "after": 1}
     assert result["unused_vectors"] == {"before": 1, "after": 0}
     assert result["bytes"]["after"] > 0
     assert result["index"] == as_json(cli("status", "--json"))["index"]
-    again = cli("optimize")
-    assert again.stdout.startswith("segments: 1 to 1; unused vectors: 0 to 0; size: ")
-    assert as_json(cli("optimize", "--format", "jsonl"))["segments"] == {"before": 1, "after": 1}
+    again = cli("doctor", "--repair")
+    assert again.stdout.splitlines()[1].startswith("segments: 1 to 1; unused vectors: 0 to 0; size: ")
+    assert as_json(cli("doctor", "--repair", "--format", "jsonl"))["compaction"]["segments"] == {
+        "before": 1,
+        "after": 1,
+    }
     assert as_json(cli("query", "the lock of the store", "--json")) == before
-    cli("verify")
+    cli("doctor", "--integrity")
 
 
 # delete
@@ -229,7 +230,7 @@ def test_refit(store, cli, monkeypatch):
     assert about["fingerprint"] == as_json(cli("status", "--json"))["embedder"]["fingerprint"]
     assert cli("refit").stdout.startswith("postprocess: none, query fit: separate, nothing to fit")
     assert as_json(cli("refit", "--postprocess", "normalize", "--format", "jsonl"))["fitted_on"]["texts"] > 0
-    cli("verify")
+    cli("doctor", "--integrity")
 
 
 @pytest.mark.parametrize(
@@ -297,7 +298,9 @@ def test_wait_with_and_without_number(args, joined):
     assert with_number(args, "--wait", -1) == joined
 
 
-@pytest.mark.parametrize("command", [["index"], ["verify"], ["optimize"], ["delete", "--id", "x"], ["refit"]])
+@pytest.mark.parametrize(
+    "command", [["index"], ["doctor", "--integrity"], ["doctor", "--repair"], ["delete", "--id", "x"], ["refit"]]
+)
 def test_second_writer_fails_at_once_and_names_the_first(store, held, cli, command):
     started = time.monotonic()
     result = cli(*command, exit_code=2)
@@ -310,10 +313,13 @@ def test_second_writer_fails_at_once_and_names_the_first(store, held, cli, comma
 
 @pytest.mark.parametrize("wait", [["--wait", "0.1"], ["--wait=0.1"]])
 def test_second_writer_stops_waiting_after_its_time_limit(store, held, cli, wait):
-    assert f"PID {held.pid}" in cli("optimize", *wait, exit_code=2).stderr
+    assert f"PID {held.pid}" in cli("doctor", "--repair", *wait, exit_code=2).stderr
 
 
-@pytest.mark.parametrize("command", [["optimize", "--wait"], ["verify", "--wait", "60"], ["index", "--wait", "docs"]])
+@pytest.mark.parametrize(
+    "command",
+    [["doctor", "--repair", "--wait"], ["doctor", "--integrity", "--wait", "60"], ["index", "--wait", "docs"]],
+)
 def test_second_writer_waits_for_the_first(store, held, cli, command):
     begun = threading.Timer(0.3, held.stdin.close)
     begun.start()
@@ -336,5 +342,5 @@ def test_lock_file_contains_process_id(store):
 
 @pytest.mark.parametrize("wait", ["--wait=soon", "--wait=nan", "--wait=inf", "--wait="])
 def test_invalid_wait_is_an_error(store, cli, wait):
-    result = cli("optimize", wait, exit_code=2)
+    result = cli("doctor", "--repair", wait, exit_code=2)
     assert "--wait" in result.stderr

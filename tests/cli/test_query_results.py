@@ -139,7 +139,7 @@ def test_rerank_errors_print_one_line(cli, monkeypatch, tiny_model):
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name: None if name == "sentence_transformers" else find_spec(name)
     )
-    assert "pip install 'ragembed[rerank]'" in error_of("no/model")
+    assert "pip install 'ragembed[torch]'" in error_of("no/model")
 
 
 @pytest.mark.usefixtures("copies")

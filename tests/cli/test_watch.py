@@ -1,4 +1,4 @@
-"""``ragembed watch`` as a process: its lines, its exit status, and the error of a second watcher."""
+"""``ragembed index --watch`` as a process: its lines, its exit status, and the error of a second watcher."""
 
 import json
 import os
@@ -21,7 +21,7 @@ def store(docs, cli, tiny_model):
 @contextmanager
 def watching(*arguments):
     """Run the command; the block begins when it has caught up."""
-    command = [sys.executable, "-m", "ragembed", "watch", *arguments]
+    command = [sys.executable, "-m", "ragembed", "index", "--watch", *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stderr.readline() == "note: watching docs\n"
@@ -37,7 +37,7 @@ def test_prints_a_json_line_per_run_and_ends_on_sigterm(docs, cli):
         first = json.loads(process.stdout.readline())
         (docs / "new.md").unlink()
         second = json.loads(process.stdout.readline())
-        refused = cli("watch", exit_code=2).stderr
+        refused = cli("index", "--watch", exit_code=2).stderr
         process.send_signal(signal.SIGTERM)
         assert (*process.communicate(), process.returncode) == ("", "", 0)
     assert (first["added"], first["changed"], first["removed"]) == (["docs/new.md"], [], [])
@@ -54,3 +54,22 @@ def test_prints_a_line_per_run_and_ends_on_sigint(docs):
         process.send_signal(signal.SIGINT)
         assert (*process.communicate(), process.returncode) == ("", "interrupted\n", 130)
     assert re.fullmatch(r"\d{4}-\S+  0 files added, 1 changed, 0 removed; \d+ chunks; \d+\.\d s\n", line)
+
+
+def test_options_of_the_first_run_stay(docs, cli, tiny_model):
+    (docs / "old.log").write_text("A log.\n")
+    options = ("--model", tiny_model, "--extractor", "re:dim=8", "--exclude", "*.log")
+    with watching("docs", "--json", *options) as process:
+        first = json.loads(process.stdout.readline())
+        (docs / "late.log").write_text("A log.\n")
+        (docs / "late.md").write_text("A lock.\n")
+        second = json.loads(process.stdout.readline())
+        process.send_signal(signal.SIGTERM)
+        process.communicate()
+    assert (first["added"], second["added"]) == (["docs/locks.md", "docs/wings.txt"], ["docs/late.md"])
+
+
+@pytest.mark.parametrize("option", [("--workers", "2"), ("--dry-run",), ("--collection", "big")])
+def test_options_that_do_not_apply_are_refused(docs, cli, option):
+    assert f"--watch does not use {option[0]}" in cli("index", docs, "--watch", *option, exit_code=2).stderr
+    assert "--poll applies only with --watch" in cli("index", docs, "--poll", exit_code=2).stderr

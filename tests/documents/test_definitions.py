@@ -1,4 +1,4 @@
-"""Source code is split at functions and classes in all languages of the extra ``code``."""
+"""Source code is split at functions and classes in all languages of semble-grammars."""
 
 from __future__ import annotations
 

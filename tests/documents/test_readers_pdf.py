@@ -13,8 +13,6 @@ from ragembed.documents.model import ParsedDocument
 from ragembed.documents.readers import ReadOptions, pdf, read
 from ragembed.errors import DocumentError
 
-pytest.importorskip("pypdfium2")
-
 DATA = Path(__file__).resolve().parents[1] / "data" / "pdf"
 Text = tuple[int, int, str]
 """Distances from the left and the lower side of the page, and a line of text."""
@@ -306,10 +304,10 @@ def test_scanned_pages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     warnings: list[str] = []
     assert parsed(scan_and_text(), warnings).text == "Words\n"
     assert warnings == [
-        "scanned pages without text: 2–3; install the program Tesseract and 'ragembed[ocr]' to read them"
+        "scanned pages without text: 2–3; install the program Tesseract and 'ragembed[documents]' to read them"
     ]
     with pytest.raises(
-        DocumentError, match=r"its pages are scans; install the program Tesseract and 'ragembed\[ocr\]'"
+        DocumentError, match=r"its pages are scans; install the program Tesseract and 'ragembed\[documents\]'"
     ):
         parsed(DATA / "scan.pdf")
 

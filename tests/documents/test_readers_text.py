@@ -117,7 +117,7 @@ def test_rst_code_and_tables() -> None:
 
 @pytest.fixture
 def without_grammars(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Read source files as if the extra ``code`` were not installed."""
+    """Read source files as if semble-grammars were not installed."""
     monkeypatch.setattr(definitions, "LANGUAGES", {})
 
 

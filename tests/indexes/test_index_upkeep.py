@@ -300,7 +300,7 @@ def test_flat_store_is_not_measured_again(tmp_path):
     assert store.index_check() == before
 
 
-DEGRADED = r"the index misses its target .*: recall@10 0\.\d+ .*, before: recall@10 .*ragembed optimize"
+DEGRADED = r"the index misses its target .*: recall@10 0\.\d+ .*, before: recall@10 .*ragembed doctor --repair"
 
 
 def assert_mended(store):

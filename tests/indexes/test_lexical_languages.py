@@ -1,14 +1,13 @@
 """The language of a store selects the stemmer for its words."""
 
-import re
 import sqlite3
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
 import pytest
+import snowballstemmer as snowball
 
-from ragembed.errors import ConfigError, IncompatibleStoreError, MissingExtraError, StoreDamagedError
+from ragembed.errors import ConfigError, IncompatibleStoreError, StoreDamagedError
 from ragembed.indexes import Store
 from ragembed.indexes.indexing.request import IndexingRequest
 from ragembed.indexes.indexing.run import index_files
@@ -17,8 +16,6 @@ from ragembed.indexes.text import analyzer
 from ragembed.indexes.text.stemming import AnalyzerConfig, stemmer, stemmer_version
 from ragembed.indexes.verify import verify_store
 from tests.conftest import KnownEncoder, record
-
-snowball = pytest.importorskip("snowballstemmer")
 
 
 @pytest.fixture
@@ -32,17 +29,6 @@ def forget():
     clear()
     yield clear
     clear()
-
-
-@pytest.fixture
-def without_snowball(forget, monkeypatch):
-    """Return a function that hides the package."""
-
-    def take():
-        forget()
-        monkeypatch.setitem(sys.modules, "snowballstemmer", None)
-
-    return take
 
 
 def made(folder, language, texts):
@@ -127,31 +113,8 @@ def test_unknown_language_raises_and_lists_languages(tmp_path):
     assert not (tmp_path / "s").exists()
 
 
-def test_missing_package_raises_with_the_command_to_install_it(tmp_path, without_snowball):
-    made(tmp_path, "german", GERMAN).close()
-    without_snowball()
-    line = re.escape("'german' needs the package 'snowballstemmer', which is not installed: pip install 'ragembed[lang")
-    with pytest.raises(MissingExtraError, match=line):
-        Store.create(tmp_path / "other", KnownEncoder(), language="german")
-    with Store.open(tmp_path / "store", KnownEncoder()) as store:
-        assert len(store.search("Haus", 3, "dense")) == 3
-        for question in (
-            lambda: store.search("Haus", 3, "lexical"),
-            lambda: store.search("Haus", 3),
-            lambda: store.add([record("x", "y")]),
-            lambda: store.delete(["a"]),
-        ):
-            with pytest.raises(MissingExtraError, match=line):
-                question()
-        assert len(store) == 3
-        report = store.verify()
-        assert (report.problems, len(report.notes)) == ([], 1)
-        assert re.search(f"full-text index was not checked: .*{line}", report.notes[0])
-
-
 @pytest.mark.parametrize("language", ["english", "none"])
-def test_two_languages_need_no_package(tmp_path, without_snowball, language):
-    without_snowball()
+def test_two_languages_need_no_snowball(tmp_path, language):
     with made(tmp_path, language, GERMAN) as store:
         assert found(store, "straßen") == {"c"}
     assert (stemmer(language), stemmer_version(language)) == (None, None)

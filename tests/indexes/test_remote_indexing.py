@@ -251,7 +251,7 @@ def test_command_line(memory, cli, in_folder, tiny_model, monkeypatch):
     assert cli("status", "--skipped").stdout == f"memory://docs/image.png: {unread_reason('image.png')}\n"
     assert "the writer holds the lock" in cli("chunks", "memory://docs/locks.md").stdout
     assert "is a folder: expected a file" in cli("chunks", "memory://docs", exit_code=2).output
-    assert "memory://docs/cat.txt" in cli("why-not", "lock", "memory://docs/cat.txt").stdout
+    assert "memory://docs/cat.txt" in cli("query", "lock", "--why", "memory://docs/cat.txt").stdout
     done = cli("delete", "memory://docs/deep")
     assert "1 file\n" in done.stdout
     assert "the next run of ragembed index adds it again" in done.stderr

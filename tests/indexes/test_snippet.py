@@ -1,12 +1,8 @@
-import sys
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragembed.indexes.search.snippet import MAX_CHARACTERS, MAX_LINES, QueryWords, known_terms
-from ragembed.indexes.text.analyzer import of_language
-from ragembed.indexes.text.stemming import stemmer
+from ragembed.indexes.search.snippet import MAX_CHARACTERS, MAX_LINES, QueryWords
 from ragembed.printable import printable, readable_bytes
 
 
@@ -84,17 +80,6 @@ def test_words_match_with_other_endings(word, found):
 )
 def test_marked_words_follow_lexical_search(text, query, language, marked):
     assert marked_words(text, query, language) == marked
-
-
-def test_missing_stemmer_compares_words_without_stemming(monkeypatch):
-    monkeypatch.setitem(sys.modules, "snowballstemmer", None)
-    for each in (of_language, stemmer, known_terms):
-        each.cache_clear()
-    try:
-        assert marked_words("Haus Hauses", "hauses", "german") == ["Hauses"]
-    finally:
-        for each in (of_language, stemmer, known_terms):
-            each.cache_clear()
 
 
 @pytest.mark.parametrize(

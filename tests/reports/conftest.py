@@ -11,7 +11,7 @@ import pytest
 import ragembed
 from ragembed import EmbedderConfig
 
-pytest.importorskip("openTSNE", reason="openTSNE is not installed: pip install 'ragembed[report]'")
+pytest.importorskip("openTSNE", reason="openTSNE is not installed: pip install 'ragembed[papers]'")
 
 HOSTILE = (
     "# <script>window.hacked = 1</script>\n\nlock </script><script>window.hacked=1</script> "

@@ -11,7 +11,7 @@ import pytest
 import ragembed
 from ragembed import EmbedderConfig
 
-pytest.importorskip("mcp", reason="the MCP SDK is not installed: pip install 'ragembed[mcp]'")
+pytest.importorskip("mcp", reason="the MCP SDK is not installed: pip install 'ragembed[serve]'")
 
 DOCUMENTS = {
     "locks.md": "# Locks\n\nThe writer holds the lock of the store.\n\n"

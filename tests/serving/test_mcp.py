@@ -366,7 +366,7 @@ def test_unexpected_errors_are_one_line(store, monkeypatch, caplog):
             return await failure(client, "search", query="lock")
 
     assert anyio.run(run) == (
-        "unexpected ZeroDivisionError in 'search': check the store with 'ragembed verify', and the log of the server"
+        "unexpected ZeroDivisionError in 'search': check the store with 'ragembed doctor', and the log of the server"
     )
     assert "division by zero" in caplog.text
 

@@ -133,8 +133,8 @@ class Cli:
         return done.stdout
 
     def problems(self) -> list[tuple[str, str]]:
-        """Return part and file of each problem that ``ragembed verify`` finds."""
-        done = self.run("verify", "--json")
+        """Return part and file of each problem that ``ragembed doctor --integrity`` finds."""
+        done = self.run("doctor", "--integrity", "--json")
         assert done.stdout, done.stderr
         return [(found["part"], found["file"]) for found in json.loads(done.stdout)["problems"]]
 
@@ -264,7 +264,7 @@ def _optimize(cli: Cli) -> Case:
         write_corpus(cli.folder, {name: f"# {name}\n\na page that came later\n"})
         cli.must("index", "docs/new")
     before = content(cli.store)
-    return Case(("optimize",), before, before)
+    return Case(("doctor", "--repair"), before, before)
 
 
 def _repair_segments(cli: Cli) -> Case:
@@ -282,7 +282,7 @@ def _repair_embedder(cli: Cli) -> Case:
 def _repair(cli: Cli, before: Content, files: Sequence[Path]) -> Case:
     for file in files:
         flip(file, file.stat().st_size // 3)
-    return Case(("verify", "--repair"), before, before, damage=cli.problems(), modes=("lexical",))
+    return Case(("doctor", "--repair"), before, before, damage=cli.problems(), modes=("lexical",))
 
 
 CASES: Mapping[str, Callable[[Cli], Case]] = {

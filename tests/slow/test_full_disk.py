@@ -96,7 +96,7 @@ def test_a_store_on_a_read_only_disk_is_read(disk):
     before = cli.must("query", asked, "--json")
     assert mount("-o", "remount,ro", str(disk)).returncode == 0
     assert cli.must("query", asked, "--json") == before
-    cli.must("verify")
-    for arguments in (case.arguments, ("delete", "docs"), ("optimize",)):
+    cli.must("doctor", "--integrity")
+    for arguments in (case.arguments, ("delete", "docs"), ("doctor", "--repair")):
         done = cli.run(*arguments)
         assert (done.returncode, len(done.stderr.strip().splitlines())) == (ERROR_EXIT, 1), done.stderr

@@ -112,7 +112,7 @@ def use(path: Path) -> list[str]:
     except RagembedError as error:
         found.append(type(error).__name__)
     found += [problem.part.name for problem in verify_store(path).problems]
-    for command in (["status"], ["query", "segment vector"], ["verify"]):
+    for command in (["status"], ["query", "segment vector"], ["doctor", "--integrity"]):
         result = CliRunner().invoke(main, [*command, "--store", str(path)])
         if not isinstance(result.exception, (SystemExit, type(None))):
             raise result.exception

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from importlib.util import find_spec
+from importlib.metadata import distribution
 from math import inf
 from pathlib import Path
 from statistics import median
@@ -29,7 +29,7 @@ from ragembed.documents.readers.pdf_pages import GAP, OUT_OF_MEMORY
 from ragembed.documents.readers.reader import ReadOptions
 from ragembed.documents.readers.structure import TextBuilder, one_line, well_formed
 from ragembed.errors import DocumentError
-from ragembed.extras import is_installed, missing
+from ragembed.extras import is_installed
 
 SECONDS = 10.0
 """Time for a file. Each ``CHARACTERS_PER_SECOND`` characters of text add a second."""
@@ -198,10 +198,7 @@ class _Extraction:
 
 def _packages() -> Path:
     """Return the folder that contains pypdfium2."""
-    spec = find_spec("pypdfium2")
-    if spec is None or spec.origin is None:
-        raise missing("pypdfium2", "reading PDF files")
-    return Path(spec.origin).parent.parent
+    return Path(str(distribution("pypdfium2").locate_file("")))
 
 
 def _title(text: str) -> str | None:
@@ -233,7 +230,7 @@ class _Ocr:
     def remedy(self) -> str:
         """What to do about pages without text."""
         if not self.available:
-            return "install the program Tesseract and 'ragembed[ocr]' to read them"
+            return "install the program Tesseract and 'ragembed[documents]' to read them"
         return f"OCR failed: {self.failure}" if self.failure else "OCR found no text on them"
 
     def read(self, image: Sequence[Any], values: bytes, page: int) -> list[PdfLine]:

@@ -51,7 +51,7 @@ Parse = Callable[[Path, bytes, ReadOptions], Iterator[ParsedDocument | Member]]
 class Reader:
     """The reader of one format.
 
-    ``version`` increases when the output changes. ``extra`` is the extra with the packages that the reader needs.
+    ``version`` increases when the output changes. ``package`` is the optional package that the reader needs.
     ``parse(path, data, options)`` takes the bytes of the file and uses only the name of ``path``. It raises
     :class:`~ragembed.errors.DocumentError` for a broken file, and :class:`~ragembed.errors.MissingExtraError` if its
     package is not installed. ``contains_files`` is true for archives and mails, whose members other readers read.
@@ -61,7 +61,7 @@ class Reader:
     version: int
     suffixes: tuple[str, ...]
     parse: Parse
-    extra: str | None = None
+    package: str | None = None
     contains_files: bool = False
 
 

@@ -40,7 +40,7 @@ SOURCE_SUFFIXES = (
     ".proto", ".graphql", ".tf", ".cmake", ".mk", ".css", ".scss", ".less", ".json5",
 )  # fmt: skip
 SOURCE_VERSION = 3 if extras.is_installed("semble_grammars") else 2
-"""Installing the extra ``code`` raises the version, so that files are read again."""
+"""Installing semble-grammars (the extra ``documents``) raises the version, so that files are read again."""
 SOURCE = Reader("source", SOURCE_VERSION, SOURCE_SUFFIXES, _in("source"))
 TAR_SUFFIXES = (".tar", ".gz", ".tgz", ".bz2", ".tbz2", ".xz", ".txz")
 XML_SUFFIXES = (
@@ -59,11 +59,11 @@ READERS = (
     Reader("csv", 1, (".csv", ".tsv", ".tab"), _in("table", "parse_delimited")),
     Reader("jsonl", 1, (".jsonl", ".ndjson"), _in("table", "parse_json_lines")),
     Reader("notebook", 2, (".ipynb",), _in("notebook")),
-    Reader("pdf", 2, (".pdf",), _in("pdf"), extra="pdf"),
+    Reader("pdf", 2, (".pdf",), _in("pdf")),
     Reader("docx", 2, (".docx", ".docm"), _in("office", "parse_docx")),
     Reader("pptx", 2, (".pptx", ".pptm", ".ppsx"), _in("office", "parse_pptx")),
     Reader("xlsx", 2, (".xlsx", ".xlsm"), _in("excel", "parse_xlsx")),
-    Reader("xls", 2, (".xls",), _in("excel", "parse_xls"), extra="office"),
+    Reader("xls", 2, (".xls",), _in("excel", "parse_xls"), package="xlrd"),
     Reader("doc", 1, (".doc",), _in("converted", "parse_doc")),
     Reader("ppt", 1, (".ppt",), _in("converted", "parse_ppt")),
     Reader("rtf", 1, (".rtf",), _in("rtf")),
@@ -88,7 +88,7 @@ READERS = (
     Reader("sql", 1, (".sql", ".ddl"), _in("sql")),
     MAIL,
     Reader("mbox", 1, (".mbox",), _in("mail", "parse_mailbox"), contains_files=True),
-    Reader("outlook", 2, (".msg",), _in("outlook"), extra="office", contains_files=True),
+    Reader("outlook", 2, (".msg",), _in("outlook"), package="olefile", contains_files=True),
     Reader("zip", 1, (".zip",), _in("archive", "parse_zip"), contains_files=True),
     Reader("tar", 1, TAR_SUFFIXES, _in("archive", "parse_tar"), contains_files=True),
     SOURCE,

@@ -1,4 +1,4 @@
-"""Pictures of tables and figures as PNG files, with matplotlib (the extra ``plot``)."""
+"""Pictures of tables and figures as PNG files, with matplotlib (the extra ``papers``)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plots of results as PNG files, with matplotlib (the extra ``plot``).
+"""Plots of results as PNG files, with matplotlib (the extra ``papers``).
 
 The settings that differ between configurations of one name determine the kind of plot: scores by layer; by ``w`` of
 ``bert+avg``; by both, as in figure 5 of Stankevičius & Lukoševičius 2024; otherwise bars by weighting, post-processors

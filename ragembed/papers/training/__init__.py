@@ -55,4 +55,4 @@ _NAMES = {
     "settings": ("B2sSettings", "OptimizerSettings", "StepSettings", "TrainingSettings"),
     "train": ("train_from_dictionary",),
 }
-__getattr__, __dir__ = lazy_attributes(__name__, _NAMES, extra="training")
+__getattr__, __dir__ = lazy_attributes(__name__, _NAMES, extra="papers")

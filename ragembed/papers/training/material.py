@@ -50,7 +50,7 @@ class TrainingRequest:
         before and after the training, and selects the best of several runs. Without sentence pairs, the mean reciprocal
         rank of the held-out definitions selects it.
     pictures : bool, default False
-        Whether to plot the entry vectors of each step. Needs the extra ``plot``.
+        Whether to plot the entry vectors of each step. Needs the extra ``papers``.
     device : str, optional
         Device, as for :class:`ragembed.Embedder`. If it names several devices, the training uses the first one.
     checkpoint_seconds : float, default 300.0

@@ -1,4 +1,4 @@
-"""Two-dimensional plots of entry vectors, like figures 1 and 2 of Liu 2024, with matplotlib (extra ``plot``)."""
+"""Two-dimensional plots of entry vectors, like figures 1 and 2 of Liu 2024, with matplotlib (extra ``papers``)."""
 
 from __future__ import annotations
 

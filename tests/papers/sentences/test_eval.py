@@ -325,7 +325,7 @@ def test_plot_is_written(options, pairs, in_folder, evaluate):
 def test_plot_without_matplotlib_is_an_error(pairs, evaluate, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     result = evaluate("sts", pairs, "--layers", "each", "--plot", "plot.png", exit_code=2)
-    assert "pip install 'ragembed[plot]'" in result.stderr
+    assert "pip install 'ragembed[papers]'" in result.stderr
     assert "Traceback" not in result.output
 
 

@@ -1,12 +1,12 @@
-"""``ragembed config``."""
+"""``ragembed status --settings``: the effective settings and where they come from."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
 
-from ragembed.cli.options import format_option
 from ragembed.cli.output import print_records, say
 from ragembed.cli.project import (
     NEVER_SET,
@@ -23,25 +23,11 @@ from ragembed.config.collections import registry_file
 _DEFAULT = "default"
 
 
-@click.command(name="config")
-@click.option("--set", "is_set", is_flag=True, help="Show only the settings that are not the defaults.")
-@format_option
-@click.pass_context
-def command(context: click.Context, is_set: bool, output: str) -> None:
-    """Show the settings, and where they come from.
-
-    \b
-    ragembed config
-    ragembed config --set
-
-    Prints the store, the collection that is searched, and each option of ragembed index and ragembed query. A value
-    comes from the first of these places that has it: the command line, the environment, ragembed.toml in this folder or
-    a parent folder, the collection that is searched, the default. For an existing store, the default of an option of
-    ragembed index is the value that the store keeps.
-    """  # noqa: D301  click reads the backspace character as "do not wrap"
+def print_settings(context: click.Context, store: Path | None, output: str, *, only_set: bool) -> None:
+    """Print the settings and where they come from; with ``only_set``, without those that are the defaults."""
     known = project()
     files = {"project": None if known is None else str(known.path), "collections": str(registry_file())}
-    settings = [setting for setting in _settings(context) if setting["origin"] != _DEFAULT or not is_set]
+    settings = [setting for setting in _settings(context, store) if setting["origin"] != _DEFAULT or not only_set]
     if print_records({"files": files, "settings": settings}, "settings", output):
         return
     for name, file in files.items():
@@ -56,9 +42,9 @@ def _shown(value: Any) -> str:
     return ", ".join(map(str, value)) or "–" if isinstance(value, (list, tuple)) else str(value)
 
 
-def _settings(context: click.Context) -> list[dict[str, Any]]:
-    store, origin = choose_store_with_origin(None)
-    names = chosen_collections(None, None)
+def _settings(context: click.Context, given: Path | None) -> list[dict[str, Any]]:
+    store, origin = choose_store_with_origin(given)
+    names = chosen_collections(given, None)
     found = [_setting(None, "store", str(store), origin)]
     if names is not None:
         default_of = [str(file.path) for file in collections_files() if file.default == names[0]]

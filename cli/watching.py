@@ -1,48 +1,25 @@
-"""``ragembed watch``."""
+"""``ragembed index --watch``."""
 
 from __future__ import annotations
 
 import signal
 import threading
 from datetime import datetime
-from pathlib import Path
 
 import click
 
 from ragembed.cli import INTERRUPTED_EXIT
-from ragembed.cli.options import PlacePath, device_option, format_option, store_option
 from ragembed.cli.output import counted, print_record, say
 from ragembed.cli.progress import StderrProgress
-from ragembed.cli.project import choose_store
-from ragembed.documents.places import Place
-from ragembed.indexes.indexing.run import IndexingReport
+from ragembed.indexes.indexing.request import IndexingRequest
+from ragembed.indexes.indexing.run import IndexingReport, index_files
 from ragembed.indexes.indexing.watch import Watcher
 
 
-@click.command(name="watch")
-@click.argument("paths", nargs=-1, type=PlacePath(), metavar="[PATH]...")
-@store_option
-@device_option
-@click.option(
-    "--poll",
-    is_flag=True,
-    help="Compare the files with the store every few seconds. Use it for network drives, whose changes the operating "
-    "system does not report.",
-)
-@format_option
-def command(paths: tuple[Place, ...], store: Path | None, device: str | None, poll: bool, output: str) -> None:
-    """Update a store whenever files change.
-
-    \b
-    ragembed watch docs/
-    ragembed watch
-
-    Indexes the files that changed since the last run, then watches them and updates the store after each change, until
-    you press Ctrl-C. Without PATH, watches all paths indexed so far. A store that exists keeps the options of its last
-    run; set other options with ragembed index. The files of a PATH that disappears stay in the store.
-
-    Prints one line for each run that changes the store; with --json, one JSON object per line.
-    """  # noqa: D301  click reads the backspace character as "do not wrap"
+def watch_files(
+    request: IndexingRequest, progress: StderrProgress, output: str, *, poll: bool, wait_seconds: float
+) -> None:
+    """Index as ``request`` says, then update the store after each change of a file, until a signal ends the process."""
     stop = threading.Event()
 
     def terminate(_signal: int, _frame: object) -> None:
@@ -72,9 +49,16 @@ def command(paths: tuple[Place, ...], store: Path | None, device: str | None, po
     def note(text: str) -> None:
         say(f"note: {text}", err=True)
 
-    progress = StderrProgress()
     watcher = Watcher(
-        choose_store(store), paths, device=device, poll=poll, progress=progress, on_run=report, on_note=note
+        request.store,
+        request.paths,
+        device=request.device,
+        opened=request.opened,
+        first_run=lambda: index_files(request, progress, wait_seconds=wait_seconds),
+        poll=poll,
+        progress=progress,
+        on_run=report,
+        on_note=note,
     )
     before = signal.signal(signal.SIGTERM, terminate)
     try:

@@ -1,15 +1,12 @@
-"""``ragembed why-not``."""
+"""``ragembed query --why``: why a file is not among the results."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import click
-
 from ragembed.cli.explanation import LEAST, bare, is_word
-from ragembed.cli.options import PlacePath, format_option, mode_option, store_option
 from ragembed.cli.output import counted, lines_of, print_record, say
-from ragembed.cli.searched import in_option, namer, open_searched, place_in_store, say_left_out
+from ragembed.cli.searched import namer, open_searched, place_in_store, say_left_out
 from ragembed.documents.places import Place
 from ragembed.documents.readers.registry import member_of
 from ragembed.indexes.search.search import Mode
@@ -21,38 +18,10 @@ _NOUNS = {"hybrid": "score", "dense": "cosine", "lexical": "BM25"}
 _WORDS = 8
 
 
-@click.command(name="why-not")
-@click.argument("query")
-@click.argument("file", type=PlacePath())
-@click.option(
-    "-k",
-    "count",
-    type=click.IntRange(1),
-    metavar="N",
-    default=10,
-    show_default=True,
-    help="Number of results to compare with.",
-)
-@mode_option
-@store_option
-@in_option
-@format_option
-def command(
+def explain_absence(
     query: str, file: Place, count: int, mode: Mode, store: Path | None, collections: str | None, output: str
 ) -> None:
-    """Explain why a file is not among the results.
-
-    \b
-    ragembed why-not "how are stores locked?" docs/reliability.md
-    ragembed why-not "lock timeout" docs/locks.md -k 3 --mode lexical
-
-    Prints the rank of FILE in each search mode, and the words of QUERY that score lower in the best chunk of FILE than
-    in the results from other files.
-
-    Exit status: 0, even if FILE is among the results; 2 for an error, such as a file that is not in the store.
-    """  # noqa: D301  click reads the backspace character as "do not wrap"
-    if not query.strip():
-        raise click.BadParameter("the query is empty: expected at least one word", param_hint="QUERY")
+    """Print the rank of a file in each search mode, and the words of the query that score lower in it than in hits."""
     with open_searched(store, collections) as opened:
         name, source = place_in_store(opened, file)
         found = opened.why_not(query, source, count, mode, store=name)
