@@ -43,12 +43,6 @@ _WORDS, _LEAST_TEXTS, _LEAST_SHARE = 15, 3, 0.002
 _PERIODS = 7
 _OTHER, _NONE = "other", "(none)"
 _CONTINUES, _WORD_STARTS = "##", "▁Ġ"
-_STORE_PARTS = {
-    "segments": "vectors and index",
-    "store.db": "texts and words",
-    "embedders": "fit",
-    "postings": "words",
-}
 
 
 @dataclass(frozen=True, slots=True)
