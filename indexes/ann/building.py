@@ -59,17 +59,9 @@ def build_index(
     """Write an inner-product index of unit ``vectors`` with the ids ``rows`` (int64, shape ``(n,)``, ascending).
 
     Centroids and quantisers are trained on a sample spread evenly over the vectors. ``advance`` is called with the
-    number of vectors added since the last call. If ``gpus`` lists GPU numbers, k-means and the assignment of vectors
-    to lists run on these GPUs.
-
-    Raises
-    ------
-    ConfigError
-        If FAISS cannot build an index of this kind from these vectors.
-    MissingExtraError
-        If this kind needs FAISS and FAISS is not installed.
-    GpuError
-        If the GPUs have too little memory.
+    number of vectors added since the last call. If ``gpus`` lists GPU numbers, k-means and the assignment of vectors to
+    lists run on these GPUs. Raise :class:`ConfigError` if FAISS cannot build this kind, :class:`MissingExtraError`
+    without FAISS, and :class:`GpuError` if the GPUs have too little memory.
     """
     advance = advance or _ignore
     if spec.name == FLAT:

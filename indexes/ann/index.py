@@ -65,27 +65,11 @@ def open_index(
 class SegmentIndex:
     """A stored, memory-mapped index that FAISS searches. Check the hash of ``file`` first.
 
-    Parameters
-    ----------
-    file, spec
-        The file, and the kind of index in it.
-    rows, dim
-        Number of vectors and their dimension.
-    threads
-        Maximum number of threads for a batch of queries; None for FAISS's default. Up to :data:`FEW_QUERIES` queries
-        are searched for in one thread.
-    gpus
-        Numbers of the GPUs to copy the index to. The CPU runs searches with a filter, and searches for more neighbours
-        or lists than FAISS supports on a GPU.
-
-    Raises
-    ------
-    StoreDamagedError
-        If the file is not a sound index of this kind, or FAISS cannot read it.
-    ConfigError
-        If FAISS does not support this kind of index on GPUs.
-    GpuError
-        If the GPUs have too little memory.
+    Up to :data:`FEW_QUERIES` queries are searched for in one thread, and more in ``threads`` (None for FAISS's
+    default). ``gpus`` are the numbers of the GPUs to copy the index to; the CPU runs searches with a filter, and for
+    more neighbours or lists than FAISS supports on a GPU. Raise :class:`StoreDamagedError` if the file is not a sound
+    index of this kind, :class:`ConfigError` if FAISS does not support the kind on GPUs, and :class:`GpuError` if they
+    have too little memory.
     """
 
     def __init__(

@@ -19,16 +19,9 @@ from ragembed.types import Doubles, Integers
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LexicalMember:
-    """The chunks of one store, with the keys that they have among those of all stores.
+    """The chunks of one store; their keys among those of all stores are higher by ``first``.
 
-    Parameters
-    ----------
-    blocks
-        The chunks and their lengths. A store without postings has one block, without terms.
-    first
-        The number that is added to the key of a chunk in its store.
-    has_terms
-        Whether the blocks have postings. Otherwise, FTS5 counts the terms.
+    A store without postings has one block, without terms: ``has_terms`` is false, and FTS5 counts the terms.
     """
 
     blocks: tuple[LiveBlock, ...]

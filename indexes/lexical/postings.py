@@ -43,19 +43,10 @@ _TERMS_KEPT = 10_000
 class PostingsBlock:
     """The postings of ``n`` chunks with ``t`` distinct terms and ``p`` postings.
 
-    Parameters
-    ----------
-    chunks
-        Keys of the chunks, int64, shape ``(n,)``. The index of a chunk in this array is its position.
-    lengths
-        Number of terms in each chunk, int64, shape ``(n,)``.
-    text, text_ends
-        The concatenated terms in UTF-8, sorted by bytes, uint8; and the end of each term, int64, shape ``(t,)``.
-    ends
-        The end of the postings of each term, int64, shape ``(t,)``.
-    positions, counts
-        The postings: positions of chunks, uint32, ascending for each term; and the number of occurrences in each of
-        these chunks, an unsigned type; both shape ``(p,)``.
+    ``chunks`` are keys and ``lengths`` numbers of terms, int64, shape ``(n,)``; the index of a chunk there is its
+    position. ``text`` has the terms in UTF-8, sorted by bytes, uint8; ``text_ends`` their ends, and ``ends`` those of
+    their postings, int64, shape ``(t,)``. A posting is a position (uint32, ascending for each term) with a number of
+    occurrences in ``counts`` (an unsigned type); both shape ``(p,)``.
     """
 
     chunks: Integers

@@ -111,16 +111,9 @@ def _is_option(value: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class PartRecord:
-    """A store of a collection whose stores were made together: each holds a part of the files of the same paths.
+    """A store of the collection with this id: ``stores`` stores each hold a part of the files of the same paths.
 
-    Parameters
-    ----------
-    collection
-        The id that all of these stores have in common.
-    stores
-        Their number.
-    indexing
-        The paths and options of the last run, or None before the first one.
+    ``indexing`` are the paths and options of the last run, or None before the first one.
     """
 
     collection: str

@@ -409,18 +409,9 @@ def _write_shares(
 def divide(sizes: Integers, loads: Sequence[int]) -> Integers:
     """Divide files among stores, in order, so that the stores have similar numbers of chunks.
 
-    Parameters
-    ----------
-    sizes
-        Number of chunks of each file, shape ``(n,)``.
-    loads
-        Number of chunks that each store has already. If no store has any, each gets at least one file if there are
-        enough.
-
-    Returns
-    -------
-    numpy.ndarray
-        Number of the store of each file, ascending, int64, shape ``(n,)``.
+    Return the number of the store of each file, ascending, int64, shape ``(n,)``. ``sizes`` are the numbers of chunks
+    of the files, shape ``(n,)``, and ``loads`` those that each store has already. If no store has any, each gets at
+    least one file if there are enough.
     """
     weights = np.maximum(sizes, 1)
     ends = np.cumsum(weights)

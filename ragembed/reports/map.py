@@ -48,24 +48,13 @@ Read = Callable[[Rows], Floats]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class VectorMap:
-    """The positions of ``n`` vectors.
+    """The positions of ``n`` vectors on a map, uint16, shape ``(n, 2)``, with clusters and nearest neighbours.
 
-    Parameters
-    ----------
-    places
-        Positions, uint16, shape ``(n, 2)``.
-    clusters
-        The clusters of the vectors that were laid out.
-    cluster
-        Number of the cluster of each vector, int64, shape ``(n,)``.
-    laid_out
-        Numbers of the vectors that t-SNE laid out, int64, ascending.
-    neighbours, cosines
-        Their nearest neighbours, as positions in ``laid_out``, and the cosines, both of shape ``(m, k)``, best first.
-    kept
-        Mean share of the 10 nearest vectors that are among the 10 nearest on the map, None for fewer than 12 vectors.
-    measured
-        Number of vectors for which this was measured.
+    ``cluster`` are the numbers of the clusters of the vectors, int64, shape ``(n,)``, and ``clusters`` the clusters of
+    those that were laid out. ``laid_out`` are the ascending numbers of the ``m`` vectors that t-SNE laid out, int64.
+    ``neighbours`` (as positions in ``laid_out``) and ``cosines`` are those of their nearest neighbours, shape ``(m,
+    k)``, best first. ``kept`` is the mean share of the 10 nearest vectors that are among the 10 nearest on the map,
+    measured for ``measured`` vectors; None for fewer than 12.
     """
 
     places: NDArray[np.uint16]
