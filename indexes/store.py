@@ -254,18 +254,14 @@ class Store(Searchable):
     def read(self, answer: Callable[[], Answer]) -> Answer:
         """Return the result of a function whose reads from this store all see the same snapshot.
 
+        Raise :class:`StoreDamagedError` if a file of the store is missing, and :class:`StoreError` if it cannot be
+        read.
+
         Parameters
         ----------
         answer : callable
             Function without arguments and without side effects. It is called again if a writer removes files that the
             snapshot needs. Reads in other threads do not share the snapshot.
-
-        Raises
-        ------
-        StoreDamagedError
-            If a file of the store is missing.
-        StoreError
-            If a file of the store cannot be read.
 
         Examples
         --------
@@ -326,6 +322,8 @@ class Store(Searchable):
     ) -> Iterator[ChunkRecord]:
         """Yield the chunks of one snapshot, in order of insertion.
 
+        Raise :class:`ConfigError` if the filter is invalid, or ``limit`` or ``offset`` is negative.
+
         Parameters
         ----------
         source : str, optional
@@ -336,11 +334,6 @@ class Store(Searchable):
             Maximum number of chunks, 0 or more. None yields all of them.
         offset : int, default 0
             Number of chunks to skip, 0 or more.
-
-        Raises
-        ------
-        ConfigError
-            If the filter is invalid, or ``limit`` or ``offset`` is negative.
 
         Examples
         --------
@@ -447,11 +440,6 @@ class Store(Searchable):
         ----------
         paths : iterable of str, optional
             As in :meth:`sources`.
-
-        Examples
-        --------
-        >>> store.stale_files()
-        {}
         """
         names = None if paths is None else set(paths)
         return self._reader.read(lambda snapshot: snapshot.states_of_files(names, read=False))
@@ -596,12 +584,8 @@ class Store(Searchable):
     def embedder(self) -> VectorEncoder:
         """Embedder of the current generation.
 
-        Raises
-        ------
-        IncompatibleStoreError
-            If the embedder cannot be loaded, or is not the one that was passed to :meth:`open`.
-        ModelError
-            If the model of the embedder cannot be found.
+        Raise :class:`IncompatibleStoreError` if it cannot be loaded, or is not the one that was passed to :meth:`open`,
+        and :class:`ModelError` if its model cannot be found.
 
         Examples
         --------
@@ -666,15 +650,13 @@ class Store(Searchable):
         metadata : sequence of mappings, optional
             One mapping of JSON values for each text. Filters can select chunks by these values.
         wait_seconds : float, default 0.0
-            Maximum time in seconds to wait while another process writes.
+            As in :meth:`writer`, with the same error.
 
         Raises
         ------
         ConfigError
             If ``ids`` or ``metadata`` does not have one entry for each text, or is given with chunk records, or if a
             value cannot be stored.
-        StoreLockedError
-            If another process writes for longer than ``wait_seconds``.
         BudgetError
             If the store has outgrown its index, and no other index meets the budget.
 
@@ -711,14 +693,12 @@ class Store(Searchable):
         where : str or mapping, optional
             Filter, as in :meth:`search`. Every chunk that matches it is deleted.
         wait_seconds : float, default 0.0
-            Maximum time in seconds to wait while another process writes.
+            As in :meth:`writer`, with the same error.
 
         Raises
         ------
         ConfigError
             If the filter is invalid.
-        StoreLockedError
-            If another process writes for longer than ``wait_seconds``.
         BudgetError
             If a new index is needed, and none meets the budget.
 
@@ -770,12 +750,14 @@ class Store(Searchable):
     ) -> None:
         """Merge small segments, drop unused vectors, and return free space to the disk.
 
+        Warn as :meth:`delete` does.
+
         Parameters
         ----------
         progress : object, optional
             Listener with the methods ``start(phase, unit, total)``, ``advance(count)`` and ``finish()``.
         wait_seconds : float, default 0.0
-            Maximum time in seconds to wait while another process writes.
+            As in :meth:`writer`, with the same error.
         index : ragembed.indexes.IndexConfig, optional
             New settings for the index. None keeps the current ones.
 
@@ -785,13 +767,6 @@ class Store(Searchable):
             If no index meets the budget. The store keeps its index and settings.
         ConfigError
             If the index settings cannot be used.
-        StoreLockedError
-            If another process writes for longer than ``wait_seconds``.
-
-        Warns
-        -----
-        IndexWarning
-            If the index does not meet its budget or its recall.
 
         Examples
         --------
@@ -805,19 +780,14 @@ class Store(Searchable):
     def copy(self, target: str | Path, wait_seconds: float = 0.0) -> None:
         """Copy the last commit of the store to another folder.
 
+        Raise :class:`StoreError` if ``target`` holds other files, or cannot be written.
+
         Parameters
         ----------
         target : str or pathlib.Path
             Folder of the copy. A store in this folder is replaced.
         wait_seconds : float, default 0.0
-            Maximum time in seconds to wait while another process writes to either store.
-
-        Raises
-        ------
-        StoreError
-            If ``target`` holds other files, or cannot be written.
-        StoreLockedError
-            If another process writes for longer than ``wait_seconds``.
+            As in :meth:`writer`, with the same error, for either store.
 
         Examples
         --------
@@ -839,6 +809,8 @@ class Store(Searchable):
     ) -> Report:
         """Check every file and row of the store for damage; return what was found, repaired, and could not be checked.
 
+        Raise :class:`IncompatibleStoreError` if another version of ragembed wrote the store in another format.
+
         Parameters
         ----------
         progress : object, optional
@@ -848,14 +820,7 @@ class Store(Searchable):
         trust_database : bool, default False
             Whether a repair accepts database rows that do not match their digests, and a database with lost commits.
         wait_seconds : float, default 0.0
-            Maximum time in seconds to wait while another process writes.
-
-        Raises
-        ------
-        StoreLockedError
-            If another process writes for longer than ``wait_seconds``.
-        IncompatibleStoreError
-            If another version of ragembed wrote the store in another format.
+            As in :meth:`writer`, with the same error.
 
         Examples
         --------

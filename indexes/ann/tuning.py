@@ -74,9 +74,8 @@ def least_effort(
 ) -> int:
     """Return the smallest effort whose recall interval starts at ``wanted`` or above, or ``most`` if none does.
 
-    ``search`` maps an effort to its search. The candidates form a ladder in steps of 15 %. The effort doubles until the
-    recall suffices, and bisection finds the smallest one, because recall grows with effort except for chance. If a
-    query takes longer than ``limit_ms`` before that, the effort is not raised further.
+    ``search`` maps an effort to its search. The effort doubles until the recall suffices or a query takes longer than
+    ``limit_ms``; then bisection finds the smallest one, on a ladder in steps of 15 %.
     """
     ladder = [_LEAST_EFFORT]
     while ladder[-1] < most:

@@ -102,9 +102,9 @@ def refit_store(
 def refit_if_due(store: Store, writer: StoreWriter, progress: Progress | None = None) -> list[str]:
     """Fit the embedder of a store again if the store has outgrown its fit; return warnings.
 
-    If the store has at least ten times as many chunks as the token weights and static vectors were fitted on, these are
-    fitted on all texts in the store, and the texts are encoded again. If it has at least twice as many vectors as the
-    post-processors were fitted on, these are fitted on the stored raw vectors.
+    Ten times as many chunks as the token weights and static vectors were fitted on: these are fitted again, and all
+    texts are encoded again. Twice as many vectors as the post-processors were fitted on: these are fitted on the raw
+    vectors.
     """
     progress, current = progress or SilentProgress(), store.embedder
     if not isinstance(current, Embedder):

@@ -82,9 +82,8 @@ class _Counted(NamedTuple):
 class HighestScores:
     """Computes the highest BM25 of queries. Threads may share an instance.
 
-    BM25 of a term is less than ``k1 + 1`` times its idf, however often a text contains it. A term of the query that no
-    chunk contains has the highest idf. Terms in sequence, such as a text in double quotes, do not count: they are in a
-    query beside their parts. The numbers of chunks that contain a term are kept until the store changes.
+    BM25 of a term is less than ``k1 + 1`` times its idf, which is highest for a term that no chunk contains. Terms in
+    sequence, such as a text in double quotes, do not count: they are in a query beside their parts.
     """
 
     def __init__(self) -> None:

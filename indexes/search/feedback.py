@@ -23,9 +23,8 @@ _KEPT = 4096
 def shares(scores: Doubles, best: int) -> Doubles:
     """Return the shares of the first ``best`` candidates in feedback, which sum to 1.
 
-    ``scores`` are the fused scores of all candidates, best first. A candidate whose score is lower by one standard
-    deviation has a share that is smaller by the factor e. In the relevance model of Lavrenko & Croft 2001, documents
-    count by their probability given the query in the same way.
+    ``scores`` are fused scores, best first. A score that is lower by one standard deviation has a share that is smaller
+    by the factor e, as in the relevance model of Lavrenko & Croft 2001.
     """
     if not len(scores):
         return np.zeros(0)
@@ -81,9 +80,8 @@ class KeptWords:
 def likeness(texts: Sequence[Integers], best: int) -> Doubles:
     """Return how much each text has the words of the first ``best`` texts, float64, shape ``(n,)``, 0 or more.
 
-    Texts are given as the numbers of their words, which :func:`words_of` returns. Words have the weights of BM25
-    (``k1`` 1.2, ``b`` 0.75). Their frequencies are counted in these texts only, as in the local feedback of Xu & Croft
-    1996, section 3.2, so no statistics of the whole corpus are needed.
+    Texts are the results of :func:`words_of`. Words have the weights of BM25 (``k1`` 1.2, ``b`` 0.75), with frequencies
+    in these texts only, as in the local feedback of Xu & Croft 1996, section 3.2.
     """
     if not texts:
         return np.zeros(0)

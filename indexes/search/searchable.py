@@ -118,6 +118,9 @@ class Searchable(ABC):
     ) -> list[list[Hit]]:
         """Return for each of several queries the hits of :meth:`search`. All queries read the same snapshot.
 
+        Raise the errors of :meth:`search`, :class:`ConfigError` if ``queries`` is a single text, and
+        :class:`DimensionError` if ``vectors`` do not have the dimension of the store, or not one row for each query.
+
         Parameters
         ----------
         queries : sequence of str
@@ -126,13 +129,6 @@ class Searchable(ABC):
             As in :meth:`search`.
         vectors : numpy.ndarray, optional
             Vectors of the queries, float32, shape ``(n, d)``. None encodes the queries with the store's embedder.
-
-        Raises
-        ------
-        ConfigError
-            If ``queries`` is a single text, and as :meth:`search` does.
-        DimensionError
-            If ``vectors`` do not have the dimension of the store, or not one row for each query.
 
         Examples
         --------
@@ -384,21 +380,15 @@ class Searchable(ABC):
     def search_vector(self, vector: Floats, k: int = 10, *, where: Where | None = None) -> list[Hit]:
         """Return up to ``k`` chunks whose vectors are nearest to a query vector by cosine, best first.
 
+        Raise :class:`DimensionError` if ``vector`` does not have the dimension of the store, and :class:`ConfigError`
+        if ``k`` is negative or the filter is invalid.
+
         Parameters
         ----------
         vector : numpy.ndarray
             Query vector, shape ``(d,)``. It need not have unit length.
-        k : int, default 10
-            Maximum number of hits, 0 or more.
-        where : str or mapping, optional
-            Filter, as in :meth:`search`.
-
-        Raises
-        ------
-        DimensionError
-            If ``vector`` does not have the dimension of the store.
-        ConfigError
-            If ``k`` is negative or the filter is invalid.
+        k, where : optional
+            As in :meth:`search`.
 
         Examples
         --------
@@ -453,16 +443,12 @@ class Searchable(ABC):
 
         Parameters
         ----------
-        query : str
-            Text of the query.
-        k : int, default 10
-            Maximum number of hits, 0 or more.
+        query, k, where
+            As in :meth:`search`.
         fetch_k : int, default 50
             Number of nearest chunks, by cosine, to choose the hits from.
         lambda_mult : float, default 0.5
             Balance from 0 (hits unlike each other) to 1 (hits near the query).
-        where : str or mapping, optional
-            Filter, as in :meth:`search`.
 
         Examples
         --------

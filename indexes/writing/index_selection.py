@@ -44,9 +44,8 @@ _TEXTS_PER_QUERY = 4
 def needs_pick(connection: sqlite3.Connection, wanted: IndexConfig, rows: int) -> bool:
     """Return whether an index for the settings ``wanted`` must be chosen, given ``rows`` used vectors.
 
-    This is so if the current index was chosen for other settings, or if the store has doubled since, or shrunk to a
-    quarter. Without any settings, a store stays flat until it has enough vectors for an approximate index, and until
-    FAISS is installed.
+    This is so for other settings, or if the store has doubled since the choice, or shrunk to a quarter. Without
+    settings, a store stays flat until it has enough vectors for an approximate index, and FAISS is installed.
     """
     return rows > 0 and _is_due(connection, wanted, rows) and not _exact_without_faiss(wanted)
 

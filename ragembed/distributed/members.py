@@ -53,9 +53,8 @@ def create_members(
     """Create the stores of a collection, each in a worker of its own; with ``dry_run``, only report the work.
 
     The stores are called ``1``, ``2`` and so on, in the folder ``request.store``, which must be missing or empty; there
-    are ``members``, or fewer if there are fewer files. They share one embedder, so a collection searches them as if one
-    store had all chunks. They appear when all of them are complete. If the run is interrupted, the next one continues
-    it.
+    are ``members``, or fewer if there are fewer files. They share one embedder, and appear when all of them are
+    complete. The next run continues an interrupted one.
 
     Raises :class:`StoreError` if the folder holds anything, :class:`WorkerLostError` if workers that perform the same
     task die repeatedly, and errors of :func:`~ragembed.indexes.indexing.run.index_files`.
