@@ -374,11 +374,6 @@ class Store(Searchable):
         """Yield the text that the vector of each chunk was made from, in order of insertion.
 
         It is the title and headings, followed by the text without boilerplate.
-
-        Examples
-        --------
-        >>> next(store.embedded_texts())
-        'Tea is brewed with hot water.'
         """
         with self._reader.snapshot() as snapshot:
             yield from catalog.embedded_texts(snapshot.connection)
@@ -421,11 +416,6 @@ class Store(Searchable):
         ----------
         paths : iterable of str, optional
             Names of files in the store. Only these files are returned; unknown names are ignored.
-
-        Examples
-        --------
-        >>> store.sources()  # Chunks that were added with add() belong to no file.
-        {}
         """
         names = None if paths is None else list(paths)
         return self._reader.read(lambda snapshot: catalog.sources(snapshot.connection, names))
@@ -460,16 +450,7 @@ class Store(Searchable):
 
     @property
     def generation(self) -> int:
-        """Number of changes that have been committed to the store.
-
-        Examples
-        --------
-        >>> before = store.generation
-        >>> store.delete(["lock"])
-        1
-        >>> store.generation > before
-        True
-        """
+        """Number of changes that have been committed to the store."""
         return int(self._reader.read(lambda snapshot: catalog.meta(snapshot.connection, "generation", 0)))
 
     @property
@@ -726,11 +707,6 @@ class Store(Searchable):
         ----------
         ids, paths, where : optional
             As in :meth:`delete`.
-
-        Examples
-        --------
-        >>> store.count_selected(["lock"], where="year = 2025")
-        2
         """
         condition = None if where is None else parse(where)
         chosen = list(ids), list(paths)
@@ -841,14 +817,7 @@ class Store(Searchable):
     # Closing
 
     def close(self) -> None:
-        """Close the database and the files. The next use of the store opens them again.
-
-        Examples
-        --------
-        >>> store.close()
-        >>> len(store)
-        3
-        """
+        """Close the database and the files. The next use of the store opens them again."""
         self._reader.close()
 
     def __enter__(self) -> Store:

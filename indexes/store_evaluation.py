@@ -45,10 +45,7 @@ class SearchSettings:
 
 @dataclass(frozen=True, slots=True)
 class StoreJudgements:
-    """Judgements with the names of files and ids of chunks in a store.
-
-    ``by_file`` are the queries whose judgements name files. The judgements of the other queries name chunks.
-    """
+    """Judgements with ids of chunks in a store, or, for the queries ``by_file``, with names of files."""
 
     relevance: Mapping[str, Mapping[str, int]]
     by_file: frozenset[str]

@@ -72,18 +72,35 @@ class VectorEncoder(Protocol):
         ...
 
     def raw_documents(self, texts: Sequence[str], progress: Callable[[int], None] | None = None) -> Floats:
-        """Encode texts, without post-processing, as raw vectors, float32, shape ``(n, d)``.
+        """Encode documents, without post-processing, as raw vectors, float32, shape ``(n, d)``.
 
-        ``progress`` is called from time to time with the number of texts encoded since the last call.
+        Parameters
+        ----------
+        texts : sequence of str
+            Texts to encode.
+        progress : callable, optional
+            Function that is called from time to time with the number of texts encoded since the last call.
         """
         ...
 
     def postprocess_documents(self, raw: Floats) -> Floats:
-        """Turn raw document vectors, float32, shape ``(n, d)``, into document vectors, float32, shape ``(n, d')``."""
+        """Turn raw document vectors into document vectors, float32, shape ``(n, d')``.
+
+        Parameters
+        ----------
+        raw : numpy.ndarray
+            Raw vectors, float32, shape ``(n, d)``.
+        """
         ...
 
     def encode_queries(self, texts: Sequence[str]) -> Floats:
-        """Encode queries, with post-processing, as vectors, float32, shape ``(n, d')``."""
+        """Encode queries, with post-processing, as vectors, float32, shape ``(n, d')``.
+
+        Parameters
+        ----------
+        texts : sequence of str
+            Queries to encode.
+        """
         ...
 
     def describe(self) -> Mapping[str, Any]:
@@ -91,9 +108,12 @@ class VectorEncoder(Protocol):
         ...
 
     def save(self, folder: str) -> None:
-        """Write the files that another process needs to load the embedder into an existing folder.
+        """Write the files that another process needs to load the embedder, or nothing if it cannot be loaded.
 
-        An embedder that cannot be loaded writes nothing.
+        Parameters
+        ----------
+        folder : str
+            An existing folder.
         """
         ...
 

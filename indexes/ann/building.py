@@ -131,10 +131,7 @@ def _train_whole(index: Any, lists: Any, vectors: Vectors, nearest: Any) -> None
 
 
 def _find_centroids(lists: Any, vectors: Vectors, nearest: Any) -> None:
-    """Set the centroids of ``lists`` with k-means on 8-bit codes, which take a quarter of the memory of the sample.
-
-    ``nearest`` is an empty index for k-means.
-    """
+    """Set the centroids of ``lists`` with k-means in the empty index ``nearest``, on 8-bit codes to save memory."""
     codec = faiss.IndexScalarQuantizer(vectors.dim, faiss.ScalarQuantizer.QT_8bit)
     codec.train(vectors.at(stratified(len(vectors), _CODED_AT_ONCE, _SEED)))
     positions = stratified(len(vectors), TRAINING_PER_LIST * lists.nlist, _SEED)

@@ -133,10 +133,7 @@ def to_gpus(index: Any, gpus: Sequence[int], size: int | None = None) -> GpuInde
 
 @contextmanager
 def centroids_on_gpus(lists: Any, gpus: Sequence[int]) -> Iterator[Any]:
-    """Yield an empty index on ``gpus`` for the k-means that finds the centroids of ``lists``.
-
-    Raises :class:`GpuError` if the memory of the GPUs is too small.
-    """
+    """Yield an empty index on ``gpus`` for the k-means of ``lists``; raises :class:`GpuError` if they lack memory."""
     centroids = _copied(faiss.IndexFlatIP(lists.d), gpus, 4 * lists.nlist * lists.d, half=False)
     try:
         yield centroids

@@ -149,10 +149,7 @@ class SegmentIndex:
     def divided(
         self, queries: Floats, k: int, allowed: Bools | None, share: float, effort: int | None, parts: int
     ) -> Sequence[PartSearch]:
-        """Return ``parts`` searches, to run in several threads, that together find what :meth:`search` finds.
-
-        Each searches other vectors of an exact index, or other lists, on the CPU.
-        """
+        """Return ``parts`` searches for CPU threads, each of other vectors or lists, together as :meth:`search`."""
         if self._lists is None:
             part = partial(self.search_part, queries, k, allowed=allowed)
             return [partial(part, *bounds) for bounds in ranges(self._index.ntotal, parts)]
@@ -182,10 +179,7 @@ class SegmentIndex:
     def search_part(
         self, queries: Floats, k: int, start: int, stop: int, allowed: Bools | None = None
     ) -> tuple[Floats, Rows]:
-        """Search the vectors at positions ``start`` (inclusive) to ``stop`` (exclusive) as :meth:`search` does.
-
-        The index must be exhaustive. The search runs on the CPU.
-        """
+        """Search the vectors ``start`` to ``stop`` (exclusive) of an exhaustive index as :meth:`search`, on the CPU."""
         k = min(k, stop - start)
         if self.multiplies(len(queries), k) and can_estimate(stop - start, k):
             return self._search_by_products(queries, k, start, stop, allowed)

@@ -173,10 +173,7 @@ class Watcher:
                         self._index(stop)
 
     def _notifier(self, stop: threading.Event) -> RustNotify:
-        """Watch the roots that exist, from now on.
-
-        Raises :class:`OSError` and :class:`RuntimeError`.
-        """
+        """Watch the roots that exist, from now on. Raises :class:`OSError` and :class:`RuntimeError`."""
         # watchfiles.watch() would begin to watch only when it waits, so changes during the first run would be missed.
         from watchfiles._rust_notify import RustNotify
 

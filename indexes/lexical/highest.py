@@ -94,10 +94,7 @@ class HighestScores:
         self._kept.clear()
 
     def of(self, terms: TermCounts, expression: str) -> float:
-        """Return the highest BM25 for an expression of :func:`ragembed.indexes.lexical.fulltext.match_expression`.
-
-        ``terms`` are those of the same stores in each call.
-        """
+        """Return the highest BM25 for an expression of :func:`~ragembed.indexes.lexical.fulltext.match_expression`."""
 
         def counted(before: _Counted | None) -> _Counted:
             return _Counted(IndexedTerms(terms.language()) if before is None else before.terms, terms.chunks(), {})

@@ -139,10 +139,7 @@ def _without_terms(connection: sqlite3.Connection) -> PostingsBlock:
 
 
 def _sum_of_varints(data: bytes) -> int:
-    """Return the sum of the numbers in ``data``: seven bits a byte, highest first, the eighth bit set if more follow.
-
-    SQLite's format has a ninth byte of eight bits, but no text has so many terms.
-    """
+    """Return the sum of the numbers in ``data``: seven bits a byte, highest first, with the eighth if more follow."""
     total = value = 0
     for byte in data:
         value = value << 7 | byte & 0x7F

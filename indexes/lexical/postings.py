@@ -245,10 +245,7 @@ _READ = 1 << 20
 
 
 def merge(parts: Sequence[LiveBlock], file: Path) -> None:
-    """Merge the live chunks of ``parts``, in this order, and write one block to ``file``.
-
-    Temporary files in its folder buffer the postings.
-    """
+    """Write the live chunks of ``parts``, in order, as one block to ``file``, beside which temporary files buffer."""
     chunks = np.concatenate([part.chunks() for part in parts])
     lengths = np.concatenate([part.lengths() for part in parts])
     dtype = max((part.block.counts.dtype for part in parts), key=lambda each: each.itemsize)

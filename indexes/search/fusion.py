@@ -159,14 +159,6 @@ class Fusion:
         ----------
         dense, lexical, shared
             As in :meth:`scores`.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from ragembed import Fusion
-        >>> dense, lexical, shared = Fusion("minmax", alpha=0.5).parts(np.array([0.9, 0.1]), np.array([2.0, 6.0]))
-        >>> dense.tolist(), lexical.tolist(), shared.tolist()
-        ([0.5, 0.0], [0.0, 0.5], [0.0, 0.0])
         """
         of_shared = np.zeros_like(lexical) if shared is None else shared
         if self.method == "rrf":

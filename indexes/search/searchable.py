@@ -281,11 +281,6 @@ class Searchable(ABC):
         ----------
         records : sequence of Hit or ChunkRecord
             Hits or chunks of this store.
-
-        Examples
-        --------
-        >>> store.file_states(store.search("How do I brew tea?", k=1))  # A chunk that belongs to no file.
-        [None]
         """
         return self._read(lambda snapshot: snapshot.file_states(records))
 

@@ -139,10 +139,7 @@ class Snapshot(Protocol):
         ...
 
     def keys_of_source(self, source: str, store: str | None) -> list[int]:
-        """Return the keys of a file's chunks; ``store`` is the name of its store if there are several.
-
-        Raises :class:`ConfigError` with the reason if there are none.
-        """
+        """Return the keys of a file's chunks in the store named ``store``; raises :class:`ConfigError` if none."""
         ...
 
     def neighbour(self, key: int, step: int) -> int | None:

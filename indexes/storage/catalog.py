@@ -546,10 +546,7 @@ def iterate_chunks(
     limit: int | None = None,
     offset: int = 0,
 ) -> Iterator[ChunkRecord]:
-    """Yield the chunks in order of insertion, optionally only those of one file, or those that match ``where``.
-
-    The first ``offset`` are skipped, and at most ``limit`` are yielded.
-    """
+    """Yield chunks in order of insertion, at most ``limit`` after ``offset``, of one file, or that match ``where``."""
     condition, values = ("1", []) if where is None else to_sql(where)
     if source is not None:
         condition, values = f"({condition}) AND s.path = ?", [*values, source]

@@ -70,10 +70,7 @@ class KeptRows:
         self._kept.clear()
 
     def of_keys(self, connection: sqlite3.Connection, generation: object, chunks: int, keys: Keys) -> Rows:
-        """Return the row of each of ``keys``, shape ``(n,)``; raise KeyError for an unknown key.
-
-        ``connection`` sees ``generation``, in which the store has this number of ``chunks``.
-        """
+        """Return the row of each of ``keys``, shape ``(n,)``; raise KeyError for an unknown key."""
         rows = self._all(connection, generation, chunks, len(keys))
         if rows is not None:
             return rows.of_keys(keys)

@@ -164,10 +164,7 @@ class Hubness:
     chunks: int
 
     def if_enough(self) -> Hubness | None:
-        """Return the hubness if the store has enough chunks to be searched with it, else None.
-
-        A store with fewer chunks may keep pseudo-queries for the collections that it is in.
-        """
+        """Return the hubness if the store has enough chunks to be searched with it, else None."""
         return self if self.chunks >= LEAST_CHUNKS else None
 
     def known(self, rows: Rows) -> tuple[Bools, Floats]:

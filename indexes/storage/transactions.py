@@ -148,9 +148,11 @@ def open_for_writing(path: Path) -> Iterator[Database]:
 def note_committed(path: Path, generation: int) -> None:
     """Write the number of the last commit into a file beside the database ``path``.
 
-    It reveals missing commits, because SQLite silently drops a damaged end of its log. It is written after the commit,
-    so no commit is reported as lost by mistake, and in place without waiting for the disk: the number before is as safe
-    after a power failure, because the size stays the same.
+    SQLite silently drops a damaged end of its log. This file reveals that commits are missing. It is written after the
+    commit, so if a process is killed between the two, no commit is reported as lost by mistake.
+
+    A complete file is overwritten in place without waiting for the disk: the number before is as safe after a power
+    failure, because the size stays the same.
     """
     file, number = committed_file(path), b"%0*d\n" % (_DIGITS, generation)
     if not file.exists() or file.stat().st_size != len(number):

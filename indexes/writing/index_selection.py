@@ -177,10 +177,7 @@ def _bare_search(
 
 
 def degradation(wanted: IndexConfig, before: IndexEvaluation | None, now: IndexEvaluation) -> str | None:
-    """Return a warning if the index misses its recall or its budget, else None.
-
-    Recall always has a target. Latency and memory have one only if the budget sets it.
-    """
+    """Return a warning if the index misses its recall, or a latency or memory that the budget sets, else None."""
     budget, found = wanted.budget, now.measurement
     missed = [
         f"{what} {limit:g}"
@@ -230,10 +227,7 @@ def _live_parts(
 
 
 def _queries(connection: sqlite3.Connection, embedder: VectorEncoder) -> TuningQueries:
-    """Encode pseudo-queries drawn from texts all over the store; the same texts give the same queries.
-
-    If the embedder has just been fitted, the pseudo-queries of its fit are used, and nothing is encoded.
-    """
+    """Encode pseudo-queries of texts all over the store, or return those of a fit that was just made."""
     fitted = _fitted_queries(connection, embedder)
     if fitted is not None:
         return fitted

@@ -216,10 +216,7 @@ class _Driver:
         self.reports.append(StageReport(stage, len(done), worked, seconds, busy, memory))
 
     def write(self, paths: Sequence[Path], chunks: int, before: int, scan: Scan, wait_seconds: float) -> IndexingReport:
-        """Write the shares into the stores at ``paths``, fit post-processors if needed, and finish the stores.
-
-        ``chunks`` are to be written, and the stores had ``before``.
-        """
+        """Write the shares of ``chunks`` into the stores at ``paths``, which had ``before``, fit and finish them."""
         self.perform(WRITE, len(paths), "embedding", "chunks", chunks)
         scan.warnings += self._fit_if_needed(paths, wait_seconds)
         self.perform(FINISH, len(paths), "finishing", "chunks", chunks + before)

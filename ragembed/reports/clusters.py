@@ -35,7 +35,7 @@ _SEED = 0
 class Clusters:
     """Unit vectors of cluster centres, float32, shape ``(m, d)``, and the group of each, ascending, shape ``(m,)``.
 
-    Clusters of a group are together, large groups and clusters first.
+    Large groups and clusters come first.
     """
 
     centres: Floats

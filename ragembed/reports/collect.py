@@ -57,10 +57,7 @@ class FileKind:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Colouring:
-    """A property of all chunks: its values, and the number of the value of each chunk, uint8, shape ``(n,)``.
-
-    ``ordered`` says whether the values are in an order, such as dates.
-    """
+    """A property of chunks: its values, ``ordered`` or not, and the number of each chunk's, uint8, ``(n,)``."""
 
     name: str
     values: tuple[str, ...]
