@@ -57,10 +57,7 @@ def shaded(body: str, explanation: Explanation) -> str:
 def _levels(
     found: Contributions, origins: Sequence[tuple[int, int] | None], offset: int, length: int
 ) -> list[tuple[int, int, int]]:
-    """Return start, end and shade of the words to shade in the ``length`` characters from ``offset``, in order.
-
-    ``origins`` is :attr:`Explanation.origins`.
-    """
+    """Return start, end and shade of the words to shade among ``length`` characters from ``offset``, in order."""
     by_word = found.of_words()
     values = by_word.pairs.sum(axis=0).tolist()
     most = max(

@@ -482,10 +482,7 @@ def search_filter(where: str | None, globs: tuple[str, ...]) -> Filter | None:
 
 
 def _from_here(glob: str) -> str:
-    """Return a path or glob without a slash at its end; one that begins with a step ``.`` or ``..`` is made absolute.
-
-    Other relative globs refer to the folder that holds the store.
-    """
+    """Return a path or glob without a slash at its end; one that begins with ``.`` or ``..`` is made absolute."""
     if glob.split("/", 1)[0] in (".", ".."):
         return os.path.abspath(glob)  # noqa: PTH100  resolve() would follow symbolic links
     return glob if is_url(glob) else glob.rstrip("/") or glob

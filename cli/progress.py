@@ -12,10 +12,7 @@ _TERMINAL_SECONDS, _LOG_SECONDS = 0.1, 10.0
 
 
 class StderrProgress:
-    """Show the current phase, its rate and the time left; implements :class:`ragembed.indexes.types.Progress`.
-
-    With ``quiet``, nothing is shown.
-    """
+    """Show the phase, its rate and the time left, unless ``quiet``; a :class:`ragembed.indexes.types.Progress`."""
 
     def __init__(self, *, quiet: bool = False) -> None:
         self.kept = self.to_keep = 0

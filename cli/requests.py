@@ -124,10 +124,7 @@ def _with_templates(settings: dict[str, Any], base: EmbedderConfig) -> tuple[dic
 
 
 def embedder_configs(options: Mapping[str, Any], *, query_fit: str | None) -> list[NamedConfig]:
-    """Return one configuration for each combination of the given values.
-
-    ``query_fit`` is the default of the option of that name; None keeps the preset's value.
-    """
+    """Return one configuration for each combination of values; ``query_fit`` None keeps the preset's value."""
     settings = _given(options)
     if query_fit is not None:
         settings.setdefault("query_fit", (query_fit,))

@@ -119,10 +119,7 @@ class StoreReport:
 def report_stores(
     store: Path | None, collections: str | None, output: str, examine: Callable[[Path], StoreReport]
 ) -> None:
-    """Print the report of the chosen store, or those of the stores of collections, and exit with the worst status.
-
-    A store of a collection that cannot be read is reported, and the others follow.
-    """
+    """Print the report of each chosen store, or that it cannot be read, and exit with the worst status."""
     if collections is None:
         report = examine(choose_store(store))
         printed = (

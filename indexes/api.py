@@ -83,7 +83,7 @@ def search(
     ranking: RankingOptions | None = None,
     min_relevance: float | None = None,
 ) -> list[Hit]:
-    """Return the best chunks of a store for a query.
+    """Return up to ``k`` of the best chunks of a store for a query, best first.
 
     Each call opens the store. For many queries, open a :class:`Store` once and call :meth:`Store.search`.
 
@@ -105,11 +105,6 @@ def search(
         Further steps after scoring, such as folding near-duplicates or reranking. None ranks by score only.
     min_relevance : float, optional
         Leave out hits with a lower :attr:`Hit.relevance`, from 0 to 1. None returns the best hits, however weak.
-
-    Returns
-    -------
-    list of Hit
-        Up to ``k`` hits, best first.
 
     Raises
     ------

@@ -92,7 +92,7 @@ class Collection(Searchable):
         search_device: str = "cpu",
         threads: int | None = None,
     ) -> Collection:
-        """Open stores for searching them together.
+        """Open stores for searching them together; raise :class:`StoreError` if none can be opened.
 
         Parameters
         ----------
@@ -106,18 +106,6 @@ class Collection(Searchable):
             :class:`ragembed.Fusion`.
         device, search_device, threads : optional
             As in :meth:`ragembed.Store.open`.
-
-        Returns
-        -------
-        Collection
-            The opened collection.
-
-        Raises
-        ------
-        ConfigError
-            If ``stores`` is empty.
-        StoreError
-            If no store can be opened.
         """
         if not stores:
             raise ConfigError("the collection has no stores: expected at least one")
@@ -242,17 +230,12 @@ class Collection(Searchable):
 
     @override
     def read(self, answer: Callable[[], Answer]) -> Answer:
-        """Call a function whose reads from this collection all see the same snapshots.
+        """Return the result of a function whose reads from this collection all see the same snapshots.
 
         Parameters
         ----------
         answer : callable
             Function without arguments and without side effects. It may be called again.
-
-        Returns
-        -------
-        object
-            The return value of ``answer``.
         """
         return self._read_all(lambda _: answer())
 
@@ -368,24 +351,12 @@ class Collection(Searchable):
         return self._read_all(answer)
 
     def filter_notes(self, where: Where) -> list[str]:
-        """Return notes on the parts of a filter that cannot match in any store.
-
-        :meth:`ragembed.Store.filter_notes` describes them.
+        """Return the notes of :meth:`ragembed.Store.filter_notes` that hold in every store.
 
         Parameters
         ----------
         where : str or mapping
             Filter, as in :meth:`search`.
-
-        Returns
-        -------
-        list of str
-            The notes.
-
-        Raises
-        ------
-        ConfigError
-            If the filter is invalid.
         """
         condition = parse(where)
 
@@ -399,18 +370,14 @@ class Collection(Searchable):
     # Contents
 
     def get(self, ids: Sequence[str]) -> list[ChunkRecord]:
-        """Return chunks by id.
+        """Return the chunks with these ids, in the order of ``ids``, each with the name of its store.
+
+        Several stores may have a chunk with the same id. Unknown ids are left out.
 
         Parameters
         ----------
         ids : sequence of str
             Ids of the chunks.
-
-        Returns
-        -------
-        list of ChunkRecord
-            The chunks in the order of ``ids``, each with the name of its store. Several stores may have a chunk with
-            the same id. Unknown ids are left out.
         """
 
         def answer(members: Members) -> list[ChunkRecord]:
@@ -425,17 +392,8 @@ class Collection(Searchable):
 
         Parameters
         ----------
-        where : str or mapping, optional
-            Filter, as in :meth:`search`. Only chunks that match it are yielded.
-        limit : int, optional
-            Maximum number of chunks, 0 or more. None yields all of them.
-        offset : int, default 0
-            Number of chunks to skip, 0 or more.
-
-        Yields
-        ------
-        ChunkRecord
-            A chunk with its id, and the names of its file and its store.
+        where, limit, offset : optional
+            As in :meth:`ragembed.Store.chunks`.
         """
         every = (
             replace(record, store=name) for name, store in self.stores.items() for record in store.chunks(where=where)
@@ -443,36 +401,20 @@ class Collection(Searchable):
         return islice(every, offset, None if limit is None else offset + limit)
 
     def ids(self) -> list[str]:
-        """Return the ids of all chunks, store by store. Several stores may have a chunk with the same id.
-
-        Returns
-        -------
-        list of str
-            The ids.
-        """
+        """Return the ids of all chunks, store by store. Several stores may have a chunk with the same id."""
         return self._read_all(
             lambda members: [each for _, one in members for each in catalog.chunk_ids(one.connection)]
         )
 
     def vectors(self, ids: Sequence[str]) -> Floats:
-        """Return the vectors of chunks.
+        """Return the unit vectors of chunks, float32, shape ``(n, d)``, in the order of ``ids``.
+
+        Raise KeyError for an id that is in no store, and :class:`ConfigError` if the stores have different embedders.
 
         Parameters
         ----------
         ids : sequence of str
             Ids of the chunks. If several stores have an id, the first of them counts.
-
-        Returns
-        -------
-        numpy.ndarray
-            Unit vectors, float32, shape ``(n, d)``, in the order of ``ids``.
-
-        Raises
-        ------
-        KeyError
-            If an id is in no store.
-        ConfigError
-            If the stores have different embedders.
         """
 
         def answer(snapshot: Snapshot) -> Floats:
@@ -493,11 +435,6 @@ class Collection(Searchable):
         ----------
         mode : {"hybrid", "dense", "lexical"}, default "hybrid"
             Mode of search.
-
-        Returns
-        -------
-        list of list of str
-            The names.
         """
         return self._read_all(
             lambda members: [[name for name, _ in each.members] for each in self._grouped(members, mode)]
@@ -531,13 +468,7 @@ class Collection(Searchable):
 
     @property
     def embedder(self) -> VectorEncoder:
-        """Embedder of the stores.
-
-        Raises
-        ------
-        ConfigError
-            If the stores have different embedders.
-        """
+        """Embedder of the stores; raise :class:`ConfigError` if they have different ones."""
         return self._read(lambda snapshot: snapshot.embedder(), "dense")
 
     @property

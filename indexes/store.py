@@ -151,11 +151,6 @@ class Store(Searchable):
         locked : bool, default False
             Whether the caller already holds the writer lock of the folder.
 
-        Returns
-        -------
-        Store
-            The new store, opened for reading.
-
         Raises
         ------
         StoreError
@@ -228,11 +223,6 @@ class Store(Searchable):
             Maximum number of threads of one search, 1 or more. None uses as many as FAISS does. For a single query,
             each large segment is searched in its own thread.
 
-        Returns
-        -------
-        Store
-            The opened store.
-
         Raises
         ------
         StoreNotFoundError
@@ -262,25 +252,16 @@ class Store(Searchable):
         return self.path
 
     def read(self, answer: Callable[[], Answer]) -> Answer:
-        """Call a function whose reads from this store all see the same snapshot.
+        """Return the result of a function whose reads from this store all see the same snapshot.
+
+        Raise :class:`StoreDamagedError` if a file of the store is missing, and :class:`StoreError` if it cannot be
+        read.
 
         Parameters
         ----------
         answer : callable
             Function without arguments and without side effects. It is called again if a writer removes files that the
             snapshot needs. Reads in other threads do not share the snapshot.
-
-        Returns
-        -------
-        object
-            The return value of ``answer``.
-
-        Raises
-        ------
-        StoreDamagedError
-            If a file of the store is missing.
-        StoreError
-            If a file of the store cannot be read.
 
         Examples
         --------
@@ -292,22 +273,14 @@ class Store(Searchable):
     # Searching
 
     def vectors(self, ids: Sequence[str]) -> Floats:
-        """Return the vectors of chunks.
+        """Return the unit vectors of chunks, float32, shape ``(n, d)``, in the order of ``ids``.
+
+        Raise KeyError if an id is not in the store.
 
         Parameters
         ----------
         ids : sequence of str
             Ids of the chunks.
-
-        Returns
-        -------
-        numpy.ndarray
-            Unit vectors, float32, shape ``(n, d)``, in the order of ``ids``.
-
-        Raises
-        ------
-        KeyError
-            If an id is not in the store.
 
         Examples
         --------
@@ -329,17 +302,12 @@ class Store(Searchable):
         return self._reader.read(lambda snapshot: catalog.count(snapshot.connection, "chunks"))
 
     def get(self, ids: Sequence[str]) -> list[ChunkRecord]:
-        """Return chunks by id.
+        """Return the chunks with these ids, each once, in the order of ``ids``. Unknown ids are left out.
 
         Parameters
         ----------
         ids : sequence of str
             Ids of the chunks.
-
-        Returns
-        -------
-        list of ChunkRecord
-            The chunks in the order of ``ids``, each once. Unknown ids are left out.
 
         Examples
         --------
@@ -352,7 +320,9 @@ class Store(Searchable):
     def chunks(
         self, source: str | None = None, *, where: Where | None = None, limit: int | None = None, offset: int = 0
     ) -> Iterator[ChunkRecord]:
-        """Yield the chunks in order of insertion.
+        """Yield the chunks of one snapshot, in order of insertion.
+
+        Raise :class:`ConfigError` if the filter is invalid, or ``limit`` or ``offset`` is negative.
 
         Parameters
         ----------
@@ -364,16 +334,6 @@ class Store(Searchable):
             Maximum number of chunks, 0 or more. None yields all of them.
         offset : int, default 0
             Number of chunks to skip, 0 or more.
-
-        Yields
-        ------
-        ChunkRecord
-            A chunk with its id and the name of its file. All of them are from the same snapshot.
-
-        Raises
-        ------
-        ConfigError
-            If the filter is invalid, or ``limit`` or ``offset`` is negative.
 
         Examples
         --------
@@ -392,20 +352,12 @@ class Store(Searchable):
     def filter_notes(self, where: Where) -> list[str]:
         """Return notes on the parts of a filter that cannot match: unknown fields, other types, and paths of no file.
 
+        An empty store gets none. Raise :class:`ConfigError` if the filter is invalid.
+
         Parameters
         ----------
         where : str or mapping
             Filter, as in :meth:`search`.
-
-        Returns
-        -------
-        list of str
-            The notes. An empty store gets none.
-
-        Raises
-        ------
-        ConfigError
-            If the filter is invalid.
 
         Examples
         --------
@@ -421,26 +373,13 @@ class Store(Searchable):
     def embedded_texts(self) -> Iterator[str]:
         """Yield the text that the vector of each chunk was made from, in order of insertion.
 
-        Yields
-        ------
-        str
-            The chunk's title and headings, followed by its text without boilerplate.
-
-        Examples
-        --------
-        >>> next(store.embedded_texts())
-        'Tea is brewed with hot water.'
+        It is the title and headings, followed by the text without boilerplate.
         """
         with self._reader.snapshot() as snapshot:
             yield from catalog.embedded_texts(snapshot.connection)
 
     def ids(self) -> list[str]:
         """Return the ids of all chunks, in order of insertion.
-
-        Returns
-        -------
-        list of str
-            The ids.
 
         Examples
         --------
@@ -457,11 +396,6 @@ class Store(Searchable):
         namespace : str
             Name that separates the records of one program from those of another.
 
-        Returns
-        -------
-        ragembed.indexes.store.RunRecords
-            The records of this namespace.
-
         Examples
         --------
         >>> records = store.run_records("notes")
@@ -476,98 +410,47 @@ class Store(Searchable):
         return self._reader.read(lambda snapshot: taken_out(snapshot.connection))
 
     def sources(self, paths: Iterable[str] | None = None) -> dict[str, SourceRecord]:
-        """Return the files in the store.
+        """Return the files in the store, each with its size, modification time and hashes, by name in the store.
 
         Parameters
         ----------
         paths : iterable of str, optional
             Names of files in the store. Only these files are returned; unknown names are ignored.
-
-        Returns
-        -------
-        dict of str to SourceRecord
-            The size, modification time and hashes of each file, by its name in the store.
-
-        Examples
-        --------
-        >>> store.sources()  # Chunks that were added with add() belong to no file.
-        {}
         """
         names = None if paths is None else list(paths)
         return self._reader.read(lambda snapshot: catalog.sources(snapshot.connection, names))
 
     def stale_files(self, paths: Iterable[str] | None = None) -> dict[str, FileState]:
-        """Return the files whose size or modification time differs from the last run, and those that were deleted.
+        """Return the files that were deleted, or whose size or modification time differs from the last run.
 
-        No file is read, so a file that was only touched counts as changed. Files behind URLs are not checked.
+        The values are ``"changed"`` or ``"deleted"``, by name in the store. No file is read, so a file that was only
+        touched counts as changed. Files behind URLs are not checked.
 
         Parameters
         ----------
         paths : iterable of str, optional
             As in :meth:`sources`.
-
-        Returns
-        -------
-        dict of str to str
-            ``"changed"`` or ``"deleted"`` for each such file, by its name in the store.
-
-        Examples
-        --------
-        >>> store.stale_files()
-        {}
         """
         names = None if paths is None else set(paths)
         return self._reader.read(lambda snapshot: snapshot.states_of_files(names, read=False))
 
     def boilerplate(self) -> list[BoilerplateLine]:
-        """Return the lines that many files repeat. Search ignores these lines.
-
-        Returns
-        -------
-        list of ragembed.indexes.writing.boilerplate_store.BoilerplateLine
-            The lines with the number of files that repeat each, most repeated first.
-
-        Examples
-        --------
-        >>> store.boilerplate()
-        []
-        """
+        """Return the lines that many files repeat, most repeated first. Search ignores these lines."""
         return self._reader.read(lambda snapshot: boilerplate_store.stored(snapshot.connection))
 
     @property
     def unfinished(self) -> bool:
-        """Whether the last indexing run was interrupted, or is not finished yet; see :attr:`being_written`.
-
-        Examples
-        --------
-        >>> store.unfinished
-        False
-        """
+        """Whether the last indexing run was interrupted, or is not finished yet; see :attr:`being_written`."""
         return bool(self._reader.read(lambda snapshot: catalog.meta(snapshot.connection, "unfinished", False)))
 
     @property
     def being_written(self) -> bool:
-        """Whether a process of this machine is writing to the store now.
-
-        Examples
-        --------
-        >>> store.being_written
-        False
-        """
+        """Whether a process of this machine is writing to the store now."""
         return is_being_written(self.path)
 
     @property
     def generation(self) -> int:
-        """Number of changes that have been committed to the store.
-
-        Examples
-        --------
-        >>> before = store.generation
-        >>> store.delete(["lock"])
-        1
-        >>> store.generation > before
-        True
-        """
+        """Number of changes that have been committed to the store."""
         return int(self._reader.read(lambda snapshot: catalog.meta(snapshot.connection, "generation", 0)))
 
     @property
@@ -596,78 +479,28 @@ class Store(Searchable):
 
     @property
     def language(self) -> str:
-        """Language whose stemmer lexical search uses.
-
-        Examples
-        --------
-        >>> store.language
-        'english'
-        """
+        """Language whose stemmer lexical search uses."""
         return self._reader.read(lambda snapshot: catalog.analyzer_config(snapshot.connection).language)
 
     @property
     def wanted_index(self) -> IndexConfig:
-        """Kind and budget of the index, as set for this store.
-
-        Examples
-        --------
-        >>> store.wanted_index.kind
-        'auto'
-        """
+        """Kind and budget of the index, as set for this store."""
         return self._reader.read(lambda snapshot: catalog.index_config(snapshot.connection))
 
     def index_choice(self) -> IndexSelection | None:
-        """Return the index that ragembed chose for the store, and why.
-
-        Returns
-        -------
-        ragembed.indexes.ann.records.IndexSelection or None
-            The choice, or None if the store has had too few vectors to choose an index.
-
-        Examples
-        --------
-        >>> store.index_choice() is None
-        True
-        """
+        """Return the index that ragembed chose for the store, and why; None if the store has had too few vectors."""
         return self._reader.read(lambda snapshot: catalog.index_choice(snapshot.connection))
 
     def index_check(self) -> IndexEvaluation | None:
-        """Return the last measurement of the index.
-
-        Returns
-        -------
-        ragembed.indexes.ann.records.IndexEvaluation or None
-            Recall, latency and size of the index, or None if the index has not been measured.
-
-        Examples
-        --------
-        >>> store.index_check() is None
-        True
-        """
+        """Return the last measurement of the index: recall, latency and size; None if it has not been measured."""
         return self._reader.read(lambda snapshot: catalog.index_check(snapshot.connection))
 
     def last_request(self) -> dict[str, Any] | None:
-        """Return the paths and options of the last indexing run.
-
-        Returns
-        -------
-        dict or None
-            JSON values, or None if no files have been indexed.
-
-        Examples
-        --------
-        >>> store.last_request() is None
-        True
-        """
+        """Return the paths and options of the last indexing run, as JSON values; None if no files have been indexed."""
         return self._reader.read(lambda snapshot: catalog.last_request(snapshot.connection))
 
     def status(self) -> dict[str, Any]:
-        """Return a summary of the store: its contents, index, embedder and settings.
-
-        Returns
-        -------
-        dict
-            JSON values, the same as ``ragembed status --json`` prints.
+        """Return the contents, index, embedder and settings of the store, as ``ragembed status --json`` prints them.
 
         Examples
         --------
@@ -732,12 +565,8 @@ class Store(Searchable):
     def embedder(self) -> VectorEncoder:
         """Embedder of the current generation.
 
-        Raises
-        ------
-        IncompatibleStoreError
-            If the embedder cannot be loaded, or is not the one that was passed to :meth:`open`.
-        ModelError
-            If the model of the embedder cannot be found.
+        Raise :class:`IncompatibleStoreError` if it cannot be loaded, or is not the one that was passed to :meth:`open`,
+        and :class:`ModelError` if its model cannot be found.
 
         Examples
         --------
@@ -760,11 +589,6 @@ class Store(Searchable):
             Maximum time in seconds to wait while another process writes. A negative number waits for ever.
         locked : bool, default False
             Whether the caller already holds the writer lock of the store.
-
-        Yields
-        ------
-        ragembed.indexes.writing.writer.StoreWriter
-            The writer.
 
         Raises
         ------
@@ -795,7 +619,7 @@ class Store(Searchable):
         metadata: Sequence[Mapping[str, Any]] | None = None,
         wait_seconds: float = 0.0,
     ) -> list[str]:
-        """Add chunks, and encode their texts.
+        """Encode texts and add them as chunks; return their ids.
 
         Parameters
         ----------
@@ -807,20 +631,13 @@ class Store(Searchable):
         metadata : sequence of mappings, optional
             One mapping of JSON values for each text. Filters can select chunks by these values.
         wait_seconds : float, default 0.0
-            Maximum time in seconds to wait while another process writes.
-
-        Returns
-        -------
-        list of str
-            The ids of the chunks.
+            As in :meth:`writer`, with the same error.
 
         Raises
         ------
         ConfigError
             If ``ids`` or ``metadata`` does not have one entry for each text, or is given with chunk records, or if a
             value cannot be stored.
-        StoreLockedError
-            If another process writes for longer than ``wait_seconds``.
         BudgetError
             If the store has outgrown its index, and no other index meets the budget.
 
@@ -845,7 +662,7 @@ class Store(Searchable):
         where: Where | None = None,
         wait_seconds: float = 0.0,
     ) -> int:
-        """Delete chunks by id, by file or by filter.
+        """Delete chunks by id, by file or by filter; return their number.
 
         Parameters
         ----------
@@ -857,19 +674,12 @@ class Store(Searchable):
         where : str or mapping, optional
             Filter, as in :meth:`search`. Every chunk that matches it is deleted.
         wait_seconds : float, default 0.0
-            Maximum time in seconds to wait while another process writes.
-
-        Returns
-        -------
-        int
-            Number of deleted chunks.
+            As in :meth:`writer`, with the same error.
 
         Raises
         ------
         ConfigError
             If the filter is invalid.
-        StoreLockedError
-            If another process writes for longer than ``wait_seconds``.
         BudgetError
             If a new index is needed, and none meets the budget.
 
@@ -895,20 +705,8 @@ class Store(Searchable):
 
         Parameters
         ----------
-        ids, paths : iterable of str, optional
+        ids, paths, where : optional
             As in :meth:`delete`.
-        where : str or mapping, optional
-            As in :meth:`delete`.
-
-        Returns
-        -------
-        int
-            Number of chunks.
-
-        Examples
-        --------
-        >>> store.count_selected(["lock"], where="year = 2025")
-        2
         """
         condition = None if where is None else parse(where)
         chosen = list(ids), list(paths)
@@ -928,12 +726,14 @@ class Store(Searchable):
     ) -> None:
         """Merge small segments, drop unused vectors, and return free space to the disk.
 
+        Warn as :meth:`delete` does.
+
         Parameters
         ----------
         progress : object, optional
             Listener with the methods ``start(phase, unit, total)``, ``advance(count)`` and ``finish()``.
         wait_seconds : float, default 0.0
-            Maximum time in seconds to wait while another process writes.
+            As in :meth:`writer`, with the same error.
         index : ragembed.indexes.IndexConfig, optional
             New settings for the index. None keeps the current ones.
 
@@ -943,13 +743,6 @@ class Store(Searchable):
             If no index meets the budget. The store keeps its index and settings.
         ConfigError
             If the index settings cannot be used.
-        StoreLockedError
-            If another process writes for longer than ``wait_seconds``.
-
-        Warns
-        -----
-        IndexWarning
-            If the index does not meet its budget or its recall.
 
         Examples
         --------
@@ -963,19 +756,14 @@ class Store(Searchable):
     def copy(self, target: str | Path, wait_seconds: float = 0.0) -> None:
         """Copy the last commit of the store to another folder.
 
+        Raise :class:`StoreError` if ``target`` holds other files, or cannot be written.
+
         Parameters
         ----------
         target : str or pathlib.Path
             Folder of the copy. A store in this folder is replaced.
         wait_seconds : float, default 0.0
-            Maximum time in seconds to wait while another process writes to either store.
-
-        Raises
-        ------
-        StoreError
-            If ``target`` holds other files, or cannot be written.
-        StoreLockedError
-            If another process writes for longer than ``wait_seconds``.
+            As in :meth:`writer`, with the same error, for either store.
 
         Examples
         --------
@@ -995,7 +783,9 @@ class Store(Searchable):
         trust_database: bool = False,
         wait_seconds: float = 0.0,
     ) -> Report:
-        """Check every file and row of the store for damage.
+        """Check every file and row of the store for damage; return what was found, repaired, and could not be checked.
+
+        Raise :class:`IncompatibleStoreError` if another version of ragembed wrote the store in another format.
 
         Parameters
         ----------
@@ -1006,19 +796,7 @@ class Store(Searchable):
         trust_database : bool, default False
             Whether a repair accepts database rows that do not match their digests, and a database with lost commits.
         wait_seconds : float, default 0.0
-            Maximum time in seconds to wait while another process writes.
-
-        Returns
-        -------
-        ragembed.indexes.verify.Report
-            The problems found, the problems repaired, and notes on what could not be checked.
-
-        Raises
-        ------
-        StoreLockedError
-            If another process writes for longer than ``wait_seconds``.
-        IncompatibleStoreError
-            If another version of ragembed wrote the store in another format.
+            As in :meth:`writer`, with the same error.
 
         Examples
         --------
@@ -1039,14 +817,7 @@ class Store(Searchable):
     # Closing
 
     def close(self) -> None:
-        """Close the database and the files. The next use of the store opens them again.
-
-        Examples
-        --------
-        >>> store.close()
-        >>> len(store)
-        3
-        """
+        """Close the database and the files. The next use of the store opens them again."""
         self._reader.close()
 
     def __enter__(self) -> Store:
@@ -1114,11 +885,6 @@ class RunRecords:
             Only records of these groups.
         limit : int, optional
             Maximum number of ids.
-
-        Returns
-        -------
-        list of str
-            The ids.
         """
         wanted = before, after, group_ids, limit
         return self._reader.read(lambda snapshot: run_records.listed(snapshot.connection, self.namespace, *wanted))
@@ -1135,23 +901,12 @@ class RunRecords:
         group_ids : sequence of str, optional
             The group of each chunk. None leaves the groups unchanged.
         wait_seconds : float, default 0.0
-            Maximum time in seconds to wait while another process writes.
-
-        Raises
-        ------
-        StoreLockedError
-            If another process writes for longer than ``wait_seconds``.
+            As in :meth:`ragembed.Store.add`, with the same error.
         """
         with self._writer(wait_seconds) as writer:
             writer.note_run(self.namespace, keys, group_ids)
 
     def forget(self, keys: Sequence[str], wait_seconds: float = 0.0) -> None:
-        """Delete the records of the chunks ``keys``.
-
-        Raises
-        ------
-        StoreLockedError
-            If another process writes for longer than ``wait_seconds``.
-        """
+        """Delete the records of the chunks ``keys``; wait for a writer as :meth:`note` does."""
         with self._writer(wait_seconds) as writer:
             writer.forget_run(self.namespace, keys)

@@ -45,10 +45,7 @@ class SearchSettings:
 
 @dataclass(frozen=True, slots=True)
 class StoreJudgements:
-    """Judgements with the names of files and ids of chunks in a store.
-
-    ``by_file`` are the queries whose judgements name files. The judgements of the other queries name chunks.
-    """
+    """Judgements with ids of chunks in a store, or, for the queries ``by_file``, with names of files."""
 
     relevance: Mapping[str, Mapping[str, int]]
     by_file: frozenset[str]
@@ -61,30 +58,14 @@ def rank(
     depth: int = DEPTH,
     progress: Progress | None = None,
 ) -> list[Rankings]:
-    """Return the rankings of each of ``searches`` in a temporary store of the collection.
+    """Return the rankings of each of ``searches``, up to ``depth`` documents, in a temporary store of the collection.
 
-    Each document is a chunk with a title, as if it came from a file. The index is exact. Dense search gives nearly the
-    same results as :class:`ragembed.evaluation.tasks.RetrievalTask`. The differences: a store keeps raw vectors as
-    float16, it does not repeat the title of a text that starts with it, and it joins title and text with one line break
-    less, which affects the pseudo-queries.
+    Each document is a chunk with a title, as if it came from a file. The index is exact. ``embedder`` is unfitted and
+    gets fitted on the documents; without one, only lexical searches are possible (:class:`ConfigError`).
 
-    Parameters
-    ----------
-    collection
-        The documents and queries.
-    embedder
-        An unfitted embedder, which is fitted on the documents; None if all searches are lexical.
-    searches
-        The searches to run in the same store.
-    depth
-        Maximum number of documents in a ranking.
-    progress
-        Receives the progress of encoding.
-
-    Raises
-    ------
-    ConfigError
-        If a search is not lexical and there is no embedder.
+    Dense search gives nearly the same results as :class:`ragembed.evaluation.tasks.RetrievalTask`. The differences: a
+    store keeps raw vectors as float16, it does not repeat the title of a text that starts with it, and it joins title
+    and text with one line break less, which affects the pseudo-queries.
     """
     if embedder is None and any(search.mode != "lexical" for search in searches):
         raise ConfigError("no embedder given for dense or hybrid search: pass an embedder, or use lexical search only")

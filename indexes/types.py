@@ -72,7 +72,7 @@ class VectorEncoder(Protocol):
         ...
 
     def raw_documents(self, texts: Sequence[str], progress: Callable[[int], None] | None = None) -> Floats:
-        """Encode documents, without post-processing.
+        """Encode documents, without post-processing, as raw vectors, float32, shape ``(n, d)``.
 
         Parameters
         ----------
@@ -80,58 +80,35 @@ class VectorEncoder(Protocol):
             Texts to encode.
         progress : callable, optional
             Function that is called from time to time with the number of texts encoded since the last call.
-
-        Returns
-        -------
-        numpy.ndarray
-            Raw vectors, float32, shape ``(n, d)``.
         """
         ...
 
     def postprocess_documents(self, raw: Floats) -> Floats:
-        """Turn raw document vectors into document vectors.
+        """Turn raw document vectors into document vectors, float32, shape ``(n, d')``.
 
         Parameters
         ----------
         raw : numpy.ndarray
             Raw vectors, float32, shape ``(n, d)``.
-
-        Returns
-        -------
-        numpy.ndarray
-            Vectors, float32, shape ``(n, d')``.
         """
         ...
 
     def encode_queries(self, texts: Sequence[str]) -> Floats:
-        """Encode queries, with post-processing.
+        """Encode queries, with post-processing, as vectors, float32, shape ``(n, d')``.
 
         Parameters
         ----------
         texts : sequence of str
             Queries to encode.
-
-        Returns
-        -------
-        numpy.ndarray
-            Vectors, float32, shape ``(n, d')``.
         """
         ...
 
     def describe(self) -> Mapping[str, Any]:
-        """Describe the embedder for ``ragembed status``.
-
-        Returns
-        -------
-        mapping of str to object
-            JSON values. The keys ``"kind"`` and ``"model"`` are required.
-        """
+        """Return JSON values for ``ragembed status``. The keys ``"kind"`` and ``"model"`` are required."""
         ...
 
     def save(self, folder: str) -> None:
-        """Write the files that another process needs to load the embedder.
-
-        An embedder that cannot be loaded writes nothing.
+        """Write the files that another process needs to load the embedder, or nothing if it cannot be loaded.
 
         Parameters
         ----------

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from ragembed.cli.options import format_option, store_option
-from ragembed.cli.output import counted, print_record, print_records, say, say_unfinished, shown_path
+from ragembed.cli.output import counted, print_records, say, say_unfinished, shown_path
 from ragembed.cli.project import choose_store
 from ragembed.cli.searched import StoreReport, each_in_option, report_groups, report_stores
 from ragembed.cli.settings import print_settings
@@ -287,12 +287,6 @@ _ADVICE: Mapping[Verdict, str] = {
     "refit": "run ragembed refit",
     "rebuild": "delete the store and index again",
 }
-
-
-def print_drift(report: DriftReport, output: str) -> None:
-    """Print the report as ``text``, ``json`` or ``jsonl``."""
-    if not print_record(report.to_dict(), output):
-        _print_drift(report, _ADVICE[report.verdict])
 
 
 def _print_drift(report: DriftReport, advice: str) -> None:

@@ -182,10 +182,7 @@ class Row:
 
 
 def print_rows(rows: Sequence[Row], output: str, html: Path | None = None) -> None:
-    """Print one line per system, with the difference from the first system on the same collection.
-
-    ``html`` is as in :func:`print_results`.
-    """
+    """Print one line per system, with the difference from the first on its collection, as :func:`print_results`."""
     first = {row.collection: row.measured for row in reversed(rows)}
     differences = [
         {} if first[row.collection] is row.measured else difference_to(first[row.collection], row.measured)
@@ -210,10 +207,7 @@ def print_rows(rows: Sequence[Row], output: str, html: Path | None = None) -> No
 
 
 def print_comparisons(pairs: Sequence[tuple[Row, Row]], output: str, html: Path | None = None) -> None:
-    """Print the difference of each measure for each pair of systems on the same queries.
-
-    ``html`` is as in :func:`print_results`.
-    """
+    """Print the difference of each measure for each pair of systems on the same queries, as :func:`print_results`."""
     from ragembed.evaluation.comparison import compare
 
     compared = [(a, b, compare(_score(a), _score(b))) for a, b in pairs]

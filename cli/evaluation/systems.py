@@ -90,26 +90,12 @@ def runs(paths: Sequence[Path]) -> list[System]:
 def parse_system(
     spec: str, base: NamedConfig, search: SearchSettings, store: Path | NamedStores | None, *, searchable: bool
 ) -> System:
-    """Return the system that ``spec`` names: ``NAME`` or ``NAME:SETTING=VALUE,...``.
+    """Return the system that ``spec``, an argument of ``--compare``, names: ``NAME`` or ``NAME:SETTING=VALUE,...``.
 
     NAME is a mode, a preset, a configuration file, a store, or a run file. Settings are ``alpha``, ``fusion``,
-    ``feedback`` and ``hubness`` of hybrid search, and the ``preset`` of a mode.
-
-    Parameters
-    ----------
-    spec
-        An argument of ``--compare``.
-    base, search
-        The embedder configuration and search settings from the other options; ``spec`` changes them.
-    store
-        The store to search, or None to search the collection.
-    searchable
-        Whether the texts of the queries are known; without them, only runs can be compared.
-
-    Raises
-    ------
-    ConfigError
-        If ``spec`` is unknown, or has a setting that does not apply to it.
+    ``feedback`` and ``hubness`` of hybrid search, and the ``preset`` of a mode; they change ``base`` and ``search``,
+    which come from the other options. Without ``searchable`` texts of queries, only runs can be compared. Raise
+    :class:`ConfigError` if ``spec`` is unknown, or has a setting that does not apply to it.
     """
     name, _, text = spec.partition(":")
     if Path(spec).exists() and name not in (*MODES, *PRESETS):

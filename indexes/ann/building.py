@@ -59,17 +59,9 @@ def build_index(
     """Write an inner-product index of unit ``vectors`` with the ids ``rows`` (int64, shape ``(n,)``, ascending).
 
     Centroids and quantisers are trained on a sample spread evenly over the vectors. ``advance`` is called with the
-    number of vectors added since the last call. If ``gpus`` lists GPU numbers, k-means and the assignment of vectors
-    to lists run on these GPUs.
-
-    Raises
-    ------
-    ConfigError
-        If FAISS cannot build an index of this kind from these vectors.
-    MissingExtraError
-        If this kind needs FAISS and FAISS is not installed.
-    GpuError
-        If the GPUs have too little memory.
+    number of vectors added since the last call. If ``gpus`` lists GPU numbers, k-means and the assignment of vectors to
+    lists run on these GPUs. Raise :class:`ConfigError` if FAISS cannot build this kind, :class:`MissingExtraError`
+    without FAISS, and :class:`GpuError` if the GPUs have too little memory.
     """
     advance = advance or _ignore
     if spec.name == FLAT:
@@ -139,10 +131,7 @@ def _train_whole(index: Any, lists: Any, vectors: Vectors, nearest: Any) -> None
 
 
 def _find_centroids(lists: Any, vectors: Vectors, nearest: Any) -> None:
-    """Set the centroids of ``lists`` with k-means on 8-bit codes, which take a quarter of the memory of the sample.
-
-    ``nearest`` is an empty index for k-means.
-    """
+    """Set the centroids of ``lists`` with k-means in the empty index ``nearest``, on 8-bit codes to save memory."""
     codec = faiss.IndexScalarQuantizer(vectors.dim, faiss.ScalarQuantizer.QT_8bit)
     codec.train(vectors.at(stratified(len(vectors), _CODED_AT_ONCE, _SEED)))
     positions = stratified(len(vectors), TRAINING_PER_LIST * lists.nlist, _SEED)

@@ -92,17 +92,12 @@ class Budget:
         return RECALL if self.min_recall is None else self.min_recall
 
     def describe(self, *, defaults: bool = True) -> str:
-        """Return the limits as text.
+        """Return the limits as text, separated by commas.
 
         Parameters
         ----------
         defaults : bool
             Whether to include the default latency and recall if the budget does not set them.
-
-        Returns
-        -------
-        str
-            The limits, separated by commas.
         """
         parts = [
             (self.max_latency_ms, f"{self.wanted_latency_ms:g} ms a query", defaults),

@@ -128,10 +128,7 @@ class _IndexParts:
         return bytes(kind)
 
     def _transforms(self, dim: int) -> int:
-        """Read the transforms before an index; return the dimension after them.
-
-        FAISS ends the process if a vector is not finite after them.
-        """
+        """Return the dimension after the transforms; FAISS would end the process if a vector is not finite there."""
         (count,) = self._numbers("i")
         _require(0 < count <= 8, f"it has {count:,} transforms")
         for _ in range(count):

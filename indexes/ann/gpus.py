@@ -35,9 +35,9 @@ def visible_gpus() -> int:
 def choose_gpus(device: str) -> tuple[int, ...]:
     """Return the numbers of the GPUs that ``device`` selects; empty for the CPU.
 
-    ``device`` is ``auto`` (all GPUs, or the CPU if there are none), ``cpu``, ``gpu`` (all GPUs, at least one), or GPU
+    ``device`` is ``auto`` (all GPUs, or the CPU if there are none), ``cpu``, ``gpu`` (all GPUs, at least one), or
     numbers such as ``gpu:0,2``. Raises :class:`ConfigError` for anything else and :class:`GpuError` if FAISS does not
-    see a selected GPU.
+    see a GPU.
     """
     visible = 0 if device == "cpu" else visible_gpus()
     if device.startswith("gpu") and not visible:
@@ -108,11 +108,9 @@ class GpuIndex:
 def to_gpus(index: Any, gpus: Sequence[int], size: int | None = None) -> GpuIndex:
     """Return a copy of ``index``, which may be memory-mapped, on ``gpus``.
 
-    Each GPU gets a full copy, or a part if a full copy does not fit. ``size`` is the approximate size of the copy in
-    bytes, by default the size of a flat index. Vectors of ``fp16`` and ``sq8``, and product quantisers, are searched in
-    float16. Raises
-    :class:`ConfigError` if FAISS does not support this kind of index on GPUs, and :class:`GpuError` if their memory is
-    too small.
+    Each GPU gets a full copy, or a part if its ``size`` (approximate, in bytes) does not fit. ``fp16``, ``sq8`` and
+    product quantisers are searched in float16. Raises :class:`ConfigError` for a kind that FAISS does not support on
+    GPUs, and :class:`GpuError` if their memory is too small.
     """
     index, rows = faiss.downcast_index(index), None
     if isinstance(index, faiss.IndexIDMap):
@@ -135,10 +133,7 @@ def to_gpus(index: Any, gpus: Sequence[int], size: int | None = None) -> GpuInde
 
 @contextmanager
 def centroids_on_gpus(lists: Any, gpus: Sequence[int]) -> Iterator[Any]:
-    """Yield an empty index on ``gpus`` for the k-means that finds the centroids of ``lists``.
-
-    Raises :class:`GpuError` if the memory of the GPUs is too small.
-    """
+    """Yield an empty index on ``gpus`` for the k-means of ``lists``; raises :class:`GpuError` if they lack memory."""
     centroids = _copied(faiss.IndexFlatIP(lists.d), gpus, 4 * lists.nlist * lists.d, half=False)
     try:
         yield centroids
@@ -222,9 +217,8 @@ _AUTO, _CPU, _GPU = "auto", "cpu", "gpu"
 def building_gpus(device: str | None, embedder: VectorEncoder) -> tuple[Sequence[int], str]:
     """Return the GPUs to build indexes on for ``device``, and a short description of them.
 
-    Devices other than GPUs and the CPU matter to the embedder only; here they mean "auto". If PyTorch can use the
-    selected GPUs but FAISS cannot (its CPU build, or not installed), indexes are built on the CPU. Raises
-    :class:`ragembed.errors.GpuError` if neither can use them.
+    Devices other than GPUs and the CPU matter to the embedder only; here they mean "auto". If FAISS cannot use the
+    selected GPUs but PyTorch can, the CPU builds; if neither can, raises :class:`ragembed.errors.GpuError`.
     """
     wanted = device if device is not None and (device == _CPU or device.startswith(_GPU)) else _AUTO
     if wanted.startswith(_GPU) and not visible_gpus() and _embeds_on_gpu(embedder):

@@ -65,27 +65,11 @@ def open_index(
 class SegmentIndex:
     """A stored, memory-mapped index that FAISS searches. Check the hash of ``file`` first.
 
-    Parameters
-    ----------
-    file, spec
-        The file, and the kind of index in it.
-    rows, dim
-        Number of vectors and their dimension.
-    threads
-        Maximum number of threads for a batch of queries; None for FAISS's default. Up to :data:`FEW_QUERIES` queries
-        are searched for in one thread.
-    gpus
-        Numbers of the GPUs to copy the index to. The CPU runs searches with a filter, and searches for more neighbours
-        or lists than FAISS supports on a GPU.
-
-    Raises
-    ------
-    StoreDamagedError
-        If the file is not a sound index of this kind, or FAISS cannot read it.
-    ConfigError
-        If FAISS does not support this kind of index on GPUs.
-    GpuError
-        If the GPUs have too little memory.
+    Up to :data:`FEW_QUERIES` queries are searched for in one thread, and more in ``threads`` (None for FAISS's
+    default). ``gpus`` are the numbers of the GPUs to copy the index to; the CPU runs searches with a filter, and for
+    more neighbours or lists than FAISS supports on a GPU. Raise :class:`StoreDamagedError` if the file is not a sound
+    index of this kind, :class:`ConfigError` if FAISS does not support the kind on GPUs, and :class:`GpuError` if they
+    have too little memory.
     """
 
     def __init__(
@@ -165,10 +149,7 @@ class SegmentIndex:
     def divided(
         self, queries: Floats, k: int, allowed: Bools | None, share: float, effort: int | None, parts: int
     ) -> Sequence[PartSearch]:
-        """Return ``parts`` searches, to run in several threads, that together find what :meth:`search` finds.
-
-        Each searches other vectors of an exact index, or other lists, on the CPU.
-        """
+        """Return ``parts`` searches for CPU threads, each of other vectors or lists, together as :meth:`search`."""
         if self._lists is None:
             part = partial(self.search_part, queries, k, allowed=allowed)
             return [partial(part, *bounds) for bounds in ranges(self._index.ntotal, parts)]
@@ -198,10 +179,7 @@ class SegmentIndex:
     def search_part(
         self, queries: Floats, k: int, start: int, stop: int, allowed: Bools | None = None
     ) -> tuple[Floats, Rows]:
-        """Search the vectors at positions ``start`` (inclusive) to ``stop`` (exclusive) as :meth:`search` does.
-
-        The index must be exhaustive. The search runs on the CPU.
-        """
+        """Search the vectors ``start`` to ``stop`` (exclusive) of an exhaustive index as :meth:`search`, on the CPU."""
         k = min(k, stop - start)
         if self.multiplies(len(queries), k) and can_estimate(stop - start, k):
             return self._search_by_products(queries, k, start, stop, allowed)

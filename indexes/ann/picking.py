@@ -80,11 +80,10 @@ def pick(
 ) -> Picked:
     """Build an index that meets the requirements in ``wanted`` and write it to the file of ``given``.
 
-    At most three kinds are tried, in the order of :func:`ragembed.indexes.ann.choosing.choose`. Each kind is built and
-    tuned to the smallest effort that reaches the recall on the tuning queries. The first kind that meets the budget on
-    the measuring queries is taken. Latency is that of one thread. The default latency and recall guide the choice, but
-    missing them is no error. Raises :class:`BudgetError` if no kind meets the limits that were set; no file is written
-    then.
+    At most three kinds are tried, in the order of :func:`ragembed.indexes.ann.choosing.choose`, each tuned to the
+    smallest effort that reaches the recall. The first that meets the budget in one thread, on other queries, is taken.
+    Missing the default latency and recall is no error; if no kind meets the limits that were set, raises
+    :class:`BudgetError` and writes no file.
     """
     shape = len(given.rows), given.vectors.dim
     options = (

@@ -45,44 +45,23 @@ class IndexConfig:
             parse_spec(self.kind)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields as JSON values.
-
-        Returns
-        -------
-        dict
-            The keys ``kind``, ``max_memory``, ``max_latency_ms`` and ``min_recall``.
-        """
+        """Return the kind and the limits of the budget as JSON values, by name."""
         return {"kind": self.kind, **asdict(self.budget)}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> IndexConfig:
-        """Create a configuration from the output of :meth:`to_dict`.
+        """Create a configuration from the output of :meth:`to_dict`; raise :class:`ConfigError` if a field is invalid.
 
         Parameters
         ----------
         values : mapping
             The output of :meth:`to_dict`.
-
-        Returns
-        -------
-        IndexConfig
-
-        Raises
-        ------
-        ConfigError
-            If a field is missing, unknown or invalid.
         """
         rest = _fields(values, ("kind",))
         return _made(cls, values["kind"], _made(Budget, **rest))
 
     def describe(self) -> str:
-        """Return the requirements as text.
-
-        Returns
-        -------
-        str
-            The kind and the limits of the budget.
-        """
+        """Return the kind and the limits of the budget as text."""
         return self.kind if self.budget.open else f"{self.kind} within {self.budget.describe(defaults=False)}"
 
 

@@ -121,10 +121,7 @@ class IndexSpec:
 
 
 def parse_spec(text: str) -> IndexSpec:
-    """Return the kind of index that ``text`` names; raises :class:`ConfigError` if the syntax is wrong.
-
-    To check that FAISS supports a factory string, call :func:`ragembed.indexes.ann.building.check`.
-    """
+    """Return the kind of index that ``text`` names; raises :class:`ConfigError` if the syntax is wrong."""
     if text in _FACTORIES or (_FACTORY.fullmatch(text) and not _FATAL.search(text)):
         return IndexSpec(text)
     raise ConfigError(

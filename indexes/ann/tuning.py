@@ -59,10 +59,7 @@ def exact(parts: Iterable[tuple[Vectors, NDArray[np.bool_] | None]], queries: Fl
 
 
 def recall(search: Search, truth: Truth) -> Recall:
-    """Measure the recall@10 of ``search``; a vector that ties with the tenth nearest counts as found.
-
-    The interval is a percentile bootstrap of the mean. Its width is 0 if every query finds all neighbours.
-    """
+    """Measure recall@10 with its percentile bootstrap; a vector that ties with the tenth nearest counts as found."""
     scores = search(truth.queries, USUAL_K)[:, : truth.k]
     shares = (scores >= truth.kth[:, None] - _TIE).sum(axis=1) / truth.k
     resampled = paired_bootstrap(shares, np.zeros(len(shares)))
@@ -74,9 +71,8 @@ def least_effort(
 ) -> int:
     """Return the smallest effort whose recall interval starts at ``wanted`` or above, or ``most`` if none does.
 
-    ``search`` maps an effort to its search. The candidates form a ladder in steps of 15 %. The effort doubles until the
-    recall suffices, and bisection finds the smallest one, because recall grows with effort except for chance. If a
-    query takes longer than ``limit_ms`` before that, the effort is not raised further.
+    ``search`` maps an effort to its search. The effort doubles until the recall suffices or a query takes longer than
+    ``limit_ms``; then bisection finds the smallest one, on a ladder in steps of 15 %.
     """
     ladder = [_LEAST_EFFORT]
     while ladder[-1] < most:
@@ -107,10 +103,7 @@ def tuned_effort(
 
 
 def latency_ms(search: Search, queries: Floats) -> float:
-    """Return the milliseconds that ``search`` takes for one query: the 95th percentile over up to 100 ``queries``.
-
-    Each query runs three times and its shortest time counts, because other work on the machine only adds time.
-    """
+    """Return the 95th percentile, over up to 100 ``queries``, of the shortest of three times for one query, in ms."""
     times = [min(_seconds(search, query[None, :]) for _ in range(_RUNS)) for query in queries[:_TIMED_QUERIES]]
     return 1e3 * float(np.percentile(times, 95))
 

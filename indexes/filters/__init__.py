@@ -63,10 +63,7 @@ def register(connection: sqlite3.Connection, root: Path | None = None) -> None:
 
 
 def parse(where: Where) -> Filter:
-    """Convert a condition such as ``ext = 'md'`` or a LangChain dictionary to a filter.
-
-    A filter is returned unchanged. Raises :class:`ConfigError` for other types and for syntax errors.
-    """
+    """Return a filter, also for a condition or a LangChain dictionary; raises :class:`ConfigError` if it is invalid."""
     if isinstance(where, str):
         return parse_where(where)
     if isinstance(where, Mapping):

@@ -99,10 +99,7 @@ class In:
 
 @dataclass(frozen=True, slots=True)
 class Contains:
-    """The field is a list with an element that equals ``value``, or a string that contains ``value``.
-
-    None matches a JSON null in a list.
-    """
+    """The field is a list with an element equal to ``value`` (None for null), or a string that contains ``value``."""
 
     field: Field
     value: Scalar | None

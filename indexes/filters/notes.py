@@ -52,10 +52,7 @@ _MOST_NAMED, _MOST_NOTES = 20, 10
 
 
 def notes_on(connection: sqlite3.Connection, whole: Filter) -> dict[Leaf, str]:
-    """Return notes on conditions of a filter that no chunk of the store can meet, on at most ten.
-
-    The database must have the tables of a store. An empty store gets no notes.
-    """
+    """Return at most ten notes on conditions of a filter that no chunk of the store can meet; none if it is empty."""
     if connection.execute("SELECT 1 FROM chunks LIMIT 1").fetchone() is None:
         return {}
     different = {_comparison(leaf): leaf for leaf in _leaves(whole)}

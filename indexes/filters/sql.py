@@ -225,10 +225,7 @@ def _in_headings(node: Leaf) -> _Sql:
 
 
 def metadata_rows(field: Field) -> tuple[str, str, str, tuple[str, ...]]:
-    """Return how the metadata value of a field is found: the tables, the condition on them, the row, the parameters.
-
-    The field is looked up key by key. This works for keys with any characters.
-    """
+    """Return how a metadata value is looked up, key by key: the tables, their condition, the row, the parameters."""
     keys = (field.name, *field.nested)
     steps = ["json_each(c.metadata) AS m0"]
     steps += [

@@ -33,10 +33,7 @@ class _Moment(NamedTuple):
 
 
 def moment_key(text: str) -> str | None:
-    """Return a text that orders like the moment of an ISO 8601 date, and is equal for equal moments; else None.
-
-    A date without a time is its midnight, and a time without an offset is in UTC.
-    """
+    """Return a text that orders like the moment of an ISO 8601 date (by default midnight, UTC); else None."""
     found = _parsed(text)
     return None if found is None else f"{found.seconds - (found.offset or 0):012d}{found.fraction}"
 

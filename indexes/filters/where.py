@@ -67,10 +67,7 @@ class _ConditionToken:
 
 
 def parse_where(text: str) -> Filter:
-    """Parse a condition into a filter. The documentation page "Filters" has the grammar.
-
-    Raises :class:`ConfigError` with the position of the syntax error.
-    """
+    """Parse a condition, as the page "Filters" has it; raises :class:`ConfigError` with the position of an error."""
     parser = _ConditionParser(list(_tokens(text)))
     found = parser.disjunction()
     parser.expect_end()

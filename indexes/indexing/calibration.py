@@ -121,10 +121,7 @@ class _Signals(NamedTuple):
 def _fitted(
     store: Store, snapshot: StoreSnapshot, embedder: Embedder, drawn: Sequence[tuple[str, str]], language: str | None
 ) -> RelevanceModel | None:
-    """Return the relevance model for spans, each with the text that it comes from; None if no span has other hits.
-
-    Nothing is sent to a server: with an external model, words alone decide.
-    """
+    """Return the relevance model of spans with their texts, or None; with an external model, words alone decide."""
     mode: Mode = "lexical" if embedder._is_external else "hybrid"
     spans = [span for span, _ in drawn]
     everyday = everyday_sentences()[language or _DEFAULT_LANGUAGE]
@@ -153,10 +150,7 @@ def _fitted(
 
 
 def _answers(store: Store, embedder: Embedder, queries: Sequence[str], mode: Mode, fusion: Fusion) -> list[list[Hit]]:
-    """Return the results for each query. Several threads search, because SQLite looks up words without Python's lock.
-
-    The store is locked, so all threads see the same generation.
-    """
+    """Return the results for each query of a locked store; threads search, as SQLite looks up without Python's lock."""
     queries = [normalise(query) for query in queries]
     vectors = None if mode == "lexical" else embedder.encode_queries(queries)
     give_back()

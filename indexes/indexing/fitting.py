@@ -41,10 +41,7 @@ _REFIT_GROWTH, _REWEIGH_GROWTH = 2.0, 10.0
 
 
 def without_fit(embedder: Embedder) -> Embedder:
-    """Return an embedder with the fitted extractor of ``embedder``, and post-processors that need no fit.
-
-    A new store uses it until it has enough chunks to fit the post-processors of ``embedder``.
-    """
+    """Return an embedder with the extractor of ``embedder`` and post-processors without fit, for a new, small store."""
     return embedder.with_postprocess(_WITHOUT_FIT, "shared").fit_chain(np.zeros((1, 1), dtype=np.float32), [])
 
 
@@ -147,10 +144,7 @@ class Fit:
 
 
 def fit_together(opened: Sequence[OpenedStore], unfitted: Embedder, progress: Progress) -> Fit:
-    """Fit the chain of ``unfitted`` on the raw vectors and texts of stores with the same raw vectors.
-
-    Raises :class:`ragembed.errors.RankError` if a post-processor has more directions than the vectors.
-    """
+    """Fit ``unfitted`` on stores with the same raw vectors; raises RankError if these have too few dimensions."""
     progress.start("fitting", "chunks", None)
     fits_here = fits_on_store(unfitted, unfitted.config.postprocess)
     raw = sample_raw(_distinct(opened), unfitted.config.seed)

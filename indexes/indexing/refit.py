@@ -63,11 +63,6 @@ def refit_store(
     wait_seconds : float
         Seconds to wait if another process writes to the store.
 
-    Returns
-    -------
-    Embedder
-        The embedder that the store uses from now on.
-
     Raises
     ------
     ConfigError
@@ -107,9 +102,9 @@ def refit_store(
 def refit_if_due(store: Store, writer: StoreWriter, progress: Progress | None = None) -> list[str]:
     """Fit the embedder of a store again if the store has outgrown its fit; return warnings.
 
-    If the store has at least ten times as many chunks as the token weights and static vectors were fitted on, these are
-    fitted on all texts in the store, and the texts are encoded again. If it has at least twice as many vectors as the
-    post-processors were fitted on, these are fitted on the stored raw vectors.
+    Ten times as many chunks as the token weights and static vectors were fitted on: these are fitted again, and all
+    texts are encoded again. Twice as many vectors as the post-processors were fitted on: these are fitted on the raw
+    vectors.
     """
     progress, current = progress or SilentProgress(), store.embedder
     if not isinstance(current, Embedder):
@@ -156,17 +151,13 @@ def apply_settings(
         The new defaults for hybrid search.
     device : str, optional
         Device for encoding, as for :meth:`ragembed.Store.open`.
-    progress : object, optional
-        Listener with the methods ``start(phase, unit, total)``, ``advance(count)`` and ``finish()``.
-    wait_seconds : float
-        Seconds to wait if another process writes to the store.
+    progress, wait_seconds : optional
+        As in :func:`refit_store`.
 
     Raises
     ------
-    StoreError
-        If the vectors of the store do not come from ragembed.
-    StoreLockedError
-        If another process still writes to the store after ``wait_seconds``.
+    StoreError, StoreLockedError
+        As :func:`refit_store` does.
 
     Examples
     --------
@@ -266,28 +257,15 @@ def refit_together(
     ----------
     paths : mapping of str to Path
         Folder of each store, by name.
-    postprocess : sequence of str, optional
-        The post-processors, such as ``["abtt:2", "normalize"]``; the current ones by default.
-    query_fit : {"shared", "separate"}, optional
-        Whether queries share the fit of the documents or have a fit of their own; the current setting by default.
-    progress : object, optional
-        Listener with the methods ``start(phase, unit, total)``, ``advance(count)`` and ``finish()``.
-    wait_seconds : float
-        Seconds to wait if another process writes to a store.
-
-    Returns
-    -------
-    Embedder
-        The embedder that all stores use from now on.
+    postprocess, query_fit, progress, wait_seconds : optional
+        As in :func:`refit_store`.
 
     Raises
     ------
     ConfigError
         If the stores have different models or settings, or too few vectors to fit the post-processors.
-    StoreError
-        If the vectors of a store do not come from ragembed.
-    StoreLockedError
-        If another process still writes to a store after ``wait_seconds``.
+    StoreError, StoreLockedError
+        As :func:`refit_store` does.
 
     Examples
     --------

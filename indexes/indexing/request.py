@@ -23,30 +23,14 @@ from ragembed.indexes.store import Store
 
 @dataclass(frozen=True, slots=True)
 class IndexingRequest:
-    """A request to index files into the store in the folder ``store``.
+    """A request to index files, folders or URLs (see :func:`ragembed.documents.places.place_of`) into a store.
 
-    Parameters
-    ----------
-    store
-        Folder of the store.
-    paths
-        Files, folders or URLs (see :func:`ragembed.documents.places.place_of`); by default all paths indexed so far.
-    options
-        Which files to read and how to chunk them; by default the options of the last run.
-    embedder
-        Configuration for a new store; by default the default preset. For an existing store, it must match the
-        configuration of the store.
-    index
-        Requirements for the index; by default those of the last run.
-    device
-        Device for encoding documents and building indexes, as for :meth:`ragembed.Store.open`.
-    language
-        Language for a new store, as for :meth:`Store.create`. For an existing store, it must match.
-    allow_empty
-        Remove the files of a path that is missing, or in which none of them is found. By default they stay, because
-        the disk of the path may not be mounted.
-    opened
-        The store, if it exists and the caller has opened it on ``device``; otherwise the run opens it.
+    By default, ``paths`` are all paths indexed so far, and ``options`` and ``index`` those of the last run.
+    ``embedder`` (by default the default preset) and ``language`` are for a new store; an existing one must match.
+    ``device`` is as for :meth:`ragembed.Store.open`, on which ``opened`` was opened, if it is given.
+
+    ``allow_empty`` removes the files of a path that is missing, or in which none of them is found. By default they
+    stay, because the disk of the path may not be mounted.
     """
 
     store: Path

@@ -204,10 +204,7 @@ def wanted_meta(embedder: Embedder) -> dict[str, object]:
 
 
 class IndexRun:
-    """What a run was asked to do, and the steps before a store is written.
-
-    ``opened`` is the store, or one of the stores, that exists; its last request completes the new one.
-    """
+    """A request, and the steps before a store is written; ``opened`` is a store whose last request completes it."""
 
     def __init__(self, request: IndexingRequest, opened: Store | None, progress: Progress) -> None:
         self._started = time.monotonic()
@@ -293,10 +290,7 @@ class IndexRun:
         scan.warnings += [*notes, *emptied]
 
     def require_files(self, embedder: Embedder, files: int, scan: Scan) -> None:
-        """Raise :class:`ConfigError` if a new store would get no file.
-
-        Add notes on the model to the warnings of ``scan``.
-        """
+        """Raise :class:`ConfigError` if a new store would get no file; ``scan`` gets notes on the model."""
         if not files:
             raise ConfigError(_nothing_to_read(self.paths, scan))
         scan.warnings += fitting.notes_on_model(embedder)

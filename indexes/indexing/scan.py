@@ -94,23 +94,11 @@ class IndexingOptions:
             raise ConfigError(f"boilerplate is {self.boilerplate!r}: expected one of {', '.join(MODES)}")
 
     def discovery(self) -> DiscoveryOptions:
-        """Return the options that decide which files are read.
-
-        Returns
-        -------
-        ragembed.documents.discovery.DiscoveryOptions
-            The patterns, the maximum size, and whether hidden files are read.
-        """
+        """Return the options that decide which files are read."""
         return DiscoveryOptions(self.exclude, self.include, self.max_bytes, self.hidden)
 
     def reading(self) -> ReadOptions:
-        """Return the options for the readers of files.
-
-        Returns
-        -------
-        ragembed.documents.readers.source.ReadOptions
-            The columns for text and title, and the rules for members of archives and mails.
-        """
+        """Return the options for the readers of files: columns, and rules for members of archives and mails."""
         return ReadOptions(
             text_columns=self.text_columns,
             title_column=self.title_column,
@@ -121,20 +109,12 @@ class IndexingOptions:
     def chunking(self, room: int) -> ChunkingConfig:
         """Return the options for dividing texts into chunks.
 
+        Raise :class:`ConfigError` if ``chunk_tokens`` is greater than ``room``.
+
         Parameters
         ----------
         room : int
             Maximum number of tokens of a text that the model takes.
-
-        Returns
-        -------
-        ragembed.documents.chunking.ChunkingConfig
-            The maximum length and the overlap of chunks, in tokens.
-
-        Raises
-        ------
-        ConfigError
-            If ``chunk_tokens`` is greater than ``room``.
         """
         if self.chunk_tokens is not None and self.chunk_tokens > room:
             raise ConfigError(
@@ -143,13 +123,7 @@ class IndexingOptions:
         return ChunkingConfig(max_tokens=self.chunk_tokens or min(room, DEFAULT_CHUNK), overlap=self.overlap)
 
     def to_dict(self) -> dict[str, object]:
-        """Return the fields as JSON values.
-
-        Returns
-        -------
-        dict
-            The options by name.
-        """
+        """Return the options as JSON values, by name."""
         return asdict(self)
 
     @classmethod
@@ -160,10 +134,6 @@ class IndexingOptions:
         ----------
         fields : mapping
             The options by name.
-
-        Returns
-        -------
-        IndexingOptions
         """
         options = cls(**fields)
         return replace(

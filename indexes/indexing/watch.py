@@ -57,29 +57,11 @@ _LIMIT_REMEDY = (
 class Watcher:
     """Updates the store in the folder ``store`` when a file below ``paths`` changes.
 
-    Parameters
-    ----------
-    store
-        Folder of the store. If there is none, the first run creates it with the default options.
-    paths
-        Files and folders to watch; by default all paths indexed so far. URLs cannot be watched.
-    device
-        Device for encoding documents, as for :meth:`ragembed.Store.open`.
-    opened
-        The store, if it exists and the caller has opened it; otherwise the watcher opens it.
-    first_run
-        Runs once before watching, in place of a run with the options of the store; it creates the store if there is
-        none. By default, a run with the default options does.
-    poll
-        Compare the files with the store every few seconds, without notifications from the operating system.
-    quiet_seconds
-        A run starts when no file has changed for this time.
-    progress
-        Shows the progress of each run.
-    on_run
-        Gets the report of each run, also if nothing changed. By default, changes are logged.
-    on_note
-        Gets each message: a file that is skipped, a path that is missing, an error. By default, it is logged.
+    By default, ``paths`` are all paths indexed so far. ``first_run`` runs once before watching, and creates the store if
+    there is none; by default, it is a run with the options of the store. ``opened`` is the store, if the caller has opened
+    it. ``poll`` compares the files with the store every few seconds, without notifications from the operating system. A
+    run starts when no file has changed for ``quiet_seconds``. ``on_run`` gets the report of each run, and ``on_note`` each
+    message; by default, changes and messages are logged.
     """
 
     def __init__(
@@ -118,16 +100,8 @@ class Watcher:
         An error in the first run is raised; later errors are notes, and the run is tried again. A run that has started
         is completed before ``stop`` takes effect.
 
-        Raises
-        ------
-        ConfigError
-            If a path does not exist or is a URL, or there is nothing to watch.
-        MissingExtraError
-            If watchfiles is not installed.
-        StoreLockedError
-            If another process watches the store.
-        StoreError
-            If the store cannot be used, or was removed or replaced while it was watched.
+        Raise :class:`ConfigError` if a path does not exist or is a URL, :class:`StoreLockedError` if another process
+        watches the store, and :class:`StoreError` if the store cannot be used, or was removed or replaced.
         """
         if not self._polls:
             require("watchfiles", "watching files")
@@ -205,10 +179,7 @@ class Watcher:
                         self._index(stop)
 
     def _notifier(self, stop: threading.Event) -> RustNotify:
-        """Watch the roots that exist, from now on.
-
-        Raises :class:`OSError` and :class:`RuntimeError`.
-        """
+        """Watch the roots that exist, from now on. Raises :class:`OSError` and :class:`RuntimeError`."""
         # watchfiles.watch() would begin to watch only when it waits, so changes during the first run would be missed.
         from watchfiles._rust_notify import RustNotify
 

@@ -75,10 +75,7 @@ def write_files(
 def _write_stripped(
     store: Store, writer: StoreWriter, plan: StrippingPlan, encoder: RunEncoder, progress: Progress
 ) -> int:
-    """Update the searchable text of chunks in unchanged files if boilerplate changed.
-
-    Return the number of texts that the model encoded.
-    """
+    """Update the searchable text in unchanged files if boilerplate changed; return the number of encoded texts."""
     encoded = 0
     progress.start("embedding", "chunks", None)
     files = (restripped(plan.stripper, list(store.chunks(path))) for path in plan.again)

@@ -7,7 +7,7 @@ import sqlite3
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from ragembed.indexes.lexical.indexed_terms import IndexedTerms
 from ragembed.indexes.lexical.postings import LiveBlock, PostingsBlock, open_postings
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.named_postings import named_postings, stale_chunks
+from ragembed.indexes.storage.per_generation import PerGeneration
 from ragembed.indexes.storage.selection import Admission
 from ragembed.indexes.types import Keys
 from ragembed.stopping import check
@@ -161,41 +162,40 @@ def _probable_least(found: Sequence[Doubles], limit: int) -> float:
     return max(float(np.partition(sample, len(sample) - rank)[len(sample) - rank]), _LEAST_SCORE)
 
 
+class _Opened(NamedTuple):
+    """The blocks of a generation by folder, the tokenizer, and the postings, or None if chunks without them exist."""
+
+    blocks: dict[str, PostingsBlock]
+    terms: IndexedTerms | None
+    postings: Postings | None
+
+
 class OpenPostings:
     """Opens the postings of the store at ``path``. Threads may share an instance."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._lock = threading.Lock()
-        self._blocks: dict[str, PostingsBlock] = {}
-        self._generation: object = -1
-        self._postings: Postings | None = None
-        self._terms: IndexedTerms | None = None
+        self._kept: PerGeneration[_Opened] = PerGeneration()
 
     def clear(self) -> None:
         """Release the mapped files."""
-        with self._lock:
-            self._blocks, self._generation, self._postings, self._terms = {}, -1, None, None
+        self._kept.clear()
 
     def of(self, connection: sqlite3.Connection, generation: object) -> Postings | None:
         """Return the postings of ``generation``, which ``connection`` sees; None if chunks without postings exist."""
-        with self._lock:
-            if generation != self._generation:
-                self._postings = self._open(connection)
-                self._generation = generation
-            return self._postings
+        return self._kept.of(generation, lambda before: self._open(connection, before)).postings
 
-    def _open(self, connection: sqlite3.Connection) -> Postings | None:
+    def _open(self, connection: sqlite3.Connection, before: _Opened | None) -> _Opened:
+        former, terms, _ = before or _Opened({}, None, None)
         records = named_postings(connection)
         if not records:
-            return None
-        former, self._blocks = self._blocks, {}
-        blocks = []
+            return _Opened(former, terms, None)
+        opened, blocks = {}, []
         for record in records:
             name = record.files.folder
-            block = self._blocks[name] = former.get(name) or open_postings(self._path, record.files)
+            block = opened[name] = former.get(name) or open_postings(self._path, record.files)
             blocks.append(LiveBlock.without(block, stale_chunks(connection, record.key)))
         if sum(map(len, blocks)) != catalog.count(connection, "chunks"):
-            return None
-        self._terms = self._terms or IndexedTerms(catalog.analyzer_config(connection).language)
-        return Postings(blocks, self._terms)
+            return _Opened(opened, terms, None)
+        terms = terms or IndexedTerms(catalog.analyzer_config(connection).language)
+        return _Opened(opened, terms, Postings(blocks, terms))

@@ -60,10 +60,7 @@ def _phrases(piece: str, terms: Analyzer) -> list[Phrase]:
 def search(
     connection: sqlite3.Connection, expression: str, limit: int, selection: Selection | None = None
 ) -> tuple[Keys, Doubles]:
-    """Return the keys and BM25 scores of the best ``limit`` selected chunks, highest score first.
-
-    The result also has up to a thousand chunks that tie with the last one.
-    """
+    """Return keys and BM25 of the best ``limit`` selected chunks, best first, and up to a thousand ties of the last."""
     if limit == 0:
         return _arrays([])
     left_out = 0 if selection is None else selection.most_left_out

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import threading
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from ragembed.indexes.lexical import fulltext
 from ragembed.indexes.lexical.bm25 import K1, Postings, idf
 from ragembed.indexes.lexical.indexed_terms import IndexedTerms
 from ragembed.indexes.storage import catalog
+from ragembed.indexes.storage.per_generation import PerGeneration
 
 _MOST_KEPT = 100_000
 """Number of terms whose frequencies are kept, so that the memory of a server does not grow with its queries."""
@@ -71,42 +71,41 @@ class StoreTerms:
         return [found.get(term, 0) for term in terms]
 
 
+class _Counted(NamedTuple):
+    """The tokenizer, the number of chunks of a state, and those of the chunks that contain a term."""
+
+    terms: IndexedTerms
+    chunks: int
+    frequencies: dict[bytes, int]
+
+
 class HighestScores:
     """Computes the highest BM25 of queries. Threads may share an instance.
 
-    BM25 of a term is less than ``k1 + 1`` times its idf, however often a text contains it. A term of the query that no
-    chunk contains has the highest idf. Terms in sequence, such as a text in double quotes, do not count: they are in a
-    query beside their parts. The numbers of chunks that contain a term are kept until the store changes.
+    BM25 of a term is less than ``k1 + 1`` times its idf, which is highest for a term that no chunk contains. Terms in
+    sequence, such as a text in double quotes, do not count: they are in a query beside their parts.
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self.clear()
+        self._kept: PerGeneration[_Counted] = PerGeneration()
 
     def clear(self) -> None:
         """Drop everything that is kept, because the store may have been replaced."""
-        with self._lock:
-            self._terms: IndexedTerms | None = None
-            self._state: Hashable = None
-            self._chunks = 0
-            self._frequencies: dict[bytes, int] = {}
+        self._kept.clear()
 
     def of(self, terms: TermCounts, expression: str) -> float:
-        """Return the highest BM25 for an expression of :func:`ragembed.indexes.lexical.fulltext.match_expression`.
+        """Return the highest BM25 for an expression of :func:`~ragembed.indexes.lexical.fulltext.match_expression`."""
 
-        ``terms`` are those of the same stores in each call.
-        """
-        state = terms.state()
-        with self._lock:
-            if state != self._state:
-                self._state, self._frequencies = state, {}
-                self._chunks = terms.chunks()
-            self._terms = self._terms or IndexedTerms(terms.language())
-            phrases = [phrase for phrase in fulltext.phrases(expression) if not phrase.endswith("*")]
-            found = [self._terms.of_phrase(fulltext.shown(phrase)) for phrase in phrases]
-            single = [terms[0] for terms in found if len(terms) == 1] or [term for terms in found for term in terms]
-            if len(self._frequencies) > _MOST_KEPT:
-                self._frequencies = {}
-            new = list(dict.fromkeys(term for term in single if term not in self._frequencies))
-            self._frequencies.update(zip(new, terms.frequencies(new) if new else [], strict=True))
-            return (K1 + 1.0) * sum(idf(self._chunks, self._frequencies[term]) for term in single)
+        def counted(before: _Counted | None) -> _Counted:
+            return _Counted(IndexedTerms(terms.language()) if before is None else before.terms, terms.chunks(), {})
+
+        indexed, chunks, frequencies = self._kept.of(terms.state(), counted)
+        phrases = [phrase for phrase in fulltext.phrases(expression) if not phrase.endswith("*")]
+        found = [indexed.of_phrase(fulltext.shown(phrase)) for phrase in phrases]
+        single = [terms[0] for terms in found if len(terms) == 1] or [term for terms in found for term in terms]
+        with self._kept.lock:
+            if len(frequencies) > _MOST_KEPT:
+                frequencies.clear()
+            new = list(dict.fromkeys(term for term in single if term not in frequencies))
+            frequencies.update(zip(new, terms.frequencies(new) if new else [], strict=True))
+            return (K1 + 1.0) * sum(idf(chunks, frequencies[term]) for term in single)

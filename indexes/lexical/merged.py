@@ -19,16 +19,9 @@ from ragembed.types import Doubles, Integers
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LexicalMember:
-    """The chunks of one store, with the keys that they have among those of all stores.
+    """The chunks of one store; their keys among those of all stores are higher by ``first``.
 
-    Parameters
-    ----------
-    blocks
-        The chunks and their lengths. A store without postings has one block, without terms.
-    first
-        The number that is added to the key of a chunk in its store.
-    has_terms
-        Whether the blocks have postings. Otherwise, FTS5 counts the terms.
+    A store without postings has one block, without terms: ``has_terms`` is false, and FTS5 counts the terms.
     """
 
     blocks: tuple[LiveBlock, ...]
@@ -146,10 +139,7 @@ def _without_terms(connection: sqlite3.Connection) -> PostingsBlock:
 
 
 def _sum_of_varints(data: bytes) -> int:
-    """Return the sum of the numbers in ``data``: seven bits a byte, highest first, the eighth bit set if more follow.
-
-    SQLite's format has a ninth byte of eight bits, but no text has so many terms.
-    """
+    """Return the sum of the numbers in ``data``: seven bits a byte, highest first, with the eighth if more follow."""
     total = value = 0
     for byte in data:
         value = value << 7 | byte & 0x7F

@@ -43,19 +43,10 @@ _TERMS_KEPT = 10_000
 class PostingsBlock:
     """The postings of ``n`` chunks with ``t`` distinct terms and ``p`` postings.
 
-    Parameters
-    ----------
-    chunks
-        Keys of the chunks, int64, shape ``(n,)``. The index of a chunk in this array is its position.
-    lengths
-        Number of terms in each chunk, int64, shape ``(n,)``.
-    text, text_ends
-        The concatenated terms in UTF-8, sorted by bytes, uint8; and the end of each term, int64, shape ``(t,)``.
-    ends
-        The end of the postings of each term, int64, shape ``(t,)``.
-    positions, counts
-        The postings: positions of chunks, uint32, ascending for each term; and the number of occurrences in each of
-        these chunks, an unsigned type; both shape ``(p,)``.
+    ``chunks`` are keys and ``lengths`` numbers of terms, int64, shape ``(n,)``; the index of a chunk there is its
+    position. ``text`` has the terms in UTF-8, sorted by bytes, uint8; ``text_ends`` their ends, and ``ends`` those of
+    their postings, int64, shape ``(t,)``. A posting is a position (uint32, ascending for each term) with a number of
+    occurrences in ``counts`` (an unsigned type); both shape ``(p,)``.
     """
 
     chunks: Integers
@@ -254,10 +245,7 @@ _READ = 1 << 20
 
 
 def merge(parts: Sequence[LiveBlock], file: Path) -> None:
-    """Merge the live chunks of ``parts``, in this order, and write one block to ``file``.
-
-    Temporary files in its folder buffer the postings.
-    """
+    """Write the live chunks of ``parts``, in order, as one block to ``file``, beside which temporary files buffer."""
     chunks = np.concatenate([part.chunks() for part in parts])
     lengths = np.concatenate([part.lengths() for part in parts])
     dtype = max((part.block.counts.dtype for part in parts), key=lambda each: each.itemsize)

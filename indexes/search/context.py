@@ -96,13 +96,7 @@ class ContextBlock:
         return location_of(self.path, self.start_line, self.end_line, self.page, self.end_page)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields as JSON values.
-
-        Returns
-        -------
-        dict
-            The fields; those that are None or empty are left out.
-        """
+        """Return the fields that are neither None nor empty, as JSON values."""
         values = {
             "path": self.path,
             "store": self.store,
@@ -195,13 +189,7 @@ class Context:
         return is_weak([block.relevance for block in self.blocks])
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the context as JSON values: the query, the budget, the tokens, the blocks and what was left out.
-
-        Returns
-        -------
-        dict
-            JSON values.
-        """
+        """Return the query, the budget, the tokens, the blocks and what was left out, as JSON values."""
         return {
             "query": self.query,
             "budget": self.budget,

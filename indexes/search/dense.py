@@ -49,10 +49,7 @@ class ChunkVectors:
         return self._vectors[np.searchsorted(self._keys, keys)]
 
     def hubness(self, keys: Keys) -> Floats | None:
-        """Return the hubness of the chunks ``keys``, float32, shape ``(n,)``, or None if the store has not measured it.
-
-        Chunks that were added or changed since are measured now.
-        """
+        """Return the hubness of the chunks ``keys``, measured if new, float32, shape ``(n,)``; None if not measured."""
         hubness = self._snapshot.hubness()
         if hubness is None:
             return None

@@ -6,11 +6,11 @@ No user feedback is involved. The first hits are assumed to be relevant.
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from ragembed.indexes.storage.per_generation import PerGeneration
 from ragembed.postprocess import unit_rows
 from ragembed.types import Doubles, Floats, Integers
 
@@ -23,9 +23,8 @@ _KEPT = 4096
 def shares(scores: Doubles, best: int) -> Doubles:
     """Return the shares of the first ``best`` candidates in feedback, which sum to 1.
 
-    ``scores`` are the fused scores of all candidates, best first. A candidate whose score is lower by one standard
-    deviation has a share that is smaller by the factor e. In the relevance model of Lavrenko & Croft 2001, documents
-    count by their probability given the query in the same way.
+    ``scores`` are fused scores, best first. A score that is lower by one standard deviation has a share that is smaller
+    by the factor e, as in the relevance model of Lavrenko & Croft 2001.
     """
     if not len(scores):
         return np.zeros(0)
@@ -57,38 +56,32 @@ class KeptWords:
     """Keeps the words of the chunks of earlier queries. Threads may share an instance."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self.clear()
+        self._kept: PerGeneration[dict[int, Integers]] = PerGeneration()
 
     def clear(self) -> None:
         """Drop everything that is kept, because the store may have been replaced."""
-        with self._lock:
-            self._generation = -1
-            self._words: dict[int, Integers] = {}
+        self._kept.clear()
 
     def of(
         self, keys: Sequence[int], generation: int, read: Callable[[Sequence[int]], Mapping[int, str]]
     ) -> dict[int, Integers]:
         """Return the words of the chunks ``keys`` by key, as :func:`words_of` does; ``read`` returns their texts."""
-        with self._lock:
-            if generation != self._generation:
-                self._generation, self._words = generation, {}
-            found = {key: self._words[key] for key in keys if key in self._words}
+        words = self._kept.of(generation, lambda _: {})
+        with self._kept.lock:
+            found = {key: words[key] for key in keys if key in words}
         new = {key: words_of(text) for key, text in read([key for key in keys if key not in found]).items()}
-        with self._lock:
-            if generation == self._generation:
-                for key in list(self._words)[: max(0, len(self._words) + len(new) - _KEPT)]:
-                    del self._words[key]
-                self._words.update(new)
+        with self._kept.lock:
+            for key in list(words)[: max(0, len(words) + len(new) - _KEPT)]:
+                del words[key]
+            words.update(new)
         return found | new
 
 
 def likeness(texts: Sequence[Integers], best: int) -> Doubles:
     """Return how much each text has the words of the first ``best`` texts, float64, shape ``(n,)``, 0 or more.
 
-    Texts are given as the numbers of their words, which :func:`words_of` returns. Words have the weights of BM25
-    (``k1`` 1.2, ``b`` 0.75). Their frequencies are counted in these texts only, as in the local feedback of Xu & Croft
-    1996, section 3.2, so no statistics of the whole corpus are needed.
+    Texts are the results of :func:`words_of`. Words have the weights of BM25 (``k1`` 1.2, ``b`` 0.75), with frequencies
+    in these texts only, as in the local feedback of Xu & Croft 1996, section 3.2.
     """
     if not texts:
         return np.zeros(0)

@@ -84,46 +84,18 @@ class Fusion:
             raise ConfigError(f"hubness is {self.hubness}: expected 0 (none) or a positive weight")
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the settings as JSON values.
-
-        Returns
-        -------
-        dict
-            The values of all parameters, by name.
-
-        Examples
-        --------
-        >>> from ragembed import Fusion
-        >>> Fusion().to_dict()["method"]
-        'zscore'
-        """
+        """Return the values of all parameters, by name."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, fields: Any) -> Fusion:
-        """Return the settings for a dictionary that :meth:`to_dict` returned.
+        """Return the settings for the output of :meth:`to_dict`; raise :class:`ConfigError` for anything else.
 
         Parameters
         ----------
         fields : mapping of str to object
             Values of parameters, by name. A parameter that is missing, in a store of an earlier version, has its
             default.
-
-        Returns
-        -------
-        Fusion
-            The settings.
-
-        Raises
-        ------
-        ConfigError
-            If ``fields`` is anything else, or a value is out of range.
-
-        Examples
-        --------
-        >>> from ragembed import Fusion
-        >>> Fusion.from_dict(Fusion(alpha=0.5).to_dict()).alpha
-        0.5
         """
         names = asdict(cls())
         if not isinstance(fields, dict) or not fields.keys() <= names.keys():
@@ -136,16 +108,13 @@ class Fusion:
     def for_unread(self, unread: float) -> Fusion:
         """Return the settings for a query that the model can only partly read.
 
+        They have ``alpha`` multiplied by ``1 - unread / 0.9``, at least 0.
+
         Parameters
         ----------
         unread : float
             Share of the query that the model cannot read, from 0 to 1; see
             :meth:`ragembed.Embedder.unread_share`.
-
-        Returns
-        -------
-        Fusion
-            The same settings, with ``alpha`` multiplied by ``1 - unread / 0.9``, at least 0.
 
         Examples
         --------
@@ -156,7 +125,10 @@ class Fusion:
         return replace(self, alpha=self.alpha * read_weight(unread)) if unread else self
 
     def scores(self, dense: Doubles, lexical: Doubles, shared: Doubles | None = None) -> Doubles:
-        """Fuse the scores of candidates.
+        """Return the fused scores of ``n`` candidates, float64, shape ``(n,)``; higher is better.
+
+        If all candidates have the same score in one of the arrays, that array does not affect the result, unless the
+        method is ``"rrf"``.
 
         Parameters
         ----------
@@ -167,12 +139,6 @@ class Fusion:
         shared : numpy.ndarray, optional
             Similarity of each candidate's words to those of the best chunks, float64, shape ``(n,)``. It is added to
             ``lexical`` with the weight ``feedback``. None if there is no such score.
-
-        Returns
-        -------
-        numpy.ndarray
-            Fused scores, float64, shape ``(n,)``; higher is better. If all candidates have the same score in one of the
-            arrays, that array does not affect the result, unless the method is ``"rrf"``.
 
         Examples
         --------
@@ -185,28 +151,14 @@ class Fusion:
         return by_vectors + by_words + by_shared
 
     def parts(self, dense: Doubles, lexical: Doubles, shared: Doubles | None = None) -> tuple[Doubles, ...]:
-        """Return the contributions of the three scores to the fused scores.
+        """Return the contributions of the dense, lexical and shared scores, each float64, shape ``(n,)``.
+
+        Their sum is the result of :meth:`scores`.
 
         Parameters
         ----------
-        dense, lexical : numpy.ndarray
+        dense, lexical, shared
             As in :meth:`scores`.
-        shared : numpy.ndarray, optional
-            As in :meth:`scores`.
-
-        Returns
-        -------
-        tuple of numpy.ndarray
-            The contributions of the dense, lexical and shared scores, each float64, shape ``(n,)``. Their sum is the
-            result of :meth:`scores`.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from ragembed import Fusion
-        >>> dense, lexical, shared = Fusion("minmax", alpha=0.5).parts(np.array([0.9, 0.1]), np.array([2.0, 6.0]))
-        >>> dense.tolist(), lexical.tolist(), shared.tolist()
-        ([0.5, 0.0], [0.0, 0.5], [0.0, 0.0])
         """
         of_shared = np.zeros_like(lexical) if shared is None else shared
         if self.method == "rrf":
@@ -219,25 +171,15 @@ class Fusion:
         return tuple(weight * part for weight, part in zip(weights, scaled, strict=True))
 
     def weights(self, lexical: Doubles, shared: Doubles | None) -> tuple[float, float, float]:
-        """Return the weights of the scaled scores.
+        """Return the weights of the scaled dense, lexical and shared scores.
+
+        The lexical and the shared scores share the weight ``1 - alpha``, so that together they have the same spread as
+        the lexical scores alone.
 
         Parameters
         ----------
         lexical, shared : numpy.ndarray
             As in :meth:`scores`.
-
-        Returns
-        -------
-        tuple of float
-            The weights of the dense, lexical and shared scores. The lexical and the shared scores share the weight
-            ``1 - alpha``, so that together they have the same spread as the lexical scores alone.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from ragembed import Fusion
-        >>> Fusion("minmax", alpha=0.5).weights(np.array([2.0, 6.0]), None)
-        (0.5, 0.5, 0.0)
         """
         return self._weights(self._scaled(lexical), None if shared is None else self._scaled(shared))
 

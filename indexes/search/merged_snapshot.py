@@ -5,7 +5,6 @@ Keys and rows of the member with the number ``i`` are those of its store plus ``
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -23,6 +22,7 @@ from ragembed.indexes.search.snapshot import StoreSnapshot
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.file_states import FileState
 from ragembed.indexes.storage.hubness import Hubness, MergedQueries
+from ragembed.indexes.storage.per_generation import PerGeneration
 from ragembed.indexes.storage.selection import Selection
 from ragembed.indexes.types import ChunkRecord, Hit, Keys, Rows, SourceRecord, VectorEncoder
 from ragembed.types import Bools, Doubles, Floats, Integers
@@ -49,37 +49,30 @@ class MergedState:
 
     def __init__(self) -> None:
         self.highest = HighestScores()
-        self._lock = threading.Lock()
         self._terms: IndexedTerms | None = None
-        self._lexical: dict[tuple[str, int], tuple[int, LexicalMember]] = {}
-        self._postings: tuple[Hashable, MergedPostings] | None = None
-        self._hubness: tuple[Hashable, Hubness | None] | None = None
+        self._lexical: dict[tuple[str, int], PerGeneration[LexicalMember]] = {}
+        self._postings: PerGeneration[MergedPostings] = PerGeneration()
+        self._hubness: PerGeneration[Hubness | None] = PerGeneration()
 
     def postings(self, snapshot: MergedSnapshot) -> MergedPostings:
         """Return the terms of all chunks."""
-        state = snapshot.state()
-        with self._lock:
-            if self._postings is None or self._postings[0] != state:
-                self._terms = self._terms or IndexedTerms(snapshot.language())
-                members = [self._member(number, *each) for number, each in enumerate(snapshot.members)]
-                self._postings = state, MergedPostings(members, self._terms)
-            return self._postings[1]
+
+        def merged(_: MergedPostings | None) -> MergedPostings:
+            self._terms = self._terms or IndexedTerms(snapshot.language())
+            members = [self._member(number, *each) for number, each in enumerate(snapshot.members)]
+            return MergedPostings(members, self._terms)
+
+        return self._postings.of(snapshot.state(), merged)
 
     def _member(self, number: int, name: str, snapshot: StoreSnapshot) -> LexicalMember:
-        generation = snapshot.generation()
-        known = self._lexical.get((name, number))
-        if known is None or known[0] != generation:
-            made = LexicalMember.of(snapshot.connection, snapshot.postings(), number << _BITS)
-            known = self._lexical[name, number] = generation, made
-        return known[1]
+        return self._lexical.setdefault((name, number), PerGeneration()).of(
+            snapshot.generation(),
+            lambda _: LexicalMember.of(snapshot.connection, snapshot.postings(), number << _BITS),
+        )
 
     def hubness(self, snapshot: MergedSnapshot) -> Hubness | None:
         """Return the hubness of all chunks, measured with the pseudo-queries of all members."""
-        state = snapshot.state()
-        with self._lock:
-            if self._hubness is None or self._hubness[0] != state:
-                self._hubness = state, _merged_hubness(snapshot)
-            return self._hubness[1]
+        return self._hubness.of(snapshot.state(), lambda _: _merged_hubness(snapshot))
 
 
 def _merged_hubness(snapshot: MergedSnapshot) -> Hubness | None:

@@ -220,8 +220,8 @@ def mmr(query: Floats, vectors: Floats, k: int, lambda_mult: float) -> list[int]
     """Return the positions of ``k`` of ``vectors`` by maximal marginal relevance, in the order of choice.
 
     Each choice has the highest ``lambda_mult`` times its cosine with the query, minus ``1 - lambda_mult`` times its
-    highest cosine with an earlier choice. Ties go to the first (Carbonell & Goldstein 1998, "The use of MMR").
-    ``query``, shape ``(d,)``, and ``vectors``, shape ``(n, d)``, are unit vectors.
+    highest cosine with an earlier choice; ties go to the first (Carbonell & Goldstein 1998). ``query``, shape ``(d,)``,
+    and ``vectors``, shape ``(n, d)``, are unit vectors.
     """
     return mmr_by_relevance(vectors @ query, vectors, k, lambda_mult)
 

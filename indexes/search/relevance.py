@@ -164,22 +164,11 @@ def mean_relevance(models: Sequence[tuple[RelevanceModel | None, int]]) -> Relev
 
 @dataclass(frozen=True, slots=True)
 class RelevanceParts:
-    """How the relevance of a hit is made up.
+    """The parts of the relevance ``value`` of a hit; a part that was not computed is None.
 
-    Attributes
-    ----------
-    value : float
-        The relevance.
-    cosine : float or None
-        Cosine of the query and the chunk, None if it was not computed.
-    matched : float or None
-        BM25 of the chunk divided by ``highest``, None if it was not computed.
-    highest : float or None
-        The highest BM25 that a text could have for the query.
-    read : float
-        Weight of the query's vector, from 1 to 0, by how much of the query the model can read.
-    origin, of_cosine, of_matched : float
-        The logarithm of the odds is the sum of these parts, before ``read``.
+    ``matched`` is the BM25 of the chunk divided by ``highest``, the highest BM25 that a text could have for the query.
+    ``origin``, ``of_cosine`` and ``of_matched`` add up to the logarithm of the odds, before ``read``: the weight of the
+    query's vector, from 1 to 0, by how much of the query the model can read.
     """
 
     value: float

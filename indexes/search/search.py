@@ -182,10 +182,7 @@ def search_mmr(
 
 
 def _vectors(snapshot: Snapshot, queries: Sequence[str], mode: Mode, given: Floats | None = None) -> QueryVectors:
-    """Return the vectors of the queries, which are None for lexical search: those ``given``, or those of the embedder.
-
-    For hybrid search, another thread encodes them, a block ahead.
-    """
+    """Return query vectors: None for lexical search, those ``given``, or those that another thread encodes."""
     if mode == "lexical":
         return lambda start, stop: None  # noqa: ARG005
     if given is None and mode == "hybrid":
@@ -221,10 +218,7 @@ class _EncodedAhead:
 
 
 def _begun(job: Vectors) -> Vectors:
-    """Begin ``job`` in another thread, and return a function that returns its result.
-
-    The caller runs the job itself if no thread has begun it by then.
-    """
+    """Begin ``job`` in another thread; return a function for its result, which runs it if no thread was free."""
     future = _PROCESSORS.threads.submit(job)
     return cache(lambda: job() if future.cancel() else future.result())
 
@@ -277,10 +271,7 @@ class _Request:
     trace: list[Candidates] | None = None
 
     def ranked(self, queries: Sequence[str], vectors: Vectors | None) -> list[Iterator[Hit]]:
-        """Return the chunks for each query, best first, which are read as needed.
-
-        ``vectors`` returns the query vectors; it is None for lexical search.
-        """
+        """Return the chunks for each query, best first, read as needed; ``vectors`` is None for lexical search."""
         snapshot = self.snapshot
         expressions = [None if self.mode == "dense" else query_expression(snapshot, query) for query in queries]
         if vectors is None:
@@ -381,10 +372,7 @@ class _Request:
     def _in_order(
         self, tier: _Tier, at: Rows, scores: Doubles, relevance: Relevance | None
     ) -> Generator[Hit, None, bool]:
-        """Yield the chunks at ``at`` in a tier, in blocks of ``k`` and those that tie with the last.
-
-        Returns whether any is relevant enough.
-        """
+        """Yield the chunks ``at`` in a tier, in blocks of ``k`` and ties; return whether any is relevant enough."""
         any_relevant, start, size = False, 0, max(self.k, 1)
         while start < len(at):
             stop = min(start + size, len(at))

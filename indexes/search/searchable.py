@@ -58,7 +58,7 @@ class Searchable(ABC):
         ranking: RankingOptions | None = None,
         min_relevance: float | None = None,
     ) -> list[Hit]:
-        """Return the best chunks for a query.
+        """Return up to ``k`` of the best chunks for a query, best first. :class:`Hit` explains the scores.
 
         Parameters
         ----------
@@ -78,11 +78,6 @@ class Searchable(ABC):
         min_relevance : float, optional
             Leave out hits with a lower :attr:`Hit.relevance`, from 0 to 1. None returns the best hits, however weak.
             Hits whose relevance is unknown, as in stores of less than 20 chunks, are not left out.
-
-        Returns
-        -------
-        list of Hit
-            Up to ``k`` hits, best first. :class:`Hit` explains the scores.
 
         Raises
         ------
@@ -121,40 +116,19 @@ class Searchable(ABC):
         min_relevance: float | None = None,
         vectors: Floats | None = None,
     ) -> list[list[Hit]]:
-        """Search for several queries at once.
+        """Return for each of several queries the hits of :meth:`search`. All queries read the same snapshot.
 
-        The result for each query is the same as that of :meth:`search`. All queries read the same snapshot.
+        Raise the errors of :meth:`search`, :class:`ConfigError` if ``queries`` is a single text, and
+        :class:`DimensionError` if ``vectors`` do not have the dimension of the store, or not one row for each query.
 
         Parameters
         ----------
         queries : sequence of str
             Texts of the queries.
-        k : int, default 10
-            As in :meth:`search`.
-        mode : {"hybrid", "dense", "lexical"}, default "hybrid"
-            As in :meth:`search`.
-        where : str or mapping, optional
-            As in :meth:`search`.
-        fusion : ragembed.Fusion, optional
-            As in :meth:`search`.
-        ranking : ragembed.RankingOptions, optional
-            As in :meth:`search`.
-        min_relevance : float, optional
+        k, mode, where, fusion, ranking, min_relevance : optional
             As in :meth:`search`.
         vectors : numpy.ndarray, optional
             Vectors of the queries, float32, shape ``(n, d)``. None encodes the queries with the store's embedder.
-
-        Returns
-        -------
-        list of list of Hit
-            For each query, up to ``k`` hits, best first.
-
-        Raises
-        ------
-        ConfigError
-            If ``queries`` is a single text, and as :meth:`search` does.
-        DimensionError
-            If ``vectors`` do not have the dimension of the store, or not one row for each query.
 
         Examples
         --------
@@ -183,15 +157,7 @@ class Searchable(ABC):
 
     @property
     def fusion(self) -> Fusion:
-        """Default fusion settings of hybrid search.
-
-        These are the settings that the store saved, else the defaults of :class:`ragembed.Fusion`.
-
-        Examples
-        --------
-        >>> store.fusion.method
-        'zscore'
-        """
+        """Default settings of hybrid search: those that the store saved, else those of :class:`ragembed.Fusion`."""
         return self._read(lambda snapshot: snapshot.fusion(), "hybrid")
 
     def context(
@@ -220,11 +186,7 @@ class Searchable(ABC):
             Text of the query.
         budget : int, default 4000
             Maximum number of tokens of the whole output, 1 or more.
-        mode : {"hybrid", "dense", "lexical"}, default "hybrid"
-            As in :meth:`search`.
-        where : str or mapping, optional
-            As in :meth:`search`.
-        fusion : ragembed.Fusion, optional
+        mode, where, fusion : optional
             As in :meth:`search`.
         ranking : ragembed.RankingOptions, optional
             As in :meth:`search`. None folds near-duplicates and ranks by score.
@@ -239,11 +201,6 @@ class Searchable(ABC):
             directory if the file is below it.
         min_relevance : float, optional
             As in :meth:`search`.
-
-        Returns
-        -------
-        Context
-            The blocks, the text for the prompt, and the hits that did not fit.
 
         Raises
         ------
@@ -289,7 +246,7 @@ class Searchable(ABC):
         tokenizer: str | Path | Callable[[str], int] | None = None,
         name_file: Callable[[str], str] | None = None,
     ) -> Context:
-        """Pack hits of this store, such as those of another search or a reranker, as :meth:`context` does.
+        """Pack hits, such as those of another search or a reranker, as :meth:`context` does, with the same errors.
 
         Parameters
         ----------
@@ -299,22 +256,8 @@ class Searchable(ABC):
             As in :meth:`context`.
         query : str, default ""
             Text of the query. If a hit does not fit, its lines with most of the query's words are kept.
-        format : {"text", "markdown", "json", "xml"}, default "text"
+        format, tokenizer, name_file : optional
             As in :meth:`context`.
-        tokenizer : str, pathlib.Path or callable, optional
-            As in :meth:`context`.
-        name_file : callable, optional
-            As in :meth:`context`.
-
-        Returns
-        -------
-        Context
-            As :meth:`context`.
-
-        Raises
-        ------
-        ConfigError, ModelError
-            As :meth:`context` does.
 
         Examples
         --------
@@ -328,25 +271,16 @@ class Searchable(ABC):
         return self._read(lambda snapshot: packing.pack(snapshot, self._folder, list(hits), request))
 
     def file_states(self, records: Sequence[Hit | ChunkRecord]) -> list[FileState | None]:
-        """Return whether the files of hits or chunks changed or were deleted since they were indexed.
+        """Return whether the file of each hit or chunk changed or was deleted since it was indexed.
 
-        A file with the size and modification time of the last run is unchanged; if only the time differs, its content
-        decides. Symbolic links below an indexed path are not followed. Files behind URLs are not checked.
+        The value is ``"changed"``, ``"deleted"``, or None if the file is unchanged or not known. A file with the size
+        and modification time of the last run is unchanged; if only the time differs, its content decides. Symbolic
+        links below an indexed path are not followed. Files behind URLs are not checked.
 
         Parameters
         ----------
         records : sequence of Hit or ChunkRecord
             Hits or chunks of this store.
-
-        Returns
-        -------
-        list of str or None
-            For each of them ``"changed"``, ``"deleted"``, or None if its file is unchanged or not known.
-
-        Examples
-        --------
-        >>> store.file_states(store.search("How do I brew tea?", k=1))  # A chunk that belongs to no file.
-        [None]
         """
         return self._read(lambda snapshot: snapshot.file_states(records))
 
@@ -362,39 +296,17 @@ class Searchable(ABC):
         min_relevance: float | None = None,
         ids: Collection[str] | None = None,
     ) -> list[Explanation]:
-        """Search, and explain the score of each hit.
+        """Search as :meth:`search` does, and explain the score of each hit.
 
-        The page "Explain results" describes the parts of an explanation.
+        The values of ``explanation.terms`` add up to ``explanation.score``. The page "Explain results" describes the
+        parts of an explanation.
 
         Parameters
         ----------
-        query : str
-            As in :meth:`search`.
-        k : int, default 10
-            As in :meth:`search`.
-        mode : {"hybrid", "dense", "lexical"}, default "hybrid"
-            As in :meth:`search`.
-        where : str or mapping, optional
-            As in :meth:`search`.
-        fusion : ragembed.Fusion, optional
-            As in :meth:`search`.
-        ranking : ragembed.RankingOptions, optional
-            As in :meth:`search`.
-        min_relevance : float, optional
+        query, k, mode, where, fusion, ranking, min_relevance
             As in :meth:`search`.
         ids : collection of str, optional
             Explain only the hits with these ids. None explains every hit.
-
-        Returns
-        -------
-        list of ragembed.indexes.search.explain.Explanation
-            One explanation for each hit of :meth:`search`, in the same order. The values of ``explanation.terms`` add
-            up to ``explanation.score``.
-
-        Raises
-        ------
-        ConfigError, IncompatibleStoreError, StoreDamagedError
-            As :meth:`search` does.
 
         Examples
         --------
@@ -424,6 +336,10 @@ class Searchable(ABC):
     ) -> WhyNot:
         """Explain why a file is not among the best chunks for a query.
 
+        The answer has the rank of the file's best chunk in each mode of search, and the words and phrases by which the
+        best ``k`` chunks score higher. Raise :class:`ConfigError` if the file is not in the store, or holds only
+        boilerplate; the message says whether the last run skipped it, and why.
+
         Parameters
         ----------
         query : str
@@ -432,24 +348,10 @@ class Searchable(ABC):
             Name of the file in the store, as in :meth:`sources`.
         k : int, default 10
             Number of results to compare the file with.
-        mode : {"hybrid", "dense", "lexical"}, default "hybrid"
-            As in :meth:`search`.
-        fusion : ragembed.Fusion, optional
+        mode, fusion : optional
             As in :meth:`search`.
         store : str, optional
             Name of the store that has the file, if several stores are searched.
-
-        Returns
-        -------
-        ragembed.indexes.search.why_not.WhyNot
-            The rank of the file's best chunk in each mode of search, and the words and phrases by which the best ``k``
-            chunks score higher.
-
-        Raises
-        ------
-        ConfigError
-            If the file is not in the store, or holds only boilerplate. The message says whether the last run skipped
-            it, and why.
 
         Examples
         --------
@@ -471,28 +373,17 @@ class Searchable(ABC):
         return self._read(answer, mode)
 
     def search_vector(self, vector: Floats, k: int = 10, *, where: Where | None = None) -> list[Hit]:
-        """Return the chunks whose vectors are nearest to a query vector.
+        """Return up to ``k`` chunks whose vectors are nearest to a query vector by cosine, best first.
+
+        Raise :class:`DimensionError` if ``vector`` does not have the dimension of the store, and :class:`ConfigError`
+        if ``k`` is negative or the filter is invalid.
 
         Parameters
         ----------
         vector : numpy.ndarray
             Query vector, shape ``(d,)``. It need not have unit length.
-        k : int, default 10
-            Maximum number of hits, 0 or more.
-        where : str or mapping, optional
-            Filter, as in :meth:`search`.
-
-        Returns
-        -------
-        list of Hit
-            Up to ``k`` hits by cosine, best first.
-
-        Raises
-        ------
-        DimensionError
-            If ``vector`` does not have the dimension of the store.
-        ConfigError
-            If ``k`` is negative or the filter is invalid.
+        k, where : optional
+            As in :meth:`search`.
 
         Examples
         --------
@@ -503,28 +394,14 @@ class Searchable(ABC):
         return self.search_vectors(_one_vector(vector)[None, :], k, where=where)[0]
 
     def search_vectors(self, vectors: Floats, k: int = 10, *, where: Where | None = None) -> list[list[Hit]]:
-        """Return the chunks whose vectors are nearest to each of several query vectors.
+        """Return for each of several query vectors the hits of :meth:`search_vector`, with the same errors.
 
         Parameters
         ----------
         vectors : numpy.ndarray
             Query vectors, shape ``(n, d)``, one per row.
-        k : int, default 10
+        k, where : optional
             As in :meth:`search_vector`.
-        where : str or mapping, optional
-            As in :meth:`search_vector`.
-
-        Returns
-        -------
-        list of list of Hit
-            For each query vector, up to ``k`` hits by cosine, best first.
-
-        Raises
-        ------
-        DimensionError
-            If ``vectors`` is not two-dimensional, or does not have the dimension of the store.
-        ConfigError
-            If ``k`` is negative or the filter is invalid.
 
         Examples
         --------
@@ -556,28 +433,17 @@ class Searchable(ABC):
     ) -> list[Hit]:
         """Return chunks that are near a query but unlike each other, by maximal marginal relevance (MMR).
 
+        The hits are in the order in which MMR chose them, and their scores are cosines. Raise :class:`ConfigError` if
+        ``lambda_mult`` is out of range, ``k`` is negative or the filter is invalid.
+
         Parameters
         ----------
-        query : str
-            Text of the query.
-        k : int, default 10
-            Maximum number of hits, 0 or more.
+        query, k, where
+            As in :meth:`search`.
         fetch_k : int, default 50
             Number of nearest chunks, by cosine, to choose the hits from.
         lambda_mult : float, default 0.5
             Balance from 0 (hits unlike each other) to 1 (hits near the query).
-        where : str or mapping, optional
-            Filter, as in :meth:`search`.
-
-        Returns
-        -------
-        list of Hit
-            Up to ``k`` hits in the order in which MMR chose them. Their scores are cosines.
-
-        Raises
-        ------
-        ConfigError
-            If ``lambda_mult`` is out of range, ``k`` is negative or the filter is invalid.
 
         Examples
         --------
@@ -601,38 +467,17 @@ class Searchable(ABC):
         lambda_mult: float = 0.5,
         where: Where | None = None,
     ) -> list[Hit]:
-        """Return chunks that are near a query vector but unlike each other, by maximal marginal relevance (MMR).
+        """Return the hits of :meth:`search_mmr` for a query vector.
+
+        Raise :class:`DimensionError` if the vector does not have the dimension of the store, and the errors of
+        :meth:`search_mmr`.
 
         Parameters
         ----------
         vector : numpy.ndarray
             Query vector, shape ``(d,)``.
-        k : int, default 10
+        k, fetch_k, lambda_mult, where : optional
             As in :meth:`search_mmr`.
-        fetch_k : int, default 50
-            As in :meth:`search_mmr`.
-        lambda_mult : float, default 0.5
-            As in :meth:`search_mmr`.
-        where : str or mapping, optional
-            As in :meth:`search_mmr`.
-
-        Returns
-        -------
-        list of Hit
-            Up to ``k`` hits in the order in which MMR chose them. Their scores are cosines.
-
-        Raises
-        ------
-        DimensionError
-            If ``vector`` does not have the dimension of the store.
-        ConfigError
-            As :meth:`search_mmr` does.
-
-        Examples
-        --------
-        >>> vector = store.embedder.encode_queries(["How do I brew tea?"])[0]
-        >>> [hit.id for hit in store.search_mmr_vector(vector, k=1)]
-        ['tea']
         """
         vector = _one_vector(vector)
         condition = None if where is None else parse(where)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +25,7 @@ from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.chunk_rows import KeptRows
 from ragembed.indexes.storage.file_states import FileState, file_state
 from ragembed.indexes.storage.hubness import Hubness
+from ragembed.indexes.storage.per_generation import PerGeneration
 from ragembed.indexes.storage.segments import Segment
 from ragembed.indexes.storage.selection import Selection
 from ragembed.indexes.text.analyzer import of_language
@@ -139,10 +139,7 @@ class Snapshot(Protocol):
         ...
 
     def keys_of_source(self, source: str, store: str | None) -> list[int]:
-        """Return the keys of a file's chunks; ``store`` is the name of its store if there are several.
-
-        Raises :class:`ConfigError` with the reason if there are none.
-        """
+        """Return the keys of a file's chunks in the store named ``store``; raises :class:`ConfigError` if none."""
         ...
 
     def neighbour(self, key: int, step: int) -> int | None:
@@ -198,27 +195,22 @@ class KeptFacts:
     """Keeps values that depend on the generation of a store only. Threads may share an instance."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self.clear()
+        self._kept: PerGeneration[dict[Callable[..., Any], Any]] = PerGeneration()
 
     def clear(self) -> None:
         """Drop everything that is kept, because the store may have been replaced."""
-        with self._lock:
-            self._generation: object = None
-            self._values: dict[Callable[..., Any], Any] = {}
+        self._kept.clear()
 
     def of(self, connection: sqlite3.Connection, generation: object, read: Callable[..., Value], *given: Any) -> Value:
         """Return ``read(connection, *given)``, called once for each generation; ``given`` is the same in each call."""
-        with self._lock:
-            if generation != self._generation:
-                self._generation, self._values = generation, {}
-            if read in self._values:
-                kept: Value = self._values[read]
+        values = self._kept.of(generation, lambda _: {})
+        with self._kept.lock:
+            if read in values:
+                kept: Value = values[read]
                 return kept
         value = read(connection, *given)
-        with self._lock:
-            if generation == self._generation:
-                self._values[read] = value
+        with self._kept.lock:
+            values[read] = value
         return value
 
 

@@ -111,16 +111,9 @@ def _is_option(value: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class PartRecord:
-    """A store of a collection whose stores were made together: each holds a part of the files of the same paths.
+    """A store of the collection with this id: ``stores`` stores each hold a part of the files of the same paths.
 
-    Parameters
-    ----------
-    collection
-        The id that all of these stores have in common.
-    stores
-        Their number.
-    indexing
-        The paths and options of the last run, or None before the first one.
+    ``indexing`` are the paths and options of the last run, or None before the first one.
     """
 
     collection: str
@@ -553,10 +546,7 @@ def iterate_chunks(
     limit: int | None = None,
     offset: int = 0,
 ) -> Iterator[ChunkRecord]:
-    """Yield the chunks in order of insertion, optionally only those of one file, or those that match ``where``.
-
-    The first ``offset`` are skipped, and at most ``limit`` are yielded.
-    """
+    """Yield chunks in order of insertion, at most ``limit`` after ``offset``, of one file, or that match ``where``."""
     condition, values = ("1", []) if where is None else to_sql(where)
     if source is not None:
         condition, values = f"({condition}) AND s.path = ?", [*values, source]

@@ -57,10 +57,7 @@ def _delete(connection: sqlite3.Connection, condition: str, value: str) -> set[i
 def insert_chunks(
     connection: sqlite3.Connection, records: Sequence[ChunkRecord], keys: Mapping[str, bytes] = MappingProxyType({})
 ) -> set[int]:
-    """Insert chunks whose texts already have vectors; return the rows of these vectors.
-
-    ``keys`` are the keys of vectors by the id of the chunk, for chunks that do not have the vector of their text.
-    """
+    """Insert chunks with vectors, of their text or with ``keys`` by id; return the rows of these vectors."""
     hashes = [keys.get(record.id) or text_hash(record.chunk.embedded_text) for record in records]
     rows = catalog.rows_of_hashes(connection, hashes)
     sources: dict[str, int] = {}

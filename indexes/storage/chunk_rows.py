@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sqlite3
-import threading
+from dataclasses import dataclass
 
 import numpy as np
 
 from ragembed.indexes.ann.vectors import places_in
 from ragembed.indexes.storage import catalog
+from ragembed.indexes.storage.per_generation import PerGeneration
 from ragembed.indexes.types import Keys, Rows
 
 _SHARE = 0.1
@@ -50,25 +51,26 @@ class ChunkRows:
         return keys[order], self._ordered[at[order]]
 
 
+@dataclass(slots=True)
+class _LookedUp:
+    """How many rows were looked up, and all rows of the store once they were read."""
+
+    number: int = 0
+    rows: ChunkRows | None = None
+
+
 class KeptRows:
     """Looks up rows of chunks: a few in the database, many in memory. Threads may share an instance."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self.clear()
+        self._kept: PerGeneration[_LookedUp] = PerGeneration()
 
     def clear(self) -> None:
         """Drop everything that is kept, because the store may have been replaced."""
-        with self._lock:
-            self._generation: object = None
-            self._rows: ChunkRows | None = None
-            self._looked_up = 0
+        self._kept.clear()
 
     def of_keys(self, connection: sqlite3.Connection, generation: object, chunks: int, keys: Keys) -> Rows:
-        """Return the row of each of ``keys``, shape ``(n,)``; raise KeyError for an unknown key.
-
-        ``connection`` sees ``generation``, in which the store has this number of ``chunks``.
-        """
+        """Return the row of each of ``keys``, shape ``(n,)``; raise KeyError for an unknown key."""
         rows = self._all(connection, generation, chunks, len(keys))
         if rows is not None:
             return rows.of_keys(keys)
@@ -82,10 +84,9 @@ class KeptRows:
 
     def _all(self, connection: sqlite3.Connection, generation: object, chunks: int, looked_up: int) -> ChunkRows | None:
         """Return the rows of all chunks, or None if the reader has looked up few chunks of this generation."""
-        with self._lock:
-            if generation != self._generation:
-                self._generation, self._rows, self._looked_up = generation, None, 0
-            if self._rows is None and chunks and self._looked_up >= _SHARE * chunks:
-                self._rows = ChunkRows(*catalog.chunk_rows(connection))
-            self._looked_up += looked_up
-            return self._rows
+        kept = self._kept.of(generation, lambda _: _LookedUp())
+        with self._kept.lock:
+            if kept.rows is None and chunks and kept.number >= _SHARE * chunks:
+                kept.rows = ChunkRows(*catalog.chunk_rows(connection))
+            kept.number += looked_up
+            return kept.rows

@@ -44,9 +44,8 @@ class Rewritten:
 def worth_rewriting(connection: sqlite3.Connection) -> list[list[SegmentRecord]]:
     """Return groups of segments that are worth rewriting, each as one segment.
 
-    A segment with more than half of its rows unused is a group of its own. Eight or more segments of similar size form
-    a group. Each vector is therefore copied a number of times that grows with the logarithm of the store's size, and so
-    does the number of segments.
+    They are single segments with more than half of their rows unused, and eight or more of similar size, so that the
+    number of segments and of copies of a vector grows with the logarithm of the store's size.
     """
     dead = _dead_counts(connection)
     records = catalog.segments(connection)

@@ -30,12 +30,11 @@ _BLOCK_BYTES = 1 << 20
 
 
 def copy_store(store: Path, target: Path, wait_seconds: float = 0.0) -> None:
-    """Copy the last commit of ``store`` to the folder ``target``, replacing a store there.
+    """Copy the last commit of ``store`` to the folder ``target``, replacing a store there, unless both are the same.
 
-    Does nothing if both are the same folder. Names of files in the copy are relative to the folder that holds it, as in
-    every store. Raises :class:`StoreError` if ``target`` is a symbolic link, holds anything that is not part of a
-    store, or cannot be written. Raises :class:`ragembed.errors.StoreLockedError` if another process writes to either
-    store for longer than ``wait_seconds``.
+    Names of files in the copy are relative to the folder that holds it. Raises :class:`StoreError` if ``target`` is a
+    symbolic link, holds other files, or cannot be written, and :class:`ragembed.errors.StoreLockedError` if another
+    process writes to either store for longer than ``wait_seconds``.
     """
     store = store.resolve()
     if store == target.resolve():

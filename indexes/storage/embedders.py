@@ -108,10 +108,7 @@ def _checked_folder(store: Path, record: Mapping[str, Any]) -> Path:
 
 
 def unfitted_embedder(store: Path, record: Mapping[str, Any]) -> Embedder:
-    """Return an unfitted embedder with the configuration in ``record``; never downloads a model.
-
-    Raises :class:`ModelError` if the model is not found, and :class:`ConfigError` if the configuration is invalid.
-    """
+    """Return an unfitted embedder as in ``record``, without a download; raises ModelError and ConfigError."""
     config = EmbedderConfig.from_dict(record["config"])
     require_trust(config)
     moved = _moved_model(store, record)

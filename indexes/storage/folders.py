@@ -180,10 +180,7 @@ def require_committed(file: Path, expected: str, remedy: str = "rebuild it with 
 
 
 def foreign_file(file: Path) -> str | None:
-    """Return a message if ``file``, which is two folders below the store's, is not a regular file in real folders.
-
-    Raises :class:`FileNotFoundError` if it does not exist.
-    """
+    """Return why ``file``, two folders below the store, is not a regular file; raises FileNotFoundError without it."""
     try:
         require_regular(file, file.parents[2])
     except FileNotFoundError:

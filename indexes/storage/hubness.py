@@ -15,12 +15,11 @@ import contextlib
 import hashlib
 import re
 import sqlite3
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +31,7 @@ from ragembed.indexes.ann.vectors import places_in
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.folders import require_committed
 from ragembed.indexes.storage.layout import EMBEDDERS
+from ragembed.indexes.storage.per_generation import PerGeneration
 from ragembed.indexes.types import Rows
 from ragembed.pseudo_queries import PseudoQueries, draw_spans
 from ragembed.tensor_map import map_tensors
@@ -63,17 +63,10 @@ _FIELDS = {"fingerprint": str, "file": str, "sha256": str, "chunks": int, "last_
 
 @dataclass(frozen=True, eq=False)
 class DrawnQueries:
-    """The pseudo-queries that chunks are compared with.
+    """The ``m`` pseudo-queries that chunks are compared with, and their unit vectors, float32, shape ``(m, d)``.
 
-    Parameters
-    ----------
-    drawn
-        The pseudo-queries, ``m`` of them, and their raw vectors.
-    origins
-        The hashes of the texts that they were drawn from, uint8, shape ``(m, 16)``. A chunk with such a text is not
-        compared with its own pseudo-queries, which would be nearer than any query.
-    vectors
-        Their unit vectors, float32, shape ``(m, d)``.
+    ``origins`` are the hashes of the texts that they were drawn from, uint8, shape ``(m, 16)``. A chunk with such a
+    text is not compared with its own pseudo-queries, which would be nearer than any query.
     """
 
     drawn: PseudoQueries
@@ -158,19 +151,11 @@ class MergedQueries(DrawnQueries):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Hubness:
-    """The hubness of a store's chunks, and the pseudo-queries that it is measured with.
+    """The hubness ``values`` of the vector rows ``rows``, and the pseudo-queries that it is measured with.
 
-    Parameters
-    ----------
-    queries
-        The pseudo-queries.
-    rows
-        The measured vector rows, ascending, int64, shape ``(n,)``, ``n >= 1``. Hubness depends only on the row: a chunk
-        whose searched text changes gets another row, and rows are never reused.
-    values
-        Their hubness, float32, shape ``(n,)``.
-    chunks
-        Number of chunks when the pseudo-queries were drawn.
+    Rows are ascending, int64, shape ``(n,)``, ``n >= 1``; values are float32, shape ``(n,)``. Hubness depends only on
+    the row: a chunk whose searched text changes gets another row, and rows are never reused. ``chunks`` is the number
+    of chunks when the pseudo-queries were drawn.
     """
 
     queries: DrawnQueries
@@ -179,10 +164,7 @@ class Hubness:
     chunks: int
 
     def if_enough(self) -> Hubness | None:
-        """Return the hubness if the store has enough chunks to be searched with it, else None.
-
-        A store with fewer chunks may keep pseudo-queries for the collections that it is in.
-        """
+        """Return the hubness if the store has enough chunks to be searched with it, else None."""
         return self if self.chunks >= LEAST_CHUNKS else None
 
     def known(self, rows: Rows) -> tuple[Bools, Floats]:
@@ -280,27 +262,28 @@ def hubness_file(store: Path, record: Mapping[str, Any]) -> Path:
     return store / EMBEDDERS / str(record["fingerprint"]) / str(record["file"])
 
 
+_Opened: TypeAlias = "tuple[dict[str, Any] | None, Hubness | None]"
+"""The record of the hubness, and the hubness that it names."""
+
+
 class OpenHubness:
     """Opens the hubness of the store at ``path``. Threads may share an instance."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._lock = threading.Lock()
-        self.clear()
+        self._kept: PerGeneration[_Opened] = PerGeneration()
 
     def clear(self) -> None:
         """Release the mapped file."""
-        with self._lock:
-            self._generation: object = -1
-            self._record: dict[str, Any] | None = None
-            self._hubness: Hubness | None = None
+        self._kept.clear()
 
     def of(self, connection: sqlite3.Connection, generation: object) -> Hubness | None:
         """Return the hubness of ``generation``, which ``connection`` sees, or None if it was not measured."""
-        with self._lock:
-            if generation != self._generation:
-                record = hubness_record(connection)
-                if record != self._record:
-                    self._hubness = None if record is None else load_hubness(self._path, record)
-                self._generation, self._record = generation, record
-            return self._hubness
+
+        def opened(before: _Opened | None) -> _Opened:
+            record = hubness_record(connection)
+            if before is not None and before[0] == record:
+                return before
+            return record, None if record is None else load_hubness(self._path, record)
+
+        return self._kept.of(generation, opened)[1]

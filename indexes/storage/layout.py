@@ -71,10 +71,7 @@ def is_store(folder: Path) -> bool:
 
 
 def require_store(folder: Path) -> Path:
-    """Return ``folder`` if it holds a store.
-
-    Raises :class:`StoreNotFoundError` if it holds none, and :class:`StoreError` if access to it is denied.
-    """
+    """Return ``folder``; raises StoreNotFoundError if it holds no store, and StoreError if access is denied."""
     if folder.is_file():
         raise StoreNotFoundError(f"{folder} is a file: expected a folder; create a store with 'ragembed index PATH'")
     if not is_store(folder):

@@ -105,10 +105,7 @@ def is_watcher(data: bytes) -> bool:
 
 
 def is_being_written(store: Path) -> bool:
-    """Return whether a process of this machine is writing to a store. Does not touch the lock, so it disturbs nobody.
-
-    A process that was killed leaves the file with its id.
-    """
+    """Return whether a process of this machine is writing to a store, without touching the lock."""
     with suppress(OSError, ValueError, OverflowError):
         holder = int(_content(store / HOLDER))
         if os.name == "nt":  # there, signal 0 would end the process

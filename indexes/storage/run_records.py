@@ -79,10 +79,7 @@ def listed(
 def note(
     connection: sqlite3.Connection, namespace: str, keys: Sequence[str], group_ids: Sequence[str | None] | None
 ) -> None:
-    """Record ``keys`` with the current time, within the caller's transaction; ids of no chunk are ignored.
-
-    ``group_ids`` has one group for each key. Without it, groups stay unchanged.
-    """
+    """Record ``keys`` with the current time, in the caller's transaction; ids of no chunk are ignored."""
     at = now(connection, namespace)
     groups = [None] * len(keys) if group_ids is None else group_ids
     group = "coalesce(excluded.group_id, group_id)" if group_ids is None else "excluded.group_id"

@@ -77,10 +77,7 @@ Written: TypeAlias = "tuple[SegmentFiles, Rows]"
 
 
 def of_kind(wanted: IndexSpec, gpus: Sequence[int] = ()) -> Make:
-    """Return a function that builds indexes of the kind that :func:`kind_for` returns for ``wanted``.
-
-    The function raises :class:`ragembed.errors.ConfigError` for a factory string that cannot be used.
-    """
+    """Return a function that builds indexes of the kind of :func:`kind_for`; it raises ConfigError if FAISS cannot."""
 
     def make(given: IndexInput) -> IndexSpec:
         spec = kind_for(wanted, len(given.rows))
@@ -209,10 +206,7 @@ class SegmentVectors:
 
 
 class Segment:
-    """A committed segment. Each file is checked against its hash on first use.
-
-    ``rows`` caches the row of each vector by position, int64, once a caller has read it from the database.
-    """
+    """A committed segment; its files are checked on first use. ``rows`` caches each vector's row by position, int64."""
 
     def __init__(self, store: Path, files: SegmentFiles, threads: int | None = None, gpus: Sequence[int] = ()) -> None:
         folder = store / SEGMENTS / files.folder

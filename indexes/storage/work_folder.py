@@ -71,10 +71,7 @@ class WorkFolder:
         replace_file(self.path / PLAN, json.dumps({"format": FORMAT, **fields}, indent=2).encode())
 
     def restart(self) -> None:
-        """Remove all files of ragembed, and leave a plan without fields.
-
-        Raises :class:`ConfigError` if other files are in the way.
-        """
+        """Remove ragembed's files and leave a plan without fields; raises :class:`ConfigError` if others are there."""
         for folder in self._remove():
             if folder.parent != self.path:
                 raise ConfigError(f"{folder} holds files that ragembed did not write: move them away")

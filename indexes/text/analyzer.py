@@ -95,10 +95,7 @@ class Phrase(NamedTuple):
 
 
 class Analyzer:
-    """Converts texts and queries in one language to terms.
-
-    Raises the errors of :func:`ragembed.indexes.text.stemming.stemmer`.
-    """
+    """Converts texts and queries in one language to terms; raises as :func:`ragembed.indexes.text.stemming.stemmer`."""
 
     def __init__(self, language: str = ENGLISH) -> None:
         self._stem = stemmer(language)

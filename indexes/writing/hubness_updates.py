@@ -118,10 +118,7 @@ def _adopt(store: Path, database: Database, record: dict[str, object] | None) ->
 
 
 def _drawn(connection: sqlite3.Connection, embedder: Embedder, known: PseudoQueries | None) -> DrawnQueries | None:
-    """Draw pseudo-queries from the store's texts, and encode those that are not ``known``.
-
-    Returns None if no text has a word.
-    """
+    """Draw pseudo-queries from the store's texts, and encode those not ``known``; None if no text has a word."""
     seed = embedder.config.seed
     drawn = [
         each

@@ -44,9 +44,8 @@ _TEXTS_PER_QUERY = 4
 def needs_pick(connection: sqlite3.Connection, wanted: IndexConfig, rows: int) -> bool:
     """Return whether an index for the settings ``wanted`` must be chosen, given ``rows`` used vectors.
 
-    This is so if the current index was chosen for other settings, or if the store has doubled since, or shrunk to a
-    quarter. Without any settings, a store stays flat until it has enough vectors for an approximate index, and until
-    FAISS is installed.
+    This is so for other settings, or if the store has doubled since the choice, or shrunk to a quarter. Without
+    settings, a store stays flat until it has enough vectors for an approximate index, and FAISS is installed.
     """
     return rows > 0 and _is_due(connection, wanted, rows) and not _exact_without_faiss(wanted)
 
@@ -178,10 +177,7 @@ def _bare_search(
 
 
 def degradation(wanted: IndexConfig, before: IndexEvaluation | None, now: IndexEvaluation) -> str | None:
-    """Return a warning if the index misses its recall or its budget, else None.
-
-    Recall always has a target. Latency and memory have one only if the budget sets it.
-    """
+    """Return a warning if the index misses its recall, or a latency or memory that the budget sets, else None."""
     budget, found = wanted.budget, now.measurement
     missed = [
         f"{what} {limit:g}"
@@ -231,10 +227,7 @@ def _live_parts(
 
 
 def _queries(connection: sqlite3.Connection, embedder: VectorEncoder) -> TuningQueries:
-    """Encode pseudo-queries drawn from texts all over the store; the same texts give the same queries.
-
-    If the embedder has just been fitted, the pseudo-queries of its fit are used, and nothing is encoded.
-    """
+    """Encode pseudo-queries of texts all over the store, or return those of a fit that was just made."""
     fitted = _fitted_queries(connection, embedder)
     if fitted is not None:
         return fitted

@@ -32,9 +32,8 @@ _BATCH, _BATCH_CHARACTERS = 20_000, 8_000_000
 def update_postings(store: Path, database: Database, progress: Progress) -> None:
     """Make the postings of new chunks, and rewrite blocks that are small or mostly stale.
 
-    New postings are merged with a block unless it is more than twice as large as the new postings and all smaller
-    blocks together. So the number of blocks, and how often a posting is copied, grow with the logarithm of the store's
-    size.
+    New postings are merged with a block unless it is more than twice as large as they and all smaller blocks together,
+    so the number of blocks and copies grows with the logarithm of the store's size.
     """
     connection = database.connection
     if catalog.count(connection, "chunks") < LEAST_CHUNKS:

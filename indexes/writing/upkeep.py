@@ -212,10 +212,7 @@ class Upkeep:
         return max((record.key for record in self._segments()), default=0)
 
     def merge_since(self, before: int, rows: int) -> None:
-        """Join the segments made after the segment ``before`` to segments of up to ``rows`` rows; drops unused rows.
-
-        How often a run commits depends on its speed. This makes the segments of a finished batch independent of it.
-        """
+        """Join segments after ``before`` to up to ``rows`` rows, whatever the pace of commits; drop unused rows."""
         groups: list[list[SegmentRecord]] = []
         size = rows
         for record in self._segments():

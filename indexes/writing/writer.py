@@ -334,10 +334,7 @@ class StoreWriter(Upkeep):
         )
 
     def search_by(self, records: Sequence[ChunkRecord]) -> None:
-        """Update the searched text of stored chunks to that of ``records``, and change nothing else.
-
-        The embedded text of each record must have been staged.
-        """
+        """Update the searched text of stored chunks to that of ``records``, whose embedded texts were staged."""
         if not records:
             return
         hashes = {record.id: text_hash(record.chunk.embedded_text) for record in records}

@@ -53,9 +53,8 @@ def create_members(
     """Create the stores of a collection, each in a worker of its own; with ``dry_run``, only report the work.
 
     The stores are called ``1``, ``2`` and so on, in the folder ``request.store``, which must be missing or empty; there
-    are ``members``, or fewer if there are fewer files. They share one embedder, so a collection searches them as if one
-    store had all chunks. They appear when all of them are complete. If the run is interrupted, the next one continues
-    it.
+    are ``members``, or fewer if there are fewer files. They share one embedder, and appear when all of them are
+    complete. The next run continues an interrupted one.
 
     Raises :class:`StoreError` if the folder holds anything, :class:`WorkerLostError` if workers that perform the same
     task die repeatedly, and errors of :func:`~ragembed.indexes.indexing.run.index_files`.
@@ -217,10 +216,7 @@ class _Driver:
         self.reports.append(StageReport(stage, len(done), worked, seconds, busy, memory))
 
     def write(self, paths: Sequence[Path], chunks: int, before: int, scan: Scan, wait_seconds: float) -> IndexingReport:
-        """Write the shares into the stores at ``paths``, fit post-processors if needed, and finish the stores.
-
-        ``chunks`` are to be written, and the stores had ``before``.
-        """
+        """Write the shares of ``chunks`` into the stores at ``paths``, which had ``before``, fit and finish them."""
         self.perform(WRITE, len(paths), "embedding", "chunks", chunks)
         scan.warnings += self._fit_if_needed(paths, wait_seconds)
         self.perform(FINISH, len(paths), "finishing", "chunks", chunks + before)
@@ -409,18 +405,9 @@ def _write_shares(
 def divide(sizes: Integers, loads: Sequence[int]) -> Integers:
     """Divide files among stores, in order, so that the stores have similar numbers of chunks.
 
-    Parameters
-    ----------
-    sizes
-        Number of chunks of each file, shape ``(n,)``.
-    loads
-        Number of chunks that each store has already. If no store has any, each gets at least one file if there are
-        enough.
-
-    Returns
-    -------
-    numpy.ndarray
-        Number of the store of each file, ascending, int64, shape ``(n,)``.
+    Return the number of the store of each file, ascending, int64, shape ``(n,)``. ``sizes`` are the numbers of chunks
+    of the files, shape ``(n,)``, and ``loads`` those that each store has already. If no store has any, each gets at
+    least one file if there are enough.
     """
     weights = np.maximum(sizes, 1)
     ends = np.cumsum(weights)

@@ -46,10 +46,7 @@ _SPOOL, _INDEX, _SCAN = "spool.jsonl", "index.safetensors", "scan.json"
 
 
 class Worker:
-    """Performs tasks on one work folder, and keeps what it has loaded between tasks.
-
-    ``device`` is the device for encoding, as for :class:`ragembed.Embedder`.
-    """
+    """Performs tasks on one work folder with the device ``device``, and keeps what it has loaded between tasks."""
 
     def __init__(self, work: Path, device: str | None = None) -> None:
         self._work = Work(work)
@@ -101,10 +98,7 @@ def _peak_memory() -> float:
 
 
 def read_part(work: Work, scanner: Scanner, part: int) -> int:
-    """Read the files of a part and write their chunks. Return the number of files.
-
-    A file is skipped if ``MOST_DEATHS`` workers died while they read it.
-    """
+    """Write chunks of a part, except of files during which ``MOST_DEATHS`` workers died; return the number of files."""
     files = work.candidates(part)
     final = work.output(READ, part)
     trial = _ReadingRecord(final.with_name(f"{final.name}.trying"))
@@ -282,10 +276,7 @@ class _SavedChunks(SilentProgress):
 
 
 def write_share(work: Work, chunked: ChunkedParts, number: int, device: str | None) -> int:
-    """Encode the files of a share and write them into its store. Return the number of chunks.
-
-    Boilerplate comes from the files of all stores. A repeated task continues after the batches that were committed.
-    """
+    """Encode a share, write it into its store after what was committed before, and return the number of chunks."""
     share, options = work.share(number), work.plan.indexing_options
     with Store.open(share.store, device=device) as store, store.writer(STORE_SECONDS) as writer:
         files = ShareFiles(chunked, share.files)

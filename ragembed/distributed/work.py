@@ -261,10 +261,7 @@ class Work:
         replace_file(self.boilerplate_file, json.dumps(found).encode())
 
     def boilerplate(self) -> dict[str, dict[int, int]] | None:
-        """Return for each kind of file the key of each boilerplate line and the number of files that contain it.
-
-        None if nothing changes.
-        """
+        """Return the key and number of files of each boilerplate line, by kind; None if nothing changes."""
         if not self.boilerplate_file.exists():
             return None
         kept = json.loads(self.boilerplate_file.read_bytes())

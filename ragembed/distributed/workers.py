@@ -82,10 +82,7 @@ class TaskWorker(Protocol):
 
 
 class WorkerPool:
-    """A number of workers. Each makes its model once and keeps it between tasks, also for the next stage.
-
-    Use the pool in a ``with`` block, which ends the workers.
-    """
+    """Workers that make their model once and keep it between tasks, also of the next stage, in a ``with`` block."""
 
     def __init__(self) -> None:
         self._make: Callable[[], Perform] | None = None

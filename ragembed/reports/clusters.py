@@ -33,14 +33,9 @@ _SEED = 0
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Clusters:
-    """Clusters, those of a group together, and large groups and clusters first.
+    """Unit vectors of cluster centres, float32, shape ``(m, d)``, and the group of each, ascending, shape ``(m,)``.
 
-    Parameters
-    ----------
-    centres
-        The unit vectors of the centres, float32, shape ``(m, d)``.
-    group
-        The number of the group of each cluster, ascending, shape ``(m,)``.
+    Large groups and clusters come first.
     """
 
     centres: Floats

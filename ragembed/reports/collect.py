@@ -43,12 +43,6 @@ _WORDS, _LEAST_TEXTS, _LEAST_SHARE = 15, 3, 0.002
 _PERIODS = 7
 _OTHER, _NONE = "other", "(none)"
 _CONTINUES, _WORD_STARTS = "##", "▁Ġ"
-_STORE_PARTS = {
-    "segments": "vectors and index",
-    "store.db": "texts and words",
-    "embedders": "fit",
-    "postings": "words",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +57,7 @@ class FileKind:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Colouring:
-    """A property of all chunks: its values, and the number of the value of each chunk, uint8, shape ``(n,)``.
-
-    ``ordered`` says whether the values are in an order, such as dates.
-    """
+    """A property of chunks: its values, ``ordered`` or not, and the number of each chunk's, uint8, ``(n,)``."""
 
     name: str
     values: tuple[str, ...]

@@ -48,24 +48,13 @@ Read = Callable[[Rows], Floats]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class VectorMap:
-    """The positions of ``n`` vectors.
+    """The positions of ``n`` vectors on a map, uint16, shape ``(n, 2)``, with clusters and nearest neighbours.
 
-    Parameters
-    ----------
-    places
-        Positions, uint16, shape ``(n, 2)``.
-    clusters
-        The clusters of the vectors that were laid out.
-    cluster
-        Number of the cluster of each vector, int64, shape ``(n,)``.
-    laid_out
-        Numbers of the vectors that t-SNE laid out, int64, ascending.
-    neighbours, cosines
-        Their nearest neighbours, as positions in ``laid_out``, and the cosines, both of shape ``(m, k)``, best first.
-    kept
-        Mean share of the 10 nearest vectors that are among the 10 nearest on the map, None for fewer than 12 vectors.
-    measured
-        Number of vectors for which this was measured.
+    ``cluster`` are the numbers of the clusters of the vectors, int64, shape ``(n,)``, and ``clusters`` the clusters of
+    those that were laid out. ``laid_out`` are the ascending numbers of the ``m`` vectors that t-SNE laid out, int64.
+    ``neighbours`` (as positions in ``laid_out``) and ``cosines`` are those of their nearest neighbours, shape ``(m,
+    k)``, best first. ``kept`` is the mean share of the 10 nearest vectors that are among the 10 nearest on the map,
+    measured for ``measured`` vectors; None for fewer than 12.
     """
 
     places: NDArray[np.uint16]
@@ -79,10 +68,7 @@ class VectorMap:
 
 
 def make_map(count: int, read: Read, advance: Callable[[int], None]) -> VectorMap:
-    """Return the map of ``count`` vectors, one or more; ``advance`` is called with the number of vectors placed.
-
-    Raises :class:`ragembed.errors.MissingExtraError` if openTSNE is not installed.
-    """
+    """Return the map of ``count`` vectors, one or more; raises MissingExtraError if openTSNE is not installed."""
     laid_out = np.unique(np.linspace(0, count - 1, min(count, LAID_OUT)).round().astype(np.int64))
     vectors = read(laid_out)
     neighbours, cosines = nearest(
@@ -120,10 +106,7 @@ def place_beside(places: Doubles, weights: Doubles) -> Doubles:
 
 
 def nearest(queries: Floats, vectors: Floats, k: int, leave_out: Rows | None = None) -> tuple[Rows, Floats]:
-    """Return positions and cosines of the ``k`` nearest of ``vectors``, best first, both of shape ``(n, k)``.
-
-    ``leave_out`` is the position of a vector that each query leaves out, such as itself.
-    """
+    """Return positions and cosines of the ``k`` nearest, best first, shape ``(n, k)``, without ``leave_out``."""
     found = np.empty((len(queries), k), dtype=np.int64)
     cosines = np.empty((len(queries), k), dtype=np.float32)
     for start in range(0, len(queries), _QUERIES):
@@ -182,10 +165,7 @@ def _scaled(points: Doubles) -> Doubles:
 
 
 class _Placing:
-    """Places vectors beside the nearest of those that were laid out, and finds their clusters.
-
-    Only vectors in the same and in the nearest clusters are compared.
-    """
+    """Places vectors beside the nearest that were laid out, in the same and the nearest clusters."""
 
     def __init__(self, vectors: Floats, points: Doubles, cluster: Rows, centres: Floats) -> None:
         self._vectors, self._points, self._centres = vectors, points, centres

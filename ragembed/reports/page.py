@@ -54,10 +54,7 @@ def write_page(file: Path, page: bytes) -> None:
 
 
 def page(title: str, about: str, sections: Sequence[Element], data: Any = None) -> bytes:
-    """Return a page with a title, a line about it, and sections, which have an id and begin with a heading.
-
-    ``data`` are JSON values for the script, or None for a page without one.
-    """
+    """Return a page with a title, a line about it, sections with ids, and JSON ``data`` for the script, or None."""
     _distinguish(sections)
     style = _static("report.css")
     script = None if data is None else _static("report.js")

@@ -24,10 +24,7 @@ def evaluation_page(task: str, results: Sequence[Mapping[str, Any]]) -> bytes:
 
 
 def read_results(path: Path) -> Element:
-    """Return the section about the results that ``ragembed eval`` or ``doctor`` printed with ``--json``.
-
-    Raises :class:`ConfigError` if the file cannot be read, or holds other JSON.
-    """
+    """Return the section about ``--json`` of ``eval`` or ``doctor``; raises :class:`ConfigError` for other files."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
         if "findings" in found:

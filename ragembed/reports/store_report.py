@@ -258,10 +258,7 @@ def _map_data(data: ReportData) -> dict[str, Any] | None:
 
 
 def _fitting(chunks: Sequence[ShownChunk], needed: set[int]) -> list[tuple[ShownChunk, str]]:
-    """Return chunks with the beginnings of their texts, which together fit into the file.
-
-    If even short beginnings do not fit, evenly spread chunks are left out, except those ``needed``.
-    """
+    """Return chunks with the beginnings of their texts; if they do not fit, evenly spread ones and all ``needed``."""
     longest, step = _LONGEST, 1
     while True:
         some = [chunk for i, chunk in enumerate(chunks) if i % step == 0 or chunk.number in needed]

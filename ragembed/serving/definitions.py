@@ -247,10 +247,7 @@ def _check_store(given: Mapping[str, Any], stores: Sequence[str]) -> None:
 
 
 def check_characters(value: object, what: str) -> None:
-    """Raise :class:`ConfigError` if a text, or one inside a JSON value, has a character that no stored text can have.
-
-    ``what`` names the value in the message.
-    """
+    """Raise :class:`ConfigError` about ``what`` if a text or JSON value has characters that no stored text can have."""
     if isinstance(value, str) and (found := _NO_TEXT.search(value)) is not None:
         name = "a NUL character" if found[0] == "\0" else "half of a surrogate pair"
         raise ConfigError(f"{what} holds {name} (U+{ord(found[0]):04X}): leave it out")

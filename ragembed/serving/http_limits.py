@@ -38,10 +38,7 @@ class Limits:
 
 
 class WorkerThreads:
-    """Runs functions in a fixed number of threads.
-
-    A cancelled call that waits for a thread is never run, and one that runs is stopped, so that its thread is free.
-    """
+    """Runs functions in a fixed number of threads; a cancelled call is not begun, or stopped."""
 
     def __init__(self, threads: int) -> None:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="ragembed-http")

@@ -178,10 +178,7 @@ def _is_foreign_fetch(headers: Headers) -> bool:
 
 
 class BearerAuth:
-    """Refuses requests without one of the tokens, except for ``public`` paths.
-
-    A token is a bearer token, or the password of Basic authentication with any user name.
-    """
+    """Refuses requests without a token (bearer, or password of Basic authentication), except for ``public`` paths."""
 
     def __init__(self, app: ASGIApp, tokens: Iterable[str], public: Collection[str] = ()) -> None:
         self._app = app

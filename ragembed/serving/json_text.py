@@ -13,10 +13,7 @@ _ESCAPE = re.compile(
 
 
 def repaired(text: str) -> str:
-    """Return JSON with U+FFFD in place of each half of a surrogate pair.
-
-    JavaScript sends such a half if it cuts an emoji in two. It cannot be written as UTF-8.
-    """
+    """Return JSON with U+FFFD for each half of a surrogate pair, which JavaScript sends but UTF-8 cannot hold."""
     return _ESCAPE.sub(lambda match: "\\ufffd" if match[1] else match[0], text)
 
 

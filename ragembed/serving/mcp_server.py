@@ -231,10 +231,7 @@ def make_http_app(server: Server[Any], port: int) -> ASGIApp:
 
 
 def make_route(server: Server[Any]) -> tuple[Route, Callable[[], AbstractAsyncContextManager[None]]]:
-    """Return the route ``/mcp`` for another application, and what has to run as long as it is served.
-
-    The application has to check Host and Origin itself.
-    """
+    """Return the route ``/mcp`` for an application that checks Host and Origin itself, and what has to run with it."""
     from mcp.server.transport_security import TransportSecuritySettings
     from starlette.routing import Route
 
@@ -249,10 +246,7 @@ def make_route(server: Server[Any]) -> tuple[Route, Callable[[], AbstractAsyncCo
 
 
 def run_http(server: Server[Any], port: int) -> None:
-    """Serve ``http://127.0.0.1:port/mcp`` until the process is interrupted; port 0 takes any free port.
-
-    Raises :class:`ragembed.errors.ConfigError` if another program uses the port.
-    """
+    """Serve ``http://127.0.0.1:port/mcp`` until interrupted; raises :class:`ConfigError` if the port is in use."""
     import uvicorn
 
     from ragembed.serving.http_connections import connections

@@ -66,10 +66,7 @@ class ServedStore:
             _LOG.exception("the store %s is not ready", self.name)
 
     def update(self, seconds: float) -> str | None:
-        """Index the files that changed, for at most ``seconds``; return a note if results may still be out of date.
-
-        A run that needs longer continues in the background.
-        """
+        """Index changed files for up to ``seconds``, then in the background; return a note if results may be old."""
         store, deadline = self.open(), time.monotonic() + seconds
         is_own = False
         while not is_own:  # a run that another call started may have passed the files that changed since
