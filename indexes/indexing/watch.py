@@ -57,11 +57,11 @@ _LIMIT_REMEDY = (
 class Watcher:
     """Updates the store in the folder ``store`` when a file below ``paths`` changes.
 
-    By default, ``paths`` are all paths indexed so far. ``first_run`` runs once before watching, and creates the store if
-    there is none; by default, it is a run with the options of the store. ``opened`` is the store, if the caller has opened
-    it. ``poll`` compares the files with the store every few seconds, without notifications from the operating system. A
-    run starts when no file has changed for ``quiet_seconds``. ``on_run`` gets the report of each run, and ``on_note`` each
-    message; by default, changes and messages are logged.
+    By default, ``paths`` are all paths indexed so far. ``first_run`` runs once before watching, and creates the store
+    if there is none; by default, it is a run with the options of the store. ``opened`` is the store, if the caller has
+    opened it. ``poll`` compares the files with the store every few seconds, without notifications from the operating
+    system. A run starts when no file has changed for ``quiet_seconds``. ``on_run`` gets the report of each run, and
+    ``on_note`` each message; by default, changes and messages are logged.
     """
 
     def __init__(
