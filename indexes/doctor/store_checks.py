@@ -154,7 +154,7 @@ def check_drift(exam: Examination) -> Iterator[Finding]:
     report = measure_drift(exam.store)
     exam.progress.finish()
     if report.vectors > SAMPLE:
-        exam.notes.append(f"drift was measured on {SAMPLE:,} of {counted(report.vectors, 'vector')}")
+        exam.notes.append(f"tokens were counted in {SAMPLE:,} of {counted(report.vectors, 'text')} to measure drift")
     outgrown = fitting.warn_if_outgrown(exam.store)
     if report.verdict == "refit":
         yield Finding(
@@ -163,7 +163,7 @@ def check_drift(exam: Examination) -> Iterator[Finding]:
             "the post-processors no longer suit the documents",
             "The documents have changed since the fit. A refit encodes no document again.",
             len(report.reasons),
-            1.0 - (report.overlap or 0.0),
+            min(report.mean_shift or 0.0, 1.0),
             report.reasons,
             exam.commands.run("refit"),
         )

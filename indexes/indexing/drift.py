@@ -1,7 +1,4 @@
-"""Measure drift: whether the fit of a store still suits its texts.
-
-The store is not changed. The refit that it is compared with exists only in memory, and no text is encoded.
-"""
+"""Measure drift: whether the fit of a store still suits its texts. The store is not changed, and no text is encoded."""
 
 from __future__ import annotations
 
@@ -13,10 +10,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ragembed.embedder import Embedder
-from ragembed.errors import RankError, StoreError
+from ragembed.errors import StoreError
 from ragembed.extractors.weighting import TokenCounter
 from ragembed.indexes.collection import Collection
 from ragembed.indexes.indexing import fitting
@@ -25,14 +21,13 @@ from ragembed.indexes.search.snapshot import Snapshot, StoreSnapshot
 from ragembed.indexes.storage import catalog, compaction
 from ragembed.indexes.store import Store
 from ragembed.models.token_ids import TokenIds
-from ragembed.postprocess import Chain, unit_rows
 from ragembed.reservoir import ItemReservoir
 from ragembed.types import Doubles, Floats, Integers
 
 Verdict = Literal["keep", "refit", "rebuild"]
 
-REFIT_BELOW = 0.97
-"""A refit pays off if the overlap@10 is below this share of the overlap that chance explains."""
+REFIT_ABOVE = 0.1
+"""The post-processors are out of date if the mean vector has moved by more than this many spreads, and than chance."""
 
 REBUILD_ABOVE = 0.08
 """The raw vectors are out of date if token weights fitted now would move more than this share of a text's weight."""
@@ -40,11 +35,8 @@ REBUILD_ABOVE = 0.08
 UNSEEN_ABOVE = 0.1
 """The static vectors of ``avg`` are out of date if more than this share of tokens has no vector in the table."""
 
-SAMPLE = 10_000
-"""Maximum number of texts whose tokens are counted, and of vectors that are compared; larger stores are sampled."""
-
-QUERIES, NEAREST, PARTS, NEW_WORDS = 256, 10, 9, 10
-"""Number of vectors to search with, of results to compare, of random parts for chance, and of tokens to list."""
+SAMPLE, NEW_WORDS = 10_000, 10
+"""Maximum number of texts whose tokens are counted, and number of new tokens to list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +65,9 @@ class DriftReport:
     weight_shift : float or None
         Mean share of a text's weight that token weights fitted now would move to other tokens of the text; None if the
         weights are not fitted on the store, or the store has too few texts.
-    overlap : float or None
-        Share of the ten vectors nearest to a vector that stay the same after a refit of the post-processors; None if
-        nothing can be fitted.
-    chance : float or None
-        The overlap to expect if the texts are of the same kind: the lowest with fits on random parts of the vectors,
-        as large as the share of the texts that the fit and the store have in common.
+    mean_shift : float or None
+        How far the added vectors have moved the mean of all vectors, in spreads: the root mean square distance of the
+        fit's vectors from their mean. None if nothing is left of the fit, or it was made before the store.
 
     Examples
     --------
@@ -98,8 +87,7 @@ class DriftReport:
     expected: float | None = None
     new_words: tuple[str, ...] = ()
     weight_shift: float | None = None
-    overlap: float | None = None
-    chance: float | None = None
+    mean_shift: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as JSON values.
@@ -132,14 +120,18 @@ class DriftReport:
             lines.append(
                 ("token weights", f"a new fit would move {self.weight_shift:.1%} of a text's weight to other tokens")
             )
-        if self.overlap is not None:
-            lines.append(("overlap@10", f"{self.overlap:.3f} with a refit ({self.chance:.3f} expected by chance)"))
+        if self.mean_shift is not None:
+            lines.append(("mean shift", f"{self.mean_shift:.3f} times the spread of the vectors"))
         return lines
 
     def _repr_html_(self) -> str:
         from ragembed.html_elements import notebook_table
 
-        return notebook_table("; ".join([f"Drift: {self.verdict}", *self.reasons]), (), self.lines())
+        return notebook_table(
+            "; ".join([f"Drift: {self.verdict}", *self.reasons]),
+            (),
+            [(name.capitalize(), value) for name, value in self.lines()],
+        )
 
 
 def measure_drift(opened: Store | Collection) -> DriftReport:
@@ -187,37 +179,40 @@ def _measured(stores: Sequence[tuple[Path, StoreSnapshot]]) -> DriftReport:
     embedder, connections = stores[0][1].embedder(), [snapshot.connection for _, snapshot in stores]
     if not isinstance(embedder, Embedder):
         raise StoreError(f"cannot measure drift of {stores[0][0]}: its vectors were not made by ragembed")
-    rows = [catalog.live_rows(each) for each in connections]
     ends = [catalog.meta(each, catalog.FITTED_ROW) for each in connections]
-    vectors = sum(len(each) for each in rows)
-    added = None if None in ends else sum(int((each > end).sum()) for each, end in zip(rows, ends, strict=True))
-    notes = [f"measured on a random sample of {SAMPLE:,} chunks"] if vectors > SAMPLE else []
+    rows = [catalog.live_rows(each) for each in connections]
+    vectors, added, shift = sum(len(each) for each in rows), None, None
+    if None not in ends:
+        added = sum(int((each > end).sum()) for each, end in zip(rows, ends, strict=True))
+        shift = 0.0 if added == 0 else _mean_shift(stores, ends) if added < vectors else None
+    notes: list[str] = []
     tokens = _tokens(embedder, chain.from_iterable(map(catalog.embedded_texts, connections)), notes)
     wanted = tuple(catalog.wanted_chain(connections[0]).get("postprocess", embedder.config.postprocess))
-    overlaps: dict[str, float] = {}
-    if (obstacle := _obstacle(embedder, wanted, vectors)) is not None:
-        notes.append(obstacle)
-    else:
-        blocks = (
-            block
-            for path, each in zip((path for path, _ in stores), connections, strict=True)
-            for block in compaction.live_raw(path, each, catalog.segments(each))
-        )
-        raw = fitting.sample_raw(blocks, embedder.config.seed)
-        before = embedder.fitted_on.documents if embedder.fitted_on else 0
-        in_common = vectors if added is None else vectors - added
-        try:
-            overlaps = _overlaps(embedder, raw, in_common / max(vectors, before))
-        except RankError as error:
-            notes.append(f"the post-processors cannot be fitted: {error}")
-    static = embedder.config.fits_static and embedder.config.weighting_corpus is None
+    obstacle = _obstacle(embedder, wanted, vectors)
+    notes += [obstacle] if obstacle else []
     verdict, reasons = judge(
-        overlaps.get("overlap"),
-        overlaps.get("chance"),
+        vectors,
+        None if obstacle else added,
+        shift,
         tokens.get("weight_shift"),
-        tokens.get("unseen") if static else None,
+        tokens.get("unseen") if embedder.config.fits_static and embedder.config.weighting_corpus is None else None,
     )
-    return DriftReport(verdict, reasons, tuple(notes), vectors, added, **tokens, **overlaps)
+    return DriftReport(verdict, reasons, tuple(notes), vectors, added, **tokens, mean_shift=shift)
+
+
+def _mean_shift(stores: Sequence[tuple[Path, StoreSnapshot]], ends: Sequence[int]) -> float:
+    """Return how far the vectors with a row above ``ends`` move the mean of all vectors; 0 if the spread is 0."""
+    counts, sums, squares = [0, 0], [np.zeros(1), np.zeros(1)], 0.0
+    for (path, snapshot), end in zip(stores, ends, strict=True):
+        for rows, raw in compaction.live_raw(path, snapshot.connection, catalog.segments(snapshot.connection)):
+            wide = raw.astype(np.float64)
+            for side, part in enumerate((wide[rows <= end], wide[rows > end])):
+                counts[side] += len(part)
+                sums[side] = sums[side] + part.sum(axis=0)
+            squares += float(np.square(wide[rows <= end]).sum())
+    fitted = sums[0] / counts[0]
+    spread = np.sqrt(max(squares / counts[0] - float(fitted @ fitted), 0.0))
+    return float(np.linalg.norm((sums[0] + sums[1]) / sum(counts) - fitted) / spread) if spread else 0.0
 
 
 def _tokens(embedder: Embedder, texts: Iterable[str], notes: list[str]) -> dict[str, Any]:
@@ -234,6 +229,8 @@ def _tokens(embedder: Embedder, texts: Iterable[str], notes: list[str]) -> dict[
         notes.append(f"tokens are compared with {config.weighting_corpus}, the corpus of the token weights")
     tokenizer, weights = embedder.tokenizer, embedder.extractor.weights
     special = [*tokenizer.prefix, *tokenizer.suffix]
+    if sample.seen > SAMPLE:
+        notes.append(f"tokens were counted in a random sample of {SAMPLE:,} of {sample.seen:,} chunks")
     ids = list(tokenizer.ids(sample.items))
     counter = TokenCounter(tokenizer.vocabulary_size, special)
     counter.add(TokenIds.of(ids))
@@ -247,7 +244,7 @@ def _tokens(embedder: Embedder, texts: Iterable[str], notes: list[str]) -> dict[
 
 
 def _obstacle(embedder: Embedder, wanted: Sequence[str], vectors: int) -> str | None:
-    """Return why the effect of a refit with the post-processors ``wanted`` cannot be measured, or None."""
+    """Return why the post-processors ``wanted`` cannot be out of date, or None."""
     if not fitting.fits_on_store(embedder, wanted):
         return "no post-processor is fitted on the store, so a refit would change nothing"
     if vectors < (least := fitting.least_fit(wanted)):
@@ -255,19 +252,6 @@ def _obstacle(embedder: Embedder, wanted: Sequence[str], vectors: int) -> str | 
     if tuple(wanted) != embedder.config.postprocess:
         return f"the post-processors {', '.join(wanted)} are not fitted yet: run 'ragembed index'"
     return None
-
-
-def _overlaps(embedder: Embedder, raw: Floats, share: float) -> dict[str, float]:
-    """Return the overlap of a refit with the fit, and with fits on random parts of a ``share`` of the vectors."""
-    rng, steps = np.random.default_rng(embedder.config.seed), embedder.config.postprocess
-    size = min(max(round(share * len(raw)), fitting.least_fit(steps)), len(raw))
-    refitted, drawn = Chain(steps).fit(raw), raw[rng.permutation(len(raw))[:SAMPLE]]
-    now = nearest(refitted.transform(drawn))
-    chance = 1.0
-    for _ in range(PARTS if size < len(raw) else 0):
-        of_part = Chain(steps).fit(raw[rng.choice(len(raw), size, replace=False)])
-        chance = min(chance, overlap(nearest(of_part.transform(drawn)), now))
-    return {"overlap": overlap(nearest(embedder.chain.documents.transform(drawn)), now), "chance": chance}
 
 
 # Measures
@@ -299,28 +283,13 @@ def weight_shift(texts: Iterable[Integers], fitted: Floats, now: Floats, share: 
     return sum(shifts) / len(shifts) if shifts else 0.0
 
 
-def nearest(vectors: Floats) -> NDArray[np.int64]:
-    """Return the positions of the ten vectors with the largest cosines with each of the first 256, unordered.
-
-    A vector is not near itself. ``vectors`` are float32, shape ``(n, d)``; the result is int64, shape ``(q, k)``.
-    """
-    units = unit_rows(vectors)
-    scores = units[:QUERIES] @ units.T
-    np.fill_diagonal(scores, -np.inf)
-    found: NDArray[np.int64] = np.argsort(-scores, axis=1, kind="stable")[:, : min(NEAREST, len(vectors) - 1)]
-    return found
-
-
-def overlap(one: NDArray[np.int64], other: NDArray[np.int64]) -> float:
-    """Return the mean share of results that two searches have in common, ids without duplicates in a row."""
-    common = [len(np.intersect1d(a, b, assume_unique=True)) for a, b in zip(one, other, strict=True)]
-    return sum(common) / one.size
-
-
 def judge(
-    overlap: float | None, chance: float | None, weight_shift: float | None, unfitted: float | None
+    vectors: int, added: int | None, mean_shift: float | None, weight_shift: float | None, unfitted: float | None
 ) -> tuple[Verdict, tuple[str, ...]]:
-    """Return the verdict of :class:`DriftReport` and its reasons. None means that a value was not measured."""
+    """Return the verdict of :class:`DriftReport` and its reasons. None means that a value was not measured.
+
+    By chance, the mean moves by ``sqrt(added / (vectors (vectors - added)))`` spreads; twice as much is not chance.
+    """
     rebuild: list[str] = []
     if weight_shift is not None and weight_shift > REBUILD_ABOVE:
         rebuild.append(
@@ -333,9 +302,12 @@ def judge(
         )
     if rebuild:
         return "rebuild", tuple(rebuild)
-    if overlap is not None and chance is not None and overlap < REFIT_BELOW * chance:
-        least = f"{REFIT_BELOW:g} of the {chance:.2f} that chance explains"
-        return "refit", (f"a refit would change the results: overlap@10 {overlap:.2f} (less than {least})",)
+    if added and added == vectors:
+        return "refit", ("nothing is left of the texts of the fit",)
+    if added and mean_shift is not None:
+        most = max(REFIT_ABOVE, 2 * (added / (vectors * (vectors - added))) ** 0.5)
+        if mean_shift > most:
+            return "refit", (f"new texts moved the mean vector by {mean_shift:.2f} spreads (more than {most:.2f})",)
     return "keep", ()
 
 

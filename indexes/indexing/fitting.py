@@ -1,6 +1,6 @@
 """Fit the post-processors of one store, or of several stores together, on their own raw vectors.
 
-The model encodes new pseudo-queries only.
+The model encodes pseudo-queries only.
 """
 
 from __future__ import annotations

@@ -45,8 +45,8 @@ def refit_store(
     """Fit the post-processors of a store, or replace them, and return the new embedder.
 
     All embeddings are computed again from the stored raw vectors, so no document is encoded again. The model encodes
-    only pseudo-queries, and up to 140 queries to fit the relevance. If the process is
-    killed, the store keeps its previous post-processors, and you can call the function again.
+    at most 2,000 pseudo-queries, and up to 140 queries to fit the relevance. If the process is killed, the store keeps
+    its previous post-processors, and you can call the function again.
 
     Parameters
     ----------

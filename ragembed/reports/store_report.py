@@ -452,7 +452,14 @@ def _drift(drift: DriftReport | None) -> Iterator[Element]:
         "drift",
         "Drift",
         element("p", verdict, " ", "; ".join(drift.reasons)),
-        scrolled(table(("", ""), drift.lines(), "Corpus of the fit, compared with the corpus now"), "Drift"),
+        scrolled(
+            table(
+                ("", ""),
+                [(name.capitalize(), value) for name, value in drift.lines()],
+                "Corpus of the fit, compared with the corpus now",
+            ),
+            "Drift",
+        ),
         *(element("p", note, class_="note") for note in drift.notes),
     )
 
