@@ -17,7 +17,6 @@ class Part(Enum):
     RAW = "raw"
     INDEX = "index"
     EMBEDDER = "embedder"
-    BASELINE = "baseline"
     HUBNESS = "hubness"
     CANARY = "canary"
     REWRITTEN = "rewritten"

@@ -205,7 +205,17 @@ def test_values_of_other_types_are_refused(known: Path, statement: str, expected
 
 
 _META_KEYS = (
-    *("analyzer", "baseline", "boilerplate", "detected_language", "dim", "embedder", "fusion", "generation", "hubness"),
+    *(
+        "analyzer",
+        "boilerplate",
+        "detected_language",
+        "dim",
+        "embedder",
+        "fitted_row",
+        "fusion",
+        "generation",
+        "hubness",
+    ),
     *(
         "index",
         "index_check",
