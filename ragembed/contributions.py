@@ -43,14 +43,15 @@ class TextParts:
 class WordShare:
     """The contribution of one word to a score, over all its occurrences and all words of the other text.
 
-    ``best`` is the word of the other text that contributes most together with this one. ``origin`` says whether the
-    word belongs to the text or to the special and template tokens around it.
+    ``best`` is the word of the other text that contributes most together with this one, and ``best_value`` is that
+    contribution. ``origin`` says whether the word belongs to the text or to the special and template tokens around it.
     """
 
     word: str
     origin: TokenOrigin
     value: float
     best: str
+    best_value: float
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -179,7 +180,7 @@ def _shares(own: Sequence[Token], other: Sequence[Token], pairs: Doubles) -> lis
     np.add.at(total, (rows[:, None], columns), pairs)
     best = total.argmax(axis=1)
     shares = [
-        WordShare(form, origin, float(row.sum()), others[column][0])
+        WordShare(form, origin, float(row.sum()), others[column][0], float(row[column]))
         for (form, origin), row, column in zip(forms, total, best.tolist(), strict=True)
     ]
     return sorted(shares, key=lambda share: -share.value)

@@ -71,7 +71,7 @@ def test_small_store_is_kept_with_a_note(indexed, cli):
 
 def test_two_reports_are_an_error(indexed, cli):
     assert (
-        "got more than one of --drift, --boilerplate and --skipped"
+        "got more than one of --drift, --boilerplate, --settings and --skipped"
         in cli("status", "--drift", "--skipped", exit_code=2).output
     )
 
