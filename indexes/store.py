@@ -34,6 +34,8 @@ from ragembed.indexes.search.search import Mode
 from ragembed.indexes.search.searchable import Searchable
 from ragembed.indexes.search.snapshot import Snapshot, StoreSnapshot
 from ragembed.indexes.storage import catalog, run_records
+from ragembed.indexes.storage.baseline import KEY as BASELINE
+from ragembed.indexes.storage.baseline import save_first_baseline
 from ragembed.indexes.storage.copying import copy_store
 from ragembed.indexes.storage.embedders import described_embedder, save_embedder
 from ragembed.indexes.storage.file_states import FileState
@@ -184,6 +186,7 @@ class Store(Searchable):
             make_folders(path / SEGMENTS)
             make_folders(path / EMBEDDERS)
             about = {"embedder": save_embedder(path, embedder), "ragembed": __version__, **meta}
+            about[BASELINE] = save_first_baseline(path, embedder)
             for suffix in (COMMITTED_SUFFIX, "-wal", "-shm", "-journal"):  # Left over if a database was deleted.
                 (path / (DATABASE + suffix)).unlink(missing_ok=True)
             create_database(path / DATABASE, about, language)

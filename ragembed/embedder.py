@@ -33,6 +33,7 @@ from ragembed.extractors.sharing import SharedFit, encode_together, fit_together
 from ragembed.languages import LATIN, reads_script, scripts
 from ragembed.models.choice import fast_dtype, find_devices
 from ragembed.postprocess import Chain, TwoSidedChain
+from ragembed.postprocess.moments import Moments
 from ragembed.pseudo_queries import PseudoQueries, draw_pseudo_queries
 from ragembed.reservoir import ItemReservoir
 from ragembed.tensor_map import release
@@ -93,6 +94,8 @@ class Embedder:
         The numbers of documents and pseudo-queries that the post-processors were fitted on; None before a fit.
     fitted_queries : PseudoQueries or None
         The pseudo-queries of the last fit, with their raw vectors. They are not saved.
+    fitted_moments : Moments or None
+        Mean and spread of the raw document vectors of the last fit. They are not saved.
 
     Examples
     --------
@@ -118,6 +121,7 @@ class Embedder:
         self.config = _with_absolute_paths(config or EmbedderConfig.from_preset(DEFAULT_PRESET))
         self.fitted_on: FittedOn | None = None
         self.fitted_queries: PseudoQueries | None = None
+        self.fitted_moments: Moments | None = None
         self._device = device
         self._download = download
         self._source = source
@@ -243,11 +247,12 @@ class Embedder:
         """Build an unfitted extractor for ``config``."""
         return build_extractor(config, device=self._device, download=self._download, source=self._source)
 
-    def fit_chain(self, raw_documents: Floats, texts: Iterable[str]) -> Embedder:
+    def fit_chain(self, raw_documents: Floats, texts: Iterable[str], known: PseudoQueries | None = None) -> Embedder:
         """Fit the post-processors only, on raw document vectors and on pseudo-queries drawn from ``texts``.
 
         If the configuration names a ``postprocess_corpus``, its texts replace both arguments. Afterwards
-        ``fitted_queries`` has the pseudo-queries, or None if none were needed. Returns this embedder.
+        ``fitted_queries`` and ``fitted_moments`` describe the fit; both are None if no post-processor has anything to
+        learn. Returns this embedder.
 
         Parameters
         ----------
@@ -255,6 +260,9 @@ class Embedder:
             Raw vectors of documents, float32, shape ``(n, d)``, as :meth:`raw_documents` returns them.
         texts : iterable of str
             The texts that pseudo-queries are drawn from.
+        known : PseudoQueries, optional
+            The pseudo-queries of an earlier fit of the same extractor. Those that are drawn again are not encoded
+            again.
 
         Raises
         ------
@@ -274,7 +282,7 @@ class Embedder:
         FittedOn(documents=2, pseudo_queries=2)
         """
         self.__dict__.pop("fingerprint", None)
-        self.fitted_queries = None
+        self.fitted_queries = self.fitted_moments = None
         unfitted = Chain(self.config.postprocess)
         if not unfitted.learns:
             self._chain, self.fitted_on = TwoSidedChain(unfitted, unfitted), FittedOn(len(raw_documents), 0)
@@ -291,9 +299,10 @@ class Embedder:
         if self.config.query_fit == "separate":
             drawn = draw_pseudo_queries(texts, self.config.pseudo_queries, self.config.seed)
             if drawn:
-                self.fitted_queries = PseudoQueries.of(drawn, self._raw_pseudo_queries)
+                self.fitted_queries = PseudoQueries.of(drawn, self._raw_pseudo_queries, known)
             raw_queries = self.fitted_queries.raw if self.fitted_queries else raw_documents
         self._chain = TwoSidedChain.fit(self.config.postprocess, raw_documents, raw_queries)
+        self.fitted_moments = Moments.of(raw_documents)
         self.fitted_on = FittedOn(len(raw_documents), 0 if raw_queries is None else len(raw_queries))
         return self
 
@@ -754,7 +763,7 @@ class Embedder:
         self.config = config
         self.__dict__["_built"] = built
         self._texts = texts
-        self._chain = self.fitted_on = self.fitted_queries = None
+        self._chain = self.fitted_on = self.fitted_queries = self.fitted_moments = None
         for name in ("raw_fingerprint", "fingerprint"):
             self.__dict__.pop(name, None)
 

@@ -27,6 +27,7 @@ KINDS = {
     "postings": "postings/*/postings.safetensors",
     "embedder settings": "embedders/*/config.json",
     "embedder state": "embedders/*/state.safetensors",
+    "baseline": "embedders/*/baseline-*.safetensors",
 }
 """The files of a store that hold something, by what they are."""
 

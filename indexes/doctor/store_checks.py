@@ -13,7 +13,7 @@ from ragembed.indexes.doctor.commands import Commands
 from ragembed.indexes.doctor.examination import CannotCheckError, Examination, counted, examples
 from ragembed.indexes.doctor.findings import Finding
 from ragembed.indexes.indexing import fitting
-from ragembed.indexes.indexing.drift import SAMPLE, measure_drift
+from ragembed.indexes.indexing.drift import measure_drift
 from ragembed.indexes.indexing.writing import MANY_TEXTS
 from ragembed.indexes.search.relevance import LEAST_CHUNKS, stored_relevance
 from ragembed.indexes.storage import catalog
@@ -153,8 +153,10 @@ def check_drift(exam: Examination) -> Iterator[Finding]:
     exam.progress.start("measuring drift", "chunks", None)
     report = measure_drift(exam.store)
     exam.progress.finish()
-    if report.vectors > SAMPLE:
-        exam.notes.append(f"tokens were counted in {SAMPLE:,} of {counted(report.vectors, 'text')} to measure drift")
+    read = [(report.texts, report.vectors, "text"), (report.searched, report.vectors, "vector")]
+    parts = [f"{some:,} of {counted(total, noun)}" for some, total, noun in read if 0 < some < total]
+    if parts:
+        exam.notes.append(f"drift was measured on {' and '.join(parts)}")
     outgrown = fitting.warn_if_outgrown(exam.store)
     if report.verdict == "refit":
         yield Finding(
@@ -163,7 +165,7 @@ def check_drift(exam: Examination) -> Iterator[Finding]:
             "the post-processors no longer suit the documents",
             "The documents have changed since the fit. A refit encodes no document again.",
             len(report.reasons),
-            min(report.mean_shift or 0.0, 1.0),
+            1.0 - (report.overlap or 0.0) / report.chance,
             report.reasons,
             exam.commands.run("refit"),
         )
@@ -175,7 +177,7 @@ def check_drift(exam: Examination) -> Iterator[Finding]:
             "The documents have changed since the fit, and the raw vectors depend on it. The command makes a new "
             f"store.{_by_file(exam.commands)}",
             len(report.reasons or outgrown),
-            max(report.weight_shift or 0.0, report.unseen or 0.0),
+            max(report.weight_shift or 0.0, report.unfitted or 0.0),
             report.reasons or tuple(outgrown),
             exam.commands.again(),
         )

@@ -1,12 +1,13 @@
 """Fit the post-processors of one store, or of several stores together, on their own raw vectors.
 
-The model encodes pseudo-queries only.
+The model encodes new pseudo-queries only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -17,11 +18,13 @@ from ragembed.config.settings import QueryFit
 from ragembed.config.specs import parse_postprocessor
 from ragembed.embedder import FIT_LIMIT, Embedder
 from ragembed.errors import RankError
-from ragembed.indexes.storage import catalog
+from ragembed.indexes.storage.baseline import Baseline
 from ragembed.indexes.store import Store
 from ragembed.indexes.types import Progress, Rows
 from ragembed.indexes.writing.writer import StoreWriter
 from ragembed.postprocess import Chain
+from ragembed.postprocess.moments import Moments
+from ragembed.pseudo_queries import PseudoQueries
 from ragembed.reservoir import Reservoir
 from ragembed.types import Floats, Halves
 
@@ -53,22 +56,22 @@ def create_store(path: Path, settings: Embedder, texts: Iterable[str], **about: 
     Store.create(path, without_fit(fitted), {"wanted": wanted}, **about).close()
 
 
-def fit_if_needed(opened: Sequence[OpenedStore], progress: Progress) -> tuple[Embedder | None, list[str]]:
+def fit_if_needed(opened: Sequence[OpenedStore], progress: Progress) -> tuple[Fit | None, list[str]]:
     """Fit the post-processors of stores if they are not fitted yet, or if the corpus has at least doubled since.
 
-    The stores have the same raw vectors and settings. Return the fitted embedder, which no store uses yet, or None if
-    there is none, and warnings for post-processors that could not be fitted.
+    The stores have the same raw vectors and settings. Return the fit, which no store uses yet, or None if there is
+    none, and warnings for post-processors that could not be fitted.
     """
     (store, _), vectors = opened[0], sum(writer.live_vectors() for _, writer in opened)
     current = store.embedder
     postprocess, query_fit = store._wanted_chain()
     if not isinstance(current, Embedder):
         return None, []
-    # A chain without fitted parameters is adopted once, so that drift counts what is added later.
-    recorded = all(writer.meta(catalog.FITTED_ROW) is not None for _, writer in opened)
-    needs_record = vectors > 0 and not Chain(postprocess).learns and not recorded
+    # A chain without fitted parameters is fitted once, to record the baseline for drift.
+    has_baseline = all(writer.has_baseline for _, writer in opened)
+    needs_baseline = vectors > 0 and not Chain(postprocess).learns and not has_baseline
     differ = len({store.embedder.fingerprint for store, _ in opened}) > 1  # a run ended between two stores
-    if not (differ or needs_record or _needs_fit(current, postprocess, query_fit, vectors)):
+    if not (differ or needs_baseline or _needs_fit(current, postprocess, query_fit, vectors)):
         return None, []
     if fits_on_store(current, postprocess) and vectors < (least := least_fit(postprocess)):
         if not vectors:
@@ -118,15 +121,49 @@ def warn_if_outgrown(store: Store) -> list[str]:
     return [warning]
 
 
-def fit_together(opened: Sequence[OpenedStore], unfitted: Embedder, progress: Progress) -> Embedder:
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """An embedder that was fitted on stores. ``queries`` are the pseudo-queries with known raw vectors, if any.
+
+    ``moments`` are those of the raw vectors that it was fitted on, or None if they come from several stores.
+    """
+
+    embedder: Embedder
+    queries: PseudoQueries | None = None
+    moments: Moments | None = None
+
+    def adopt(self, writer: StoreWriter, progress: Progress, meta: Mapping[str, object] | None = None) -> None:
+        """Make a store use the embedder, and save the JSON values ``meta`` with it."""
+        moments = self.moments
+        if moments is None and len(raw := sample_raw(writer.live_raw(), self.embedder.config.seed)):
+            moments = Moments.of(raw)
+        baseline = None
+        if moments is not None:
+            baseline = Baseline(writer.last_row(), writer.live_vectors(), moments, self.queries)
+        writer.adopt(self.embedder, progress, meta, baseline)
+
+
+def fit_together(opened: Sequence[OpenedStore], unfitted: Embedder, progress: Progress) -> Fit:
     """Fit ``unfitted`` on stores with the same raw vectors; raises RankError if these have too few dimensions."""
     progress.start("fitting", "chunks", None)
     fits_here = fits_on_store(unfitted, unfitted.config.postprocess)
     raw = sample_raw(_distinct(opened), unfitted.config.seed)
     texts = chain.from_iterable(store.embedded_texts() for store, _ in opened)
-    unfitted.fit_chain(raw if fits_here else raw[:0], texts)
+    known = _known_queries(opened)
+    unfitted.fit_chain(raw if fits_here else raw[:0], texts, known)
     progress.finish()
-    return unfitted
+    moments = Moments.of(raw) if len(opened) == 1 and len(raw) else None
+    return Fit(unfitted, unfitted.fitted_queries or known, moments)
+
+
+def _known_queries(opened: Sequence[OpenedStore]) -> PseudoQueries | None:
+    """Return the pseudo-queries of all stores whose raw vectors are known."""
+    baselines = [writer.baseline() for _, writer in opened]
+    known = [each.pseudo_queries for each in baselines if each is not None and each.pseudo_queries is not None]
+    if not known:
+        return None
+    texts = tuple(text for each in known for text in each.texts)
+    return PseudoQueries(texts, np.concatenate([each.raw for each in known]))
 
 
 def _distinct(opened: Sequence[OpenedStore]) -> Iterator[tuple[Rows, Halves]]:

@@ -26,11 +26,13 @@ from ragembed.indexes.indexing.fitting import (
     without_fit,
 )
 from ragembed.indexes.search.fusion import Fusion
+from ragembed.indexes.storage.baseline import Baseline
 from ragembed.indexes.storage.segments import RAW_TYPE, to_raw
 from ragembed.indexes.store import Store
 from ragembed.indexes.types import Progress, Rows, SilentProgress
 from ragembed.indexes.writing.index_selection import warn
 from ragembed.indexes.writing.writer import BATCH, StoreWriter
+from ragembed.postprocess.moments import Moments
 from ragembed.reservoir import Reservoir
 from ragembed.types import Halves
 
@@ -45,8 +47,8 @@ def refit_store(
     """Fit the post-processors of a store, or replace them, and return the new embedder.
 
     All embeddings are computed again from the stored raw vectors, so no document is encoded again. The model encodes
-    at most 2,000 pseudo-queries, and up to 140 queries to fit the relevance. If the process is killed, the store keeps
-    its previous post-processors, and you can call the function again.
+    only pseudo-queries that are new since the last fit, and up to 140 queries to fit the relevance. If the process is
+    killed, the store keeps its previous post-processors, and you can call the function again.
 
     Parameters
     ----------
@@ -91,7 +93,7 @@ def refit_store(
             )
         wanted = {"postprocess": list(steps), "query_fit": fitted.config.query_fit}
         progress = progress or SilentProgress()
-        writer.adopt(fit_together([(store, writer)], fitted, progress), progress, {"wanted": wanted})
+        fit_together([(store, writer)], fitted, progress).adopt(writer, progress, {"wanted": wanted})
         warn(writer.refresh_index(progress=progress))
         warn(calibrate(store, writer, progress, again=True))
         return fitted
@@ -122,7 +124,7 @@ def refit_if_due(store: Store, writer: StoreWriter, progress: Progress | None = 
         return []
     fit, warnings = fit_if_needed([(store, writer)], progress)
     if fit is not None:
-        writer.adopt(fit, progress)
+        fit.adopt(writer, progress)
     return warnings
 
 
@@ -177,7 +179,7 @@ def apply_settings(
             writer.set_meta(meta)
         elif raw_part(config) == raw_part(current):
             unfitted = embedder.with_postprocess(config.postprocess, config.query_fit)
-            writer.adopt(fit_together([(store, writer)], unfitted, progress), progress, meta)
+            fit_together([(store, writer)], unfitted, progress).adopt(writer, progress, meta)
         else:
             _reencode(store, writer, Embedder(config, device=device, download=False), progress, meta)
         warn(writer.refresh_index(progress=progress))
@@ -210,9 +212,10 @@ def _reencode(
         spool.flush()
         progress.start("fitting", "chunks", None)
         unfitted.fit_chain(sample.rows(), store.embedded_texts())
+        baseline = Baseline(writer.last_row(), len(ids), Moments.of(sample.rows()), unfitted.fitted_queries)
         progress.finish()
         raws = np.memmap(spool, dtype=RAW_TYPE, mode="r", shape=(len(ids), width))
-        writer.replace_vectors(unfitted, _blocks(np.array(ids, dtype=np.int64), raws), width, meta)
+        writer.replace_vectors(unfitted, _blocks(np.array(ids, dtype=np.int64), raws), width, meta, baseline)
 
 
 def _counted(store: Store, progress: Progress) -> Iterator[str]:
@@ -295,9 +298,9 @@ def refit_together(
             )
         if len({embedder.raw_fingerprint for embedder in embedders}) == 1:
             fitted = embedders[0].with_postprocess(steps, sides)
-            fit_together(opened, fitted, progress)
+            fit = fit_together(opened, fitted, progress)
             for _, writer in opened:
-                writer.adopt(fitted, progress, meta)
+                fit.adopt(writer, progress, meta)
         else:
             if len({raw_part(embedder.config) for embedder in embedders}) > 1:
                 raise ConfigError(
@@ -334,21 +337,24 @@ def _reencode_together(
         progress.start("embedding", "chunks", sum(writer.live_vectors() for _, writer in opened))
         for store, writer in opened:
             spool = stack.enter_context(tempfile.TemporaryFile(dir=store.path))
+            own = Reservoir(FIT_LIMIT, unfitted.config.seed)
             ids: list[int] = []
             for rows, raw in _encoded(writer, unfitted, progress):
                 hashes = hashes_of(store, rows)
                 sample.add(raw[np.array([hashes[row] not in seen for row in rows], dtype=bool)])
                 seen.update(hashes.values())
+                own.add(raw)
                 spool.write(raw.tobytes())
                 ids += rows
             spool.flush()
-            spools.append((writer, spool, ids))
+            spools.append((writer, spool, ids, own))
         progress.finish()
         progress.start("fitting", "chunks", None)
         texts = chain.from_iterable(store.embedded_texts() for store, _ in opened)
         unfitted.fit_chain(sample.rows(), texts)
         progress.finish()
         width = sample.rows().shape[1]
-        for writer, spool, ids in spools:
+        for writer, spool, ids, own in spools:
+            baseline = Baseline(writer.last_row(), len(ids), Moments.of(own.rows()), unfitted.fitted_queries)
             raws = np.memmap(spool, dtype=RAW_TYPE, mode="r", shape=(len(ids), width))
-            writer.replace_vectors(unfitted, _blocks(np.array(ids, dtype=np.int64), raws), width, meta)
+            writer.replace_vectors(unfitted, _blocks(np.array(ids, dtype=np.int64), raws), width, meta, baseline)

@@ -188,7 +188,7 @@ def _write(run: IndexRun, store: Store, spool: Spool, scan: Scan, *, fitted: boo
         encoded, devices = write_files(store, writer, spool, scan, plan, progress)
         fit, warnings = fitting.fit_if_needed([(store, writer)], progress)
         if fit is not None:
-            writer.adopt(fit, progress)
+            fit.adopt(writer, progress)
         warnings += finish_store(store, writer, options.boilerplate, run.request.index, progress)
         scan.warnings += [*warnings, *fitting.warn_if_outgrown(store)]
     scan.warnings += slow_model(store, encoded, fitted=fitted)

@@ -26,9 +26,6 @@ from ragembed.indexes.types import ChunkRecord, Keys, Rows, SourceRecord, json_i
 Value = TypeVar("Value")
 
 PART = "part"
-
-FITTED_ROW = "fitted_row"
-"""Key of the highest vector row when the post-processors were fitted; vectors added later have a higher one."""
 """Key of the record of a store that holds only a part of the files of its paths."""
 
 _EMBEDDER_TEXTS = ("kind", "model", "fingerprint", "raw_fingerprint")

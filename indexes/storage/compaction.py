@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from ragembed.indexes.storage import catalog
+from ragembed.indexes.storage.baseline import sweep_baselines
 from ragembed.indexes.storage.folders import is_unfinished, sweep
 from ragembed.indexes.storage.hubness import sweep_hubness
 from ragembed.indexes.storage.layout import EMBEDDERS, POSTINGS, SEGMENTS
@@ -154,6 +155,7 @@ def sweep_unnamed(store: Path, connection: sqlite3.Connection) -> None:
     sweep(store / SEGMENTS, [record.files.folder for record in named])
     sweep(store / EMBEDDERS, [catalog.embedder(connection)["fingerprint"]])
     sweep(store / POSTINGS, [record.files.folder for record in named_postings(connection)])
+    sweep_baselines(store, connection)
     sweep_hubness(store, connection)
     for file in store.iterdir():
         if is_unfinished(file):

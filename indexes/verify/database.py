@@ -16,6 +16,8 @@ from ragembed.indexes.search.fusion import Fusion
 from ragembed.indexes.search.relevance import KEY as RELEVANCE
 from ragembed.indexes.search.relevance import RelevanceModel
 from ragembed.indexes.storage import catalog, digests, schema
+from ragembed.indexes.storage.baseline import KEY as BASELINE
+from ragembed.indexes.storage.baseline import is_baseline_record
 from ragembed.indexes.storage.hubness import KEY as HUBNESS
 from ragembed.indexes.storage.hubness import is_hubness_record
 from ragembed.indexes.storage.layout import DATABASE
@@ -182,10 +184,10 @@ def _readable_by(read: Callable[[Any], object]) -> Callable[[Any], bool]:
 
 _META: Mapping[str, Callable[[Any], bool]] = {
     "boilerplate": lambda value: isinstance(value, dict),
+    BASELINE: is_baseline_record,
     HUBNESS: is_hubness_record,
     "dim": lambda value: _is_count(value) and value > 0,
     "embedder": _is_embedder,
-    catalog.FITTED_ROW: _is_count,
     "fusion": _readable_by(Fusion.from_dict),
     RELEVANCE: _readable_by(RelevanceModel.from_dict),
     "detected_language": _readable_by(catalog.read_detected_language),

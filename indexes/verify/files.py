@@ -15,6 +15,7 @@ from ragembed.hashing import read_sha256
 from ragembed.indexes.ann.index import open_index
 from ragembed.indexes.lexical.postings import PostingsBlock
 from ragembed.indexes.storage import catalog
+from ragembed.indexes.storage.baseline import baseline_file, baseline_record
 from ragembed.indexes.storage.folders import foreign_file, hash_difference
 from ragembed.indexes.storage.hubness import hubness_file, hubness_record
 from ragembed.indexes.storage.layout import BLOCK, EMBEDDERS, INDEX, POSTINGS, RAW, SEGMENTS
@@ -100,6 +101,14 @@ def check_embedder_files(store: Path, record: Mapping[str, Any]) -> Iterator[Pro
         file = f"{EMBEDDERS}/{record['fingerprint']}/{name}"
         if (message := file_difference(store / file, expected)) is not None:
             yield Problem(Part.EMBEDDER, file, message)
+
+
+def check_baseline(store: Path, connection: sqlite3.Connection) -> Iterator[Problem]:
+    """Compare the embedder's baseline, if any, with its hash in the database."""
+    if (record := baseline_record(connection)) is not None:
+        file = baseline_file(store, record)
+        if (message := file_difference(file, record["sha256"])) is not None:
+            yield Problem(Part.BASELINE, file.relative_to(store).as_posix(), message)
 
 
 def check_hubness(store: Path, connection: sqlite3.Connection) -> Iterator[Problem]:

@@ -1,6 +1,6 @@
 """Repair: rebuild an index from the raw vectors, raw vectors and postings from the texts, and the embedder.
 
-Damaged hubness is dropped; the next run measures it again.
+A damaged baseline is dropped; the next refit makes another. Damaged hubness is dropped; the next run measures it again.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from ragembed.embedder import FIT_LIMIT
 from ragembed.errors import RagembedError
 from ragembed.files import publish, replace_file
 from ragembed.indexes.storage import catalog, changes, compaction, digests
+from ragembed.indexes.storage.baseline import KEY as BASELINE
+from ragembed.indexes.storage.baseline import copy_baseline
 from ragembed.indexes.storage.embedders import embedder_record, load_embedder, unfitted_embedder
 from ragembed.indexes.storage.folders import temporary_folder
 from ragembed.indexes.storage.hubness import KEY as HUBNESS
@@ -81,9 +83,7 @@ class _Repair:
             if Part.REWRITTEN in self._parts:
                 with database.transaction():
                     database.connection.execute("DELETE FROM rewritten")
-            if Part.HUBNESS in self._parts:
-                with database.transaction():
-                    catalog.set_meta(database.connection, HUBNESS, None)
+            self._forget(database)
             record = catalog.embedder(database.connection)
             given = self._given is not None and self._given.fingerprint == record["fingerprint"]
             if Part.EMBEDDER in self._parts and not given:
@@ -96,6 +96,14 @@ class _Repair:
             if self._parts & {Part.WORDS, Part.POSTINGS}:
                 update_postings(self._store, database, self._progress)
             compaction.sweep_unnamed(self._store, database.connection)
+
+    def _forget(self, database: Database) -> None:
+        """Remove the records of damaged files that a store can do without."""
+        forgotten = [key for part, key in ((Part.BASELINE, BASELINE), (Part.HUBNESS, HUBNESS)) if part in self._parts]
+        if forgotten:
+            with database.transaction():
+                for key in forgotten:
+                    catalog.set_meta(database.connection, key, None)
 
     # Segments
 
@@ -148,6 +156,7 @@ class _Repair:
         temporary = temporary_folder(final)
         embedder.save(str(temporary))
         record = embedder_record(self._store, embedder, temporary)
+        copy_baseline(self._store, database.connection, embedder.fingerprint, temporary)
         rewritten = {segment.key: self._reindexed(database, segment, embedder) for segment in segments}
         damaged = final.exists()
         if not damaged:

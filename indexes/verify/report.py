@@ -17,6 +17,7 @@ class Part(Enum):
     RAW = "raw"
     INDEX = "index"
     EMBEDDER = "embedder"
+    BASELINE = "baseline"
     HUBNESS = "hubness"
     CANARY = "canary"
     REWRITTEN = "rewritten"

@@ -140,7 +140,7 @@ def _problems(store: Path, connection: sqlite3.Connection) -> Iterator[Problem]:
     yield from database.check_structure(connection)
     yield from database.check_rows(store, connection)
     yield from files.check_embedder_files(store, catalog.embedder(connection))
-    for check in (files.check_postings, files.check_hubness):
+    for check in (files.check_postings, files.check_baseline, files.check_hubness):
         yield from check(store, connection)
     for record in catalog.segments(connection):
         damaged = list(files.check_files(store, record.files, Part.RAW, Part.INDEX, record.key))
@@ -231,6 +231,7 @@ class _Verification:
     def _check_vectors(self, connection: sqlite3.Connection) -> None:
         report = self._report
         embedder = self._embedder(connection)
+        report.problems += files.check_baseline(self._store, connection)
         report.problems += files.check_hubness(self._store, connection)
         records = catalog.segments(connection)
         report.chunks, report.segments = catalog.count(connection, "chunks"), len(records)

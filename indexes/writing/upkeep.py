@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ragembed.errors import BudgetError, IncompatibleStoreError
+from ragembed.errors import BudgetError, IncompatibleStoreError, StoreDamagedError
 from ragembed.indexes.ann.building import check
 from ragembed.indexes.ann.gpus import building_gpus
 from ragembed.indexes.ann.library import require_library
@@ -19,6 +19,8 @@ from ragembed.indexes.ann.picking import beginning
 from ragembed.indexes.ann.records import IndexConfig
 from ragembed.indexes.ann.specs import AUTO, FLAT, IndexSpec, parse_spec
 from ragembed.indexes.storage import catalog, compaction
+from ragembed.indexes.storage.baseline import KEY as BASELINE
+from ragembed.indexes.storage.baseline import Baseline, baseline_record, load_baseline, save_baseline
 from ragembed.indexes.storage.embedders import save_embedder
 from ragembed.indexes.storage.hubness import KEY as HUBNESS
 from ragembed.indexes.storage.segments import Make, SegmentRecord, of_kind, write_segment
@@ -80,6 +82,20 @@ class Upkeep:
             for key, value in values.items():
                 catalog.set_meta(self._connection, key, value)
 
+    @property
+    def has_baseline(self) -> bool:
+        """Whether the store has a baseline of its embedder."""
+        return baseline_record(self._connection) is not None
+
+    def baseline(self) -> Baseline | None:
+        """Return the baseline of the store's embedder, or None."""
+        try:
+            return load_baseline(self._store, self._connection)
+        except FileNotFoundError as error:
+            raise StoreDamagedError(
+                f"a file of the store is missing: {error.filename}; remove its record with 'ragembed doctor --repair'"
+            ) from error
+
     # Segments
 
     def adopt(
@@ -87,11 +103,12 @@ class Upkeep:
         embedder: VectorEncoder,
         progress: Progress | None = None,
         meta: Mapping[str, object] | None = None,
+        baseline: Baseline | None = None,
     ) -> None:
         """Switch to another embedder with the same raw vectors: rebuild every index from them, without running a model.
 
         Each rebuilt segment is committed, so the next run with the same embedder continues an interrupted one. One
-        transaction then switches to all of them, and stores the JSON values ``meta`` and the highest row. An
+        transaction then switches to all of them, and stores the JSON values ``meta`` and the new ``baseline``. An
         approximate index becomes flat until :meth:`refresh_index` chooses another.
         """
         if embedder.raw_fingerprint != self._embedder.raw_fingerprint:
@@ -101,13 +118,14 @@ class Upkeep:
         with write_errors(self._store):
             record = self._saved(embedder)
             self._pseudo_queries = kept_queries(self._store, self._connection)
+            fitted_on = None if baseline is None else save_baseline(self._store, embedder.fingerprint, baseline)
             if embedder.fingerprint != self._embedder.fingerprint:
                 self._rewrite_for(embedder, progress or SilentProgress())
             with self._database.transaction():
                 for taken in catalog.rewritten(self._connection, embedder.fingerprint):
                     compaction.replace_files(self._connection, taken.key, taken.files)
                 self._connection.execute("DELETE FROM rewritten")
-                fit = {"embedder": record, catalog.FITTED_ROW: self.last_row(), HUBNESS: None}
+                fit = {"embedder": record, BASELINE: fitted_on, HUBNESS: None}
                 kept = {**(meta or {}), **self._outdated_choice(), **fit}
                 for key, value in kept.items():
                     catalog.set_meta(self._connection, key, value)
@@ -120,22 +138,24 @@ class Upkeep:
         blocks: Iterable[tuple[NDArray[np.int64], NDArray[np.float16]]],
         raw_dim: int,
         meta: Mapping[str, object],
+        baseline: Baseline,
     ) -> None:
         """Switch to another embedder with other raw vectors, for all rows that chunks use.
 
         ``blocks`` are rows, ascending, and their raw vectors, float16, shape ``(n, raw_dim)``. One transaction replaces
-        all vectors, drops unused rows, and stores the JSON values ``meta`` and the highest row. The index is as
+        all vectors, drops unused rows, and stores the JSON values ``meta`` and the new ``baseline``. The index is as
         after :meth:`adopt`.
         """
         make = of_kind(IndexSpec(FLAT) if self._approximate else catalog.index_spec(self._connection))
         with write_errors(self._store):
             record = save_embedder(self._store, embedder)
             self._pseudo_queries = None
+            fitted_on = save_baseline(self._store, embedder.fingerprint, baseline)
             written = [write_segment(self._store, blocks, embedder.postprocess_documents, make)]
             with self._database.transaction():
                 compaction.swap(self._connection, compaction.Rewritten(self._segments(), written))
                 self._connection.execute("DELETE FROM rewritten")
-                fit = {"embedder": record, "dim": raw_dim, catalog.FITTED_ROW: self.last_row(), HUBNESS: None}
+                fit = {"embedder": record, "dim": raw_dim, BASELINE: fitted_on, HUBNESS: None}
                 for key, value in {**meta, **self._outdated_choice(), **fit}.items():
                     catalog.set_meta(self._connection, key, value)
         self._embedder = embedder

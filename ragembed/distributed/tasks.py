@@ -297,7 +297,7 @@ def finish_share(work: Work, number: int, device: str | None) -> int:
     share, silent = work.share(number), SilentProgress()
     with Store.open(share.store, device=device) as store, store.writer(STORE_SECONDS) as writer:
         if (fit := work.fit(device)) is not None:
-            writer.adopt(fit, silent)
+            fit.adopt(writer, silent)
         boilerplate = work.plan.indexing_options.boilerplate
         warnings = finish_store(store, writer, boilerplate, share.index, silent, for_collection=True)
         chunks = len(store)

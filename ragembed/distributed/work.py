@@ -39,11 +39,12 @@ from ragembed.documents.boilerplate import BoilerplateCounts
 from ragembed.documents.discovery import FileCandidate
 from ragembed.documents.places import Place, absolute
 from ragembed.embedder import Embedder
-from ragembed.embedder_files import CONFIG
 from ragembed.errors import ConfigError
 from ragembed.files import make_folders, replace_file
 from ragembed.indexes.ann.records import IndexConfig
+from ragembed.indexes.indexing.fitting import Fit
 from ragembed.indexes.indexing.scan import IndexingOptions, Scan
+from ragembed.indexes.storage.baseline import queries_of, query_arrays
 from ragembed.indexes.storage.work_folder import PLAN, WorkFolder
 from ragembed.indexes.types import SourceRecord
 from ragembed.tensor_map import map_tensors
@@ -266,21 +267,25 @@ class Work:
         kept = json.loads(self.boilerplate_file.read_bytes())
         return {kind: {int(key): files for key, files in counts.items()} for kind, counts in kept.items()}
 
-    def write_fit(self, fitted: Embedder) -> None:
-        """Write the embedder that all stores will use."""
-        fitted.save(self._common)
+    def write_fit(self, fit: Fit) -> None:
+        """Write the fit that all stores will use."""
+        fit.embedder.save(self.folder / "common")
+        write_arrays(self._queries, {"none": np.zeros(0), **query_arrays(fit.queries)})
 
-    def fit(self, device: str | None) -> Embedder | None:
-        """Return the embedder that all stores will use, or None if they keep theirs."""
-        return Embedder.load(self._common, device=device) if self.has_fit() else None
+    def fit(self, device: str | None) -> Fit | None:
+        """Return the fit that all stores will use, or None if they keep theirs."""
+        if not self.has_fit():
+            return None
+        embedder = Embedder.load(self.folder / "common", device=device)
+        return Fit(embedder, queries_of(read_arrays(self._queries)))
 
     def has_fit(self) -> bool:
         """Return whether the stores will use a new fit."""
-        return (self._common / CONFIG).exists()
+        return self._queries.exists()
 
     @property
-    def _common(self) -> Path:
-        return self.folder / "common"
+    def _queries(self) -> Path:
+        return self.folder / "common" / "queries.safetensors"
 
 
 def write_arrays(file: Path, arrays: Mapping[str, NDArray[Any]]) -> None:

@@ -19,6 +19,7 @@ from ragembed.indexes.search.deduplication import NearDuplicates
 from ragembed.indexes.search.relevance import is_weak
 from ragembed.indexes.search.snapshot import StoreSnapshot
 from ragembed.indexes.storage import catalog
+from ragembed.indexes.storage.baseline import load_baseline
 from ragembed.indexes.store import Store
 from ragembed.indexes.types import ChunkRecord, Progress, Rows
 from ragembed.indexes.writing.boilerplate_store import BoilerplateLine
@@ -309,9 +310,9 @@ class _Collector:
         ]
         if self._sources:
             found.append(self._dates())
-        fitted_row = catalog.meta(self._connection, catalog.FITTED_ROW)
-        if fitted_row is not None:
-            added = self._rows[self._vector_of] > fitted_row
+        baseline = load_baseline(self._store.path, self._connection)
+        if baseline is not None:
+            added = self._rows[self._vector_of] > baseline.last_row
             found.append(Colouring("Drift", ("in the fit", "added since the fit"), added.astype(np.uint8)))
         return found
 

@@ -448,17 +448,33 @@ def _drift(drift: DriftReport | None) -> Iterator[Element]:
         "refit": "Run ragembed refit.",
         "rebuild": "Delete the store and index again.",
     }[drift.verdict]
+    rows: list[tuple[str, str]] = [("Vectors", f"{drift.vectors:,}")]
+    if drift.added is not None:
+        rows.append(("Since the fit", f"{drift.added:,} added, {drift.removed or 0:,} removed"))
+    if drift.vocabulary is not None:
+        rows.append(("Unseen tokens", f"{drift.vocabulary.unseen:.1%} ({drift.vocabulary.expected:.1%} expected)"))
+    if drift.weight_shift is not None:
+        rows.append(("Weight that a new fit would move", f"{drift.weight_shift:.1%}"))
+    if drift.unfitted is not None:
+        rows.append(("Tokens without a static vector", f"{drift.unfitted:.1%}"))
+    if drift.mean_shift is not None:
+        rows.append(("Shift of the mean vector", f"{drift.mean_shift:.3f} times the spread"))
+    if drift.overlap is not None:
+        rows.append(
+            ("Results that a refit would keep", f"{drift.overlap:.1%} of 10 ({drift.chance:.1%} by chance alone)")
+        )
+    movers = [(mover.token, f"{mover.fitted:.1f}", f"{mover.now:.1f}") for mover in drift.movers]
     yield section(
         "drift",
         "Drift",
         element("p", verdict, " ", "; ".join(drift.reasons)),
-        scrolled(
-            table(
-                ("", ""),
-                [(name.capitalize(), value) for name, value in drift.lines()],
-                "Corpus of the fit, compared with the corpus now",
-            ),
-            "Drift",
+        element(
+            "div",
+            scrolled(table(("", ""), rows, "Corpus of the fit, compared with the corpus now"), "Drift"),
+            scrolled(table(("Token", "Idf at the fit", "Idf now"), movers, "Tokens whose idf changed most"), "Idf")
+            if movers
+            else None,
+            class_="parts",
         ),
         *(element("p", note, class_="note") for note in drift.notes),
     )

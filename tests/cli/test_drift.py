@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from ragembed.indexes.indexing.drift import DriftReport
+from ragembed.indexes.indexing.drift import DriftReport, IdfShift, Vocabulary
 
 REPORT = DriftReport(
     verdict="keep",
@@ -13,11 +13,17 @@ REPORT = DriftReport(
     notes=(),
     vectors=1200,
     added=200,
-    unseen=0.125,
-    expected=0.02,
-    new_words=("wing", "lock"),
+    removed=3,
+    texts=1200,
+    vocabulary=Vocabulary(0.125, 0.02, 0.001, 0.0, 0.3, 0.25),
+    movers=(IdfShift("wing", 6.2, 2.1), IdfShift("lock", 1.0, 1.5)),
     weight_shift=0.031,
+    unfitted=None,
     mean_shift=0.25,
+    overlap=0.912,
+    chance=0.97,
+    queries=256,
+    searched=1200,
 )
 
 
@@ -35,18 +41,24 @@ def test_drift_report_as_text(indexed, cli, reported):
     assert [line[:15].strip() for line in lines] == [
         "verdict",
         "vectors",
-        "added",
+        "counted",
         "unseen tokens",
-        "new words",
+        "unknown tokens",
+        "word pieces",
+        "idf movers",
         "token weights",
         "mean shift",
+        "overlap@10",
     ]
     text = "\n".join(lines)
     assert "keep: nothing to do" in text
-    assert "200 since the fit (16.7%)" in text
-    assert "12.5% (2.0% expected of more texts of the same kind)" in text
-    assert "wing, lock" in text
-    assert "0.250 times the spread of the vectors" in text
+    assert "1,200; 200 added and 3 removed since the fit" in text
+    assert "12.5% of the tokens in the added texts (2.0% expected from more texts of the same kind)" in text
+    assert "30.0% of the tokens in the added texts (25.0% at the fit)" in text
+    assert "wing 6.2 → 2.1, lock 1.0 → 1.5" in text
+    assert (
+        "0.912 with the results after a refit (0.970 expected by chance), 256 pseudo-queries in 1,200 vectors" in text
+    )
 
 
 @pytest.mark.parametrize(
@@ -60,7 +72,7 @@ def test_drift_exit_status(indexed, cli, reported, verdict, exit_code, todo):
     for output in ("json", "jsonl"):
         found = json.loads(cli("status", "--drift", "--format", output, exit_code=exit_code).stdout)
         assert (found["verdict"], found["schema_version"]) == (verdict, 1)
-        assert found["new_words"] == ["wing", "lock"]
+        assert found["movers"][0] == {"token": "wing", "fitted": 6.2, "now": 2.1}
 
 
 def test_small_store_is_kept_with_a_note(indexed, cli):

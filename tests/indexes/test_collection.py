@@ -343,8 +343,10 @@ def test_members_with_few_chunks_have_the_hubness_of_one_store_after_a_common_fi
     with Store.open(tmp_path / "all") as one, Collection.open(paths) as together:
         assert_all_same(one.search_many(queries(12), 20), together.search_many(queries(12), 20))
         expected, drift = measure_drift(one), measure_drift(together)
-        assert (drift.verdict, drift.vectors, drift.added) == ("keep", 330, 0)
-        assert (drift.unseen, drift.expected) == (expected.unseen, expected.expected)
+        assert (drift.verdict, drift.vectors, drift.added, drift.removed) == ("keep", 330, 0, 0)
+        assert drift.overlap == pytest.approx(expected.overlap, abs=1e-2)
+        assert drift.mean_shift == pytest.approx(expected.mean_shift, abs=1e-6)
+        assert drift.vocabulary == expected.vocabulary
         plain = one.search_many(queries(12), 20, fusion=Fusion(hubness=0.0))
         assert [hit.score for hit in one.search(queries(1)[0], 20)] != [hit.score for hit in plain[0]]
     with Store.open(paths["m0"]) as alone:

@@ -11,7 +11,7 @@ from ragembed import Collection, Embedder
 from ragembed.errors import StoreError
 from ragembed.extractors.transformer import TransformerExtractor
 from ragembed.indexes import IndexingOptions, Store, refit_together
-from ragembed.indexes.indexing import drift
+from ragembed.indexes.indexing import drift, refit
 from ragembed.indexes.indexing.refit import refit_store
 from ragembed.indexes.indexing.request import IndexingRequest
 from ragembed.indexes.indexing.run import index_files
@@ -61,47 +61,47 @@ def store(template, tmp_path):
 
 
 @pytest.fixture
-def no_encoder(monkeypatch):
-    """An encoder that fails when it is called."""
+def encoded(monkeypatch):
+    """The texts that the model encodes."""
+    found = []
+    original = TransformerExtractor.encode
 
     def encode(self, batch, side, *rest):
-        raise AssertionError(f"{len(batch)} {side} are encoded")
+        found.extend(batch)
+        return original(self, batch, side, *rest)
 
-    return lambda: monkeypatch.setattr(TransformerExtractor, "encode", encode)
+    monkeypatch.setattr(TransformerExtractor, "encode", encode)
+    return found
 
 
-def test_new_fit_has_no_drift(store, no_encoder):
-    no_encoder()
+def test_new_fit_has_no_drift(store, encoded):
     report = drift_of(store)
     assert (report.verdict, report.reasons, report.notes) == ("keep", (), ())
-    assert (report.vectors, report.added) == (80, 0)
-    assert (report.unseen, report.new_words, report.weight_shift, report.mean_shift) == (0, (), 0, 0)
+    assert (report.vectors, report.added, report.removed, report.texts) == (80, 0, 0, 80)
+    assert (report.overlap, report.chance, report.queries, report.searched) == (1.0, 1.0, 80, 80)
+    assert (report.mean_shift, report.weight_shift, report.movers) == (0.0, 0.0, ())
+    assert report.unfitted is None
+    assert report.vocabulary.unseen == 0
+    assert encoded == []  # all pseudo-queries are known
 
 
-def test_other_texts_cause_drift(store, no_encoder):
+def test_other_texts_cause_drift(store, encoded):
     add(store, texts(FLIGHT, 80, 2))
-    no_encoder()
+    encoded.clear()
     report = drift_of(store)
-    assert (report.verdict, report.vectors, report.added) == ("refit", 160, 80)
-    assert report.unseen == pytest.approx(0.5, abs=0.1)
-    assert report.expected == 0.0  # no word occurs in a single text
-    assert set(report.new_words) < set(FLIGHT)
-    assert len(report.new_words) == drift.NEW_WORDS
-    assert report.mean_shift > drift.REFIT_ABOVE
+    assert (report.vectors, report.added, report.removed) == (160, 80, 0)
+    assert report.vocabulary.unseen == 1.0
+    assert report.vocabulary.expected == 0.0  # no word occurs in a single text
+    assert {mover.token for mover in report.movers} <= set(FLIGHT)
+    assert all(mover.now < mover.fitted for mover in report.movers)
+    assert len(report.movers) == drift.SHIFTS
+    assert report.mean_shift > 0.1
+    assert report.overlap < report.chance < 1
     assert 0 < report.weight_shift < 0.5
+    assert 0 < len(encoded) <= 80  # the new pseudo-queries, and no document
 
 
-def test_mean_shift_is_that_of_the_raw_vectors(store):
-    add(store, texts(FLIGHT, 40, 2))
-    with Store.open(store) as opened, opened.writer() as writer:
-        raw = np.concatenate([block for _, block in writer.live_raw()]).astype(np.float64)
-    before = raw[:80]
-    spread = np.sqrt(np.square(before - before.mean(axis=0)).sum(axis=1).mean())
-    expected = np.linalg.norm(raw.mean(axis=0) - before.mean(axis=0)) / spread
-    assert drift_of(store).mean_shift == pytest.approx(expected, rel=1e-6)
-
-
-def test_stores_with_a_common_fit_have_the_drift_of_one_store(store, no_encoder, tiny_config):
+def test_stores_with_a_common_fit_have_the_drift_of_one_store(store, encoded, tiny_config):
     with Store.open(store) as whole:
         assert drift.measure_drift(whole).verdict == "keep"
     write(store.parent / "docs", texts(STORES, 80, 1))
@@ -112,7 +112,7 @@ def test_stores_with_a_common_fit_have_the_drift_of_one_store(store, no_encoder,
     refit_together(parts)
     with Collection.open(parts) as together:
         report = drift.measure_drift(together)
-        assert (report.verdict, report.added, report.mean_shift) == ("keep", 0, 0)
+        assert (report.verdict, report.added, report.removed, report.mean_shift) == ("keep", 0, 0, pytest.approx(0))
     other = texts(FLIGHT, 80, 2)
     add(store, other)
     add(parts["b"], other[:70])
@@ -123,15 +123,17 @@ def test_stores_with_a_common_fit_have_the_drift_of_one_store(store, no_encoder,
     for path in parts.values():
         with Store.open(path) as part:
             part.delete(removed)
-    no_encoder()
     after = drift_of(store)
+    encoded.clear()
     with Collection.open(parts) as together:
         report = drift.measure_drift(together)
-    assert (report.verdict, report.vectors, report.added) == (after.verdict, 151, 80)
-    assert (report.unseen, report.expected) == (after.unseen, after.expected)
-    assert set(report.new_words) == set(after.new_words)
-    assert report.weight_shift == pytest.approx(after.weight_shift, abs=1e-6)
-    assert report.mean_shift == pytest.approx(after.mean_shift, abs=1e-3)
+    assert 0 < len(encoded) <= 80
+    assert (report.verdict, report.vectors, report.added, report.removed) == (after.verdict, 151, 80, 9)
+    assert report.vocabulary == after.vocabulary
+    assert report.movers == after.movers
+    for name in ("weight_shift", "mean_shift"):
+        assert getattr(report, name) == pytest.approx(getattr(after, name), abs=1e-6)
+    assert report.overlap == pytest.approx(after.overlap, abs=0.02)
 
 
 def one_draw(folder, config, seed, add_words, replaced, size=80):
@@ -149,20 +151,18 @@ def static_config(tiny_config):
     return tiny_config.replace(extractor="re:dim=32", weighting="uniform", postprocess=("abtt:2", "normalize"))
 
 
-@pytest.mark.parametrize("replaced", [0, 40])
-def test_more_texts_of_the_same_kind_are_kept(tmp_path, static_config, replaced):
-    verdicts = [one_draw(tmp_path / f"{seed}", static_config, seed, STORES, replaced).verdict for seed in range(4)]
-    assert verdicts == ["keep"] * 4
+@pytest.mark.parametrize(("draws", "kept"), [(2, 2), pytest.param(8, 7, marks=pytest.mark.slow)])
+def test_ten_per_cent_more_of_the_same_kind_is_kept(tmp_path, static_config, draws, kept):
+    verdicts = [one_draw(tmp_path / f"{seed}", static_config, seed, STORES, 0).verdict for seed in range(draws)]
+    assert verdicts.count("keep") >= kept
 
 
-@pytest.mark.parametrize("replaced", [150, 300])
-def test_half_or_all_replaced_by_another_domain_needs_a_refit(tmp_path, static_config, replaced):
-    report = one_draw(tmp_path, static_config, 0, FLIGHT, replaced, 300)
-    assert (report.verdict, report.vectors, report.added) == ("refit", 300, replaced)
-    assert (report.mean_shift is None) == (replaced == 300)
-    refit_store(tmp_path / "store")
-    after = drift_of(tmp_path / "store")
-    assert (after.verdict, after.added, after.mean_shift) == ("keep", 0, 0)
+def test_half_replaced_by_another_domain_needs_a_refit(tmp_path, static_config):
+    reports = [one_draw(tmp_path / f"{seed}", static_config, seed, FLIGHT, 150, 300) for seed in range(1)]
+    assert {report.verdict for report in reports} == {"refit"}
+    assert all((report.added, report.removed) == (150, 150) for report in reports)
+    refit_store(tmp_path / "0" / "store")
+    assert drift_of(tmp_path / "0" / "store").verdict == "keep"
 
 
 def test_token_weights_of_another_corpus_need_a_rebuild(tmp_path, static_config):
@@ -172,18 +172,43 @@ def test_token_weights_of_another_corpus_need_a_rebuild(tmp_path, static_config)
     assert report.weight_shift > 0.08
 
 
-def test_deleted_texts_do_not_count(store):
+def test_overlap_equals_the_overlap_with_a_refitted_store(store):
+    add(store, texts(FLIGHT, 80, 2))
+    report = drift_of(store)
+    with Store.open(store) as opened:
+        ids, former = sorted(opened.ids()), opened.embedder
+        before = opened.vectors(ids)
+    refitted = refit_store(store)
+    with Store.open(store) as opened, opened.writer() as writer:
+        queries, after = writer.baseline().pseudo_queries.raw[: drift.QUERIES], opened.vectors(ids)
+    found = [
+        np.argsort(-(embedder.postprocess_queries(queries) @ vectors.T), axis=1)[:, : drift.NEAREST]
+        for embedder, vectors in ((former, before), (refitted, after))
+    ]
+    common = np.mean([len(set(a) & set(b)) / drift.NEAREST for a, b in zip(*found, strict=True)])
+    assert report.overlap == pytest.approx(common, abs=0.005)  # the order of equal cosines may differ
+    now = drift_of(store)
+    assert (now.overlap, now.mean_shift, now.added, now.removed) == (1.0, 0.0, 0, 0)
+    assert now.weight_shift == pytest.approx(report.weight_shift)  # a refit does not change token weights
+    assert now.movers == report.movers
+
+
+def test_deleted_texts_are_counted(store):
     with Store.open(store) as opened:
         opened.delete(opened.ids()[:30])
     report = drift_of(store)
-    assert (report.verdict, report.vectors, report.added, report.mean_shift) == ("keep", 50, 0, 0)
+    assert (report.vectors, report.added, report.removed) == (50, 0, 30)
+    assert report.mean_shift > 0
 
 
 def test_large_stores_are_sampled(store, monkeypatch):
-    monkeypatch.setattr(drift, "SAMPLE", 30)
+    monkeypatch.setattr(drift, "TEXTS", 30)
+    monkeypatch.setattr(drift, "SEARCHED", 40)
+    monkeypatch.setattr(drift, "QUERIES", 7)
     add(store, texts(FLIGHT, 80, 2))
     report = drift_of(store)
-    assert (report.vectors, report.notes) == (160, ("tokens were counted in a random sample of 30 of 160 chunks",))
+    assert (report.vectors, report.texts, report.searched, report.queries) == (160, 30, 40, 7)
+    assert report.vocabulary.unseen == 1.0
     assert drift_of(store) == report
 
 
@@ -199,18 +224,30 @@ def test_measuring_drift_writes_nothing(store, monkeypatch):
     assert contents(store) == before
 
 
+def test_store_without_a_baseline_has_a_note(store):
+    with Store.open(store) as opened, opened.writer() as writer:
+        writer.set_meta({"baseline": None})
+    report = drift_of(store)
+    assert (report.added, report.removed, report.mean_shift) == (None, None, None)
+    assert (report.overlap, report.verdict) == (1.0, "keep")
+    [note] = report.notes
+    assert "ragembed refit" in note
+    refit_store(store)
+    assert drift_of(store).notes == ()
+
+
 def test_report_without_fitted_post_processors(tmp_path, tiny_config):
     config = tiny_config.replace(postprocess=("normalize",), weighting="uniform")
     write(tmp_path / "docs", texts(STORES, 40, 1))
     index_files(IndexingRequest(tmp_path / "store", (tmp_path / "docs",), embedder=config))
     add(tmp_path / "store", texts(FLIGHT, 80, 2))
     report = drift_of(tmp_path / "store")
-    assert (report.verdict, report.added, report.weight_shift) == ("keep", 80, None)
+    assert (report.verdict, report.overlap, report.weight_shift) == ("keep", None, None)
     assert "no post-processor is fitted on the store" in report.notes[0]
-    assert report.unseen > 0.5
+    assert report.vocabulary.unseen == 1.0
 
 
-def test_runs_without_fitted_post_processors_count_what_is_added_later(tmp_path, tiny_config):
+def test_runs_without_fitted_post_processors_keep_a_baseline(tmp_path, tiny_config):
     config = tiny_config.replace(postprocess=("normalize",))
     write(tmp_path / "docs", texts(STORES, 40, 1))
     request = IndexingRequest(tmp_path / "store", (tmp_path / "docs",), embedder=config)
@@ -222,34 +259,57 @@ def test_runs_without_fitted_post_processors_count_what_is_added_later(tmp_path,
     index_files(request)
     report = drift_of(tmp_path / "store")
     assert report.added == 80
+    assert report.vocabulary.unseen == 1.0
     assert report.mean_shift > 0.1
+
+
+def test_shared_query_fit_is_compared_on_pseudo_queries(store, encoded, monkeypatch):
+    monkeypatch.setattr(refit, "calibrate", lambda *_, **__: [])
+    refit_store(store, ("zscore",), "shared")
+    assert drift_of(store).overlap == 1.0
+    assert encoded == []
+    add(store, texts(FLIGHT, 80, 2))
+    assert drift_of(store).overlap < 1
 
 
 def test_unfitted_static_vectors_need_a_rebuild(tmp_path, tiny_config):
     config = tiny_config.replace(extractor="avg", postprocess=("zscore",))
     write(tmp_path / "docs", texts(STORES, 40, 1))
     index_files(IndexingRequest(tmp_path / "store", (tmp_path / "docs",), embedder=config))
-    assert drift_of(tmp_path / "store").verdict == "keep"
+    assert drift_of(tmp_path / "store").unfitted == 0
     add(tmp_path / "store", texts(FLIGHT, 40, 2))
     report = drift_of(tmp_path / "store")
-    assert report.unseen == pytest.approx(0.5, abs=0.1)
+    assert report.unfitted == pytest.approx(0.5, abs=0.1)
     assert report.verdict == "rebuild"
     refit_store(tmp_path / "store")
     assert drift_of(tmp_path / "store").verdict == "rebuild"
 
 
-def test_fit_before_the_store_has_no_mean_to_compare(tmp_path, tiny_config):
+def test_texts_of_a_fit_before_the_store_are_no_drift(tmp_path, tiny_config, encoded):
     corpus = texts(STORES, 60, 1)
-    Store.create(tmp_path / "s", Embedder(tiny_config).fit(corpus)).close()
+    embedder = Embedder(tiny_config).fit(corpus)
+    Store.create(tmp_path / "s", embedder).close()
+    add(tmp_path / "s", corpus)
+    encoded.clear()
     report = drift_of(tmp_path / "s")
-    assert (report.verdict, report.vectors, report.unseen) == ("keep", 0, None)
-    add(tmp_path / "s", corpus[:5])
-    assert "needs 32 chunks or more, and the store has 5" in drift_of(tmp_path / "s").notes[0]
-    add(tmp_path / "s", corpus[5:], "more")
+    assert (report.verdict, report.added, report.removed, report.notes) == ("keep", 60, 0, ())
+    assert report.mean_shift < 1e-3  # not 0 because of rounding to float16
+    assert report.overlap > 0.99
+    assert encoded == []
+
+
+def test_empty_store_and_store_with_few_texts(tmp_path, tiny_config):
+    embedder = Embedder(tiny_config).fit(texts(STORES, 40, 1))
+    Store.create(tmp_path / "s", embedder).close()
     report = drift_of(tmp_path / "s")
-    assert (report.verdict, report.added, report.mean_shift, report.unseen) == ("keep", None, None, 0)
-    refit_store(tmp_path / "s")
-    assert drift_of(tmp_path / "s").added == 0
+    assert (report.verdict, report.vectors, report.vocabulary, report.overlap) == ("keep", 0, None, None)
+    add(tmp_path / "s", texts(STORES, 5, 1))
+    report = drift_of(tmp_path / "s")
+    assert (report.verdict, report.vectors, report.overlap) == ("keep", 5, None)
+    assert any(
+        "needs 32 chunks or more, and the store has 5: the effect of a refit is not measured" in note
+        for note in report.notes
+    )
 
 
 def test_unfinished_first_run_has_nothing_to_compare(tmp_path, tiny_config):
@@ -258,7 +318,7 @@ def test_unfinished_first_run_has_nothing_to_compare(tmp_path, tiny_config):
     Store.create(tmp_path / "s", embedder, wanted).close()
     add(tmp_path / "s", texts(STORES, 40, 1))
     report = drift_of(tmp_path / "s")
-    assert report.verdict == "keep"
+    assert (report.verdict, report.overlap) == ("keep", None)
     assert any("the post-processors center, normalize are not fitted yet" in note for note in report.notes)
 
 
@@ -275,4 +335,4 @@ def test_a_report_is_json(store):
 
     found = json.loads(json.dumps(drift_of(store).to_dict()))
     assert found["verdict"] == "keep"
-    assert found["new_words"] == []
+    assert set(found["vocabulary"]) == {"unseen", "expected", "unknown", "unknown_fitted", "pieces", "pieces_fitted"}

@@ -205,17 +205,7 @@ def test_values_of_other_types_are_refused(known: Path, statement: str, expected
 
 
 _META_KEYS = (
-    *(
-        "analyzer",
-        "boilerplate",
-        "detected_language",
-        "dim",
-        "embedder",
-        "fitted_row",
-        "fusion",
-        "generation",
-        "hubness",
-    ),
+    *("analyzer", "baseline", "boilerplate", "detected_language", "dim", "embedder", "fusion", "generation", "hubness"),
     *(
         "index",
         "index_check",

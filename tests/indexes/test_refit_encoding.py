@@ -1,4 +1,4 @@
-"""A refit encodes no document of the store, and its result equals a clean build."""
+"""A refit encodes no text that has a vector in the store, and its result equals a clean build."""
 
 import random
 import shutil
@@ -6,6 +6,8 @@ import shutil
 import numpy as np
 import pytest
 
+from ragembed import Embedder
+from ragembed.errors import StoreDamagedError
 from ragembed.extractors.transformer import TransformerExtractor
 from ragembed.indexes import Store
 from ragembed.indexes.ann import picking
@@ -16,7 +18,7 @@ from ragembed.indexes.indexing.request import IndexingRequest
 from ragembed.indexes.indexing.run import index_files
 from ragembed.indexes.verify import Part, verify_store
 from ragembed.indexes.writing import index_selection
-from tests.conftest import WORDS
+from tests.conftest import WORDS, record
 
 DRAW = random.Random(5)
 TEXTS = [" ".join(DRAW.choices(WORDS[8:32], k=18)) for _ in range(100)]
@@ -65,13 +67,11 @@ def encoded(monkeypatch, without_relevance):
 
 
 @pytest.fixture
-def no_documents(monkeypatch, without_relevance):
-    """An encoder that fails when it is called for documents."""
-    original = TransformerExtractor.encode
+def no_encoder(monkeypatch, without_relevance):
+    """An encoder that fails when it is called."""
 
     def encode(self, batch, side, *rest):
-        assert "documents" not in side
-        return original(self, batch, side, *rest)
+        raise AssertionError(f"{len(batch)} {side} are encoded")
 
     monkeypatch.setattr(TransformerExtractor, "encode", encode)
 
@@ -87,9 +87,14 @@ def state(path):
         return store.embedder.fingerprint, store.embedder.fitted_on, store._wanted_chain()
 
 
+def baseline(path):
+    with Store.open(path) as store, store.writer() as writer:
+        return writer.baseline()
+
+
 @pytest.mark.parametrize("query_fit", ["separate", "shared"])
-def test_refit_of_an_unchanged_corpus_encodes_no_document_and_equals_a_clean_build(
-    folder, tiny_config, no_documents, monkeypatch, query_fit
+def test_refit_of_an_unchanged_corpus_encodes_nothing_and_equals_a_clean_build(
+    folder, tiny_config, no_encoder, monkeypatch, query_fit
 ):
     refit_store(folder / "store", STEPS, query_fit)
     monkeypatch.undo()
@@ -105,7 +110,7 @@ def test_refit_of_an_unchanged_corpus_encodes_no_document_and_equals_a_clean_bui
             assert [(hit.chunk.text, hit.score) for hit in found] == [(hit.chunk.text, hit.score) for hit in expected]
 
 
-def test_repeated_refits_encode_no_document(store, no_documents):
+def test_repeated_refits_encode_nothing(store, no_encoder):
     first = state(store)
     for steps, query_fit in ((STEPS, "separate"), (("normalize",), "shared"), (("zscore",), "separate")):
         refit_store(store, steps, query_fit)
@@ -113,42 +118,153 @@ def test_repeated_refits_encode_no_document(store, no_documents):
     assert state(store) == first
 
 
-def test_a_refit_encodes_nothing_but_pseudo_queries(store, encoded):
-    refit_store(store)
-    assert {side for side, texts in encoded.items() if texts} == {"pseudo-queries"}
-    assert len(encoded["pseudo-queries"]) == len(TEXTS)
-
-
-def test_a_store_keeps_the_last_row_of_its_fit(store, folder, tmp_path):
-    def fitted_row(path):
-        with Store.open(path) as opened, opened.writer() as writer:
-            return writer.meta("fitted_row"), writer.last_row()
-
-    assert fitted_row(store) == (100, 100)
+def test_only_new_pseudo_queries_are_encoded(folder, store, encoded):
+    before = baseline(store).pseudo_queries
+    assert len(before.texts) == len(TEXTS)
+    (folder / "docs" / "000.txt").unlink()
     (folder / "docs" / "new.txt").write_text("zebra alpha beta gamma delta one two three\n")
     index_files(IndexingRequest(store))
-    assert fitted_row(store) == (100, 101)
+    for texts in encoded.values():
+        texts.clear()
+    refit_store(store)
+    after = baseline(store).pseudo_queries
+    new = set(after.texts) - set(before.texts)
+    assert {side for side, texts in encoded.items() if texts} == {"pseudo-queries"}
+    assert set(encoded["pseudo-queries"]) == new  # Those of the fit and those of the hubness have the same new text.
+    assert len(new) == 1
+    assert len(after.texts) == len(TEXTS)
+    with Store.open(store) as opened:
+        raw = opened.embedder._raw_pseudo_queries(after.texts)
+    np.testing.assert_allclose(after.raw, raw, atol=1e-5)
+
+
+def test_baseline_of_the_fit_is_kept(store):
+    kept = baseline(store)
+    with Store.open(store) as opened, opened.writer() as writer:
+        raw = np.concatenate([block for _, block in writer.live_raw()]).astype(np.float64)
+        assert kept.last_row == writer.last_row() == len(TEXTS)
+    assert kept.vectors == kept.moments.count == len(TEXTS)
+    np.testing.assert_allclose(kept.moments.mean, raw.mean(axis=0), atol=1e-9)
+    spread = np.sqrt(((raw - raw.mean(axis=0)) ** 2).sum(axis=1).mean())
+    assert kept.moments.spread == pytest.approx(spread)
+
+
+def test_refit_adds_a_missing_baseline(store, encoded):
+    forget(store)
+    assert baseline(store) is None
+    fitted = refit_store(store)
+    assert len(encoded["pseudo-queries"]) == len(TEXTS)
+    assert baseline(store).vectors == len(TEXTS)
+    encoded["pseudo-queries"].clear()
+    refit_store(store, STEPS)
+    assert encoded["pseudo-queries"] == []
+    assert refit_store(store, fitted.config.postprocess).fingerprint == fitted.fingerprint
+
+
+def forget(path):
+    with Store.open(path) as store, store.writer() as writer:
+        writer.set_meta({"baseline": None})
+
+
+def baseline_files(path):
+    return sorted(path.glob("embedders/*/*baseline*"))
+
+
+def test_only_one_baseline_file_exists(store, folder):
+    assert len(baseline_files(store)) == 1
+    left = baseline_files(store)[0].with_name(".baseline-0123456789abcdef.safetensors.7.tmp")
+    left.write_bytes(b"x")
+    (folder / "docs" / "new.txt").write_text("zebra alpha beta gamma delta one two three\n")
+    index_files(IndexingRequest(store))
+    assert len(baseline_files(store)) == 1
+    before = baseline_files(store)
+    refit_store(store)
+    assert len(baseline_files(store)) == 1
+    assert baseline_files(store) != before
+    assert verify_store(store).problems == []
+
+
+def test_unfitted_post_processors_have_a_baseline_that_is_updated(tmp_path, tiny_config):
+    embedder = Embedder(tiny_config.replace(postprocess=("normalize",))).fit(TEXTS)
+    with Store.create(tmp_path / "s", embedder) as opened:
+        opened.add([record(f"id{i}", text) for i, text in enumerate(TEXTS[:40])])
+    assert baseline(tmp_path / "s") is None
+    refit_store(tmp_path / "s")
+    assert (baseline(tmp_path / "s").vectors, baseline(tmp_path / "s").pseudo_queries) == (40, None)
+    with Store.open(tmp_path / "s") as opened:
+        opened.add([record("more", TEXTS[41])])
+    refit_store(tmp_path / "s")  # the embedder is unchanged and keeps its folder
+    assert baseline(tmp_path / "s").vectors == 41
+    assert len(baseline_files(tmp_path / "s")) == 1
+    assert verify_store(tmp_path / "s").problems == []
+
+
+@pytest.mark.parametrize("damage", ["altered", "missing"])
+def test_damaged_baseline_is_dropped_and_not_needed_for_search(store, damage):
+    [file] = baseline_files(store)
+    if damage == "missing":
+        file.unlink()
+    else:
+        file.write_bytes(file.read_bytes()[:-1] + b"x")
+    with Store.open(store) as opened:
+        assert opened.search("writer", 3)
+    [problem] = verify_store(store).problems
+    assert (problem.part, problem.file) == (Part.BASELINE, file.relative_to(store).as_posix())
+    with pytest.raises(StoreDamagedError, match="verify --repair"):
+        refit_store(store)
+    report = verify_store(store, repair=True)
+    assert (report.problems, len(report.repaired)) == ([], 1)
+    assert baseline(store) is None
+    refit_store(store)
+    assert baseline(store).vectors == len(TEXTS)
+
+
+def test_a_repaired_embedder_keeps_its_baseline(store):
+    before = baseline(store)
+    [file] = store.glob("embedders/*/config.json")
+    file.unlink()
+    assert verify_store(store, repair=True).problems == []
+    assert baseline(store).pseudo_queries.texts == before.pseudo_queries.texts
+
+
+def test_copy_of_a_store_has_the_baseline(store, tmp_path):
     with Store.open(store) as opened:
         opened.copy(tmp_path / "other")
-    assert fitted_row(tmp_path / "other") == (100, 101)
-    refit_store(store)
-    assert fitted_row(store) == (101, 101)
+    assert baseline(tmp_path / "other").vectors == len(TEXTS)
+    assert verify_store(tmp_path / "other").problems == []
 
 
-def test_invalid_last_row_of_the_fit_is_damage(store):
+@pytest.mark.parametrize(
+    "value", [[], 3, {"file": "x"}, {"fingerprint": "0" * 32, "file": "../../store.db", "sha256": "0" * 64}]
+)
+def test_invalid_baseline_value_is_damage(store, value):
     with Store.open(store) as opened, opened.writer() as writer:
-        writer.set_meta({"fitted_row": "x"})
-    assert {problem.part for problem in verify_store(store).problems} == {Part.DATABASE}
+        writer.set_meta({"baseline": value})
+        with pytest.raises(StoreDamagedError, match="baseline"):
+            writer.baseline()
+    assert {problem.part for problem in verify_store(store).problems} >= {Part.DATABASE}
 
 
-@pytest.mark.usefixtures("no_documents")
-def test_approximate_index_is_picked_again_without_encoding_documents(store, monkeypatch):
+def test_database_records_the_hash_of_the_baseline(store):
+    with Store.open(store) as opened, opened.writer() as writer:
+        named = writer.meta("baseline")
+    assert set(named) == {"fingerprint", "file", "sha256"}
+    assert named["file"] == f"baseline-{named['sha256'][:16]}.safetensors"
+    assert (store / "embedders" / named["fingerprint"] / named["file"]).is_file()
+
+
+@pytest.mark.usefixtures("without_relevance")
+def test_approximate_index_is_picked_again_without_encoding(store, monkeypatch):
     monkeypatch.setattr(picking, "LEAST_ASKED", 50)
     monkeypatch.setattr(index_selection, "QUERIES", 40)
     monkeypatch.setattr(picking, "latency_ms", lambda *_: 1.0)
     with Store.open(store) as opened:
         opened.optimize(index=IndexConfig("hnsw"))
 
+    def encode(self, batch, side, *rest):
+        raise AssertionError(f"{len(batch)} {side} are encoded")
+
+    monkeypatch.setattr(TransformerExtractor, "encode", encode)
     refit_store(store, STEPS)
     with Store.open(store) as opened:
         assert {segment["kind"] for segment in opened.status()["segments"]} == {"hnsw"}

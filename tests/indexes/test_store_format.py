@@ -595,7 +595,11 @@ def test_hashes_of_segments_and_embedders(reader):
         )
     about = reader.meta("embedder")
     folder = reader.folder / "embedders" / about["fingerprint"]
-    assert about["files"] == {file.name: sha256(file) for file in folder.iterdir()}
+    baseline = reader.meta("baseline")
+    assert baseline["fingerprint"] == about["fingerprint"]
+    kept = {**about["files"], baseline["file"]: baseline["sha256"]}
+    assert kept == {file.name: sha256(file) for file in folder.iterdir()}
+    assert baseline["file"] == f"baseline-{baseline['sha256'][:16]}.safetensors"
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     assert config["state_sha256"] == about["files"]["state.safetensors"]
     assert {name: config[name] for name in ("fingerprint", "config", "fitted_on")} == {
@@ -879,7 +883,7 @@ def test_every_key_of_the_metadata_is_described(reader):
     kept = {row["key"]: json.loads(row["value"]) for row in reader.database.execute("SELECT key, value FROM meta")}
     assert set(kept) == keys_of["meta"] - {"part"}  # this store has none
     assert set(PartRecord("", 1, None).to_dict()) == keys_of["part"]
-    for name in ("embedder", "words", "index", "index_choice", "index_check"):
+    for name in ("baseline", "embedder", "words", "index", "index_choice", "index_check"):
         assert set(kept[name]) == keys_of[name], name
     assert kept["index_choice"]["wanted"] == kept["index"]
     measurement = kept["index_check"]["measurement"]
@@ -905,6 +909,22 @@ def test_every_field_and_array_of_an_embedder_is_described(reader):
     for name in arrays:
         general = re.sub(r"^chain\.(\w+)\.\d+\.\w+$", r"chain.\1.<position>.<name>", name)
         assert f"`{general}`" in described, name
+
+
+def test_a_baseline_is_as_described(reader, store):
+    baseline = reader.meta("baseline")
+    arrays = safetensors(reader.folder / "embedders" / baseline["fingerprint"] / baseline["file"])
+    described = section("Baseline")
+    assert all(f"`{name}`" in described for name in arrays)
+    last_row, vectors, fitted_on = arrays["counts"].tolist()
+    raw = np.concatenate([reader.raw(key) for key in reader.segments]).astype(np.float64)
+    assert last_row >= vectors >= 32
+    assert (fitted_on, arrays["mean"].shape) == (vectors, raw[0].shape)
+    texts = arrays["queries.texts"].tobytes().decode("utf-8").split("\n")
+    assert arrays["queries.raw"].shape == (len(texts), raw.shape[1])
+    words = " ".join(" ".join(record.chunk.embedded_text.split()) for record in store.chunks())
+    # Pseudo-queries from chunks that were deleted later are not in the store.
+    assert sum(text in words for text in texts) > len(texts) / 2
 
 
 def test_every_step_of_a_chain_is_described():
