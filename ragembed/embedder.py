@@ -212,9 +212,32 @@ class Embedder:
         return self
 
     def fit_extractor(self, texts: Iterable[str]) -> Embedder:
-        """Fit token weights and static vectors only; call :meth:`fit_chain` afterwards, which has an example.
+        """Fit token weights and static vectors only; call :meth:`fit_chain` afterwards.
 
-        Texts and errors are as for :meth:`fit`, but all texts are read. Returns this embedder.
+        Parameters
+        ----------
+        texts : iterable of str
+            The texts of the corpus, read once as a stream.
+
+        Returns
+        -------
+        Embedder
+            This embedder.
+
+        Raises
+        ------
+        ragembed.errors.ConfigError
+            If there is no text, or ``texts`` is a single str.
+
+        Examples
+        --------
+        >>> from ragembed import Embedder
+        >>> texts = ["Tea is brewed with hot water.", "Locks keep writers apart."]
+        >>> embedder = Embedder.from_preset("re").fit_extractor(texts)
+        >>> embedder.is_fitted
+        False
+        >>> embedder.fit_chain(embedder.raw_documents(texts), texts).is_fitted
+        True
         """
         fit_extractors([self], texts)
         return self
@@ -426,7 +449,29 @@ class Embedder:
     def raw_queries(self, texts: Sequence[str]) -> Floats:
         """Return the raw vectors of queries, before post-processing.
 
-        Shapes and errors are as for :meth:`raw_documents`.
+        Parameters
+        ----------
+        texts : sequence of str
+            The queries.
+
+        Returns
+        -------
+        numpy.ndarray
+            One row per query, float32, shape ``(n, d)``.
+
+        Raises
+        ------
+        ragembed.errors.NotFittedError
+            If the extractor is not fitted.
+        ragembed.errors.ConfigError
+            If ``texts`` is a single str.
+
+        Examples
+        --------
+        >>> from ragembed import Embedder
+        >>> embedder = Embedder.from_preset("re").fit(["Tea is brewed with hot water.", "Locks keep writers apart."])
+        >>> embedder.raw_queries(["how is tea brewed", "who holds the lock"]).shape
+        (2, 768)
         """
         self._require_extractor()
         return self.extractor.encode(_text_list(texts), "queries")
@@ -495,7 +540,32 @@ class Embedder:
         return text_parts(text, self.extractor.token_parts(text, side), side_chain, raw)
 
     def postprocess_queries(self, raw: Floats) -> Floats:
-        """Return the embeddings of raw query vectors; shapes and errors are as for :meth:`postprocess_documents`."""
+        """Return the embeddings of raw query vectors; the model is not needed.
+
+        Parameters
+        ----------
+        raw : numpy.ndarray
+            Raw vectors, float32, shape ``(n, d)``.
+
+        Returns
+        -------
+        numpy.ndarray
+            The embeddings, float32, shape ``(n, d')``.
+
+        Raises
+        ------
+        ragembed.errors.NotFittedError
+            If the chain is not fitted.
+        ragembed.errors.ConfigError
+            If ``raw`` has another dimension than the fit.
+
+        Examples
+        --------
+        >>> from ragembed import Embedder
+        >>> embedder = Embedder.from_preset("re").fit(["Tea is brewed with hot water.", "Locks keep writers apart."])
+        >>> embedder.postprocess_queries(embedder.raw_queries(["hot tea"])).shape
+        (1, 768)
+        """
         return self._require_fitted().queries.transform(raw)
 
     @property

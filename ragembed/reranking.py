@@ -69,10 +69,28 @@ class CrossEncoderReranker:
         _require_cross_encoder(self._files)
 
     def scores(self, query: str, texts: Sequence[str]) -> Floats:
-        """Return the score of each text for ``query``, float32, shape ``(n,)``; text beyond the window is not read.
+        """Return the score of each text for ``query``; higher is better.
 
-        Raises :class:`ragembed.errors.ModelError` if the model cannot be loaded, and :class:`ragembed.errors.GpuError`
-        if the requested GPU is not available.
+        Text beyond the window of the model is not read.
+
+        Parameters
+        ----------
+        query : str
+            The query.
+        texts : sequence of str
+            The texts, ``n`` of them.
+
+        Returns
+        -------
+        numpy.ndarray
+            The scores, float32, shape ``(n,)``.
+
+        Raises
+        ------
+        ragembed.errors.ModelError
+            If the model cannot be loaded.
+        ragembed.errors.GpuError
+            If the requested GPU is not available.
         """
         if not texts:
             return np.zeros(0, dtype=np.float32)

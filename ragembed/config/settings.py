@@ -265,10 +265,21 @@ class EmbedderConfig:
         **changes
             Fields with their new values.
 
+        Returns
+        -------
+        EmbedderConfig
+            The copy.
+
         Raises
         ------
         ragembed.errors.ConfigError
             If a field or a value is not accepted.
+
+        Examples
+        --------
+        >>> from ragembed import EmbedderConfig
+        >>> EmbedderConfig().replace(seed=7).seed
+        7
         """
         _check_names(changes)
         return dataclasses.replace(self, **changes)
@@ -293,6 +304,11 @@ class EmbedderConfig:
         fields : mapping of str to object
             Values of fields by name. Missing fields get their default values.
 
+        Returns
+        -------
+        EmbedderConfig
+            The configuration.
+
         Raises
         ------
         ragembed.errors.ConfigError
@@ -308,12 +324,40 @@ class EmbedderConfig:
         return cls(**fields)
 
     def to_json(self) -> str:
-        """Return all fields as an indented JSON object."""
+        """Return all fields as a JSON object.
+
+        Returns
+        -------
+        str
+            The object, indented.
+
+        Examples
+        --------
+        >>> import json
+        >>> from ragembed import EmbedderConfig
+        >>> json.loads(EmbedderConfig().to_json())["seed"]
+        0
+        """
         return json.dumps(self.to_dict(), indent=2)
 
     @classmethod
     def from_json(cls, text: str) -> EmbedderConfig:
-        """Return the configuration for a JSON object; fields and errors are as for :meth:`from_dict`.
+        """Return the configuration for a JSON object.
+
+        Parameters
+        ----------
+        text : str
+            A JSON object with some or all fields. Missing fields get their default values.
+
+        Returns
+        -------
+        EmbedderConfig
+            The configuration.
+
+        Raises
+        ------
+        ragembed.errors.ConfigError
+            If ``text`` is not a JSON object, or a field or a value is not accepted.
 
         Examples
         --------
@@ -330,14 +374,41 @@ class EmbedderConfig:
         return cls.from_dict(fields)
 
     def to_toml(self) -> str:
-        """Return all fields as TOML, without those that are None, because TOML has no null value."""
+        """Return all fields as TOML.
+
+        Returns
+        -------
+        str
+            The TOML document. Fields that are None are left out, because TOML has no null value.
+
+        Examples
+        --------
+        >>> from ragembed import EmbedderConfig
+        >>> EmbedderConfig.from_toml(EmbedderConfig().to_toml()) == EmbedderConfig()
+        True
+        """
         import tomlkit
 
         return tomlkit.dumps({name: value for name, value in self.to_dict().items() if value is not None})
 
     @classmethod
     def from_toml(cls, text: str) -> EmbedderConfig:
-        """Return the configuration for a TOML document; fields and errors are as for :meth:`from_dict`.
+        """Return the configuration for a TOML document.
+
+        Parameters
+        ----------
+        text : str
+            TOML with some or all fields. Missing fields get their default values.
+
+        Returns
+        -------
+        EmbedderConfig
+            The configuration.
+
+        Raises
+        ------
+        ragembed.errors.ConfigError
+            If ``text`` is not valid TOML, or a field or a value is not accepted.
 
         Examples
         --------

@@ -109,11 +109,33 @@ class Chain:
         return self
 
     def fit_queries(self, vectors: Floats, documents: Chain) -> Chain:
-        """Fit every post-processor on raw query vectors, float32, ``(n, d)``, given the fitted chain for documents.
+        """Fit every post-processor on query vectors, given the fitted chain for documents.
 
-        ``documents`` has the same post-processors; ``whiten`` takes its directions from it. Raises
-        :class:`ragembed.errors.ConfigError` if there is no vector, a value is not finite, or the dimension differs from
-        that of the documents. Returns this chain.
+        Parameters
+        ----------
+        vectors : numpy.ndarray
+            Raw vectors of queries, float32, finite, shape ``(n, d)``, ``n >= 1``.
+        documents : Chain
+            The fitted chain for documents, with the same post-processors. ``whiten`` takes its directions from it.
+
+        Returns
+        -------
+        Chain
+            This chain.
+
+        Raises
+        ------
+        ragembed.errors.ConfigError
+            If there is no vector, a value is not finite, or the dimension differs from that of the documents.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from ragembed.postprocess import Chain
+        >>> documents = Chain(["center"]).fit(np.array([[1, 2], [3, 4]], dtype=np.float32))
+        >>> queries = np.array([[5, 5], [7, 9]], dtype=np.float32)
+        >>> Chain(["center"]).fit_queries(queries, documents).transform(queries).tolist()
+        [[-1.0, -2.0], [1.0, 2.0]]
         """
         for step, of_documents in zip(self._steps, documents._steps, strict=True):
             vectors = step.fit_queries(vectors, of_documents).transform(vectors)
@@ -149,9 +171,31 @@ class Chain:
         return all(step.additive for step in self._steps)
 
     def transform_parts(self, parts: Parts) -> Parts:
-        """Map the summands of a raw vector to those of the vector that :meth:`transform` returns, shape ``(n, d')``.
+        """Map the summands of one vector to summands of its processed vector.
 
-        Raises :class:`ragembed.errors.NotFittedError` if the chain is not fitted and has something to fit.
+        Parameters
+        ----------
+        parts : Parts
+            The summands of a raw vector, float64, shape ``(n, d)``, and their shares.
+
+        Returns
+        -------
+        Parts
+            Summands of the vector that :meth:`transform` returns, float64, shape ``(n, d')``.
+
+        Raises
+        ------
+        ragembed.errors.NotFittedError
+            If the chain is not fitted and has something to fit.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from ragembed.postprocess import Chain
+        >>> from ragembed.postprocess.parts import Parts
+        >>> parts = Parts(np.array([[3.0, 0.0], [0.0, 4.0]]), np.array([0.5, 0.5]))
+        >>> Chain(["normalize"]).transform_parts(parts).whole.tolist()
+        [0.6, 0.8]
         """
         for step in self._steps:
             parts = step.transform_parts(parts)
@@ -162,10 +206,33 @@ class Chain:
         return {f"{i}.{name}": array for i, step in enumerate(self._steps) for name, array in step.state().items()}
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> Chain:
-        """Load arrays that :meth:`state` returned, and return this chain.
+        """Load arrays that :meth:`state` returned.
 
-        Raises :class:`ragembed.errors.NotFittedError` if an array is missing, and :class:`ragembed.errors.ModelError`
-        if one is unknown, has another type or shape than the saved one, or does not fit the post-processor before.
+        Parameters
+        ----------
+        state : mapping of str to numpy.ndarray
+            The arrays by name.
+
+        Returns
+        -------
+        Chain
+            This chain.
+
+        Raises
+        ------
+        ragembed.errors.NotFittedError
+            If an array is missing.
+        ragembed.errors.ModelError
+            If an array is unknown, has another type or shape than the saved one, or does not fit the post-processor
+            before.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from ragembed.postprocess import Chain
+        >>> fitted = Chain(["center"]).fit(np.eye(2, dtype=np.float32))
+        >>> Chain(["center"]).restore(fitted.state()).dim
+        2
         """
         positions = {str(i) for i in range(len(self._steps))}
         for name in state:
@@ -256,10 +323,37 @@ class TwoSidedChain:
 
     @classmethod
     def restore(cls, specs: Sequence[str], state: Mapping[str, NDArray[Any]], two: bool) -> TwoSidedChain:
-        """Return the chains from arrays that :meth:`state` returned; with ``two``, the query chain has its own fit.
+        """Return the chains from arrays that :meth:`state` returned.
 
-        ``specs`` are those of the fit. Errors are as for :meth:`Chain.restore`; chains of different dimensions are a
-        :class:`ragembed.errors.ModelError`.
+        Parameters
+        ----------
+        specs : sequence of str
+            Names of post-processors, the same as for the fit.
+        state : mapping of str to numpy.ndarray
+            The arrays by name.
+        two : bool
+            Whether the query chain has its own fit.
+
+        Returns
+        -------
+        TwoSidedChain
+            The fitted chains.
+
+        Raises
+        ------
+        ragembed.errors.NotFittedError
+            If an array is missing.
+        ragembed.errors.ModelError
+            If an array is unknown or has another type or shape than the saved one, or if the dimensions of the chains
+            differ.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from ragembed.postprocess import TwoSidedChain
+        >>> fitted = TwoSidedChain.fit(["center"], np.eye(2, dtype=np.float32), None)
+        >>> TwoSidedChain.restore(["center"], fitted.state(), two=False).documents.dim
+        2
         """
         documents = Chain(specs).restore(with_prefix(state, "documents."))
         if not two:

@@ -312,7 +312,7 @@ def test_damage_is_reported_and_repaired(many, damage):
     many.close()
     folder, _ = blocks_of(many)[0]
     damage(many.path / "postings" / folder / "postings.safetensors")
-    with pytest.raises(StoreDamagedError, match=r"postings\.safetensors.*verify --repair"):
+    with pytest.raises(StoreDamagedError, match=r"postings\.safetensors.*doctor --repair"):
         many.search("the zebra lock", 20, "lexical")
     [problem] = verify_store(many.path, KnownEncoder()).problems
     assert (problem.part, problem.file) == (Part.POSTINGS, f"postings/{folder}/postings.safetensors")

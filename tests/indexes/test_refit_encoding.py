@@ -210,7 +210,7 @@ def test_damaged_baseline_is_dropped_and_not_needed_for_search(store, damage):
         assert opened.search("writer", 3)
     [problem] = verify_store(store).problems
     assert (problem.part, problem.file) == (Part.BASELINE, file.relative_to(store).as_posix())
-    with pytest.raises(StoreDamagedError, match="verify --repair"):
+    with pytest.raises(StoreDamagedError, match="doctor --repair"):
         refit_store(store)
     report = verify_store(store, repair=True)
     assert (report.problems, len(report.repaired)) == ([], 1)

@@ -584,7 +584,7 @@ def test_search_names_the_damaged_file(known):
     file = sorted(known.glob("segments/*/index.faiss"))[1]
     damage(file)
     with Store.open(known, KnownEncoder()) as store:
-        with pytest.raises(StoreDamagedError, match=re.escape(str(file)) + r".*verify --repair"):
+        with pytest.raises(StoreDamagedError, match=re.escape(str(file)) + r".*doctor --repair"):
             store.search("text", 3, "dense")
         assert store.search("text", 3, "lexical")
         with pytest.raises(StoreDamagedError, match=re.escape(str(file))):
@@ -596,7 +596,7 @@ def test_damaged_raw_vectors_are_refused(known):
         damage(file)
     with Store.open(known, KnownEncoder()) as store:
         assert store.search("text", 3, "dense")
-        with pytest.raises(StoreDamagedError, match=r"raw\.f16 does not match its committed hash.*verify --repair"):
+        with pytest.raises(StoreDamagedError, match=r"raw\.f16 does not match its committed hash.*doctor --repair"):
             store.vectors(["id1"])
         with pytest.raises(StoreDamagedError, match=r"raw\.f16"):
             store.optimize()
@@ -608,7 +608,7 @@ def test_damaged_embedder_is_refused_before_it_is_read(tiny, name, monkeypatch):
     damage(only(tiny, f"embedders/*/{name}"))
     monkeypatch.setattr(safetensors.numpy, "load", lambda data: pytest.fail("read"))
     monkeypatch.setattr(Embedder, "load", lambda *args, **kwargs: pytest.fail("loaded"))
-    with Store.open(tiny) as store, pytest.raises(StoreDamagedError, match=rf"{name} does not match.*verify --repair"):
+    with Store.open(tiny) as store, pytest.raises(StoreDamagedError, match=rf"{name} does not match.*doctor --repair"):
         store.search("heat")
     assert found_parts(verify_store(tiny)) == {(Part.EMBEDDER, name_of(only(tiny, f"embedders/*/{name}"), tiny))}
 

@@ -292,8 +292,8 @@ CASES: Mapping[str, Callable[[Cli], Case]] = {
     "delete --where": _delete_where,
     "refit": _refit,
     "optimize": _optimize,
-    "verify --repair, segments": _repair_segments,
-    "verify --repair, embedder": _repair_embedder,
+    "doctor --repair, segments": _repair_segments,
+    "doctor --repair, embedder": _repair_embedder,
 }
 """Each prepares a folder in which its command can run."""
 

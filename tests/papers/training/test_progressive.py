@@ -406,7 +406,7 @@ def test_invalid_requests_write_nothing(glossary, bert, tmp_path, monkeypatch):
     with pytest.raises(ConfigError, match="max_tokens is 99"):
         train_from_dictionary(request(glossary, bert, tmp_path / "out", max_tokens=99))
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'ragembed\[plot\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install 'ragembed\[papers\]'"):
         train_from_dictionary(request(glossary, bert, tmp_path / "out", pictures=True))
     assert not (tmp_path / "out").exists()
 
