@@ -11,6 +11,7 @@ import os
 import signal
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -81,7 +82,7 @@ class TaskWorker(Protocol):
         ...
 
 
-class WorkerPool:
+class WorkerPool(ABC):
     """Workers that make their model once and keep it between tasks, also of the next stage, in a ``with`` block."""
 
     def __init__(self) -> None:
@@ -96,13 +97,13 @@ class WorkerPool:
     ) -> None:
         self._end()
 
+    @abstractmethod
     def size(self, tasks: int) -> int:
         """Return the number of workers for a number of tasks, 1 or more."""
-        raise NotImplementedError
 
+    @abstractmethod
     def worker(self, make: Callable[[], Perform]) -> TaskWorker:
         """Start a worker."""
-        raise NotImplementedError
 
     def run(self, make: Callable[[], Perform], stage: str, numbers: Sequence[int]) -> Iterator[TaskReport]:
         """Run each task of ``numbers``, and yield the reports as tasks finish, in any order.

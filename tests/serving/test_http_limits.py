@@ -202,11 +202,9 @@ def rest_of(connection):
     """Return what arrives until the server closes the connection; fail if it does not."""
     connection.settimeout(30)
     parts = []
-    try:
+    with contextlib.suppress(ConnectionResetError):  # A reset ends the connection too.
         while part := connection.recv(2**16):
             parts.append(part)
-    except ConnectionResetError:
-        pass
     return b"".join(parts)
 
 

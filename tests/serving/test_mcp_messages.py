@@ -57,7 +57,7 @@ def initialize(version):
 
 
 def talk(folder, lines):
-    """Return the answers of a new process to ``lines``, of which those with an id are requests."""
+    """Return the answers of a new process to ``lines``. Those with an id are requests."""
     with subprocess.Popen(COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=folder) as process:
         process.stdin.write("".join(f"{line}\n" for line in lines).encode())
         process.stdin.flush()
