@@ -27,7 +27,7 @@ COLUMNS = 138
 PAGES = ("explanation/reliability.md", "explanation/how-search-works.md", "how-to/search.md")
 COMMANDS = (
     ("index", "notes"),
-    ("query", "what survives when the process is killed", "-k", "2"),
+    ("query", "is a change atomic", "-k", "2"),
     ("index",),
 )
 REPORTED = ("Which file of a store is the only commit point?", "the price of bananas")
