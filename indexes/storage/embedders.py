@@ -32,8 +32,8 @@ MODEL_VARIABLE = "RAGEMBED_MODEL"
 def save_embedder(store: Path, embedder: VectorEncoder) -> dict[str, Any]:
     """Write the embedder's files, atomically, into a folder named by its fingerprint; return the database record."""
     final = store / EMBEDDERS / embedder.fingerprint
-    if isinstance(embedder, Embedder):
-        _confirm(embedder.config.model)
+    if embedder.refittable is not None:
+        _confirm(embedder.refittable.config.model)
     if not final.exists():
         temporary = temporary_folder(final)
         embedder.save(str(temporary))

@@ -79,7 +79,8 @@ def update_hubness(
     chunks, record, former = catalog.count(connection, "chunks"), hubness_record(connection), None
     drawn_from, is_small = chunks, chunks < LEAST_CHUNKS
     is_needed = chunks > 0 and (not is_small or for_collection or record is not None)
-    if not is_needed or not isinstance(embedder, Embedder) or embedder._is_external:
+    own = embedder.refittable
+    if not is_needed or own is None or own.is_remote:
         _forget(store, database)
         return
     same_size = record is not None and is_small == (record["chunks"] < LEAST_CHUNKS)
@@ -93,16 +94,16 @@ def update_hubness(
     queries: DrawnQueries | None
     if former is None:
         progress.start("fitting", "chunks", len(rows))
-        queries = _drawn(connection, embedder, known if record is None else kept_queries(store, connection))
+        queries = _drawn(connection, own, known if record is None else kept_queries(store, connection))
     else:
         queries, (measured, values) = former.queries, former.known(rows)
         progress.start("fitting", "chunks", int(np.count_nonzero(~measured)))
     if queries is None:
         _forget(store, database)
     else:
-        values[~measured] = _measured(store, connection, embedder, queries, rows[~measured], progress)
+        values[~measured] = _measured(store, connection, own, queries, rows[~measured], progress)
         hubness = Hubness(queries, rows, values, drawn_from)
-        _adopt(store, database, save_hubness(store, embedder.fingerprint, hubness))
+        _adopt(store, database, save_hubness(store, own.fingerprint, hubness))
     progress.finish()
 
 

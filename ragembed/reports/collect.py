@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragembed.documents.readers.registry import member_of
-from ragembed.embedder import Embedder
 from ragembed.indexes.indexing.drift import DriftReport, measure_drift
 from ragembed.indexes.search.deduplication import NearDuplicates
 from ragembed.indexes.search.relevance import is_weak
@@ -399,8 +398,8 @@ class _Collector:
 
     def _weights(self) -> tuple[tuple[WeightedWord, ...], tuple[WeightedWord, ...]]:
         """Return the words that carry most weight, and the frequent words with the lowest, if weights are fitted."""
-        embedder = self._embedder()
-        if embedder is None or embedder._is_external:
+        embedder = self._snapshot.embedder().refittable
+        if embedder is None or embedder.is_remote:
             return (), ()
         weights = embedder.extractor.weights
         table = weights.table
@@ -432,11 +431,8 @@ class _Collector:
 
     def _drift(self) -> DriftReport | None:
         """Return the drift, or None if ragembed did not make the vectors or there are none."""
-        return None if self._embedder() is None or not len(self._rows) else measure_drift(self._store)
-
-    def _embedder(self) -> Embedder | None:
-        embedder = self._snapshot.embedder()
-        return embedder if isinstance(embedder, Embedder) else None
+        is_own = self._snapshot.embedder().refittable is not None
+        return measure_drift(self._store) if is_own and len(self._rows) else None
 
 
 def _shown(number: int, record: ChunkRecord) -> ShownChunk:
