@@ -116,18 +116,6 @@ def detach_vectors(connection: sqlite3.Connection, rows: Sequence[int]) -> None:
     connection.executemany("UPDATE vectors SET text_hash = randomblob(16) WHERE row = ?", [(row,) for row in rows])
 
 
-def rebuild_words(connection: sqlite3.Connection) -> None:
-    """Rebuild the full-text index from the chunks, and forget the postings, which were made from the old index."""
-    connection.execute("INSERT INTO chunks_fts (chunks_fts) VALUES ('rebuild')")
-    forget_postings(connection)
-
-
-def forget_postings(connection: sqlite3.Connection) -> None:
-    """Delete the records of all postings; lexical search uses FTS5 until new postings are made."""
-    connection.execute("DELETE FROM postings")
-    connection.execute("DELETE FROM stale_postings")
-
-
 def mark_unused(connection: sqlite3.Connection, rows: Iterable[int]) -> None:
     """Add a tombstone for each of ``rows`` that no chunk uses, and remove it from the others."""
     affected = [(row,) for row in rows]

@@ -20,11 +20,10 @@ APPLICATION_ID = 0x52474531
 """Application id of the SQLite database: "RGE1"."""
 SEGMENTS = "segments"
 EMBEDDERS = "embedders"
-POSTINGS = "postings"
+DERIVED = "derived"
 WORK = "work"
 """Folder in which the stages of an indexing run exchange files until the run is done."""
 RAW, INDEX = "raw.f16", "index.faiss"
-BLOCK = "postings.safetensors"
 PRIVATE = 0o700
 """Mode of the folder of a new store."""
 GITIGNORE, GITIGNORE_TEXT = ".gitignore", b"*\n"

@@ -27,8 +27,8 @@ from ragembed.indexes.doctor import file_checks, run, store_checks, text_checks
 from ragembed.indexes.doctor.commands import Commands
 from ragembed.indexes.doctor.findings import EXAMPLES, SEVERITIES
 from ragembed.indexes.indexing import fitting
+from ragembed.indexes.lexical import analyzer
 from ragembed.indexes.storage import digests
-from ragembed.indexes.text import analyzer
 from ragembed.indexes.verify import Part, verify_store
 from ragembed.indexes.verify import run as verification
 from ragembed.languages import everyday_sentences
