@@ -17,7 +17,7 @@ from ragembed.config.settings import EmbedderConfig
 from ragembed.config.templates import PLAIN
 from ragembed.extractors.build import is_external
 from ragembed.indexes import Collection, Fusion, Store
-from ragembed.indexes.ann.records import IndexConfig, IndexEvaluation, IndexSelection
+from ragembed.indexes.faiss_index.records import IndexConfig, IndexEvaluation, IndexSelection
 from ragembed.indexes.indexing.drift import DriftReport, IdfShift, Verdict, Vocabulary, measure_drift
 from ragembed.indexes.indexing.fitting import pending_fit
 from ragembed.indexes.indexing.scan import IndexingOptions

@@ -15,7 +15,7 @@ from ragembed.config.templates import PLAIN, Template
 from ragembed.documents.places import Place
 from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError, IncompatibleStoreError
-from ragembed.indexes.ann.records import IndexConfig
+from ragembed.indexes.faiss_index.records import IndexConfig
 from ragembed.indexes.indexing.scan import IndexingOptions, Scan
 from ragembed.indexes.storage.layout import file_path, is_store
 from ragembed.indexes.store import Store

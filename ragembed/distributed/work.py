@@ -41,7 +41,7 @@ from ragembed.documents.places import Place, absolute
 from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError
 from ragembed.files import make_folders, replace_file
-from ragembed.indexes.ann.records import IndexConfig
+from ragembed.indexes.faiss_index.records import IndexConfig
 from ragembed.indexes.indexing.fitting import Fit
 from ragembed.indexes.indexing.scan import IndexingOptions, Scan
 from ragembed.indexes.storage.baseline import queries_of, query_arrays
