@@ -14,7 +14,7 @@ from ragembed.indexes.doctor.examination import CannotCheckError, Examination, c
 from ragembed.indexes.doctor.findings import Finding
 from ragembed.indexes.indexing import fitting
 from ragembed.indexes.indexing.drift import measure_drift
-from ragembed.indexes.indexing.writing import MANY_TEXTS
+from ragembed.indexes.indexing.file_writing import MANY_TEXTS
 from ragembed.indexes.search.relevance import LEAST_CHUNKS, stored_relevance
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.text.stemming import AnalyzerConfig
