@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from ragembed.indexes.faiss_index.cost_model import Budget
     from ragembed.indexes.faiss_index.records import IndexConfig
     from ragembed.indexes.indexing.drift import DriftReport, measure_drift
+    from ragembed.indexes.indexing.index_run import IndexingReport
     from ragembed.indexes.indexing.refit import apply_settings, refit_store, refit_together
-    from ragembed.indexes.indexing.run import IndexingReport
-    from ragembed.indexes.indexing.scan import IndexingOptions
+    from ragembed.indexes.indexing.request import IndexingOptions
     from ragembed.indexes.search.context import Context, ContextBlock, LeftOut
     from ragembed.indexes.search.fusion import Fusion
     from ragembed.indexes.search.ranking import RankingOptions
@@ -69,8 +69,8 @@ __getattr__, __dir__ = lazy_attributes(
         "doctor": ("Diagnosis", "Finding", "SkippedCheck", "diagnose"),
         "indexing.drift": ("DriftReport", "measure_drift"),
         "indexing.refit": ("apply_settings", "refit_store", "refit_together"),
-        "indexing.run": ("IndexingReport",),
-        "indexing.scan": ("IndexingOptions",),
+        "indexing.index_run": ("IndexingReport",),
+        "indexing.request": ("IndexingOptions",),
         "search.context": ("Context", "ContextBlock", "LeftOut"),
         "search.fusion": ("Fusion",),
         "search.ranking": ("RankingOptions",),

@@ -14,7 +14,7 @@ from ragembed.indexes.faiss_index.library import has_faiss
 from ragembed.indexes.faiss_index.specs import AUTO, FLAT
 from ragembed.indexes.indexing import fitting
 from ragembed.indexes.indexing.drift import measure_drift
-from ragembed.indexes.indexing.writing import MANY_TEXTS
+from ragembed.indexes.indexing.file_writing import MANY_TEXTS
 from ragembed.indexes.search.relevance import LEAST_CHUNKS, stored_relevance
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.text.stemming import AnalyzerConfig

@@ -19,8 +19,8 @@ from ragembed.indexes import Store
 from ragembed.indexes.faiss_index import choose
 from ragembed.indexes.faiss_index.records import IndexConfig
 from ragembed.indexes.indexing import fitting
+from ragembed.indexes.indexing.index_run import index_files
 from ragembed.indexes.indexing.request import IndexingRequest
-from ragembed.indexes.indexing.run import index_files
 from ragembed.indexes.storage import copying
 from ragembed.indexes.storage.lock import writer_lock
 from ragembed.indexes.verify import verify_store

@@ -13,9 +13,9 @@ from ragembed.indexes import Store
 from ragembed.indexes.faiss_index import choose
 from ragembed.indexes.faiss_index.records import IndexConfig
 from ragembed.indexes.indexing import refit
+from ragembed.indexes.indexing.index_run import index_files
 from ragembed.indexes.indexing.refit import refit_store
 from ragembed.indexes.indexing.request import IndexingRequest
-from ragembed.indexes.indexing.run import index_files
 from ragembed.indexes.verify import Part, verify_store
 from ragembed.indexes.writing import index_selection
 from tests.conftest import WORDS, record

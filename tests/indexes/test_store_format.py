@@ -28,9 +28,8 @@ from ragembed.indexes.faiss_index.index import SegmentIndex
 from ragembed.indexes.faiss_index.records import IndexConfig
 from ragembed.indexes.faiss_index.specs import NAMES, IndexSpec, parse_spec
 from ragembed.indexes.faiss_index.vectors import ArrayVectors
-from ragembed.indexes.indexing.request import IndexingRequest
-from ragembed.indexes.indexing.run import index_files
-from ragembed.indexes.indexing.scan import IndexingOptions
+from ragembed.indexes.indexing.index_run import index_files
+from ragembed.indexes.indexing.request import IndexingOptions, IndexingRequest
 from ragembed.indexes.storage import segments
 from ragembed.indexes.storage.catalog import PartRecord
 from ragembed.indexes.writing import posting_updates
