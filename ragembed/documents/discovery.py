@@ -19,7 +19,7 @@ from ragembed.documents.generated import generated_reason
 from ragembed.documents.ignore import IgnoreScope, Rule, command_line_rules
 from ragembed.documents.places import Place, RemotePath, absolute, exists, from_absolute
 from ragembed.documents.readers.registry import TAR_SUFFIXES
-from ragembed.documents.trees import Entry, LocalTree, RemoteTree, Status, Tree, shown
+from ragembed.documents.trees import Entry, LocalTree, RemoteTree, Status, Tree, link_reason, shown
 from ragembed.documents.unread import unread_reason
 from ragembed.errors import ConfigError
 from ragembed.files import open_regular
@@ -288,7 +288,7 @@ class _Walk:
         if is_dir:
             return self._enter(candidate, relative, folder.scope)
         is_link = stat.S_ISLNK(status.st_mode)
-        reason = self.tree.link_reason(relative) if is_link else _kind_reason(status.st_mode)
+        reason = link_reason(path, root) if is_link else _kind_reason(status.st_mode)
         if reason is None and (by_include := self._include_reason(relative)):
             return _Decision(replace(candidate, skipped=by_include, ignored=True), rule)
         if reason:
@@ -324,7 +324,9 @@ class _Walk:
         if reason := size_reason(candidate.size, self._options.max_bytes):
             return replace(candidate, skipped=reason)
         try:
-            sample = self.tree.sample(relative, candidate.size)
+            # Some local file systems report no sizes. A server may refuse to send a part of an empty file.
+            is_empty = candidate.size == 0 and isinstance(candidate.path, RemotePath)
+            sample = b"" if is_empty else self.tree.sample(relative)
         except OSError as error:
             return replace(candidate, skipped=f"cannot be opened: {error.strerror}", unseen=True)
         readable = candidate.path.suffix.lower() in self._options.binary_suffixes or not is_binary(sample or b"")

@@ -88,15 +88,11 @@ class Tree(Protocol):
         """List a folder, sorted by name. Raises :class:`OSError`."""
         ...
 
-    def sample(self, relative: str, size: int) -> bytes | None:
-        """Return the first bytes of a file of ``size`` bytes, or None to skip the check for binary files.
+    def sample(self, relative: str) -> bytes | None:
+        """Return the first bytes of a file, or None to skip the check for binary files.
 
         Raises :class:`OSError`.
         """
-        ...
-
-    def link_reason(self, relative: str) -> str:
-        """Return the reason why a symbolic link is not read."""
         ...
 
 
@@ -155,24 +151,10 @@ class LocalTree:
         folder = self.place(relative)
         return [LocalEntry(name, folder) for name in sorted(list_folder(folder, self.root))]
 
-    def sample(self, relative: str, size: int) -> bytes:  # noqa: ARG002  some file systems report no sizes
+    def sample(self, relative: str) -> bytes:
         """See :class:`Tree`."""
         with open_regular(self.place(relative), self.root) as file:
             return file.read(SNIFFED_BYTES)
-
-    def link_reason(self, relative: str) -> str:
-        """See :class:`Tree`."""
-        path = self.place(relative)
-        try:
-            path.stat()
-        except FileNotFoundError:
-            return "broken symbolic link"
-        except OSError as error:
-            return f"symbolic link that cannot be followed: {error.strerror}"
-        target = path.resolve()
-        if not target.is_relative_to(self._real):
-            return f"symbolic link to {shown(target)}, outside the folder"
-        return f"symbolic link to {shown(self.root / target.relative_to(self._real))}, which is listed separately"
 
 
 class RemoteTree:
@@ -208,14 +190,26 @@ class RemoteTree:
         """See :class:`Tree`."""
         return remote.entries(self.place(relative).url)
 
-    def sample(self, relative: str, size: int) -> bytes | None:
+    def sample(self, relative: str) -> bytes | None:
         """See :class:`Tree`. Makes a request only if the format is not known from the name."""
         place = self.place(relative)
-        return None if size == 0 or named_reader(place.name) else remote.read(place.url, SNIFFED_BYTES)
+        return None if named_reader(place.name) else remote.read(place.url, SNIFFED_BYTES)
 
-    def link_reason(self, relative: str) -> str:  # noqa: ARG002  drivers report nothing else about a link
-        """See :class:`Tree`."""
+
+def link_reason(link: Place, root: Place) -> str:
+    """Return the reason why a symbolic link below ``root`` is not read."""
+    if isinstance(link, RemotePath) or isinstance(root, RemotePath):
         return "symbolic link, which is not followed below a URL"
+    try:
+        link.stat()
+    except FileNotFoundError:
+        return "broken symbolic link"
+    except OSError as error:
+        return f"symbolic link that cannot be followed: {error.strerror}"
+    target, real = link.resolve(), root.resolve()
+    if not target.is_relative_to(real):
+        return f"symbolic link to {shown(target)}, outside the folder"
+    return f"symbolic link to {shown(root / target.relative_to(real))}, which is listed separately"
 
 
 def shown(place: object) -> str:

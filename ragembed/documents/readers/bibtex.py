@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 from ragembed.documents.model import Block, ParsedDocument
 from ragembed.documents.readers import source
 from ragembed.documents.readers.latex import Macros, plain
-from ragembed.documents.readers.reader import ReadOptions
-from ragembed.documents.readers.structure import has_too_many, text_of
+from ragembed.documents.readers.reader import RawFile
+from ragembed.documents.readers.structure import has_too_many
 
 ENTRY = re.compile(r"^[ \t]*@[ \t]*(?P<type>[A-Za-z]+)[ \t\n]*[{(]", re.MULTILINE)
 KEY = re.compile(r"\s*(?P<key>[^\s,{}=]+)\s*,")
@@ -20,9 +19,9 @@ EDGE = re.compile(r"\\.|[{}\"]", re.DOTALL)
 JOINED = re.compile(r"\s*#")
 
 
-def parse(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument]:
+def parse(file: RawFile) -> Iterator[ParsedDocument]:
     """Read a BibTeX file. A file without entries, or with too many fields, is read as plain text."""
-    text = text_of(data)
+    text = file.text
     strings = Macros()
     line, counted, found = 1, 0, False
     entries = [] if has_too_many("@=\\{$~'`&%", text) else [*ENTRY.finditer(text)]
@@ -38,7 +37,7 @@ def parse(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocum
             found = True
             yield _document(kind, text[entry.start() : end], entry.end() - entry.start(), line, strings)
     if not found:
-        yield from source.parse_plain(path, data, options)
+        yield from source.parse_plain(file)
 
 
 def _document(kind: str, text: str, done: int, line: int, strings: Macros) -> ParsedDocument:

@@ -8,12 +8,11 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterator
-from pathlib import Path
 
 from ragembed.documents.model import ParsedDocument
 from ragembed.documents.readers import source
-from ragembed.documents.readers.reader import ReadOptions
-from ragembed.documents.readers.structure import Paragraphs, has_too_many, indent, one_line, text_of
+from ragembed.documents.readers.reader import RawFile
+from ragembed.documents.readers.structure import Paragraphs, has_too_many, indent, one_line
 
 TOKEN = re.compile(
     r"""\\(?P<edge>begin|end)[ \t]*\{(?P<environment>[A-Za-z]+)\*?\}
@@ -101,18 +100,18 @@ ESCAPES = {
 }  # fmt: skip
 
 
-def parse(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument]:
+def parse(file: RawFile) -> Iterator[ParsedDocument]:
     r"""Read a LaTeX file. Its title is ``\title``. A file without text outside of macros is read as plain text."""
-    text = text_of(data)
+    text = file.text
     document = None
     if has_too_many("\\{$~'`&%-", text):
-        options.warn("more LaTeX commands than can be read: read as plain text")
+        file.options.warn("more LaTeX commands than can be read: read as plain text")
     else:
         document = _Latex(text).read()
     if document is not None and document.blocks:
         yield document
     else:
-        yield from source.parse_plain(path, data, options)
+        yield from source.parse_plain(file)
 
 
 class Macros:

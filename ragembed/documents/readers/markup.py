@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 from ragembed.documents.model import BlockKind, ParsedDocument
-from ragembed.documents.readers.reader import ReadOptions
-from ragembed.documents.readers.structure import FileText, HeadingPath, text_of
+from ragembed.documents.readers.reader import RawFile
+from ragembed.documents.readers.structure import FileText, HeadingPath
 
 Heading = tuple[int, str, int]
 """The level and title of a heading, and the line after it."""
@@ -33,17 +32,17 @@ MOST_LEADS = 8
 """Maximum number of lines with attributes or a title above a listing or table."""
 
 
-def parse_org(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument]:  # noqa: ARG001
+def parse_org(file: RawFile) -> Iterator[ParsedDocument]:
     """Read an Org file. Its title is ``#+TITLE``, or else the first heading of level 1."""
-    file_text = FileText(text_of(data))
+    file_text = FileText(file.text)
     first = _scan(file_text, _org_heading, _org_block)
     given = next((match["title"].strip() for line in file_text.lines if (match := ORG_TITLE.match(line))), None)
     yield ParsedDocument(file_text.text, file_text.blocks, given or first)
 
 
-def parse_asciidoc(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument]:  # noqa: ARG001
+def parse_asciidoc(file: RawFile) -> Iterator[ParsedDocument]:
     """Read an AsciiDoc file. Its title is the first heading of level 1."""
-    file_text = FileText(text_of(data))
+    file_text = FileText(file.text)
     title = _scan(file_text, _asciidoc_heading, _asciidoc_block)
     yield ParsedDocument(file_text.text, file_text.blocks, title)
 

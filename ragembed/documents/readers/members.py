@@ -6,12 +6,12 @@ containers inside containers are read by the same code, and one set of limits co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 from ragembed.documents.model import Member, ParsedDocument
-from ragembed.documents.readers.reader import ReadOptions, only_document_errors
+from ragembed.documents.readers.reader import Parse, RawFile, ReadOptions, only_document_errors
 from ragembed.errors import ConfigError, DocumentError, MissingExtraError
 
 DEEPEST_MEMBER = 3
@@ -28,13 +28,12 @@ _MOST_REASONS, _MOST_NAMES = 20, 3
 
 
 Parts = Iterable[ParsedDocument | Member]
-ParseMember = Callable[[str, bytes, ReadOptions], Parts]
 
 
 class MemberReader:
     """Reads the documents of one file and of its members. ``parse`` reads a member by its name."""
 
-    def __init__(self, parse: ParseMember, options: ReadOptions) -> None:
+    def __init__(self, parse: Parse, options: ReadOptions) -> None:
         self._parse = parse
         self._options = options
         self._members = MOST_MEMBERS
@@ -80,7 +79,7 @@ class MemberReader:
             with only_document_errors():
                 self._bytes -= member.size
                 content = member.load()
-                parts = self._parse(member.name, content, options) if isinstance(content, bytes) else content
+                parts = self._parse(RawFile(member.name, content, options)) if isinstance(content, bytes) else content
                 for document in self._documents(parts, path, metadata, depth):
                     empty = False
                     yield document

@@ -6,9 +6,10 @@ import errno
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import PurePosixPath
 
 from ragembed.documents.model import Member, ParsedDocument
+from ragembed.documents.readers.structure import text_of
 from ragembed.errors import DocumentError, RagembedError
 
 
@@ -44,7 +45,27 @@ class ReadOptions:
 
 DEFAULT_OPTIONS = ReadOptions()
 
-Parse = Callable[[Path, bytes, ReadOptions], Iterator[ParsedDocument | Member]]
+
+@dataclass(frozen=True)
+class RawFile:
+    """A file or a member of one, as its reader gets it: its name, its bytes, and the options."""
+
+    name: str
+    data: bytes
+    options: ReadOptions
+
+    @property
+    def suffix(self) -> str:
+        """The suffix of the name, in lower case."""
+        return PurePosixPath(self.name).suffix.lower()
+
+    @property
+    def text(self) -> str:
+        """The decoded content. Raises :class:`DocumentError` if it is binary."""
+        return text_of(self.data)
+
+
+Parse = Callable[[RawFile], Iterator[ParsedDocument | Member]]
 
 
 @dataclass(frozen=True)
@@ -52,7 +73,7 @@ class Reader:
     """The reader of one format.
 
     ``version`` increases when the output changes. ``package`` is the optional package that the reader needs.
-    ``parse(path, data, options)`` takes the bytes of the file and uses only the name of ``path``. It raises
+    ``parse(file)`` yields the documents and members of a file. It raises
     :class:`~ragembed.errors.DocumentError` for a broken file, and :class:`~ragembed.errors.MissingExtraError` if its
     package is not installed. ``contains_files`` is true for archives and mails, whose members other readers read.
     """

@@ -13,7 +13,7 @@ from ragembed import extras
 from ragembed.documents.decoding import is_binary
 from ragembed.documents.model import Member, ParsedDocument
 from ragembed.documents.readers.members import MemberReader
-from ragembed.documents.readers.reader import DEFAULT_OPTIONS, Parse, Reader, ReadOptions
+from ragembed.documents.readers.reader import DEFAULT_OPTIONS, Parse, RawFile, Reader, ReadOptions
 from ragembed.documents.unread import unread_reason
 from ragembed.errors import DocumentError
 from ragembed.files import open_regular
@@ -24,11 +24,9 @@ def _in(module: str, function: str = "parse") -> Parse:
     return partial(_parse_with, module, function)
 
 
-def _parse_with(
-    module: str, function: str, path: Path, data: bytes, options: ReadOptions
-) -> Iterator[ParsedDocument | Member]:
+def _parse_with(module: str, function: str, file: RawFile) -> Iterator[ParsedDocument | Member]:
     parse: Parse = getattr(import_module(f"ragembed.documents.readers.{module}"), function)
-    return parse(path, data, options)
+    return parse(file)
 
 
 PLAIN = Reader("text", 1, (".txt", ".text"), _in("source", "parse_plain"))
@@ -159,16 +157,15 @@ def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS, data: bytes | None 
                 data = file.read()
         except OSError as error:
             raise DocumentError(f"cannot be opened: {error.strerror or error}") from error
-    yield from MemberReader(_parse, options).documents(_parse(path.name, data, options))
+    yield from MemberReader(_parse, options).documents(_parse(RawFile(path.name, data, options)))
 
 
-def _parse(name: str, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument | Member]:
+def _parse(file: RawFile) -> Iterator[ParsedDocument | Member]:
     """Yield the documents and members of a file."""
-    path = Path(name)
-    reader = reader_for(path, data)
+    reader = reader_for(Path(file.name), file.data)
     if reader is None:
-        raise DocumentError(unread_reason(path.name))
-    return reader.parse(path, data, options)
+        raise DocumentError(unread_reason(Path(file.name).name))
+    return reader.parse(file)
 
 
 def _head(path: Path) -> bytes:

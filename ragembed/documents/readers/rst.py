@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 from ragembed.documents.model import ParsedDocument
-from ragembed.documents.readers.reader import ReadOptions
-from ragembed.documents.readers.structure import FileText, HeadingPath, text_of
+from ragembed.documents.readers.reader import RawFile
+from ragembed.documents.readers.structure import FileText, HeadingPath
 
 ADORNMENT = re.compile(r"([!-/:-@\[-`{-~])\1*[ \t]*$")
 CODE_DIRECTIVE = re.compile(r"[ \t]*\.\. (?:code-block|code|sourcecode|parsed-literal|testcode|doctest)::")
@@ -17,9 +16,9 @@ GRID_BORDER = re.compile(r"[ \t]*\+[-=+]*-[-=+]*\+[ \t]*$")
 SHORTEST_TRANSITION = 4
 
 
-def parse(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument]:  # noqa: ARG001
+def parse(file: RawFile) -> Iterator[ParsedDocument]:
     """Read a reStructuredText file. Its title is the first section title."""
-    file_text = FileText(text_of(data))
+    file_text = FileText(file.text)
     _RstScanner(file_text).scan()
     title = next((block.headings[-1] for block in file_text.blocks if block.kind == "heading"), None)
     yield ParsedDocument(file_text.text, file_text.blocks, title)

@@ -6,13 +6,12 @@ import ast
 import re
 import warnings
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 from ragembed.documents.model import ParsedDocument
 from ragembed.documents.readers import definitions
 from ragembed.documents.readers.definitions import Definition
-from ragembed.documents.readers.reader import ReadOptions
-from ragembed.documents.readers.structure import FileText, text_of
+from ragembed.documents.readers.reader import RawFile
+from ragembed.documents.readers.structure import FileText
 from ragembed.errors import DocumentError
 
 PythonDefinition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
@@ -25,22 +24,22 @@ CLOSING_LINE = re.compile(r"\W*(end\b\W*|endif\b\W*)?")
 """A line that only ends what was begun above, such as ``});`` and ``#endif``."""
 
 
-def parse_plain(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument]:  # noqa: ARG001
+def parse_plain(file: RawFile) -> Iterator[ParsedDocument]:
     """Read a plain text file. Blank lines separate its blocks."""
-    file_text = FileText(text_of(data))
+    file_text = FileText(file.text)
     file_text.add_paragraphs(0, len(file_text.lines))
     yield ParsedDocument(file_text.text, file_text.blocks)
 
 
-def parse(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument]:
+def parse(file: RawFile) -> Iterator[ParsedDocument]:
     """Read a source file. It is split at its definitions if its language can be parsed, otherwise by its layout."""
-    file_text = FileText(text_of(data))
-    suffix = path.suffix.lower()
+    file_text = FileText(file.text)
+    suffix = file.suffix
     if suffix in SHIPPED_SUFFIXES and len(file_text.text) > MINIFIED_LINE * len(file_text.lines):
         raise DocumentError(
             f"minified: its lines are {len(file_text.text) // len(file_text.lines):,} characters long on average"
         )
-    outline = definitions.find(file_text.text, suffix, options.warn) if definitions.is_available(suffix) else None
+    outline = definitions.find(file_text.text, suffix, file.options.warn) if definitions.is_available(suffix) else None
     is_source = outline is not None
     if outline is None:
         outline = _python_outline(file_text) if suffix in PYTHON_SUFFIXES else []

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 from ragembed.documents.model import ParsedDocument
-from ragembed.documents.readers.reader import ReadOptions
-from ragembed.documents.readers.structure import FileText, one_line, text_of
+from ragembed.documents.readers.reader import RawFile
+from ragembed.documents.readers.structure import FileText, one_line
 
 STATEMENT = re.compile(
     r"(?:create|alter|drop|insert|update|delete|merge|select|with|grant|revoke|comment|truncate|copy|set|use|begin|start|"
@@ -28,9 +27,9 @@ NOISE = re.compile(
 LONGEST_NAME = 120
 
 
-def parse(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument]:  # noqa: ARG001
+def parse(file: RawFile) -> Iterator[ParsedDocument]:
     """Read a SQL file. A statement starts at an unindented keyword or comment, after a line that ends a statement."""
-    file_text = FileText(text_of(data))
+    file_text = FileText(file.text)
     lines = file_text.lines
     start, ended, in_comment = 0, True, False
     code: int | None = None
