@@ -15,7 +15,7 @@ import pytest
 from ragembed.documents import trees
 from ragembed.documents.discovery import DiscoveryOptions, FileCandidate, discover, why
 from ragembed.documents.ignore import files_above
-from ragembed.documents.unread import unread_reason
+from ragembed.documents.readers.registry import unread_reason
 from ragembed.errors import ConfigError
 
 HIDDEN = DiscoveryOptions(hidden=True)

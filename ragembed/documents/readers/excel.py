@@ -14,8 +14,7 @@ from typing import Any
 from xml.etree.ElementTree import Element
 
 from ragembed.documents.model import ParsedDocument
-from ragembed.documents.readers.outline import LONGEST_TEXT
-from ragembed.documents.readers.package import LimitExceededError, ZipPackage, whole_number
+from ragembed.documents.readers.package import ZipPackage, whole_number
 from ragembed.documents.readers.reader import RawFile
 from ragembed.documents.readers.spreadsheet import (
     MOST_COLUMNS,
@@ -25,7 +24,7 @@ from ragembed.documents.readers.spreadsheet import (
     rows_of_sheets,
     sheet_documents,
 )
-from ragembed.documents.readers.structure import OLE_MAGIC
+from ragembed.documents.readers.structure import LONGEST_TEXT, OLE_MAGIC, LimitExceededError
 from ragembed.errors import DocumentError
 from ragembed.extras import needed_for
 

@@ -12,10 +12,9 @@ from dataclasses import dataclass, field
 from xml.etree.ElementTree import Element
 
 from ragembed.documents.model import ParsedDocument
-from ragembed.documents.readers.outline import OutlineBuilder, comment_label
-from ragembed.documents.readers.package import LimitExceededError, ZipPackage, attribute, whole_number
+from ragembed.documents.readers.package import ZipPackage, attribute, whole_number
 from ragembed.documents.readers.reader import RawFile, ReadOptions
-from ragembed.documents.readers.structure import one_line
+from ragembed.documents.readers.structure import LimitExceededError, OutlineBuilder, comment_label, one_line
 from ragembed.errors import DocumentError
 
 HEADING_STYLE = re.compile(r"heading (\d)\Z", re.IGNORECASE)

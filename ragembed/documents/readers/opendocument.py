@@ -7,11 +7,10 @@ from collections.abc import Iterator
 from xml.etree.ElementTree import Element
 
 from ragembed.documents.model import ParsedDocument
-from ragembed.documents.readers.outline import OutlineBuilder, comment_label
-from ragembed.documents.readers.package import LimitExceededError, ZipPackage, attribute, whole_number
+from ragembed.documents.readers.package import ZipPackage, attribute, whole_number
 from ragembed.documents.readers.reader import RawFile, ReadOptions
 from ragembed.documents.readers.spreadsheet import MOST_COLUMNS, SheetRow, number_text, sheet_documents
-from ragembed.documents.readers.structure import one_line
+from ragembed.documents.readers.structure import LimitExceededError, OutlineBuilder, comment_label, one_line
 from ragembed.errors import DocumentError
 
 CONTENT = "content.xml"

@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from ragembed.documents.model import ParsedDocument
-from ragembed.documents.readers.outline import OutlineBuilder, comment_label
 from ragembed.documents.readers.reader import RawFile
-from ragembed.documents.readers.structure import one_line, well_formed
+from ragembed.documents.readers.structure import OutlineBuilder, comment_label, one_line, well_formed
 from ragembed.errors import DocumentError
 
 MOST_TOKENS = 3_000_000
