@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ragembed.evaluation.bootstrap import paired_bootstrap
+from ragembed.evaluation.retrieval import paired_bootstrap
 from ragembed.indexes.ann.index import USUAL_K
 from ragembed.indexes.ann.records import Recall
 from ragembed.indexes.ann.vectors import Vectors, best_products, blocks

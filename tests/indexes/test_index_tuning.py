@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragembed.evaluation.bootstrap import paired_bootstrap
+from ragembed.evaluation.retrieval import paired_bootstrap
 from ragembed.indexes.ann import tuning, vectors
 from ragembed.indexes.ann.index import USUAL_K
 from ragembed.indexes.ann.tuning import Truth, exact, latency_ms, least_effort, recall, tuned_effort
