@@ -37,7 +37,7 @@ LAYERS = (
 )
 """From bottom to top: a module may import from its own layer and from earlier ones in this list."""
 ONLY_IMPORTERS = {
-    "torch": ("ragembed.models", "ragembed.papers.training", "ragembed.indexes.faiss_index.gpus"),
+    "torch": ("ragembed.models", "ragembed.papers", "ragembed.indexes.faiss_index.gpus"),
     "transformers": (
         "ragembed.models.generation",
         "ragembed.models.transformers_model",
