@@ -1,8 +1,8 @@
-"""The tools that an agent sees: names, descriptions, JSON schemas, and the check of the arguments.
+"""The tools of MCP and the operations of the HTTP API: descriptions, JSON schemas, and the check of the arguments.
 
-Clients list the definitions before every conversation, so this module imports nothing heavy, and the definitions are
-short: all of them together have at most 1,500 tokens. Schemas have no null unions, which some clients reject; a value
-that is unknown is left out.
+Clients list the tools before every conversation, so this module imports nothing heavy, and the tools are short: all of
+them together have at most 1,500 tokens. Their schemas have no null unions, which some clients reject; a value that is
+unknown is left out.
 """
 
 from __future__ import annotations
@@ -17,31 +17,21 @@ from ragembed.errors import ConfigError
 Schema = dict[str, Any]
 
 DEFAULT_TOKENS, MOST_TOKENS = 2500, 10_000
-"""Tokens of an answer: by default, and at most."""
-_LEAST_TOKENS = 200
-_MOST_CHARACTERS = 4000
-_MOST_RESULTS = 100
-_SHOWN = 60
-
-_NO_TEXT = re.compile("[\\0\ud800-\udfff]")
-
-TEXT: Schema = {"type": "string"}
-_NUMBER: Schema = {"type": "number"}
-SHARE: Schema = {"type": "number", "minimum": 0, "maximum": 1}
-_INTEGER: Schema = {"type": "integer"}
-_BOOLEAN: Schema = {"type": "boolean"}
-_TEXTS: Schema = {"type": "array", "items": TEXT}
-
+"""Tokens of an answer of a tool: by default, and at most."""
+MOST_OFFSET, MOST_NEIGHBOURS, MOST_FILES = 900, 20, 1000
+MOST_COMPARED = 20
+"""A file is compared with at most this number of results, because each of them is encoded again."""
+BUDGET, MOST_BUDGET = 4000, 100_000
 EVERY = "all"
 """The name that stands for all served stores together."""
+_LEAST_TOKENS, _MOST_CHARACTERS, _MOST_RESULTS, _SHOWN = 200, 4000, 100, 60
+_NO_TEXT = re.compile("[\0\ud800-\udfff]")
 
-ID: Schema = {**TEXT, "description": "Id of a chunk, from an answer"}
-_LINE: Schema = {"type": "integer", "minimum": 1}
-K: Schema = {"type": "integer", "minimum": 1, "maximum": _MOST_RESULTS, "default": 10}
-MODE: Schema = {"type": "string", "enum": ["hybrid", "dense", "lexical"], "default": "hybrid"}
-WHERE: Schema = {**TEXT, "description": "Filter, e.g. ext = 'md' AND path GLOB 'docs/**'"}
-_TOKENS: Schema = {"type": "integer", "minimum": _LEAST_TOKENS, "maximum": MOST_TOKENS, "default": DEFAULT_TOKENS}
-_PAGES: Schema = {"max_tokens": _TOKENS, "cursor": {**TEXT, "description": "From the previous answer"}}
+TEXT: Schema = {"type": "string"}
+NUMBER: Schema = {"type": "number"}
+INTEGER: Schema = {"type": "integer"}
+OBJECT: Schema = {"type": "object"}
+_BOOLEAN: Schema = {"type": "boolean"}
 
 
 def object_schema(properties: Schema, required: Sequence[str] = ()) -> Schema:
@@ -49,27 +39,29 @@ def object_schema(properties: Schema, required: Sequence[str] = ()) -> Schema:
     return {"type": "object", "properties": properties, **({"required": list(required)} if required else {})}
 
 
-_PASSAGES: Schema = {
-    "results": {
-        "type": "array",
-        "items": object_schema(
-            {
-                "id": TEXT,
-                "path": TEXT,
-                "start_line": _INTEGER,
-                "end_line": _INTEGER,
-                "headings": _TEXTS,
-                "score": _NUMBER,
-                "relevance": _NUMBER,
-                "stale": _BOOLEAN,
-                "text": TEXT,
-            },
-            ["id", "text"],
-        ),
-    },
-    "cursor": TEXT,
-    "note": TEXT,
-}
+def array_of(items: Schema) -> Schema:
+    """Return the schema of an array."""
+    return {"type": "array", "items": items}
+
+
+def _from(least: int, most: int | None = None, default: int | None = None) -> Schema:
+    limits = {"minimum": least, "maximum": most, "default": default}
+    return {"type": "integer", **{name: value for name, value in limits.items() if value is not None}}
+
+
+_SHARE: Schema = {"type": "number", "minimum": 0, "maximum": 1}
+_NO: Schema = {"type": "boolean", "default": False}
+_ID: Schema = {**TEXT, "description": "Id of a chunk, from an answer"}
+_LINE: Schema = _from(1)
+_K: Schema = _from(1, _MOST_RESULTS, 10)
+_MODE: Schema = {"type": "string", "enum": ["hybrid", "dense", "lexical"], "default": "hybrid"}
+_WHERE: Schema = {**TEXT, "description": "Filter, e.g. ext = 'md' AND path GLOB 'docs/**'"}
+_TOKENS: Schema = _from(_LEAST_TOKENS, MOST_TOKENS, DEFAULT_TOKENS)
+_PAGES: Schema = {"max_tokens": _TOKENS, "cursor": {**TEXT, "description": "From the previous answer"}}
+_LINES: Schema = {"start_line": INTEGER, "end_line": INTEGER, "headings": array_of(TEXT)}
+_BODY: Schema = {"stale": _BOOLEAN, "text": TEXT}
+_PASSAGE: Schema = {"id": TEXT, "path": TEXT, **_LINES, "score": NUMBER, "relevance": NUMBER, **_BODY}
+_PASSAGES: Schema = {"results": array_of(object_schema(_PASSAGE, ["id", "text"])), "cursor": TEXT, "note": TEXT}
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +121,7 @@ TOOLS: Mapping[str, ToolDefinition] = {
             "Find passages by meaning and words in the indexed documents. Use it first to locate something. Answers "
             "the best passages with path, lines and text. stale: the file changed since it was indexed. relevance: "
             "0 to 1, weak below 0.5.",
-            {"query": TEXT, "k": K, "mode": MODE, "where": WHERE, "min_relevance": SHARE, **_PAGES},
+            {"query": TEXT, "k": _K, "mode": _MODE, "where": _WHERE, "min_relevance": _SHARE, **_PAGES},
             ("query",),
             object_schema(_PASSAGES, ["results"]),
             together=True,
@@ -138,25 +130,12 @@ TOOLS: Mapping[str, ToolDefinition] = {
             "context",
             "Collect what to read before answering a question: passages widened to their sections, merged, without "
             "near-duplicates, within max_tokens. Use it instead of search and many get calls.",
-            {"query": TEXT, "mode": MODE, "where": WHERE, "max_tokens": _TOKENS},
+            {"query": TEXT, "mode": _MODE, "where": _WHERE, "max_tokens": _TOKENS},
             ("query",),
             object_schema(
                 {
-                    "blocks": {
-                        "type": "array",
-                        "items": object_schema(
-                            {
-                                "path": TEXT,
-                                "start_line": _INTEGER,
-                                "end_line": _INTEGER,
-                                "headings": _TEXTS,
-                                "stale": _BOOLEAN,
-                                "text": TEXT,
-                            },
-                            ["path", "text"],
-                        ),
-                    },
-                    "left_out": _TEXTS,
+                    "blocks": array_of(object_schema({"path": TEXT, **_LINES, **_BODY}, ["path", "text"])),
+                    "left_out": array_of(TEXT),
                     "note": TEXT,
                 },
                 ["blocks"],
@@ -173,7 +152,7 @@ TOOLS: Mapping[str, ToolDefinition] = {
         ToolDefinition(
             "similar",
             "Find passages that are like a passage you have: related sections, copies, other implementations.",
-            {"id": TEXT, "k": K, "other_files": {"type": "boolean", "default": False}, **_PAGES},
+            {"id": TEXT, "k": _K, "other_files": _NO, **_PAGES},
             ("id",),
             object_schema(_PASSAGES, ["results"]),
         ),
@@ -181,19 +160,18 @@ TOOLS: Mapping[str, ToolDefinition] = {
             "why_not",
             "Explain why a file you expected is not among the results of a query: its rank in each mode, and the "
             "words in which the results score higher. Use it to rephrase a query.",
-            {"query": TEXT, "path": TEXT, "k": K, "mode": MODE},
+            {"query": TEXT, "path": TEXT, "k": _K, "mode": _MODE},
             ("query", "path"),
             object_schema(
                 {
                     "path": TEXT,
-                    "ranks": {
-                        "type": "array",
-                        "items": object_schema(
-                            {"mode": TEXT, "rank": _INTEGER, "of": _INTEGER, "score": _NUMBER, "needed": _NUMBER},
+                    "ranks": array_of(
+                        object_schema(
+                            {"mode": TEXT, "rank": INTEGER, "of": INTEGER, "score": NUMBER, "needed": NUMBER},
                             ["mode", "of"],
-                        ),
-                    },
-                    "weaker_words": _TEXTS,
+                        )
+                    ),
+                    "weaker_words": array_of(TEXT),
                     "best_id": TEXT,
                     "note": TEXT,
                 },
@@ -208,27 +186,270 @@ TOOLS: Mapping[str, ToolDefinition] = {
             (),
             object_schema(
                 {
-                    "stores": {
-                        "type": "array",
-                        "items": object_schema(
+                    "stores": array_of(
+                        object_schema(
                             {
                                 "name": TEXT,
                                 "root": TEXT,
-                                "files": _INTEGER,
-                                "chunks": _INTEGER,
-                                "changed_files": _INTEGER,
+                                "files": INTEGER,
+                                "chunks": INTEGER,
+                                "changed_files": INTEGER,
                                 "problem": TEXT,
                             },
                             ["name", "root"],
-                        ),
-                    },
+                        )
+                    )
                 },
                 ["stores"],
             ),
         ),
     )
 }
-"""The tools by name."""
+"""The tools of MCP by name."""
+
+
+# The HTTP API
+
+
+def _nullable(kind: str) -> Schema:
+    return {"type": [kind, "null"]}
+
+
+def _described(schema: Schema, description: str) -> Schema:
+    return {**schema, "description": description}
+
+
+def _answer(properties: Schema) -> Schema:
+    common: Schema = {
+        "schema_version": INTEGER,
+        "store": TEXT,
+        "generation": _described(INTEGER, "Number of changes committed to the store"),
+        "note": _described(TEXT, "Why the answer may be incomplete"),
+    }
+    return object_schema({**common, **properties}, ["schema_version", *(["store"] if "results" in properties else [])])
+
+
+_RANKING: Schema = {
+    "mode": _MODE,
+    "where": _WHERE,
+    "dedupe": {"type": "boolean", "default": True, "description": "Combine near-duplicates"},
+    "per_file": _described(_from(1, 100), "Most results of a file"),
+    "min_relevance": _SHARE,
+}
+_PLACES: Schema = array_of(array_of(INTEGER))
+_PLACE: Schema = {
+    "id": TEXT,
+    "store": _described(TEXT, "Store of the result, if all stores are searched together"),
+    "path": _described(_nullable("string"), "Name of the file in the store"),
+    "member": _described(TEXT, "File inside an archive or a mail"),
+    "start_line": _nullable("integer"),
+    "end_line": _nullable("integer"),
+    "page": _nullable("integer"),
+}
+_CHUNK: Schema = object_schema(
+    {
+        **_PLACE,
+        "title": _nullable("string"),
+        "headings": array_of(TEXT),
+        "text": TEXT,
+        "tokens": INTEGER,
+        "metadata": OBJECT,
+        "stale": _BOOLEAN,
+        "highlights": _described(_PLACES, "Start and end of words of the query in the text, in characters"),
+    },
+    ["id", "text"],
+)
+_HIT: Schema = object_schema(
+    {
+        "rank": INTEGER,
+        **_PLACE,
+        "title": _nullable("string"),
+        "headings": array_of(TEXT),
+        "score": NUMBER,
+        "dense": _described(_nullable("number"), "Cosine"),
+        "lexical": _described(_nullable("number"), "BM25"),
+        "rerank": _nullable("number"),
+        "relevance": _nullable("number"),
+        "snippet": TEXT,
+        "highlights": _described(_PLACES, "Start and end of words of the query in the snippet, in characters"),
+        "text": TEXT,
+        "metadata": OBJECT,
+        "duplicates": array_of(object_schema(_PLACE, ["id"])),
+        "stale": _described(_BOOLEAN, "The file changed since it was indexed"),
+    },
+    ["id", "score", "text"],
+)
+_FACET: Schema = object_schema({"value": {}, "count": INTEGER, "where": TEXT}, ["count"])
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """An operation with its path and methods. Parameters in braces are part of the path."""
+
+    path: str
+    methods: tuple[str, ...]
+    operation: ToolDefinition
+
+
+_READ, _BOTH = ("GET",), ("GET", "POST")
+ENDPOINTS: Mapping[str, Endpoint] = {
+    operation.name: Endpoint(path, methods, operation)
+    for path, methods, operation in (
+        (
+            "/v1/search",
+            _BOTH,
+            ToolDefinition(
+                "search",
+                "Find passages by meaning and words. Results have the form of 'ragembed query --json'.",
+                {
+                    "q": TEXT,
+                    "k": _K,
+                    "offset": _described(_from(0, MOST_OFFSET, 0), "Number of results to skip"),
+                    **_RANKING,
+                    "facets": _described(
+                        TEXT, "What to count: folder, type, date, a key of metadata, or metadata for all keys"
+                    ),
+                },
+                ("q",),
+                _answer(
+                    {
+                        "query": TEXT,
+                        "mode": TEXT,
+                        "results": array_of(_HIT),
+                        "facets": {"type": "object", "additionalProperties": array_of(_FACET)},
+                    }
+                ),
+                together=True,
+            ),
+        ),
+        (
+            "/v1/context",
+            _BOTH,
+            ToolDefinition(
+                "context",
+                "Pack the best text for a query into a budget of tokens, for the prompt of a model.",
+                {
+                    "q": TEXT,
+                    "budget": _from(1, MOST_BUDGET, BUDGET),
+                    "mode": _MODE,
+                    "where": _WHERE,
+                    "min_relevance": _SHARE,
+                    "format": {"type": "string", "enum": ["text", "markdown", "xml"], "default": "text"},
+                },
+                ("q",),
+                _answer(
+                    {
+                        "query": TEXT,
+                        "budget": INTEGER,
+                        "tokens": INTEGER,
+                        "tokenizer": TEXT,
+                        "blocks": array_of(OBJECT),
+                        "left_out": array_of(OBJECT),
+                        "text": TEXT,
+                    }
+                ),
+                together=True,
+            ),
+        ),
+        (
+            "/v1/chunks/{id}",
+            _READ,
+            ToolDefinition(
+                "chunk",
+                "Read a chunk and its neighbours in the same file.",
+                {
+                    "id": _ID,
+                    "before": _described(_from(0, MOST_NEIGHBOURS, 0), "Number of chunks before it"),
+                    "after": _described(_from(0, MOST_NEIGHBOURS, 0), "Number of chunks after it"),
+                    "q": _described(TEXT, "Query whose words are highlighted"),
+                },
+                ("id",),
+                _answer({"chunk": _CHUNK, "before": array_of(_CHUNK), "after": array_of(_CHUNK)}),
+            ),
+        ),
+        (
+            "/v1/similar",
+            _BOTH,
+            ToolDefinition(
+                "similar",
+                "Find passages that are like a chunk.",
+                {"id": _ID, "k": _K, "other_files": _described(_NO, "Only from other files")},
+                ("id",),
+                _answer({"id": TEXT, "results": array_of(_HIT)}),
+            ),
+        ),
+        (
+            "/v1/explain",
+            _BOTH,
+            ToolDefinition(
+                "explain",
+                "Explain the score of a result of a search with the same parameters. k is its k plus its offset.",
+                {"q": TEXT, "id": _ID, "k": {**_K, "maximum": _K["maximum"] + MOST_OFFSET}, **_RANKING},
+                ("q", "id"),
+                _answer({"query": TEXT, "result": _HIT, "explanation": OBJECT}),
+                together=True,
+            ),
+        ),
+        (
+            "/v1/why-not",
+            _BOTH,
+            ToolDefinition(
+                "why_not",
+                "Explain why a file is not among the results of a query.",
+                {"q": TEXT, "path": TEXT, "k": {**_K, "maximum": MOST_COMPARED}, "mode": _MODE},
+                ("q", "path"),
+                _answer({"query": TEXT, "path": TEXT, "k": INTEGER}),
+            ),
+        ),
+        (
+            "/v1/files",
+            _BOTH,
+            ToolDefinition(
+                "files",
+                "List the indexed files by name.",
+                {
+                    "path": _described(TEXT, "Only this file, or the files below this folder"),
+                    "k": _from(1, MOST_FILES, 100),
+                    "offset": _from(0, 10**9, 0),
+                },
+                (),
+                _answer(
+                    {
+                        "total": INTEGER,
+                        "files": array_of(
+                            object_schema(
+                                {"path": TEXT, "size": INTEGER, "modified": TEXT, "stale": _BOOLEAN}, ["path", "size"]
+                            )
+                        ),
+                    }
+                ),
+            ),
+        ),
+        (
+            "/v1/status",
+            _READ,
+            ToolDefinition(
+                "status",
+                "Show what is indexed.",
+                {},
+                (),
+                object_schema(
+                    {
+                        "schema_version": INTEGER,
+                        "version": TEXT,
+                        "writable": _BOOLEAN,
+                        "stores": array_of(OBJECT),
+                    },
+                    ["schema_version", "stores"],
+                ),
+            ),
+        ),
+    )
+}
+"""The endpoints of the HTTP API by the name of their operation."""
+
+
+# The check of arguments
 
 
 def chosen_store(arguments: Mapping[str, Any], stores: Sequence[str]) -> str:
