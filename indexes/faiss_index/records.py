@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
 from ragembed.errors import ConfigError
-from ragembed.indexes.ann.choosing import Budget
-from ragembed.indexes.ann.specs import AUTO, parse_spec
+from ragembed.indexes.faiss_index.cost_model import Budget
+from ragembed.indexes.faiss_index.specs import AUTO, parse_spec
 
 Record = TypeVar("Record")
 
