@@ -14,10 +14,9 @@ from ragembed.config.templates import PLAIN, TEXT
 from ragembed.documents.places import Place
 from ragembed.errors import ConfigError
 from ragembed.indexes import Store
-from ragembed.indexes.ann.choosing import Budget
-from ragembed.indexes.ann.records import IndexConfig
-from ragembed.indexes.indexing.request import IndexingRequest, stored_config, stored_request
-from ragembed.indexes.indexing.scan import IndexingOptions
+from ragembed.indexes.faiss_index.cost_model import Budget
+from ragembed.indexes.faiss_index.records import IndexConfig
+from ragembed.indexes.indexing.request import IndexingOptions, IndexingRequest, stored_config, stored_request
 
 _NAMES = {"max_size": "max_bytes"}
 _NOT_READING = (*EMBEDDING_OPTIONS, *INDEX_OPTIONS, "allow_empty")

@@ -17,10 +17,10 @@ from ragembed.config.settings import EmbedderConfig
 from ragembed.config.templates import PLAIN
 from ragembed.extractors.build import is_external
 from ragembed.indexes import Collection, Fusion, Store
-from ragembed.indexes.ann.records import IndexConfig, IndexEvaluation, IndexSelection
+from ragembed.indexes.faiss_index.records import IndexConfig, IndexEvaluation, IndexSelection
 from ragembed.indexes.indexing.drift import DriftReport, IdfShift, Verdict, Vocabulary, measure_drift
 from ragembed.indexes.indexing.fitting import pending_fit
-from ragembed.indexes.indexing.scan import IndexingOptions
+from ragembed.indexes.indexing.request import IndexingOptions
 from ragembed.indexes.search.relevance import LEAST_CHUNKS
 from ragembed.indexes.storage.layout import file_path
 from ragembed.indexes.writing.boilerplate_store import BoilerplateLine

@@ -49,7 +49,7 @@ def command(model: Path, text: str | None, k: int, evaluate: Path | None, device
             for each in found:
                 say(f"{each['probability']:.4f}  {each['entry']}")
     elif evaluate is not None:
-        from ragembed.papers.training.dictionaries.reading import read_dictionaries
+        from ragembed.papers.training.dictionary import read_dictionaries
 
         measured = reverse.measure(read_dictionaries([evaluate])).to_dict()
         if not print_record(measured, output):
