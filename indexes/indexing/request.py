@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ragembed.config.settings import EmbedderConfig, QueryFit
-from ragembed.config.specs import AUTO, RandomEmbeddings, parse_postprocessor, parse_weighting
-from ragembed.config.templates import PLAIN, Template
+from ragembed.config.specs import AUTO, PLAIN, RandomEmbeddings, Template, parse_postprocessor, parse_weighting
 from ragembed.documents.places import Place
 from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError, IncompatibleStoreError

@@ -9,7 +9,7 @@ from haystack.document_stores.types import FilterPolicy
 from haystack.document_stores.types.filter_policy import apply_filter_policy
 from typing_extensions import Self
 
-from ragembed.checks import one_of
+from ragembed.config.fields import one_of
 from ragembed.errors import ConfigError
 from ragembed.haystack.document_store import RagembedDocumentStore
 from ragembed.indexes.search.search import MODES, Mode

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from langchain_core.embeddings import Embeddings
 
 from ragembed.adapters.named_encoder import NamedEncoder
-from ragembed.config.templates import Template
+from ragembed.config.specs import Template
 from ragembed.extractors.external import PROBE, SAME
 from ragembed.extractors.protocol import Side
 from ragembed.models.vectors import checked_vectors

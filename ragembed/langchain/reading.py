@@ -14,7 +14,7 @@ from langchain_core.embeddings import Embeddings
 from typing_extensions import Self
 
 from ragembed.adapters.filter_warnings import FilterWarnings
-from ragembed.checks import one_of
+from ragembed.config.fields import one_of
 from ragembed.errors import ConfigError
 from ragembed.indexes import ChunkRecord, Store
 from ragembed.indexes.filters import And, Ids, Where, parse

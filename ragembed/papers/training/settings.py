@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from ragembed.checks import one_of
+from ragembed.config.fields import one_of
 from ragembed.errors import ConfigError
 
 Pooling = Literal["cls", "mean"]
