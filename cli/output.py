@@ -23,7 +23,7 @@ from ragembed.printable import printable_json, printable_line
 from ragembed.version import SCHEMA_VERSION
 
 if TYPE_CHECKING:
-    from ragembed.indexes.ann.records import IndexEvaluation, IndexSelection
+    from ragembed.indexes.faiss_index.records import IndexEvaluation, IndexSelection
 
 _IN_URLS = ":/?#[]@!$&'()*+,;=%"
 

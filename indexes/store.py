@@ -20,11 +20,11 @@ from ragembed.config.settings import EmbedderConfig, QueryFit
 from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError, StoreError
 from ragembed.files import make_folders, replace_file
-from ragembed.indexes.ann.choosing import Budget
-from ragembed.indexes.ann.gpus import searching_gpus
-from ragembed.indexes.ann.library import require_library
-from ragembed.indexes.ann.records import IndexConfig, IndexEvaluation, IndexSelection
-from ragembed.indexes.ann.specs import AUTO
+from ragembed.indexes.faiss_index.cost_model import Budget
+from ragembed.indexes.faiss_index.gpus import searching_gpus
+from ragembed.indexes.faiss_index.library import require_library
+from ragembed.indexes.faiss_index.records import IndexConfig, IndexEvaluation, IndexSelection
+from ragembed.indexes.faiss_index.specs import AUTO
 from ragembed.indexes.filters import Where, parse
 from ragembed.indexes.filters.notes import notes_on
 from ragembed.indexes.search.fusion import stored_fusion

@@ -11,8 +11,8 @@ from ragembed import EmbedderConfig
 from ragembed.errors import RagembedError
 from ragembed.indexes import Store
 from ragembed.indexes.indexing import fitting
+from ragembed.indexes.indexing.index_run import index_files
 from ragembed.indexes.indexing.request import IndexingRequest
-from ragembed.indexes.indexing.run import index_files
 from ragembed.indexes.types import VectorEncoder
 from ragembed.indexes.verify import files, verify_store
 from ragembed.indexes.writing import posting_updates

@@ -19,7 +19,7 @@ LAYERS = (
     ("ragembed.evaluation",),
     ("ragembed.papers",),
     ("ragembed.indexes.types",),
-    ("ragembed.indexes.ann", "ragembed.indexes.filters", "ragembed.indexes.text"),
+    ("ragembed.indexes.faiss_index", "ragembed.indexes.filters", "ragembed.indexes.text"),
     ("ragembed.indexes.storage",),
     ("ragembed.indexes.lexical",),
     ("ragembed.indexes.search",),
@@ -37,7 +37,7 @@ LAYERS = (
 )
 """From bottom to top: a module may import from its own layer and from earlier ones in this list."""
 ONLY_IMPORTERS = {
-    "torch": ("ragembed.models", "ragembed.papers.training", "ragembed.indexes.ann.gpus"),
+    "torch": ("ragembed.models", "ragembed.papers.training", "ragembed.indexes.faiss_index.gpus"),
     "transformers": (
         "ragembed.models.generation",
         "ragembed.models.transformers_model",
@@ -54,7 +54,7 @@ ONLY_IMPORTERS = {
     ),
     "semble_grammars": ("ragembed.documents.readers.definitions",),
     "tree_sitter": ("ragembed.documents.readers.definitions",),
-    "faiss": ("ragembed.indexes.ann",),
+    "faiss": ("ragembed.indexes.faiss_index",),
     "olefile": ("ragembed.documents.readers.excel", "ragembed.documents.readers.outlook"),
     "xlrd": ("ragembed.documents.readers.excel",),
     "fsspec": ("ragembed.documents.remote",),

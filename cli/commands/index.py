@@ -34,8 +34,8 @@ from ragembed.cli.requests import indexing_request
 from ragembed.config.toml_files import add_stores, require_name
 from ragembed.documents.places import Place
 from ragembed.errors import BudgetError, ConfigError
+from ragembed.indexes.indexing.index_run import IndexingReport, index_files
 from ragembed.indexes.indexing.request import IndexingRequest, open_existing
-from ragembed.indexes.indexing.run import IndexingReport, index_files
 from ragembed.indexes.storage.layout import STORE_FOLDER, file_path, is_store
 
 if TYPE_CHECKING:

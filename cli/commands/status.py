@@ -16,7 +16,7 @@ from ragembed.config.settings import EmbedderConfig
 from ragembed.config.specs import PLAIN
 from ragembed.extractors.build import is_external
 from ragembed.indexes import Collection, Fusion, IndexConfig, IndexingOptions, Store
-from ragembed.indexes.ann.records import IndexEvaluation, IndexSelection
+from ragembed.indexes.faiss_index.records import IndexEvaluation, IndexSelection
 from ragembed.indexes.indexing.drift import DriftReport, IdfShift, Verdict, Vocabulary, measure_drift
 from ragembed.indexes.indexing.fitting import pending_fit
 from ragembed.indexes.search.relevance import LEAST_CHUNKS

@@ -18,7 +18,8 @@ from ragembed.errors import ConfigError
 from ragembed.extras import has_extra
 from ragembed.indexes.doctor.examination import CannotCheckError, Examination, counted, examples
 from ragembed.indexes.doctor.findings import Finding
-from ragembed.indexes.indexing.scan import IndexingOptions, Scan, Scanner
+from ragembed.indexes.indexing.request import IndexingOptions
+from ragembed.indexes.indexing.scan import Scan, Scanner
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.layout import file_path, is_below
 from ragembed.indexes.types import SourceRecord

@@ -12,25 +12,21 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from ragembed.config.fields import documented, one_of, setting
 from ragembed.documents import chunking
-from ragembed.documents.chunking import BATCH_CHARACTERS, Chunker, ChunkingConfig, short_texts
+from ragembed.documents.chunking import BATCH_CHARACTERS, Chunker, short_texts
 from ragembed.documents.cutting import batches
-from ragembed.documents.discovery import DiscoveryOptions, FileCandidate, discover, member_rules, size_reason
+from ragembed.documents.discovery import DiscoveryOptions, FileCandidate, discover, size_reason
 from ragembed.documents.model import ParsedDocument
 from ragembed.documents.places import Place, RemotePath, exists
-from ragembed.documents.readers import ReadOptions, only_document_errors, read
+from ragembed.documents.readers import only_document_errors, read
 from ragembed.documents.readers.registry import PLAIN, READERS, named_reader
 from ragembed.errors import ConfigError, DocumentError, MissingExtraError
 from ragembed.extractors.protocol import Tokenizer
 from ragembed.extras import is_installed
+from ragembed.indexes.indexing.request import IndexingOptions
 from ragembed.indexes.indexing.spool import Spool, SpoolEntry
 from ragembed.indexes.storage.layout import NamesInStore, file_path, is_below, source_path
 from ragembed.indexes.types import Progress, SourceRecord, storable_time
-from ragembed.indexes.writing.boilerplate_store import MODES, STRIP
-
-DEFAULT_CHUNK = 512
-"""Maximum tokens of a chunk if none is requested. A longer window would make one chunk of most files."""
 
 _SMALL = 1 << 14
 """Largest file, in bytes, whose documents are in memory together with those of other files."""
@@ -39,138 +35,6 @@ _PACKED = DiscoveryOptions().binary_suffixes
 """Suffixes of files whose documents can be much larger than the file."""
 
 _LOG = logging.getLogger(__name__)
-
-
-@documented
-@dataclass(frozen=True, slots=True)
-class IndexingOptions:
-    """Options for reading and chunking files. The store keeps them for the next run.
-
-    Parameters
-    ----------
-    {settings}
-
-    Raises
-    ------
-    ConfigError
-        If ``boilerplate`` is another value.
-
-    Examples
-    --------
-    >>> from ragembed.indexes import IndexingOptions
-    >>> IndexingOptions(exclude=("drafts/",), chunk_tokens=200).boilerplate
-    'strip'
-    """
-
-    exclude: tuple[str, ...] = setting(
-        (),
-        "Skip matching files, such as 'tmp*'.",
-        *("--exclude", "GLOB"),
-        default="none",
-        more="The syntax is that of `.gitignore`, relative to each path.",
-    )
-    include: tuple[str, ...] = setting(
-        (), "Read only matching files, such as 'README*'.", "--include", "GLOB", default="all files"
-    )
-    max_bytes: int = setting(
-        DiscoveryOptions().max_bytes,
-        "Skip files larger than this, such as 500K or 20M.",
-        *("--max-size", "SIZE"),
-        default="20M",
-    )
-    hidden: bool = setting(
-        False,
-        "Read files and folders whose names begin with a dot, or skip them.",
-        "--hidden/--no-hidden",
-        default="--no-hidden",
-    )
-    text_columns: tuple[str, ...] = setting(
-        (),
-        "Column of CSV, TSV or JSON Lines files that holds the text.",
-        *("--text-column", "NAME"),
-        default="all columns; in JSON Lines the first of text, content, body, document and abstract",
-    )
-    title_column: str | None = setting(
-        None,
-        "Column of CSV, TSV or JSON Lines files that holds the title of a row.",
-        *("--title-column", "NAME"),
-        default="none",
-    )
-    chunk_tokens: int | None = setting(
-        None,
-        "Largest number of tokens in a chunk.",
-        *("--chunk-tokens", "N"),
-        least=16,
-        default="512, or what the model reads if that is less",
-    )
-    overlap: int = setting(
-        0,
-        "Number of tokens that neighbouring chunks share, less than half of `--chunk-tokens`.",
-        *("--overlap", "N"),
-        least=0,
-        default="0",
-    )
-    boilerplate: str = setting(
-        STRIP,
-        "Lines that many files repeat, such as licences: leave them out of search (strip) or search them (keep).",
-        "--boilerplate",
-        choices=MODES,
-        default=STRIP,
-        page="../how-to/handle-boilerplate.md",
-    )
-
-    def __post_init__(self) -> None:
-        one_of("boilerplate", self.boilerplate, MODES)
-
-    def discovery(self) -> DiscoveryOptions:
-        """Return the options that decide which files are read."""
-        return DiscoveryOptions(self.exclude, self.include, self.max_bytes, self.hidden)
-
-    def reading(self) -> ReadOptions:
-        """Return the options for the readers of files: columns, and rules for members of archives and mails."""
-        return ReadOptions(
-            text_columns=self.text_columns,
-            title_column=self.title_column,
-            max_member_bytes=self.max_bytes,
-            ignores_member=member_rules(self.discovery()),
-        )
-
-    def chunking(self, room: int) -> ChunkingConfig:
-        """Return the options for dividing texts into chunks.
-
-        Raise :class:`ConfigError` if ``chunk_tokens`` is greater than ``room``.
-
-        Parameters
-        ----------
-        room : int
-            Maximum number of tokens of a text that the model takes.
-        """
-        if self.chunk_tokens is not None and self.chunk_tokens > room:
-            raise ConfigError(
-                f"chunks of {self.chunk_tokens} tokens do not fit the model, which takes {room}: choose {room} or less"
-            )
-        return ChunkingConfig(max_tokens=self.chunk_tokens or min(room, DEFAULT_CHUNK), overlap=self.overlap)
-
-    def to_dict(self) -> dict[str, object]:
-        """Return the options as JSON values, by name."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, fields: Mapping[str, Any]) -> IndexingOptions:
-        """Create options from the output of :meth:`to_dict`.
-
-        Parameters
-        ----------
-        fields : mapping
-            The options by name.
-        """
-        options = cls(**fields)
-        return replace(
-            options,
-            exclude=tuple(options.exclude),
-            include=tuple(options.include),
-            text_columns=tuple(options.text_columns),
-        )
 
 
 @dataclass(slots=True)

@@ -39,9 +39,9 @@ class SnapshotReader:
     """The read side of a store. Threads may share it.
 
     ``embedder`` is the one that the store was opened with; by default, the stored one is loaded on ``device``.
-    ``threads`` and ``gpus`` are those of :class:`ragembed.indexes.ann.index.SegmentIndex`. ``diagnose`` returns a
-    message if the store is damaged; it is called when a search fails unexpectedly, to name the cause. Raises as
-    :func:`open_for_reading` does if the store cannot be read.
+    ``threads`` and ``gpus`` are those of :class:`SegmentIndex`. ``diagnose`` returns a message if the store is damaged;
+    it is called when a search fails unexpectedly, to name the cause. Raises as :func:`open_for_reading` does if the
+    store cannot be read.
     """
 
     def __init__(

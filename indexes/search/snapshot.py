@@ -12,7 +12,7 @@ import numpy as np
 
 from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError
-from ragembed.indexes.ann.vectors import blocks, inner_products, places_in
+from ragembed.indexes.faiss_index.vectors import blocks, inner_products, places_in
 from ragembed.indexes.filters import Filter
 from ragembed.indexes.lexical import fulltext
 from ragembed.indexes.lexical.bm25 import Postings

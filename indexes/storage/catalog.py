@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from ragembed.documents.model import Chunk, embedded_text
 from ragembed.errors import ConfigError, StoreDamagedError
-from ragembed.indexes.ann.records import IndexConfig, IndexEvaluation, IndexSelection
-from ragembed.indexes.ann.specs import AUTO, FLAT, IndexSpec
+from ragembed.indexes.faiss_index.records import IndexConfig, IndexEvaluation, IndexSelection
+from ragembed.indexes.faiss_index.specs import AUTO, FLAT, IndexSpec
 from ragembed.indexes.filters import Filter, to_sql
 from ragembed.indexes.storage.folders import FINGERPRINT, require_name
 from ragembed.indexes.storage.layout import is_below

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from ragembed.errors import ModelError, StoreDamagedError
 from ragembed.extractors.protocol import saved_array
 from ragembed.files import replace_file
-from ragembed.indexes.ann.vectors import places_in
+from ragembed.indexes.faiss_index.vectors import places_in
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.folders import require_committed
 from ragembed.indexes.storage.layout import EMBEDDERS

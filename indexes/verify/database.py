@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ragembed.errors import ConfigError, RagembedError
-from ragembed.indexes.ann.records import IndexConfig, IndexEvaluation, IndexSelection
+from ragembed.indexes.faiss_index.records import IndexConfig, IndexEvaluation, IndexSelection
 from ragembed.indexes.search.fusion import Fusion
 from ragembed.indexes.search.relevance import KEY as RELEVANCE
 from ragembed.indexes.search.relevance import RelevanceModel

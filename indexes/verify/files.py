@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ragembed.errors import StoreDamagedError
 from ragembed.hashing import read_sha256
-from ragembed.indexes.ann.index import open_index
+from ragembed.indexes.faiss_index.index import open_index
 from ragembed.indexes.lexical.postings import PostingsBlock
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.baseline import baseline_file, baseline_record

@@ -16,24 +16,7 @@ _BLOCK_CELLS = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class PairedBootstrap:
-    """The result of :func:`paired_bootstrap`.
-
-    Attributes
-    ----------
-    difference : float
-        Mean difference ``a - b``, in the unit of the values.
-    low, high : float
-        Ends of the 95 % confidence interval of the difference, in the same unit.
-    p_value : float
-        Two-sided p-value of the hypothesis that the systems do not differ, above 0.
-
-    Examples
-    --------
-    >>> from ragembed.evaluation import PairedBootstrap
-    >>> found = PairedBootstrap(difference=0.03, low=0.01, high=0.05, p_value=0.01)
-    >>> found.low > 0  # The interval does not include 0.
-    True
-    """
+    """The mean difference ``a - b``, its 95 % confidence interval, and the two-sided p-value of no difference."""
 
     difference: float
     low: float
@@ -48,34 +31,6 @@ def paired_bootstrap(a: ArrayLike, b: ArrayLike, resamples: int = 10_000, seed: 
     p-value, the resampled means are shifted to a mean of 0; it is the share of them that are at least as far from 0 as
     the observed difference (Efron & Tibshirani 1993, section 16.4). The observed difference counts as one resample, so
     the p-value is never 0.
-
-    Parameters
-    ----------
-    a : array_like
-        Values of the first system for each query, shape ``(n,)`` with ``n >= 2``.
-    b : array_like
-        Values of the second system for the same queries in the same order, shape ``(n,)``.
-    resamples : int
-        Number of resamples.
-    seed : int
-        Seed of the random generator.
-
-    Returns
-    -------
-    PairedBootstrap
-        The difference ``a - b``: positive if ``a`` has higher values.
-
-    Raises
-    ------
-    ConfigError
-        If the lengths differ, a value is not finite, or there are fewer than two queries.
-
-    Examples
-    --------
-    >>> from ragembed.evaluation import paired_bootstrap
-    >>> found = paired_bootstrap([0.9, 0.8, 0.7, 0.9], [0.5, 0.4, 0.3, 0.5])
-    >>> round(found.difference, 3), found.p_value < 0.05
-    (0.4, True)
     """
     first = numbers(a, "a")
     differences = first - numbers(b, "b", len(first))

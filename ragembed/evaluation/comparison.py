@@ -20,25 +20,10 @@ _BLOCK_CELLS = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The difference of two systems in one measure, a value of :func:`compare`.
+    """The means of two systems in one measure, ``second - first`` with its 95 % interval, and a p-value.
 
-    Attributes
-    ----------
-    first, second : float
-        Mean of each system, in per cent.
-    difference : float
-        ``second - first``, in per cent.
-    low, high : float
-        Ends of the 95 % interval of the difference, in per cent, from :func:`ragembed.evaluation.paired_bootstrap`.
-    p_value : float
-        Two-sided p-value from :func:`paired_randomisation`.
-
-    Examples
-    --------
-    >>> from ragembed.evaluation import Difference
-    >>> found = Difference(first=40.0, second=43.0, difference=3.0, low=1.0, high=5.0, p_value=0.01)
-    >>> found.significant
-    True
+    All but the two-sided p-value, from :func:`paired_randomisation`, are in per cent. The interval is from
+    :func:`paired_bootstrap`.
     """
 
     first: float
@@ -55,37 +40,9 @@ class Difference:
 
 
 def compare(first: RetrievalScore, second: RetrievalScore, draws: int = 10_000, seed: int = 0) -> dict[str, Difference]:
-    """Compare two systems in each measure that both have.
+    """Compare two systems on the same queries, at least two, in each measure that both have.
 
-    Parameters
-    ----------
-    first, second : RetrievalScore
-        Scores of the systems for the same queries, at least two, from
-        :func:`ragembed.evaluation.score_rankings`.
-    draws : int
-        Number of resamples for the interval, and of random exchanges for the p-value.
-    seed : int
-        Seed of the random generators.
-
-    Returns
-    -------
-    dict of str to Difference
-        Difference by name of the measure; positive if ``second`` is better.
-
-    Raises
-    ------
-    ConfigError
-        If the systems have different queries, or there are fewer than two.
-
-    Examples
-    --------
-    >>> from ragembed.evaluation import compare, score_rankings
-    >>> relevance = {"q1": {"a": 1}, "q2": {"b": 1}}
-    >>> first = score_rankings({"q1": ["x", "a"], "q2": ["b"]}, relevance)
-    >>> second = score_rankings({"q1": ["a"], "q2": ["b"]}, relevance)
-    >>> found = compare(first, second)["mrr@10"]
-    >>> found.difference, found.significant
-    (25.0, False)
+    ``draws`` is the number of resamples for the interval, and of random exchanges for the p-value.
     """
     if first.queries != second.queries:
         raise ConfigError(
@@ -105,35 +62,6 @@ def paired_randomisation(a: ArrayLike, b: ArrayLike, draws: int = 10_000, seed: 
     query with probability 1/2. The p-value is the share of exchanges whose mean difference is at least as far from 0 as
     the observed one (Smucker, Allan & Carterette 2007, section 2.1). The observed difference counts as one exchange, so
     the p-value is never 0. If there are at most ``draws`` possible exchanges, all of them are computed instead.
-
-    Parameters
-    ----------
-    a : array_like
-        Values of the first system for each query, shape ``(n,)`` with ``n >= 1``.
-    b : array_like
-        Values of the second system for the same queries in the same order, shape ``(n,)``.
-    draws : int
-        Number of random exchanges.
-    seed : int
-        Seed of the random generator.
-
-    Returns
-    -------
-    float
-        The p-value, above 0 and at most 1.
-
-    Raises
-    ------
-    ConfigError
-        If the lengths differ, a value is not finite, or there is no query.
-
-    Examples
-    --------
-    Of the 16 possible exchanges of four queries, two have a difference as large as the observed one:
-
-    >>> from ragembed.evaluation import paired_randomisation
-    >>> paired_randomisation([0.9, 0.8, 0.7, 0.9], [0.5, 0.4, 0.3, 0.5])
-    0.125
     """
     first = numbers(a, "a")
     differences = first - numbers(b, "b", len(first))

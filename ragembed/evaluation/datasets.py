@@ -22,34 +22,10 @@ _BELOW_TITLE = "\n\n"
 
 @dataclass(frozen=True, slots=True)
 class RetrievalCollection:
-    r"""A test collection for retrieval: documents, queries and relevance judgements.
+    """A test collection for retrieval: documents and queries by id, and for each query the gains of documents.
 
-    Queries without a relevant document are left out, because the measures are not defined for them.
-
-    Attributes
-    ----------
-    name : str
-        Name of the collection.
-    documents : dict of str to str
-        Documents by id. A document with a title is the title, an empty line and the text.
-    queries : dict of str to str
-        Queries by id.
-    relevance : dict of str to dict of str to int
-        For each query id, the gains of the judged documents by their ids. A gain of 1 or more means relevant.
-    titles : dict of str to str
-        Non-empty titles by document id.
-    unanswered : int
-        Number of judged queries that were left out.
-
-    Examples
-    --------
-    >>> from ragembed.evaluation import RetrievalCollection
-    >>> documents = {"d1": "Tea\n\nTea is brewed with hot water."}
-    >>> collection = RetrievalCollection(
-    ...     "drinks", documents, {"q1": "how do I make tea?"}, {"q1": {"d1": 1}}, titles={"d1": "Tea"}
-    ... )
-    >>> collection.parts("d1")
-    ('Tea', 'Tea is brewed with hot water.')
+    A gain of 1 or more means relevant. A document with a title is the title, an empty line and the text. Queries
+    without a relevant document are left out, because the measures are not defined for them; ``unanswered`` counts them.
     """
 
     name: str
@@ -60,65 +36,16 @@ class RetrievalCollection:
     unanswered: int = 0
 
     def parts(self, document: str) -> tuple[str | None, str]:
-        """Return the title and the text of a document.
-
-        Parameters
-        ----------
-        document : str
-            Id of the document.
-
-        Returns
-        -------
-        title : str or None
-            The title, or None if the document has none.
-        text : str
-            The text without the title.
-
-        Raises
-        ------
-        KeyError
-            If the id is not in the collection.
-        """
+        """Return the title of a document, None if it has none, and its text without the title."""
         title, whole = self.titles.get(document), self.documents[document]
         return title, whole if title is None else whole[len(title) :].removeprefix(_BELOW_TITLE)
 
 
 def read_beir(folder: Path, limit: int | None = None, split: str = "test") -> RetrievalCollection:
-    r"""Read a BEIR folder: ``corpus.jsonl``, ``queries.jsonl`` and ``qrels/<split>.tsv``.
+    """Read a BEIR folder: ``corpus.jsonl``, ``queries.jsonl`` and ``qrels/<split>.tsv``.
 
-    Parameters
-    ----------
-    folder : pathlib.Path
-        The folder; its name becomes the name of the collection.
-    limit : int, optional
-        Keep only the first ``limit`` documents and their judgements; by default all.
-    split : str
-        Name of the file with judgements, without ``.tsv``.
-
-    Returns
-    -------
-    RetrievalCollection
-        The collection; its queries are in the order of their first judgement.
-
-    Raises
-    ------
-    ConfigError
-        If a file cannot be read or a line is not as expected, if a judged document is not in the corpus, or if no query
-        has a relevant document.
-
-    Examples
-    --------
-    >>> import json
-    >>> from pathlib import Path
-    >>> from ragembed.evaluation import read_beir
-    >>> folder = Path("drinks")
-    >>> (folder / "qrels").mkdir(parents=True)
-    >>> document = {"_id": "d1", "title": "Tea", "text": "Tea is brewed with hot water."}
-    >>> _ = (folder / "corpus.jsonl").write_text(json.dumps(document))
-    >>> _ = (folder / "queries.jsonl").write_text(json.dumps({"_id": "q1", "text": "how do I make tea?"}))
-    >>> _ = (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq1\td1\t1\n")
-    >>> read_beir(folder).relevance
-    {'q1': {'d1': 1}}
+    The queries are in the order of their first judgement. ``limit`` keeps only the first documents and their
+    judgements.
     """
     if limit is not None:
         at_least(limit, 1, "limit")
@@ -167,36 +94,7 @@ def beir_qrels(folder: Path, split: str = "test") -> Path:
 
 
 def read_jsonl_collection(queries: Path, corpus: Path) -> RetrievalCollection:
-    """Read judged queries and a separate file of documents.
-
-    Parameters
-    ----------
-    queries : pathlib.Path
-        Judged queries in the format of :func:`ragembed.evaluation.read_judged_queries`. The name of the file becomes
-        the name of the collection.
-    corpus : pathlib.Path
-        Documents in the format of BEIR: JSON Lines with ``_id``, ``text`` and an optional ``title``.
-
-    Returns
-    -------
-    RetrievalCollection
-        The collection.
-
-    Raises
-    ------
-    ConfigError
-        If a file cannot be read or a line is not as expected, or if a judged document is not in the corpus.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> from ragembed.evaluation import read_jsonl_collection
-    >>> queries, corpus = Path("judged.jsonl"), Path("corpus.jsonl")
-    >>> _ = corpus.write_text('{"_id": "d1", "text": "Tea is brewed with hot water."}')
-    >>> _ = queries.write_text('{"query": "how do I make tea?", "relevant": ["d1"]}')
-    >>> read_jsonl_collection(queries, corpus).documents
-    {'d1': 'Tea is brewed with hot water.'}
-    """
+    """Read judged queries, as :func:`read_judged_queries`, and a file of documents in the format of BEIR."""
     judged = read_judged_queries(queries)
     documents, titles = _documents(corpus)
     require_known(queries, judged.documents, documents, corpus)

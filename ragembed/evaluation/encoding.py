@@ -41,16 +41,9 @@ def encode_each(
     """Fit each configuration on ``documents`` and yield its embeddings of ``documents`` and ``queries``.
 
     The results equal those of ``Embedder(config, device=device).fit(documents)``, except that queries are encoded with
-    the dtype of documents, because there are many of them. Post-processors are fitted on the raw vectors of the
-    documents and, with ``query_fit="separate"``, of pseudo-queries; if a configuration has a ``postprocess_corpus``,
-    on that instead. ``progress`` gets the phases of fitting and encoding, which start with ``name``; they are finished
-    before the first result.
-
-    Raises
-    ------
-    ConfigError
-        If there is no configuration, if a configuration does not fit its model, or if a corpus cannot be read or is
-        empty. It is raised before anything is encoded.
+    the dtype of documents, because there are many of them. Errors in configurations and corpora are raised before
+    anything is encoded. ``progress`` gets the phases of fitting and encoding, which start with ``name``; they are
+    finished before the first result.
     """
     if not configs:
         raise ConfigError("no configuration to evaluate: expected at least one")
@@ -67,18 +60,7 @@ def encode_each(
 class RawVectors:
     """Raw vectors of several configurations; configurations that differ only in post-processing share them.
 
-    Parameters
-    ----------
-    configs
-        The configurations. Their token weights and static vectors are fitted on ``documents`` immediately.
-    documents
-        The texts of a corpus.
-    device
-        The device, as for :class:`ragembed.Embedder`.
-    progress
-        Gets the phases of fitting and encoding; by default, nothing is reported.
-    name
-        Start of the names of the phases.
+    Token weights and static vectors are fitted on ``documents`` immediately.
     """
 
     def __init__(

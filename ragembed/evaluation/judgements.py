@@ -26,29 +26,10 @@ Judgement = tuple[int, str, str, int]
 
 @dataclass(frozen=True, slots=True)
 class JudgedQueries:
-    """Queries with relevance judgements.
+    """Queries by id with the gains of their judged documents; ``queries`` is empty if the file has only judgements.
 
-    Queries without a relevant document are left out, because the measures are not defined for them.
-
-    Attributes
-    ----------
-    name : str
-        Name of the collection.
-    queries : dict of str to str
-        Queries by id; empty if the file contains only judgements.
-    relevance : dict of str to dict of str to int
-        For each query id, the gains of the judged documents by their ids.
-    unanswered : int
-        Number of judged queries that were left out.
-    documents : tuple of str
-        Ids of all judged documents, including those of queries that were left out, in the order of the file.
-
-    Examples
-    --------
-    >>> from ragembed.evaluation import JudgedQueries
-    >>> judged = JudgedQueries("drinks", {"q1": "how do I make tea?"}, {"q1": {"d1": 2, "d2": 0}})
-    >>> judged.relevance["q1"]["d1"]
-    2
+    Queries without a relevant document are left out, because the measures are not defined for them; ``unanswered``
+    counts them, and ``documents`` has their judged documents, too.
     """
 
     name: str
@@ -59,29 +40,7 @@ class JudgedQueries:
 
     @classmethod
     def of(cls, name: str, queries: Mapping[str, str], relevance: Mapping[str, dict[str, int]]) -> JudgedQueries:
-        """Build from all judged queries, without those that have no relevant document.
-
-        Parameters
-        ----------
-        name : str
-            Name of the collection.
-        queries : mapping of str to str
-            Queries by id; empty if only judgements are known.
-        relevance : mapping of str to dict of str to int
-            For each query id, the gains of the judged documents by their ids.
-
-        Returns
-        -------
-        JudgedQueries
-            The queries with a relevant document.
-
-        Examples
-        --------
-        >>> from ragembed.evaluation import JudgedQueries
-        >>> judged = JudgedQueries.of("drinks", {"q1": "tea", "q2": "lemonade"}, {"q1": {"d1": 1}, "q2": {"d1": 0}})
-        >>> judged.queries, judged.unanswered
-        ({'q1': 'tea'}, 1)
-        """
+        """Build from all judged queries, without those that have no relevant document."""
         kept = {query: gains for query, gains in relevance.items() if max(gains.values(), default=0) > 0}
         texts = {query: queries[query] for query in kept} if queries else {}
         documents = dict.fromkeys(document for gains in relevance.values() for document in gains)
@@ -89,34 +48,10 @@ class JudgedQueries:
 
 
 def read_qrels(path: Path) -> JudgedQueries:
-    r"""Read relevance judgements; the format is detected.
+    """Read relevance judgements from TREC qrels, a BEIR table or JSON Lines; the format is detected.
 
     TREC qrels have four columns separated by spaces: query, an ignored number, document, gain. A BEIR table is a TSV
     file with the header ``query-id``, ``corpus-id``, ``score``. JSON Lines are read with :func:`read_judged_queries`.
-
-    Parameters
-    ----------
-    path : pathlib.Path
-        The file.
-
-    Returns
-    -------
-    JudgedQueries
-        The judgements; ``queries`` is empty for TREC qrels and BEIR tables.
-
-    Raises
-    ------
-    ConfigError
-        If the file cannot be read, a line is not as expected, or no document is relevant.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> from ragembed.evaluation import read_qrels
-    >>> file = Path("qrels.txt")
-    >>> _ = file.write_text("q1 0 d1 2\nq1 0 d3 0\n")
-    >>> read_qrels(file).relevance
-    {'q1': {'d1': 2, 'd3': 0}}
     """
     if is_json_lines(path):
         return read_judged_queries(path)
@@ -131,30 +66,6 @@ def read_judged_queries(path: Path) -> JudgedQueries:
 
     Each object has the query under the key ``query``, ``question`` or ``text``. ``relevant`` is a list of document ids,
     or an object with the gain of each id. ``_id`` is the id of the query, by default its line number.
-
-    Parameters
-    ----------
-    path : pathlib.Path
-        UTF-8 file with one JSON object per line.
-
-    Returns
-    -------
-    JudgedQueries
-        The queries and judgements.
-
-    Raises
-    ------
-    ConfigError
-        If the file cannot be read, a line is not as expected, or no document is relevant.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> from ragembed.evaluation import read_judged_queries
-    >>> file = Path("queries.jsonl")
-    >>> _ = file.write_text('{"query": "how are stores locked?", "relevant": ["docs/locks.md"]}')
-    >>> read_judged_queries(file).relevance
-    {'1': {'docs/locks.md': 1}}
     """
     queries: dict[str, str] = {}
     relevance: dict[str, dict[str, int]] = {}

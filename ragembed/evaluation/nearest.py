@@ -12,38 +12,12 @@ _BLOCK_CELLS = 1 << 24
 
 
 def search(queries: ArrayLike, documents: ArrayLike, k: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Return the ``k`` documents with the largest inner product for each query, best first.
+    """Return the scores and rows of the ``k`` documents with the largest inner product for each query, best first.
 
-    Documents with equal scores are in the order of their rows. Candidates come from a float32 matrix product, block by
-    block. Its rounding errors depend on the position of a row, so all candidates within the error of the k-th are
-    scored again in float64, one by one; equal vectors then have equal scores.
-
-    Parameters
-    ----------
-    queries, documents : array_like
-        Shapes ``(q, d)`` and ``(n, d)`` with ``q >= 1`` and ``n >= 1``; converted to float32. They are not normalised:
-        for cosines, pass unit vectors.
-    k : int
-        Number of documents per query, 1 or more; if there are fewer documents, all are returned.
-
-    Returns
-    -------
-    scores : numpy.ndarray
-        Inner products, float64, shape ``(q, min(k, n))``.
-    rows : numpy.ndarray
-        Rows of the documents, int64, shape ``(q, min(k, n))``.
-
-    Raises
-    ------
-    ConfigError
-        If the dimensions differ, a value is not finite, or an inner product could exceed the range of float32.
-
-    Examples
-    --------
-    >>> from ragembed.evaluation import search
-    >>> scores, rows = search([[1.0, 0.0]], [[0.0, 1.0], [1.0, 0.0], [0.6, 0.8]], k=2)
-    >>> rows.tolist(), scores.round(3).tolist()
-    ([[1, 2]], [[1.0, 0.6]])
+    Both results have the shape ``(q, min(k, n))``. Documents with equal scores are in the order of their rows.
+    Candidates come from a float32 matrix product, block by block. Its rounding errors depend on the position of a row,
+    so all candidates within the error of the k-th are scored again in float64, one by one; equal vectors then have
+    equal scores.
     """
     query_vectors, document_vectors = _single(queries, "queries"), _single(documents, "documents")
     if query_vectors.shape[1] != document_vectors.shape[1]:

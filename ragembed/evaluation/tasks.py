@@ -29,27 +29,10 @@ HEADLINE = "ndcg@10"
 class Measured:
     """The result of a task for one configuration.
 
-    Attributes
-    ----------
-    scores : mapping of str to object
-        Scores as JSON values, by name.
-    headline : str
-        Name of the main score.
-    by_query : numpy.ndarray or None
-        Main score of each query in per cent, float64, shape ``(q,)``; only for retrieval.
-    rankings : mapping of str to sequence of (str, float) or None
-        Ranking of each query, document ids with their scores; only for retrieval.
-    score : RetrievalScore or None
-        All measures of each query; only for retrieval.
-    undefined : str or None
-        Why the measure is not defined for the vectors of this configuration; then the main score is None.
-
-    Examples
-    --------
-    >>> from ragembed.evaluation import Measured
-    >>> measured = Measured({"ndcg@10": 64.5, "recall@100": 92.5, "queries": 300}, "ndcg@10")
-    >>> measured.scores[measured.headline]
-    64.5
+    ``scores`` are JSON values by name, and ``headline`` is the name of the main one. Only for retrieval, ``by_query``
+    is the main score of each query in per cent, shape ``(q,)``, ``rankings`` the ranking of each query, and ``score``
+    all measures of each query. ``undefined`` says why the measure is not defined for the vectors; then the main score
+    is None.
     """
 
     scores: Mapping[str, Any]
@@ -61,20 +44,7 @@ class Measured:
 
     @classmethod
     def without_score(cls, headline: str, reason: str) -> Measured:
-        """Return the result for vectors for which the measure is not defined.
-
-        Parameters
-        ----------
-        headline : str
-            Name of the main score.
-        reason : str
-            Why the measure is not defined.
-
-        Returns
-        -------
-        Measured
-            A result whose scores are None for the main score and ``reason`` for ``undefined``.
-        """
+        """Return the result for vectors for which the measure is not defined."""
         return cls({headline: None, "undefined": reason}, headline, undefined=reason)
 
     def _repr_html_(self) -> str:
@@ -85,25 +55,7 @@ class Measured:
 
 
 class Task(Protocol):
-    r"""A test collection with its measures.
-
-    This is the protocol of the task that :func:`read_retrieval` returns, and of the sentence tasks in
-    :mod:`ragembed.papers`. Pass a task to :func:`evaluate`.
-
-    Examples
-    --------
-    >>> import json
-    >>> from pathlib import Path
-    >>> from ragembed.evaluation import read_retrieval
-    >>> folder = Path("drinks")
-    >>> (folder / "qrels").mkdir(parents=True)
-    >>> _ = (folder / "corpus.jsonl").write_text(json.dumps({"_id": "d1", "text": "Tea is brewed with hot water."}))
-    >>> _ = (folder / "queries.jsonl").write_text(json.dumps({"_id": "q1", "text": "how do I make tea?"}))
-    >>> _ = (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq1\td1\t1\n")
-    >>> task = read_retrieval(folder)
-    >>> task.name, task.symmetric, task.queries
-    ('drinks', False, ['how do I make tea?'])
-    """
+    """A test collection with its measures, from :func:`read_retrieval` or a reader of :mod:`ragembed.papers`."""
 
     @property
     def name(self) -> str:
@@ -131,20 +83,7 @@ class Task(Protocol):
         ...
 
     def measure(self, encoded: Encoded, query_fit: str) -> Measured:
-        """Return the scores of embeddings.
-
-        Parameters
-        ----------
-        encoded : ragembed.evaluation.encoding.Encoded
-            Embeddings of ``documents`` and ``queries``, each float32, shape ``(n, d)``.
-        query_fit : {"shared", "separate"}
-            The query fit of the embeddings.
-
-        Returns
-        -------
-        Measured
-            The scores.
-        """
+        """Return the scores of the embeddings of ``documents`` and ``queries``."""
         ...
 
 
@@ -231,49 +170,10 @@ def evaluate(
     device: str | None = None,
     progress: EvaluationProgress | None = None,
 ) -> Iterator[tuple[EmbedderConfig, Measured]]:
-    """Fit and evaluate several configurations on one task.
+    """Fit several configurations on the documents of a task, and yield each with its scores.
 
-    Embedders are fitted on the documents of the task. Configurations with the same model share forward passes.
-
-    Parameters
-    ----------
-    task : Task
-        The task, from :func:`read_retrieval` or a reader of :mod:`ragembed.papers`.
-    configs : sequence of EmbedderConfig
-        The configurations, at least one. For symmetric tasks, set ``query_fit="shared"``.
-    device : str, optional
-        Device, as for :class:`ragembed.Embedder`.
-    progress : object, optional
-        Listener with the methods ``start(phase, unit, total)``, ``advance(count)`` and ``finish()``. The phases are
-        fitting and encoding, counted in texts, and measuring, counted in configurations or in the runs of a task. By
-        default, the function reports nothing.
-
-    Yields
-    ------
-    config : EmbedderConfig
-        The configuration.
-    measured : Measured
-        Its scores. If the measure is not defined for the vectors of a configuration, for example because all of them
-        are equal, ``undefined`` says why, and the main score is None.
-
-    Raises
-    ------
-    ConfigError
-        If there is no configuration, if a configuration does not fit its model, or if a corpus cannot be read or is
-        empty.
-
-    Examples
-    --------
-    .. code-block:: python
-
-        from pathlib import Path
-
-        from ragembed import EmbedderConfig
-        from ragembed.evaluation import evaluate, read_retrieval
-
-        configs = [EmbedderConfig.from_preset(name) for name in ("minilm", "t4")]
-        for config, measured in evaluate(read_retrieval(Path("scifact")), configs):
-            print(config.extractor, measured.headline, measured.scores[measured.headline])
+    Configurations with the same model share forward passes. For symmetric tasks, set ``query_fit="shared"``.
+    ``progress`` has the methods ``start(phase, unit, total)``, ``advance(count)`` and ``finish()``.
     """
     queries = task.queries if not task.symmetric or any(config.query_fit == "separate" for config in configs) else ()
     encoded = encode_each(configs, task.documents, queries, device, progress, task.name)
@@ -307,30 +207,6 @@ def _measure(task: Task, vectors: Encoded, query_fit: str, advance: Callable[[in
 def read_retrieval(path: Path) -> Task:
     """Read a retrieval task from a BEIR folder, with the judgements in ``qrels/test.tsv``.
 
-    Parameters
-    ----------
-    path : pathlib.Path
-        The folder; see :func:`ragembed.evaluation.read_beir`.
-
-    Returns
-    -------
-    Task
-        The task; its scores are ``ndcg@10``, ``recall@100``, ``mrr@10``, ``map`` (per cent) and ``queries`` (a count).
-
-    Raises
-    ------
-    ConfigError
-        If a file cannot be read, a line is not as expected, or no query has a relevant document.
-
-    Examples
-    --------
-    .. code-block:: python
-
-        from pathlib import Path
-
-        from ragembed.evaluation import read_retrieval
-
-        task = read_retrieval(Path("scifact"))
-        print(len(task.documents), len(task.queries))
+    Its scores are ``ndcg@10``, ``recall@100``, ``mrr@10`` and ``map`` (per cent), and ``queries`` (a count).
     """
     return RetrievalTask(dataclasses.replace(read_beir(path), name=path.absolute().name))

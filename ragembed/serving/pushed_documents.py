@@ -20,8 +20,7 @@ from ragembed.documents.model import ParsedDocument
 from ragembed.documents.readers import only_document_errors, read
 from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError, DocumentError
-from ragembed.indexes.indexing.request import stored_request
-from ragembed.indexes.indexing.scan import IndexingOptions
+from ragembed.indexes.indexing.request import IndexingOptions, stored_request
 from ragembed.indexes.store import Store
 from ragembed.indexes.types import ChunkRecord, SourceRecord, as_records, chunk_ids
 from ragembed.indexes.writing.index_selection import warn

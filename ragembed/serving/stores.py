@@ -14,8 +14,8 @@ from ragembed.documents.readers.registry import member_of
 from ragembed.errors import ConfigError, RagembedError, StoreError, StoreLockedError
 from ragembed.indexes.collection import Collection
 from ragembed.indexes.filters.globs import path_in_store
+from ragembed.indexes.indexing.index_run import index_files
 from ragembed.indexes.indexing.request import IndexingRequest
-from ragembed.indexes.indexing.run import index_files
 from ragembed.indexes.indexing.watch import Watcher
 from ragembed.indexes.search.context import one_line
 from ragembed.indexes.storage.layout import require_store, root_of, source_path

@@ -12,7 +12,7 @@ import pytest
 from ragembed import Embedder, Fusion, Store
 from ragembed.errors import ConfigError, StoreDamagedError
 from ragembed.indexes import IndexConfig
-from ragembed.indexes.ann import picking
+from ragembed.indexes.faiss_index import choose
 from ragembed.indexes.indexing.refit import refit_store
 from ragembed.indexes.search.dense import ChunkVectors
 from ragembed.indexes.storage import catalog, segments
@@ -116,7 +116,7 @@ def test_the_file_and_its_record_are_as_described(path):
 @pytest.mark.parametrize("kind", ["flat", "sq8", "hnsw", "ivf-sq8"])
 def test_hybrid_search_subtracts_it_from_the_cosines_in_every_kind_of_index(path, kind, monkeypatch):
     monkeypatch.setattr(segments, "LEAST_APPROXIMATE", 40)
-    monkeypatch.setattr(picking, "LEAST_ASKED", 40)
+    monkeypatch.setattr(choose, "LEAST_ASKED", 40)
     with Store.open(path) as store, store.writer() as writer:
         writer.refresh_index(IndexConfig(kind))
     hubness, fusion = expected(path), Fusion("minmax", alpha=1.0, feedback=0.0)

@@ -18,9 +18,8 @@ from hypothesis import strategies as st
 from ragembed.errors import StoreDamagedError
 from ragembed.indexes import Store
 from ragembed.indexes.filters import parse
-from ragembed.indexes.indexing.request import IndexingRequest
-from ragembed.indexes.indexing.run import index_files
-from ragembed.indexes.indexing.scan import IndexingOptions
+from ragembed.indexes.indexing.index_run import index_files
+from ragembed.indexes.indexing.request import IndexingOptions, IndexingRequest
 from ragembed.indexes.lexical import bm25, fulltext, postings
 from ragembed.indexes.lexical.indexed_terms import IndexedTerms
 from ragembed.indexes.lexical.postings import LiveBlock, PostingsBlock

@@ -22,15 +22,14 @@ from ragembed import Embedder
 from ragembed.config.specs import POSTPROCESSORS
 from ragembed.errors import StoreLockedError
 from ragembed.indexes import Store
-from ragembed.indexes.ann.building import build_index
-from ragembed.indexes.ann.choosing import Budget
-from ragembed.indexes.ann.index import SegmentIndex
-from ragembed.indexes.ann.records import IndexConfig
-from ragembed.indexes.ann.specs import NAMES, IndexSpec, parse_spec
-from ragembed.indexes.ann.vectors import ArrayVectors
-from ragembed.indexes.indexing.request import IndexingRequest
-from ragembed.indexes.indexing.run import index_files
-from ragembed.indexes.indexing.scan import IndexingOptions
+from ragembed.indexes.faiss_index.building import build_index
+from ragembed.indexes.faiss_index.cost_model import Budget
+from ragembed.indexes.faiss_index.index import SegmentIndex
+from ragembed.indexes.faiss_index.records import IndexConfig
+from ragembed.indexes.faiss_index.specs import NAMES, IndexSpec, parse_spec
+from ragembed.indexes.faiss_index.vectors import ArrayVectors
+from ragembed.indexes.indexing.index_run import index_files
+from ragembed.indexes.indexing.request import IndexingOptions, IndexingRequest
 from ragembed.indexes.storage import segments
 from ragembed.indexes.storage.catalog import PartRecord
 from ragembed.indexes.writing import posting_updates

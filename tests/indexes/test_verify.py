@@ -25,12 +25,12 @@ from ragembed.errors import (
     StoreNotFoundError,
 )
 from ragembed.indexes import Store
-from ragembed.indexes.ann.choosing import Budget
-from ragembed.indexes.ann.records import IndexConfig, IndexEvaluation, IndexSelection, Measurement, Recall
+from ragembed.indexes.faiss_index.cost_model import Budget
+from ragembed.indexes.faiss_index.records import IndexConfig, IndexEvaluation, IndexSelection, Measurement, Recall
 from ragembed.indexes.indexing import fitting
+from ragembed.indexes.indexing.index_run import index_files
 from ragembed.indexes.indexing.refit import refit_store
 from ragembed.indexes.indexing.request import IndexingRequest
-from ragembed.indexes.indexing.run import index_files
 from ragembed.indexes.search import segment_search
 from ragembed.indexes.storage import digests
 from ragembed.indexes.storage.copying import copy_store

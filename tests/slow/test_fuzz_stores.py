@@ -24,9 +24,9 @@ from ragembed import EmbedderConfig, Store
 from ragembed.cli import main
 from ragembed.errors import RagembedError
 from ragembed.indexes.indexing import fitting
+from ragembed.indexes.indexing.index_run import index_files
 from ragembed.indexes.indexing.refit import refit_store
 from ragembed.indexes.indexing.request import IndexingRequest
-from ragembed.indexes.indexing.run import index_files
 from ragembed.indexes.storage import digests
 from ragembed.indexes.storage.copying import copy_store
 from ragembed.indexes.verify import verify_store

@@ -19,20 +19,8 @@ _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z\"“])")
 class PaperCollection:
     """A collection of a paper.
 
-    Attributes
-    ----------
-    name : str
-        Short name.
-    group : str
-        Tasks that the paper averages over, such as ``"STS"``.
-    task : str
-        Name of the task; see :data:`ragembed.papers.reproduction.reproduction_run.READERS`.
-    paths : tuple of str
-        Files or folders, relative to the folder of the data; the first one that exists is read.
-    source : str
-        Address at which it is published.
-    records : int or None
-        Number of texts or pairs in the paper; None if it is not given.
+    The paper averages over its ``group``, such as ``STS``. The first of ``paths``, relative to the folder of the data,
+    that exists is read. ``records`` is the number of texts or pairs in the paper; None if it is not given.
     """
 
     name: str

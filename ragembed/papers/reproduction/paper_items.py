@@ -22,26 +22,14 @@ PAPERS: Mapping[str, tuple[str, Callable[[], Iterable[Item]]]] = {
 
 @cache
 def items(paper: str) -> Mapping[str, Item]:
-    """Return the tables and figures of a paper by name, such as ``"table 4"``.
-
-    Raises
-    ------
-    ConfigError
-        If the paper is unknown.
-    """
+    """Return the tables and figures of a paper by name, such as ``"table 4"``."""
     if paper not in PAPERS:
         raise ConfigError(f"unknown paper {paper!r}: expected one of {', '.join(PAPERS)}")
     return {item.name: item for item in PAPERS[paper][1]()}
 
 
 def find_item(paper: str, name: str) -> Item:
-    """Return a table or figure.
-
-    Raises
-    ------
-    ConfigError
-        If the paper is unknown or has no such table or figure.
-    """
+    """Return a table or figure; raise :class:`ConfigError` for an unknown one."""
     found = items(paper)
     if name not in found:
         raise ConfigError(f"{paper} has no {name!r} to reproduce: expected one of {', '.join(found)}")

@@ -63,26 +63,9 @@ READERS: Mapping[str, Callable[[Path, int], Task]] = {
 class Inputs:
     """What the user gives for a run.
 
-    Attributes
-    ----------
-    data : Path
-        Folder of the collections.
-    out : Path
-        Folder for the results.
-    model : str
-        Hugging Face id or folder of the model.
-    word_vectors : Path or None
-        File with word vectors for the columns B2S.
-    runs : int
-        Number of runs of k-means, and of trainings for each row of DefSent+.
-    collections, columns : tuple of str
-        Names to restrict the run to; empty for all.
-    device : str or None
-        Device, as for :class:`ragembed.Embedder`.
-    head_from : str or None
-        Model whose head the trainings of DefSent+ use; by default ``model``.
-    measure : bool
-        Whether to measure. If False, the result has only the numbers that earlier runs left in ``out``.
+    ``word_vectors`` is for the columns B2S. ``runs`` counts the runs of k-means, and the trainings of each row of
+    DefSent+, whose head is from ``head_from``, by default ``model``. Empty ``collections`` and ``columns`` stand for
+    all. Without ``measure``, the result has only the numbers that earlier runs left in ``out``.
     """
 
     data: Path
@@ -124,18 +107,8 @@ class Value:
 class Item:
     """A table or figure of a paper.
 
-    Attributes
-    ----------
-    paper, name, title : str
-        The paper, the name such as ``"table 4"``, and what it shows.
-    measure : callable
-        Returns the numbers of the item for a :class:`Reproduction`.
-    published : callable
-        Returns the paper's number for a row, a column and the collections that were measured, or None.
-    draw : str
-        Name of the drawing in :mod:`ragembed.papers.reproduction.figures`.
-    collections : tuple of str
-        Names of the collections that it needs.
+    ``published`` returns the paper's number for a row, a column and the measured collections; ``draw`` is the name of a
+    drawing in :mod:`ragembed.papers.reproduction.figures`.
     """
 
     paper: str
@@ -360,13 +333,7 @@ def check_names(collections: Sequence[str]) -> None:
 def reproduce(item: Item, inputs: Inputs, progress: EvaluationProgress | None = None) -> Outcome:
     """Measure the numbers of a table or figure.
 
-    Raises
-    ------
-    ConfigError
-        If the folder of the data does not exist, a file of a collection is not as expected, or the item has none of the
-        chosen columns or collections.
-    ModelError
-        If the model is not found.
+    Raises :class:`ConfigError` if a file is not as expected, or the item has none of the chosen columns or collections.
     """
     if not inputs.data.is_dir():
         raise ConfigError(f"no folder at {inputs.data}: give the folder of the collections with --data")

@@ -39,21 +39,7 @@ _HIDDEN, _BATCH, _EPOCHS, _MOST_EPOCHS, _PATIENCE, _HELD_OUT = 50, 64, 4, 200, 5
 
 @dataclass(frozen=True, slots=True)
 class ClassificationScore:
-    """The result of :func:`classification_accuracy`, in per cent.
-
-    Attributes
-    ----------
-    accuracy : float
-        Mean accuracy of the folds.
-    folds : tuple of float
-        Accuracy of each fold.
-
-    Examples
-    --------
-    >>> from ragembed.papers import ClassificationScore
-    >>> ClassificationScore(accuracy=75.0, folds=(100.0, 50.0)).accuracy
-    75.0
-    """
+    """Mean accuracy of the folds, and that of each fold, in per cent."""
 
     accuracy: float
     folds: tuple[float, ...]
@@ -61,22 +47,10 @@ class ClassificationScore:
 
 @dataclass(frozen=True, slots=True)
 class SplitScore:
-    """The result of :func:`split_accuracy`.
+    """Accuracy on the test split, and of the chosen regularisation on the dev split or in cross-validation.
 
-    Attributes
-    ----------
-    accuracy : float
-        Accuracy on the test split, in per cent.
-    dev_accuracy : float
-        Accuracy of the chosen regularisation on the dev split, or in cross-validation on the train split, in per cent.
-    strength : float
-        The chosen regularisation: C of the logistic regression (larger is weaker), or weight decay of the perceptron.
-
-    Examples
-    --------
-    >>> from ragembed.papers import SplitScore
-    >>> SplitScore(accuracy=75.0, dev_accuracy=80.0, strength=0.5).accuracy
-    75.0
+    Both are in per cent. ``strength`` is that regularisation: C of the logistic regression (larger is weaker), or
+    weight decay of the perceptron.
     """
 
     accuracy: float
@@ -86,19 +60,7 @@ class SplitScore:
 
 @dataclass(frozen=True, slots=True)
 class SimilarityScore:
-    """The result of :func:`similarity_classification` and :func:`relatedness_regression`, in per cent.
-
-    Attributes
-    ----------
-    spearman, pearson : float
-        Correlations of predicted and judged similarity over all pairs.
-
-    Examples
-    --------
-    >>> from ragembed.papers import SimilarityScore
-    >>> SimilarityScore(spearman=81.5, pearson=80.2).spearman
-    81.5
-    """
+    """Correlations of predicted and judged similarity over all pairs, in per cent."""
 
     spearman: float
     pearson: float
@@ -112,43 +74,12 @@ def classification_accuracy(
     classifier: str = "logistic",
     nested: bool = False,
 ) -> ClassificationScore:
-    """Return the accuracy of a classifier in stratified cross-validation.
+    """Return the accuracy of a classifier for features of shape ``(n, d)`` in stratified cross-validation.
 
-    Parameters
-    ----------
-    vectors : array_like
-        Features, shape ``(n, d)``.
-    true_labels : sequence of str or int
-        Label of each row, shape ``(n,)``. At least two different labels, each on at least ``folds`` rows.
-    folds : int
-        Number of folds, 2 or more.
-    seed : int
-        Seed of the shuffle that assigns rows to folds, and of the perceptron.
-    classifier : {"logistic", "mlp"}
-        Logistic regression, or a perceptron with one hidden layer of 50 sigmoid units. The perceptron is trained with
-        Adam in batches of 64 and keeps the weights with the best accuracy on 5 % of the training rows.
-    nested : bool
-        Choose the regularisation of each fold by cross-validation inside of its training part, with as many folds. The
-        values are those of SentEval: C = 2⁻² to 2³, or a weight decay of 10⁻⁵ to 10⁻². Otherwise, C is 1 and the weight
-        decay 10⁻⁵.
-
-    Returns
-    -------
-    ClassificationScore
-        The accuracies, in per cent.
-
-    Raises
-    ------
-    ConfigError
-        If the lengths differ, a value is not finite, a label is too rare, the classifier is unknown, or the regression
-        does not converge.
-
-    Examples
-    --------
-    >>> from ragembed.papers import classification_accuracy
-    >>> vectors = [[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.1, 0.9]]
-    >>> classification_accuracy(vectors, ["tea", "tea", "wing", "wing"], folds=2)
-    ClassificationScore(accuracy=100.0, folds=(100.0, 100.0))
+    The classifier is ``logistic``, or ``mlp``: a perceptron with 50 hidden sigmoid units, trained with Adam in batches
+    of 64, which keeps the weights with the best accuracy on 5 % of the training rows. With ``nested``, the
+    regularisation of each fold is chosen by cross-validation inside of its training part, among the values of SentEval:
+    C = 2⁻² to 2³, or a weight decay of 10⁻⁵ to 10⁻². Otherwise, C is 1 and the weight decay 10⁻⁵.
     """
     features = matrix(vectors, "vectors").astype(np.float64)
     found, codes = labels(true_labels, "labels", len(features))
@@ -181,44 +112,9 @@ def split_accuracy(
 ) -> SplitScore:
     """Return the accuracy on the test split of a classifier that is fitted on the train split.
 
-    The regularisation is the one with the best accuracy on the dev split. If there is none, it is chosen by
-    cross-validation on the train split. The values are those of SentEval: C = 2⁻² to 2³ (2⁻¹ to 2⁵ in
-    cross-validation), or a weight decay of 10⁻⁵ to 10⁻².
-
-    Parameters
-    ----------
-    vectors : array_like
-        Features, shape ``(n, d)``.
-    true_labels : sequence of str or int
-        Label of each row, shape ``(n,)``, with at least two different labels in the train split.
-    splits : sequence of {"train", "dev", "test"}
-        Split of each row, shape ``(n,)``, with at least one row of train and test.
-    folds : int
-        Number of folds of the cross-validation, 2 or more; used only without a dev split.
-    seed : int
-        Seed of the shuffle that assigns rows to folds, and of the perceptron.
-    classifier : {"logistic", "mlp"}
-        As for :func:`classification_accuracy`. The perceptron keeps the weights with the best accuracy on the dev
-        split if there is one.
-
-    Returns
-    -------
-    SplitScore
-        The accuracies, and the chosen regularisation.
-
-    Raises
-    ------
-    ConfigError
-        If the lengths differ, a value is not finite, a split is empty, a label is too rare, the classifier is unknown,
-        or the regression does not converge.
-
-    Examples
-    --------
-    >>> from ragembed.papers import split_accuracy
-    >>> vectors = [[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.1, 0.9], [0.8, 0.1]]
-    >>> splits = ["train", "dev", "train", "dev", "test"]
-    >>> split_accuracy(vectors, ["tea", "tea", "wing", "wing", "tea"], splits).accuracy
-    100.0
+    Each row of the features, shape ``(n, d)``, has a split: ``train``, ``dev`` or ``test``. The regularisation is the
+    one with the best accuracy on the dev split; if there is none, it is chosen by cross-validation on the train split.
+    The values are those of SentEval: C = 2⁻² to 2³ (2⁻¹ to 2⁵ in cross-validation), or a weight decay of 10⁻⁵ to 10⁻².
     """
     features = matrix(vectors, "vectors").astype(np.float64)
     _, codes = labels(true_labels, "labels", len(features))
@@ -239,29 +135,7 @@ def split_accuracy(
 
 
 def pair_features(vectors1: ArrayLike, vectors2: ArrayLike) -> NDArray[np.float64]:
-    """Return the features of pairs as in SentEval: ``|u - v|`` and ``u * v``, concatenated.
-
-    Parameters
-    ----------
-    vectors1, vectors2 : array_like
-        Vectors of the first and second texts, shape ``(n, d)``.
-
-    Returns
-    -------
-    numpy.ndarray
-        Features, float64, shape ``(n, 2 * d)``.
-
-    Raises
-    ------
-    ConfigError
-        If the shapes differ or a value is not finite.
-
-    Examples
-    --------
-    >>> from ragembed.papers import pair_features
-    >>> pair_features([[1.0, 2.0]], [[3.0, 5.0]]).tolist()
-    [[2.0, 3.0, 3.0, 10.0]]
-    """
+    """Return ``|u - v|`` and ``u * v``, concatenated, for pairs of vectors as in SentEval, shape ``(n, 2 * d)``."""
     first, second = pair(vectors1, vectors2)
     return np.concatenate([np.abs(first - second), first * second], axis=1)
 
@@ -274,39 +148,6 @@ def similarity_classification(
     The classes are the integers from the smallest score, rounded down, to the largest, rounded up. A score between two
     classes is learned as both, with the weights of :func:`split_target`. The prediction is the mean of the classes,
     weighted by their probabilities.
-
-    Parameters
-    ----------
-    vectors1 : array_like
-        Vectors of the first sentences, shape ``(n, d)`` with ``n >= folds``.
-    vectors2 : array_like
-        Vectors of the second sentences, shape ``(n, d)``.
-    scores : array_like
-        Judged similarity of each pair, shape ``(n,)``.
-    folds : int
-        Number of folds, 2 or more.
-    seed : int
-        Seed of the shuffle that assigns pairs to folds.
-
-    Returns
-    -------
-    SimilarityScore
-        Correlations of predicted and judged similarity, in per cent.
-
-    Raises
-    ------
-    ConfigError
-        If the lengths differ, a value is not finite, all scores are equal, the training part of a fold has a single
-        class, or the regression does not converge.
-
-    Examples
-    --------
-    >>> from ragembed.papers import similarity_classification
-    >>> first = [[1.0, 0.0], [0.0, 1.0]] * 4
-    >>> second = [[1.0, 0.0], [0.0, 1.0], [0.0, 1.0], [1.0, 0.0]] * 2
-    >>> score = similarity_classification(first, second, [5, 5, 0, 0, 5, 5, 0, 0], folds=4)
-    >>> score.pearson > 90.0
-    True
     """
     first, second = pair(vectors1, vectors2, least=at_least(folds, 2, "folds"))
     judged = numbers(scores, "scores", len(first))
@@ -330,32 +171,9 @@ def similarity_classification(
 
 
 def split_target(scores: ArrayLike, low: int, high: int) -> NDArray[np.float64]:
-    """Split each score between the two nearest integer classes.
+    """Split each score between the two nearest classes: weights of shape ``(n, high - low + 1)``, each row sums to 1.
 
-    Parameters
-    ----------
-    scores : array_like
-        Scores from ``low`` to ``high``, shape ``(n,)``.
-    low, high : int
-        First and last class, ``low < high``.
-
-    Returns
-    -------
-    numpy.ndarray
-        Weights of the classes, float64, shape ``(n, high - low + 1)``; each row sums to 1.
-
-    Raises
-    ------
-    ConfigError
-        If ``low`` is not below ``high``, or a score is outside of the range.
-
-    Examples
-    --------
-    The score 3.6 is class 3 with weight 0.4 and class 4 with weight 0.6:
-
-    >>> from ragembed.papers import split_target
-    >>> split_target([3.6], 3, 5).round(1).tolist()
-    [[0.4, 0.6, 0.0]]
+    The score 3.6 is class 3 with weight 0.4 and class 4 with weight 0.6.
     """
     if low >= high:
         raise ConfigError(f"the classes are from {low} to {high}: expected at least 2")

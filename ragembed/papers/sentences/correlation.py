@@ -15,10 +15,7 @@ with needed_for("correlation"):
 def pearson_correlation(predictions: Doubles, scores: Doubles) -> float:
     """Return the linear correlation of two finite arrays of shape ``(n,)``, from -1 to 1.
 
-    Raises
-    ------
-    ConfigError
-        If there are fewer than two values, or all values of one array are equal.
+    Raises :class:`ConfigError` for fewer than two values, or if all values of one array are equal.
     """
     if len(scores) < 2:
         raise ConfigError(f"got {len(scores)} scores: a correlation needs at least 2")

@@ -32,38 +32,6 @@ def relatedness_regression(
     error of the distributions is minimised with Adam in batches of 64. After every 50 epochs, the Pearson correlation
     on the dev split is computed; the best weights are kept, and training ends with the fourth time that they do not
     improve, or after 1,000 epochs.
-
-    Parameters
-    ----------
-    vectors1, vectors2 : array_like
-        Vectors of the first and second sentences, shape ``(n, d)``.
-    scores : array_like
-        Judged score of each pair, 0 to 5, shape ``(n,)``.
-    splits : sequence of {"train", "dev", "test"}
-        Split of each pair, shape ``(n,)``, with at least one pair of train and two of dev and test.
-    seed : int
-        Seed of the first weights and of the order of the pairs.
-
-    Returns
-    -------
-    SimilarityScore
-        Correlations of predicted and judged scores on the test split, in per cent.
-
-    Raises
-    ------
-    ConfigError
-        If the lengths differ, a value is not finite, a score is outside of 0 to 5, a split is empty, or all scores of
-        the dev or test split are equal.
-
-    Examples
-    --------
-    >>> from ragembed.papers import relatedness_regression
-    >>> first = [[1.0, 0.0], [0.0, 1.0]] * 6
-    >>> second = [[1.0, 0.0], [0.0, 1.0], [0.0, 1.0], [1.0, 0.0]] * 3
-    >>> splits = ["train"] * 4 + ["dev"] * 4 + ["test"] * 4
-    >>> score = relatedness_regression(first, second, [5, 5, 1, 1] * 3, splits)
-    >>> score.pearson > 90.0
-    True
     """
     features = pair_features(vectors1, vectors2)
     judged = numbers(scores, "scores", len(features))

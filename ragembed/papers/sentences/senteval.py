@@ -32,19 +32,10 @@ class _Example(NamedTuple):
 
 
 def read_examples(path: Path, relatedness: bool = False) -> tuple[str, LabelledTexts | SentencePairs]:
-    """Read a labelled collection and return it with its name.
+    """Read a labelled collection and return it with its name; ``relatedness`` selects the scores of SICK.
 
-    Parameters
-    ----------
-    path
-        TSV file with a header, file of a probing task, or folder with the files of a collection in :data:`FOLDERS`.
-    relatedness
-        Read the relatedness scores of SICK instead of its entailment labels.
-
-    Raises
-    ------
-    ConfigError
-        If the path is not a known collection, a file cannot be read, or a line is not as expected.
+    The path is a TSV file with a header, a file of a probing task, or a folder with the files of a collection in
+    :data:`FOLDERS`.
     """
     name, data = _read_folder(path, relatedness) if path.is_dir() else (path.stem, _read_file(path))
     if relatedness and not isinstance(data, SentencePairs):

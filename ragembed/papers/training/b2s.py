@@ -49,35 +49,8 @@ _BETAS, _EPS = (0.9, 0.999), 1e-8
 class B2sRequest:
     """The inputs, the output and the settings of :func:`train_b2s`.
 
-    Parameters
-    ----------
-    corpus : Path
-        UTF-8 file with one text per line, best one sentence; blank lines are skipped.
-    config : EmbedderConfig
-        The encoder, with the extractor ``transformer``; its raw vectors of documents are the contexts. Post-processors
-        have no effect.
-    out : Path
-        Folder for the result. If it contains an interrupted training, this training is resumed.
-    settings : B2sSettings, optional
-        Settings of the training.
-    device : str, optional
-        Device of the encoder, as for :class:`ragembed.Embedder`.
-    checkpoint_seconds : float, default 300.0
-        Interval between two saved states, in seconds.
-
-    Raises
-    ------
-    ConfigError
-        If the extractor is not ``transformer``.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> from ragembed import EmbedderConfig
-    >>> from ragembed.papers.training import B2sRequest
-    >>> encoder = EmbedderConfig(model="bert-base-uncased", pooling="mean", weighting="uniform")
-    >>> B2sRequest(Path("sentences.txt"), encoder, Path("b2s")).settings.epochs
-    5
+    The UTF-8 file ``corpus`` has one text per line, best one sentence. The raw document vectors of ``config``, with the
+    extractor ``transformer``, are the contexts. If ``out`` contains an interrupted training, this training is resumed.
     """
 
     corpus: Path
@@ -93,43 +66,10 @@ class B2sRequest:
 
 
 def train_b2s(request: B2sRequest, progress: TrainingProgress | None = None) -> dict[str, Any]:
-    """Train word vectors and write them to a folder.
+    """Train word vectors, write them to ``vectors.bin`` in a folder, and return the report in its ``training.json``.
 
-    The file ``vectors.bin`` in ``request.out`` is a word-vector file for the extractor ``words``, most frequent word
-    first. If the folder contains an interrupted training with the same inputs and settings, the training is resumed and
-    gives the same result.
-
-    Parameters
-    ----------
-    request : B2sRequest
-        Corpus, encoder, output folder and settings.
-    progress : object, optional
-        Listener, as for :func:`train_from_dictionary`.
-
-    Returns
-    -------
-    dict
-        The report, as in ``training.json`` of the output folder: counts, settings, versions, and the mean loss of each
-        epoch. All values are JSON values.
-
-    Raises
-    ------
-    ConfigError
-        If the corpus cannot be read, no word is frequent enough, or the output folder contains other files.
-    ModelError
-        If the model cannot be found.
-    TrainingError
-        If the loss is not finite, a checkpoint is damaged, or another process is training in the folder.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> from ragembed import EmbedderConfig
-    >>> from ragembed.papers.training import B2sRequest, train_b2s
-    >>> encoder = EmbedderConfig(model="bert-base-uncased", pooling="mean", weighting="uniform")
-    >>> report = train_b2s(B2sRequest(Path("sentences.txt"), encoder, Path("b2s")))  # doctest: +SKIP
-    >>> report["method"]  # doctest: +SKIP
-    'b2s'
+    The file is a word-vector file for the extractor ``words``, most frequent word first. If the folder contains an
+    interrupted training with the same inputs and settings, the training is resumed and gives the same result.
     """
     progress = progress or SilentTraining()
     require_folder(request.out)
@@ -152,20 +92,9 @@ def train_b2s(request: B2sRequest, progress: TrainingProgress | None = None) -> 
 class CorpusWords:
     """The words of a corpus.
 
-    Attributes
-    ----------
-    corpus
-        The texts.
-    names
-        The words, most frequent first.
-    counts
-        Number of occurrences of each word, int64, shape ``(words,)``.
-    ids
-        The ids of the words of all texts that have any, one text after the other, int32.
-    starts
-        Where each of these texts starts in ``ids``, and the end, int64, shape ``(texts + 1,)``.
-    used
-        Which texts of the corpus have a word, shape ``(lines,)``.
+    ``names`` and ``counts``, int64 of shape ``(words,)``, are in the order of frequency. ``ids`` has the words of all
+    texts that have any, one text after the other, int32; ``starts``, shape ``(texts + 1,)``, says where each of these
+    texts starts. ``used`` says which texts of the corpus have a word, shape ``(lines,)``.
     """
 
     corpus: Corpus
@@ -232,14 +161,9 @@ class WordVectorTraining:
     def step(self, contexts: Floats, texts: Integers, targets: Integers, negatives: Integers) -> float:
         """Update the vectors with one batch and return its loss.
 
-        Parameters
-        ----------
-        contexts
-            Vectors of the texts of the batch, float32, shape ``(batch, d)``.
-        texts, targets
-            Index of the text of each target, and its word, shape ``(n,)``.
-        negatives
-            Words that are drawn for each target, shape ``(k, n)``.
+        ``contexts`` are the vectors of the texts, float32 of shape ``(batch, d)``; ``texts`` and ``targets`` the text
+        and the word of each target, shape ``(n,)``; ``negatives`` the words that are drawn for each target, shape ``(k,
+        n)``.
         """
         words = np.concatenate([targets[None], negatives])
         signs = np.ones(words.shape, dtype=np.float32)

@@ -35,18 +35,8 @@ class HeldOut:
 class ReverseAccuracy:
     """How well a model finds the entries of definitions.
 
-    Attributes
-    ----------
-    top1 : float
-        Percentage of definitions for which one of their entries is the first result.
-    top10 : float
-        Percentage of definitions for which one of their entries is among the first 10 results.
-    top100 : float
-        Percentage of definitions for which one of their entries is among the first 100 results.
-    mrr : float
-        Mean reciprocal rank, from 0 to 1.
-    definitions : int
-        Number of definitions.
+    ``top1``, ``top10`` and ``top100`` are percentages of the definitions with one of their entries among the first
+    results; ``mrr`` is the mean reciprocal rank, from 0 to 1.
     """
 
     top1: float

@@ -31,44 +31,13 @@ from ragembed.papers.training.similarity import read_pairs
 
 @dataclass(frozen=True, slots=True)
 class TrainingRequest:
-    """The inputs, the output and the settings of a training.
+    """The inputs, the output and the settings of :func:`train_from_dictionary`.
 
-    Pass it to :func:`ragembed.papers.training.train_from_dictionary`.
-
-    Parameters
-    ----------
-    dictionaries : tuple of Path
-        Dictionary files or folders; see :func:`ragembed.papers.training.read_dictionaries` for the formats.
-    model : str
-        Hugging Face id or folder of the model to train.
-    out : Path
-        Folder for the trained model. If it contains an interrupted training, this training is resumed.
-    settings : TrainingSettings
-        Settings of the training.
-    sentence_pairs : tuple of Path, optional
-        Tables with the columns ``score``, ``sentence1`` and ``sentence2``. The correlation with the scores is measured
-        before and after the training, and selects the best of several runs. Without sentence pairs, the mean reciprocal
-        rank of the held-out definitions selects it.
-    pictures : bool, default False
-        Whether to plot the entry vectors of each step. Needs the extra ``papers``.
-    device : str, optional
-        Device, as for :class:`ragembed.Embedder`. If it names several devices, the training uses the first one.
-    checkpoint_seconds : float, default 300.0
-        Interval between two saved states of a run, in seconds.
-    head_from : str, optional
-        Hugging Face id or folder of the model whose head is used; by default ``model``. Models such as SimCSE-RoBERTa
-        are published without a head for masked words; the authors of DefSent+ take that of RoBERTa.
-    single_words : bool, default False
-        Whether to use only the entries that are single tokens of the model, as in dataset c of Liu 2024, table 1.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> from ragembed.papers.training import RECIPES, TrainingRequest, TrainingSettings
-    >>> settings = TrainingSettings(steps=RECIPES["bert-base"].steps())
-    >>> request = TrainingRequest((Path("glossary.tsv"),), "bert-base-uncased", Path("trained"), settings)
-    >>> request.checkpoint_seconds
-    300.0
+    If the folder ``out`` contains an interrupted training, this training is resumed. The correlation with the scores of
+    ``sentence_pairs`` (tables with the columns ``score``, ``sentence1``, ``sentence2``) selects the best run; without
+    them, the mean reciprocal rank of the held-out definitions does. ``head_from`` is the model whose head is used, by
+    default ``model``. With ``single_words``, only entries that are single tokens are used, as in dataset c of Liu 2024,
+    table 1.
     """
 
     dictionaries: tuple[Path, ...]

@@ -18,17 +18,9 @@ _ROBERTA = ("roberta", "xlm-roberta", "camembert")
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """The combinations and learning rates of a training.
+    """The pooling and kind of entry vectors of each step, the learning rates, and whether the last step has ICA.
 
-    Attributes
-    ----------
-    combinations : tuple of (str, str)
-        Pooling of definitions (``"cls"`` or ``"mean"``) and kind of entry vectors (``"ac"`` or ``"amp"``) for each
-        step. The last combination also applies to all further steps.
-    learning_rates : tuple of float
-        Learning rate of each step.
-    ica : bool
-        Whether the entry vectors of the last step are transformed with ICA.
+    The last combination also applies to all further steps.
     """
 
     combinations: tuple[tuple[Pooling, EntryKind], ...]
@@ -42,38 +34,10 @@ class Recipe:
         learning_rates: tuple[float, ...] = (),
         ica: Ica | None = None,
     ) -> tuple[StepSettings, ...]:
-        """Return the settings of all steps. Your values replace those of the recipe.
+        """Return the settings of all steps; your values replace those of the recipe.
 
-        Parameters
-        ----------
-        count : int, optional
-            Number of steps. By default, the number of learning rates in the recipe, or more if you give more learning
-            rates or combinations.
-        combinations : tuple of (str, str), optional
-            Pooling and kind of entry vectors for each step, such as ``("cls", "amp")``. The last one applies to all
-            further steps.
-        learning_rates : tuple of float, optional
-            Learning rate of each step. The last one applies to all further steps, because a learning rate should not
-            be larger than the previous one.
-        ica : {"none", "unit-variance", "arbitrary-variance"}, optional
-            ICA convention of the last step. By default, that of the recipe: ``"unit-variance"``, as in the authors'
-            program, or ``"none"``.
-
-        Returns
-        -------
-        tuple of StepSettings
-            One per step.
-
-        Raises
-        ------
-        ConfigError
-            If there are more combinations or learning rates than steps.
-
-        Examples
-        --------
-        >>> from ragembed.papers.training import RECIPES
-        >>> [step.learning_rate for step in RECIPES["bert-base"].steps(count=2)]
-        [5e-05, 4e-05]
+        The last combination and the last learning rate apply to all further steps. ``ica`` applies to the last step.
+        Raises :class:`ConfigError` for more combinations or learning rates than steps.
         """
         chosen, rates = combinations or self.combinations, learning_rates or self.learning_rates
         number = count or max(len(self.learning_rates), len(learning_rates), len(combinations))

@@ -22,31 +22,10 @@ LARGE_DICTIONARY = 200_000
 
 @dataclass(frozen=True, slots=True)
 class OptimizerSettings:
-    """Settings of AdamW with linear decay to 0. The defaults are those of the authors' program (Liu 2024).
+    """Settings of AdamW with linear decay to 0, as in the authors' program (Liu 2024).
 
-    Parameters
-    ----------
-    weight_decay : float, default 0.0
-        Weight decay, at least 0.
-    eps : float, default 1e-6
-        Term added to the denominator, above 0.
-    betas : tuple of float, default (0.9, 0.999)
-        Decay rates of the two moments, from 0 to below 1.
-    warmup : float, default 0.0
-        Share of the batches over which the learning rate rises from 0, from 0 to 1.
-    max_grad_norm : float, default 1.0
-        Norm to which gradients are clipped, above 0.
-
-    Raises
-    ------
-    ConfigError
-        If a value is out of range.
-
-    Examples
-    --------
-    >>> from ragembed.papers.training import OptimizerSettings
-    >>> OptimizerSettings(warmup=0.1)
-    OptimizerSettings(weight_decay=0.0, eps=1e-06, betas=(0.9, 0.999), warmup=0.1, max_grad_norm=1.0)
+    ``warmup`` is the share of the batches over which the learning rate rises from 0; ``max_grad_norm`` is the norm to
+    which gradients are clipped. A value out of range raises :class:`ConfigError`.
     """
 
     weight_decay: float = 0.0
@@ -69,30 +48,10 @@ class OptimizerSettings:
 class StepSettings:
     """Settings of one step of progressive separate training (Liu 2024, section 3.2).
 
-    Parameters
-    ----------
-    pooling : {"cls", "mean"}
-        Pooling of the definitions during the training: the vector at ``[CLS]``, or the mean over all tokens.
-    entries : {"ac", "amp", "words"}
-        Kind of entry vectors (equation 2). ``"ac"`` is the mean of the ``[CLS]`` vectors of an entry's definitions.
-        ``"amp"`` is the mean of their mean-pooled vectors. ``"words"`` uses the word embeddings of the model
-        (DefSent).
-    learning_rate : float
-        Learning rate at the start of the step, above 0 and at most 1.
-    ica : {"none", "unit-variance", "arbitrary-variance"}, default "none"
-        Convention of the ICA transformation of the entry vectors, in scikit-learn's terms. Must be ``"none"`` for
-        ``"words"``.
-
-    Raises
-    ------
-    ConfigError
-        If a value is not allowed.
-
-    Examples
-    --------
-    >>> from ragembed.papers.training import StepSettings
-    >>> StepSettings(pooling="cls", entries="amp", learning_rate=5e-5)
-    StepSettings(pooling='cls', entries='amp', learning_rate=5e-05, ica='none')
+    ``pooling`` is that of the definitions. ``entries`` is the kind of entry vectors (equation 2): the mean of the
+    ``[CLS]`` vectors of an entry's definitions (``ac``), the mean of their mean-pooled vectors (``amp``), or the word
+    embeddings of the model (``words``, DefSent). ``ica`` is the convention of the ICA of the entry vectors in
+    scikit-learn's terms.
     """
 
     pooling: Pooling
@@ -113,43 +72,11 @@ class StepSettings:
 class TrainingSettings:
     """All settings of a training, except its texts and its model.
 
-    Parameters
-    ----------
-    steps : tuple of StepSettings
-        One to four steps. The best encoder of a step builds the entry vectors of the next step.
-    runs : int, default 1
-        Number of runs per step, with the seeds ``seed``, ``seed + 1``, …. The best run is used.
-    seed : int, default 0
-        Seed of the first run, and of the choice of held-out definitions.
-    epochs : int, default 1
-        Passes over the definitions. According to the paper, more than one is harmful.
-    batch_size : int, optional
-        Definitions per batch. By default, 32 if there are at least 200,000 definitions, otherwise 16.
-    head : {"auto", "own", "mlm-head"}, default "auto"
-        Layer that projects pooled vectors into the space of the entries. ``"own"`` is the pooler of the model (tanh),
-        ``"mlm-head"`` the dense layer of its masked-word head (GELU). ``"auto"`` is ``"mlm-head"`` for RoBERTa and
-        ``"own"`` for other models. DefSent ignores this setting and uses the complete masked-word head, frozen.
-    max_tokens : int, optional
-        Maximum number of tokens of a definition, including special tokens, at least 8. Longer definitions are
-        truncated. By default, the maximum of the model.
-    held_out : int, optional
-        Number of definitions to hold out for measuring. By default, a twentieth of the definitions, at most 1,000.
-    bf16 : bool, default False
-        Whether to run the forward passes with bfloat16 autocast.
-    optimizer : OptimizerSettings, optional
-        Settings of the optimiser.
-
-    Raises
-    ------
-    ConfigError
-        If a value is out of range, or DefSent has more than one step.
-
-    Examples
-    --------
-    >>> from ragembed.papers.training import StepSettings, TrainingSettings
-    >>> settings = TrainingSettings(steps=(StepSettings("mean", "ac", 3e-5),), runs=2)
-    >>> settings.batch_of(definitions=10_000)
-    16
+    Each of the one to four ``steps`` has ``runs`` runs with the seeds ``seed``, ``seed + 1``, …; the encoder of the
+    best run builds the entry vectors of the next step. ``batch_size`` is by default 32 for at least 200,000
+    definitions, else 16. ``head`` is the pooler of the model with tanh (``own``) or the dense layer of its masked-word
+    head with GELU (``mlm-head``); DefSent uses the complete masked-word head, frozen. ``held_out`` is by default a
+    twentieth of the definitions, at most 1,000.
     """
 
     steps: tuple[StepSettings, ...]
@@ -187,28 +114,11 @@ class TrainingSettings:
         return any(step.entries == "words" for step in self.steps)
 
     def batch_of(self, definitions: int) -> int:
-        """Return the batch size for a number of definitions.
-
-        Parameters
-        ----------
-        definitions : int
-            Number of definitions of the dictionary.
-
-        Returns
-        -------
-        int
-            ``batch_size``, or its default if it is None.
-        """
+        """Return the batch size for a number of definitions."""
         return self.batch_size or (32 if definitions >= LARGE_DICTIONARY else 16)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields as JSON values.
-
-        Returns
-        -------
-        dict
-            The settings by name; tuples become lists.
-        """
+        """Return the fields as JSON values."""
         fields = dataclasses.asdict(self)
         fields["steps"] = list(fields["steps"])
         fields["optimizer"]["betas"] = list(fields["optimizer"]["betas"])
@@ -217,38 +127,11 @@ class TrainingSettings:
 
 @dataclass(frozen=True, slots=True)
 class B2sSettings:
-    """Settings of :func:`train_b2s`. The defaults are those of the authors' program.
+    """Settings of :func:`train_b2s`, with the defaults of the authors' program.
 
-    Parameters
-    ----------
-    min_count : int, default 10
-        The least number of times that a word occurs in the corpus.
-    vocabulary : int, default 750,000
-        The largest number of words; the most frequent ones are kept.
-    threshold : float, default 5e-6
-        Threshold t of the subsampling of frequent words: a word with the relative frequency f is a target with
-        probability ``min(1, sqrt(t / f) + t / f)``.
-    negatives : int, default 10
-        Number of words drawn for each target, with probabilities in proportion to the root of their counts.
-    epochs : int, default 5
-        Passes over the corpus.
-    batch_size : int, default 128
-        Texts in a batch.
-    learning_rate : float, default 1e-3
-        Learning rate of Adam, which updates only the words of a batch.
-    seed : int, default 0
-        Seed of the first vectors, of the order of the texts, and of the words that are drawn.
-
-    Raises
-    ------
-    ConfigError
-        If a value is out of range.
-
-    Examples
-    --------
-    >>> from ragembed.papers.training import B2sSettings
-    >>> B2sSettings(min_count=5).negatives
-    10
+    ``min_count`` is the least number of occurrences of a word, ``vocabulary`` the largest number of words. A word with
+    the relative frequency f is a target with probability ``min(1, sqrt(t / f) + t / f)``, where t is ``threshold``.
+    ``negatives`` words are drawn for each target, in proportion to the root of their counts.
     """
 
     min_count: int = 10

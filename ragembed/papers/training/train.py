@@ -25,47 +25,10 @@ from ragembed.version import __version__
 
 
 def train_from_dictionary(request: TrainingRequest, progress: TrainingProgress | None = None) -> dict[str, Any]:
-    """Train a model on dictionaries and write it to a folder.
+    """Train a model on dictionaries, write it to a folder, and return the report in its ``training.json``.
 
-    The trained model in ``request.out`` is an ordinary model folder. If the folder contains an interrupted training
-    with the same inputs and settings, the training is resumed and gives the same result.
-
-    Parameters
-    ----------
-    request : TrainingRequest
-        Dictionaries, model, output folder and settings.
-    progress : object, optional
-        Listener with the methods ``start(phase, unit, total)``, ``advance(count, detail)``, ``finish()`` and
-        ``note(text)``. By default, the function reports nothing.
-
-    Returns
-    -------
-    dict
-        The report, as in ``training.json`` of the output folder: statistics of the dictionary, settings, versions, and
-        the measurements of each step and run. All values are JSON values.
-
-    Raises
-    ------
-    DictionaryError
-        If a dictionary cannot be read, or an entry has no definition.
-    ModelError
-        If the model cannot be found, or its architecture is not supported.
-    ConfigError
-        If settings are not compatible, or the output folder contains other files.
-    TrainingError
-        If the loss is not finite, a checkpoint is damaged, or another process is training in the folder.
-    MissingExtraError
-        If pictures are requested and matplotlib is not installed.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> from ragembed.papers.training import RECIPES, TrainingRequest, TrainingSettings, train_from_dictionary
-    >>> settings = TrainingSettings(steps=RECIPES["bert-base"].steps())
-    >>> request = TrainingRequest((Path("glossary.tsv"),), "bert-base-uncased", Path("trained"), settings)
-    >>> report = train_from_dictionary(request)  # doctest: +SKIP
-    >>> report["method"]  # doctest: +SKIP
-    'defsent-plus'
+    If the folder contains an interrupted training with the same inputs and settings, the training is resumed and gives
+    the same result.
     """
     progress = progress or SilentTraining()
     require_folder(request.out)

@@ -25,38 +25,11 @@ READERS: Mapping[str, Callable[[Path], Iterator[Sense]]] = {
 
 
 def read_dictionaries(paths: Sequence[Path]) -> Dictionary:
-    r"""Read dictionaries of any format and merge them.
+    """Read dictionaries of any format and merge them, in the order of their first entries.
 
-    Equal entries of several dictionaries are merged, and duplicate definitions of an entry are dropped. Entries and
-    definitions are compared after white space is normalised. Upper and lower case differ.
-
-    Parameters
-    ----------
-    paths : sequence of Path
-        Files and folders. The supported files are tables (``.tsv``, ``.jsonl``), dictd (``.index``), StarDict
-        (``.ifo``) and Markdown glossaries (``.md``, ``.markdown``). A folder contains the WordNet database or Markdown
-        files.
-
-    Returns
-    -------
-    Dictionary
-        The merged entries, in the order of their first occurrence.
-
-    Raises
-    ------
-    DictionaryError
-        If a path does not exist, has an unknown format, cannot be read or has no entry, or if an entry has no
-        definition in any dictionary.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> from tempfile import mkdtemp
-    >>> from ragembed.papers.training import read_dictionaries
-    >>> glossary = Path(mkdtemp()) / "glossary.tsv"
-    >>> _ = glossary.write_text("store\tthe place that a query searches\n")
-    >>> read_dictionaries([glossary]).entries
-    ('store',)
+    Files are tables (``.tsv``, ``.jsonl``), dictd (``.index``), StarDict (``.ifo``) or Markdown glossaries (``.md``,
+    ``.markdown``); a folder contains the WordNet database or Markdown files. White space is normalised; upper and lower
+    case differ.
     """
     if not paths:
         raise DictionaryError("no dictionary: expected at least one file or folder")

@@ -28,32 +28,7 @@ class Sense:
 
 @dataclass(frozen=True, slots=True)
 class Dictionary:
-    """Distinct entries, each with at least one definition.
-
-    Use :func:`ragembed.papers.training.read_dictionaries` to read one from files.
-
-    Parameters
-    ----------
-    entries : tuple of str
-        The entries, all different.
-    definitions : tuple of tuple of str
-        The definitions of each entry, in the order of ``entries``. The definitions of an entry are all different, and
-        none is empty.
-
-    Raises
-    ------
-    DictionaryError
-        If there is no entry.
-
-    Examples
-    --------
-    >>> from ragembed.papers.training import Dictionary
-    >>> dictionary = Dictionary(("store", "writer"), (("the place that a query searches",), ("who holds the lock",)))
-    >>> len(dictionary)
-    2
-    >>> list(dictionary.pairs())
-    [(0, 'the place that a query searches'), (1, 'who holds the lock')]
-    """
+    """Distinct entries, each with at least one definition; the definitions of an entry are different and not empty."""
 
     entries: tuple[str, ...]
     definitions: tuple[tuple[str, ...], ...]
@@ -63,15 +38,7 @@ class Dictionary:
             raise DictionaryError("the dictionary has no entry: expected at least one with a definition")
 
     def pairs(self) -> Iterator[tuple[int, str]]:
-        """Yield one pair per definition, in the order of the entries.
-
-        Yields
-        ------
-        entry : int
-            Number of the entry, from 0.
-        definition : str
-            One of its definitions.
-        """
+        """Yield the number of the entry and the text of each definition, in the order of the entries."""
         for number, definitions in enumerate(self.definitions):
             for definition in definitions:
                 yield number, definition

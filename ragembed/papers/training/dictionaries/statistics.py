@@ -12,19 +12,7 @@ from ragembed.papers.training.dictionaries.senses import Dictionary
 
 @dataclass(frozen=True, slots=True)
 class DictionaryStatistics:
-    """The size of a dictionary.
-
-    Attributes
-    ----------
-    definitions : int
-        Number of definitions.
-    entries : int
-        Number of entries.
-    max_length : int
-        Length of the longest definition in tokens, including special tokens.
-    median_length : float
-        Median length of the definitions in tokens, including special tokens.
-    """
+    """The size of a dictionary; lengths of definitions are in tokens, including special tokens."""
 
     definitions: int
     entries: int

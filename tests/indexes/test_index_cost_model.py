@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragembed.errors import ConfigError
-from ragembed.indexes.ann.choosing import (
+from ragembed.indexes.faiss_index.cost_model import (
     LATENCY_MS,
     LATENCY_SLACK,
     LEAST_APPROXIMATE,
@@ -20,8 +20,8 @@ from ragembed.indexes.ann.choosing import (
     choose,
     cost,
 )
-from ragembed.indexes.ann.records import IndexConfig, IndexEvaluation, IndexSelection
-from ragembed.indexes.ann.specs import NAMES, parse_spec
+from ragembed.indexes.faiss_index.records import IndexConfig, IndexEvaluation, IndexSelection
+from ragembed.indexes.faiss_index.specs import NAMES, parse_spec
 
 USUAL = Machine(0.1, 0.1, 8 * 1024**3)
 FAST = Machine(0.01, 0.01, 8 * 1024**3)

@@ -12,7 +12,7 @@ import numpy as np
 
 from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError, GpuError
-from ragembed.indexes.ann.library import faiss, has_faiss
+from ragembed.indexes.faiss_index.library import faiss, has_faiss
 from ragembed.indexes.types import Rows, VectorEncoder
 from ragembed.models.devices import choose_devices
 from ragembed.types import Floats

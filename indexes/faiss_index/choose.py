@@ -13,14 +13,12 @@ from typing import Any
 import numpy as np
 
 from ragembed.errors import BudgetError
-from ragembed.indexes.ann import choosing
-from ragembed.indexes.ann.building import IndexInput, build_index, check
-from ragembed.indexes.ann.choosing import LEAST_APPROXIMATE, ORDER, Budget, Machine, Option
-from ragembed.indexes.ann.index import RefinedIndex, open_index
-from ragembed.indexes.ann.library import faiss, has_faiss
-from ragembed.indexes.ann.records import IndexConfig, Measurement
-from ragembed.indexes.ann.specs import AUTO, FLAT, IndexSpec, parse_spec
-from ragembed.indexes.ann.tuning import (
+from ragembed.indexes.faiss_index import cost_model
+from ragembed.indexes.faiss_index.building import IndexInput, build_index, check
+from ragembed.indexes.faiss_index.cost_model import LEAST_APPROXIMATE, ORDER, Budget, Machine, Option
+from ragembed.indexes.faiss_index.index import RefinedIndex, open_index
+from ragembed.indexes.faiss_index.library import faiss, has_faiss
+from ragembed.indexes.faiss_index.measure import (
     LEAST_QUERIES,
     Search,
     Truth,
@@ -30,6 +28,8 @@ from ragembed.indexes.ann.tuning import (
     recall,
     tuned_effort,
 )
+from ragembed.indexes.faiss_index.records import IndexConfig, Measurement
+from ragembed.indexes.faiss_index.specs import AUTO, FLAT, IndexSpec, parse_spec
 from ragembed.indexes.types import Progress, SilentProgress
 from ragembed.types import Floats
 
@@ -80,7 +80,7 @@ def pick(
 ) -> Picked:
     """Build an index that meets the requirements in ``wanted`` and write it to the file of ``given``.
 
-    At most three kinds are tried, in the order of :func:`ragembed.indexes.ann.choosing.choose`, each tuned to the
+    At most three kinds are tried, in the order of :func:`.cost_model.choose`, each tuned to the
     smallest effort that reaches the recall. The first that meets the budget in one thread, on other queries, is taken.
     Missing the default latency and recall is no error; if no kind meets the limits that were set, raises
     :class:`BudgetError` and writes no file.
@@ -89,10 +89,10 @@ def pick(
     options = (
         []
         if wanted.kind != AUTO or not has_faiss()
-        else choosing.choose(*shape, wanted.budget, machine or measure_machine(shape[1]))
+        else cost_model.choose(*shape, wanted.budget, machine or measure_machine(shape[1]))
     )
     # A kind that is tried among others need not be tuned far beyond the limit; a kind that was requested must be.
-    limit_ms = choosing.LATENCY_SLACK * wanted.budget.wanted_latency_ms if options else math.inf
+    limit_ms = cost_model.LATENCY_SLACK * wanted.budget.wanted_latency_ms if options else math.inf
     trial = _KindTrial(given, queries, wanted.budget, limit_ms, progress or SilentProgress(), gpus)
     attempts: list[_Attempt] = []
     files: list[Path] = []

@@ -15,7 +15,7 @@ from typing import BinaryIO
 import numpy as np
 
 from ragembed.errors import StoreDamagedError
-from ragembed.indexes.ann.vectors import PartSearch, Vectors, blocks, dot_products, ranges, rows_in
+from ragembed.indexes.faiss_index.vectors import PartSearch, Vectors, blocks, dot_products, ranges, rows_in
 from ragembed.indexes.types import Rows
 from ragembed.types import Bools, Floats
 
@@ -44,7 +44,7 @@ def write_flat_index(vectors: Vectors, rows: Rows, stream: BinaryIO, advance: Ca
 class FlatIndex:
     """A memory-mapped flat index that NumPy searches in one thread, with a few megabytes of memory.
 
-    It has the methods of :class:`ragembed.indexes.ann.index.SegmentIndex`. Check the headers of ``file`` first. Raises
+    It has the methods of :class:`.index.SegmentIndex`. Check the headers of ``file`` first. Raises
     :class:`StoreDamagedError` if the size of the file does not match ``rows`` vectors of dimension ``dim``.
     """
 
@@ -70,7 +70,7 @@ class FlatIndex:
         share: float = 1.0,  # noqa: ARG002  only approximate indexes use it
         effort: int | None = None,  # noqa: ARG002
     ) -> tuple[Floats, Rows]:
-        """Search as :meth:`ragembed.indexes.ann.index.SegmentIndex.search` does."""
+        """Search as :meth:`ragembed.indexes.faiss_index.index.SegmentIndex.search` does."""
         return self.search_part(queries, k, 0, len(self._rows), allowed)
 
     def multiplies(self, queries: int, k: int, parts: int = 1) -> bool:  # noqa: ARG002
@@ -90,7 +90,7 @@ class FlatIndex:
         effort: int | None,  # noqa: ARG002
         parts: int,
     ) -> Sequence[PartSearch]:
-        """Divide a search as :meth:`ragembed.indexes.ann.index.SegmentIndex.divided` does."""
+        """Divide a search as :meth:`ragembed.indexes.faiss_index.index.SegmentIndex.divided` does."""
         part = partial(self.search_part, queries, k, allowed=allowed)
         return [partial(part, *bounds) for bounds in ranges(len(self._rows), parts)]
 

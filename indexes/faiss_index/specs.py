@@ -44,7 +44,7 @@ _FACTORY = re.compile(
     rf"|({_TRANSFORM},){{0,4}}IVF\d{{1,8}}(_HNSW\d{{1,3}})?,PQ\d{{1,4}}(x\d|x1[0-2])?"
     rf"|HNSW\d{{0,3}}([,_]({_SCALAR_CODES}))?"
 )
-"""The kinds whose files :mod:`ragembed.indexes.ann.file_check` checks. Larger numbers would need memory in excess."""
+"""The kinds whose files :mod:`.file_check` checks. Larger numbers would need memory in excess."""
 _CODES = re.compile(r"Flat|SQ4|SQ6|SQ8|SQfp16|SQbf16|PQ")
 _LISTS, _GRAPH = re.compile(r"\bIVF\d+"), re.compile(r"\bHNSW\d*")
 _LOSSLESS = re.compile(r"(IVF\d+(_HNSW\d+)?,)?Flat|HNSW\d*([,_]Flat)?")

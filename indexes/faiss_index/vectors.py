@@ -8,7 +8,7 @@ from typing import Protocol, TypeAlias
 
 import numpy as np
 
-from ragembed.indexes.ann.library import faiss, has_faiss
+from ragembed.indexes.faiss_index.library import faiss, has_faiss
 from ragembed.indexes.types import Rows
 from ragembed.types import Floats
 

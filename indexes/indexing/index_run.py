@@ -21,10 +21,12 @@ from ragembed.documents.boilerplate import LineKeys, Stripper
 from ragembed.documents.places import Place, exists
 from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError, IncompatibleStoreError, StoreError
-from ragembed.indexes.ann.library import require_library
-from ragembed.indexes.ann.records import IndexEvaluation, IndexSelection
+from ragembed.indexes.faiss_index.library import require_library
+from ragembed.indexes.faiss_index.records import IndexEvaluation, IndexSelection
 from ragembed.indexes.indexing import fitting
+from ragembed.indexes.indexing.file_writing import finish_store, slow_model, write_files
 from ragembed.indexes.indexing.request import (
+    IndexingOptions,
     IndexingRequest,
     mismatch,
     next_request,
@@ -33,9 +35,8 @@ from ragembed.indexes.indexing.request import (
     require_whole,
     stored_request,
 )
-from ragembed.indexes.indexing.scan import IndexingOptions, Scan, Scanner
+from ragembed.indexes.indexing.scan import Scan, Scanner
 from ragembed.indexes.indexing.spool import Spool
-from ragembed.indexes.indexing.writing import finish_store, slow_model, write_files
 from ragembed.indexes.storage.folders import require_place
 from ragembed.indexes.storage.layout import file_path, is_below, make_folder, require_writable, source_path
 from ragembed.indexes.storage.lock import writer_lock
@@ -183,7 +184,7 @@ def _write(run: IndexRun, store: Store, spool: Spool, scan: Scan, *, fitted: boo
     with store.writer(locked=True) as writer:
         plan = writer.plan_stripping(spool.lines, scan.removed, options.boilerplate)
         former = writer.meta("indexing")
-        if (request := next_request(former, scan, options)) != former:
+        if (request := next_request(former, scan.roots, scan.gone, options)) != former:
             writer.set_meta({"indexing": request})
         encoded, devices = write_files(store, writer, spool, scan, plan, progress)
         fit, warnings = fitting.fit_if_needed([(store, writer)], progress)

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragembed.files import create_file
-from ragembed.indexes.ann.library import faiss
-from ragembed.indexes.ann.vectors import Vectors, blocks
+from ragembed.indexes.faiss_index.library import faiss
+from ragembed.indexes.faiss_index.vectors import Vectors, blocks
 from ragembed.indexes.types import Rows
 from ragembed.types import Floats
 
@@ -43,7 +43,7 @@ def write_lists(
     """Write ``index``, which is trained and empty, with ``vectors`` in its lists; temporary files go to ``folder``.
 
     ``assign`` returns the number of the nearest list of each vector. The other arguments are those of
-    :func:`ragembed.indexes.ann.building.build_index`.
+    :func:`ragembed.indexes.faiss_index.building.build_index`.
     """
     lists = faiss.extract_index_ivf(index)
     scratch = Path(tempfile.mkdtemp(prefix=".lists-", dir=folder))

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 from ragembed.config.fields import setting
 from ragembed.errors import ConfigError
-from ragembed.indexes.ann.choosing import Budget
-from ragembed.indexes.ann.specs import AUTO, NAMES, parse_spec
+from ragembed.indexes.faiss_index.cost_model import Budget
+from ragembed.indexes.faiss_index.specs import AUTO, NAMES, parse_spec
 
 Record = TypeVar("Record")
 

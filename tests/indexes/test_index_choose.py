@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 
 from ragembed.errors import BudgetError
-from ragembed.indexes.ann import choosing, picking
-from ragembed.indexes.ann.building import IndexInput, build_index
-from ragembed.indexes.ann.choosing import Budget, Machine
-from ragembed.indexes.ann.index import RefinedIndex, SegmentIndex
-from ragembed.indexes.ann.picking import TuningQueries, pick
-from ragembed.indexes.ann.records import IndexConfig
-from ragembed.indexes.ann.specs import NAMES, parse_spec
-from ragembed.indexes.ann.vectors import ArrayVectors
+from ragembed.indexes.faiss_index import choose, cost_model
+from ragembed.indexes.faiss_index.building import IndexInput, build_index
+from ragembed.indexes.faiss_index.choose import TuningQueries, pick
+from ragembed.indexes.faiss_index.cost_model import Budget, Machine
+from ragembed.indexes.faiss_index.index import RefinedIndex, SegmentIndex
+from ragembed.indexes.faiss_index.records import IndexConfig
+from ragembed.indexes.faiss_index.specs import NAMES, parse_spec
+from ragembed.indexes.faiss_index.vectors import ArrayVectors
 from ragembed.postprocess import unit_rows
 
 SIZE, DIM = 1_500, 16
@@ -25,8 +25,8 @@ SLOW = Machine(1e4, 1e4, 8 * 1024**3)
 @pytest.fixture
 def few(monkeypatch):
     """Allow approximate kinds for few vectors."""
-    monkeypatch.setattr(choosing, "LEAST_APPROXIMATE", SIZE)
-    monkeypatch.setattr(picking, "LEAST_APPROXIMATE", SIZE)
+    monkeypatch.setattr(cost_model, "LEAST_APPROXIMATE", SIZE)
+    monkeypatch.setattr(choose, "LEAST_APPROXIMATE", SIZE)
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def latencies(monkeypatch):
     """Fake measured latencies, one for each kind that is built."""
     values = [1.0] * 9
     left = iter(values)
-    monkeypatch.setattr(picking, "latency_ms", lambda *_: next(left))
+    monkeypatch.setattr(choose, "latency_ms", lambda *_: next(left))
     return values
 
 
@@ -83,7 +83,7 @@ def test_kind_that_should_be_fast_enough_is_built_before_preferred_ones(tmp_path
 
 def test_kinds_beyond_the_budget_are_not_built(tmp_path, latencies, monkeypatch):
     built = []
-    monkeypatch.setattr(picking, "build_index", lambda spec, *rest: built.append(spec.name) or build_index(spec, *rest))
+    monkeypatch.setattr(choose, "build_index", lambda spec, *rest: built.append(spec.name) or build_index(spec, *rest))
     best = picked(tmp_path, IndexConfig(budget=Budget(max_memory=CODE_BYTES + 1_000)))
     assert built == ["sq8"]
     assert best.kind == "sq8"
@@ -127,7 +127,7 @@ def test_more_recall_takes_more_effort(tmp_path):
 def test_at_most_three_kinds_are_built(tmp_path, latencies, monkeypatch):
     latencies[:] = [40.0, 50.0, 60.0, 70.0]
     built = []
-    monkeypatch.setattr(picking, "build_index", lambda spec, *rest: built.append(spec.name) or build_index(spec, *rest))
+    monkeypatch.setattr(choose, "build_index", lambda spec, *rest: built.append(spec.name) or build_index(spec, *rest))
     best = picked(tmp_path)
     assert built == ["sq8", "ivf-sq8", "hnsw-sq8"]
     assert best.kind == "sq8"

@@ -1,4 +1,4 @@
-"""Import FAISS if it is installed. Without FAISS, indexes are flat; :mod:`ragembed.indexes.ann.flat` searches them."""
+"""Import FAISS if it is installed. Without FAISS, indexes are flat; :mod:`.flat` searches them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import Any
 
 from ragembed.errors import MissingExtraError
-from ragembed.indexes.ann.specs import AUTO, FLAT
+from ragembed.indexes.faiss_index.specs import AUTO, FLAT
 from ragembed.resources import out_of_memory, require_room
 
 PACKAGE, EXTRA = "faiss", "cpu"

@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from ragembed.config.fields import documented, setting
 from ragembed.errors import ConfigError
-from ragembed.indexes.ann.specs import FLAT, IndexSpec, codes_for, lists_for, parse_spec
+from ragembed.indexes.faiss_index.specs import FLAT, IndexSpec, codes_for, lists_for, parse_spec
 
 LEAST_APPROXIMATE = 50_000
 """Minimum number of vectors for an automatic choice of an approximate kind. Below, you have to request it by name."""

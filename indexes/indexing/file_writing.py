@@ -11,7 +11,7 @@ from ragembed.corpus import grouped
 from ragembed.documents.model import Chunk
 from ragembed.embedder import Embedder
 from ragembed.extras import is_installed
-from ragembed.indexes.ann.records import IndexConfig
+from ragembed.indexes.faiss_index.records import IndexConfig
 from ragembed.indexes.indexing.calibration import calibrate
 from ragembed.indexes.indexing.run_encoder import RunEncoder
 from ragembed.indexes.indexing.scan import Scan

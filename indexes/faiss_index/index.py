@@ -15,14 +15,14 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ragembed.errors import StoreDamagedError
-from ragembed.indexes.ann.file_check import check_index_file
-from ragembed.indexes.ann.flat import FlatIndex
-from ragembed.indexes.ann.gpus import MOST_SELECTED, GpuIndex, to_gpus
-from ragembed.indexes.ann.library import faiss, has_faiss, require_library
-from ragembed.indexes.ann.lists import list_codes, list_ids, transformed
-from ragembed.indexes.ann.products import above_estimate, can_estimate
-from ragembed.indexes.ann.specs import FLAT, IndexSpec
-from ragembed.indexes.ann.vectors import PartSearch, Vectors, inner_products, places_in, ranges, rows_in
+from ragembed.indexes.faiss_index.file_check import check_index_file
+from ragembed.indexes.faiss_index.flat import FlatIndex
+from ragembed.indexes.faiss_index.gpus import MOST_SELECTED, GpuIndex, to_gpus
+from ragembed.indexes.faiss_index.library import faiss, has_faiss, require_library
+from ragembed.indexes.faiss_index.lists import list_codes, list_ids, transformed
+from ragembed.indexes.faiss_index.products import above_estimate, can_estimate
+from ragembed.indexes.faiss_index.specs import FLAT, IndexSpec
+from ragembed.indexes.faiss_index.vectors import PartSearch, Vectors, inner_products, places_in, ranges, rows_in
 from ragembed.indexes.types import Rows
 from ragembed.resources import ONE_BLAS_THREAD, out_of_memory
 from ragembed.types import Bools, Floats

@@ -2,7 +2,7 @@
 
 Every header, number, size and link is checked, and the file must end where its contents end. Vectors, codes and ids may
 have any value. The formats are those of FAISS's ``index_write.cpp``, as far as the kinds of
-:mod:`ragembed.indexes.ann.specs` use them.
+:mod:`ragembed.indexes.faiss_index.specs` use them.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragembed.errors import StoreDamagedError
-from ragembed.indexes.ann.flat import COUNT, HEADER
-from ragembed.indexes.ann.specs import Codes, Family, IndexSpec
+from ragembed.indexes.faiss_index.flat import COUNT, HEADER
+from ragembed.indexes.faiss_index.specs import Codes, Family, IndexSpec
 
 _INNER_PRODUCT = 0
 _IDS, _TRANSFORMED, _FLAT, _SCALAR = b"IxMp", b"IxPT", b"IxFI", b"IxSQ"

@@ -17,13 +17,13 @@ import numpy as np
 
 from ragembed.errors import ConfigError, StoreDamagedError
 from ragembed.files import create_file
-from ragembed.indexes.ann.flat import COUNT, write_flat_index
-from ragembed.indexes.ann.gpus import centroids_on_gpus, to_gpus
-from ragembed.indexes.ann.index import SegmentIndex
-from ragembed.indexes.ann.library import faiss, require_library
-from ragembed.indexes.ann.lists import Assign, write_lists
-from ragembed.indexes.ann.specs import FLAT, TRAINING_PER_LIST, IndexSpec
-from ragembed.indexes.ann.vectors import ArrayVectors, Vectors, blocks, stratified
+from ragembed.indexes.faiss_index.flat import COUNT, write_flat_index
+from ragembed.indexes.faiss_index.gpus import centroids_on_gpus, to_gpus
+from ragembed.indexes.faiss_index.index import SegmentIndex
+from ragembed.indexes.faiss_index.library import faiss, require_library
+from ragembed.indexes.faiss_index.lists import Assign, write_lists
+from ragembed.indexes.faiss_index.specs import FLAT, TRAINING_PER_LIST, IndexSpec
+from ragembed.indexes.faiss_index.vectors import ArrayVectors, Vectors, blocks, stratified
 from ragembed.indexes.types import Rows
 from ragembed.postprocess import unit_rows
 from ragembed.types import Floats

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragembed.evaluation.bootstrap import paired_bootstrap
-from ragembed.indexes.ann.index import USUAL_K
-from ragembed.indexes.ann.records import Recall
-from ragembed.indexes.ann.vectors import Vectors, best_products, blocks
+from ragembed.indexes.faiss_index.index import USUAL_K
+from ragembed.indexes.faiss_index.records import Recall
+from ragembed.indexes.faiss_index.vectors import Vectors, best_products, blocks
 from ragembed.types import Floats
 
 Search = Callable[[Floats, int], Floats]
