@@ -41,16 +41,17 @@ from ragembed.cli.options import (
     LocalPath,
     embedding_options,
     format_option,
+    html_option,
     quiet_option,
+    setting_option,
 )
 from ragembed.cli.output import say, shown_path
-from ragembed.cli.pages import check_html, html_option
 from ragembed.cli.progress import StderrProgress
 from ragembed.cli.project import choose_store, collections_files
 from ragembed.cli.requests import NamedConfig
-from ragembed.config.collections import chosen_stores
+from ragembed.config.toml_files import chosen_stores
 from ragembed.errors import ConfigError
-from ragembed.indexes.search.fusion import METHODS, Fusion, Method
+from ragembed.indexes.search.fusion import Fusion, Method
 from ragembed.indexes.search.search import MODES, Mode
 from ragembed.indexes.store_evaluation import SearchSettings
 from ragembed.indexes.types import Progress, SilentProgress
@@ -96,25 +97,9 @@ _SPLIT = "test"
     help="Search by meaning (dense), by words (lexical, BM25), or both combined (hybrid).  [default: dense for "
     "documents, hybrid for a store]",
 )
-@click.option(
-    "--alpha",
-    type=click.FloatRange(0.0, 1.0),
-    metavar="WEIGHT",
-    help="Weight of dense search in hybrid search, from 0 (words only) to 1 (meaning only).  [default: "
-    f"{Fusion().alpha:g}]",
-)
-@click.option(
-    "--fusion",
-    "method",
-    type=click.Choice(METHODS),
-    help=f"How hybrid search combines the two scores; see ragembed query.  [default: {Fusion().method}]",
-)
-@click.option(
-    "--feedback",
-    type=click.FloatRange(0.0),
-    metavar="WEIGHT",
-    help=f"Weight of feedback in hybrid search; see ragembed query.  [default: {Fusion().feedback:g}]",
-)
+@setting_option(Fusion, "alpha")
+@setting_option(Fusion, "method")
+@setting_option(Fusion, "feedback")
 @click.option(
     "--fit-fusion",
     is_flag=True,
@@ -174,7 +159,10 @@ def command(html: Path | None, quiet: bool, output: str, **given: Any) -> None:
     """  # noqa: D301  click reads the backspace character as "do not wrap"
     from ragembed.evaluation.retrieval import parse_measures
 
-    check_html(html)
+    if html is not None:
+        from ragembed.reports.page import check_output
+
+        check_output(html)  # before anything is evaluated
     embedding = {name: given.pop(name) for name in EMBEDDING_OPTIONS}
     options = _RetrievalOptions(**given)
     measures = parse_measures(options.measures)

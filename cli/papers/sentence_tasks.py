@@ -10,9 +10,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ragembed.cli.evaluation.results import CSV, candidates, names, print_results, results
-from ragembed.cli.options import EXISTING_PATH, LocalPath, embedding_options, format_option, quiet_option, with_options
+from ragembed.cli.options import (
+    EXISTING_PATH,
+    LocalPath,
+    embedding_options,
+    format_option,
+    html_option,
+    quiet_option,
+    with_options,
+)
 from ragembed.cli.output import say
-from ragembed.cli.pages import check_html, html_option
 from ragembed.cli.progress import StderrProgress
 from ragembed.indexes.types import Progress, SilentProgress
 
@@ -90,7 +97,10 @@ def _task(
     ) -> None:
         from ragembed.extractors.kept_states import kept_states
 
-        check_html(html)
+        if html is not None:
+            from ragembed.reports.page import check_output
+
+            check_output(html)  # before anything is evaluated
         named = candidates(given, query_fit="shared")
         chosen = {option: given[option] for option in options}
         tasks = [_read(name, path, runs, chosen) for path in paths]
@@ -118,7 +128,6 @@ def _task(
         "--runs", type=click.IntRange(1), metavar="N", default=10, show_default=True, help=f"Number of {counted}."
     )
     with_options(
-        command,
         click.argument("paths", nargs=-1, required=True, type=EXISTING_PATH, metavar="PATH..."),
         partial(embedding_options, several=True),
         *([counts] if counted else []),
@@ -127,7 +136,7 @@ def _task(
         html_option,
         quiet_option,
         partial(format_option, more=CSV),
-    )
+    )(command)
     text = f"{summary}\n\n\b\n{example}\n\n{details} {_COMBINED}"
     return click.command(name=name, help=text, short_help=short)(command)
 

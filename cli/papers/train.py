@@ -12,7 +12,6 @@ import click
 from ragembed.cli.options import (
     EXISTING_FILE,
     EXISTING_PATH,
-    Command,
     LocalPath,
     format_option,
     quiet_option,
@@ -48,142 +47,132 @@ _POOLING = {
 }
 
 
-def _material_options(command: Command) -> Command:
-    """Add the options for the model, the dictionaries and the output folder."""
-    return with_options(
-        command,
-        click.option(
-            "--dictionary",
-            "dictionaries",
-            type=EXISTING_PATH,
-            multiple=True,
-            required=True,
-            metavar="PATH",
-            help="Dictionary to learn: TSV, JSON Lines, Markdown, dictd (.index), StarDict (.ifo), or the folder of "
-            "WordNet. Can be repeated.",
-        ),
-        click.option(
-            "--model", required=True, metavar="ID|PATH", help="Hugging Face model id or folder of the model to train."
-        ),
-        click.option(
-            "--head-from",
-            metavar="ID|PATH",
-            help="Model whose head is used, such as roberta-base for a SimCSE-RoBERTa model, which has no head for "
-            "masked words.  [default: --model]",
-        ),
-        click.option(
-            "--out",
-            required=True,
-            type=LocalPath(),
-            help="Folder for the trained model: new, empty, or with an interrupted training, which then continues.",
-        ),
-    )
+_material_options = with_options(
+    click.option(
+        "--dictionary",
+        "dictionaries",
+        type=EXISTING_PATH,
+        multiple=True,
+        required=True,
+        metavar="PATH",
+        help="Dictionary to learn: TSV, JSON Lines, Markdown, dictd (.index), StarDict (.ifo), or the folder of "
+        "WordNet. Can be repeated.",
+    ),
+    click.option(
+        "--model", required=True, metavar="ID|PATH", help="Hugging Face model id or folder of the model to train."
+    ),
+    click.option(
+        "--head-from",
+        metavar="ID|PATH",
+        help="Model whose head is used, such as roberta-base for a SimCSE-RoBERTa model, which has no head for "
+        "masked words.  [default: --model]",
+    ),
+    click.option(
+        "--out",
+        required=True,
+        type=LocalPath(),
+        help="Folder for the trained model: new, empty, or with an interrupted training, which then continues.",
+    ),
+)
 
 
-def _training_options(command: Command) -> Command:
-    """Add the options that both methods share."""
-    return with_options(
-        _optimizer_options(command),
-        click.option(
-            "--runs",
-            type=click.IntRange(1),
-            metavar="N",
-            default=1,
-            show_default=True,
-            help="Number of seeds to try in each step; the best run is kept.",
-        ),
-        click.option(
-            "--seed", type=click.IntRange(0), metavar="N", default=0, show_default=True, help="First random seed."
-        ),
-        click.option(
-            "--epochs",
-            type=click.IntRange(1),
-            metavar="N",
-            default=1,
-            show_default=True,
-            help="Number of passes over the definitions.",
-        ),
-        click.option(
-            "--batch-size",
-            type=click.IntRange(1),
-            metavar="N",
-            help="Number of definitions in a batch.  [default: 16; 32 for 200,000 definitions or more]",
-        ),
-        click.option(
-            "--max-tokens",
-            type=click.IntRange(8),
-            metavar="N",
-            help="Largest number of tokens of a definition; longer ones are cut.  [default: the model's limit]",
-        ),
-        click.option(
-            "--held-out",
-            type=click.IntRange(0),
-            metavar="N",
-            help="Number of definitions to hold out and measure on.  [default: 5 %, at most 1,000]",
-        ),
-        click.option(
-            "--sts",
-            "sentence_pairs",
-            type=EXISTING_FILE,
-            multiple=True,
-            metavar="FILE",
-            help="TSV with columns score, sentence1 and sentence2, measured before and after; the result chooses the "
-            "best run. Can be repeated.",
-        ),
-        click.option(
-            "--pictures", is_flag=True, help="Draw the entry vectors of each step as a PNG file in the output folder."
-        ),
-        click.option(
-            "--bf16", is_flag=True, help="Compute forward passes in bfloat16 where that is numerically safe (autocast)."
-        ),
-        click.option(
-            "--device",
-            metavar="DEVICE",
-            help="Device for training: cpu, gpu:1, or auto (a GPU, else the CPU).  [default: auto]",
-        ),
-    )
-
-
-def _optimizer_options(command: Command) -> Command:
-    """Add the options of the optimizer, AdamW, and of its learning rate."""
-    return with_options(
-        command,
-        click.option(
-            "--weight-decay",
-            type=float,
-            metavar="NUMBER",
-            default=_DEFAULTS.weight_decay,
-            show_default=True,
-            help="Weight decay of AdamW.",
-        ),
-        click.option(
-            "--eps", type=float, metavar="NUMBER", default=_DEFAULTS.eps, show_default=True, help="Epsilon of AdamW."
-        ),
-        click.option(
-            "--betas",
-            type=(float, float),
-            metavar="NUMBER NUMBER",
-            default=_DEFAULTS.betas,
-            show_default=True,
-            help="The two betas of AdamW.",
-        ),
-        click.option(
-            "--warmup",
-            type=float,
-            metavar="NUMBER",
-            default=_DEFAULTS.warmup,
-            show_default=True,
-            help="Share of the batches over which the learning rate rises, from 0 to 1.",
-        ),
-        click.option(
-            "--max-grad-norm",
-            type=float,
-            metavar="NUMBER",
-            default=_DEFAULTS.max_grad_norm,
-            show_default=True,
-            help="Gradients with a larger norm are scaled down to it.",
-        ),
-    )
+_optimizer_options = with_options(
+    click.option(
+        "--weight-decay",
+        type=float,
+        metavar="NUMBER",
+        default=_DEFAULTS.weight_decay,
+        show_default=True,
+        help="Weight decay of AdamW.",
+    ),
+    click.option(
+        "--eps", type=float, metavar="NUMBER", default=_DEFAULTS.eps, show_default=True, help="Epsilon of AdamW."
+    ),
+    click.option(
+        "--betas",
+        type=(float, float),
+        metavar="NUMBER NUMBER",
+        default=_DEFAULTS.betas,
+        show_default=True,
+        help="The two betas of AdamW.",
+    ),
+    click.option(
+        "--warmup",
+        type=float,
+        metavar="NUMBER",
+        default=_DEFAULTS.warmup,
+        show_default=True,
+        help="Share of the batches over which the learning rate rises, from 0 to 1.",
+    ),
+    click.option(
+        "--max-grad-norm",
+        type=float,
+        metavar="NUMBER",
+        default=_DEFAULTS.max_grad_norm,
+        show_default=True,
+        help="Gradients with a larger norm are scaled down to it.",
+    ),
+)
+_training_options = with_options(
+    _optimizer_options,
+    click.option(
+        "--runs",
+        type=click.IntRange(1),
+        metavar="N",
+        default=1,
+        show_default=True,
+        help="Number of seeds to try in each step; the best run is kept.",
+    ),
+    click.option(
+        "--seed", type=click.IntRange(0), metavar="N", default=0, show_default=True, help="First random seed."
+    ),
+    click.option(
+        "--epochs",
+        type=click.IntRange(1),
+        metavar="N",
+        default=1,
+        show_default=True,
+        help="Number of passes over the definitions.",
+    ),
+    click.option(
+        "--batch-size",
+        type=click.IntRange(1),
+        metavar="N",
+        help="Number of definitions in a batch.  [default: 16; 32 for 200,000 definitions or more]",
+    ),
+    click.option(
+        "--max-tokens",
+        type=click.IntRange(8),
+        metavar="N",
+        help="Largest number of tokens of a definition; longer ones are cut.  [default: the model's limit]",
+    ),
+    click.option(
+        "--held-out",
+        type=click.IntRange(0),
+        metavar="N",
+        help="Number of definitions to hold out and measure on.  [default: 5 %, at most 1,000]",
+    ),
+    click.option(
+        "--sts",
+        "sentence_pairs",
+        type=EXISTING_FILE,
+        multiple=True,
+        metavar="FILE",
+        help="TSV with columns score, sentence1 and sentence2, measured before and after; the result chooses the "
+        "best run. Can be repeated.",
+    ),
+    click.option(
+        "--pictures", is_flag=True, help="Draw the entry vectors of each step as a PNG file in the output folder."
+    ),
+    click.option(
+        "--bf16", is_flag=True, help="Compute forward passes in bfloat16 where that is numerically safe (autocast)."
+    ),
+    click.option(
+        "--device",
+        metavar="DEVICE",
+        help="Device for training: cpu, gpu:1, or auto (a GPU, else the CPU).  [default: auto]",
+    ),
+)
 
 
 @click.group(name="train")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from ragembed.checks import one_of
+from ragembed.config.fields import one_of
 from ragembed.errors import ConfigError, ModelError
 from ragembed.files import read_regular
 from ragembed.models.packaging import MOST_JSON
