@@ -37,7 +37,7 @@ LAYERS = (
 )
 """From bottom to top: a module may import from its own layer and from earlier ones in this list."""
 ONLY_IMPORTERS = {
-    "torch": ("ragembed.models", "ragembed.papers.training", "ragembed.indexes.faiss_index.gpus"),
+    "torch": ("ragembed.models", "ragembed.papers", "ragembed.indexes.faiss_index.gpus"),
     "transformers": (
         "ragembed.models.generation",
         "ragembed.models.transformers_model",
@@ -65,11 +65,11 @@ ONLY_IMPORTERS = {
     "llama_index": ("ragembed.llamaindex",),
     "httpx": ("ragembed.models.served",),
     "langchain_core": ("ragembed.langchain",),
-    "mcp": ("ragembed.serving.mcp_server", "ragembed.serving.mcp_messages"),
-    "mcp_types": ("ragembed.serving.mcp_server", "ragembed.serving.mcp_messages"),
+    "mcp": ("ragembed.serving.mcp_server", "ragembed.serving.mcp_over_http"),
+    "mcp_types": ("ragembed.serving.mcp_server",),
     "starlette": ("ragembed.serving",),
-    "uvicorn": ("ragembed.serving.mcp_server", "ragembed.serving.http_server", "ragembed.serving.http_connections"),
-    "h11": ("ragembed.serving.http_connections",),
+    "uvicorn": ("ragembed.serving.mcp_over_http", "ragembed.serving.http_app", "ragembed.serving.http_sockets"),
+    "h11": ("ragembed.serving.http_sockets",),
     "click": ("ragembed.cli", "ragembed.__main__"),
     "sqlite3": ("ragembed.indexes", "ragembed.cli.about"),
     "watchfiles": ("ragembed.indexes.indexing.watch",),

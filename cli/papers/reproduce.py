@@ -83,7 +83,7 @@ def command(
     kept in the output folder as soon as it is measured: run an interrupted command again, and it continues.
     """  # noqa: D301  click reads the backspace character as "do not wrap"
     from ragembed.extractors.kept_states import kept_states
-    from ragembed.papers.reproduction.paper_items import find_item, items
+    from ragembed.papers.reproduction import find_item, items
     from ragembed.papers.reproduction.reproduction_run import Inputs, check_names
 
     names = [*(f"table {number}" for number in tables), *(f"figure {number}" for number in figures)]

@@ -20,9 +20,10 @@ from ragembed.cli.options import (
 )
 from ragembed.cli.output import StderrProgress, print_record, print_records, say
 from ragembed.config.fields import settings_of
-from ragembed.papers.training.recipes import RECIPES, recipe_for
 from ragembed.papers.training.settings import (
     MAX_STEPS,
+    PROMPT,
+    RECIPES,
     B2sSettings,
     EntryKind,
     Head,
@@ -31,8 +32,8 @@ from ragembed.papers.training.settings import (
     Pooling,
     StepSettings,
     TrainingSettings,
+    recipe_for,
 )
-from ragembed.papers.training.similarity import PROMPT
 from ragembed.printable import printable_line
 
 _OPTIMIZER_OPTIONS = tuple(settings_of(OptimizerSettings))
@@ -271,7 +272,7 @@ def b2s(
     """  # noqa: D301  click reads the backspace character as "do not wrap"
     from ragembed.config.settings import EmbedderConfig
     from ragembed.papers.training import B2sRequest, train_b2s
-    from ragembed.papers.training.progress import SilentTraining
+    from ragembed.papers.training.checkpoints import SilentTraining
 
     config = EmbedderConfig(model=model, layers=layers, pooling=pooling, weighting="uniform")
     request = B2sRequest(corpus, config, out, B2sSettings(**given), device)
@@ -309,7 +310,7 @@ def _settings_of(steps: tuple[StepSettings, ...], given: Mapping[str, Any], **mo
 
 def _train(settings: TrainingSettings, given: Mapping[str, Any], quiet: bool, output: str) -> None:
     from ragembed.papers.training import TrainingRequest, train_from_dictionary
-    from ragembed.papers.training.progress import SilentTraining
+    from ragembed.papers.training.checkpoints import SilentTraining
 
     out: Path = given["out"]
     request = TrainingRequest(
@@ -329,7 +330,7 @@ def _train(settings: TrainingSettings, given: Mapping[str, Any], quiet: bool, ou
 
 
 class StderrTrainingProgress(StderrProgress):
-    """Show phases with their loss, and notes: the :class:`ragembed.papers.training.progress.TrainingProgress`."""
+    """Show phases with their loss, and notes: the :class:`ragembed.papers.training.checkpoints.TrainingProgress`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -402,7 +403,7 @@ def _table(report: Mapping[str, Any]) -> Iterator[list[str]]:
 
 
 def _similarity(runs: Sequence[Mapping[str, Any]], pooling: str) -> str:
-    from ragembed.papers.training.training_report import Spread
+    from ragembed.papers.training.outcome import Spread
 
     return _spread(Spread.of([_mean(run["sts"][pooling]) for run in runs]).to_dict(), 1)
 
@@ -457,7 +458,7 @@ def reverse_dictionary(
             for each in found:
                 say(f"{each['probability']:.4f}  {each['entry']}")
     elif evaluate is not None:
-        from ragembed.papers.training.dictionaries.reading import read_dictionaries
+        from ragembed.papers.training.dictionary import read_dictionaries
 
         measured = reverse.measure(read_dictionaries([evaluate])).to_dict()
         if not print_record(measured, output):

@@ -6,18 +6,48 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from ragembed.config.settings import EmbedderConfig
 from ragembed.corpus import Corpus
 from ragembed.embedder import FIT_LIMIT, Embedder, encode_raw, fit_extractors
 from ragembed.errors import ConfigError
-from ragembed.evaluation.progress import EvaluationProgress, SilentEvaluation
 from ragembed.extractors.protocol import Side
 from ragembed.extractors.sharing import passes
 from ragembed.postprocess import TwoSidedChain
 from ragembed.pseudo_queries import draw_pseudo_queries
 from ragembed.reservoir import ItemReservoir
 from ragembed.types import Floats
+
+
+class EvaluationProgress(Protocol):
+    """Receives the progress of an evaluation. One phase runs at a time."""
+
+    def start(self, phase: str, unit: str, total: int | None) -> None:
+        """Start ``phase``, such as "sts12: encoding", with ``total`` units, or None if unknown."""
+        ...
+
+    def advance(self, count: int) -> None:
+        """Report ``count`` more finished units."""
+        ...
+
+    def finish(self) -> None:
+        """End the phase."""
+        ...
+
+
+class SilentEvaluation:
+    """Ignores all progress."""
+
+    def start(self, phase: str, unit: str, total: int | None) -> None:
+        """Ignore the phase."""
+
+    def advance(self, count: int) -> None:
+        """Ignore the count."""
+
+    def finish(self) -> None:
+        """Ignore the end."""
+
 
 _CORPORA = ("weighting_corpus", "avg_corpus", "postprocess_corpus")
 

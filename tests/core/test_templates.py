@@ -9,7 +9,7 @@ from ragembed import Embedder, EmbedderConfig
 from ragembed.config.specs import TEMPLATES, Template
 from ragembed.errors import ConfigError
 from ragembed.models.tokenizer import TextTokenizer, TokenKind
-from ragembed.papers.training.similarity import PROMPT
+from ragembed.papers.training.settings import PROMPT
 
 # As in table 1 of the paper.
 PAPER = {

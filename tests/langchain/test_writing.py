@@ -20,7 +20,7 @@ from ragembed.indexes import Store
 from ragembed.indexes.storage import changes, compaction, run_records
 from ragembed.indexes.writing.writer import StoreWriter
 from ragembed.langchain import RagEmbeddings, RagVectorStore
-from ragembed.langchain.external import ExternalEncoder
+from ragembed.langchain.embeddings import ExternalEncoder
 
 from .fakes import FAKE, Angles
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, get_args
 from ragembed.files import make_folders, replace_file
 from ragembed.hashing import file_sha256
 from ragembed.models.files import find_model
-from ragembed.papers.reproduction.published import published
+from ragembed.papers.reproduction.data import published
 from ragembed.papers.reproduction.reproduction_run import (
     PAPER_RUNS,
     Cell,
@@ -26,7 +26,7 @@ from ragembed.papers.reproduction.reproduction_run import (
     digest_of,
     path_sha256,
 )
-from ragembed.papers.sentences.senteval import read_scored_pairs
+from ragembed.papers.sentences.sentence_collections import read_scored_pairs
 
 PAPER = "defsent-plus"
 _STS = {
@@ -76,7 +76,7 @@ class Training(NamedTuple):
 
 def _family(run: Reproduction) -> str:
     """Return the paper's name of the kind of model, such as ``simcse-RoBERTa-base``."""
-    from ragembed.papers.training.recipes import recipe_for
+    from ragembed.papers.training.settings import recipe_for
 
     return _paper_name(recipe_for(find_model(run.inputs.model).folder))
 
@@ -95,9 +95,7 @@ def _dictionaries(run: Reproduction, dataset: str) -> tuple[Path, ...] | None:
 def _sizes(run: Reproduction) -> Iterator[Value]:
     """Measure table 1: the sizes of the dictionaries, with the tokenizer of the model."""
     from ragembed.models.tokenizer import TextTokenizer
-    from ragembed.papers.training.dictionaries.reading import read_dictionaries
-    from ragembed.papers.training.dictionaries.statistics import statistics
-    from ragembed.papers.training.entry_space import single_tokens
+    from ragembed.papers.training.dictionary import read_dictionaries, single_tokens, statistics
     from ragembed.papers.training.glosses import TrainingTexts
 
     tokenizer = TextTokenizer(run.model_folder)
@@ -142,8 +140,7 @@ def _train(run: Reproduction, training: Training) -> Mapping[str, Any] | None:
     """Return the report of a training, or None if a dictionary or all sentence pairs are missing."""
     from ragembed.papers.training import RECIPES, TrainingRequest, TrainingSettings, train_from_dictionary
     from ragembed.papers.training.outcome import read_report
-    from ragembed.papers.training.recipes import recipe_for
-    from ragembed.papers.training.settings import EntryKind, Pooling
+    from ragembed.papers.training.settings import EntryKind, Pooling, recipe_for
 
     paths = _dictionaries(run, training.dataset)
     pairs = _pairs(run)
@@ -259,7 +256,7 @@ def _untrained(run: Reproduction, columns: Mapping[str, str], task: str) -> Iter
 
 
 def _poolings(run: Reproduction, columns: Mapping[str, str], task: str) -> Iterator[Cell]:
-    from ragembed.papers.training.similarity import PROMPT
+    from ragembed.papers.training.settings import PROMPT
 
     configs = {"cls": run.config.replace(pooling="cls"), "mean": run.config}
     if run.has_mask:

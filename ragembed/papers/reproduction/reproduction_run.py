@@ -18,9 +18,8 @@ from ragembed.config.fields import one_of
 from ragembed.config.settings import EmbedderConfig
 from ragembed.config.specs import Words
 from ragembed.errors import ConfigError
-from ragembed.evaluation.encoding import raw_part
-from ragembed.evaluation.lines import json_object
-from ragembed.evaluation.progress import EvaluationProgress, SilentEvaluation
+from ragembed.evaluation.encoding import EvaluationProgress, SilentEvaluation, raw_part
+from ragembed.evaluation.inputs import json_object
 from ragembed.evaluation.tasks import Task, evaluate
 from ragembed.extractors.kept_states import kept_states
 from ragembed.files import make_folders, replace_file

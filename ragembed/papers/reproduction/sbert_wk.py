@@ -19,8 +19,7 @@ from ragembed.extractors.kept_states import without_kept_states
 from ragembed.extractors.transformer import TransformerExtractor
 from ragembed.models.files import find_model
 from ragembed.models.tokenizer import TextTokenizer, TokenKind
-from ragembed.papers.reproduction.data import in_group
-from ragembed.papers.reproduction.published import published
+from ragembed.papers.reproduction.data import in_group, published
 from ragembed.papers.reproduction.reproduction_run import Cell, Item, Reproduction, Value, path_sha256
 from ragembed.papers.sentences.sentence_tasks import read_sts
 from ragembed.types import Floats

@@ -11,8 +11,7 @@ from functools import partial
 from statistics import fmean
 
 from ragembed.config.settings import EmbedderConfig
-from ragembed.papers.reproduction.data import in_group
-from ragembed.papers.reproduction.published import published
+from ragembed.papers.reproduction.data import in_group, published
 from ragembed.papers.reproduction.reproduction_run import Cell, Item, Reproduction, Value
 
 PAPER = "stankevicius2024"
@@ -201,7 +200,7 @@ def _isotropy(group: str, run: Reproduction) -> Iterator[Value]:
     """Measure figure 1 or 2: IsoScore on Wikitext-2 against the mean score of a group."""
     import numpy as np
 
-    from ragembed.papers.sentences.correlation import pearson_correlation
+    from ragembed.papers.sentences.sts import pearson_correlation
 
     rows = [f"{w} + {s}" if s else w for w in _WEIGHTINGS for s in _STEPS if not s.startswith("whiten")]
     names = run.chosen(in_group(group))

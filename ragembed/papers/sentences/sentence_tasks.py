@@ -15,19 +15,21 @@ from numpy.typing import NDArray
 
 from ragembed.corpus import Corpus
 from ragembed.errors import ConfigError
-from ragembed.evaluation.datasets import read_beir
 from ragembed.evaluation.encoding import Encoded
 from ragembed.evaluation.inputs import at_least
+from ragembed.evaluation.judgements import read_beir
 from ragembed.evaluation.tasks import Measured, Task
 from ragembed.extras import require
 from ragembed.papers.sentences.isotropy import alignment, iso_score, uniformity
 from ragembed.papers.sentences.sentence_collections import (
+    SPLITS,
     LabelledTexts,
     SentencePairs,
+    read_examples,
     read_labelled_texts,
+    read_scored_pairs,
     read_sentence_pairs,
 )
-from ragembed.papers.sentences.senteval import SPLITS, read_examples, read_scored_pairs
 
 POSITIVE_SCORE = 5.0
 """Pairs with this score or more are positive: on a scale to 5, only those with the highest score (Stankevičius &
@@ -83,7 +85,7 @@ class SimilarityTask:
         """Return the correlations of predicted and judged similarity, in per cent."""
         first, second = _halves(encoded, len(self.pairs.scores), query_fit)
         if self.pairs.splits:
-            from ragembed.papers.sentences.relatedness import relatedness_regression
+            from ragembed.papers.sentences.classification import relatedness_regression
 
             score = relatedness_regression(first, second, self.pairs.scores, self.pairs.splits)
             counts = {"pairs": self.pairs.splits.count("test")}

@@ -20,10 +20,9 @@ from ragembed.papers import (
     relatedness_regression,
     split_accuracy,
 )
-from ragembed.papers.sentences.classification import _perceptron
-from ragembed.papers.sentences.relatedness import _train_distribution
+from ragembed.papers.sentences.classification import _epochs, _perceptron
+from ragembed.papers.sentences.sentence_collections import read_examples
 from ragembed.papers.sentences.sentence_tasks import ClassificationTask, SimilarityTask
-from ragembed.papers.sentences.senteval import read_examples
 
 THREE = ("train", "dev", "test")
 SICK = "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment\n"
@@ -328,10 +327,9 @@ def test_regression_step_equals_torch():
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    epoch, (found_weights, found_bias) = next(_train_distribution(features, targets, seed=9))
-    assert epoch == 1
-    np.testing.assert_allclose(found_weights.T, layer.weight.detach().numpy(), atol=2e-6)
-    np.testing.assert_allclose(found_bias, layer.bias.detach().numpy(), atol=2e-6)
+    trained = next(_epochs(features, targets, seed=9))
+    torch.testing.assert_close(trained.weight, layer.weight, atol=2e-6, rtol=0)
+    torch.testing.assert_close(trained.bias, layer.bias, atol=2e-6, rtol=0)
 
 
 def test_targets_are_those_of_senteval():

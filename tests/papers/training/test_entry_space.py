@@ -11,13 +11,19 @@ from transformers import AutoModel, BertForPreTraining, RobertaForMaskedLM
 
 from ragembed.errors import ConfigError, DictionaryError, ModelError
 from ragembed.models.tokenizer import TextTokenizer
-from ragembed.papers.training.arithmetic import Arithmetic
-from ragembed.papers.training.dictionaries.senses import Dictionary
-from ragembed.papers.training.encoder import load_encoder, load_trained, load_with_mlm_head, mlm_bias, save_encoder
-from ragembed.papers.training.entry_space import entry_embeddings, single_tokens
+from ragembed.papers.training.checkpoints import SilentTraining
+from ragembed.papers.training.dictionary import Dictionary, single_tokens
+from ragembed.papers.training.encoder import (
+    Arithmetic,
+    load_encoder,
+    load_trained,
+    load_with_mlm_head,
+    mlm_bias,
+    save_encoder,
+)
+from ragembed.papers.training.entries import entry_embeddings
 from ragembed.papers.training.glosses import TrainingTexts, make_windows
-from ragembed.papers.training.progress import SilentTraining
-from ragembed.papers.training.progressive import word_space
+from ragembed.papers.training.train import word_space
 
 DICTIONARY = Dictionary(
     ("lock", "cat", "bird"),

@@ -17,20 +17,18 @@ from ragembed import Embedder, EmbedderConfig
 from ragembed.errors import ConfigError, MissingExtraError, ModelError, TrainingError
 from ragembed.models.files import find_model
 from ragembed.models.tokenizer import TextTokenizer
-from ragembed.papers.training import progressive, training_run
-from ragembed.papers.training.arithmetic import Arithmetic
-from ragembed.papers.training.checkpoints import Checkpoints, read_tensors
-from ragembed.papers.training.dictionaries.reading import read_dictionaries
-from ragembed.papers.training.encoder import load_encoder
-from ragembed.papers.training.entry_space import entry_embeddings
+from ragembed.papers.training import train as training
+from ragembed.papers.training import training_run
+from ragembed.papers.training.checkpoints import Checkpoints, SilentTraining, read_tensors
+from ragembed.papers.training.dictionary import read_dictionaries
+from ragembed.papers.training.encoder import Arithmetic, load_encoder
+from ragembed.papers.training.entries import EntrySpace, entry_embeddings
 from ragembed.papers.training.glosses import TrainingTexts
 from ragembed.papers.training.material import TrainingRequest
-from ragembed.papers.training.optimizer import Optimizer
-from ragembed.papers.training.progress import SilentTraining
 from ragembed.papers.training.reverse_dictionary import ReverseDictionary
 from ragembed.papers.training.settings import StepSettings, TrainingSettings
 from ragembed.papers.training.train import train_from_dictionary
-from ragembed.papers.training.training_run import EntrySpace, RunPlace, train_run
+from ragembed.papers.training.training_run import Optimizer, RunPlace, train_run
 
 STEP = StepSettings("cls", "amp", 1e-3)
 CPU = Arithmetic(torch.device("cpu"))
@@ -118,14 +116,14 @@ def test_first_batch_of_each_step_uses_the_original_model(glossary, bert, tmp_pa
         step_of(self, batch, batches)
 
     spaces = []
-    train = progressive.train_run
+    train = training.train_run
 
     def recorded(encoder, texts, space, *rest):
         spaces.append((texts, space))
         return train(encoder, texts, space, *rest)
 
     monkeypatch.setattr(Optimizer, "step", step)
-    monkeypatch.setattr(progressive, "train_run", recorded)
+    monkeypatch.setattr(training, "train_run", recorded)
     train_from_dictionary(request(glossary, bert, tmp_path / "out", STEP, STEP, seed=3))
     assert len(seen) == len(spaces) == 2
     assert np.abs(spaces[0][1].vectors - spaces[1][1].vectors).max() > 1e-3
@@ -150,9 +148,7 @@ def test_best_encoder_builds_the_next_entry_vectors(glossary, bert, tmp_path, mo
     first = tmp_path / "first"
     train_from_dictionary(request(glossary, bert, first, STEP, runs=3))
     made = []
-    monkeypatch.setattr(
-        progressive, "entry_embeddings", lambda *given: made.append(entry_embeddings(*given)) or made[-1]
-    )
+    monkeypatch.setattr(training, "entry_embeddings", lambda *given: made.append(entry_embeddings(*given)) or made[-1])
     report = train_from_dictionary(request(glossary, bert, out, STEP, STEP, runs=3))
     scores = [each["score"] for each in report["steps"][0]["runs"]]
     assert report["steps"][0]["best"] == int(np.argmax(scores))
@@ -267,7 +263,7 @@ def test_other_settings_are_rejected_in_the_same_folder(glossary, bert, tmp_path
         raise PowerCutError
 
     with monkeypatch.context() as patched:
-        patched.setattr(progressive, "train_run", stop)
+        patched.setattr(training, "train_run", stop)
         with pytest.raises(PowerCutError):
             train_from_dictionary(request(glossary, bert, tmp_path / "out"))
     with pytest.raises(ConfigError, match="contains a training with different 'settings'"):
