@@ -120,9 +120,12 @@ _VALUES = {"FILE": EXISTING_FILE, "SIZE": size_in_bytes, "TIME": milliseconds, "
 
 
 def setting_option(
-    kind: type, name: str, *, several: bool = False, default: str | None = None, **more: Any
+    kind: type, name: str, *, several: bool = False, default: str | None = None, filled: bool = False, **more: Any
 ) -> Decorator:
-    """Return the option of a setting: the field ``name`` of a dataclass. Without a value, it is None or empty."""
+    """Return the option of a setting, the field ``name`` of a dataclass.
+
+    Without a value, it is None or empty; with ``filled``, it has the default of the field.
+    """
     [field] = [each for each in dataclasses.fields(kind) if each.name == name]
     about: Setting = field.metadata["setting"]
     several = several or field.default == ()
@@ -134,11 +137,15 @@ def setting_option(
     elif value is None and str(field.type).startswith("int"):
         value = click.IntRange(about.least)
     elif value is None and str(field.type).startswith("float"):
-        value = click.FloatRange(about.least, about.most)
+        value = click.FLOAT if about.least is None else click.FloatRange(about.least, about.most)
+    elif str(field.type) == "tuple[float, float]":
+        value = (float, float)
     elif about.choices and about.metavar is None:
         value = click.Choice(about.choices)
     if str(field.type).startswith("bool"):
-        more = {"default": None, "is_flag": True, **more}
+        more, shown = {"default": field.default if filled else None, "is_flag": True, **more}, "" if filled else shown
+    elif filled and field.default is not None:
+        more, shown = {"default": field.default, "show_default": True, **more}, ""
     return click.option(
         *(about.flag or "", name),
         type=value,

@@ -9,8 +9,7 @@ import click
 
 from ragembed.cli.commands.refit import print_fit, refit_options
 from ragembed.cli.options import LocalPath, WritingCommand, format_option, named_stores
-from ragembed.cli.output import counted, print_records, say, shown_path, warnings_as_notes
-from ragembed.cli.progress import StderrProgress
+from ragembed.cli.output import StderrProgress, counted, print_records, say, shown_path, warnings_as_notes
 from ragembed.cli.project import collections_files
 from ragembed.cli.requests import postprocess_steps
 from ragembed.config.settings import QueryFit

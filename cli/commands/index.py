@@ -27,8 +27,7 @@ from ragembed.cli.options import (
     require_no,
     store_option,
 )
-from ragembed.cli.output import counted, print_record, say, say_choice, shown_path
-from ragembed.cli.progress import StderrProgress
+from ragembed.cli.output import StderrProgress, counted, print_record, say, say_choice, shown_path
 from ragembed.cli.project import choose_store, collections_files, confirm_models
 from ragembed.cli.requests import indexing_request
 from ragembed.config.toml_files import add_stores, require_name

@@ -159,7 +159,7 @@ def command(
     if not query.strip():
         raise click.BadParameter("the query is empty: expected at least one word", param_hint="QUERY")
     if why is not None:
-        from ragembed.cli.why import explain_absence
+        from ragembed.cli.explain import explain_absence
 
         require_no(_NOT_EXPLAINED, "--why")
         explain_absence(query, why, count, mode, store, collections, output)
@@ -196,7 +196,7 @@ def command(
         for result, state, explanation in zip_longest(results, states, explanations):
             _print_hit(result, words, coloured, state, explanation)
             if explanation is not None:
-                from ragembed.cli.explanation import explained
+                from ragembed.cli.explain import explained
 
                 for line in explained(explanation, lambda record: _place(place_json(record, name_file))):
                     say(f"    {line}")
@@ -223,7 +223,7 @@ def _print_hit(
         if explanation is None or explanation.contributions is None:
             body = _highlighted(body, words)
         else:
-            from ragembed.cli.explanation import shaded
+            from ragembed.cli.explain import shaded
 
             body = shaded(result["snippet"], explanation)
         place = click.style(place, fg="magenta", bold=True)

@@ -9,8 +9,7 @@ from typing import Any
 import click
 
 from ragembed.cli.options import WritingCommand, format_option, setting_option, store_option, with_options
-from ragembed.cli.output import counted, print_record, say, warnings_as_notes
-from ragembed.cli.progress import StderrProgress
+from ragembed.cli.output import StderrProgress, counted, print_record, say, warnings_as_notes
 from ragembed.cli.project import choose_store
 from ragembed.cli.requests import postprocess_steps
 from ragembed.config.settings import EmbedderConfig, QueryFit
