@@ -14,7 +14,6 @@ from ragembed.cli.options import EXISTING_PATH, LocalPath, embedding_options, fo
 from ragembed.cli.output import say
 from ragembed.cli.pages import check_html, html_option
 from ragembed.cli.progress import StderrProgress
-from ragembed.indexes.types import Progress, SilentProgress
 
 if TYPE_CHECKING:
     from ragembed.cli.requests import NamedConfig
@@ -98,7 +97,7 @@ def _task(
             from ragembed.papers.sentences.plots import check_plot
 
             check_plot(named, plot_file)
-        progress: Progress = SilentProgress() if quiet else StderrProgress()
+        progress = StderrProgress(quiet=quiet)
         found: list[Result] = []
         try:
             # Collections use the same corpora for weights and post-processors.
@@ -147,7 +146,7 @@ def _read(task: str, path: Path, runs: int | None, chosen: Mapping[str, Any]) ->
     return read(path, *([] if runs is None else [runs]), **chosen)
 
 
-def _measured(task: Task, named: Sequence[NamedConfig], progress: Progress) -> Iterator[Measured]:
+def _measured(task: Task, named: Sequence[NamedConfig], progress: StderrProgress) -> Iterator[Measured]:
     from ragembed.evaluation.tasks import evaluate
 
     for _, measured in evaluate(task, [candidate.config for candidate in named], progress=progress):
