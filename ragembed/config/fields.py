@@ -87,7 +87,8 @@ def reference_table(kind: type) -> str:
 def check_values(settings: Any) -> None:
     """Raise :class:`ConfigError` for a value of the wrong type, that is no choice, or below the least; make tuples."""
     for field in dataclasses.fields(settings):
-        name, value = field.name, getattr(settings, field.name)
+        name = field.name
+        value: Any = getattr(settings, name)
         about: Setting = field.metadata["setting"]
         expected = [_TYPES.get(part, _TYPES["str"]) for part in str(field.type).split(" | ")]
         classes = tuple(each for each, _ in expected)
