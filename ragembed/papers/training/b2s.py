@@ -174,9 +174,9 @@ class WordVectorTraining:
         shares = np.zeros((len(rows), len(contexts)), dtype=np.float32)
         np.add.at(shares, (place.ravel(), owners.ravel()), slopes.ravel().astype(np.float32))
         gradients = torch.from_numpy(shares @ contexts)
-        with torch.sparse.check_sparse_tensor_invariants(enable=False):
+        with torch.sparse.check_sparse_tensor_invariants(enable=False):  # type: ignore[no-untyped-call]
             self._parameter.grad = torch.sparse_coo_tensor(torch.from_numpy(rows[None]), gradients, self.vectors.shape)
-            self._adam.step()
+            self._adam.step()  # type: ignore[no-untyped-call]
         return float(np.log1p(exponentials).mean(axis=1).sum())
 
     def tensors(self) -> dict[str, torch.Tensor]:
