@@ -47,7 +47,11 @@ def embedder_record(store: Path, embedder: VectorEncoder, folder: Path) -> dict[
         **about,
         "fingerprint": embedder.fingerprint,
         "raw_fingerprint": embedder.raw_fingerprint,
-        "files": file_hashes(folder),
+        "files": {
+            file.name: read_sha256(file)
+            for file in sorted(folder.iterdir())
+            if file.is_file() and not is_baseline(file.name)
+        },
         "model_beside": _relative_model(store, about["model"]),
     }
 
@@ -65,12 +69,6 @@ def described_embedder(connection: sqlite3.Connection) -> dict[str, Any]:
     if not all(type(count) is int for count in counts):
         raise StoreDamagedError(f"the store's database says that its embedder was fitted on {str(fitted_on)[:80]}")
     return {**record, "config": config.to_dict()}
-
-
-def file_hashes(folder: Path) -> dict[str, str]:
-    """Return the sha256 of each file of an embedder by name."""
-    files = sorted(file for file in folder.iterdir() if file.is_file())
-    return {file.name: read_sha256(file) for file in files if not is_baseline(file.name)}
 
 
 def load_embedder(

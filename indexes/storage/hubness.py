@@ -219,9 +219,9 @@ def update_hubness(
 ) -> None:
     """Measure the hubness of new chunks, or of all chunks if the embedder changed or the store has doubled.
 
-    Pseudo-queries whose raw vectors are ``known``, from before the embedder changed, are not encoded again.
-    Remove it if the store has no chunk with a word, or vectors that another program made, because encoding
-    pseudo-queries may cost money there. A store with few chunks gets one if it is ``for_collection``, and keeps it.
+    Pseudo-queries whose raw vectors are ``known``, from before the embedder changed, are not encoded again. A store has
+    none if no chunk has a word, or if another program makes the vectors, because encoding pseudo-queries may cost money
+    there. A store with few chunks gets one if it is ``for_collection``, and keeps it.
     """
     connection = database.connection
     chunks = catalog.count(connection, "chunks")
@@ -311,22 +311,15 @@ def _measured(
 ) -> Floats:
     """Return the hubness of the vectors ``rows``, float32, shape ``(n,)``."""
     segments = {record.key: Segment(store, record.files) for record in catalog.segments(connection)}
-    found = np.empty(len(rows), dtype=np.float32)
+    values = np.empty(len(rows), dtype=np.float32)
     for start in range(0, len(rows), _BATCH):
-        some = rows[start : start + _BATCH]
-        found[start : start + len(some)] = _of_rows(connection, segments, embedder, queries, some)
+        some = rows[start : start + _BATCH].tolist()
+        places, hashes = catalog.places_of_rows(connection, some), catalog.hashes_of_rows(connection, some)
+        keys, positions = np.array([places[row] for row in some], dtype=np.int64).T
+        vectors = np.empty((len(some), queries.vectors.shape[1]), dtype=np.float32)
+        for key in np.unique(keys).tolist():
+            inside = keys == key
+            vectors[inside] = segments[key].vectors(embedder.postprocess_documents).at(positions[inside])
+        values[start : start + len(some)] = queries.hubness(vectors, [hashes[row] for row in some])
         progress.advance(len(some))
-    return found
-
-
-def _of_rows(
-    connection: sqlite3.Connection, segments: dict[int, Segment], embedder: Embedder, queries: DrawnQueries, rows: Rows
-) -> Floats:
-    places = catalog.places_of_rows(connection, rows.tolist())
-    hashes = catalog.hashes_of_rows(connection, rows.tolist())
-    keys, positions = np.array([places[row] for row in rows.tolist()], dtype=np.int64).T
-    vectors = np.empty((len(rows), queries.vectors.shape[1]), dtype=np.float32)
-    for key in np.unique(keys).tolist():
-        inside = keys == key
-        vectors[inside] = segments[key].vectors(embedder.postprocess_documents).at(positions[inside])
-    return queries.hubness(vectors, [hashes[row] for row in rows.tolist()])
+    return values

@@ -111,7 +111,9 @@ class Upkeep:
                 f"the raw vectors of {self._store} were made with another model or other token weights: index again"
             )
         with write_errors(self._store):
-            record = self._saved(embedder)
+            stored, record = catalog.embedder(self._connection), save_embedder(self._store, embedder)
+            if all(record[name] == stored.get(name) for name in ("fingerprint", "files")):
+                record = stored  # In a store that was moved, only this one leads to the model.
             self._pseudo_queries = kept_queries(self._store, self._database)
             fitted_on = None if baseline is None else save_baseline(self._store, embedder.fingerprint, baseline)
             if embedder.fingerprint != self._embedder.fingerprint:
@@ -158,16 +160,6 @@ class Upkeep:
                 self._store_fit({**meta, "embedder": record, "dim": raw_dim, BASELINE: fitted_on})
         self._embedder = embedder
         compaction.sweep_unnamed(self._store, self._connection)
-
-    def _saved(self, embedder: VectorEncoder) -> dict[str, Any]:
-        """Write the embedder's files; if they are unchanged, return the existing record of them.
-
-        In a store that was moved, only the existing record leads to the model, which the embedder names by its old
-        path.
-        """
-        stored, record = catalog.embedder(self._connection), save_embedder(self._store, embedder)
-        same = all(record[name] == stored.get(name) for name in ("fingerprint", "files"))
-        return stored if same else record
 
     def texts_of_rows(self) -> Iterator[tuple[int, str]]:
         """Yield the rows that chunks use, ascending, with the embedded text of each."""
