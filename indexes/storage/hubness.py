@@ -274,7 +274,8 @@ def _adopt(store: Path, database: Database, former: DerivedRecord | None, hubnes
     """Replace the hubness of a store; None removes it."""
     if former is None and hubness is None:
         return
-    connection, made = database.connection, []
+    connection = database.connection
+    made: list[DerivedRecord] = []
     if hubness is not None:
         file, sha256 = derived.write_derived(store, HUBNESS.name, hubness.save)
         generation, last_row = catalog.generation(connection) + 1, int(hubness.rows[-1])
