@@ -23,8 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragembed.errors import ModelError, StoreDamagedError
-from ragembed.files import create_file, publish
-from ragembed.hashing import read_sha256
+from ragembed.files import create_file, publish, read_sha256
 from ragembed.indexes.storage.folders import require_committed, temporary_folder
 from ragembed.indexes.storage.layout import BLOCK, POSTINGS
 from ragembed.indexes.storage.named_postings import PostingsFiles

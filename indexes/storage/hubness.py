@@ -24,6 +24,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from ragembed.corpus import PseudoQueries, draw_spans
 from ragembed.errors import ModelError, StoreDamagedError
 from ragembed.extractors.protocol import saved_array
 from ragembed.files import replace_file
@@ -33,7 +34,6 @@ from ragembed.indexes.storage.folders import require_committed
 from ragembed.indexes.storage.layout import EMBEDDERS
 from ragembed.indexes.storage.per_generation import PerGeneration
 from ragembed.indexes.types import Rows
-from ragembed.pseudo_queries import PseudoQueries, draw_spans
 from ragembed.tensor_map import map_tensors
 from ragembed.types import Bools, Floats
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ragembed.corpus import PseudoQueries, draw_spans
 from ragembed.embedder import Embedder
 from ragembed.errors import StoreDamagedError
 from ragembed.indexes.storage import catalog
@@ -29,7 +30,6 @@ from ragembed.indexes.storage.segments import Segment
 from ragembed.indexes.storage.transactions import Database
 from ragembed.indexes.types import Progress, Rows, VectorEncoder, text_hash
 from ragembed.postprocess import unit_rows
-from ragembed.pseudo_queries import PseudoQueries, draw_spans
 from ragembed.resources import give_back
 from ragembed.types import Floats
 
