@@ -233,7 +233,7 @@ class EmbedderConfig:
     query_fit: QueryFit = setting(
         "separate",
         "Post-processors for queries: the same as for documents (shared), or fitted on pseudo-queries (separate).",
-        "--query-fit",
+        *("--query-fit", "shared|separate"),
         choices=get_args(QueryFit),
         default=_PRESETS,
     )
