@@ -14,7 +14,7 @@ from report import table
 from speed import Outcome
 
 from ragembed import Embedder
-from ragembed.config.settings import DEFAULT_MODEL, PRESETS
+from ragembed.config.settings import DEFAULT_MODEL, PRESETS, EmbedderConfig
 from ragembed.evaluation import RetrievalCollection, paired_bootstrap, score_rankings
 from ragembed.evaluation.retrieval import RetrievalScore
 from ragembed.evaluation.tasks import Task, evaluate, read_retrieval
