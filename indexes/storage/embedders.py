@@ -17,8 +17,7 @@ from ragembed.embedder import Embedder, require_trust
 from ragembed.errors import ConfigError, ModelError, StoreDamagedError
 from ragembed.extractors.build import is_external
 from ragembed.extractors.external import VectorSource
-from ragembed.files import publish
-from ragembed.hashing import read_sha256
+from ragembed.files import publish, read_sha256
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.baseline import is_baseline
 from ragembed.indexes.storage.folders import require_committed, temporary_folder

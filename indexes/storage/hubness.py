@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from ragembed.corpus import PseudoQueries, draw_spans
 from ragembed.embedder import Embedder
 from ragembed.errors import ModelError, StoreDamagedError
 from ragembed.extractors.protocol import saved_array
@@ -29,7 +30,6 @@ from ragembed.indexes.storage.segments import Segment
 from ragembed.indexes.storage.transactions import Database
 from ragembed.indexes.types import Progress, Rows, VectorEncoder, text_hash
 from ragembed.postprocess import unit_rows
-from ragembed.pseudo_queries import PseudoQueries, draw_spans
 from ragembed.resources import give_back
 from ragembed.tensor_map import map_tensors
 from ragembed.types import Bools, Floats

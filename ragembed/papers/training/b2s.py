@@ -29,8 +29,7 @@ from ragembed.corpus import Corpus, blocks
 from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError, TrainingError
 from ragembed.evaluation.encoding import Silent, TrainingProgress
-from ragembed.files import publish, sync
-from ragembed.hashing import file_sha256
+from ragembed.files import file_sha256, publish, sync
 from ragembed.models.word_tokenizer import WordTokenizer, word_forms
 from ragembed.papers.training.checkpoints import CONTEXTS, Checkpoints
 from ragembed.papers.training.outcome import CHECKPOINTS, read_report, require_folder, write_report
