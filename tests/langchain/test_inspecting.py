@@ -20,7 +20,7 @@ from ragembed.indexes.search import segment_search
 from ragembed.indexes.storage import compaction, segments
 from ragembed.indexes.writing import index_selection
 from ragembed.langchain import RagVectorStore
-from ragembed.langchain.external import ExternalEncoder
+from ragembed.langchain.embeddings import ExternalEncoder
 
 from .fakes import Angles
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 from ragembed.documents.model import Block, ParsedDocument
-from ragembed.documents.readers.reader import ReadOptions
-from ragembed.documents.readers.structure import FileText, HeadingPath, one_line, text_of
+from ragembed.documents.readers.reader import RawFile
+from ragembed.documents.readers.structure import FileText, HeadingPath, one_line
 
 FENCE = re.compile(r"[ \t]*(?P<fence>`{3,}|~{3,})(?P<info>.*)$")
 ATX = re.compile(r" {0,3}(?P<marks>#{1,6})(?=[ \t]|$)")
@@ -20,9 +19,9 @@ INDENTED = re.compile(r"(?: {4}|\t)")
 FRONT_MATTER_KEY = re.compile(r"(?P<key>[\w-]+)[ \t]*[:=](?P<value>.*)$")
 
 
-def parse(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument]:  # noqa: ARG001
+def parse(file: RawFile) -> Iterator[ParsedDocument]:
     """Read a Markdown file. Its title is the front matter's title, or else the first level-1 heading."""
-    text = text_of(data)
+    text = file.text
     body, title = front_matter(text.split("\n"))
     blocks = markdown_blocks(text, HeadingPath(), body)
     yield ParsedDocument(text, blocks, title or first_title(text, blocks))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from ragembed.checks import one_of
+from ragembed.config.fields import one_of, setting
 from ragembed.errors import ConfigError, ModelError
 from ragembed.files import read_regular
 from ragembed.models.packaging import MOST_JSON
@@ -33,11 +33,15 @@ class OptimizerSettings:
     which gradients are clipped. A value out of range raises :class:`ConfigError`.
     """
 
-    weight_decay: float = 0.0
-    eps: float = 1e-6
-    betas: tuple[float, float] = (0.9, 0.999)
-    warmup: float = 0.0
-    max_grad_norm: float = 1.0
+    weight_decay: float = setting(0.0, "Weight decay of AdamW.", "--weight-decay", "NUMBER")
+    eps: float = setting(1e-6, "Epsilon of AdamW.", "--eps", "NUMBER")
+    betas: tuple[float, float] = setting((0.9, 0.999), "The two betas of AdamW.", "--betas", "NUMBER NUMBER")
+    warmup: float = setting(
+        0.0, "Share of the batches over which the learning rate rises, from 0 to 1.", "--warmup", "NUMBER"
+    )
+    max_grad_norm: float = setting(
+        1.0, "Gradients with a larger norm are scaled down to it.", "--max-grad-norm", "NUMBER"
+    )
 
     def __post_init__(self) -> None:
         _within("weight_decay", self.weight_decay, 0.0, math.inf)
@@ -85,14 +89,40 @@ class TrainingSettings:
     """
 
     steps: tuple[StepSettings, ...]
-    runs: int = 1
-    seed: int = 0
-    epochs: int = 1
-    batch_size: int | None = None
-    head: Head = "auto"
-    max_tokens: int | None = None
-    held_out: int | None = None
-    bf16: bool = False
+    runs: int = setting(1, "Number of seeds to try in each step; the best run is kept.", "--runs", "N", least=1)
+    seed: int = setting(0, "First random seed.", "--seed", "N", least=0)
+    epochs: int = setting(1, "Number of passes over the definitions.", "--epochs", "N", least=1)
+    batch_size: int | None = setting(
+        None,
+        "Number of definitions in a batch.",
+        *("--batch-size", "N"),
+        least=1,
+        default="16; 32 for 200,000 definitions or more",
+    )
+    head: Head = setting(
+        "auto",
+        "Layer on top of the pooled vector: the model's own pooler with tanh (own), or the dense layer of its "
+        "masked-language head with GELU (mlm-head). auto is mlm-head for RoBERTa, else own.",
+        "--head",
+        choices=get_args(Head),
+    )
+    max_tokens: int | None = setting(
+        None,
+        "Largest number of tokens of a definition; longer ones are cut.",
+        *("--max-tokens", "N"),
+        least=8,
+        default="the model's limit",
+    )
+    held_out: int | None = setting(
+        None,
+        "Number of definitions to hold out and measure on.",
+        *("--held-out", "N"),
+        least=0,
+        default="5 %, at most 1,000",
+    )
+    bf16: bool = setting(
+        False, "Compute forward passes in bfloat16 where that is numerically safe (autocast).", "--bf16"
+    )
     optimizer: OptimizerSettings = dataclasses.field(default_factory=OptimizerSettings)
 
     def __post_init__(self) -> None:
@@ -139,14 +169,22 @@ class B2sSettings:
     ``negatives`` words are drawn for each target, in proportion to the root of their counts.
     """
 
-    min_count: int = 10
-    vocabulary: int = 750_000
-    threshold: float = 5e-6
-    negatives: int = 10
-    epochs: int = 5
-    batch_size: int = 128
-    learning_rate: float = 1e-3
-    seed: int = 0
+    min_count: int = setting(10, "Least number of occurrences of a word.", "--min-count", "N", least=1)
+    vocabulary: int = setting(750_000, "Largest number of words.", "--vocabulary", "N", least=1)
+    threshold: float = setting(
+        5e-6,
+        "Relative frequency above which occurrences of a word are left out at random.",
+        *("--threshold", "NUMBER"),
+    )
+    negatives: int = setting(10, "Number of words drawn for each occurrence.", "--negatives", "N", least=1)
+    epochs: int = setting(5, "Number of passes over the corpus.", "--epochs", "N", least=1)
+    batch_size: int = setting(128, "Number of texts in a batch.", "--batch-size", "N", least=1)
+    learning_rate: float = setting(
+        1e-3,
+        "Learning rate of Adam. A corpus below a million sentences needs a larger one, such as 0.01.",
+        *("--learning-rate", "NUMBER"),
+    )
+    seed: int = setting(0, "Random seed.", "--seed", "N", least=0)
 
     def __post_init__(self) -> None:
         for name in ("min_count", "vocabulary", "negatives", "epochs", "batch_size"):

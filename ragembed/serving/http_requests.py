@@ -1,23 +1,71 @@
-"""Limits of HTTP requests: size of the body, requests at the same time, and time; and the threads that answer them."""
+"""HTTP requests: their limits, the threads that answer them, and their answers, also to those that fail."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import anyio
-from starlette.requests import ClientDisconnect
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ragembed.serving.http_security import problem
+from ragembed.errors import ConfigError, RagembedError, StoreLockedError
+from ragembed.serving.stores import UnknownNameError
 from ragembed.stopping import run_until
 
 Result = TypeVar("Result")
-_RETRY_SECONDS = "1"
+JSON = "application/json"
+_LOG = logging.getLogger(__name__)
+
+
+def problem(status: int, message: str, **headers: str) -> JSONResponse:
+    """Return an error in the form that clients of OpenAI expect; ``Retry_After`` stands for ``Retry-After``."""
+    kind = "invalid_request_error" if status < 500 else "server_error"
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return JSONResponse({"error": {"message": message, "type": kind, "param": None, "code": None}}, status, named)
+
+
+def status_and_message(error: RagembedError, place: str) -> tuple[int, str]:
+    """Return the status and the sentence for an error; ``place`` is the path of the request.
+
+    What is wrong with a store is in the log alone, because the message may name folders of the server.
+    """
+    if isinstance(error, UnknownNameError):
+        return 404, str(error)
+    if isinstance(error, ConfigError):
+        return 400, str(error)
+    _LOG.error("%s: %s", place, error)
+    return 503, f"{type(error).__name__}: the store cannot answer; the log of the server says why"
+
+
+def json_response(body: bytes, status: int = 200) -> Response:
+    """Return a response with JSON."""
+    return Response(body, status, media_type=JSON)
+
+
+def answering(handle: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
+    """Return a handler that turns errors into responses with one sentence."""
+
+    async def handler(request: Request) -> Response:
+        try:
+            return await handle(request)
+        except StoreLockedError:
+            return problem(503, "another process is writing to the store: try again later", Retry_After="1")
+        except RecursionError:
+            return problem(400, "the request is nested too deeply: expected fewer levels")
+        except RagembedError as error:
+            return problem(*status_and_message(error, request.url.path))
+        except Exception as error:  # noqa: BLE001  the client gets one line, the log the traceback
+            _LOG.exception("%s failed", request.url.path)
+            return problem(500, f"unexpected {type(error).__name__}: the log of the server says more")
+
+    return handler
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +127,7 @@ class RequestLimits:
             await self._app(scope, receive, send)
             return
         if self.running >= self._limits.threads + self._limits.queue:
-            refused = problem(429, "too many requests are waiting: try again later", Retry_After=_RETRY_SECONDS)
+            refused = problem(429, "too many requests are waiting: try again later", Retry_After="1")
             await refused(scope, receive, send)
             return
         self.running += 1
