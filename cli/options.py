@@ -135,7 +135,7 @@ def setting_option(
     if kind is Budget:
         value = _limit(value)
     elif value is None and str(field.type).startswith("int"):
-        value = click.IntRange(about.least)
+        value = click.IntRange(None if about.least is None else int(about.least))
     elif value is None and str(field.type).startswith("float"):
         value = click.FLOAT if about.least is None else click.FloatRange(about.least, about.most)
     elif str(field.type) == "tuple[float, float]":

@@ -136,19 +136,21 @@ class StderrProgress:
         self._terminal = sys.stderr.isatty()
         self._pause = _TERMINAL_SECONDS if self._terminal else _LOG_SECONDS
         self._width = 0
-        self._phase = self._unit = ""
+        self._phase = self._unit = self._detail = ""
         self._total: int | None = None
         self._done = self._kept = 0
         self._started = self._shown = 0.0
 
     def start(self, phase: str, unit: str, total: int | None) -> None:
         """Begin a phase; the first line comes after a pause, so short phases print nothing."""
+        self._detail = ""
         self._phase, self._unit, self._total, self._done, self._kept = phase, unit, total, 0, 0
         self._started = self._shown = time.monotonic()
 
-    def advance(self, count: int) -> None:
-        """Add ``count``, and print if enough time has passed."""
+    def advance(self, count: int, detail: str = "") -> None:
+        """Add ``count``, and print with the last ``detail`` if enough time has passed."""
         self._done += count
+        self._detail = detail or self._detail
         now = time.monotonic()
         if now - self._shown >= self._pause and not self._quiet:
             self._shown = now
@@ -165,9 +167,16 @@ class StderrProgress:
             click.echo("\r" + " " * self._width + "\r", nl=False, err=True)
             self._width = 0
 
+    def note(self, text: str) -> None:
+        """Print a note on its own line."""
+        self.finish()
+        if not self._quiet:
+            say(f"note: {text}", err=True)
+
     def line(self, seconds: float) -> str:
         """Return the line to print ``seconds`` after the start of the phase."""
-        return describe(self._phase, self._unit, self._done, self._total, seconds, self._kept)
+        shown = describe(self._phase, self._unit, self._done, self._total, seconds, self._kept)
+        return f"{shown}, {self._detail}" if self._detail else shown
 
     def _show(self, seconds: float) -> None:
         line = self.line(seconds)

@@ -18,10 +18,10 @@ LAYERS = (
     ("ragembed",),  # the core: every module that is in no other layer
     ("ragembed.evaluation",),
     ("ragembed.papers",),
-    ("ragembed.indexes.types",),
-    ("ragembed.indexes.faiss_index", "ragembed.indexes.filters", "ragembed.indexes.text"),
-    ("ragembed.indexes.storage",),
+    ("ragembed.indexes.types", "ragembed.indexes.per_generation"),
+    ("ragembed.indexes.faiss_index", "ragembed.indexes.filters"),
     ("ragembed.indexes.lexical",),
+    ("ragembed.indexes.storage",),
     ("ragembed.indexes.search",),
     ("ragembed.indexes.writing",),
     ("ragembed.indexes.verify",),

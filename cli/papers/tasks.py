@@ -21,7 +21,6 @@ from ragembed.cli.options import (
     with_options,
 )
 from ragembed.cli.output import StderrProgress, say, terminal_width
-from ragembed.indexes.types import Progress, SilentProgress
 from ragembed.printable import printable
 
 if TYPE_CHECKING:
@@ -122,7 +121,7 @@ def _task(
             from ragembed.papers.sentences.plots import check_plot
 
             check_plot(named, plot_file)
-        progress: Progress = SilentProgress() if quiet else StderrProgress()
+        progress = StderrProgress(quiet=quiet)
         found: list[Result] = []
         try:
             # Collections use the same corpora for weights and post-processors.
@@ -170,7 +169,7 @@ def _read(task: str, path: Path, runs: int | None, chosen: Mapping[str, Any]) ->
     return read(path, *([] if runs is None else [runs]), **chosen)
 
 
-def _measured(task: Task, named: Sequence[NamedConfig], progress: Progress) -> Iterator[Measured]:
+def _measured(task: Task, named: Sequence[NamedConfig], progress: StderrProgress) -> Iterator[Measured]:
     from ragembed.evaluation.tasks import evaluate
 
     for _, measured in evaluate(task, [candidate.config for candidate in named], progress=progress):

@@ -272,11 +272,10 @@ def b2s(
     """  # noqa: D301  click reads the backspace character as "do not wrap"
     from ragembed.config.settings import EmbedderConfig
     from ragembed.papers.training import B2sRequest, train_b2s
-    from ragembed.papers.training.checkpoints import SilentTraining
 
     config = EmbedderConfig(model=model, layers=layers, pooling=pooling, weighting="uniform")
     request = B2sRequest(corpus, config, out, B2sSettings(**given), device)
-    report = train_b2s(request, SilentTraining() if quiet else StderrTrainingProgress())
+    report = train_b2s(request, StderrProgress(quiet=quiet))
     if not print_record(report, output):
         losses = ", ".join(f"{loss:.2f}" for loss in report["losses"])
         click.echo(
@@ -310,7 +309,6 @@ def _settings_of(steps: tuple[StepSettings, ...], given: Mapping[str, Any], **mo
 
 def _train(settings: TrainingSettings, given: Mapping[str, Any], quiet: bool, output: str) -> None:
     from ragembed.papers.training import TrainingRequest, train_from_dictionary
-    from ragembed.papers.training.checkpoints import SilentTraining
 
     out: Path = given["out"]
     request = TrainingRequest(
@@ -324,37 +322,9 @@ def _train(settings: TrainingSettings, given: Mapping[str, Any], quiet: bool, ou
         head_from=given["head_from"],
         single_words=given.get("single_words", False),
     )
-    report = train_from_dictionary(request, SilentTraining() if quiet else StderrTrainingProgress())
+    report = train_from_dictionary(request, StderrProgress(quiet=quiet))
     if not print_record(report, output):
         click.echo("\n".join(map(printable_line, _report_lines(report, out))))
-
-
-class StderrTrainingProgress(StderrProgress):
-    """Show phases with their loss, and notes: the :class:`ragembed.papers.training.checkpoints.TrainingProgress`."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._detail = ""
-
-    def start(self, phase: str, unit: str, total: int | None) -> None:
-        """Begin a phase."""
-        self._detail = ""
-        super().start(phase, unit, total)
-
-    def advance(self, count: int, detail: str = "") -> None:
-        """Add ``count``, and print with the last ``detail`` if enough time has passed."""
-        self._detail = detail or self._detail
-        super().advance(count)
-
-    def note(self, text: str) -> None:
-        """Print a note on its own line."""
-        self.finish()
-        say(f"note: {text}", err=True)
-
-    def line(self, seconds: float) -> str:
-        """Return the line to print ``seconds`` after the start of the phase."""
-        shown = super().line(seconds)
-        return f"{shown}, {self._detail}" if self._detail else shown
 
 
 def _report_lines(report: Mapping[str, Any], out: Path) -> Iterator[str]:

@@ -34,17 +34,32 @@ class EvaluationProgress(Protocol):
         ...
 
 
-class SilentEvaluation:
+class TrainingProgress(EvaluationProgress, Protocol):
+    """Receives the progress of a training, which also has details and notes."""
+
+    def advance(self, count: int, detail: str = "") -> None:
+        """Report ``count`` more finished units; ``detail`` is additional information, such as "loss 4.21"."""
+        ...
+
+    def note(self, text: str) -> None:
+        """Report a single message, such as a resumed training or truncated definitions."""
+        ...
+
+
+class Silent:
     """Ignores all progress."""
 
     def start(self, phase: str, unit: str, total: int | None) -> None:
         """Ignore the phase."""
 
-    def advance(self, count: int) -> None:
+    def advance(self, count: int, detail: str = "") -> None:
         """Ignore the count."""
 
     def finish(self) -> None:
         """Ignore the end."""
+
+    def note(self, text: str) -> None:
+        """Ignore the note."""
 
 
 _CORPORA = ("weighting_corpus", "avg_corpus", "postprocess_corpus")
@@ -52,10 +67,19 @@ _CORPORA = ("weighting_corpus", "avg_corpus", "postprocess_corpus")
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """Embeddings of a task's documents and queries from one configuration, float32, shape ``(n, d)``."""
+    """Embeddings of a task's documents and queries from one configuration, float32, shape ``(n, d)``.
+
+    With a separate query fit, the second texts of pairs are queries; with a shared one, they are documents.
+    """
 
     documents: Floats
     queries: Floats
+    query_fit: str = "shared"
+
+    def halves(self, half: int) -> tuple[Floats, Floats]:
+        """Return the vectors of the first and of the second texts of ``half`` pairs."""
+        separate = self.query_fit == "separate"
+        return self.documents[:half], self.queries if separate else self.documents[half:]
 
 
 def encode_each(
@@ -82,7 +106,8 @@ def encode_each(
     for config in configs:
         key = raw_part(config)
         chain = raw.chain(config, documents, document_vectors[key])
-        yield Encoded(chain.documents.transform(document_vectors[key]), chain.queries.transform(query_vectors[key]))
+        encoded = chain.documents.transform(document_vectors[key]), chain.queries.transform(query_vectors[key])
+        yield Encoded(*encoded, config.query_fit)
 
 
 class RawVectors:
@@ -99,7 +124,7 @@ class RawVectors:
         progress: EvaluationProgress | None = None,
         name: str = "texts",
     ) -> None:
-        self._progress, self._name = progress or SilentEvaluation(), name
+        self._progress, self._name = progress or Silent(), name
         sizes = _corpus_sizes(configs)
         fitted_on = {corpus for config in configs for corpus in (config.weighting_corpus, config.avg_corpus) if corpus}
         self._keys = list(dict.fromkeys(raw_part(config) for config in configs))

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ragembed.config.settings import EmbedderConfig
 from ragembed.errors import ConfigError
-from ragembed.evaluation.encoding import Encoded, EvaluationProgress, SilentEvaluation, encode_each
+from ragembed.evaluation.encoding import Encoded, EvaluationProgress, Silent, encode_each
 from ragembed.evaluation.inputs import at_least, matrix
 from ragembed.evaluation.judgements import RetrievalCollection, read_beir
 from ragembed.evaluation.retrieval import MEASURES, Measure, RetrievalScore, score_rankings
@@ -81,7 +81,7 @@ class Task(Protocol):
         """Name of the main score."""
         ...
 
-    def measure(self, encoded: Encoded, query_fit: str) -> Measured:
+    def measure(self, encoded: Encoded) -> Measured:
         """Return the scores of the embeddings of ``documents`` and ``queries``."""
         ...
 
@@ -100,7 +100,7 @@ class RepeatedTask(Task, Protocol):
         """Name of the runs, in the plural."""
         ...
 
-    def measure(self, encoded: Encoded, query_fit: str, advance: Callable[[int], None] | None = None) -> Measured:
+    def measure(self, encoded: Encoded, advance: Callable[[int], None] | None = None) -> Measured:
         """Return the scores; ``advance`` is called after each run."""
         ...
 
@@ -134,7 +134,7 @@ class RetrievalTask:
         """The texts of the queries."""
         return list(self.collection.queries.values())
 
-    def measure(self, encoded: Encoded, query_fit: str) -> Measured:  # noqa: ARG002  the protocol's signature
+    def measure(self, encoded: Encoded) -> Measured:
         """Return the retrieval measures, in per cent."""
         from ragembed.postprocess import unit_rows
 
@@ -176,7 +176,7 @@ def evaluate(
     """
     queries = task.queries if not task.symmetric or any(config.query_fit == "separate" for config in configs) else ()
     encoded = encode_each(configs, task.documents, queries, device, progress, task.name)
-    progress = progress or SilentEvaluation()
+    progress = progress or Silent()
     runs, unit = (task.runs, task.unit) if isinstance(task, RepeatedTask) else (1, "configurations")
     started = False
     try:
@@ -184,18 +184,18 @@ def evaluate(
             if not started:
                 progress.start(f"{task.name}: measuring", unit, len(configs) * runs)
                 started = True
-            yield config, _measure(task, vectors, config.query_fit, progress.advance)
+            yield config, _measure(task, vectors, progress.advance)
     finally:
         if started:
             progress.finish()
 
 
-def _measure(task: Task, vectors: Encoded, query_fit: str, advance: Callable[[int], None]) -> Measured:
+def _measure(task: Task, vectors: Encoded, advance: Callable[[int], None]) -> Measured:
     """Return the scores of a configuration, or the reason why its measure is not defined."""
     try:
         if isinstance(task, RepeatedTask):
-            return task.measure(vectors, query_fit, advance)
-        measured = task.measure(vectors, query_fit)
+            return task.measure(vectors, advance)
+        measured = task.measure(vectors)
     except ConfigError as error:
         # The readers of collections have checked everything else.
         measured = Measured.without_score(task.headline, str(error))

@@ -27,8 +27,8 @@ from ragembed.indexes.doctor.commands import Commands
 from ragembed.indexes.doctor.findings import EXAMPLES, SEVERITIES
 from ragembed.indexes.faiss_index.records import IndexEvaluation, Measurement, Recall
 from ragembed.indexes.indexing import fitting
+from ragembed.indexes.lexical import analyzer
 from ragembed.indexes.storage import digests
-from ragembed.indexes.text import analyzer
 from ragembed.indexes.verify import Part, verify_store
 from ragembed.indexes.verify import run as verification
 from ragembed.languages import everyday_sentences

@@ -7,11 +7,13 @@ table and its columns, the other lines a row each. Means are without their devia
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
+from statistics import fmean
+from types import MappingProxyType
 
 from ragembed.corpus import Corpus
 from ragembed.files import make_folders, replace_file
@@ -160,6 +162,8 @@ def _texts(folder: Path) -> Iterator[Path]:
 
 Numbers = Mapping[str, Mapping[str, float]]
 """Numbers by row and column."""
+Printed = Callable[[str, str, Sequence[str]], "float | None"]
+"""Returns the paper's number for a row, a column and the collections that were measured."""
 
 
 @cache
@@ -172,6 +176,22 @@ def published(paper: str, table: str) -> Numbers:
                 for row, *cells in rows
             }
     raise KeyError(f"no table {table!r} of {paper!r}")
+
+
+def printed(paper: str, table: str, columns: Mapping[str, str] = MappingProxyType({})) -> Printed:
+    """Return the lookup of the numbers of a table, by row, column and the collections that were measured.
+
+    With ``columns``, names of columns by collection, an average is that of the columns of these collections.
+    """
+
+    def number(row: str, column: str, names: Sequence[str]) -> float | None:
+        numbers = published(paper, table).get(row, {})
+        if column != "average" or not columns:
+            return numbers.get(column)
+        known = [numbers[columns[name]] for name in names if columns.get(name) in numbers]
+        return fmean(known) if known and len(known) == len(names) else None
+
+    return number
 
 
 @cache

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, get_args
 
 from ragembed.files import file_sha256, make_folders, replace_file
 from ragembed.models.files import find_model
-from ragembed.papers.reproduction.data import published
+from ragembed.papers.reproduction.data import printed, published
 from ragembed.papers.reproduction.reproduction_run import (
     PAPER_RUNS,
     Cell,
@@ -181,22 +181,7 @@ def _train(run: Reproduction, training: Training) -> Mapping[str, Any] | None:
         head_from=head,
         single_words=training.dataset == "c",
     )
-    return train_from_dictionary(request, _Phases(run))
-
-
-class _Phases:
-    """Passes the phases of a training to the progress of a run."""
-
-    def __init__(self, run: Reproduction) -> None:
-        self._progress = run.progress
-        self.start, self.finish = run.progress.start, run.progress.finish
-
-    def advance(self, count: int, detail: str = "") -> None:  # noqa: ARG002  the signature of the protocol
-        """Report ``count`` more units."""
-        self._progress.advance(count)
-
-    def note(self, text: str) -> None:
-        """Ignore notes; the report has them."""
+    return train_from_dictionary(request, run.progress)
 
 
 def _best_pooling(runs: Sequence[Mapping[str, Any]]) -> str:
@@ -317,27 +302,19 @@ def _supervised(run: Reproduction) -> Iterator[Value]:
     yield from _untrained(run, _SENTEVAL, "nested")
 
 
-def _published(table: str, columns: Mapping[str, str], row: str, column: str, names: Sequence[str]) -> float | None:
-    numbers = published(PAPER, table).get(row, {})
-    if column != "average":
-        return numbers.get(column)
-    known = [numbers[columns[name]] for name in names if columns.get(name) in numbers]
-    return fmean(known) if known and len(known) == len(names) else None
-
-
 def items() -> Iterator[Item]:
     """Yield the tables of the paper; its figures are the pictures that ``ragembed papers train --pictures`` draws."""
     item: Callable[..., Item] = partial(Item, PAPER)
     books, sts = ("oxford", "wordnet"), tuple(_STS)
 
     def similarity(table: str, title: str) -> Item:
-        return item(table, title, (*sts, *books), partial(_similarity, table), partial(_published, table, _STS))
+        return item(table, title, (*sts, *books), partial(_similarity, table), printed(PAPER, table, _STS))
 
-    yield item("table 1", "dictionaries", books, _sizes, partial(_published, "table 1", {}))
+    yield item("table 1", "dictionaries", books, _sizes, printed(PAPER, "table 1"))
     yield similarity("table 2", "STS of models trained from raw ones, means of the runs")
     yield similarity("table 3", "STS of models trained from contrastive ones, best run")
-    yield item("table 4", "SentEval", tuple(_SENTEVAL), _supervised, partial(_published, "table 4", _SENTEVAL))
-    yield item("table 5", "learning rates of the recipes", (), _learning_rates, partial(_published, "table 5", {}))
+    yield item("table 4", "SentEval", tuple(_SENTEVAL), _supervised, printed(PAPER, "table 4", _SENTEVAL))
+    yield item("table 5", "learning rates of the recipes", (), _learning_rates, printed(PAPER, "table 5"))
     yield similarity("table 6", "STS, the other statistic of the released models")
     yield item("table 7", "poolings of the model", (*sts, *_SENTEVAL), _pooling_scores)
     yield item(
@@ -345,5 +322,5 @@ def items() -> Iterator[Item]:
         "combinations of pooling and entry vectors",
         (*sts, *books),
         _grid,
-        partial(_published, "table 8", {}),
+        printed(PAPER, "table 8"),
     )

@@ -7,7 +7,7 @@ reader raises :class:`ragembed.errors.ConfigError` with the file and the line if
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,6 +15,12 @@ from typing import NamedTuple, cast
 
 from ragembed.errors import ConfigError
 from ragembed.evaluation.inputs import filled_lines, json_object, lines, table_rows
+
+SPLITS = ("train", "dev", "test")
+_PROBING = {"tr": "train", "va": "dev", "te": "test"}
+_TABLES = (("label", "text"), ("label", "sentence1", "sentence2"), ("score", "sentence1", "sentence2"))
+_SICK_HEADER = ("pair_ID", "sentence_A", "sentence_B", "relatedness_score", "entailment_judgment")
+_MRPC_HEADER = ("Quality", "#1 ID", "#2 ID", "#1 String", "#2 String")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,41 +48,12 @@ class LabelledTexts:
 
 def read_sentence_pairs(path: Path) -> SentencePairs:
     """Read sentence pairs from a TSV file with the columns ``score``, ``sentence1`` and ``sentence2``."""
-    scores, sentences1, sentences2 = [], [], []
-    for number, (score, sentence1, sentence2) in table_rows(path, ("score", "sentence1", "sentence2")):
-        scores.append(score_number(f"{path}, line {number}", score))
-        sentences1.append(sentence1)
-        sentences2.append(sentence2)
-    return SentencePairs(tuple(sentences1), tuple(sentences2), tuple(scores))
+    return _scored(_table(path, ("score", "sentence1", "sentence2")))
 
 
 def read_labelled_texts(path: Path) -> LabelledTexts:
     """Read labelled texts from a TSV file with the columns ``label`` and ``text``."""
-    texts, labels = [], []
-    for number, (label, text) in table_rows(path, ("label", "text")):
-        if not label:
-            raise ConfigError(f"{path}, line {number}: the label is empty")
-        labels.append(label)
-        texts.append(text)
-    return LabelledTexts(tuple(texts), tuple(labels))
-
-
-def score_number(place: str, text: str) -> float:
-    """Return a judged score; ``place`` is the file and the line, for the error."""
-    try:
-        score = float(text)
-    except ValueError:
-        score = math.nan
-    if not math.isfinite(score):
-        raise ConfigError(f"{place}: the score is {text!r}: expected a number")
-    return score
-
-
-SPLITS = ("train", "dev", "test")
-_PROBING = {"tr": "train", "va": "dev", "te": "test"}
-_TABLES = (("label", "text"), ("label", "sentence1", "sentence2"), ("score", "sentence1", "sentence2"))
-_SICK_HEADER = ("pair_ID", "sentence_A", "sentence_B", "relatedness_score", "entailment_judgment")
-_MRPC_HEADER = ("Quality", "#1 ID", "#2 ID", "#1 String", "#2 String")
+    return _labelled(_table(path, ("label", "text")))
 
 
 class _Example(NamedTuple):
@@ -120,11 +97,16 @@ def _read_file(path: Path) -> LabelledTexts | SentencePairs:
         return _labelled(_probing(path))
     split = header[:1] == ("split",)
     columns = next((each for each in _TABLES if header[split:] == each), _TABLES[0])
-    rows = (
-        _Example(f"{path}, line {number}", *fields[split:], **({"split": fields[0]} if split else {}))
-        for number, fields in table_rows(path, (*header[:split], *columns))
-    )
+    rows = _table(path, (*header[:split], *columns))
     return _scored(rows) if columns[0] == "score" else _labelled(rows)
+
+
+def _table(path: Path, columns: Sequence[str]) -> Iterator[_Example]:
+    """Yield the rows of a table; the first of ``columns`` can be ``split``."""
+    split = columns[0] == "split"
+    for number, fields in table_rows(path, columns):
+        example = _Example(f"{path}, line {number}", *fields[split:])
+        yield example._replace(split=fields[0]) if split else example
 
 
 def _read_folder(path: Path, relatedness: bool) -> tuple[str, LabelledTexts | SentencePairs]:
@@ -250,9 +232,19 @@ def _scored(rows: Iterable[_Example]) -> SentencePairs:
     return SentencePairs(
         tuple(row.text for row in found),
         tuple(row.second for row in found),
-        tuple(score_number(row.place, row.label) for row in found),
+        tuple(_score(row) for row in found),
         _checked_splits(found),
     )
+
+
+def _score(row: _Example) -> float:
+    try:
+        score = float(row.label)
+    except ValueError:
+        score = math.nan
+    if not math.isfinite(score):
+        raise ConfigError(f"{row.place}: the score is {row.label!r}: expected a number")
+    return score
 
 
 def _checked_splits(rows: list[_Example]) -> tuple[str, ...]:

@@ -28,9 +28,10 @@ from ragembed.config.specs import Transformer
 from ragembed.corpus import Corpus, blocks
 from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError, TrainingError
+from ragembed.evaluation.encoding import Silent, TrainingProgress
 from ragembed.files import file_sha256, publish, sync
 from ragembed.models.word_tokenizer import WordTokenizer, word_forms
-from ragembed.papers.training.checkpoints import CONTEXTS, Checkpoints, SilentTraining, TrainingProgress
+from ragembed.papers.training.checkpoints import CONTEXTS, Checkpoints
 from ragembed.papers.training.outcome import CHECKPOINTS, read_report, require_folder, write_report
 from ragembed.papers.training.settings import B2sSettings
 from ragembed.types import Floats, Integers
@@ -68,7 +69,7 @@ def train_b2s(request: B2sRequest, progress: TrainingProgress | None = None) -> 
     The file is a word-vector file for the extractor ``words``, most frequent word first. If the folder contains an
     interrupted training with the same inputs and settings, the training is resumed and gives the same result.
     """
-    progress = progress or SilentTraining()
+    progress = progress or Silent()
     require_folder(request.out)
     words = CorpusWords.of(Corpus(request.corpus), request.settings)
     embedder = Embedder(request.config, device=request.device).fit_extractor(words.texts())
@@ -172,9 +173,9 @@ class WordVectorTraining:
         shares = np.zeros((len(rows), len(contexts)), dtype=np.float32)
         np.add.at(shares, (place.ravel(), owners.ravel()), slopes.ravel().astype(np.float32))
         gradients = torch.from_numpy(shares @ contexts)
-        with torch.sparse.check_sparse_tensor_invariants(enable=False):
+        with torch.sparse.check_sparse_tensor_invariants(enable=False):  # type: ignore[no-untyped-call]
             self._parameter.grad = torch.sparse_coo_tensor(torch.from_numpy(rows[None]), gradients, self.vectors.shape)
-            self._adam.step()
+            self._adam.step()  # type: ignore[no-untyped-call]
         return float(np.log1p(exponentials).mean(axis=1).sum())
 
     def tensors(self) -> dict[str, torch.Tensor]:

@@ -1,7 +1,6 @@
-"""Checkpoint files, and the interface through which a training reports its progress.
+"""Checkpoint files. After an interruption, a training continues from them and gives the same result.
 
-After an interruption, a training continues from its checkpoints and gives the same result. Files are replaced
-atomically. They contain no code.
+Files are replaced atomically. They contain no code.
 
 ::
 
@@ -27,7 +26,7 @@ import shutil
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from filelock import FileLock, Timeout
@@ -36,43 +35,6 @@ from safetensors.torch import save_file
 
 from ragembed.errors import ConfigError, TrainingError
 from ragembed.files import make_folders, publish, replace_file
-
-
-class TrainingProgress(Protocol):
-    """Receives the progress of a training. One phase runs at a time."""
-
-    def start(self, phase: str, unit: str, total: int | None) -> None:
-        """Start ``phase`` (such as "step 1 of 3, run 1 of 10") with ``total`` units, or None if unknown."""
-        ...
-
-    def advance(self, count: int, detail: str = "") -> None:
-        """Report ``count`` more finished units. ``detail`` is additional information (such as "loss 4.21")."""
-        ...
-
-    def finish(self) -> None:
-        """End the phase."""
-        ...
-
-    def note(self, text: str) -> None:
-        """Report a single message, such as a resumed training or truncated definitions."""
-        ...
-
-
-class SilentTraining:
-    """Ignores all progress."""
-
-    def start(self, phase: str, unit: str, total: int | None) -> None:
-        """Ignore the phase."""
-
-    def advance(self, count: int, detail: str = "") -> None:
-        """Ignore the count."""
-
-    def finish(self) -> None:
-        """Ignore the end."""
-
-    def note(self, text: str) -> None:
-        """Ignore the note."""
-
 
 _RUNNING = "running.safetensors"
 _LOCK = "lock"

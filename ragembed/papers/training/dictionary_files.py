@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ragembed.documents.readers.markdown import fence_end, opens_fence, table_end, table_starts
 from ragembed.errors import DictionaryError
 from ragembed.evaluation.inputs import json_object, lines
 
@@ -119,7 +120,7 @@ def read_dictd(index: Path) -> Iterator[Sense]:
     Headwords that describe the database itself are skipped. Raises :class:`DictionaryError` if the file with the
     articles is missing, or a line of the index points outside it.
     """
-    articles = read_articles(index.with_suffix(".dict"))
+    articles = read_packed(index.with_suffix(".dict"))
     for number, line in lines(index):
         fields = line.split("\t")
         origin = f"{index}, line {number}"
@@ -140,9 +141,9 @@ def read_dictd(index: Path) -> Iterator[Sense]:
         yield Sense(entry, _without_headword(article, entry), origin)
 
 
-def read_articles(plain: Path) -> bytes:
-    """Return the content of ``plain``, or of the same file with the suffix ``.dz`` (dictzip, a form of gzip)."""
-    packed = plain.with_name(f"{plain.name}.dz")
+def read_packed(plain: Path, suffix: str = ".dz") -> bytes:
+    """Return the content of ``plain``, or of the same file with a further suffix (gzip, or dictzip, a form of it)."""
+    packed = plain.with_name(f"{plain.name}{suffix}")
     try:
         if plain.is_file():
             return plain.read_bytes()
@@ -182,8 +183,8 @@ def read_stardict(ifo: Path) -> Iterator[Sense]:
     if bits not in ("32", "64"):
         raise DictionaryError(f"{ifo}: idxoffsetbits is {bits!r}: expected 32 or 64")
     types = fields.get("sametypesequence", "").strip()
-    articles = read_articles(ifo.with_suffix(".dict"))
-    for word, offset, size in _index_entries(_index_bytes(ifo), int(bits) // 8, ifo):
+    articles = read_packed(ifo.with_suffix(".dict"))
+    for word, offset, size in _index_entries(read_packed(ifo.with_suffix(".idx"), ".gz"), int(bits) // 8, ifo):
         if offset + size > len(articles):
             raise DictionaryError(
                 f"{ifo}: the article of {word!r} ends at byte {offset + size:,}, but the file has only "
@@ -192,16 +193,6 @@ def read_stardict(ifo: Path) -> Iterator[Sense]:
         yield Sense(
             word, " ".join(_article_texts(articles[offset : offset + size], types, f"{ifo}, {word!r}")), str(ifo)
         )
-
-
-def _index_bytes(ifo: Path) -> bytes:
-    plain, packed = ifo.with_suffix(".idx"), ifo.with_suffix(".idx.gz")
-    try:
-        return plain.read_bytes() if plain.is_file() else gzip.decompress(packed.read_bytes())
-    except FileNotFoundError:
-        raise DictionaryError(f"{ifo.parent} has neither {plain.name} nor {packed.name}") from None
-    except (OSError, EOFError, zlib.error) as error:
-        raise DictionaryError(f"{packed} cannot be unpacked: {error}") from error
 
 
 def _index_entries(data: bytes, width: int, ifo: Path) -> Iterator[tuple[str, int, int]]:
@@ -255,9 +246,7 @@ def _field(article: bytes, at: int, kind: str, last: bool, origin: str) -> tuple
 TERMS = ("term", "entry", "word", "concept", "name", "abbreviation", "acronym", "expression")
 DEFINITIONS = ("definition", "meaning", "description", "explanation")
 
-_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _DEFINITION = re.compile(r" {0,3}:[ \t]+(\S.*)$")
-_DELIMITER = re.compile(r"[|:\- \t]*-[|:\- \t]*$")
 _CELL_END = re.compile(r"(?<!\\)\|")
 _LINK = re.compile(r"!?\[([^\]]*)\](?:\([^)]*\)|\[[^\]]*\])")
 _CODE = re.compile(r"(`+)(.+?)\1")
@@ -268,29 +257,21 @@ _TAG = re.compile(r"</?[A-Za-z][^>]*>")
 def read_markdown(path: Path) -> Iterator[Sense]:
     """Yield the senses of the definition lists and tables of a file, in file order."""
     numbered = [line for _, line in lines(path)]
-    fence: str | None = None
     number = 0
     while number < len(numbered):
-        opening = _FENCE.match(numbered[number])
-        if fence is not None:
-            if opening and opening[1].startswith(fence) and not numbered[number].strip().strip(fence[0]):
-                fence = None
-        elif opening:
-            fence = opening[1]
-        elif _is_table(numbered, number):
-            stop = _table_end(numbered, number)
+        stop = number + 1
+        if opens_fence(numbered[number]):
+            stop = fence_end(numbered, number)
+        elif table_starts(numbered, number):
+            stop = table_end(numbered, number)
             yield from _table_senses(numbered[number:stop], number, path)
-            number = stop
-            continue
         elif number and (first := _term_above(numbered, number)) is not None:
             stop, definitions = _definitions(numbered, number)
             for term_at in range(first, number):
                 if numbered[term_at].strip():
                     term = plain_text(numbered[term_at])
                     yield from (Sense(term, text, f"{path}, line {term_at + 1}") for text in definitions)
-            number = stop
-            continue
-        number += 1
+        number = stop
 
 
 def plain_text(markdown: str) -> str:
@@ -342,18 +323,6 @@ def _continues(numbered: Sequence[str], blank: int) -> bool:
     """Return whether another definition, or another paragraph of one, follows the blank line."""
     following = numbered[blank + 1] if blank + 1 < len(numbered) else ""
     return bool(_DEFINITION.match(following)) or (bool(following.strip()) and following[0] in " \t")
-
-
-def _is_table(numbered: Sequence[str], number: int) -> bool:
-    following = numbered[number + 1] if number + 1 < len(numbered) else ""
-    return "|" in numbered[number] and "|" in following and bool(_DELIMITER.match(following))
-
-
-def _table_end(numbered: Sequence[str], first: int) -> int:
-    number = first + 2
-    while number < len(numbered) and "|" in numbered[number]:
-        number += 1
-    return number
 
 
 def _table_senses(rows: Sequence[str], first: int, path: Path) -> Iterator[Sense]:

@@ -27,7 +27,7 @@ from sklearn.preprocessing import StandardScaler
 from torch.nn import functional
 
 from ragembed.errors import ConfigError
-from ragembed.papers.training.checkpoints import TrainingProgress
+from ragembed.evaluation.encoding import TrainingProgress
 from ragembed.papers.training.encoder import Arithmetic, DefinitionEncoder
 from ragembed.papers.training.glosses import TrainingTexts, Windows
 from ragembed.papers.training.settings import EntryKind, Ica, Pooling

@@ -22,18 +22,13 @@ from numpy.typing import NDArray
 
 from ragembed.config.settings import EmbedderConfig
 from ragembed.errors import ConfigError
+from ragembed.evaluation.encoding import Silent, TrainingProgress
 from ragembed.evaluation.tasks import Task, evaluate
 from ragembed.files import make_folders, publish
 from ragembed.models.files import find_model
 from ragembed.models.tokenizer import TextTokenizer
 from ragembed.papers.sentences.isotropy import iso_score
-from ragembed.papers.training.checkpoints import (
-    Checkpoints,
-    SilentTraining,
-    TrainingProgress,
-    read_tensors,
-    replace_tensors,
-)
+from ragembed.papers.training.checkpoints import Checkpoints, read_tensors, replace_tensors
 from ragembed.papers.training.encoder import (
     DefinitionEncoder,
     choose_head,
@@ -260,7 +255,7 @@ def train_from_dictionary(request: TrainingRequest, progress: TrainingProgress |
     If the folder contains an interrupted training with the same inputs and settings, the training is resumed and gives
     the same result.
     """
-    progress = progress or SilentTraining()
+    progress = progress or Silent()
     require_folder(request.out)
     material = Material.of(request)
     checkpoints = Checkpoints(request.out / CHECKPOINTS, request.checkpoint_seconds)

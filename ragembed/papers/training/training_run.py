@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from torch import nn
 
 from ragembed.errors import TrainingError
-from ragembed.papers.training.checkpoints import Checkpoints, TrainingProgress
+from ragembed.evaluation.encoding import TrainingProgress
+from ragembed.papers.training.checkpoints import Checkpoints
 from ragembed.papers.training.encoder import Arithmetic, DefinitionEncoder
 from ragembed.papers.training.entries import EntrySpace, entry_loss
 from ragembed.papers.training.glosses import TrainingTexts

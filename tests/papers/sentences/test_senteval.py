@@ -377,7 +377,7 @@ def test_tasks_of_pairs_and_splits():
     task = ClassificationTask("pairs", labelled)
     assert (task.documents, task.queries) == (["a"] * 60 + ["b"] * 60, ("b",) * 60)
     encoded = Encoded(np.concatenate([points, np.zeros_like(points)]).astype(np.float32), nothing)
-    found = task.measure(encoded, "shared")
+    found = task.measure(encoded)
     expected = split_accuracy(pair_features(points.astype(np.float32), np.zeros_like(points)), labels, splits)
     assert found.scores == {
         "accuracy": expected.accuracy,
@@ -387,7 +387,7 @@ def test_tasks_of_pairs_and_splits():
         "test": 20,
     }
     scored = SentencePairs(("a",) * 60, ("b",) * 60, tuple(labels.astype(float)), splits)
-    measured = SimilarityTask("pairs", scored).measure(encoded, "shared")
+    measured = SimilarityTask("pairs", scored).measure(encoded)
     assert list(measured.scores) == ["spearman", "pearson", "pairs"]
     assert measured.scores["pairs"] == 20
 

@@ -10,8 +10,8 @@ from torch.nn import functional
 from transformers import AutoModel, BertForPreTraining, RobertaForMaskedLM
 
 from ragembed.errors import ConfigError, DictionaryError, ModelError
+from ragembed.evaluation.encoding import Silent
 from ragembed.models.tokenizer import TextTokenizer
-from ragembed.papers.training.checkpoints import SilentTraining
 from ragembed.papers.training.dictionary import Dictionary, single_tokens
 from ragembed.papers.training.encoder import (
     Arithmetic,
@@ -49,7 +49,7 @@ def states(folder, text):
 @pytest.mark.parametrize("family", ["bert", "roberta", "bert_with_dropout"])
 def test_entry_vectors_are_means_over_definitions(family, kind, request):
     folder = request.getfixturevalue(family)
-    found = entry_embeddings(load_encoder(folder, "auto"), texts_of(folder), kind, CPU, SilentTraining())
+    found = entry_embeddings(load_encoder(folder, "auto"), texts_of(folder), kind, CPU, Silent())
     expected = [
         torch.stack([s[0] if kind == "ac" else s.mean(0) for s in (states(folder, text) for text in definitions)]).mean(
             0
@@ -61,7 +61,7 @@ def test_entry_vectors_are_means_over_definitions(family, kind, request):
 
 
 def test_amp_is_a_mean_of_means_and_not_of_tokens(bert):
-    found = entry_embeddings(load_encoder(bert, "own"), texts_of(bert), "amp", CPU, SilentTraining())
+    found = entry_embeddings(load_encoder(bert, "own"), texts_of(bert), "amp", CPU, Silent())
     tokens = torch.cat([states(bert, text) for text in DICTIONARY.definitions[0]]).mean(0)
     assert np.abs(found[0] - tokens.numpy()).max() > 0.05
 

@@ -15,11 +15,12 @@ from transformers import BertForPreTraining, RobertaForMaskedLM
 
 from ragembed import Embedder, EmbedderConfig
 from ragembed.errors import ConfigError, MissingExtraError, ModelError, TrainingError
+from ragembed.evaluation.encoding import Silent
 from ragembed.models.files import find_model
 from ragembed.models.tokenizer import TextTokenizer
 from ragembed.papers.training import train as training
 from ragembed.papers.training import training_run
-from ragembed.papers.training.checkpoints import Checkpoints, SilentTraining, read_tensors
+from ragembed.papers.training.checkpoints import Checkpoints, read_tensors
 from ragembed.papers.training.dictionary import read_dictionaries
 from ragembed.papers.training.encoder import Arithmetic, load_encoder
 from ragembed.papers.training.entries import EntrySpace, entry_embeddings
@@ -34,7 +35,7 @@ STEP = StepSettings("cls", "amp", 1e-3)
 CPU = Arithmetic(torch.device("cpu"))
 
 
-class RecordingProgress(SilentTraining):
+class RecordingProgress(Silent):
     """Records all progress."""
 
     def __init__(self):
@@ -163,7 +164,7 @@ def test_best_encoder_builds_the_next_entry_vectors(glossary, bert, tmp_path, mo
     whole = read_dictionaries([glossary])
     kept = type(whole)(whole.entries, tuple(tuple(t for t in d if t not in held) for d in whole.definitions))
     texts = TrainingTexts.of(kept, tokenizer, None, 0)
-    expected = entry_embeddings(load_encoder(first, "own"), texts, "amp", CPU, SilentTraining())
+    expected = entry_embeddings(load_encoder(first, "own"), texts, "amp", CPU, Silent())
     np.testing.assert_array_equal(made[1], expected)
 
 
@@ -298,7 +299,7 @@ def test_non_finite_loss_is_an_error(glossary, bert, tmp_path):
             CPU,
             place,
             Checkpoints(tmp_path, 9.0),
-            SilentTraining(),
+            Silent(),
         )
 
 
@@ -316,7 +317,7 @@ def test_each_epoch_uses_each_definition_once(glossary, bert, tmp_path, monkeypa
         CPU,
         RunPlace(0, 1, 0, 1),
         Checkpoints(tmp_path, 9.0),
-        SilentTraining(),
+        Silent(),
     )
     half = len(losses) // 2
     for part in (targets[:half], targets[half:]):
