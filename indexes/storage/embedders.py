@@ -11,8 +11,8 @@ from typing import Any
 
 from ragembed import embedder_files
 from ragembed.config.settings import EmbedderConfig
+from ragembed.config.settings_files import confirm_model, is_confirmed
 from ragembed.config.specs import parse_server
-from ragembed.confirmed_models import confirm_model, is_confirmed
 from ragembed.embedder import Embedder, require_trust
 from ragembed.errors import ConfigError, ModelError, StoreDamagedError
 from ragembed.extractors.build import is_external
