@@ -1,11 +1,9 @@
 """Encoding with several configurations equals encoding with each of them, with shared passes of the model."""
 
-import shutil
-
 import numpy as np
 import pytest
 
-from ragembed import Embedder, EmbedderConfig
+from ragembed import Embedder
 from ragembed.config.settings import PRESETS
 from ragembed.errors import ConfigError
 from ragembed.evaluation.encoding import encode_each
@@ -168,16 +166,6 @@ def test_configurations_with_same_model_share_passes(presets, batches, query_fit
     assert len(batches) == alone
 
 
-def test_more_post_processors_need_no_more_passes(presets, corpus, batches):
-    config = presets["bert"].replace(postprocess_corpus=corpus, query_fit="separate")
-    list(encode_each([config], DOCUMENTS, QUERIES))
-    alone = len(batches)
-    batches.clear()
-    steps = [(), ("zscore",), ("whiten:3",), ("quantile-n", "normalize")]
-    list(encode_each([config.replace(postprocess=chain) for chain in steps], DOCUMENTS, QUERIES))
-    assert len(batches) == alone
-
-
 def test_no_configuration_is_an_error():
     with pytest.raises(ConfigError, match="expected at least one"):
         next(encode_each([], DOCUMENTS, []))
@@ -201,11 +189,3 @@ def test_missing_layers_are_an_error_before_encoding(presets, batches):
     with pytest.raises(ConfigError, match="the model has no layer 9: expected a number from -1 to 4"):
         next(encode_each([presets["bert"], presets["bert"].replace(layers="9")], DOCUMENTS, []))
     assert not batches
-
-
-def test_relative_model_path(presets, four_blocks, tmp_path, monkeypatch):
-    shutil.copytree(four_blocks, tmp_path / "model")
-    monkeypatch.chdir(tmp_path)
-    there = next(encode_each([EmbedderConfig(model="model", dtype="float32")], DOCUMENTS, QUERIES))
-    here = next(encode_each([EmbedderConfig(model=str(four_blocks), dtype="float32")], DOCUMENTS, QUERIES))
-    np.testing.assert_array_equal(there.documents, here.documents)

@@ -21,14 +21,6 @@ def result(value, name="minilm", collection="years", headline="spearman", scores
     return Result(name, config, collection, {headline: value, **(scores or {})}, headline)
 
 
-def test_row_labels_follow_the_paper():
-    config = EmbedderConfig(weighting="uniform", postprocess=())
-    assert row_label(config) == "avg."
-    assert row_label(config.replace(weighting="-biases", postprocess=("abtt:2", "normalize"))) == (
-        "-biases + abtt:2 + normalize"
-    )
-
-
 def test_rows_and_columns_of_the_table():
     results = [
         result(value, name, weighting=weighting, postprocess=steps)
@@ -48,11 +40,6 @@ def test_rows_and_columns_of_the_table():
         "idf                           68.7  64.9",
         "idf + quantile-u + normalize  70.0   5.0",
     ]
-
-
-def test_missing_combination_is_an_empty_cell():
-    table = text_table([result(1, "bert", postprocess=()), result(2, "re", postprocess=())])
-    assert table.split("\n")[2:] == ["      bert   re", "avg.   1.0", "idf         2.0"]
 
 
 def test_single_embedding_has_one_column_per_collection_and_mean():

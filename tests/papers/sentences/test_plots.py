@@ -65,17 +65,6 @@ def test_combined_layers_come_after_single_layers(draw):
     assert lines(figure) == {"minilm: auto": [[0, 1, 2, 3], [3, 1, 0, 2]]}
 
 
-def test_lines_separate_query_fits_templates_and_extractors(draw):
-    results = [
-        result(value, layers=layers, postprocess=(), **changes)
-        for value, changes in enumerate([{}, {"query_fit": "separate"}, {"template": "t0"}, {"extractor": "avg"}])
-        for layers in ("1", "2")
-    ]
-    drawn = lines(draw(results))
-    assert len(drawn) == 4
-    assert sorted(values[1] for values in drawn.values()) == [[0, 0], [1, 1], [2, 2], [3, 3]]
-
-
 def test_scores_are_means_over_collections(draw):
     results = [
         result(value, collection=name, layers=layers, postprocess=())
@@ -117,16 +106,6 @@ def test_by_w_and_layer(draw):
     assert [list(data) for data in cross.get_data()] == [[1], [0]]
     assert list(border.get_xdata()) == [1.5, 1.5]
     assert colours.get_ylabel() == "spearman"
-
-
-def test_one_heat_map_per_row(draw):
-    results = [
-        result(1, extractor=f"bert+avg:w={w}", layers=layers, weighting=weighting, postprocess=())
-        for w in (0, 1)
-        for layers in ("1", "2")
-        for weighting in ("uniform", "idf")
-    ]
-    assert [axes.get_title() for axes in draw(results).axes[:-1]] == ["minilm: avg.", "minilm: idf"]
 
 
 def bars(figure):
@@ -174,16 +153,6 @@ def test_labels_of_heat_maps_do_not_overlap(draw):
     weights = [-1.0 + i / 4 for i in range(11)]
     results = [result(1, extractor=f"bert+avg:w={w}", layers=at, postprocess=()) for w in weights for at in layers]
     require_readable(draw(results))
-
-
-def test_bars_separate_query_fits(draw):
-    figure = draw([result(10), result(20, query_fit="separate")])
-    (axes,) = figure.axes
-    assert [tick.get_text().split()[-2:] for tick in axes.get_yticklabels()] == [
-        ["(shared", "fit)"],
-        ["(separate", "fit)"],
-    ]
-    assert [bar.get_width() for bar in bars(figure)[0]] == [10, 20]
 
 
 def test_presets_with_different_layers_are_bars(draw):

@@ -23,6 +23,7 @@ from ragembed.papers import (
 from ragembed.papers.sentences.classification import _epochs, _perceptron
 from ragembed.papers.sentences.sentence_collections import read_examples
 from ragembed.papers.sentences.sentence_tasks import ClassificationTask, SimilarityTask
+from tests.papers.sentences.conftest import noisy, pairs
 
 THREE = ("train", "dev", "test")
 SICK = "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment\n"
@@ -214,12 +215,6 @@ def test_options_that_do_not_apply_are_errors(tmp_path):
         classification_accuracy(np.eye(4), [0, 0, 1, 1], 2, classifier="svm")
 
 
-def noisy(rows=90, dimensions=4, classes=3, noise=0.8):
-    generator = np.random.default_rng(3)
-    labels = np.arange(rows) % classes
-    return np.eye(classes, dimensions)[labels] + noise * generator.normal(size=(rows, dimensions)), labels
-
-
 def logistic(low, high, cv):
     return GridSearchCV(LogisticRegression(max_iter=1000), {"C": [2.0**power for power in range(low, high)]}, cv=cv)
 
@@ -235,7 +230,7 @@ def test_nested_cross_validation_equals_scikit_learn():
 
 @pytest.mark.parametrize("dev", [True, False])
 def test_given_splits_equal_scikit_learn(dev):
-    points, labels = noisy()
+    points, labels = noisy(90)
     splits = np.array(["train"] * 40 + (["dev"] if dev else ["train"]) * 20 + ["test"] * 30)
     known, test = points[splits != "test"], points[splits == "test"]
     if dev:
@@ -298,14 +293,6 @@ def test_perceptron_equals_torch():
         np.testing.assert_allclose(found.T, layer.weight.detach().numpy(), atol=1e-6)
 
 
-def pairs(rows=120, dimensions=6):
-    """Pairs whose distance grows as their score falls."""
-    generator = np.random.default_rng(4)
-    first, away = generator.normal(size=(2, rows, dimensions))
-    scores = generator.uniform(0, 5, size=rows)
-    return first, first + 0.5 * (5 - scores)[:, None] * away, scores
-
-
 def test_regression_step_equals_torch():
     """The first epoch, with the same first weights and order, in PyTorch as in SentEval."""
     torch = pytest.importorskip("torch")
@@ -330,18 +317,6 @@ def test_regression_step_equals_torch():
     trained = next(_epochs(features, targets, seed=9))
     torch.testing.assert_close(trained.weight, layer.weight, atol=2e-6, rtol=0)
     torch.testing.assert_close(trained.bias, layer.bias, atol=2e-6, rtol=0)
-
-
-def test_targets_are_those_of_senteval():
-    """SentEval's ``encode_labels`` in plain loops; a score below 1 has a target that sums to the score."""
-    for score in (0.0, 0.4, 1.0, 2.75, 4.5, 5.0):
-        expected = np.zeros(5)
-        for i in range(5):
-            if i + 1 == np.floor(score) + 1:
-                expected[i] = score - np.floor(score)
-            if i + 1 == np.floor(score):
-                expected[i] = np.floor(score) - score + 1
-        np.testing.assert_allclose(np.maximum(0, 1 - abs(score - np.arange(1, 6))), expected)
 
 
 def test_relatedness_is_learned():

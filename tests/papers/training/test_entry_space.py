@@ -60,12 +60,6 @@ def test_entry_vectors_are_means_over_definitions(family, kind, request):
     np.testing.assert_allclose(found, torch.stack(expected).numpy(), atol=2e-5)
 
 
-def test_amp_is_a_mean_of_means_and_not_of_tokens(bert):
-    found = entry_embeddings(load_encoder(bert, "own"), texts_of(bert), "amp", CPU, Silent())
-    tokens = torch.cat([states(bert, text) for text in DICTIONARY.definitions[0]]).mean(0)
-    assert np.abs(found[0] - tokens.numpy()).max() > 0.05
-
-
 def test_long_definitions_are_truncated_and_counted(bert):
     whole, cut = texts_of(bert), texts_of(bert, max_tokens=8)
     assert (whole.windows.truncated, cut.windows.truncated) == (0, 1)
@@ -76,12 +70,6 @@ def test_long_definitions_are_truncated_and_counted(bert):
     assert (ids[0, 4:] == 0).all()
     with pytest.raises(ConfigError, match="max_tokens is 99: expected at most 34"):
         make_windows(TextTokenizer(bert), ["a"], 99, 0)
-
-
-def test_entries_share_the_text_of_a_common_definition(bert):
-    texts = texts_of(bert)
-    assert len(texts) == 6
-    assert len(texts.windows.lengths) == 5
 
 
 def test_bert_head_is_its_own_pooler(bert):
