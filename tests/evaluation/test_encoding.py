@@ -10,6 +10,7 @@ from ragembed.evaluation.encoding import encode_each
 from ragembed.models.numpy_bert import NumpyBert
 from ragembed.models.packed_bert import PackedBert
 from ragembed.models.transformers_model import TransformersModel
+from tests.pretrained import pretrained
 
 DOCUMENTS = [
     "the writer holds the lock of the store",
@@ -26,28 +27,10 @@ CORPUS = ["the zebra runs", "", "red green blue", "the lock of a zebra", "alpha 
 
 
 @pytest.fixture(scope="module")
-def four_blocks(tiny_model, tmp_path_factory):
+def four_blocks(tmp_path_factory):
     """A BERT of 4 blocks with a mask token and room for the longest template."""
-    import torch
-    from tokenizers import Tokenizer
-    from transformers import BertConfig, BertModel
-
     folder = tmp_path_factory.mktemp("four-blocks")
-    tokenizer = Tokenizer.from_file(str(tiny_model / "tokenizer.json"))
-    tokenizer.add_special_tokens(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"])
-    tokenizer.save(str(folder / "tokenizer.json"))
-    torch.manual_seed(1)
-    config = BertConfig(
-        vocab_size=tokenizer.get_vocab_size(),
-        hidden_size=32,
-        num_hidden_layers=4,
-        num_attention_heads=4,
-        intermediate_size=64,
-        max_position_embeddings=192,
-        initializer_range=0.3,
-    )
-    BertModel(config).save_pretrained(folder, safe_serialization=True)
-    return folder
+    return pretrained(folder, 1, num_hidden_layers=4, max_position_embeddings=192)
 
 
 @pytest.fixture(scope="module")

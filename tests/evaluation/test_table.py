@@ -42,14 +42,6 @@ def test_rows_and_columns_of_the_table():
     ]
 
 
-def test_single_embedding_has_one_column_per_collection_and_mean():
-    results = [result(value, collection=name) for name, value in (("sts12", 50.0), ("sts13", 60.0))]
-    assert text_table(results).split("\n") == [
-        "spearman, sts12, sts13",
-        "",
-        "                  sts12  sts13  average",
-        "auto + normalize   50.0   60.0     55.0",
-    ]
 
 
 def test_several_embeddings_and_collections_have_a_column_each():
@@ -90,8 +82,6 @@ def test_no_line_is_wider_than_the_terminal(width):
     assert folded([["", "a" * 300], ["x", "1.0"]], 1, 40)[0].endswith("…")
 
 
-def test_isotropy_is_a_fraction():
-    assert text_table([result(0.01234, headline="iso_score")]).endswith("0.012")
 
 
 def test_labels_show_query_fit_only_if_it_differs():

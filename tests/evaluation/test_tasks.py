@@ -51,7 +51,3 @@ def test_collection_is_named_after_its_folder(wings, monkeypatch):
     assert read_retrieval(Path()).name == "wings"
 
 
-def test_beir_folder_without_judgements(wings):
-    (wings / "qrels" / "test.tsv").unlink()
-    with pytest.raises(ConfigError, match=r"qrels/test\.tsv cannot be read"):
-        read_retrieval(wings)

@@ -45,10 +45,6 @@ def test_assignment_is_optimal(rows):
     assert assignment_accuracy(labels, clusters) == pytest.approx(100.0 * best / len(rows))
 
 
-def test_labels_unrelated_to_vectors():
-    """Two clusters of four rows, each with two rows of either label: the accuracy of any assignment is one half."""
-    points = np.repeat([[0.0, 0.0], [9.0, 9.0]], 4, axis=0)
-    assert clustering_accuracy(points, ["a", "a", "b", "b"] * 2, runs=2).runs == (50.0, 50.0)
 
 
 def test_runs_equal_scikit_learn_with_the_first_seeds():

@@ -176,13 +176,6 @@ def test_each_layer(pairs, in_folder, evaluate, cli, tiny_model):
     assert [one["config"]["layers"] for one in json.loads(named)["results"]] == ["-1", "0", "1", "2"]
 
 
-def test_collections_with_equal_names_show_paths(in_folder, evaluate):
-    files = []
-    for folder in ("a", "b"):
-        (in_folder / folder).mkdir()
-        files.append(write_pairs(in_folder / folder / "test.tsv"))
-    found = json.loads(evaluate("sts", "a/test.tsv", "b/test.tsv", "--json").stdout)
-    assert [one["collection"] for one in found["results"]] == ["a/test.tsv", "b/test.tsv"]
 
 
 # Options

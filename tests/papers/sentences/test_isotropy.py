@@ -36,10 +36,6 @@ def test_iso_score_of_isotropic_and_one_dimensional_vectors(d):
     assert iso_score(with_variances(4.0, *[0.0] * (d - 1))) == pytest.approx(0.0, abs=1e-12)
 
 
-def test_iso_score_by_hand():
-    """Variances 3 and 1 give (4² / 10 - 1) / 1; k equal variances of d give (k - 1) / (d - 1)."""
-    assert iso_score(with_variances(3.0, 1.0)) == pytest.approx(0.6)
-    assert iso_score(with_variances(1.0, 1.0, 1.0, 0.0, 0.0)) == pytest.approx(0.5)
 
 
 @given(POINTS)
@@ -110,15 +106,3 @@ def test_uniformity_in_blocks_equals_all_pairs(cells, points, t):
     assert reached == pytest.approx(logsumexp(exponents) - np.log(len(exponents)), abs=1e-9, rel=1e-9)
 
 
-@pytest.mark.parametrize(
-    ("vectors", "t", "message"),
-    [
-        (np.ones((1, 2)), 2.0, "1 rows: expected at least 2"),
-        ([[0.0], [np.inf]], 2.0, "row 1 of vectors has NaN or infinity"),
-        (np.eye(2), 0.0, "t is 0.0: expected a number above 0"),
-        (np.eye(2), np.nan, "t is nan"),
-    ],
-)
-def test_uniformity_needs_pairs(vectors, t, message):
-    with pytest.raises(ConfigError, match=message):
-        uniformity(vectors, t)

@@ -58,11 +58,6 @@ def test_by_layer(draw):
     assert figure.get_suptitle() == "years"
 
 
-def test_combined_layers_come_after_single_layers(draw):
-    layers = ("first+last", "10", "last", "2")
-    figure = draw([result(i, layers=one, postprocess=()) for i, one in enumerate(layers)])
-    assert [tick.get_text() for tick in figure.axes[0].get_xticklabels()] == ["2", "10", "first+last", "last"]
-    assert lines(figure) == {"minilm: auto": [[0, 1, 2, 3], [3, 1, 0, 2]]}
 
 
 def test_scores_are_means_over_collections(draw):
@@ -82,16 +77,6 @@ def test_plot_by_w_includes_transformer_and_avg(draw):
     assert lines(figure) == {"minilm: auto": [[-1, 0, 0.5, 1], [2, 3, 0, 1]]}
 
 
-def test_plot_by_w_separates_other_settings(draw):
-    results = [
-        result(w, extractor=f"bert+avg:w={w},unseen={unseen}", postprocess=())
-        for unseen in ("mapped", "skip")
-        for w in (0, 1)
-    ]
-    assert lines(draw(results)) == {
-        "minilm, unseen mapped: auto": [[0, 1], [0, 1]],
-        "minilm, unseen skip: auto": [[0, 1], [0, 1]],
-    }
 
 
 def test_by_w_and_layer(draw):
@@ -155,9 +140,6 @@ def test_labels_of_heat_maps_do_not_overlap(draw):
     require_readable(draw(results))
 
 
-def test_presets_with_different_layers_are_bars(draw):
-    figure = draw([result(1, "bert"), result(2, "t4"), result(3, "bert+avg"), result(4, "re")])
-    assert {one.get_label() for one in bars(figure)} == {"bert", "t4", "bert+avg", "re"}
 
 
 def test_dollar_signs_are_not_formulas(draw):

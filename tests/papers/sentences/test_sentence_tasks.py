@@ -59,13 +59,6 @@ def test_similarity_task_uses_its_number_of_folds():
     assert found["pearson"] != SimilarityTask("pairs", pairs, folds=8).measure(encoded).scores["pearson"]
 
 
-def test_clustering_and_classification():
-    labelled = LabelledTexts(tuple("abcdef"), ("x", "x", "x", "y", "y", "y"))
-    vectors = np.array([[0, 0], [0, 1], [1, 0], [9, 9], [9, 8], [8, 9]], dtype=np.float32)
-    clusters = ClusteringTask("c", labelled, runs=3).measure(Encoded(vectors, NOTHING))
-    assert clusters.scores == {"accuracy": 100.0, "runs": 3, "run_accuracies": [100.0] * 3}
-    classes = ClassificationTask("c", labelled, folds=3).measure(Encoded(vectors, NOTHING))
-    assert classes.scores == {"accuracy": 100.0, "runs": 3, "run_accuracies": [100.0] * 3}
 
 
 def test_isotropy_by_hand():
@@ -208,9 +201,6 @@ def test_folder_or_missing_file_is_an_error(task, tmp_path):
         READERS[task](tmp_path)
 
 
-def test_beir_folder_without_judgements(tmp_path):
-    with pytest.raises(ConfigError, match=r"qrels/test\.tsv cannot be read"):
-        read_isotropy(beir(tmp_path / "lacking", judged=None))
 
 
 def test_collections_are_named_after_file_or_folder(tmp_path, monkeypatch):

@@ -53,9 +53,6 @@ def test_head_from_and_single_words(train, out, bert):
     assert written["statistics"]["entries"] == 22  # of 24; two entries have two words
 
 
-def test_recipe_is_printed(train):
-    assert "note: using the recipe bert-base" in train("--ica", "none").stderr
-    assert train("-q", exit_code=2).stderr.startswith("Error: ")
 
 
 def test_settings_of_the_optimizer(train, out):

@@ -301,10 +301,6 @@ def test_reverse_dictionary_of_a_trained_folder(glossary, bert, tmp_path, entrie
         reverse.measure(read_dictionaries([tmp_path / "other.tsv"]))
 
 
-def test_model_learns_its_glossary(glossary, bert, tmp_path):
-    steep = StepSettings("mean", "amp", 1e-2)
-    train_from_dictionary(request(glossary, bert, tmp_path / "out", steep, epochs=40, held_out=0))
-    assert ReverseDictionary(tmp_path / "out", "cpu").measure(read_dictionaries([glossary])).top10 > 80
 
 
 def test_untrained_folder_has_no_reverse_dictionary(bert, tmp_path):
