@@ -18,8 +18,13 @@ def pretrained(folder: Path, seed: int, *, roberta: bool = False, dropout: bool 
     from transformers import BertConfig, BertForPreTraining, RobertaConfig, RobertaForMaskedLM
 
     more = {
-        **{"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32},
-        **{"vocab_size": _word_pieces(folder), "max_position_embeddings": 34, "initializer_range": 0.3},
+        "hidden_size": 16,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 32,
+        "vocab_size": _word_pieces(folder),
+        "max_position_embeddings": 34,
+        "initializer_range": 0.3,
         **({} if dropout else {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}),
         **sizes,
     }

@@ -42,8 +42,6 @@ def test_p_value_of_equal_and_very_different_systems():
     assert paired_randomisation([1.0] * 4, [0.0] * 4) == 2 / 16
 
 
-
-
 @pytest.mark.parametrize(("a", "b", "message"), [([1.0], [1.0, 2.0], "for 1 rows"), ([], [], "0: expected at least 1")])
 def test_invalid_values_are_errors(a, b, message):
     with pytest.raises(ConfigError, match=message):

@@ -112,8 +112,6 @@ def test_trec_run_cannot_hold_ids_with_spaces(tmp_path):
     assert read_run(tmp_path / "out.jsonl") == {"q1": ["docs/my file.md", "b"]}
 
 
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [

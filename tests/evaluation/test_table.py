@@ -42,8 +42,6 @@ def test_rows_and_columns_of_the_table():
     ]
 
 
-
-
 def test_several_embeddings_and_collections_have_a_column_each():
     results = [
         result(value, name, collection, weighting="uniform", postprocess=())
@@ -80,8 +78,6 @@ def test_no_line_is_wider_than_the_terminal(width):
     text = " ".join(lines)
     assert [text.count(value) for value in ("11.0", "12.0", "13.0")] == [3, 3, 3]
     assert folded([["", "a" * 300], ["x", "1.0"]], 1, 40)[0].endswith("…")
-
-
 
 
 def test_labels_show_query_fit_only_if_it_differs():

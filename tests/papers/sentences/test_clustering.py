@@ -45,8 +45,6 @@ def test_assignment_is_optimal(rows):
     assert assignment_accuracy(labels, clusters) == pytest.approx(100.0 * best / len(rows))
 
 
-
-
 def test_runs_equal_scikit_learn_with_the_first_seeds():
     generator = np.random.default_rng(2)
     points, labels = generator.normal(size=(200, 4)), generator.integers(0, 20, size=200)

@@ -176,8 +176,6 @@ def test_each_layer(pairs, in_folder, evaluate, cli, tiny_model):
     assert [one["config"]["layers"] for one in json.loads(named)["results"]] == ["-1", "0", "1", "2"]
 
 
-
-
 # Options
 
 

@@ -36,8 +36,6 @@ def test_iso_score_of_isotropic_and_one_dimensional_vectors(d):
     assert iso_score(with_variances(4.0, *[0.0] * (d - 1))) == pytest.approx(0.0, abs=1e-12)
 
 
-
-
 @given(POINTS)
 def test_iso_score_equals_published_algorithm(points):
     if np.ptp(points, axis=0).max() < 1e-3:
@@ -104,5 +102,3 @@ def test_uniformity_in_blocks_equals_all_pairs(cells, points, t):
         reached = uniformity(points, t)
     exponents = -t * pdist(points.astype(np.float64), "sqeuclidean")
     assert reached == pytest.approx(logsumexp(exponents) - np.log(len(exponents)), abs=1e-9, rel=1e-9)
-
-

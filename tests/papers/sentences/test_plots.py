@@ -58,8 +58,6 @@ def test_by_layer(draw):
     assert figure.get_suptitle() == "years"
 
 
-
-
 def test_scores_are_means_over_collections(draw):
     results = [
         result(value, collection=name, layers=layers, postprocess=())
@@ -75,8 +73,6 @@ def test_plot_by_w_includes_transformer_and_avg(draw):
     extractors = ("bert+avg:w=0.5", "avg", "bert+avg:w=-1", "transformer")
     figure = draw([result(i, extractor=extractor, postprocess=()) for i, extractor in enumerate(extractors)])
     assert lines(figure) == {"minilm: auto": [[-1, 0, 0.5, 1], [2, 3, 0, 1]]}
-
-
 
 
 def test_by_w_and_layer(draw):
@@ -138,8 +134,6 @@ def test_labels_of_heat_maps_do_not_overlap(draw):
     weights = [-1.0 + i / 4 for i in range(11)]
     results = [result(1, extractor=f"bert+avg:w={w}", layers=at, postprocess=()) for w in weights for at in layers]
     require_readable(draw(results))
-
-
 
 
 def test_dollar_signs_are_not_formulas(draw):

@@ -14,7 +14,6 @@ from ragembed.evaluation.tasks import evaluate
 from ragembed.papers import LabelledTexts, SentencePairs
 from ragembed.papers.sentences.sentence_tasks import (
     READERS,
-    ClassificationTask,
     ClusteringTask,
     IsotropyTask,
     SimilarityTask,
@@ -57,8 +56,6 @@ def test_similarity_task_uses_its_number_of_folds():
     assert found["spearman"] > 90
     assert (found["pairs"], found["runs"]) == (40, 4)
     assert found["pearson"] != SimilarityTask("pairs", pairs, folds=8).measure(encoded).scores["pearson"]
-
-
 
 
 def test_isotropy_by_hand():
@@ -199,8 +196,6 @@ def test_folder_or_missing_file_is_an_error(task, tmp_path):
     }.get(task, "has the files of no known collection: expected one of ")
     with pytest.raises(ConfigError, match=re.escape(folder)):
         READERS[task](tmp_path)
-
-
 
 
 def test_collections_are_named_after_file_or_folder(tmp_path, monkeypatch):

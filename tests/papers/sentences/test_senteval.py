@@ -88,8 +88,6 @@ def test_published_files(name, expected, tmp_path):
     assert read_examples(publish(tmp_path / "data", name)) == (name, expected)
 
 
-
-
 def test_relatedness_of_sick(tmp_path):
     folder = publish(tmp_path / "data", "SICK-E")
     name, found = read_examples(folder, relatedness=True)
@@ -165,8 +163,6 @@ def test_errors_of_published_files(name, file, content, message, tmp_path):
     with pytest.raises(ConfigError) as error:
         read_classification(folder)
     assert message in str(error.value)
-
-
 
 
 def test_options_that_do_not_apply_are_errors(tmp_path):

@@ -10,6 +10,7 @@ import pytest
 from tests.conftest import WORDS
 from tests.pretrained import pretrained
 
+
 @pytest.fixture(autouse=True, scope="session")
 def _one_thread() -> None:
     import torch

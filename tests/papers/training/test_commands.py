@@ -53,8 +53,6 @@ def test_head_from_and_single_words(train, out, bert):
     assert written["statistics"]["entries"] == 22  # of 24; two entries have two words
 
 
-
-
 def test_settings_of_the_optimizer(train, out):
     train(
         *("--steps", 1, "--ica", "none", "--weight-decay", 0.1, "--eps", 1e-8, "--betas", 0.8, 0.9),

@@ -83,8 +83,6 @@ def test_bert_head_is_its_own_pooler(bert):
         torch.testing.assert_close(encoder(ids, mask, "cls"), official, atol=2e-5, rtol=0)
 
 
-
-
 @pytest.mark.parametrize(("family", "activation"), [("bert", "tanh"), ("roberta", "gelu")])
 def test_pooler_is_saved_and_loaded(family, activation, request, tmp_path):
     folder = request.getfixturevalue(family)

@@ -301,8 +301,6 @@ def test_reverse_dictionary_of_a_trained_folder(glossary, bert, tmp_path, entrie
         reverse.measure(read_dictionaries([tmp_path / "other.tsv"]))
 
 
-
-
 def test_untrained_folder_has_no_reverse_dictionary(bert, tmp_path):
     with pytest.raises(TrainingError, match=r"has no training\.json"):
         ReverseDictionary(bert)
