@@ -10,14 +10,12 @@ from pathlib import Path
 from typing import Protocol
 
 from ragembed.config.settings import EmbedderConfig
-from ragembed.corpus import Corpus
+from ragembed.corpus import Corpus, ItemReservoir, draw_pseudo_queries
 from ragembed.embedder import FIT_LIMIT, Embedder, encode_raw, fit_extractors
 from ragembed.errors import ConfigError
 from ragembed.extractors.protocol import Side
 from ragembed.extractors.sharing import passes
 from ragembed.postprocess import TwoSidedChain
-from ragembed.pseudo_queries import draw_pseudo_queries
-from ragembed.reservoir import ItemReservoir
 from ragembed.types import Floats
 
 

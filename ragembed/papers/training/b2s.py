@@ -29,8 +29,7 @@ from ragembed.corpus import Corpus, blocks
 from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError, TrainingError
 from ragembed.evaluation.encoding import Silent, TrainingProgress, phase
-from ragembed.files import publish, sync
-from ragembed.hashing import file_sha256
+from ragembed.files import file_sha256, publish, sync
 from ragembed.models.word_tokenizer import WordTokenizer, word_forms
 from ragembed.papers.training.checkpoints import CONTEXTS, Checkpoints
 from ragembed.papers.training.outcome import CHECKPOINTS, read_report, require_folder, write_report
@@ -174,9 +173,9 @@ class WordVectorTraining:
         shares = np.zeros((len(rows), len(contexts)), dtype=np.float32)
         np.add.at(shares, (place.ravel(), owners.ravel()), slopes.ravel().astype(np.float32))
         gradients = torch.from_numpy(shares @ contexts)
-        with torch.sparse.check_sparse_tensor_invariants(enable=False):
+        with torch.sparse.check_sparse_tensor_invariants(enable=False):  # type: ignore[no-untyped-call]
             self._parameter.grad = torch.sparse_coo_tensor(torch.from_numpy(rows[None]), gradients, self.vectors.shape)
-            self._adam.step()
+            self._adam.step()  # type: ignore[no-untyped-call]
         return float(np.log1p(exponentials).mean(axis=1).sum())
 
     def tensors(self) -> dict[str, torch.Tensor]:
