@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ragembed import Embedder
+from ragembed import Embedder, EmbedderConfig
 from ragembed.config.settings import PRESETS
 from ragembed.errors import ConfigError
 from ragembed.evaluation.encoding import encode_each
