@@ -212,7 +212,7 @@ def test_corpus_options_and_lists_of_steps(pairs, in_folder, evaluate):
         (["--preset", "nope"], "unknown preset 'nope': expected one of minilm, t4"),
         (["--weighting", "idf:7"], "weighting 'idf:7': expected a share of idf from 0 to 1"),
         (["--postprocess", "normalise"], "unknown post-processor 'normalise'"),
-        (["--query-fit", "three"], "'three' is not one of 'separate', 'shared'"),
+        (["--query-fit", "three"], "query_fit is 'three': expected one of separate, shared"),
         (["--layers", "first+7"], "the model has no layer 7"),
         (["--pooling", "masks"], "needs a template with mask tokens"),
         (["--preset", "re", "--preset", "bert", "--layers", "1"], "preset 're': layers is '1', but extractor 're'"),

@@ -292,7 +292,7 @@ def test_markdown_glossaries(tmp_path):
 
 def test_statistics_as_table_1():
     dictionary = Dictionary(("a", "b"), (("one", "two"), ("three",)))
-    assert statistics(dictionary, [5, 9, 6]).to_dict() == {
+    assert statistics(dictionary, [5, 9, 6]) == {
         "definitions": 3,
         "entries": 2,
         "max_length": 9,
