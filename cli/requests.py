@@ -9,17 +9,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ragembed.cli.options import EMBEDDING_OPTIONS, INDEX_OPTIONS, NO_LIMIT
+from ragembed.config.fields import settings_of
 from ragembed.config.settings import DEFAULT_PRESET, EmbedderConfig
-from ragembed.config.templates import PLAIN, TEXT
+from ragembed.config.specs import PLAIN, TEXT
 from ragembed.documents.places import Place
 from ragembed.errors import ConfigError
-from ragembed.indexes import Store
-from ragembed.indexes.faiss_index.cost_model import Budget
-from ragembed.indexes.faiss_index.records import IndexConfig
-from ragembed.indexes.indexing.request import IndexingOptions, IndexingRequest, stored_config, stored_request
+from ragembed.indexes import Budget, IndexConfig, IndexingOptions, Store
+from ragembed.indexes.indexing.request import IndexingRequest, stored_config, stored_request
 
-_NAMES = {"max_size": "max_bytes"}
-_NOT_READING = (*EMBEDDING_OPTIONS, *INDEX_OPTIONS, "allow_empty")
+_READING_OPTIONS = tuple(settings_of(IndexingOptions))
 
 
 class NamedConfig(NamedTuple):
@@ -36,7 +34,7 @@ def indexing_options(store: Store | None, given: Mapping[str, Any], *, reset: bo
     """
     stored = None if reset else stored_request(store)
     options = stored[1] if stored else IndexingOptions()
-    changes = {_NAMES.get(name, name): value for name, value in given.items() if value not in (None, ())}
+    changes = {name: given[name] for name in _READING_OPTIONS if given.get(name) not in (None, ())}
     return replace(options, **changes)
 
 
@@ -56,11 +54,10 @@ def indexing_request(
     at ``path``, or None if it does not exist. With ``reset``, the options start from the defaults instead of those
     saved in the store.
     """
-    reading = {name: value for name, value in given.items() if name not in _NOT_READING}
     return IndexingRequest(
         path,
         paths,
-        indexing_options(store, reading, reset=reset),
+        indexing_options(store, given, reset=reset),
         embedder_config(given, store),
         index_config(given, store, reset=reset),
         device,
@@ -68,14 +65,6 @@ def indexing_request(
         allow_empty=given["allow_empty"],
         opened=store,
     )
-
-
-def paths_or_stored(store: Store | None, paths: tuple[Place, ...]) -> tuple[Place, ...]:
-    """Return ``paths``, or the paths that the store was made from, or the working directory."""
-    if paths:
-        return paths
-    stored = stored_request(store)
-    return stored[0] if stored else (Path(),)
 
 
 def postprocess_steps(text: str) -> tuple[str, ...]:
@@ -92,7 +81,7 @@ def index_config(options: Mapping[str, Any], store: Store | None, *, reset: bool
     if not given and not reset:
         return None
     stored = IndexConfig() if reset or store is None else store.wanted_index
-    kind = given.pop("index_kind", stored.kind)
+    kind = given.pop("kind", stored.kind)
     budget = stored.budget if kind == stored.kind else Budget()
     limits = {name: None if value is NO_LIMIT else value for name, value in given.items()}
     return IndexConfig(kind, replace(budget, **limits))
@@ -108,18 +97,13 @@ def embedder_config(options: Mapping[str, Any], store: Store | None = None) -> E
     if not settings:
         return None
     base = None if "preset" in settings or "config_file" in settings else stored_config(store)
-    return _configuration(settings, base) if base is None else _configuration(*_with_templates(settings, base))
-
-
-def _with_templates(settings: dict[str, Any], base: EmbedderConfig) -> tuple[dict[str, Any], EmbedderConfig]:
-    """Return ``settings`` and ``base``, the settings of a store, with prompts in the form of the store: templates."""
-    if "prompt_name" in settings:
-        return settings, base.replace(template=PLAIN, query_template=None)
-    changes = dict(settings)
-    for name, template in (("document_prompt", "template"), ("query_prompt", "query_template")):
-        if name in changes:
-            changes[template] = changes.pop(name) + TEXT
-    return changes, base
+    if base is not None and "prompt_name" in settings:
+        base = base.replace(template=PLAIN, query_template=None)
+    elif base is not None:  # The store has prompts as templates.
+        for name, template in (("document_prompt", "template"), ("query_prompt", "query_template")):
+            if name in settings:
+                settings[template] = settings.pop(name) + TEXT
+    return _configuration(settings, base)
 
 
 def embedder_configs(options: Mapping[str, Any], *, query_fit: str | None) -> list[NamedConfig]:
@@ -130,21 +114,19 @@ def embedder_configs(options: Mapping[str, Any], *, query_fit: str | None) -> li
     several = {name: value for name, value in settings.items() if isinstance(value, tuple)}
     single = {name: value for name, value in settings.items() if name not in several}
     return [
-        NamedConfig(_name(choice, single), _configuration({**single, **choice}))
+        NamedConfig(
+            Path(single["config_file"]).stem
+            if "config_file" in single and "preset" not in choice
+            else str(choice.get("preset", DEFAULT_PRESET)),
+            _configuration({**single, **choice}),
+        )
         for values in product(*several.values())
         for choice in [dict(zip(several, values, strict=True))]
     ]
 
 
 def _given(options: Mapping[str, Any]) -> dict[str, Any]:
-    named = {name: options[name] for name in EMBEDDING_OPTIONS if name in options}
-    return {name: value for name, value in named.items() if value not in (None, ())}
-
-
-def _name(choice: Mapping[str, Any], single: Mapping[str, Any]) -> str:
-    if "preset" in choice or "config_file" not in single:
-        return str(choice.get("preset", DEFAULT_PRESET))
-    return Path(single["config_file"]).stem
+    return {name: options[name] for name in EMBEDDING_OPTIONS if options.get(name) not in (None, ())}
 
 
 def _configuration(settings: Mapping[str, Any], base: EmbedderConfig | None = None) -> EmbedderConfig:

@@ -27,13 +27,14 @@ from ragembed.indexes.faiss_index.records import IndexConfig, IndexEvaluation, I
 from ragembed.indexes.faiss_index.specs import AUTO
 from ragembed.indexes.filters import Where, parse
 from ragembed.indexes.filters.notes import notes_on
+from ragembed.indexes.lexical.analyzer import ENGLISH, AnalyzerConfig
 from ragembed.indexes.search.fusion import stored_fusion
 from ragembed.indexes.search.reader import Answer, SnapshotReader
 from ragembed.indexes.search.relevance import stored_relevance
 from ragembed.indexes.search.search import Mode
 from ragembed.indexes.search.searchable import Searchable
 from ragembed.indexes.search.snapshot import Snapshot, StoreSnapshot
-from ragembed.indexes.storage import catalog, run_records
+from ragembed.indexes.storage import catalog, derived, run_records
 from ragembed.indexes.storage.baseline import KEY as BASELINE
 from ragembed.indexes.storage.baseline import save_first_baseline
 from ragembed.indexes.storage.copying import copy_store
@@ -51,11 +52,9 @@ from ragembed.indexes.storage.layout import (
     require_store,
 )
 from ragembed.indexes.storage.lock import is_being_written, writer_lock
-from ragembed.indexes.storage.named_postings import named_postings
 from ragembed.indexes.storage.run_records import Record, taken_out
 from ragembed.indexes.storage.schema import FORMAT_VERSION, create_database
 from ragembed.indexes.storage.transactions import database_error, open_for_writing
-from ragembed.indexes.text.stemming import ENGLISH, AnalyzerConfig
 from ragembed.indexes.types import ChunkRecord, Progress, SourceRecord, VectorEncoder, as_records
 from ragembed.indexes.writing import boilerplate_store
 from ragembed.indexes.writing.boilerplate_store import BoilerplateLine
@@ -506,7 +505,7 @@ class Store(Searchable):
         --------
         >>> status = store.status()
         >>> status["chunks"], status["format"]
-        (3, 1)
+        (3, 2)
         """
 
         def answer(snapshot: StoreSnapshot) -> dict[str, Any]:
@@ -531,8 +530,8 @@ class Store(Searchable):
                     for record in catalog.segments(connection)
                 ],
                 "postings": [
-                    {"folder": record.files.folder, "chunks": record.files.chunks}
-                    for record in named_postings(connection)
+                    {"file": record.file, "chunks": record.chunks}
+                    for record in derived.records(connection, derived.POSTINGS)
                 ],
                 "bytes": sum(file.stat().st_size for file in self.path.rglob("*") if file.is_file()),
                 "embedder": described_embedder(connection),

@@ -10,12 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from ragembed.corpus import blocks
+from ragembed.corpus import ItemReservoir, blocks
 from ragembed.documents.model import Chunk
 from ragembed.embedder import FIT_LIMIT, Embedder
 from ragembed.errors import ConfigError
-from ragembed.evaluation.datasets import RetrievalCollection
-from ragembed.evaluation.judgements import JudgedQueries, require_known
+from ragembed.evaluation.judgements import JudgedQueries, RetrievalCollection, require_known
 from ragembed.indexes.collection import Collection
 from ragembed.indexes.faiss_index.specs import FLAT
 from ragembed.indexes.search.fusion import Fusion
@@ -23,7 +22,6 @@ from ragembed.indexes.search.search import Mode
 from ragembed.indexes.storage.layout import source_path
 from ragembed.indexes.store import Store
 from ragembed.indexes.types import ChunkRecord, Hit, Progress, SilentProgress
-from ragembed.reservoir import ItemReservoir
 from ragembed.types import Floats
 
 Rankings = dict[str, list[tuple[str, float]]]

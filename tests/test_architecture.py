@@ -18,10 +18,10 @@ LAYERS = (
     ("ragembed",),  # the core: every module that is in no other layer
     ("ragembed.evaluation",),
     ("ragembed.papers",),
-    ("ragembed.indexes.types",),
-    ("ragembed.indexes.faiss_index", "ragembed.indexes.filters", "ragembed.indexes.text"),
-    ("ragembed.indexes.storage",),
+    ("ragembed.indexes.types", "ragembed.indexes.per_generation"),
+    ("ragembed.indexes.faiss_index", "ragembed.indexes.filters"),
     ("ragembed.indexes.lexical",),
+    ("ragembed.indexes.storage",),
     ("ragembed.indexes.search",),
     ("ragembed.indexes.writing",),
     ("ragembed.indexes.verify",),
@@ -37,7 +37,7 @@ LAYERS = (
 )
 """From bottom to top: a module may import from its own layer and from earlier ones in this list."""
 ONLY_IMPORTERS = {
-    "torch": ("ragembed.models", "ragembed.papers.training", "ragembed.indexes.faiss_index.gpus"),
+    "torch": ("ragembed.models", "ragembed.papers", "ragembed.indexes.faiss_index.gpus"),
     "transformers": (
         "ragembed.models.generation",
         "ragembed.models.transformers_model",

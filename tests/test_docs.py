@@ -3,6 +3,7 @@
 import ast
 import inspect
 import re
+import runpy
 import shlex
 from importlib import import_module
 from pathlib import Path
@@ -195,6 +196,13 @@ def test_shown_commands_and_options_exist(page):
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_pages_are_short(page):
     assert len(page.read_text(encoding="utf-8").splitlines()) <= LONGEST_PAGE
+
+
+def test_the_tables_of_settings_are_those_of_the_classes():
+    """To correct the page, run ``python docs/settings.py``."""
+    tables = runpy.run_path(str(DOCS / "settings.py"))
+    page = tables["PAGE"].read_text(encoding="utf-8")
+    assert tables["with_tables"](page) == page
 
 
 def test_the_changelog_has_this_version():

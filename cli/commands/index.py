@@ -17,6 +17,7 @@ from ragembed.cli.options import (
     EMBEDDING_OPTIONS,
     PlacePath,
     WritingCommand,
+    boilerplate_option,
     device_option,
     discovery_options,
     embedding_options,
@@ -26,17 +27,15 @@ from ragembed.cli.options import (
     require_no,
     store_option,
 )
-from ragembed.cli.output import counted, print_record, say, say_choice, shown_path
-from ragembed.cli.progress import StderrProgress
+from ragembed.cli.output import StderrProgress, counted, print_record, say, say_choice, shown_path
 from ragembed.cli.project import choose_store, collections_files, confirm_models
 from ragembed.cli.requests import indexing_request
-from ragembed.config.collections import add_stores, require_name
+from ragembed.config.toml_files import add_stores, require_name
 from ragembed.documents.places import Place
 from ragembed.errors import BudgetError, ConfigError
 from ragembed.indexes.indexing.index_run import IndexingReport, index_files
 from ragembed.indexes.indexing.request import IndexingRequest, open_existing
 from ragembed.indexes.storage.layout import STORE_FOLDER, file_path, is_store
-from ragembed.indexes.writing.boilerplate_store import MODES
 
 if TYPE_CHECKING:
     from ragembed.distributed.workers import WorkerPool
@@ -76,12 +75,7 @@ class IndexCommand(WritingCommand):
 @embedding_options
 @discovery_options
 @reading_options
-@click.option(
-    "--boilerplate",
-    type=click.Choice(MODES),
-    help="Lines that many files repeat, such as licences: leave them out of search (strip) or search them (keep).  "
-    "[default: strip]",
-)
+@boilerplate_option
 @index_options
 @click.option(
     "--language",
@@ -321,24 +315,20 @@ def _kept(progress: StderrProgress, store: Path, *, has_workers: bool) -> str:
 
 def _summary(report: IndexingReport, *, dry_run: bool) -> str:
     """Return the line that is printed at the end."""
-    scan = report.scan
-    files = (
-        f"{len(scan.added)} added, {len(scan.changed)} changed, {len(scan.removed)} removed, "
-        f"{scan.unchanged} unchanged, {len(scan.skipped)} skipped"
-    )
-    where = f" on {', '.join(report.devices)}" if report.devices else ""
-    total = counted(report.chunks, "chunk")
-    chunks = f"{total} to process{_work(report)}" if dry_run else f"{total}, {report.encoded:,} embedded{where}"
-    return f"{'dry run: ' if dry_run else ''}files: {files}; {chunks}; {report.seconds:.1f} s"
-
-
-def _work(report: IndexingReport) -> str:
-    """Return the work of a run that was not done."""
-    if report.requests is None:
-        return f", {counted(report.tokens or 0, 'token')} to encode"
+    scan, chunks = report.scan, counted(report.chunks, "chunk")
+    if not dry_run:
+        chunks += f", {report.encoded:,} embedded{' on ' if report.devices else ''}{', '.join(report.devices)}"
+    elif report.requests is None:
+        chunks += f" to process, {counted(report.tokens or 0, 'token')} to encode"
+    else:
+        chunks += (
+            f" to process, about {counted(report.tokens or 0, 'token')} to send in "
+            f"{counted(report.requests, 'request')}: for the cost, multiply the tokens by the price of the provider"
+        )
     return (
-        f", about {counted(report.tokens or 0, 'token')} to send in {counted(report.requests, 'request')}: for the "
-        "cost, multiply the tokens by the price of the provider"
+        f"{'dry run: ' if dry_run else ''}files: {len(scan.added)} added, {len(scan.changed)} changed, "
+        f"{len(scan.removed)} removed, {scan.unchanged} unchanged, {len(scan.skipped)} skipped; {chunks}; "
+        f"{report.seconds:.1f} s"
     )
 
 

@@ -17,8 +17,7 @@ from ragembed.indexes.store_evaluation import SearchSettings
 from ragembed.indexes.types import Progress
 
 if TYPE_CHECKING:
-    from ragembed.evaluation.datasets import RetrievalCollection
-    from ragembed.evaluation.judgements import JudgedQueries
+    from ragembed.evaluation.judgements import JudgedQueries, RetrievalCollection
     from ragembed.evaluation.retrieval import Measure
     from ragembed.evaluation.tasks import Measured
     from ragembed.indexes.store_evaluation import Rankings
@@ -129,7 +128,9 @@ def _named(spec: str, name: str, base: NamedConfig, search: SearchSettings, stor
     if name in PRESETS or path.suffix in _CONFIGURATIONS:
         if store is not None:
             raise ConfigError(f"{spec!r}: a store has its own settings: compare modes, stores or runs")
-        options = {"preset": (name,)} if name in PRESETS else {"config_file": _file(path)}
+        if name not in PRESETS and not path.is_file():
+            raise ConfigError(f"the configuration file {path} does not exist: check the path")
+        options = {"preset": (name,)} if name in PRESETS else {"config_file": path}
         [found] = embedder_configs(options, query_fit=None)
         return System(spec, search, found.config)
     if is_store(path):
@@ -140,12 +141,6 @@ def _named(spec: str, name: str, base: NamedConfig, search: SearchSettings, stor
         f"unknown system {spec!r}: expected a mode ({', '.join(MODES)}), a preset ({', '.join(PRESETS)}), "
         "a configuration file, a run file or a store"
     )
-
-
-def _file(path: Path) -> Path:
-    if not path.is_file():
-        raise ConfigError(f"the configuration file {path} does not exist: check the path")
-    return path
 
 
 def _settings(spec: str, text: str) -> dict[str, str]:
@@ -204,18 +199,17 @@ class Judged:
 
 def has_documents(path: Path, corpus: Path | None) -> bool:
     """Return whether documents come with the judged queries: always in a folder, optionally beside a file."""
-    return path.is_dir() or corpus is not None or _corpus_beside(path).is_file()
+    return path.is_dir() or corpus is not None or (path.parent / _CORPUS).is_file()
 
 
 def read_with_documents(path: Path, split: str, corpus: Path | None) -> Judged:
     """Read a BEIR folder, or a file of judged queries with the documents in ``corpus`` or beside it."""
-    from ragembed.evaluation.datasets import beir_qrels, read_beir, read_jsonl_collection
-    from ragembed.evaluation.judgements import JudgedQueries
+    from ragembed.evaluation.judgements import JudgedQueries, beir_qrels, read_beir, read_jsonl_collection
 
     if path.is_dir():
         origin, collection = beir_qrels(path, split), read_beir(path, split=split)
     else:
-        origin, collection = path, read_jsonl_collection(path, corpus or _corpus_beside(path))
+        origin, collection = path, read_jsonl_collection(path, corpus or path.parent / _CORPUS)
     name = _name(path)
     collection = replace(collection, name=name)
     queries = JudgedQueries(name, collection.queries, collection.relevance, collection.unanswered)
@@ -224,13 +218,12 @@ def read_with_documents(path: Path, split: str, corpus: Path | None) -> Judged:
 
 def read_with_ids(path: Path, split: str, corpus: Path | None) -> Judged:
     """Read judgements (BEIR, JSON Lines or TREC) and, if there are documents, only their ids."""
-    from ragembed.evaluation.datasets import read_document_ids
-    from ragembed.evaluation.judgements import require_known
+    from ragembed.evaluation.judgements import read_document_ids, require_known
 
     judged = read_alone(path, split)
     if not has_documents(path, corpus):
         return judged
-    documents = corpus or (path / _CORPUS if path.is_dir() else _corpus_beside(path))
+    documents = corpus or (path / _CORPUS if path.is_dir() else path.parent / _CORPUS)
     known = read_document_ids(documents)
     require_known(judged.origin, judged.queries.documents, known, documents)
     return replace(judged, known=known)
@@ -238,8 +231,7 @@ def read_with_ids(path: Path, split: str, corpus: Path | None) -> Judged:
 
 def read_alone(path: Path, split: str) -> Judged:
     """Read judgements (BEIR, JSON Lines or TREC) without documents."""
-    from ragembed.evaluation.datasets import beir_qrels, read_beir_queries
-    from ragembed.evaluation.judgements import read_qrels
+    from ragembed.evaluation.judgements import beir_qrels, read_beir_queries, read_qrels
 
     if not path.is_dir():
         return Judged(_name(path), path, read_qrels(path))
@@ -251,10 +243,6 @@ def read_alone(path: Path, split: str) -> Judged:
 
 def _name(path: Path) -> str:
     return path.absolute().name if path.is_dir() else path.stem
-
-
-def _corpus_beside(path: Path) -> Path:
-    return path.parent / _CORPUS
 
 
 Note = Callable[[str], None]
@@ -293,8 +281,8 @@ def measure(
 
 
 def _of_run(judged: Judged, run: Path, measures: Mapping[str, Measure], note: Note) -> Measured:
+    from ragembed.evaluation.inputs import listed
     from ragembed.evaluation.judgements import require_known
-    from ragembed.evaluation.lines import listed
     from ragembed.evaluation.runs import read_run
     from ragembed.evaluation.tasks import measured_rankings
 

@@ -15,9 +15,9 @@ from ragembed.indexes.faiss_index.specs import AUTO, FLAT
 from ragembed.indexes.indexing import fitting
 from ragembed.indexes.indexing.drift import measure_drift
 from ragembed.indexes.indexing.file_writing import MANY_TEXTS
+from ragembed.indexes.lexical.analyzer import AnalyzerConfig
 from ragembed.indexes.search.relevance import LEAST_CHUNKS, stored_relevance
 from ragembed.indexes.storage import catalog
-from ragembed.indexes.text.stemming import AnalyzerConfig
 from ragembed.indexes.verify import Part, Problem
 from ragembed.indexes.writing.index_selection import check_index as measured_index
 from ragembed.indexes.writing.index_selection import degradation, needs_check

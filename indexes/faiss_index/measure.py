@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ragembed.evaluation.bootstrap import paired_bootstrap
+from ragembed.evaluation.retrieval import paired_bootstrap
 from ragembed.indexes.faiss_index.index import USUAL_K
 from ragembed.indexes.faiss_index.records import Recall
 from ragembed.indexes.faiss_index.vectors import Vectors, best_products, blocks

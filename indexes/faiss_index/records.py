@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
+from ragembed.config.fields import setting
 from ragembed.errors import ConfigError
 from ragembed.indexes.faiss_index.cost_model import Budget
-from ragembed.indexes.faiss_index.specs import AUTO, parse_spec
+from ragembed.indexes.faiss_index.specs import AUTO, NAMES, parse_spec
 
 Record = TypeVar("Record")
 
@@ -37,7 +38,13 @@ class IndexConfig:
     'hnsw within recall@10 0.95'
     """
 
-    kind: str = AUTO
+    kind: str = setting(
+        AUTO,
+        f"Kind of vector index: {AUTO}, {', '.join(NAMES)}, or a FAISS factory string such as IVF4096,PQ48. {AUTO} "
+        "chooses by the number of vectors and the limits below.",
+        *("--index", "KIND"),
+        default=AUTO,
+    )
     budget: Budget = field(default_factory=Budget)
 
     def __post_init__(self) -> None:

@@ -37,11 +37,11 @@ from ragembed.indexes.indexing.request import (
 )
 from ragembed.indexes.indexing.scan import Scan, Scanner
 from ragembed.indexes.indexing.spool import Spool
+from ragembed.indexes.lexical.analyzer import ENGLISH, stemmer
 from ragembed.indexes.storage.folders import require_place
 from ragembed.indexes.storage.layout import file_path, is_below, make_folder, require_writable, source_path
 from ragembed.indexes.storage.lock import writer_lock
 from ragembed.indexes.store import Store
-from ragembed.indexes.text.stemming import ENGLISH, stemmer
 from ragembed.indexes.types import Progress, SilentProgress, SourceRecord, text_hash
 from ragembed.indexes.writing.boilerplate_store import STRIP, found_in, strip_all
 from ragembed.indexes.writing.writer import BATCH

@@ -9,21 +9,20 @@ from pathlib import Path
 
 from ragembed.errors import StoreDamagedError, StoreError
 from ragembed.files import create_file, list_folder, make_folders, open_regular, sync, sync_tree, write_file
-from ragembed.indexes.storage import catalog
-from ragembed.indexes.storage.folders import require_own, temporary_folder, temporary_name
+from ragembed.indexes.storage import catalog, derived
+from ragembed.indexes.storage.folders import foreign_file, require_own, temporary_folder, temporary_name
 from ragembed.indexes.storage.layout import (
     DATABASE,
+    DERIVED,
     EMBEDDERS,
     GITIGNORE,
     GITIGNORE_TEXT,
-    POSTINGS,
     PRIVATE,
     SEGMENTS,
     WORK,
     is_store,
 )
 from ragembed.indexes.storage.lock import writer_lock
-from ragembed.indexes.storage.named_postings import named_postings
 from ragembed.indexes.storage.transactions import open_for_reading
 
 _BLOCK_BYTES = 1 << 20
@@ -80,26 +79,16 @@ def _write(store: Path, copy: Path) -> None:
         folders = [
             Path(SEGMENTS, record.files.folder) for record in (*catalog.segments(source), *catalog.rewritten(source))
         ]
-        folders += [Path(POSTINGS, record.files.folder) for record in named_postings(source)]
         folders.append(Path(EMBEDDERS, catalog.embedder(source)["fingerprint"]))
-    for folder in folders:
-        make_folders((copy / folder).parent)
+        files = [Path(DERIVED, record.file) for record in derived.records(source)]
+    files += [folder / name for folder in folders for name in list_folder(store / folder, store)]
+    for folder in {*folders, *(file.parent for file in files)}:
         make_folders(copy / folder)
-        for name in list_folder(store / folder, store):
-            _copy_file(store, folder / name, copy)
-
-
-def _copy_file(store: Path, name: Path, copy: Path) -> None:
-    try:
-        source = open_regular(store / name, store)
-    except FileNotFoundError:
-        raise
-    except OSError as error:
-        raise StoreDamagedError(
-            f"cannot read {store / name} as a file of the store: {error.strerror or error}"
-        ) from error
-    with source, create_file(copy / name) as target:
-        shutil.copyfileobj(source, target, _BLOCK_BYTES)
+    for file in files:
+        if (difference := foreign_file(store / file, store)) is not None:
+            raise StoreDamagedError(f"{store / file} {difference}")
+        with open_regular(store / file, store) as original, create_file(copy / file) as target:
+            shutil.copyfileobj(original, target, _BLOCK_BYTES)
 
 
 def _take_place(temporary: Path, target: Path, former: Path, wait_seconds: float) -> None:

@@ -6,21 +6,20 @@ import re
 import shutil
 import sys
 from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
 
 from ragembed.errors import StoreDamagedError, StoreError
-from ragembed.files import FOLDER_MODE, is_unwritten, make_folders, require_regular
-from ragembed.hashing import file_sha256
+from ragembed.files import FOLDER_MODE, file_sha256, is_unwritten, make_folders, require_regular
 from ragembed.indexes.storage.layout import (
     APPLICATION_ID,
-    BLOCK,
     COMMITTED_SUFFIX,
     DATABASE,
+    DERIVED,
     EMBEDDERS,
     GITIGNORE,
     GITIGNORE_TEXT,
     INDEX,
-    POSTINGS,
     RAW,
     SEGMENTS,
     WORK,
@@ -32,10 +31,11 @@ from ragembed.indexes.storage.work_folder import WorkFolder
 SEGMENT_NAME = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 FINGERPRINT = re.compile(r"[0-9a-f]{32}")
 
-_FOLDERS = {SEGMENTS: SEGMENT_NAME, POSTINGS: SEGMENT_NAME, EMBEDDERS: FINGERPRINT}
+DERIVED_FILE = re.compile(r"(postings|hubness)-[0-9a-f]{16}\.safetensors")
+_FOLDERS = {SEGMENTS: SEGMENT_NAME, DERIVED: re.compile("postings|hubness"), EMBEDDERS: FINGERPRINT}
 _INSIDE = {
     SEGMENTS: re.compile(rf"{re.escape(RAW)}|{re.escape(INDEX)}(\.\d+)?"),
-    POSTINGS: re.compile(rf"{re.escape(BLOCK)}|\d+\.part"),
+    DERIVED: re.compile(r"made|\d+\.part"),
     EMBEDDERS: re.compile(".+"),  # Embedders of other libraries choose their own file names.
 }
 _TEMPORARY = re.compile(r"\.(.+)\.\d+\.tmp")
@@ -76,7 +76,7 @@ def require_own(folder: Path, remedy: str) -> None:
     """Raise :class:`StoreError` unless everything in ``folder`` is a part of a store that ragembed wrote.
 
     A missing or empty folder passes, and so do the leftovers of a killed process. ``remedy`` ends the message. If the
-    folder holds segments, postings or embedders, its ``.gitignore`` must be ragembed's, or unwritten.
+    folder holds segments, derived files or embedders, its ``.gitignore`` must be ragembed's, or unwritten.
     """
     if folder.is_symlink():
         raise StoreError(f"{folder} is a symbolic link, which ragembed does not follow: {remedy}")
@@ -94,7 +94,7 @@ def _foreign_entry(folder: Path) -> Path | None:
             return entry
         if entry.name in _FOLDERS:
             inside = sorted(entry.iterdir()) if entry.is_dir() else [entry]
-            foreign = [child for child in inside if not (marked and _is_own_folder(child, entry.name))]
+            foreign = [child for child in inside if not (marked and _is_own_child(child, entry.name))]
             if foreign:
                 return foreign[0]
         elif not _is_own_file(entry):
@@ -113,8 +113,9 @@ def _is_own_file(entry: Path) -> bool:
         return False
     if _DATABASES.fullmatch(name) is None and entry.stat().st_size > _MOST_BYTES:
         return False
-    if _is_unwritten(entry):
-        return True
+    with entry.open("rb") as file:
+        if all(is_unwritten(block) for block in iter(lambda: file.read(_BLOCK_BYTES), b"")):
+            return True
     if name == GITIGNORE:
         return GITIGNORE_TEXT.startswith(entry.read_bytes())  # A killed process may have written only a part.
     if name in _NUMBERS:
@@ -124,20 +125,11 @@ def _is_own_file(entry: Path) -> bool:
     if (found := _DATABASES.fullmatch(name)) is None:  # a lock file, which is always empty
         return False
     if found["beside"] is None:
-        return has_application_id(entry) or (found["new"] is not None and not _has_header(entry))
+        with entry.open("rb") as file:  # After a power failure, the start may be unwritten, and other parts not.
+            is_headless = is_unwritten(file.read(_APPLICATION_ID_AT + 4))
+        return has_application_id(entry) or (found["new"] is not None and is_headless)
     with entry.open("rb") as file:
         return file.read(4) in _SQLITE_STARTS[found["beside"]]
-
-
-def _has_header(database: Path) -> bool:
-    """Return whether the start of a database was written; after a power failure, other parts of it may be there."""
-    with database.open("rb") as file:
-        return not is_unwritten(file.read(_APPLICATION_ID_AT + 4))
-
-
-def _is_unwritten(entry: Path) -> bool:
-    with entry.open("rb") as file:
-        return all(is_unwritten(block) for block in iter(lambda: file.read(_BLOCK_BYTES), b""))
 
 
 def is_unfinished(entry: Path) -> bool:
@@ -147,8 +139,10 @@ def is_unfinished(entry: Path) -> bool:
     return (new or _TEMPORARY.fullmatch(entry.name) is not None) and _is_own_file(entry)
 
 
-def _is_own_folder(entry: Path, kind: str) -> bool:
-    """Return whether ``entry`` is a folder of files that ragembed writes below the folder ``kind`` of a store."""
+def _is_own_child(entry: Path, kind: str) -> bool:
+    """Return whether ragembed writes the folder or derived file ``entry`` below the folder ``kind`` of a store."""
+    if kind == DERIVED and DERIVED_FILE.fullmatch(entry.name):
+        return _is_regular(entry)
     named = _FOLDERS[kind].fullmatch(entry.name.removeprefix(".").removesuffix(".tmp")) is not None
     if not named or not entry.is_dir() or entry.is_symlink():
         return False
@@ -173,16 +167,18 @@ def require_name(what: str, folder: str) -> None:
         raise StoreDamagedError(f"the store's database names {what} {folder!r}: expected a UUID")
 
 
-def require_committed(file: Path, expected: str, remedy: str = "rebuild it with 'ragembed doctor --repair'") -> None:
-    """Raise :class:`StoreDamagedError` unless ``file`` has the sha256 ``expected``; ``remedy`` ends the message."""
-    if (difference := foreign_file(file) or hash_difference(file_sha256(file), expected)) is not None:
+def require_committed(
+    file: Path, expected: str, store: Path, remedy: str = "rebuild it with 'ragembed doctor --repair'"
+) -> None:
+    """Raise StoreDamagedError unless ``file`` of ``store`` has the sha256 ``expected``; ``remedy`` ends the message."""
+    if (difference := foreign_file(file, store) or hash_difference(file_sha256(file), expected)) is not None:
         raise StoreDamagedError(f"{file} {difference}: {remedy}")
 
 
-def foreign_file(file: Path) -> str | None:
-    """Return why ``file``, two folders below the store, is not a regular file; raises FileNotFoundError without it."""
+def foreign_file(file: Path, store: Path) -> str | None:
+    """Return why ``file`` of ``store`` is not a regular file; raises FileNotFoundError without it."""
     try:
-        require_regular(file, file.parents[2])
+        require_regular(file, store)
     except FileNotFoundError:
         raise
     except OSError as error:
@@ -212,13 +208,17 @@ def temporary_folder(final: Path) -> Path:
 
 
 def sweep(folder: Path, keep: Collection[str]) -> None:
-    """Remove the folders in ``folder`` that ragembed wrote and that are not in ``keep``.
+    """Remove the folders and files in ``folder`` that ragembed wrote and that are not in ``keep``.
 
-    Writes that never committed leave such folders. Raises :class:`StoreDamagedError` if ``folder`` is a symbolic link:
+    Writes that never committed leave them. Raises :class:`StoreDamagedError` if ``folder`` is a symbolic link:
     no store has one, and its target may belong to somebody else.
     """
     if folder.is_symlink():
         raise StoreDamagedError(f"{folder} is a symbolic link: replace it with the folder that it points to")
     for entry in folder.iterdir() if folder.is_dir() else ():
-        if entry.name not in keep and _is_own_folder(entry, folder.name):
-            shutil.rmtree(entry, ignore_errors=True)
+        if entry.name not in keep and _is_own_child(entry, folder.name):
+            if entry.is_dir():
+                shutil.rmtree(entry, ignore_errors=True)
+                continue
+            with suppress(PermissionError):  # Windows does not remove a file that a search has mapped.
+                entry.unlink(missing_ok=True)

@@ -17,8 +17,7 @@ from typing import TypeAlias
 import numpy as np
 
 from ragembed.errors import ConfigError, StoreDamagedError
-from ragembed.files import create_file, publish
-from ragembed.hashing import read_sha256
+from ragembed.files import create_file, publish, read_sha256
 from ragembed.indexes.faiss_index.building import IndexInput, build_index, check
 from ragembed.indexes.faiss_index.index import StoredIndex, open_index
 from ragembed.indexes.faiss_index.specs import FLAT, IndexSpec, parse_spec
@@ -139,12 +138,9 @@ def _write_index(
     ``width`` is the dimension of the raw vectors. On return, no file is mapped any more, because Windows cannot rename
     the folder of a mapped file.
     """
-    given = IndexInput(_mapped(folder, (len(rows), width), postprocess), rows, folder / INDEX)
+    raw = np.memmap(folder / RAW, dtype=RAW_TYPE, mode="r", shape=(len(rows), width))
+    given = IndexInput(SegmentVectors(raw, postprocess), rows, folder / INDEX)
     return make(given), given.vectors.dim
-
-
-def _mapped(folder: Path, shape: tuple[int, int], postprocess: Callable[[Floats], Floats]) -> SegmentVectors:
-    return SegmentVectors(np.memmap(folder / RAW, dtype=RAW_TYPE, mode="r", shape=shape), postprocess)
 
 
 def to_vectors(raw: Halves, postprocess: Callable[[Floats], Floats], positions: Rows | None = None) -> Floats:
@@ -210,6 +206,7 @@ class Segment:
 
     def __init__(self, store: Path, files: SegmentFiles, threads: int | None = None, gpus: Sequence[int] = ()) -> None:
         folder = store / SEGMENTS / files.folder
+        self._store = store
         self.files = files
         self.raw_file, self.index_file = folder / RAW, folder / INDEX
         self.spec = stored_spec(files.kind)
@@ -227,7 +224,7 @@ class Segment:
     def index(self) -> StoredIndex:
         """Return the index, memory-mapped."""
         if self._index is None:
-            require_committed(self.index_file, self.files.index_sha256)
+            require_committed(self.index_file, self.files.index_sha256, self._store)
             shape = self.files.rows, self.files.dim
             self._index = open_index(self.index_file, self.spec, *shape, self._threads, self._gpus)
         return self._index
@@ -239,7 +236,7 @@ class Segment:
     def raw(self) -> Halves:
         """Return the raw vectors, float16, shape ``(rows, d)``, memory-mapped."""
         if self._raw is None:
-            require_committed(self.raw_file, self.files.raw_sha256)
+            require_committed(self.raw_file, self.files.raw_sha256, self._store)
             numbers, rest = divmod(self.raw_file.stat().st_size, RAW_TYPE.itemsize)
             if self.files.rows < 1 or rest or numbers % self.files.rows or not numbers:
                 raise StoreDamagedError(

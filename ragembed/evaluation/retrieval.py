@@ -1,4 +1,4 @@
-"""Retrieval measures, equal to those of trec_eval.
+"""Retrieval measures, equal to those of trec_eval, and the comparison of two systems on the same queries.
 
 A ranking lists document ids, best first, without repetition. Relevance maps the ids of judged documents to their gains.
 A document is relevant if its gain is 1 or more; documents without a judgement are not relevant. The value of a query
@@ -16,10 +16,10 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from ragembed.errors import ConfigError
-from ragembed.evaluation.inputs import at_least
+from ragembed.evaluation.inputs import at_least, numbers
 
 Relevance: TypeAlias = Mapping[str, int]
 Measure: TypeAlias = Callable[[Sequence[str], Relevance], float]
@@ -164,3 +164,122 @@ def _relevant(relevance: Relevance) -> set[str]:
 
 def _dcg(gains: Sequence[int]) -> float:
     return math.fsum(gain / math.log2(rank + 1) for rank, gain in enumerate(gains, 1))
+
+
+_COVERAGE = 0.95
+_BLOCK_CELLS = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class PairedBootstrap:
+    """The mean difference ``a - b``, its 95 % confidence interval, and the two-sided p-value of no difference."""
+
+    difference: float
+    low: float
+    high: float
+    p_value: float
+
+
+def paired_bootstrap(a: ArrayLike, b: ArrayLike, resamples: int = 10_000, seed: int = 0) -> PairedBootstrap:
+    """Estimate the mean difference of two systems on the same queries, with a 95 % interval and a p-value.
+
+    The queries are resampled with replacement. The interval is the percentile interval of the resampled means. For the
+    p-value, the resampled means are shifted to a mean of 0; it is the share of them that are at least as far from 0 as
+    the observed difference (Efron & Tibshirani 1993, section 16.4). The observed difference counts as one resample, so
+    the p-value is never 0.
+    """
+    first = numbers(a, "a")
+    differences = first - numbers(b, "b", len(first))
+    count = len(differences)
+    if count < 2:
+        raise ConfigError(f"got values for {count} queries: expected at least 2")
+    generator = np.random.default_rng(seed)
+    means = np.empty(at_least(resamples, 1, "resamples"))
+    rows = max(1, _BLOCK_CELLS // count)
+    for start in range(0, resamples, rows):
+        block = means[start : start + rows]
+        block[:] = differences[generator.integers(count, size=(len(block), count))].mean(axis=1)
+    observed = float(differences.mean())
+    # The tolerance makes means count as equal that differ only by rounding.
+    far = np.abs(means - observed) >= abs(observed) * (1.0 - 1e-9)
+    low, high = np.quantile(means, [(1.0 - _COVERAGE) / 2.0, (1.0 + _COVERAGE) / 2.0])
+    p_value = (1 + np.count_nonzero(far)) / (1 + len(means))
+    return PairedBootstrap(observed, float(low), float(high), float(p_value))
+
+
+LEVEL = 0.05
+"""Significance level: a difference is significant if its p-value is below this."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The means of two systems in one measure, ``second - first`` with its 95 % interval, and a p-value.
+
+    All but the two-sided p-value, from :func:`paired_randomisation`, are in per cent. The interval is from
+    :func:`paired_bootstrap`.
+    """
+
+    first: float
+    second: float
+    difference: float
+    low: float
+    high: float
+    p_value: float
+
+    @property
+    def significant(self) -> bool:
+        """Whether the p-value is below 0.05."""
+        return self.p_value < LEVEL
+
+
+def compare(first: RetrievalScore, second: RetrievalScore, draws: int = 10_000, seed: int = 0) -> dict[str, Difference]:
+    """Compare two systems on the same queries, at least two, in each measure that both have.
+
+    ``draws`` is the number of resamples for the interval, and of random exchanges for the p-value.
+    """
+    if first.queries != second.queries:
+        raise ConfigError(
+            "the two systems are scored on different queries: expected the same queries in the same order"
+        )
+    return {
+        name: _difference(first.values[name], second.values[name], draws, seed)
+        for name in first.values
+        if name in second.values
+    }
+
+
+def paired_randomisation(a: ArrayLike, b: ArrayLike, draws: int = 10_000, seed: int = 0) -> float:
+    """Return the two-sided p-value of Fisher's paired randomisation test.
+
+    If the systems do not differ, the two values of each query can be exchanged. The test exchanges the values of each
+    query with probability 1/2. The p-value is the share of exchanges whose mean difference is at least as far from 0 as
+    the observed one (Smucker, Allan & Carterette 2007, section 2.1). The observed difference counts as one exchange, so
+    the p-value is never 0. If there are at most ``draws`` possible exchanges, all of them are computed instead.
+    """
+    first = numbers(a, "a")
+    differences = first - numbers(b, "b", len(first))
+    count = len(differences)
+    at_least(count, 1, "the number of queries")
+    at_least(draws, 1, "draws")
+    # The tolerance makes sums count as equal that differ only by rounding.
+    observed = abs(differences.sum()) * (1.0 - 1e-9) - 1e-12 * np.abs(differences).sum()
+    exhaustive = count < draws.bit_length()
+    total = 1 << count if exhaustive else draws
+    generator = np.random.default_rng(seed)
+    far, rows = 0, max(1, _BLOCK_CELLS // count)
+    for start in range(0, total, rows):
+        size = min(rows, total - start)
+        if exhaustive:
+            bits = (np.arange(start, start + size)[:, None] >> np.arange(count)) & 1
+        else:
+            bits = generator.integers(0, 2, size=(size, count), dtype=np.int8)
+        sums = np.where(bits, differences, -differences).sum(axis=1)
+        far += int(np.count_nonzero(np.abs(sums) >= observed))
+    return far / total if exhaustive else (1 + far) / (1 + total)
+
+
+def _difference(first: ArrayLike, second: ArrayLike, draws: int, seed: int) -> Difference:
+    a, b = 100.0 * numbers(first, "first"), 100.0 * numbers(second, "second")
+    interval = paired_bootstrap(b, a, draws, seed)
+    p_value = paired_randomisation(b, a, draws, seed)
+    return Difference(float(a.mean()), float(b.mean()), interval.difference, interval.low, interval.high, p_value)

@@ -11,8 +11,8 @@ from typing import TypeAlias
 import numpy as np
 
 from ragembed.errors import ConfigError
+from ragembed.evaluation.inputs import filled_lines, json_object, listed
 from ragembed.evaluation.judgements import is_json_lines
-from ragembed.evaluation.lines import filled_lines, json_object, listed
 
 Ranking: TypeAlias = Sequence[tuple[str, float]]
 """Document ids with their scores, best first."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ragembed.config.settings import EmbedderConfig
-from ragembed.config.templates import PLAIN
+from ragembed.config.specs import PLAIN
 
 AVERAGE = "average"
 FRACTIONS = ("iso_score", "uniformity", "alignment")
@@ -28,12 +28,10 @@ class Named(Protocol):
     @property
     def name(self) -> str:
         """Name of the preset or configuration file."""
-        ...
 
     @property
     def config(self) -> EmbedderConfig:
         """The configuration."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

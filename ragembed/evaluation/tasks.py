@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from ragembed.config.settings import EmbedderConfig
 from ragembed.errors import ConfigError
-from ragembed.evaluation.datasets import RetrievalCollection, read_beir
-from ragembed.evaluation.encoding import Encoded, encode_each
-from ragembed.evaluation.nearest import search
-from ragembed.evaluation.progress import EvaluationProgress, SilentEvaluation
+from ragembed.evaluation.encoding import Encoded, EvaluationProgress, Silent, encode_each
+from ragembed.evaluation.inputs import at_least, matrix
+from ragembed.evaluation.judgements import RetrievalCollection, read_beir
 from ragembed.evaluation.retrieval import MEASURES, Measure, RetrievalScore, score_rankings
 from ragembed.evaluation.runs import Ranking
 
@@ -60,31 +59,25 @@ class Task(Protocol):
     @property
     def name(self) -> str:
         """Name of the collection."""
-        ...
 
     @property
     def symmetric(self) -> bool:
         """Whether documents and queries are texts of the same kind, so that a shared query fit is suitable."""
-        ...
 
     @property
     def documents(self) -> Sequence[str]:
         """The texts that the embedder is fitted on and encodes as documents."""
-        ...
 
     @property
     def queries(self) -> Sequence[str]:
         """The texts that the embedder encodes as queries."""
-        ...
 
     @property
     def headline(self) -> str:
         """Name of the main score."""
-        ...
 
-    def measure(self, encoded: Encoded, query_fit: str) -> Measured:
+    def measure(self, encoded: Encoded) -> Measured:
         """Return the scores of the embeddings of ``documents`` and ``queries``."""
-        ...
 
 
 @runtime_checkable
@@ -94,16 +87,13 @@ class RepeatedTask(Task, Protocol):
     @property
     def runs(self) -> int:
         """Number of runs for each configuration."""
-        ...
 
     @property
     def unit(self) -> str:
         """Name of the runs, in the plural."""
-        ...
 
-    def measure(self, encoded: Encoded, query_fit: str, advance: Callable[[int], None] | None = None) -> Measured:
+    def measure(self, encoded: Encoded, advance: Callable[[int], None] | None = None) -> Measured:
         """Return the scores; ``advance`` is called after each run."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +125,7 @@ class RetrievalTask:
         """The texts of the queries."""
         return list(self.collection.queries.values())
 
-    def measure(self, encoded: Encoded, query_fit: str) -> Measured:  # noqa: ARG002  the protocol's signature
+    def measure(self, encoded: Encoded) -> Measured:
         """Return the retrieval measures, in per cent."""
         from ragembed.postprocess import unit_rows
 
@@ -177,7 +167,7 @@ def evaluate(
     """
     queries = task.queries if not task.symmetric or any(config.query_fit == "separate" for config in configs) else ()
     encoded = encode_each(configs, task.documents, queries, device, progress, task.name)
-    progress = progress or SilentEvaluation()
+    progress = progress or Silent()
     runs, unit = (task.runs, task.unit) if isinstance(task, RepeatedTask) else (1, "configurations")
     started = False
     try:
@@ -185,18 +175,18 @@ def evaluate(
             if not started:
                 progress.start(f"{task.name}: measuring", unit, len(configs) * runs)
                 started = True
-            yield config, _measure(task, vectors, config.query_fit, progress.advance)
+            yield config, _measure(task, vectors, progress.advance)
     finally:
         if started:
             progress.finish()
 
 
-def _measure(task: Task, vectors: Encoded, query_fit: str, advance: Callable[[int], None]) -> Measured:
+def _measure(task: Task, vectors: Encoded, advance: Callable[[int], None]) -> Measured:
     """Return the scores of a configuration, or the reason why its measure is not defined."""
     try:
         if isinstance(task, RepeatedTask):
-            return task.measure(vectors, query_fit, advance)
-        measured = task.measure(vectors, query_fit)
+            return task.measure(vectors, advance)
+        measured = task.measure(vectors)
     except ConfigError as error:
         # The readers of collections have checked everything else.
         measured = Measured.without_score(task.headline, str(error))
@@ -210,3 +200,62 @@ def read_retrieval(path: Path) -> Task:
     Its scores are ``ndcg@10``, ``recall@100``, ``mrr@10`` and ``map`` (per cent), and ``queries`` (a count).
     """
     return RetrievalTask(dataclasses.replace(read_beir(path), name=path.absolute().name))
+
+
+_BLOCK_CELLS = 1 << 24
+
+
+def search(queries: ArrayLike, documents: ArrayLike, k: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Return the scores and rows of the ``k`` documents with the largest inner product for each query, best first.
+
+    Both results have the shape ``(q, min(k, n))``. Documents with equal scores are in the order of their rows.
+    Candidates come from a float32 matrix product, block by block. Its rounding errors depend on the position of a row,
+    so all candidates within the error of the k-th are scored again in float64, one by one; equal vectors then have
+    equal scores.
+    """
+    query_vectors, document_vectors = _single(queries, "queries"), _single(documents, "documents")
+    if query_vectors.shape[1] != document_vectors.shape[1]:
+        raise ConfigError(
+            f"queries have {query_vectors.shape[1]} dimensions and documents {document_vectors.shape[1]}: expected the "
+            "same"
+        )
+    width = min(at_least(k, 1, "k"), len(document_vectors))
+    slack = _slack(query_vectors, document_vectors)
+    scores = np.empty((len(query_vectors), width))
+    rows = np.empty((len(query_vectors), width), dtype=np.int64)
+    step = max(1, _BLOCK_CELLS // len(document_vectors))
+    for start in range(0, len(query_vectors), step):
+        products = query_vectors[start : start + step] @ document_vectors.T  # (step, n)
+        least = np.partition(products, len(document_vectors) - width, axis=1)[:, len(document_vectors) - width]
+        for query, (row, bound) in enumerate(zip(products, least, strict=True), start):
+            candidates = np.flatnonzero(row >= float(bound) - slack[query])
+            exact = (document_vectors[candidates].astype(np.float64) * query_vectors[query]).sum(axis=1)
+            best = np.argsort(-exact, kind="stable")[:width]
+            scores[query], rows[query] = exact[best], candidates[best]
+    return scores, rows
+
+
+def _single(values: ArrayLike, name: str) -> NDArray[np.float32]:
+    with np.errstate(over="ignore"):
+        single = np.ascontiguousarray(matrix(values, name), dtype=np.float32)
+    matrix(single, f"{name}, as float32,")
+    return single
+
+
+def _slack(queries: NDArray[np.float32], documents: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Return, for each query, twice the largest error of a float32 inner product with a document.
+
+    The error of a sum of d products in any order is at most d·ε·‖q‖·‖x‖, plus the smallest normal number for each
+    product that underflows.
+    """
+    limits = np.finfo(np.float32)
+    norms = [np.sqrt(np.einsum("nd,nd->n", each, each, dtype=np.float64)) for each in (queries, documents)]
+    lengths = norms[0] * norms[1].max()
+    # A quarter of the range leaves room for the difference of two such numbers.
+    if lengths.max() > float(limits.max) / 4.0:
+        raise ConfigError(
+            f"inner products could reach {lengths.max():.1e}, which exceeds float32: normalise the vectors"
+        )
+    dimensions = queries.shape[1]
+    slack: NDArray[np.float64] = 2.0 * dimensions * (float(limits.eps) * lengths + float(limits.tiny))
+    return slack

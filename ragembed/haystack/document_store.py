@@ -16,7 +16,7 @@ from haystack.document_stores.types import DuplicatePolicy
 
 from ragembed.adapters.document_folder import DocumentFolder
 from ragembed.adapters.encoders import LazyEmbedder
-from ragembed.checks import one_of
+from ragembed.config.fields import one_of
 from ragembed.documents.model import Chunk
 from ragembed.documents.normalisation import normalised
 from ragembed.errors import ConfigError

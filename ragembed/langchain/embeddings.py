@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, PrivateAttr, model_validator
 
 from ragembed.adapters.encoders import NamedEncoder
 from ragembed.config.settings import DEFAULT_PRESET, Dtype, EmbedderConfig, QueryFit
-from ragembed.config.templates import Template
+from ragembed.config.specs import Template
 from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError, NotFittedError
 from ragembed.extractors.build import GIVEN

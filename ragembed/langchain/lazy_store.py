@@ -20,8 +20,8 @@ from ragembed.indexes import Budget, Collection, IndexConfig, Store, VectorEncod
 from ragembed.indexes.faiss_index.specs import AUTO, parse_spec
 from ragembed.indexes.indexing.fitting import create_store
 from ragembed.indexes.indexing.request import open_to_fit, stored_config
+from ragembed.indexes.lexical.analyzer import ENGLISH, AnalyzerConfig
 from ragembed.indexes.storage.layout import is_store
-from ragembed.indexes.text.stemming import ENGLISH, AnalyzerConfig
 from ragembed.indexes.writing.writer import StoreWriter
 from ragembed.langchain.embeddings import ExternalEncoder, RagEmbeddings
 

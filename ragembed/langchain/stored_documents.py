@@ -15,7 +15,7 @@ from langchain_core.embeddings import Embeddings
 from typing_extensions import Self
 
 from ragembed.adapters.own_store import finish_write
-from ragembed.checks import one_of
+from ragembed.config.fields import one_of
 from ragembed.corpus import blocks
 from ragembed.errors import ConfigError
 from ragembed.indexes import ChunkRecord, Store

@@ -10,8 +10,8 @@ from typing import Any, Literal, get_args
 from langchain_core.embeddings import Embeddings
 from langchain_core.vectorstores import VectorStore, VectorStoreRetriever
 
-from ragembed.checks import one_of
-from ragembed.config.collections import chosen_stores, read_registry
+from ragembed.config.fields import one_of
+from ragembed.config.toml_files import chosen_stores, read_registry
 from ragembed.corpus import blocks
 from ragembed.errors import ConfigError, StoreError, StoreNotFoundError
 from ragembed.extractors.external import SAME

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragembed.evaluation.bootstrap import paired_bootstrap
+from ragembed.evaluation.retrieval import paired_bootstrap
 from ragembed.indexes.faiss_index import measure, vectors
 from ragembed.indexes.faiss_index.index import USUAL_K
 from ragembed.indexes.faiss_index.measure import Truth, exact, latency_ms, least_effort, recall, tuned_effort

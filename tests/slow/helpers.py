@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -18,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from ragembed.indexes import Fusion, Store
-from ragembed.indexes.storage.layout import DATABASE, EMBEDDERS, GITIGNORE, POSTINGS, RAW, SEGMENTS
+from ragembed.indexes.storage.layout import DATABASE, DERIVED, EMBEDDERS, GITIGNORE, RAW, SEGMENTS
 from ragembed.indexes.storage.layout import INDEX as INDEX_FILE
 
 SCALE = float(os.environ.get("RAGEMBED_SLOW_SCALE", "1"))
@@ -179,9 +181,11 @@ def leftovers(store: Path) -> list[str]:
     """Return the names of what is in a store's folder although no commit names it and no process needs it."""
     with Store.open(store) as opened:
         status = opened.status()
+    with closing(sqlite3.connect(store / DATABASE)) as database:
+        derived = {file for (file,) in database.execute("SELECT file FROM derived")}
     named = {
         SEGMENTS: {segment["folder"] for segment in status["segments"]},
-        POSTINGS: {block["folder"] for block in status["postings"]},
+        DERIVED: derived,
         EMBEDDERS: {status["embedder"]["fingerprint"]},
     }
     lasting = {GITIGNORE, "writer.lock", *named}

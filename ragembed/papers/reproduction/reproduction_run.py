@@ -14,19 +14,17 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
-from ragembed.checks import one_of
+from ragembed.config.fields import one_of
 from ragembed.config.settings import EmbedderConfig
 from ragembed.config.specs import Words
 from ragembed.errors import ConfigError
-from ragembed.evaluation.encoding import raw_part
-from ragembed.evaluation.lines import json_object
-from ragembed.evaluation.progress import EvaluationProgress, SilentEvaluation
+from ragembed.evaluation.encoding import Silent, TrainingProgress, raw_part
+from ragembed.evaluation.inputs import json_object
 from ragembed.evaluation.tasks import Task, evaluate
 from ragembed.extractors.kept_states import kept_states
-from ragembed.files import make_folders, replace_file
-from ragembed.hashing import file_sha256
+from ragembed.files import file_sha256, make_folders, replace_file
 from ragembed.models.files import find_model, model_shape
-from ragembed.papers.reproduction.data import COLLECTIONS, PaperCollection, in_group, sentences
+from ragembed.papers.reproduction.data import COLLECTIONS, PaperCollection, Printed, in_group, sentences
 from ragembed.papers.sentences.sentence_tasks import (
     IsotropyTask,
     StsTask,
@@ -116,7 +114,7 @@ class Item:
     title: str
     collections: tuple[str, ...]
     measure: Callable[[Reproduction], Iterable[Value]]
-    published: Callable[[str, str, Sequence[str]], float | None] = lambda *_: None
+    published: Printed = lambda *_: None
     draw: str = "agreement"
 
 
@@ -136,7 +134,7 @@ class Reproduction:
     """One run of an item; its methods are what the descriptions of the items use."""
 
     inputs: Inputs
-    progress: EvaluationProgress = field(default_factory=SilentEvaluation)
+    progress: TrainingProgress = field(default_factory=Silent)
     missing: dict[str, PaperCollection] = field(default_factory=dict)
     notes: dict[str, None] = field(default_factory=dict)
     unmeasured: set[tuple[str, str]] = field(default_factory=set)
@@ -330,7 +328,7 @@ def check_names(collections: Sequence[str]) -> None:
         one_of("collection", name, tuple(COLLECTIONS))
 
 
-def reproduce(item: Item, inputs: Inputs, progress: EvaluationProgress | None = None) -> Outcome:
+def reproduce(item: Item, inputs: Inputs, progress: TrainingProgress | None = None) -> Outcome:
     """Measure the numbers of a table or figure.
 
     Raises :class:`ConfigError` if a file is not as expected, or the item has none of the chosen columns or collections.
@@ -340,7 +338,7 @@ def reproduce(item: Item, inputs: Inputs, progress: EvaluationProgress | None = 
     if inputs.measure:
         make_folders(inputs.out)
         (inputs.out / MEASURED).open("ab").close()  # an error is raised before the first measurement
-    run = Reproduction(inputs, progress or SilentEvaluation())
+    run = Reproduction(inputs, progress or Silent())
     with kept_states():
         values = tuple(item.measure(run))
     _check_chosen(item, inputs, run)

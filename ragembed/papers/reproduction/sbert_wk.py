@@ -14,13 +14,13 @@ import numpy as np
 from ragembed.config.settings import EmbedderConfig
 from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError
+from ragembed.evaluation.encoding import phase
 from ragembed.extractors.forward import Batch
 from ragembed.extractors.kept_states import without_kept_states
 from ragembed.extractors.transformer import TransformerExtractor
 from ragembed.models.files import find_model
 from ragembed.models.tokenizer import TextTokenizer, TokenKind
-from ragembed.papers.reproduction.data import in_group
-from ragembed.papers.reproduction.published import published
+from ragembed.papers.reproduction.data import Printed, in_group, printed, published
 from ragembed.papers.reproduction.reproduction_run import Cell, Item, Reproduction, Value, path_sha256
 from ragembed.papers.sentences.sentence_tasks import read_sts
 from ragembed.types import Floats
@@ -87,14 +87,15 @@ def _compared(columns: Mapping[str, str], score: str, task: str, run: Reproducti
         yield Value(value.row, "average", value.collection, value.value, value.note)
 
 
-def _published(table: str, columns: Mapping[str, str], row: str, column: str, names: Sequence[str]) -> float | None:
-    name = {"SBERT-WK, released code": "SBERT-WK"}.get(row, row)
-    found = published(PAPER, table)
-    numbers = found.get(name, found.get(f"{name} (SBERT)", {}))
-    if column != "average":
-        return numbers.get(column)
-    known = [numbers[columns[name]] for name in names if columns.get(name) in numbers]
-    return fmean(known) if known and len(known) == len(names) else None
+def _published(table: str, columns: Mapping[str, str]) -> Printed:
+    """Return the lookup of a table in which SBERT-WK stands under one name, and Sentence-BERT under two."""
+    number = printed(PAPER, table, columns)
+
+    def found(row: str, column: str, names: Sequence[str]) -> float | None:
+        name = {"SBERT-WK, released code": "SBERT-WK"}.get(row, row)
+        return number(name if name in published(PAPER, table) else f"{name} (SBERT)", column, names)
+
+    return found
 
 
 _ABLATION = {
@@ -119,10 +120,6 @@ def _ablation(run: Reproduction) -> Iterator[Value]:
             config = config.replace(extractor=spec)
         cells += [Cell(row, column, name, config, "pearson") for name in names]
     yield from run.evaluate(cells)
-
-
-def _printed(table: str, row: str, column: str, names: Sequence[str]) -> float | None:  # noqa: ARG001
-    return published(PAPER, table).get(row, {}).get(column)
 
 
 def _sensitivity(run: Reproduction) -> Iterator[Value]:
@@ -192,11 +189,8 @@ def _layer_cosines(run: Reproduction, name: str) -> Mapping[str, Any]:
         if not isinstance(extractor, TransformerExtractor):
             raise TypeError(f"expected a transformer, got {type(extractor).__name__}")
         consumer = LayerCosines(run.layers, TextTokenizer(run.model_folder))
-        run.progress.start(f"{name}: layers", "texts", len(texts))
-        try:
+        with phase(run.progress, f"{name}: layers", "texts", len(texts)):
             extractor.model.forward("documents").run(texts, [consumer], run.progress.advance)
-        finally:
-            run.progress.finish()
         words = {word: fmean(v) for word, v in sorted(consumer.variances.items()) if len(v) > _OCCURRENCES}
         return {"cosines": (consumer.total / consumer.tokens).round(6).tolist(), "variances": words}
 
@@ -247,8 +241,7 @@ def _times(run: Reproduction, name: str, path: Path) -> Mapping[str, Any]:
         for config in (run.config, run.config.replace(extractor="sbert-wk"))
     ]
     trials: list[list[float]] = []
-    run.progress.start(f"{name}: trials", "texts", (_TRIALS + 1) * len(extractors) * len(texts))
-    try:
+    with phase(run.progress, f"{name}: trials", "texts", (_TRIALS + 1) * len(extractors) * len(texts)):
         for _ in range(_TRIALS + 1):
             # The methods take turns, so that a change of the machine's load meets both.
             trials.append([])
@@ -258,8 +251,6 @@ def _times(run: Reproduction, name: str, path: Path) -> Mapping[str, Any]:
                     extractor.encode([text], "documents")
                     run.progress.advance(1)
                 trials[-1].append(1000 * (time.perf_counter() - started) / len(texts))
-    finally:
-        run.progress.finish()
     kept = trials[1:]  # the first trial warms up
     overhead = median(slow - plain for plain, slow in kept)
     return {"texts": len(texts), "plain": median(plain for plain, _ in kept), "overhead": overhead}
@@ -277,10 +268,8 @@ def items() -> Iterator[Item]:
         ("table VI", "probing tasks, perceptron with 50 units", _PROBING, "", "perceptron"),
     )
     for name, title, columns, score, task in tables:
-        measured = partial(_compared, columns, score, task), partial(_published, name, columns)
+        measured = partial(_compared, columns, score, task), _published(name, columns)
         yield item(name, title, tuple(columns), *measured)
-    yield item("table VII", "ablation", (*_STS, "stsb"), _ablation, partial(_printed, "table VII"))
+    yield item("table VII", "ablation", (*_STS, "stsb"), _ablation, printed(PAPER, "table VII"))
     yield item("figure 3", "window and start layer", (*_STS, "sicke", "sst2"), _sensitivity, draw="curves")
-    yield item(
-        "table VIII", "time of the forward pass and of SBERT-WK", stsb, _overhead, partial(_printed, "table VIII")
-    )
+    yield item("table VIII", "time of the forward pass and of SBERT-WK", stsb, _overhead, printed(PAPER, "table VIII"))

@@ -1,17 +1,20 @@
-"""Classification: logistic regression or a perceptron on frozen vectors, with cross-validation or given splits.
+"""Classification and relatedness: classifiers and a regression on frozen vectors.
 
 Source: Stankevičius & Lukoševičius 2024, section 3.5.3, and Wang & Kuo 2020, section V-B, both after SentEval (Conneau
 & Kiela 2018), whose program ``senteval/tools`` sets the strengths of regularisation and when training stops. The
-vectors are not scaled, which shows the effect of post-processors.
+regression is that of Tai, Socher & Manning 2015, section 4.2. The vectors are not scaled, which shows the effect of
+post-processors.
 """
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any
+from itertools import islice
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,13 +22,16 @@ from numpy.typing import ArrayLike, NDArray
 from ragembed.errors import ConfigError
 from ragembed.evaluation.inputs import Labels, at_least, labels, matrix, numbers, pair
 from ragembed.extras import needed_for
-from ragembed.papers.sentences.correlation import pearson_correlation, spearman_correlation
+from ragembed.papers.sentences.sts import pearson_correlation, spearman_correlation
 
 with needed_for("classification"):
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import KFold, StratifiedKFold
     from sklearn.neural_network import MLPClassifier
+
+if TYPE_CHECKING:
+    from torch import nn
 
 CLASSIFIERS = ("logistic", "mlp")
 _ITERATIONS = 10_000
@@ -165,9 +171,7 @@ def similarity_classification(
             )
         model = _regression(features[train][rows], classes, weights=targets[train][rows, classes])
         predictions[test] = model.predict_proba(features[test]) @ (low + model.classes_)
-    return SimilarityScore(
-        100.0 * spearman_correlation(predictions, judged), 100.0 * pearson_correlation(predictions, judged)
-    )
+    return _similarity_score(predictions, judged)
 
 
 def split_target(scores: ArrayLike, low: int, high: int) -> NDArray[np.float64]:
@@ -304,3 +308,82 @@ def _regression(
                 f"logistic regression does not converge in {_ITERATIONS:,} iterations because the dimensions of the "
                 "vectors have very different scales: use the post-processor zscore or normalize"
             ) from warning
+
+
+_SCORES = np.arange(1.0, 6.0)
+_PAIRS, _ROUND, _MOST_EPOCHS_OF_PAIRS, _ROUNDS = 64, 50, 1050, 3
+
+
+def relatedness_regression(
+    vectors1: ArrayLike, vectors2: ArrayLike, scores: ArrayLike, splits: Sequence[str], seed: int = 0
+) -> SimilarityScore:
+    """Predict the scores of the pairs of the test split with a regression that is fitted on the train split.
+
+    This is the supervised evaluation of STS-B and SICK-R in SentEval, after Tai, Socher & Manning 2015. A linear layer
+    with a softmax maps ``|u - v|`` and ``u * v`` to a distribution over the scores 1 to 5; the prediction is its mean.
+    A judged score between two whole scores is learned as both; below 1, it is learned as a part of 1. The mean squared
+    error of the distributions is minimised with Adam in batches of 64. After every 50 epochs, the Pearson correlation
+    on the dev split is computed; the best weights are kept, and training ends with the fourth time that they do not
+    improve, or after 1,000 epochs.
+    """
+    features = pair_features(vectors1, vectors2)
+    judged = numbers(scores, "scores", len(features))
+    outside = (judged < 0.0) | (judged > _SCORES[-1])
+    if outside.any():
+        raise ConfigError(f"a score is {judged[outside][0]}: expected 0 to {_SCORES[-1]:g}")
+    train, dev, test = rows_of_splits(splits, len(features))
+    if not len(dev):
+        raise ConfigError("no pair is in the split dev, which decides when training ends: expected at least 2")
+    targets = np.maximum(0.0, 1.0 - np.abs(judged[:, None] - _SCORES))
+    best, patience = -1.0, 0
+    best_layer = None
+    for layer in islice(_epochs(features[train], targets[train], seed), _ROUND - 1, _MOST_EPOCHS_OF_PAIRS, _ROUND):
+        correlation = pearson_correlation(_mean_scores(layer, features[dev]), judged[dev])
+        if correlation > best:
+            best, best_layer = correlation, deepcopy(layer)
+        elif patience == _ROUNDS:
+            break
+        else:
+            patience += 1
+    if best_layer is None:
+        raise ConfigError("the predictions for the dev split have a correlation of -1: check the scores")
+    return _similarity_score(_mean_scores(best_layer, features[test]), judged[test])
+
+
+def _similarity_score(predictions: NDArray[np.float64], judged: NDArray[np.float64]) -> SimilarityScore:
+    return SimilarityScore(
+        100.0 * spearman_correlation(predictions, judged), 100.0 * pearson_correlation(predictions, judged)
+    )
+
+
+@needed_for("relatedness")
+def _epochs(features: NDArray[np.float64], targets: NDArray[np.float64], seed: int) -> Iterator[nn.Linear]:
+    """Yield a linear layer after each epoch of its training, in which its softmax learns ``targets``."""
+    import torch
+
+    generator = np.random.default_rng(seed)
+    rows, goals = (torch.tensor(values, dtype=torch.float32) for values in (features, targets))
+    bound = 1.0 / math.sqrt(rows.shape[1])
+    layer = torch.nn.Linear(rows.shape[1], goals.shape[1], device="meta").to_empty(device="cpu")
+    with torch.no_grad():
+        layer.weight.copy_(torch.from_numpy(generator.uniform(-bound, bound, (rows.shape[1], goals.shape[1])).T))
+        layer.bias.copy_(torch.from_numpy(generator.uniform(-bound, bound, goals.shape[1])))
+    adam = torch.optim.Adam(layer.parameters())
+    while True:
+        order = torch.from_numpy(generator.permutation(len(rows)))
+        for start in range(0, len(rows), _PAIRS):
+            batch = order[start : start + _PAIRS]
+            adam.zero_grad()
+            torch.nn.functional.mse_loss(torch.softmax(layer(rows[batch]), dim=1), goals[batch]).backward()  # type: ignore[no-untyped-call]
+            adam.step()
+        yield layer
+
+
+def _mean_scores(layer: nn.Linear, features: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the mean of the scores with the probabilities of the layer, shape ``(n,)``."""
+    import torch
+
+    with torch.no_grad():
+        shares = torch.softmax(layer(torch.tensor(features, dtype=torch.float32)), dim=1)
+    means: NDArray[np.float64] = shares.double().numpy() @ _SCORES
+    return means

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ragembed.models.tokenizer import TextTokenizer
-from ragembed.papers.sentences.sentence_collections import LabelledTexts, SentencePairs
-from ragembed.papers.sentences.senteval import SPLITS, read_examples
+from ragembed.papers.sentences.sentence_collections import SPLITS, LabelledTexts, SentencePairs, read_examples
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,19 +15,21 @@ from numpy.typing import NDArray
 
 from ragembed.corpus import Corpus
 from ragembed.errors import ConfigError
-from ragembed.evaluation.datasets import read_beir
 from ragembed.evaluation.encoding import Encoded
 from ragembed.evaluation.inputs import at_least
+from ragembed.evaluation.judgements import read_beir
 from ragembed.evaluation.tasks import Measured, Task
 from ragembed.extras import require
 from ragembed.papers.sentences.isotropy import alignment, iso_score, uniformity
 from ragembed.papers.sentences.sentence_collections import (
+    SPLITS,
     LabelledTexts,
     SentencePairs,
+    read_examples,
     read_labelled_texts,
+    read_scored_pairs,
     read_sentence_pairs,
 )
-from ragembed.papers.sentences.senteval import SPLITS, read_examples, read_scored_pairs
 
 POSITIVE_SCORE = 5.0
 """Pairs with this score or more are positive: on a scale to 5, only those with the highest score (Stankevičius &
@@ -53,11 +55,11 @@ class StsTask:
         """The second sentences."""
         return self.pairs.sentences2
 
-    def measure(self, encoded: Encoded, query_fit: str) -> Measured:
+    def measure(self, encoded: Encoded) -> Measured:
         """Return the Spearman and Pearson correlations, in per cent."""
         from ragembed.papers.sentences.sts import pearson, spearman
 
-        first, second = _halves(encoded, len(self.pairs.scores), query_fit)
+        first, second = encoded.halves(len(self.pairs.scores))
         scores = {
             "spearman": spearman(first, second, self.pairs.scores),
             "pearson": pearson(first, second, self.pairs.scores),
@@ -79,11 +81,11 @@ class SimilarityTask:
     documents = StsTask.documents
     queries = StsTask.queries
 
-    def measure(self, encoded: Encoded, query_fit: str) -> Measured:
+    def measure(self, encoded: Encoded) -> Measured:
         """Return the correlations of predicted and judged similarity, in per cent."""
-        first, second = _halves(encoded, len(self.pairs.scores), query_fit)
+        first, second = encoded.halves(len(self.pairs.scores))
         if self.pairs.splits:
-            from ragembed.papers.sentences.relatedness import relatedness_regression
+            from ragembed.papers.sentences.classification import relatedness_regression
 
             score = relatedness_regression(first, second, self.pairs.scores, self.pairs.splits)
             counts = {"pairs": self.pairs.splits.count("test")}
@@ -112,12 +114,7 @@ class ClusteringTask:
         """The texts."""
         return self.labelled.texts
 
-    def measure(
-        self,
-        encoded: Encoded,
-        query_fit: str,  # noqa: ARG002  the protocol's signature
-        advance: Callable[[int], None] | None = None,
-    ) -> Measured:
+    def measure(self, encoded: Encoded, advance: Callable[[int], None] | None = None) -> Measured:
         """Return the mean accuracy and that of each run, in per cent; ``advance`` is called after each run."""
         from ragembed.papers.sentences.clustering import clustering_accuracy
 
@@ -148,14 +145,14 @@ class ClassificationTask:
         """The second texts of pairs."""
         return self.labelled.second_texts
 
-    def measure(self, encoded: Encoded, query_fit: str) -> Measured:
+    def measure(self, encoded: Encoded) -> Measured:
         """Return the mean accuracy and that of each fold, or the accuracy on the test split, in per cent."""
         from ragembed.papers.sentences.classification import classification_accuracy, pair_features, split_accuracy
 
         found = self.labelled
         features: NDArray[Any] = encoded.documents
         if found.second_texts:
-            features = pair_features(*_halves(encoded, len(found.labels), query_fit))
+            features = pair_features(*encoded.halves(len(found.labels)))
         if found.splits:
             split = split_accuracy(features, found.labels, found.splits, self.folds, classifier=self.classifier)
             counts = {"train": found.splits.count("train"), "test": found.splits.count("test")}
@@ -189,7 +186,7 @@ class IsotropyTask:
         """The texts."""
         return self.texts
 
-    def measure(self, encoded: Encoded, query_fit: str) -> Measured:  # noqa: ARG002  the protocol's signature
+    def measure(self, encoded: Encoded) -> Measured:
         """Return IsoScore, uniformity and, for sentence pairs, alignment."""
         vectors = encoded.documents
         scores: dict[str, Any] = {"iso_score": iso_score(vectors)}
@@ -288,11 +285,6 @@ READERS: Mapping[str, Callable[[Path], Task]] = {
     "isotropy": read_isotropy,
 }
 """The reader of each task, by the name of the task."""
-
-
-def _halves(encoded: Encoded, half: int, query_fit: str) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Return the vectors of the first and of the second texts of pairs."""
-    return encoded.documents[:half], encoded.queries if query_fit == "separate" else encoded.documents[half:]
 
 
 def _check_splits(path: Path, found: LabelledTexts | SentencePairs, folds: int) -> None:

@@ -22,18 +22,17 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ragembed.checks import one_of
+from ragembed.config.fields import one_of
 from ragembed.config.settings import EmbedderConfig
 from ragembed.config.specs import Transformer
 from ragembed.corpus import Corpus, blocks
 from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError, TrainingError
-from ragembed.files import publish, sync
-from ragembed.hashing import file_sha256
+from ragembed.evaluation.encoding import Silent, TrainingProgress, phase
+from ragembed.files import file_sha256, publish, sync
 from ragembed.models.word_tokenizer import WordTokenizer, word_forms
 from ragembed.papers.training.checkpoints import CONTEXTS, Checkpoints
 from ragembed.papers.training.outcome import CHECKPOINTS, read_report, require_folder, write_report
-from ragembed.papers.training.progress import SilentTraining, TrainingProgress
 from ragembed.papers.training.settings import B2sSettings
 from ragembed.types import Floats, Integers
 from ragembed.version import __version__
@@ -42,7 +41,6 @@ VECTORS = "vectors.bin"
 """The file with the trained vectors, in the binary format of word2vec."""
 _TEXTS_PER_BLOCK = 1024
 _CLAMP = 20.0
-_BETAS, _EPS = (0.9, 0.999), 1e-8
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +69,7 @@ def train_b2s(request: B2sRequest, progress: TrainingProgress | None = None) -> 
     The file is a word-vector file for the extractor ``words``, most frequent word first. If the folder contains an
     interrupted training with the same inputs and settings, the training is resumed and gives the same result.
     """
-    progress = progress or SilentTraining()
+    progress = progress or Silent()
     require_folder(request.out)
     words = CorpusWords.of(Corpus(request.corpus), request.settings)
     embedder = Embedder(request.config, device=request.device).fit_extractor(words.texts())
@@ -148,15 +146,13 @@ def kept_probabilities(counts: NDArray[np.int64], threshold: float) -> NDArray[n
 
 
 class WordVectorTraining:
-    """The vectors of words, shape ``(words, d)``, and the moments of Adam for each of them."""
+    """The vectors of words, shape ``(words, d)``, and Adam, which updates only the words of a batch."""
 
     def __init__(self, words: int, dim: int, settings: B2sSettings) -> None:
-        self._settings = settings
         bound = 1.0 / dim
         self.vectors = np.random.default_rng(settings.seed).uniform(-bound, bound, (words, dim)).astype(np.float32)
-        self._means = np.zeros_like(self.vectors)
-        self._squares = np.zeros_like(self.vectors)
-        self._steps = 0
+        self._parameter = torch.nn.Parameter(torch.from_numpy(self.vectors))  # shares the memory
+        self._adam = torch.optim.SparseAdam([self._parameter], lr=settings.learning_rate)
 
     def step(self, contexts: Floats, texts: Integers, targets: Integers, negatives: Integers) -> float:
         """Update the vectors with one batch and return its loss.
@@ -176,31 +172,22 @@ class WordVectorTraining:
         rows, place = np.unique(words, return_inverse=True)
         shares = np.zeros((len(rows), len(contexts)), dtype=np.float32)
         np.add.at(shares, (place.ravel(), owners.ravel()), slopes.ravel().astype(np.float32))
-        self._update(rows, shares @ contexts)
+        gradients = torch.from_numpy(shares @ contexts)
+        with torch.sparse.check_sparse_tensor_invariants(enable=False):  # type: ignore[no-untyped-call]
+            self._parameter.grad = torch.sparse_coo_tensor(torch.from_numpy(rows[None]), gradients, self.vectors.shape)
+            self._adam.step()  # type: ignore[no-untyped-call]
         return float(np.log1p(exponentials).mean(axis=1).sum())
 
-    def _update(self, rows: Integers, gradients: Floats) -> None:
-        """Update the vectors of ``rows``, as PyTorch's ``SparseAdam`` does."""
-        self._steps += 1
-        means = self._means[rows]
-        means += (1.0 - _BETAS[0]) * (gradients - means)
-        squares = self._squares[rows]
-        squares += (1.0 - _BETAS[1]) * (gradients * gradients - squares)
-        self._means[rows], self._squares[rows] = means, squares
-        rate = (
-            self._settings.learning_rate * math.sqrt(1.0 - _BETAS[1] ** self._steps) / (1.0 - _BETAS[0] ** self._steps)
-        )
-        self.vectors[rows] -= np.float32(rate) * means / (np.sqrt(squares) + np.float32(_EPS))
-
     def tensors(self) -> dict[str, torch.Tensor]:
-        """Return the vectors and the moments by name."""
-        arrays = {"vectors": self.vectors, "means": self._means, "squares": self._squares}
-        return {**{name: torch.from_numpy(each) for name, each in arrays.items()}, "steps": torch.tensor(self._steps)}
+        """Return the vectors and the state of Adam by name."""
+        state = self._adam.state[self._parameter]
+        return {**state, "step": torch.tensor(state["step"]), "vectors": self._parameter.detach()}
 
     def restore(self, tensors: dict[str, torch.Tensor]) -> None:
         """Restore the tensors that :meth:`tensors` returned."""
-        self.vectors, self._means, self._squares = (tensors[name].numpy() for name in ("vectors", "means", "squares"))
-        self._steps = int(tensors["steps"])
+        self.vectors[:] = tensors["vectors"].numpy()
+        moments = {name: tensors[name] for name in ("exp_avg", "exp_avg_sq")}
+        self._adam.state[self._parameter] = {"step": int(tensors["step"]), **moments}
 
 
 def _frequent(corpus: Corpus, settings: B2sSettings) -> list[str]:
@@ -224,15 +211,12 @@ def _contexts(embedder: Embedder, words: CorpusWords, checkpoints: Checkpoints, 
         done = file.stat().st_size // (row_bytes * _TEXTS_PER_BLOCK) * _TEXTS_PER_BLOCK
         if file.stat().st_size < len(words) * row_bytes:
             stream.truncate(done * row_bytes)
-            progress.start("encode the corpus", "texts", len(words) - done)
-            try:
+            with phase(progress, "encode the corpus", "texts", len(words) - done):
                 for number, block in enumerate(blocks(words.texts(), _TEXTS_PER_BLOCK)):
                     if number * _TEXTS_PER_BLOCK >= done:
                         stream.write(embedder.raw_documents(block).tobytes())
                         stream.flush()
                         progress.advance(len(block))
-            finally:
-                progress.finish()
     sync(file)
     return np.memmap(file, np.float32, "r", shape=(len(words), embedder.dim))
 
@@ -254,8 +238,7 @@ def _train(
         training.restore(tensors)
         losses[:] = tensors["losses"].numpy()
         first = int(state["done"])
-    progress.start("train", "batches", batches - first)
-    try:
+    with phase(progress, "train", "batches", batches - first):
         for batch in range(first, batches):
             epoch, within_epoch = divmod(batch, per_epoch)
             order = np.random.default_rng([settings.seed, epoch]).permutation(len(words))
@@ -277,8 +260,6 @@ def _train(
             if batch + 1 < batches and checkpoints.due():
                 tensors = {**training.tensors(), "losses": torch.from_numpy(losses)}
                 checkpoints.save_run(tensors, {"step": 0, "run": 0, "done": batch + 1})
-    finally:
-        progress.finish()
     return training.vectors, [float(np.nanmean(each)) for each in losses.reshape(settings.epochs, per_epoch)]
 
 

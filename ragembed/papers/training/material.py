@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,22 +12,25 @@ from numpy.typing import NDArray
 
 from ragembed.errors import ConfigError
 from ragembed.evaluation.tasks import Task
-from ragembed.hashing import file_sha256
+from ragembed.files import file_sha256
 from ragembed.models.files import ModelFiles, find_model
 from ragembed.models.tokenizer import TextTokenizer
-from ragembed.papers.training.arithmetic import Arithmetic
-from ragembed.papers.training.dictionaries.reading import read_dictionaries
-from ragembed.papers.training.dictionaries.senses import Dictionary
-from ragembed.papers.training.dictionaries.statistics import DictionaryStatistics, statistics
-from ragembed.papers.training.encoder import load_encoder, load_with_mlm_head, mlm_head_tensors
-from ragembed.papers.training.entry_space import single_tokens
+from ragembed.papers.sentences.sentence_tasks import read_sts
+from ragembed.papers.training.dictionary import (
+    Dictionary,
+    DictionaryStatistics,
+    HeldOut,
+    hold_out,
+    read_dictionaries,
+    single_tokens,
+    statistics,
+)
+from ragembed.papers.training.encoder import Arithmetic, load_encoder, load_with_mlm_head, mlm_head_tensors
+from ragembed.papers.training.entries import require_entries
 from ragembed.papers.training.glosses import TrainingTexts, Windows, make_windows
-from ragembed.papers.training.held_out import HeldOut, hold_out
-from ragembed.papers.training.ica import require_entries
 from ragembed.papers.training.outcome import PICTURES
 from ragembed.papers.training.pictures import require_matplotlib
 from ragembed.papers.training.settings import TrainingSettings
-from ragembed.papers.training.similarity import read_pairs
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,3 +134,15 @@ class Material:
                 "device": arithmetic.device.type,
             },
         )
+
+
+def read_pairs(files: Sequence[Path]) -> list[Task]:
+    """Read tables of sentence pairs; see :func:`ragembed.papers.read_sts`.
+
+    Raises :class:`ConfigError` if two tables have the same name, because the names are the keys of their scores.
+    """
+    tasks = [read_sts(file) for file in files]
+    names = [task.name for task in tasks]
+    if len(set(names)) < len(names):
+        raise ConfigError(f"sentence pairs have the names {', '.join(names)}: expected different names")
+    return tasks

@@ -11,12 +11,10 @@ import torch
 
 from ragembed.errors import ConfigError
 from ragembed.models.tokenizer import TextTokenizer
-from ragembed.papers.training.arithmetic import Arithmetic
-from ragembed.papers.training.dictionaries.senses import Dictionary
-from ragembed.papers.training.encoder import load_trained, load_with_mlm_head
+from ragembed.papers.training.dictionary import Dictionary
+from ragembed.papers.training.encoder import Arithmetic, load_trained, load_with_mlm_head
+from ragembed.papers.training.entries import ReverseAccuracy, accuracy, entry_scores, ranks
 from ragembed.papers.training.glosses import Windows, make_windows
-from ragembed.papers.training.held_out import ReverseAccuracy, accuracy, ranks
-from ragembed.papers.training.objective import entry_scores
 from ragembed.papers.training.outcome import read_entries, read_report
 
 

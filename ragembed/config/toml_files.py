@@ -1,17 +1,9 @@
-"""Collections: named sets of stores, in a TOML file of the user or of a project.
+"""The TOML files of settings: ``collections.toml`` of the user, and ``ragembed.toml`` of a project.
 
-::
-
-    default = "notes"
-
-    [collections.notes.stores]
-    diary = "/home/me/diary/.ragembed"
-    letters = "~/letters/.ragembed"
-
-    [collections.notes.query]
-    k = 5
-
-Relative paths are relative to the folder of the file. ``query`` has values for options of ``ragembed query``.
+A collection is a named set of stores, ``[collections.NAME.stores]``, with values for options of ``ragembed query``,
+``[collections.NAME.query]``. Relative paths are relative to the folder of the file. A project file may come from
+somebody else. So it can only name what is in its own folder: a path or a store elsewhere, a URL, and a model that the
+user has not named before are errors.
 """
 
 from __future__ import annotations
@@ -37,7 +29,9 @@ EVERY = "all"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
 """A valid name of a collection or store."""
 
-_FILE = "collections.toml"
+PROJECT_FILE = "ragembed.toml"
+_COMMANDS = ("index", "query")
+_PROJECT_KEYS = ("store", "default", "collections", *_COMMANDS)
 _LOCK_SECONDS = 10.0
 _MOST_BYTES = 1_000_000
 _MOST_DOTS = 500
@@ -62,22 +56,91 @@ class CollectionsFile:
     default: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Project:
+    """The contents of the project file at ``path``; ``options`` has the tables ``index`` and ``query`` as they are."""
+
+    path: Path
+    store: Path | None = None
+    collections: CollectionsFile = field(default_factory=lambda: CollectionsFile(Path()))
+    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def inside(self, value: str, what: str) -> Path:
+        """Return the absolute path of a file or folder that the project names; it must be below the file's folder."""
+        if not value or "\0" in value:
+            raise ConfigError(f"{self.path}: {what} is {value!r}: expected a path")
+        folder = self.path.parent
+        path = Path(os.path.abspath(folder / value))  # noqa: PTH100  keeps links
+        if not path.resolve().is_relative_to(folder.resolve()):
+            raise ConfigError(
+                f"{self.path}: {what} is {value!r}, outside of the folder {folder}: expected a path inside; name other "
+                "paths on the command line"
+            )
+        return path
+
+
+def find_project(start: Path | None = None) -> tuple[Path | None, Path | None]:
+    """Return the nearest ``ragembed.toml`` in ``start`` (the working directory) or above, and one that is not trusted.
+
+    A file of another user is not trusted: its settings could be a trap in a shared folder. It ends the search.
+    """
+    start = (start or Path.cwd()).resolve()
+    for folder in (start, *start.parents):
+        path = folder / PROJECT_FILE
+        if os.path.lexists(path):
+            return (path, None) if _is_own(path) else (None, path)
+    return None, None
+
+
+def _is_own(path: Path) -> bool:
+    if not hasattr(os, "geteuid"):
+        return True
+    users = {os.geteuid()}
+    if users == {0} and (caller := os.environ.get("SUDO_UID", "")).isdigit():
+        users.add(int(caller))
+    return path.lstat().st_uid in users
+
+
+def read_project(path: Path) -> Project:
+    """Return the contents of a ``ragembed.toml``; raise :class:`ConfigError` if it is invalid or a symbolic link."""
+    values = _read_toml(path, path.parent)
+    if unknown := values.keys() - set(_PROJECT_KEYS):
+        raise ConfigError(f"{path}: unknown key {min(unknown)!r}: expected one of {', '.join(_PROJECT_KEYS)}")
+    bare = Project(path)
+    store = values.get("store")
+    if store is not None and not isinstance(store, str):
+        raise ConfigError(f"{path}: store is {store!r}: expected the path of a folder in quotes")
+    for command in _COMMANDS:
+        if not isinstance(values.get(command, {}), dict):
+            raise ConfigError(f"{path}: {command} is {values[command]!r}: expected a table, [{command}]")
+    collections = _parse_collections(path, values)
+    for collection in collections.collections.values():
+        for name, folder in collection.stores.items():
+            bare.inside(str(folder), f"the store {name} in [collections.{collection.name}.stores]")
+    if collections.default is not None and collections.default not in collections.collections:
+        raise ConfigError(
+            f"{path}: default is {collections.default!r}: expected a collection of this file, [collections.NAME.stores]"
+        )
+    options = {command: values.get(command, {}) for command in _COMMANDS}
+    return Project(path, None if store is None else bare.inside(store, "store"), collections, options)
+
+
 def registry_file() -> Path:
     """Return the user's file of collections, which may not exist yet."""
-    return user_folder() / _FILE
+    return user_folder() / "collections.toml"
 
 
 def read_registry() -> CollectionsFile:
     """Return the user's collections, none if the file does not exist; raise :class:`ConfigError` if it is invalid."""
     path = registry_file()
-    values = read_toml(path)
+    values = _read_toml(path)
     if unknown := values.keys() - {"default", "collections"}:
         raise ConfigError(f"{path}: unknown key {min(unknown)!r}: expected 'default' or [collections.NAME.stores]")
-    return parse_collections(path, values)
+    return _parse_collections(path, values)
 
 
-def read_toml(path: Path, root: Path | None = None) -> dict[str, Any]:
-    """Return the values of a TOML file, none if it does not exist; raise :class:`ConfigError` if it is invalid.
+def _read_toml(path: Path, root: Path | None = None) -> dict[str, Any]:
+    """Return the values of a TOML file, none if it does not exist.
 
     It must be a regular file of at most 1 MB. Below ``root``, symbolic links are not followed.
     """
@@ -101,28 +164,28 @@ def read_toml(path: Path, root: Path | None = None) -> dict[str, Any]:
         raise ConfigError(f"{path} is not valid TOML: {error}; correct or remove it") from error
 
 
-def parse_collections(path: Path, values: Mapping[str, Any]) -> CollectionsFile:
+def _parse_collections(path: Path, values: Mapping[str, Any]) -> CollectionsFile:
     """Return the collections and the default in the values of the file at ``path``."""
     default = values.get("default")
     if default is not None and not isinstance(default, str):
         raise ConfigError(f"{path}: default is {default!r}: expected the name of a collection in quotes")
-    found = {}
-    for name, table in _table(path, "collections", values.get("collections", {})).items():
+    collections = {}
+    for name, value in _table(path, "collections", values.get("collections", {})).items():
         require_name(name, f"{path}: ")
-        known = _table(path, f"collections.{name}", table)
-        if unknown := known.keys() - {"stores", "query"}:
+        table = _table(path, f"collections.{name}", value)
+        if unknown := table.keys() - {"stores", "query"}:
             raise ConfigError(f"{path}: unknown key {min(unknown)!r} in [collections.{name}]: expected stores or query")
         stores = {}
-        for store, folder in _table(path, f"collections.{name}.stores", known.get("stores", {})).items():
+        for store, folder in _table(path, f"collections.{name}.stores", table.get("stores", {})).items():
             if NAME.fullmatch(store) is None or not isinstance(folder, str) or not folder or "\0" in folder:
                 raise ConfigError(
                     f"{path}: {store} = {folder!r} in [collections.{name}.stores]: expected a name and the path of a "
                     "store's folder in quotes"
                 )
             stores[store] = Path(os.path.abspath(path.parent / Path(folder).expanduser()))  # noqa: PTH100  keeps links
-        query = _table(path, f"collections.{name}.query", known.get("query", {}))
-        found[name] = NamedCollection(name, stores, query)
-    return CollectionsFile(path, found, default)
+        query = _table(path, f"collections.{name}.query", table.get("query", {}))
+        collections[name] = NamedCollection(name, stores, query)
+    return CollectionsFile(path, collections, default)
 
 
 def _table(path: Path, name: str, value: object) -> dict[str, Any]:
@@ -144,28 +207,29 @@ def chosen_stores(names: Sequence[str], files: Sequence[CollectionsFile]) -> dic
     """Return the stores of collections by name; a collection in an earlier file hides one of the same name in a later.
 
     ``all`` stands for every collection. If two collections have different stores of one name, the name of the
-    collection is put before it. Raises :class:`ConfigError` for an unknown collection, or if there are no stores.
+    collection is put before it.
     """
-    known: dict[str, NamedCollection] = {}
+    collections: dict[str, NamedCollection] = {}
     for file in reversed(files):
-        known |= file.collections
-    chosen = list(dict.fromkeys(each for name in names for each in (known if name == EVERY else [name])))
-    found: dict[str, Path] = {}
+        collections |= file.collections
+    chosen = list(dict.fromkeys(each for name in names for each in (collections if name == EVERY else [name])))
+    stores: dict[str, Path] = {}
     for name in chosen:
-        if name not in known:
-            expected = f"expected one of {', '.join([*known, EVERY])}" if known else "there are no collections yet"
+        if name not in collections:
+            expected = f"expected one of {', '.join([*collections, EVERY])}"
             raise ConfigError(
-                f"no collection is called {name[:60]!r}: {expected}; add one with 'ragembed collection add NAME FOLDER'"
+                f"no collection is called {name[:60]!r}: {expected if collections else 'there are no collections yet'}"
+                "; add one with 'ragembed collection add NAME FOLDER'"
             )
-        for store, folder in known[name].stores.items():
-            if folder not in found.values():
-                found[store if store not in found else f"{name}/{store}"] = folder
-    if not found:
+        for store, folder in collections[name].stores.items():
+            if folder not in stores.values():
+                stores[store if store not in stores else f"{name}/{store}"] = folder
+    if not stores:
         raise ConfigError(
             f"the collection {', '.join(chosen) or EVERY} has no stores: add one with 'ragembed collection add NAME "
             "FOLDER'"
         )
-    return found
+    return stores
 
 
 def add_stores(name: str, stores: Mapping[str, Path]) -> None:
@@ -175,30 +239,31 @@ def add_stores(name: str, stores: Mapping[str, Path]) -> None:
     """
     require_name(name)
     with _edited() as document:
-        table = _subtable(_subtable(_subtable(document, "collections"), name), "stores")
-        known = read_registry().collections.get(name, NamedCollection(name, {})).stores
+        table: Any = document
+        for part in ("collections", name, "stores"):
+            table = _subtable(table, part)
+        present = read_registry().collections.get(name, NamedCollection(name, {})).stores
         for store, folder in stores.items():
             require_name(store)
-            if known.get(store, folder) != folder:
+            if present.get(store, folder) != folder:
                 raise ConfigError(
-                    f"the collection {name} has another store called {store!r}, {known[store]}: give the new one "
+                    f"the collection {name} has another store called {store!r}, {present[store]}: give the new one "
                     f"another name, --store NAME={folder}"
                 )
-            if folder not in known.values():
+            if folder not in present.values():
                 table[store] = str(folder)
 
 
 def remove_stores(name: str, stores: Sequence[str] = ()) -> None:
-    """Remove stores from a collection of the user, or the whole collection; the stores themselves are not touched.
-
-    Raises :class:`ConfigError` if the collection or a store is unknown.
-    """
-    known = read_registry().collections
-    if name not in known:
-        raise ConfigError(f"no collection is called {name[:60]!r}: expected one of {', '.join(known) or 'none yet'}")
+    """Remove stores from a collection of the user, or the whole collection; the stores themselves are not touched."""
+    collections = read_registry().collections
+    if name not in collections:
+        raise ConfigError(
+            f"no collection is called {name[:60]!r}: expected one of {', '.join(collections) or 'none yet'}"
+        )
     for store in stores:
-        if store not in known[name].stores:
-            expected = ", ".join(known[name].stores)
+        if store not in collections[name].stores:
+            expected = ", ".join(collections[name].stores)
             raise ConfigError(f"the collection {name} has no store called {store[:60]!r}: expected one of {expected}")
     with _edited() as document:
         table = document["collections"][name]
@@ -223,10 +288,7 @@ def set_default(name: str | None) -> None:
 
 @contextmanager
 def _edited() -> Iterator[TOMLDocument]:
-    """Read the user's file of collections, and replace it by the document at the end of the block.
-
-    Comments are kept.
-    """
+    """Read the user's file of collections, and replace it by the document after the block; comments are kept."""
     import tomlkit
     from filelock import FileLock, Timeout
 

@@ -1,25 +1,34 @@
-"""``ragembed papers eval sts``, ``clustering``, ``classification`` and ``isotropy``."""
+"""``ragembed papers eval``."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ragembed.cli.evaluation.results import CSV, candidates, names, print_results, results
-from ragembed.cli.options import EXISTING_PATH, LocalPath, embedding_options, format_option, quiet_option, with_options
-from ragembed.cli.output import say
-from ragembed.cli.pages import check_html, html_option
-from ragembed.cli.progress import StderrProgress
-from ragembed.indexes.types import Progress, SilentProgress
+from ragembed.cli.evaluation.results import CSV, candidates, names, print_csv, print_objects, print_results, results
+from ragembed.cli.options import (
+    EXISTING_PATH,
+    LocalPath,
+    embedding_options,
+    format_option,
+    html_option,
+    quiet_option,
+    with_options,
+)
+from ragembed.cli.output import StderrProgress, say, terminal_width
+from ragembed.printable import printable
 
 if TYPE_CHECKING:
     from ragembed.cli.requests import NamedConfig
     from ragembed.evaluation.table import Result
     from ragembed.evaluation.tasks import Measured, Task
+    from ragembed.papers.sentences.description import Description
+
 
 _COMBINED = """Repeat an option to compare its values: all combinations are evaluated and make one table. --layers each
 evaluates every single layer. --query-fit is "shared" unless you give it."""
@@ -63,6 +72,17 @@ isotropy_options = {
 """The options of isotropy, by the parameter of its reader."""
 
 
+@click.group(name="eval")
+def command() -> None:
+    """Evaluate embeddings on sentence tasks.
+
+    \b
+    ragembed papers eval sts pairs.tsv --preset minilm --preset t4
+
+    Embedders are fitted on the texts of the collection, without its labels. ragembed eval evaluates search.
+    """  # noqa: D301  click reads the backspace character as "do not wrap"
+
+
 def _task(
     name: str,
     counted: str | None,
@@ -79,7 +99,7 @@ def _task(
     """
     options = options or {}
 
-    def command(
+    def evaluate_task(
         paths: tuple[Path, ...],
         plot_file: Path | None,
         html: Path | None,
@@ -90,7 +110,10 @@ def _task(
     ) -> None:
         from ragembed.extractors.kept_states import kept_states
 
-        check_html(html)
+        if html is not None:
+            from ragembed.reports.page import check_output
+
+            check_output(html)  # before anything is evaluated
         named = candidates(given, query_fit="shared")
         chosen = {option: given[option] for option in options}
         tasks = [_read(name, path, runs, chosen) for path in paths]
@@ -98,7 +121,7 @@ def _task(
             from ragembed.papers.sentences.plots import check_plot
 
             check_plot(named, plot_file)
-        progress: Progress = SilentProgress() if quiet else StderrProgress()
+        progress = StderrProgress(quiet=quiet)
         found: list[Result] = []
         try:
             # Collections use the same corpora for weights and post-processors.
@@ -118,7 +141,6 @@ def _task(
         "--runs", type=click.IntRange(1), metavar="N", default=10, show_default=True, help=f"Number of {counted}."
     )
     with_options(
-        command,
         click.argument("paths", nargs=-1, required=True, type=EXISTING_PATH, metavar="PATH..."),
         partial(embedding_options, several=True),
         *([counts] if counted else []),
@@ -127,9 +149,9 @@ def _task(
         html_option,
         quiet_option,
         partial(format_option, more=CSV),
-    )
+    )(evaluate_task)
     text = f"{summary}\n\n\b\n{example}\n\n{details} {_COMBINED}"
-    return click.command(name=name, help=text, short_help=short)(command)
+    return click.command(name=name, help=text, short_help=short)(evaluate_task)
 
 
 def _show(name: str, found: Sequence[Result], output: str, html: Path | None, plot_file: Path | None) -> None:
@@ -147,14 +169,14 @@ def _read(task: str, path: Path, runs: int | None, chosen: Mapping[str, Any]) ->
     return read(path, *([] if runs is None else [runs]), **chosen)
 
 
-def _measured(task: Task, named: Sequence[NamedConfig], progress: Progress) -> Iterator[Measured]:
+def _measured(task: Task, named: Sequence[NamedConfig], progress: StderrProgress) -> Iterator[Measured]:
     from ragembed.evaluation.tasks import evaluate
 
     for _, measured in evaluate(task, [candidate.config for candidate in named], progress=progress):
         yield measured
 
 
-COMMANDS = (
+for _made in (
     _task(
         "sts",
         None,
@@ -191,4 +213,66 @@ COMMANDS = (
         "Measure how evenly vectors are spread.",
         options=isotropy_options,
     ),
+):
+    command.add_command(_made)
+
+
+_HEADS = ("", "split", "N", "C", "L/S", "V W", "B", "Len W", "B", "Alpha W", "B", "overlap")
+
+
+@command.command(name="describe", short_help="Describe a collection: sizes, vocabulary, lengths.")
+@click.argument("paths", nargs=-1, required=True, type=EXISTING_PATH, metavar="PATH...")
+@click.option(
+    "--model",
+    metavar="ID|PATH",
+    help="Model whose tokens are counted; only its tokenizer is read.  "
+    "[default: sentence-transformers/all-MiniLM-L6-v2]",
 )
+@partial(format_option, more=CSV)
+def describe_collections(paths: tuple[Path, ...], model: str | None, output: str) -> None:
+    """Describe a collection: size, classes, vocabulary, lengths, alphabetic tokens.
+
+    \b
+    ragembed papers eval describe topics.tsv pairs.tsv
+
+    PATH is a file or folder as for "ragembed papers eval classification". N is the number of texts or pairs, C of
+    classes, L/S the size of the largest class divided by that of the smallest. V is the size of the vocabulary, Len the
+    mean number of tokens, and Alpha the share of tokens with letters only: W for words that spaces separate, B for the
+    tokens of the model. The overlap is the share of words that both texts of a pair have. Shares are in per cent.
+    """  # noqa: D301  click reads the backspace character as "do not wrap"
+    from ragembed.config.settings import DEFAULT_MODEL
+    from ragembed.models.files import find_tokenizer
+    from ragembed.models.tokenizer import TextTokenizer
+    from ragembed.papers.sentences.description import describe
+
+    tokenizer = TextTokenizer(find_tokenizer(DEFAULT_MODEL if model is None else model)[0])
+    found = [each for path in paths for each in describe(path, tokenizer)]
+    objects = [{"task": "describe", **asdict(each)} for each in found]
+    if output == "text":
+        click.echo(printable("\n".join(_table(found))))
+    elif output == "csv":
+        print_csv(objects)
+    else:
+        print_objects("describe", objects, output)
+
+
+def _table(found: Sequence[Description]) -> list[str]:
+    from ragembed.evaluation.table import folded
+
+    lines = [list(_HEADS)]
+    for each in found:
+        both = each.words, each.tokens
+        lines.append(
+            [
+                each.collection,
+                each.split or "",
+                f"{each.texts:,}",
+                "" if each.classes is None else str(each.classes),
+                "" if each.imbalance is None else f"{each.imbalance:.1f}",
+                *(f"{one.vocabulary:,}" for one in both),
+                *(f"{one.length:.1f}" for one in both),
+                *(f"{one.alphabetic:.0f}" for one in both),
+                "" if each.overlap is None else f"{each.overlap:.0f}",
+            ]
+        )
+    return folded(lines, 1, terminal_width())

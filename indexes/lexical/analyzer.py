@@ -8,16 +8,92 @@ Chinese information retrieval".
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import sqlite3
+import threading
 import unicodedata
 from collections import deque
-from collections.abc import Iterator
-from functools import cache
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from functools import cache, lru_cache
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from ragembed.indexes.text.stemming import ENGLISH, stemmer
+from ragembed.errors import ConfigError
+
+ENGLISH = "english"
+NO_STEMMER = "none"
+
+_WORDS = "unicode61 categories 'L* N* Co Mn Mc'"
+_STEMS_KEPT = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class AnalyzerConfig:
+    """The text analysis of a store: its language, and the Snowball release of its stemmer, if it has one."""
+
+    language: str = ENGLISH
+    stemmer: str | None = None
+
+    @classmethod
+    def of_language(cls, language: str) -> AnalyzerConfig:
+        """Return the text analysis for ``language`` with the installed stemmer; raises errors of :func:`stemmer`."""
+        return cls(language, stemmer_version(language))
+
+    @classmethod
+    def from_dict(cls, value: Any) -> AnalyzerConfig:
+        """Create a configuration from the output of :meth:`to_dict`; raises :class:`ConfigError` if invalid."""
+        if not isinstance(value, dict) or set(value) != {"language", "stemmer"}:
+            raise ConfigError(f"invalid text analysis {value!r}: expected an object with language and stemmer")
+        language, release = value["language"], value["stemmer"]
+        if not isinstance(language, str) or not isinstance(release, str | None):
+            raise ConfigError(f"invalid text analysis {value!r}: expected texts for language and stemmer")
+        return cls(language, release)
+
+    def to_dict(self) -> dict[str, str | None]:
+        """Return the fields as JSON values."""
+        return asdict(self)
+
+
+def tokenizer(language: str) -> str:
+    """Return the FTS5 tokenizer for an index of texts in ``language``; it stems English only."""
+    return f"porter {_WORDS}" if language == ENGLISH else _WORDS
+
+
+def stemmer_version(language: str) -> str | None:
+    """Return the installed Snowball release that stems ``language``, or None if Snowball does not stem it."""
+    if stemmer(language) is None:
+        return None
+    from importlib.metadata import version
+
+    package = "snowballstemmer" if importlib.util.find_spec("Stemmer") is None else "PyStemmer"
+    return ".".join(version(package).split(".")[:2])
+
+
+@cache
+def stemmer(language: str) -> Callable[[str], str] | None:
+    """Return a thread-safe function that stems a lower-case word, or None if the language needs none.
+
+    Raises :class:`ConfigError` for an unknown language.
+    """
+    if language in (ENGLISH, NO_STEMMER):
+        return None
+    import snowballstemmer as snowball
+
+    if language not in snowball.algorithms():
+        others = sorted({*snowball.algorithms(), NO_STEMMER} - {ENGLISH})
+        raise ConfigError(f"unknown language {language!r}: expected {ENGLISH}, {', '.join(others)}")
+    stem_word = snowball.stemmer(language).stemWord
+    one_at_a_time = threading.Lock()
+
+    @lru_cache(_STEMS_KEPT)
+    def stem(word: str) -> str:
+        with one_at_a_time:
+            return str(stem_word(word))
+
+    return stem
+
 
 _SOUTH_EAST_ASIAN = (
     "\u0e01-\u0e3a\u0e40-\u0e4e"  # Thai
@@ -95,7 +171,7 @@ class Phrase(NamedTuple):
 
 
 class Analyzer:
-    """Converts texts and queries in one language to terms; raises as :func:`ragembed.indexes.text.stemming.stemmer`."""
+    """Converts texts and queries in one language to terms; raises as :func:`stemmer`."""
 
     def __init__(self, language: str = ENGLISH) -> None:
         self._stem = stemmer(language)
