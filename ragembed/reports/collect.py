@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import PurePosixPath
@@ -23,8 +23,7 @@ from ragembed.indexes.store import Store
 from ragembed.indexes.types import ChunkRecord, Progress, Rows
 from ragembed.indexes.writing.boilerplate_store import BoilerplateLine
 from ragembed.languages import main_language
-from ragembed.reports.clusters import MOST_GROUPS, labels
-from ragembed.reports.map import VectorMap, make_map, place_beside
+from ragembed.reports.map import MOST_GROUPS, VectorMap, labels, make_map, place_beside
 from ragembed.types import Doubles, Floats
 
 HITS = 10
@@ -468,5 +467,5 @@ def _grouped(skipped: Mapping[str, str]) -> tuple[tuple[str, int, str], ...]:
     found: dict[str, list[str]] = {}
     for name, reason in skipped.items():
         found.setdefault(reason, []).append(name)
-    grouped: Callable[[tuple[str, int, str]], tuple[int, str]] = lambda each: (-each[1], each[0])  # noqa: E731
-    return tuple(sorted(((reason, len(names), min(names)) for reason, names in found.items()), key=grouped))
+    reasons = sorted(found, key=lambda reason: (-len(found[reason]), reason))
+    return tuple((reason, len(found[reason]), min(found[reason])) for reason in reasons)
