@@ -10,12 +10,12 @@ import click
 
 from ragembed.cli.options import Command, WritingCommand, format_option, store_option, with_options
 from ragembed.cli.output import counted, print_record, say, warnings_as_notes
-from ragembed.cli.progress import StderrProgress
 from ragembed.cli.project import choose_store
 from ragembed.cli.requests import postprocess_steps
 from ragembed.config.settings import QueryFit
 from ragembed.embedder import Embedder
 from ragembed.indexes.indexing.refit import refit_store
+from ragembed.progress import StderrProgress
 
 
 def refit_options(command: Command) -> Command:

@@ -45,7 +45,6 @@ from ragembed.cli.options import (
 )
 from ragembed.cli.output import say, shown_path
 from ragembed.cli.pages import check_html, html_option
-from ragembed.cli.progress import StderrProgress
 from ragembed.cli.project import choose_store, collections_files
 from ragembed.cli.requests import NamedConfig
 from ragembed.config.collections import chosen_stores
@@ -53,7 +52,7 @@ from ragembed.errors import ConfigError
 from ragembed.indexes.search.fusion import METHODS, Fusion, Method
 from ragembed.indexes.search.search import MODES, Mode
 from ragembed.indexes.store_evaluation import SearchSettings
-from ragembed.indexes.types import Progress, SilentProgress
+from ragembed.progress import Progress, SilentProgress, StderrProgress
 
 if TYPE_CHECKING:
     from ragembed.evaluation.retrieval import Measure

@@ -9,11 +9,10 @@ import click
 
 from ragembed.cli.options import EXISTING_FILE, LocalPath, quiet_option
 from ragembed.cli.output import say, terminal_width
-from ragembed.cli.progress import StderrProgress
 from ragembed.config.settings import DEFAULT_MODEL
 from ragembed.errors import ConfigError
-from ragembed.indexes.types import Progress, SilentProgress
 from ragembed.printable import printable
+from ragembed.progress import Progress, SilentProgress, StderrProgress
 
 if TYPE_CHECKING:
     from ragembed.papers.reproduction.reproduction_run import Inputs, Item

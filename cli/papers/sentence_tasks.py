@@ -13,8 +13,7 @@ from ragembed.cli.evaluation.results import CSV, candidates, names, print_result
 from ragembed.cli.options import EXISTING_PATH, LocalPath, embedding_options, format_option, quiet_option, with_options
 from ragembed.cli.output import say
 from ragembed.cli.pages import check_html, html_option
-from ragembed.cli.progress import StderrProgress
-from ragembed.indexes.types import Progress, SilentProgress
+from ragembed.progress import Progress, SilentProgress, StderrProgress
 
 if TYPE_CHECKING:
     from ragembed.cli.requests import NamedConfig

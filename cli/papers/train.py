@@ -19,7 +19,6 @@ from ragembed.cli.options import (
     with_options,
 )
 from ragembed.cli.output import print_record, say
-from ragembed.cli.progress import StderrProgress
 from ragembed.papers.training.recipes import RECIPES, recipe_for
 from ragembed.papers.training.settings import (
     MAX_STEPS,
@@ -34,6 +33,7 @@ from ragembed.papers.training.settings import (
 )
 from ragembed.papers.training.similarity import PROMPT
 from ragembed.printable import printable_line
+from ragembed.progress import StderrProgress
 
 _WORDS_LEARNING_RATE = 1e-5
 _DEFAULTS = OptimizerSettings()

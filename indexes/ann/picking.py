@@ -30,7 +30,7 @@ from ragembed.indexes.ann.tuning import (
     recall,
     tuned_effort,
 )
-from ragembed.indexes.types import Progress, SilentProgress
+from ragembed.progress import Progress, SilentProgress
 from ragembed.types import Floats
 
 LEAST_ASKED = 1_000

@@ -29,9 +29,10 @@ from ragembed.indexes.storage.transactions import (
     open_for_writing,
     write_errors,
 )
-from ragembed.indexes.types import Progress, VectorEncoder
+from ragembed.indexes.types import VectorEncoder
 from ragembed.indexes.verify.report import Part, Report
 from ragembed.indexes.writing.posting_updates import update_postings
+from ragembed.progress import Progress
 from ragembed.reservoir import Reservoir
 
 _BATCH = 1024

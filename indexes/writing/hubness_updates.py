@@ -27,8 +27,9 @@ from ragembed.indexes.storage.hubness import (
 )
 from ragembed.indexes.storage.segments import Segment
 from ragembed.indexes.storage.transactions import Database
-from ragembed.indexes.types import Progress, Rows, VectorEncoder, text_hash
+from ragembed.indexes.types import Rows, VectorEncoder, text_hash
 from ragembed.postprocess import unit_rows
+from ragembed.progress import Progress
 from ragembed.pseudo_queries import PseudoQueries, draw_spans
 from ragembed.resources import give_back
 from ragembed.types import Floats

@@ -25,10 +25,11 @@ from ragembed.indexes.storage.embedders import save_embedder
 from ragembed.indexes.storage.hubness import KEY as HUBNESS
 from ragembed.indexes.storage.segments import Make, SegmentRecord, of_kind, write_segment
 from ragembed.indexes.storage.transactions import Database, write_errors
-from ragembed.indexes.types import Progress, SilentProgress, VectorEncoder
+from ragembed.indexes.types import VectorEncoder
 from ragembed.indexes.writing import index_selection
 from ragembed.indexes.writing.hubness_updates import kept_queries, update_hubness
 from ragembed.indexes.writing.posting_updates import update_postings
+from ragembed.progress import Progress, SilentProgress
 from ragembed.pseudo_queries import PseudoQueries
 
 _FREE_SHARE = 0.05

@@ -11,10 +11,10 @@ from ragembed.config.settings import EmbedderConfig
 from ragembed.corpus import Corpus
 from ragembed.embedder import FIT_LIMIT, Embedder, encode_raw, fit_extractors
 from ragembed.errors import ConfigError
-from ragembed.evaluation.progress import EvaluationProgress, SilentEvaluation
 from ragembed.extractors.protocol import Side
 from ragembed.extractors.sharing import passes
 from ragembed.postprocess import TwoSidedChain
+from ragembed.progress import Progress, SilentProgress
 from ragembed.pseudo_queries import draw_pseudo_queries
 from ragembed.reservoir import ItemReservoir
 from ragembed.types import Floats
@@ -35,7 +35,7 @@ def encode_each(
     documents: Sequence[str],
     queries: Sequence[str],
     device: str | None = None,
-    progress: EvaluationProgress | None = None,
+    progress: Progress | None = None,
     name: str = "texts",
 ) -> Iterator[Encoded]:
     """Fit each configuration on ``documents`` and yield its embeddings of ``documents`` and ``queries``.
@@ -86,10 +86,10 @@ class RawVectors:
         configs: Sequence[EmbedderConfig],
         documents: Sequence[str],
         device: str | None,
-        progress: EvaluationProgress | None = None,
+        progress: Progress | None = None,
         name: str = "texts",
     ) -> None:
-        self._progress, self._name = progress or SilentEvaluation(), name
+        self._progress, self._name = progress or SilentProgress(), name
         sizes = _corpus_sizes(configs)
         fitted_on = {corpus for config in configs for corpus in (config.weighting_corpus, config.avg_corpus) if corpus}
         self._keys = list(dict.fromkeys(raw_part(config) for config in configs))

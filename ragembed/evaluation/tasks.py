@@ -16,9 +16,9 @@ from ragembed.errors import ConfigError
 from ragembed.evaluation.datasets import RetrievalCollection, read_beir
 from ragembed.evaluation.encoding import Encoded, encode_each
 from ragembed.evaluation.nearest import search
-from ragembed.evaluation.progress import EvaluationProgress, SilentEvaluation
 from ragembed.evaluation.retrieval import MEASURES, Measure, RetrievalScore, score_rankings
 from ragembed.evaluation.runs import Ranking
+from ragembed.progress import Progress, SilentProgress
 
 DEPTH = 1000
 """Default length of a ranking, the same as in trec_eval."""
@@ -229,7 +229,7 @@ def evaluate(
     task: Task,
     configs: Sequence[EmbedderConfig],
     device: str | None = None,
-    progress: EvaluationProgress | None = None,
+    progress: Progress | None = None,
 ) -> Iterator[tuple[EmbedderConfig, Measured]]:
     """Fit and evaluate several configurations on one task.
 
@@ -277,7 +277,7 @@ def evaluate(
     """
     queries = task.queries if not task.symmetric or any(config.query_fit == "separate" for config in configs) else ()
     encoded = encode_each(configs, task.documents, queries, device, progress, task.name)
-    progress = progress or SilentEvaluation()
+    progress = progress or SilentProgress()
     runs, unit = (task.runs, task.unit) if isinstance(task, RepeatedTask) else (1, "configurations")
     started = False
     try:

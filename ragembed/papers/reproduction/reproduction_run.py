@@ -20,7 +20,6 @@ from ragembed.config.specs import Words
 from ragembed.errors import ConfigError
 from ragembed.evaluation.encoding import raw_part
 from ragembed.evaluation.lines import json_object
-from ragembed.evaluation.progress import EvaluationProgress, SilentEvaluation
 from ragembed.evaluation.tasks import Task, evaluate
 from ragembed.extractors.kept_states import kept_states
 from ragembed.files import make_folders, replace_file
@@ -35,6 +34,7 @@ from ragembed.papers.sentences.sentence_tasks import (
     read_isotropy,
     read_sts,
 )
+from ragembed.progress import Progress, SilentProgress
 from ragembed.version import __version__
 
 MEASURED = "measured.jsonl"
@@ -163,7 +163,7 @@ class Reproduction:
     """One run of an item; its methods are what the descriptions of the items use."""
 
     inputs: Inputs
-    progress: EvaluationProgress = field(default_factory=SilentEvaluation)
+    progress: Progress = field(default_factory=SilentProgress)
     missing: dict[str, PaperCollection] = field(default_factory=dict)
     notes: dict[str, None] = field(default_factory=dict)
     unmeasured: set[tuple[str, str]] = field(default_factory=set)
@@ -357,7 +357,7 @@ def check_names(collections: Sequence[str]) -> None:
         one_of("collection", name, tuple(COLLECTIONS))
 
 
-def reproduce(item: Item, inputs: Inputs, progress: EvaluationProgress | None = None) -> Outcome:
+def reproduce(item: Item, inputs: Inputs, progress: Progress | None = None) -> Outcome:
     """Measure the numbers of a table or figure.
 
     Raises
@@ -373,7 +373,7 @@ def reproduce(item: Item, inputs: Inputs, progress: EvaluationProgress | None = 
     if inputs.measure:
         make_folders(inputs.out)
         (inputs.out / MEASURED).open("ab").close()  # an error is raised before the first measurement
-    run = Reproduction(inputs, progress or SilentEvaluation())
+    run = Reproduction(inputs, progress or SilentProgress())
     with kept_states():
         values = tuple(item.measure(run))
     _check_chosen(item, inputs, run)

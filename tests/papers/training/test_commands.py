@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from ragembed.cli import progress
+from ragembed import progress
 from ragembed.cli.papers.train import StderrTrainingProgress
 
 
