@@ -1,4 +1,4 @@
-"""Print results: JSON with a schema version, paths relative to the working directory, readable sizes."""
+"""Print results, notes and progress: JSON with a schema version, paths from the working directory, readable sizes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ from ragembed.printable import printable_json, printable_line
 from ragembed.version import SCHEMA_VERSION
 
 if TYPE_CHECKING:
-    from ragembed.indexes.ann.records import IndexEvaluation, IndexSelection
+    from ragembed.indexes.faiss_index.records import IndexEvaluation, IndexSelection
+
 
 _IN_URLS = ":/?#[]@!$&'()*+,;=%"
 

@@ -7,6 +7,8 @@ import sys
 import time
 from typing import Protocol
 
+from ragembed.printable import printable_line
+
 _TERMINAL_SECONDS, _LOG_SECONDS = 0.1, 10.0
 
 
@@ -26,16 +28,31 @@ class Progress(Protocol):
         ...
 
 
+class TrainingProgress(Progress, Protocol):
+    """A listener for a training, which also has details and notes."""
+
+    def advance(self, count: int, detail: str = "") -> None:
+        """Report that ``count`` more units are done; ``detail`` is more information, such as "loss 4.21"."""
+        ...
+
+    def note(self, text: str) -> None:
+        """Report a single message, such as a resumed training or truncated definitions."""
+        ...
+
+
 class SilentProgress:
     """A progress listener that does nothing."""
 
     def start(self, phase: str, unit: str, total: int | None) -> None:
         """Do nothing."""
 
-    def advance(self, count: int) -> None:
+    def advance(self, count: int, detail: str = "") -> None:
         """Do nothing."""
 
     def finish(self) -> None:
+        """Do nothing."""
+
+    def note(self, text: str) -> None:
         """Do nothing."""
 
 
@@ -50,20 +67,20 @@ class StderrProgress:
         self._redraws = _redraws()
         self._pause = _TERMINAL_SECONDS if self._redraws else _LOG_SECONDS
         self._width = 0
-        self._unit = ""
-        self.phase = ""
+        self.phase = self._unit = self._detail = ""
         self.done = 0
         self.total: int | None = None
         self._started = self._shown = 0.0
 
     def start(self, phase: str, unit: str, total: int | None) -> None:
         """Begin a phase; the first line comes after a pause, so short phases print nothing."""
-        self.phase, self._unit, self.total, self.done = phase, unit, total, 0
+        self.phase, self._unit, self._detail, self.total, self.done = phase, unit, "", total, 0
         self._started = self._shown = time.monotonic()
 
-    def advance(self, count: int) -> None:
-        """Add ``count``, and print if enough time has passed."""
+    def advance(self, count: int, detail: str = "") -> None:
+        """Add ``count``, and print with the last ``detail`` if enough time has passed."""
         self.done += count
+        self._detail = detail or self._detail
         now = time.monotonic()
         if now - self._shown >= self._pause and not self._quiet:
             self._shown = now
@@ -75,9 +92,16 @@ class StderrProgress:
             _write("\r" + " " * self._width + "\r")
             self._width = 0
 
+    def note(self, text: str) -> None:
+        """Print a note on its own line."""
+        self.finish()
+        if not self._quiet:
+            _write(f"note: {printable_line(text)}\n")
+
     def line(self, seconds: float) -> str:
         """Return the line to print ``seconds`` after the start of the phase."""
-        return describe(self.phase, self._unit, self.done, self.total, seconds)
+        shown = describe(self.phase, self._unit, self.done, self.total, seconds)
+        return f"{shown}, {self._detail}" if self._detail else shown
 
     def _show(self, seconds: float) -> None:
         line = self.line(seconds)

@@ -24,7 +24,7 @@ from ragembed.config.specs import parse_postprocessor
 from ragembed.corpus import blocks
 from ragembed.embedder import FIT_LIMIT, Embedder
 from ragembed.errors import ConfigError, RankError
-from ragembed.indexes.ann.records import IndexConfig
+from ragembed.indexes.faiss_index.records import IndexConfig
 from ragembed.indexes.indexing.calibration import calibrate
 from ragembed.indexes.storage.baseline import Baseline
 from ragembed.indexes.storage.segments import RAW_TYPE, to_raw

@@ -16,8 +16,8 @@ from ragembed.corpus import grouped
 from ragembed.documents.boilerplate import LineKeys, Stripper
 from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError, IncompatibleStoreError, StoreError
-from ragembed.indexes.ann.library import require_library
-from ragembed.indexes.ann.records import IndexEvaluation, IndexSelection
+from ragembed.indexes.faiss_index.library import require_library
+from ragembed.indexes.faiss_index.records import IndexEvaluation, IndexSelection
 from ragembed.indexes.indexing import fitting
 from ragembed.indexes.indexing.file_writing import finish_files, slow_model, write_files
 from ragembed.indexes.indexing.request import (
@@ -31,11 +31,11 @@ from ragembed.indexes.indexing.request import (
     stored_request,
 )
 from ragembed.indexes.indexing.scan import Scan, Scanner, Spool, check_scan, nothing_to_read, sort_paths
+from ragembed.indexes.lexical.analyzer import ENGLISH, stemmer
 from ragembed.indexes.storage.folders import require_place
 from ragembed.indexes.storage.layout import make_folder, require_writable
 from ragembed.indexes.storage.lock import writer_lock
 from ragembed.indexes.store import Store
-from ragembed.indexes.text.stemming import ENGLISH, stemmer
 from ragembed.indexes.types import SourceRecord, text_hash
 from ragembed.indexes.writing.boilerplate_store import STRIP, found_in, strip_all
 from ragembed.indexes.writing.writer import BATCH

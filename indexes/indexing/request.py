@@ -9,16 +9,16 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ragembed.config.fields import documented, one_of, setting
 from ragembed.config.settings import EmbedderConfig, QueryFit
-from ragembed.config.specs import AUTO, RandomEmbeddings, parse_postprocessor, parse_weighting
-from ragembed.config.templates import PLAIN, Template
+from ragembed.config.specs import AUTO, PLAIN, RandomEmbeddings, Template, parse_postprocessor, parse_weighting
 from ragembed.documents.chunking import ChunkingConfig
 from ragembed.documents.discovery import DiscoveryOptions, member_rules
 from ragembed.documents.places import Place
 from ragembed.documents.readers import ReadOptions
 from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError, IncompatibleStoreError
-from ragembed.indexes.ann.records import IndexConfig
+from ragembed.indexes.faiss_index.records import IndexConfig
 from ragembed.indexes.storage.layout import file_path, is_store
 from ragembed.indexes.store import Store
 from ragembed.indexes.writing.boilerplate_store import MODES, STRIP
@@ -27,32 +27,14 @@ DEFAULT_CHUNK = 512
 """Maximum tokens of a chunk if none is requested. A longer window would make one chunk of most files."""
 
 
+@documented
 @dataclass(frozen=True, slots=True)
 class IndexingOptions:
     """Options for reading and chunking files. The store keeps them for the next run.
 
     Parameters
     ----------
-    exclude : tuple of str
-        Patterns of files to skip, in the syntax of ``.gitignore``, relative to each path.
-    include : tuple of str
-        Patterns in the same syntax. If there are any, only files that match one of them are read.
-    max_bytes : int
-        Maximum size of a file in bytes, 20 MiB by default. Larger files are skipped.
-    hidden : bool
-        Whether to read files and folders whose names start with a dot.
-    text_columns : tuple of str
-        The columns of a table, or keys of JSON lines, that make the text, in this order. By default all columns of a
-        table, and the first of the keys ``text``, ``content``, ``body``, ``document`` and ``abstract`` with a text.
-    title_column : str, optional
-        The column or key with the title. By default none for a table, and ``title`` for JSON lines.
-    chunk_tokens : int, optional
-        Maximum length of a chunk in tokens of the model; by default 512, or the longest input of the model if that
-        is less.
-    overlap : int
-        Number of tokens that neighbouring chunks share.
-    boilerplate : {"strip", "keep"}
-        ``"strip"`` removes lines that many files repeat from the searchable text; ``"keep"`` searches them too.
+    {settings}
 
     Raises
     ------
@@ -66,19 +48,65 @@ class IndexingOptions:
     'strip'
     """
 
-    exclude: tuple[str, ...] = ()
-    include: tuple[str, ...] = ()
-    max_bytes: int = DiscoveryOptions().max_bytes
-    hidden: bool = False
-    text_columns: tuple[str, ...] = ()
-    title_column: str | None = None
-    chunk_tokens: int | None = None
-    overlap: int = 0
-    boilerplate: str = STRIP
+    exclude: tuple[str, ...] = setting(
+        (),
+        "Skip matching files, such as 'tmp*'.",
+        *("--exclude", "GLOB"),
+        default="none",
+        more="The syntax is that of `.gitignore`, relative to each path.",
+    )
+    include: tuple[str, ...] = setting(
+        (), "Read only matching files, such as 'README*'.", "--include", "GLOB", default="all files"
+    )
+    max_bytes: int = setting(
+        DiscoveryOptions().max_bytes,
+        "Skip files larger than this, such as 500K or 20M.",
+        *("--max-size", "SIZE"),
+        default="20M",
+    )
+    hidden: bool = setting(
+        False,
+        "Read files and folders whose names begin with a dot, or skip them.",
+        "--hidden/--no-hidden",
+        default="--no-hidden",
+    )
+    text_columns: tuple[str, ...] = setting(
+        (),
+        "Column of CSV, TSV or JSON Lines files that holds the text.",
+        *("--text-column", "NAME"),
+        default="all columns; in JSON Lines the first of text, content, body, document and abstract",
+    )
+    title_column: str | None = setting(
+        None,
+        "Column of CSV, TSV or JSON Lines files that holds the title of a row.",
+        *("--title-column", "NAME"),
+        default="none",
+    )
+    chunk_tokens: int | None = setting(
+        None,
+        "Largest number of tokens in a chunk.",
+        *("--chunk-tokens", "N"),
+        least=16,
+        default="512, or what the model reads if that is less",
+    )
+    overlap: int = setting(
+        0,
+        "Number of tokens that neighbouring chunks share, less than half of `--chunk-tokens`.",
+        *("--overlap", "N"),
+        least=0,
+        default="0",
+    )
+    boilerplate: str = setting(
+        STRIP,
+        "Lines that many files repeat, such as licences: leave them out of search (strip) or search them (keep).",
+        "--boilerplate",
+        choices=MODES,
+        default=STRIP,
+        page="../how-to/handle-boilerplate.md",
+    )
 
     def __post_init__(self) -> None:
-        if self.boilerplate not in MODES:
-            raise ConfigError(f"boilerplate is {self.boilerplate!r}: expected one of {', '.join(MODES)}")
+        one_of("boilerplate", self.boilerplate, MODES)
 
     def discovery(self) -> DiscoveryOptions:
         """Return the options that decide which files are read."""

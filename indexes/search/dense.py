@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ragembed.errors import DimensionError
-from ragembed.indexes.ann.vectors import inner_products
+from ragembed.indexes.faiss_index.vectors import inner_products
 from ragembed.indexes.search.snapshot import Snapshot
 from ragembed.indexes.storage.selection import Admission, among
 from ragembed.indexes.types import Keys, Rows

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from ragembed.errors import ConfigError
-from ragembed.indexes.ann.index import FEW_QUERIES, DividedIndex, most_threads
+from ragembed.indexes.faiss_index.index import FEW_QUERIES, DividedIndex, most_threads
 from ragembed.indexes.search.segment_search import SegmentHits, search_segment
 from ragembed.indexes.storage.segments import Segment
 from ragembed.types import Bools, Floats

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from ragembed.indexes.storage.per_generation import PerGeneration
+from ragembed.indexes.per_generation import PerGeneration
 from ragembed.postprocess import unit_rows
 from ragembed.types import Doubles, Floats, Integers
 

@@ -8,7 +8,7 @@ from itertools import chain
 
 import numpy as np
 
-from ragembed.indexes.ann.vectors import places_in
+from ragembed.indexes.faiss_index.vectors import places_in
 from ragembed.indexes.lexical import fulltext
 from ragembed.indexes.search import feedback
 from ragembed.indexes.search.dense import ChunkVectors, nearest

@@ -13,16 +13,15 @@ import numpy as np
 
 from ragembed.errors import ConfigError, StoreDamagedError
 from ragembed.indexes.filters import Filter
-from ragembed.indexes.lexical.highest import HighestScores, StoreTerms
-from ragembed.indexes.lexical.indexed_terms import IndexedTerms
-from ragembed.indexes.lexical.merged import LexicalMember, MergedPostings
+from ragembed.indexes.lexical.bm25 import HighestScores, LexicalMember, Postings, TermCounts
+from ragembed.indexes.lexical.fulltext import indexed_terms
+from ragembed.indexes.per_generation import PerGeneration
 from ragembed.indexes.search.fusion import Fusion
 from ragembed.indexes.search.relevance import RelevanceModel, mean_relevance
 from ragembed.indexes.search.snapshot import StoreSnapshot
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.file_states import FileState
 from ragembed.indexes.storage.hubness import Hubness, MergedQueries
-from ragembed.indexes.storage.per_generation import PerGeneration
 from ragembed.indexes.storage.selection import Selection
 from ragembed.indexes.types import ChunkRecord, Hit, Keys, Rows, SourceRecord, VectorEncoder
 from ragembed.types import Bools, Doubles, Floats, Integers
@@ -49,18 +48,16 @@ class MergedState:
 
     def __init__(self) -> None:
         self.highest = HighestScores()
-        self._terms: IndexedTerms | None = None
         self._lexical: dict[tuple[str, int], PerGeneration[LexicalMember]] = {}
-        self._postings: PerGeneration[MergedPostings] = PerGeneration()
+        self._postings: PerGeneration[Postings] = PerGeneration()
         self._hubness: PerGeneration[Hubness | None] = PerGeneration()
 
-    def postings(self, snapshot: MergedSnapshot) -> MergedPostings:
+    def postings(self, snapshot: MergedSnapshot) -> Postings:
         """Return the terms of all chunks."""
 
-        def merged(_: MergedPostings | None) -> MergedPostings:
-            self._terms = self._terms or IndexedTerms(snapshot.language())
+        def merged(_: Postings | None) -> Postings:
             members = [self._member(number, *each) for number, each in enumerate(snapshot.members)]
-            return MergedPostings(members, self._terms)
+            return Postings(members, indexed_terms(snapshot.language()))
 
         return self._postings.of(snapshot.state(), merged)
 
@@ -107,29 +104,6 @@ class MergedSelection:
                 inside = keys >> _BITS == number
                 admitted[inside] = part.admits(keys[inside] & _LOCAL)
         return admitted
-
-
-@dataclass(frozen=True, slots=True)
-class MergedTerms:
-    """The numbers of chunks of several stores that contain terms."""
-
-    members: Sequence[StoreTerms]
-
-    def state(self) -> Hashable:
-        """Return the generations of the stores."""
-        return tuple(each.state() for each in self.members)
-
-    def language(self) -> str:
-        """Return the language of the stores."""
-        return self.members[0].language()
-
-    def chunks(self) -> int:
-        """Return the number of chunks."""
-        return sum(each.chunks() for each in self.members)
-
-    def frequencies(self, terms: Sequence[bytes]) -> list[int]:
-        """Return the number of chunks that contain each of ``terms``."""
-        return [sum(counts) for counts in zip(*(each.frequencies(terms) for each in self.members), strict=True)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +197,9 @@ class MergedSnapshot:
         """Return keys and BM25 of the best ``limit`` selected chunks, and of chunks that tie with the last."""
         if (only := self._only()) is not None:
             return only.matches(expression, limit, None if selection is None else selection.parts[0])
-        return self.kept.postings(self).search(self._connections(), expression, limit, selection)
+        return self.kept.postings(self).search(
+            self._connections(), expression, limit, None if selection is None else selection.admits
+        )
 
     def scores_of(self, expression: str, keys: Sequence[int]) -> dict[int, float]:
         """Return BM25 of each chunk in ``keys`` that matches ``expression``."""
@@ -242,7 +218,13 @@ class MergedSnapshot:
 
     def highest_score(self, expression: str) -> float:
         """Return the highest BM25 that a text could have for an expression."""
-        return self.kept.highest.of(MergedTerms([each.terms() for _, each in self.members]), expression)
+        members = [each.terms() for _, each in self.members]
+
+        def frequencies(terms: Sequence[bytes]) -> list[int]:
+            return [sum(counts) for counts in zip(*(each.frequencies(terms) for each in members), strict=True)]
+
+        counts = TermCounts(self.state(), self.language(), self.count(), frequencies)
+        return self.kept.highest.of(counts, expression)
 
     def _connections(self) -> list[Any]:
         return [each.connection for _, each in self.members]

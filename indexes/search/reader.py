@@ -14,13 +14,14 @@ from typing import Any, TypeVar
 from ragembed.embedder import Embedder
 from ragembed.errors import IncompatibleStoreError, RagembedError, StoreDamagedError, StoreError
 from ragembed.indexes.filters import Filter
-from ragembed.indexes.lexical.bm25 import OpenPostings
 from ragembed.indexes.search.fanout import SegmentSearch
 from ragembed.indexes.search.snapshot import StoreSnapshot, StoreState
 from ragembed.indexes.storage import catalog
+from ragembed.indexes.storage.derived import OpenDerived
 from ragembed.indexes.storage.embedders import load_embedder
-from ragembed.indexes.storage.hubness import OpenHubness
+from ragembed.indexes.storage.hubness import HUBNESS
 from ragembed.indexes.storage.layout import DATABASE
+from ragembed.indexes.storage.posting_files import POSTINGS
 from ragembed.indexes.storage.segments import Segment
 from ragembed.indexes.storage.selection import Selection, select
 from ragembed.indexes.storage.transactions import open_for_reading
@@ -39,9 +40,9 @@ class SnapshotReader:
     """The read side of a store. Threads may share it.
 
     ``embedder`` is the one that the store was opened with; by default, the stored one is loaded on ``device``.
-    ``threads`` and ``gpus`` are those of :class:`ragembed.indexes.ann.index.SegmentIndex`. ``diagnose`` returns a
-    message if the store is damaged; it is called when a search fails unexpectedly, to name the cause. Raises as
-    :func:`open_for_reading` does if the store cannot be read.
+    ``threads`` and ``gpus`` are those of :class:`SegmentIndex`. ``diagnose`` returns a message if the store is damaged;
+    it is called when a search fails unexpectedly, to name the cause. Raises as :func:`open_for_reading` does if the
+    store cannot be read.
     """
 
     def __init__(
@@ -65,8 +66,8 @@ class SnapshotReader:
         self._segments: dict[str, Segment] = {}
         self._selected_in: object = -1
         self._selections: dict[Filter | None, Selection | None] = {}
-        self._postings = OpenPostings(path)
-        self._hubness = OpenHubness(path)
+        self._postings = OpenDerived(path, POSTINGS)
+        self._hubness = OpenDerived(path, HUBNESS)
         self._kept = StoreState()
         self._idle: list[sqlite3.Connection] = []
         self._lock = threading.RLock()

@@ -11,12 +11,12 @@ from ragembed.indexes.storage.file_states import FileState
 from ragembed.indexes.types import ChunkRecord, Hit
 
 
-def place_json(record: Hit | ChunkRecord, name_file: Callable[[str, str | None], str]) -> dict[str, Any]:
-    """Return the id and the position of a chunk; ``name_file`` returns the path to show for a file of a store."""
+def place_json(record: Hit | ChunkRecord, name_file: Callable[[str, str | None], str] | None = None) -> dict[str, Any]:
+    """Return the id and the position of a chunk; ``name_file`` returns the path to show, by default the source."""
     member = member_of(record.source, record.chunk.metadata)
     return {
         "id": record.id,
-        "path": None if record.source is None else name_file(record.source, record.store),
+        "path": record.source if record.source is None or name_file is None else name_file(record.source, record.store),
         **({} if record.store is None else {"store": record.store}),
         **({} if member is None else {"member": member}),
         "start_line": record.chunk.start_line,
@@ -26,7 +26,7 @@ def place_json(record: Hit | ChunkRecord, name_file: Callable[[str, str | None],
 
 
 def hit_json(
-    rank: int, hit: Hit, words: QueryWords, name_file: Callable[[str, str | None], str], state: FileState | None
+    rank: int, hit: Hit, words: QueryWords, name_file: Callable[[str, str | None], str] | None, state: FileState | None
 ) -> dict[str, Any]:
     """Return a hit with its rank, from 1, its scores, its text, a snippet of it, and whether its file is stale."""
     chunk = hit.chunk

@@ -17,6 +17,7 @@ from ragembed.documents.normalisation import normalise
 from ragembed.errors import ConfigError
 from ragembed.indexes.filters import Filter
 from ragembed.indexes.lexical import fulltext
+from ragembed.indexes.lexical.analyzer import of_language
 from ragembed.indexes.search import dense
 from ragembed.indexes.search.fusion import Fusion, read_weight
 from ragembed.indexes.search.hybrid import DEEPER, DEPTH, Candidates, LexicalMatches, tiers
@@ -24,7 +25,6 @@ from ragembed.indexes.search.ranking import RankingOptions, Source, mmr, rank
 from ragembed.indexes.search.relevance import RelevanceModel, check_least, matched_share, note_unknown
 from ragembed.indexes.search.snapshot import Snapshot, unread_share, vectors_of
 from ragembed.indexes.storage.selection import Admission, among
-from ragembed.indexes.text.analyzer import of_language
 from ragembed.indexes.types import Hit, Keys, Rows
 from ragembed.postprocess import unit_rows
 from ragembed.resources import processors

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ragembed.indexes.ann.index import DividedIndex, RefinedIndex
-from ragembed.indexes.ann.vectors import Vectors, inner_products, rows_in
+from ragembed.indexes.faiss_index.index import DividedIndex, RefinedIndex
+from ragembed.indexes.faiss_index.vectors import Vectors, inner_products, rows_in
 from ragembed.indexes.storage.segments import Segment
 from ragembed.indexes.types import Rows
 from ragembed.types import Bools, Floats
@@ -40,7 +40,7 @@ def search_segment(
 
     ``mask`` says for each row whether it may be returned; None allows all rows. ``rows`` holds the row of each vector
     by position, int64, ascending. A flat segment needs no ``rows`` (None), ``effort`` or ``postprocess``. ``effort`` is
-    that of :meth:`ragembed.indexes.ann.index.SegmentIndex.search`, and ``postprocess`` maps raw vectors to vectors.
+    that of :meth:`SegmentIndex.search`, and ``postprocess`` maps raw vectors to vectors.
     ``divided`` is searched instead of the index of the segment.
     """
     opened = divided or segment.index()

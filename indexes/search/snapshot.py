@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -12,11 +13,12 @@ import numpy as np
 
 from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError
-from ragembed.indexes.ann.vectors import blocks, inner_products, places_in
+from ragembed.indexes.faiss_index.vectors import blocks, inner_products, places_in
 from ragembed.indexes.filters import Filter
 from ragembed.indexes.lexical import fulltext
-from ragembed.indexes.lexical.bm25 import Postings
-from ragembed.indexes.lexical.highest import HighestScores, StoreTerms
+from ragembed.indexes.lexical.analyzer import of_language
+from ragembed.indexes.lexical.bm25 import HighestScores, Postings, TermCounts, frequencies
+from ragembed.indexes.per_generation import PerGeneration
 from ragembed.indexes.search.fanout import SegmentSearch
 from ragembed.indexes.search.feedback import KeptWords
 from ragembed.indexes.search.fusion import Fusion, stored_fusion
@@ -25,10 +27,8 @@ from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.chunk_rows import KeptRows
 from ragembed.indexes.storage.file_states import FileState, file_state
 from ragembed.indexes.storage.hubness import Hubness
-from ragembed.indexes.storage.per_generation import PerGeneration
 from ragembed.indexes.storage.segments import Segment
 from ragembed.indexes.storage.selection import Selection
-from ragembed.indexes.text.analyzer import of_language
 from ragembed.indexes.types import ChunkRecord, Hit, Keys, Rows, SourceRecord, VectorEncoder
 from ragembed.postprocess import unit_rows
 from ragembed.types import Doubles, Floats, Integers
@@ -302,9 +302,10 @@ class StoreSnapshot:
     def matches(self, expression: str, limit: int, selection: Selection | None) -> tuple[Keys, Doubles]:
         """Return the result of :func:`ragembed.indexes.lexical.fulltext.search`, from postings if the store has any."""
         postings = self.postings()
+        admits, most_left_out = (None, 0) if selection is None else (selection.admits, selection.most_left_out)
         if postings is None:
-            return fulltext.search(self.connection, expression, limit, selection)
-        return postings.search(self.connection, expression, limit, selection)
+            return fulltext.search(self.connection, expression, limit, admits, most_left_out)
+        return postings.search([self.connection], expression, limit, admits)
 
     def scores_of(self, expression: str, keys: Sequence[int]) -> dict[int, float]:
         """Return BM25 of each chunk in ``keys`` that matches ``expression``."""
@@ -318,9 +319,10 @@ class StoreSnapshot:
         """Return the highest BM25 that a text could have for an expression."""
         return self.kept.highest.of(self.terms(), expression)
 
-    def terms(self) -> StoreTerms:
+    def terms(self) -> TermCounts:
         """Return the numbers of chunks that contain terms."""
-        return StoreTerms(self.connection, self.postings())
+        of_terms = partial(frequencies, self.connection, self.postings())
+        return TermCounts(self.generation(), self.language(), self.count(), of_terms)
 
     def vectors(self, rows: Rows) -> Floats:
         """Return the unit vectors of ``rows``, float32, shape ``(n, d)``, made from the raw vectors."""

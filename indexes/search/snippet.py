@@ -8,9 +8,8 @@ from functools import cache
 from itertools import accumulate, pairwise
 
 from ragembed.documents.normalisation import aligned, divided_words, normalise
-from ragembed.indexes.lexical.indexed_terms import IndexedTerms
-from ragembed.indexes.text.analyzer import letters_of, of_language, words_or_runs
-from ragembed.indexes.text.stemming import ENGLISH
+from ragembed.indexes.lexical.analyzer import ENGLISH, letters_of, of_language, words_or_runs
+from ragembed.indexes.lexical.fulltext import indexed_terms
 
 Terms = frozenset[str]
 
@@ -93,7 +92,7 @@ class _KnownTerms:
 
     def __init__(self, language: str) -> None:
         self._analyzer = of_language(language)
-        self._indexed = IndexedTerms(language)
+        self._indexed = indexed_terms(language)
         self._known: dict[str, Terms] = {}
 
     def of_each(self, words: Iterable[str]) -> dict[str, Terms]:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ragembed.indexes.ann.vectors import places_in
+from ragembed.indexes.faiss_index.vectors import places_in
+from ragembed.indexes.per_generation import PerGeneration
 from ragembed.indexes.storage import catalog
-from ragembed.indexes.storage.per_generation import PerGeneration
 from ragembed.indexes.types import Keys, Rows
 
 _SHARE = 0.1

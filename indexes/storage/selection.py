@@ -8,7 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
-from ragembed.indexes.ann.vectors import places_in
+from ragembed.indexes.faiss_index.vectors import places_in
 from ragembed.indexes.filters import Filter
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.types import Keys

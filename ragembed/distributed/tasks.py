@@ -23,7 +23,7 @@ from ragembed.documents.boilerplate import Stripper
 from ragembed.documents.model import Chunk
 from ragembed.embedder import Embedder
 from ragembed.files import publish, write_file
-from ragembed.indexes.ann.records import IndexConfig
+from ragembed.indexes.faiss_index.records import IndexConfig
 from ragembed.indexes.indexing.file_writing import finish_files, slow_model, write_files
 from ragembed.indexes.indexing.fitting import finish_store
 from ragembed.indexes.indexing.request import next_request

@@ -24,10 +24,19 @@ _CORPORA = ("weighting_corpus", "avg_corpus", "postprocess_corpus")
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """Embeddings of a task's documents and queries from one configuration, float32, shape ``(n, d)``."""
+    """Embeddings of a task's documents and queries from one configuration, float32, shape ``(n, d)``.
+
+    With a separate query fit, the second texts of pairs are queries; with a shared one, they are documents.
+    """
 
     documents: Floats
     queries: Floats
+    query_fit: str = "shared"
+
+    def halves(self, half: int) -> tuple[Floats, Floats]:
+        """Return the vectors of the first and of the second texts of ``half`` pairs."""
+        separate = self.query_fit == "separate"
+        return self.documents[:half], self.queries if separate else self.documents[half:]
 
 
 def encode_each(
@@ -41,16 +50,9 @@ def encode_each(
     """Fit each configuration on ``documents`` and yield its embeddings of ``documents`` and ``queries``.
 
     The results equal those of ``Embedder(config, device=device).fit(documents)``, except that queries are encoded with
-    the dtype of documents, because there are many of them. Post-processors are fitted on the raw vectors of the
-    documents and, with ``query_fit="separate"``, of pseudo-queries; if a configuration has a ``postprocess_corpus``,
-    on that instead. ``progress`` gets the phases of fitting and encoding, which start with ``name``; they are finished
-    before the first result.
-
-    Raises
-    ------
-    ConfigError
-        If there is no configuration, if a configuration does not fit its model, or if a corpus cannot be read or is
-        empty. It is raised before anything is encoded.
+    the dtype of documents, because there are many of them. Errors in configurations and corpora are raised before
+    anything is encoded. ``progress`` gets the phases of fitting and encoding, which start with ``name``; they are
+    finished before the first result.
     """
     if not configs:
         raise ConfigError("no configuration to evaluate: expected at least one")
@@ -61,24 +63,14 @@ def encode_each(
     for config in configs:
         key = raw_part(config)
         chain = raw.chain(config, documents, document_vectors[key])
-        yield Encoded(chain.documents.transform(document_vectors[key]), chain.queries.transform(query_vectors[key]))
+        encoded = chain.documents.transform(document_vectors[key]), chain.queries.transform(query_vectors[key])
+        yield Encoded(*encoded, config.query_fit)
 
 
 class RawVectors:
     """Raw vectors of several configurations; configurations that differ only in post-processing share them.
 
-    Parameters
-    ----------
-    configs
-        The configurations. Their token weights and static vectors are fitted on ``documents`` immediately.
-    documents
-        The texts of a corpus.
-    device
-        The device, as for :class:`ragembed.Embedder`.
-    progress
-        Gets the phases of fitting and encoding; by default, nothing is reported.
-    name
-        Start of the names of the phases.
+    Token weights and static vectors are fitted on ``documents`` immediately.
     """
 
     def __init__(

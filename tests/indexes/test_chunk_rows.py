@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragembed.indexes import Store
-from ragembed.indexes.ann.vectors import places_in
+from ragembed.indexes.faiss_index.vectors import places_in
 from ragembed.indexes.storage import catalog, segments
 from ragembed.indexes.storage.chunk_rows import ChunkRows, KeptRows
 from ragembed.indexes.storage.segments import RAW_TYPE, to_vectors

@@ -8,7 +8,7 @@ import pytest
 
 from ragembed import Embedder, EmbedderConfig
 from ragembed.documents.chunking import Chunker
-from ragembed.documents.unread import unread_reason
+from ragembed.documents.readers.registry import unread_reason
 from ragembed.errors import ConfigError, IncompatibleStoreError, StoreError, StoreLockedError
 from ragembed.extractors.transformer import TransformerExtractor
 from ragembed.indexes import Store

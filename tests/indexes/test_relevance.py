@@ -12,12 +12,12 @@ from ragembed.documents.model import Chunk
 from ragembed.errors import ConfigError
 from ragembed.indexes import ChunkRecord
 from ragembed.indexes.indexing.refit import refit_store
-from ragembed.indexes.lexical.highest import HighestScores, StoreTerms
+from ragembed.indexes.lexical.bm25 import HighestScores
 from ragembed.indexes.search import fusion, relevance
 from ragembed.indexes.search.relevance import LEAST_CHUNKS, Logistic, RelevanceModel, collected_notes
 from ragembed.indexes.search.search import query_expression
+from ragembed.indexes.storage import posting_files
 from ragembed.indexes.verify import verify_store
-from ragembed.indexes.writing import posting_updates
 from tests.conftest import WORDS, record
 
 BEES = """Worker bees gather nectar and pollen from flowers and carry them home to the hive.
@@ -163,15 +163,13 @@ def test_the_highest_score_is_above_every_score_and_reached_by_repetition(path, 
         by_words = measured("zebra")
         [hit] = store.search("zebra", 1, "lexical")
         assert hit.lexical / by_words > 0.5
-        monkeypatch.setattr(posting_updates, "LEAST_CHUNKS", 10)
+        monkeypatch.setattr(posting_files, "LEAST_CHUNKS", 10)
         store.add([record("another", "zebra unheard")])
         counted = measured("zebra unheard lock")
         postings = store._reader.read(lambda snapshot: snapshot.postings())
         assert postings is not None
         expression = store._reader.read(lambda snapshot: query_expression(snapshot, "zebra unheard lock"))
-        by_fulltext = store._reader.read(
-            lambda snapshot: HighestScores().of(StoreTerms(snapshot.connection, None), expression)
-        )
+        by_fulltext = store._reader.read(lambda snapshot: HighestScores().of(snapshot.terms(), expression))
         assert counted == pytest.approx(by_fulltext)
 
 

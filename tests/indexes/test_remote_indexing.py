@@ -12,7 +12,7 @@ from fsspec.implementations.memory import MemoryFileSystem  # noqa: E402  after 
 
 from ragembed.documents import remote  # noqa: E402
 from ragembed.documents.places import RemotePath, place_of  # noqa: E402
-from ragembed.documents.unread import unread_reason  # noqa: E402
+from ragembed.documents.readers.registry import unread_reason  # noqa: E402
 from ragembed.errors import ConfigError  # noqa: E402
 from ragembed.indexes import Store  # noqa: E402
 from ragembed.indexes.indexing import fitting  # noqa: E402

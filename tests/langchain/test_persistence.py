@@ -25,7 +25,7 @@ from ragembed.indexes.indexing.request import IndexingRequest
 from ragembed.indexes.storage import digests
 from ragembed.indexes.verify import verify_store
 from ragembed.langchain import RagEmbeddings, RagVectorStore
-from ragembed.langchain.external import ExternalEncoder
+from ragembed.langchain.embeddings import ExternalEncoder
 
 from .fakes import FAKE, Angles, Given, ids
 

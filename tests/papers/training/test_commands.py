@@ -5,7 +5,6 @@ import json
 import pytest
 
 from ragembed import progress
-from ragembed.cli.papers.train import StderrTrainingProgress
 
 
 @pytest.fixture
@@ -136,7 +135,7 @@ def test_untrained_model_is_an_error(cli, bert):
 def test_progress_shows_the_loss(monkeypatch, capsys):
     now = [0.0]
     monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
-    shown = StderrTrainingProgress()
+    shown = progress.StderrProgress()
     shown.start("step 1 of 3, run 1 of 10", "definitions", 100)
     now[0] = 20.0
     shown.advance(50, "loss 4.210")
