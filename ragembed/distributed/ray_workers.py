@@ -15,7 +15,7 @@ from typing import Any
 
 from typing_extensions import Self, override
 
-from ragembed.distributed.workers import Perform, TaskReport, TaskWorker, WorkerLost, WorkerPool
+from ragembed.distributed.workers import Perform, RenewedWorkers, TaskReport, TaskWorker, WorkerLost
 from ragembed.errors import ConfigError, WorkerLostError
 from ragembed.extras import needed_for, require
 
@@ -27,12 +27,11 @@ QUIET = {"RAY_DEDUP_LOGS_SKIP_REGEX": ".", "RAY_BACKEND_LOG_LEVEL": "fatal"}
 REACH_SECONDS = 10.0
 
 
-class RayWorkers(WorkerPool):
-    """Runs tasks on the actors of a Ray cluster. The ``with`` block connects, and stops all workers at its end.
+class RayWorkers(RenewedWorkers):
+    """Runs tasks on the actors of a Ray cluster, to which the ``with`` block connects.
 
-    ``address`` is that of :func:`connected`. ``workers`` is the number of workers, by default as
-    many as fit on the live nodes; on a running cluster, never more than that. Each reserves ``cpus`` and ``gpus``, also
-    fractions.
+    ``workers`` is the number of workers, by default as many as fit on the live nodes, and never more. Each reserves
+    ``cpus`` and ``gpus``, also fractions.
     """
 
     def __init__(
@@ -145,16 +144,12 @@ def _fits(resources: Mapping[str, float], cpus: float, gpus: float) -> int:
 
 @contextmanager
 def connected(address: str | None = None, *, cpus: float | None = None) -> Iterator[Any]:
-    """Connect to Ray and yield the module ``ray``.
+    """Connect to Ray and yield the module ``ray``; the exit ends the actors, and the node if it was started here.
 
-    ``address`` is ``HOST:PORT`` of the head node, or ``auto`` for the cluster that this machine belongs to. The default
-    is the environment variable ``RAY_ADDRESS``. If neither is given, a node is started on this machine with ``cpus``
-    CPUs, by default all of them. On exit the connection is closed; this ends the actors it created, and the node if it
-    was started here. If this process is already connected, that connection is used and left open. The terminal shows
-    errors only; the rest is in Ray's own logs.
-
-    Raises :class:`MissingExtraError` if Ray is not installed, :class:`ConfigError` if the address is not valid, and
-    :class:`WorkerLostError` if the cluster cannot be reached or the node does not start.
+    ``address`` is ``HOST:PORT`` of the head node, or ``auto`` for the cluster that this machine belongs to; by default
+    ``$RAY_ADDRESS``, else a node is started here with ``cpus`` CPUs, by default all. A connection that this process
+    already has is used and left open. Raises :class:`ConfigError` for an invalid address, and :class:`WorkerLostError`
+    if the cluster cannot be reached or the node does not start.
     """
     chosen = address or os.environ.get("RAY_ADDRESS") or "local"
     _check_address(chosen)
@@ -205,10 +200,7 @@ def _check_address(address: str) -> None:
 
 
 def _check_reachable(address: str) -> None:
-    """Raise :class:`WorkerLostError` if nothing listens at ``address``.
-
-    Ray itself retries for a long time and may end the process.
-    """
+    """Raise :class:`WorkerLostError` if nothing listens at ``address``; Ray would retry for long and may exit."""
     host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=REACH_SECONDS).close()

@@ -18,7 +18,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 from typing_extensions import Self, override
 
@@ -50,7 +50,6 @@ class TaskReport:
     worker: str
 
 
-Result = TypeVar("Result")
 Perform: TypeAlias = Callable[[str, int], TaskReport]
 """Performs the task with the given stage and number. The same task may be repeated."""
 
@@ -82,15 +81,46 @@ class TaskWorker(ABC):
 
 
 class WorkerPool(ABC):
-    """Workers that make their model once and keep it between tasks, also of the next stage, in a ``with`` block."""
+    """Performs the tasks of stages in a ``with`` block, with a model that is kept between tasks and stages."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    @abstractmethod
+    def __exit__(self, *_error: object) -> None:
+        """End all workers."""
+
+    @abstractmethod
+    def run(self, make: Callable[[], Perform], stage: str, numbers: Sequence[int]) -> Iterator[TaskReport]:
+        """Run each task of ``numbers`` with what ``make`` returns, and yield the reports in any order."""
+
+
+class ThisProcess(WorkerPool):
+    """Runs the tasks one after the other in this process."""
+
+    def __init__(self) -> None:
+        self._made: tuple[Callable[[], Perform], Perform] | None = None
+
+    @override
+    def __exit__(self, *_error: object) -> None:
+        self._made = None
+
+    @override
+    def run(self, make: Callable[[], Perform], stage: str, numbers: Sequence[int]) -> Iterator[TaskReport]:
+        if self._made is None or self._made[0] is not make:
+            self._made = make, make()
+        for number in numbers:
+            yield self._made[1](stage, number)
+
+
+class RenewedWorkers(WorkerPool):
+    """A pool of workers that may die: another worker then repeats the task."""
 
     def __init__(self) -> None:
         self._make: Callable[[], Perform] | None = None
         self._workers: list[TaskWorker] = []
 
-    def __enter__(self) -> Self:
-        return self
-
+    @override
     def __exit__(self, *_error: object) -> None:
         self._end()
 
@@ -102,12 +132,12 @@ class WorkerPool(ABC):
     def worker(self, make: Callable[[], Perform]) -> TaskWorker:
         """Start a worker."""
 
+    @override
     def run(self, make: Callable[[], Perform], stage: str, numbers: Sequence[int]) -> Iterator[TaskReport]:
-        """Run each task of ``numbers``, and yield the reports as tasks finish, in any order.
+        """Call ``make``, which must be picklable, once in each worker process, and yield the reports as tasks finish.
 
-        ``make`` is called once in the process of each worker, so it must be picklable. If a worker or its machine dies,
-        another worker repeats the task. Raises the exception of a failed task, and
-        :class:`ragembed.errors.WorkerLostError` if workers that perform the same task die repeatedly.
+        Raises the exception of a failed task, and :class:`ragembed.errors.WorkerLostError` if workers of the same
+        task die repeatedly.
         """
         waiting, losses = deque(numbers), Counter[int]()
         busy: dict[Future[TaskReport], tuple[TaskWorker, int]] = {}
@@ -152,45 +182,7 @@ class WorkerPool(ABC):
         self._workers, self._make = [], None
 
 
-class ThisProcess(WorkerPool):
-    """Runs the tasks one after the other in this process."""
-
-    @override
-    def size(self, tasks: int) -> int:
-        return min(tasks, 1)
-
-    @override
-    def worker(self, make: Callable[[], Perform]) -> TaskWorker:
-        return _Here(make())
-
-
-def _done(value: Result) -> Future[Result]:
-    future: Future[Result] = Future()
-    future.set_result(value)
-    return future
-
-
-class _Here(TaskWorker):
-    def __init__(self, perform: Perform) -> None:
-        self._perform = perform
-        self.started = _done(None)
-
-    @override
-    def submit(self, stage: str, number: int) -> Future[TaskReport]:
-        return _done(self._perform(stage, number))
-
-    @override
-    def report(self, task: Future[TaskReport]) -> TaskReport:
-        return task.result()
-
-    @override
-    def renew(self) -> None: ...
-
-    @override
-    def stop(self) -> None: ...
-
-
-class ProcessWorkers(WorkerPool):
+class ProcessWorkers(RenewedWorkers):
     """Runs tasks in ``workers`` processes, each limited to its share of the cores."""
 
     def __init__(self, workers: int) -> None:
@@ -213,7 +205,8 @@ class _Process(TaskWorker):
 
     def __init__(self, make: Callable[[], Perform], threads: int) -> None:
         self._make = make, threads
-        self.started = _done(None)  # the executor starts the process with its first task
+        self.started = Future()
+        self.started.set_result(None)  # the executor starts the process with its first task
         self.renew()
 
     @override
