@@ -87,7 +87,8 @@ def reference_table(kind: type) -> str:
 
 def check_values(settings: Any) -> None:
     """Raise :class:`ConfigError` for a value of the wrong type, that is no choice, or below the least; make tuples."""
-    for name, about, classes, described in _rules(type(settings)):
+    kind: type = type(settings)
+    for name, about, classes, described in _rules(kind):
         value: Any = getattr(settings, name)
         if isinstance(value, list) and tuple in classes:
             value = tuple(value)
@@ -104,7 +105,7 @@ def check_values(settings: Any) -> None:
 
 
 @cache
-def _rules(kind: Any) -> list[tuple[str, Setting, tuple[type, ...], str]]:
+def _rules(kind: type) -> list[tuple[str, Setting, tuple[type, ...], str]]:
     """Return the name of each field, what is said about it, the classes of its values, and their description."""
     rules = []
     for field in dataclasses.fields(kind):
