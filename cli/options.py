@@ -17,7 +17,7 @@ from click.core import ParameterSource
 from ragembed.cli.project import choose_store, collections_files
 from ragembed.config.fields import Setting, settings_of
 from ragembed.config.settings import DEFAULT_PRESET, PRESETS, EmbedderConfig
-from ragembed.config.toml_files import chosen_stores
+from ragembed.config.settings_files import chosen_stores
 from ragembed.documents.places import RemotePath, is_url
 from ragembed.embedder import TRUST_VARIABLE
 from ragembed.errors import ConfigError
@@ -146,14 +146,8 @@ def setting_option(
         more, shown = {"default": field.default if filled else None, "is_flag": True, **more}, "" if filled else shown
     elif filled and field.default is not None:
         more, shown = {"default": field.default, "show_default": True, **more}, ""
-    return click.option(
-        *(about.flag or "", name),
-        type=value,
-        multiple=several,
-        metavar=about.metavar,
-        help=f"{text}  [default: {shown}]" if shown else text,
-        **more,
-    )
+    attributes = {"type": value, "metavar": about.metavar, "help": f"{text}  [default: {shown}]" if shown else text}
+    return click.option(*(about.flag or "", name), multiple=several, **{**attributes, **more})
 
 
 def with_options(*options: Decorator) -> Decorator:

@@ -15,6 +15,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from ragembed.corpus import PseudoQueries, draw_pseudo_queries
 from ragembed.embedder import Embedder
 from ragembed.errors import RankError, StoreError
 from ragembed.extractors.weighting import TokenCounter, TokenStatistics
@@ -29,7 +30,6 @@ from ragembed.indexes.types import Rows
 from ragembed.models.token_ids import TokenIds
 from ragembed.postprocess import TwoSidedChain, unit_rows
 from ragembed.postprocess.moments import Moments
-from ragembed.pseudo_queries import PseudoQueries, draw_pseudo_queries
 from ragembed.types import Doubles, Floats, Halves, Integers
 
 Verdict = Literal["keep", "refit", "rebuild"]
@@ -282,8 +282,8 @@ class _MeasuredTexts:
 
     @classmethod
     def of(cls, stores: Sequence[tuple[Path, StoreSnapshot]]) -> _MeasuredTexts:
-        embedder = stores[0][1].embedder()
-        if not isinstance(embedder, Embedder):
+        embedder = stores[0][1].embedder().refittable
+        if embedder is None:
             raise StoreError(f"cannot measure drift of {stores[0][0]}: its vectors were not made by ragembed")
         connections = [(path, snapshot.connection) for path, snapshot in stores]
         members = [
@@ -388,9 +388,9 @@ def _measured(corpus: _MeasuredTexts) -> DriftReport:
 def _tokens(corpus: _MeasuredTexts, rows: Integers, new: Integers, notes: list[str]) -> dict[str, Any]:
     """Return the fields of the report about the tokens of the texts of ``rows``, shape ``(n, 2)``."""
     embedder = corpus.embedder
-    if embedder._is_external:
+    if embedder.is_remote:
         notes.append(f"words are not compared: {embedder.config.model} does not show its tokens")
-    if not len(rows) or embedder._is_external:
+    if not len(rows) or embedder.is_remote:
         return {}
     config, tokenizer, weights = embedder.config, embedder.tokenizer, embedder.extractor.weights
     tokens, special = tokenizer.vocabulary(), [*tokenizer.prefix, *tokenizer.suffix]

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 from ragembed.corpus import grouped
 from ragembed.documents.model import Chunk
-from ragembed.embedder import Embedder
 from ragembed.extras import is_installed
 from ragembed.indexes.faiss_index.records import IndexConfig
 from ragembed.indexes.indexing.calibration import calibrate
@@ -115,10 +114,10 @@ def finish_store(
 
 def slow_model(store: Store, encoded: int, *, fitted: bool) -> list[str]:
     """Return a note if NumPy, not PyTorch, computed the model for many texts; ``fitted`` says if the run has fitted."""
-    embedder = store.embedder
-    if encoded < MANY_TEXTS or not isinstance(embedder, Embedder) or is_installed("torch"):
+    embedder = store.embedder.refittable
+    if encoded < MANY_TEXTS or embedder is None or is_installed("torch"):
         return []
-    if not (embedder._encodes_with_model or (fitted and embedder._fits_with_model)):
+    if not (embedder.encodes_with_model or (fitted and embedder.fits_with_model)):
         return []
     return ["the model ran with NumPy; PyTorch is faster: pip install 'ragembed[torch]'"]
 

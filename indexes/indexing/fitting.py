@@ -14,8 +14,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ragembed.config.settings import QueryFit
+from ragembed.config.settings import EmbedderConfig
 from ragembed.config.specs import parse_postprocessor
+from ragembed.corpus import PseudoQueries, Reservoir
 from ragembed.embedder import FIT_LIMIT, Embedder
 from ragembed.errors import RankError
 from ragembed.indexes.storage.baseline import Baseline
@@ -24,8 +25,6 @@ from ragembed.indexes.types import Progress, Rows
 from ragembed.indexes.writing.writer import StoreWriter
 from ragembed.postprocess import Chain
 from ragembed.postprocess.moments import Moments
-from ragembed.pseudo_queries import PseudoQueries
-from ragembed.reservoir import Reservoir
 from ragembed.types import Floats, Halves
 
 OpenedStore: TypeAlias = tuple[Store, StoreWriter]
@@ -52,8 +51,12 @@ def create_store(path: Path, settings: Embedder, texts: Iterable[str], **about: 
     arguments of :meth:`Store.create`.
     """
     fitted = copy(settings).fit_extractor(texts)
-    wanted = {"postprocess": list(fitted.config.postprocess), "query_fit": fitted.config.query_fit}
-    Store.create(path, without_fit(fitted), {"wanted": wanted}, **about).close()
+    Store.create(path, without_fit(fitted), wanted_record(fitted.config), **about).close()
+
+
+def wanted_record(config: EmbedderConfig) -> dict[str, object]:
+    """Return the value of the database that names the post-processors of the finished store."""
+    return {"wanted": {"postprocess": list(config.postprocess), "query_fit": config.query_fit}}
 
 
 def fit_if_needed(opened: Sequence[OpenedStore], progress: Progress) -> tuple[Fit | None, list[str]]:
@@ -63,15 +66,16 @@ def fit_if_needed(opened: Sequence[OpenedStore], progress: Progress) -> tuple[Fi
     none, and warnings for post-processors that could not be fitted.
     """
     (store, _), vectors = opened[0], sum(writer.live_vectors() for _, writer in opened)
-    current = store.embedder
-    postprocess, query_fit = store._wanted_chain()
-    if not isinstance(current, Embedder):
+    current = store.embedder.refittable
+    if current is None:
         return None, []
+    wanted = store.wanted_config()
+    postprocess = wanted.postprocess
     # A chain without fitted parameters is fitted once, to record the baseline for drift.
     has_baseline = all(writer.has_baseline for _, writer in opened)
     needs_baseline = vectors > 0 and not Chain(postprocess).learns and not has_baseline
     differ = len({store.embedder.fingerprint for store, _ in opened}) > 1  # a run ended between two stores
-    if not (differ or needs_baseline or _needs_fit(current, postprocess, query_fit, vectors)):
+    if not (differ or needs_baseline or _needs_fit(current, wanted, vectors)):
         return None, []
     if fits_on_store(current, postprocess) and vectors < (least := least_fit(postprocess)):
         if not vectors:
@@ -79,16 +83,16 @@ def fit_if_needed(opened: Sequence[OpenedStore], progress: Progress) -> tuple[Fi
         steps = ", ".join(postprocess)
         return None, [f"{steps} cannot be fitted on {_chunks(vectors)} yet: fitting needs {least:,} chunks or more"]
     try:
-        return fit_together(opened, current.with_postprocess(postprocess, query_fit), progress), []
+        return fit_together(opened, current.with_postprocess(postprocess, wanted.query_fit), progress), []
     except RankError as error:
         return None, [f"the post-processors were not fitted: {error}"]
 
 
-def _needs_fit(current: Embedder, postprocess: Sequence[str], query_fit: QueryFit, vectors: int) -> bool:
-    other_query_fit = Chain(postprocess).learns and current.config.query_fit != query_fit
-    if other_query_fit or current.config.postprocess != tuple(postprocess):
+def _needs_fit(current: Embedder, wanted: EmbedderConfig, vectors: int) -> bool:
+    other_query_fit = Chain(wanted.postprocess).learns and current.config.query_fit != wanted.query_fit
+    if other_query_fit or current.config.postprocess != wanted.postprocess:
         return True
-    if not fits_on_store(current, postprocess):
+    if not fits_on_store(current, wanted.postprocess):
         return False
     fitted = current.fitted_on.documents if current.fitted_on else 0
     return fitted < FIT_LIMIT and vectors >= _REFIT_GROWTH * fitted
@@ -103,8 +107,8 @@ def notes_on_model(embedder: Embedder) -> list[str]:
 
 def has_outgrown_tokens(store: Store) -> bool:
     """Return whether the corpus is much larger than at the fit of the token weights and static vectors."""
-    embedder = store.embedder
-    if not isinstance(embedder, Embedder) or not embedder.config.fits_tokens:
+    embedder = store.embedder.refittable
+    if embedder is None or not embedder.config.fits_tokens:
         return False
     return len(store) >= _REWEIGH_GROWTH * int(embedder.describe()["fitted_on"]["texts"])
 
@@ -187,9 +191,8 @@ def hashes_of(store: Store, rows: Sequence[int]) -> dict[int, bytes]:
 
 def pending_fit(store: Store) -> str | None:
     """Return which post-processors of the store are not fitted yet, and when they will be; None if all are fitted."""
-    current = store.embedder
-    steps, _ = store._wanted_chain()
-    if not isinstance(current, Embedder) or current.config.postprocess == tuple(steps):
+    current = store.embedder.refittable
+    if current is None or current.config.postprocess == (steps := store.wanted_config().postprocess):
         return None
     least = least_fit(steps)
     when = f"index {least:,} chunks or more" if len(store) < least else "run 'ragembed index'"

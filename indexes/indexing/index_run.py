@@ -20,7 +20,7 @@ from ragembed.corpus import grouped
 from ragembed.documents.boilerplate import LineKeys, Stripper
 from ragembed.documents.places import Place, exists
 from ragembed.embedder import Embedder
-from ragembed.errors import ConfigError, IncompatibleStoreError, StoreError
+from ragembed.errors import ConfigError, IncompatibleStoreError
 from ragembed.indexes.faiss_index.library import require_library
 from ragembed.indexes.faiss_index.records import IndexEvaluation, IndexSelection
 from ragembed.indexes.indexing import fitting
@@ -153,7 +153,7 @@ def _create(run: IndexRun, wait_seconds: float) -> IndexingReport:
         make_folder(path)
         with writer_lock(path, wait_seconds):
             new = fitting.without_fit(embedder)
-            Store.create(path, new, wanted_meta(embedder), language=run.language, locked=True).close()
+            Store.create(path, new, fitting.wanted_record(embedder.config), language=run.language, locked=True).close()
             with Store.open(path, new, device=request.device) as store:
                 return _write(run, store, spool, scan, fitted=True)
 
@@ -199,11 +199,6 @@ def _write(run: IndexRun, store: Store, spool: Spool, scan: Scan, *, fitted: boo
     return IndexingReport(scan, len(store), encoded, run.seconds(), devices, *picked)
 
 
-def wanted_meta(embedder: Embedder) -> dict[str, object]:
-    """Return the JSON values of a new store whose post-processors are fitted at the end of the run."""
-    return {"wanted": {"postprocess": list(embedder.config.postprocess), "query_fit": embedder.config.query_fit}}
-
-
 class IndexRun:
     """A request, and the steps before a store is written; ``opened`` is a store whose last request completes it."""
 
@@ -230,14 +225,10 @@ class IndexRun:
         if store is None:
             stemmer(self.language)  # report an unknown language before reading any file
             return Embedder(config, device=self.request.device)
-        embedder = store.embedder
-        if not isinstance(embedder, Embedder):
-            raise StoreError(
-                f"cannot index files into {path}: its vectors were not made by ragembed; add documents with the "
-                "program that created the store"
-            )
+        remedy = "; add documents with the program that created the store"
+        embedder = store.own_embedder("index files into", remedy)
         if config is not None:
-            require_same(embedder, Embedder(config), store._wanted_chain(), path)
+            require_same(embedder, Embedder(config), store.wanted_config(), path)
         if self.request.language not in (None, store.language):
             raise IncompatibleStoreError(mismatch(path, "language", store.language, self.request.language))
         return embedder
@@ -329,7 +320,7 @@ class IndexRun:
 
 def _requests(embedder: Embedder, tokens: Sequence[int]) -> int | None:
     """Return the number of requests to encode texts of these numbers of tokens, or None if there is no server."""
-    if not embedder._is_external:
+    if not embedder.is_remote:
         return None
     from ragembed.models.served import requests
 

@@ -11,8 +11,9 @@ from pathlib import Path
 import numpy as np
 
 from ragembed.config.settings import EmbedderConfig, QueryFit
+from ragembed.corpus import Reservoir
 from ragembed.embedder import FIT_LIMIT, Embedder
-from ragembed.errors import ConfigError, RankError, StoreError
+from ragembed.errors import ConfigError, RankError
 from ragembed.evaluation.encoding import raw_part
 from ragembed.indexes.indexing.calibration import calibrate
 from ragembed.indexes.indexing.fitting import (
@@ -23,6 +24,7 @@ from ragembed.indexes.indexing.fitting import (
     has_outgrown_tokens,
     hashes_of,
     least_fit,
+    wanted_record,
     without_fit,
 )
 from ragembed.indexes.search.fusion import Fusion
@@ -33,7 +35,6 @@ from ragembed.indexes.types import Progress, Rows, SilentProgress
 from ragembed.indexes.writing.index_selection import warn
 from ragembed.indexes.writing.writer import BATCH, StoreWriter
 from ragembed.postprocess.moments import Moments
-from ragembed.reservoir import Reservoir
 from ragembed.types import Halves
 
 
@@ -80,20 +81,16 @@ def refit_store(
     ('center', 'normalize')
     """
     with Store.open(path) as store, store.writer(wait_seconds) as writer:
-        current = store.embedder
-        if not isinstance(current, Embedder):
-            raise StoreError(f"cannot refit {path}: its vectors were not made by ragembed")
-        had_postprocess, had_query_fit = store._wanted_chain()
-        steps = tuple(had_postprocess if postprocess is None else postprocess)
-        fitted = current.with_postprocess(steps, query_fit or had_query_fit)
+        current, had = store.own_embedder("refit"), store.wanted_config()
+        steps = tuple(had.postprocess if postprocess is None else postprocess)
+        fitted = current.with_postprocess(steps, query_fit or had.query_fit)
         vectors = writer.live_vectors()
         if fits_on_store(current, steps) and vectors < least_fit(steps):
             raise ConfigError(
                 f"{', '.join(steps)} cannot be fitted on {vectors:,} chunks: expected {least_fit(steps):,} or more"
             )
-        wanted = {"postprocess": list(steps), "query_fit": fitted.config.query_fit}
         progress = progress or SilentProgress()
-        fit_together([(store, writer)], fitted, progress).adopt(writer, progress, {"wanted": wanted})
+        fit_together([(store, writer)], fitted, progress).adopt(writer, progress, wanted_record(fitted.config))
         warn(writer.refresh_index(progress=progress))
         warn(calibrate(store, writer, progress, again=True))
         return fitted
@@ -106,16 +103,14 @@ def refit_if_due(store: Store, writer: StoreWriter, progress: Progress | None = 
     texts are encoded again. Twice as many vectors as the post-processors were fitted on: these are fitted on the raw
     vectors.
     """
-    progress, current = progress or SilentProgress(), store.embedder
-    if not isinstance(current, Embedder):
+    progress, current = progress or SilentProgress(), store.embedder.refittable
+    if current is None:
         return []
-    steps, query_fit = store._wanted_chain()
-    too_few = fits_on_store(current, steps) and writer.live_vectors() < least_fit(steps)
-    if not current._is_external and has_outgrown_tokens(store):
-        wanted = (
-            without_fit(current).config if too_few else current.config.replace(postprocess=steps, query_fit=query_fit)
-        )
-        unfitted = Embedder(wanted, device=store._device, download=False, source=current._source)
+    wanted = store.wanted_config()
+    too_few = fits_on_store(current, wanted.postprocess) and writer.live_vectors() < least_fit(wanted.postprocess)
+    if not current.is_remote and has_outgrown_tokens(store):
+        config = without_fit(current).config if too_few else wanted
+        unfitted = Embedder(config, device=store._device, download=False, source=current.source)
         try:
             _reencode(store, writer, unfitted, progress, {})
         except RankError as error:
@@ -167,14 +162,9 @@ def apply_settings(
     """
     progress = progress or SilentProgress()
     with Store.open(path, device=device) as store, store.writer(wait_seconds) as writer:
-        embedder = store.embedder
-        if not isinstance(embedder, Embedder):
-            raise StoreError(f"cannot change the settings of {path}: its vectors were not made by ragembed")
-        postprocess, query_fit = store._wanted_chain()
-        current = embedder.config.replace(postprocess=postprocess, query_fit=query_fit)
+        embedder, current = store.own_embedder("change the settings of"), store.wanted_config()
         config = config or current
-        wanted = {"postprocess": list(config.postprocess), "query_fit": config.query_fit}
-        meta: dict[str, object] = {"fusion": fusion.to_dict(), "wanted": wanted}
+        meta = {"fusion": fusion.to_dict(), **wanted_record(config)}
         if config == current:
             writer.set_meta(meta)
         elif raw_part(config) == raw_part(current):
@@ -284,13 +274,15 @@ def refit_together(
         for store, writer in opened:
             if not writer.live_vectors():
                 raise ConfigError(f"{store.path} has no chunks: index documents, or remove it from the collection")
-        embedders = [_own_embedder(store) for store, _ in opened]
-        chains = {store._wanted_chain() for store, _ in opened}
+        embedders = [store.own_embedder("refit") for store, _ in opened]
+        wanted = [store.wanted_config() for store, _ in opened]
+        chains = {(config.postprocess, config.query_fit) for config in wanted}
         if len(chains) > 1 and (postprocess is None or query_fit is None):
             raise ConfigError("the stores have different post-processors: give --postprocess and --query-fit")
         steps, sides = chains.pop()
         steps, sides = tuple(steps if postprocess is None else postprocess), query_fit or sides
-        meta: dict[str, object] = {"wanted": {"postprocess": list(steps), "query_fit": sides}}
+        config = embedders[0].config.replace(postprocess=steps, query_fit=sides)
+        meta = wanted_record(config)
         vectors = sum(writer.live_vectors() for _, writer in opened)
         if fits_on_store(embedders[0], steps) and vectors < least_fit(steps):
             raise ConfigError(
@@ -307,20 +299,12 @@ def refit_together(
                     "the stores have different models or settings of the embedder, which ragembed status shows: make "
                     "them with the same"
                 )
-            config = embedders[0].config.replace(postprocess=steps, query_fit=sides)
-            fitted = Embedder(config, device=opened[0][0]._device, download=False, source=embedders[0]._source)
+            fitted = Embedder(config, device=opened[0][0]._device, download=False, source=embedders[0].source)
             _reencode_together(opened, fitted, progress, meta)
         for store, writer in opened:
             warn(writer.refresh_index(progress=progress, for_collection=True))
             warn(calibrate(store, writer, progress, again=True))
         return fitted
-
-
-def _own_embedder(store: Store) -> Embedder:
-    embedder = store.embedder
-    if not isinstance(embedder, Embedder):
-        raise StoreError(f"cannot refit {store.path}: its vectors were not made by ragembed")
-    return embedder
 
 
 def _reencode_together(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from ragembed.corpus import blocks, grouped
-from ragembed.embedder import Embedder
 from ragembed.indexes.types import VectorEncoder
 from ragembed.resources import give_back
 from ragembed.types import Floats
@@ -38,15 +37,15 @@ class RunEncoder:
 
     def parts(self, texts: Sequence[str], progress: Callable[[int], None] | None = None) -> Iterator[Floats]:
         """Yield the raw vectors of a batch in order, in parts that can be saved one by one."""
-        embedder = self._embedder
-        if not isinstance(embedder, Embedder):
-            yield embedder.raw_documents(texts, progress)
+        embedder = self._embedder.refittable
+        if embedder is None:
+            yield self._embedder.raw_documents(texts, progress)
             return
-        if embedder._is_external:
+        if embedder.is_remote:
             for part in blocks(texts, _SERVED_PART):
                 yield embedder.raw_documents(part, progress)
             return
-        without_torch = embedder._raw_without_framework(texts, progress)
+        without_torch = embedder.raw_without_framework(texts, progress)
         if without_torch is not None:
             self._devices["cpu"] = None
             yield without_torch

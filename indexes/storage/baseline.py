@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ragembed.corpus import PseudoQueries
 from ragembed.errors import ModelError, StoreDamagedError
 from ragembed.extractors.protocol import saved_array
 from ragembed.files import write_file
 from ragembed.indexes.storage import derived
 from ragembed.indexes.storage.derived import DerivedFile, DerivedRecord
 from ragembed.postprocess.moments import Moments
-from ragembed.pseudo_queries import PseudoQueries
 from ragembed.tensor_map import map_tensors
 
 

@@ -10,8 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from ragembed.errors import StoreDamagedError, StoreError
-from ragembed.files import FOLDER_MODE, is_unwritten, make_folders, require_regular
-from ragembed.hashing import file_sha256
+from ragembed.files import FOLDER_MODE, file_sha256, is_unwritten, make_folders, require_regular
 from ragembed.indexes.storage.layout import (
     APPLICATION_ID,
     COMMITTED_SUFFIX,

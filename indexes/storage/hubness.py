@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from ragembed.corpus import PseudoQueries, draw_spans
 from ragembed.embedder import Embedder
 from ragembed.errors import ModelError, StoreDamagedError
 from ragembed.extractors.protocol import saved_array
@@ -29,7 +30,6 @@ from ragembed.indexes.storage.segments import Segment
 from ragembed.indexes.storage.transactions import Database
 from ragembed.indexes.types import Progress, Rows, VectorEncoder, text_hash
 from ragembed.postprocess import unit_rows
-from ragembed.pseudo_queries import PseudoQueries, draw_spans
 from ragembed.resources import give_back
 from ragembed.tensor_map import map_tensors
 from ragembed.types import Bools, Floats
@@ -228,7 +228,8 @@ def update_hubness(
     record = next(iter(derived.records(connection, HUBNESS.name)), None)
     drawn_from, is_small, former = chunks, chunks < LEAST_CHUNKS, None
     is_needed = chunks > 0 and (not is_small or for_collection or record is not None)
-    if not is_needed or not isinstance(embedder, Embedder) or embedder._is_external:
+    own = embedder.refittable
+    if not is_needed or own is None or own.is_remote:
         _adopt(store, database, record, None)
         return
     if record is not None and is_small == (record.chunks < LEAST_CHUNKS) and chunks < _GROWTH * record.chunks:
@@ -241,13 +242,13 @@ def update_hubness(
     queries: DrawnQueries | None
     if former is None:
         progress.start("fitting", "chunks", len(rows))
-        queries = _drawn(connection, embedder, kept_queries(store, database) or known)
+        queries = _drawn(connection, own, kept_queries(store, database) or known)
     else:
         queries, (measured, values) = former.queries, former.known(rows)
         progress.start("fitting", "chunks", int(np.count_nonzero(~measured)))
     hubness = None
     if queries is not None:
-        values[~measured] = _measured(store, connection, embedder, queries, rows[~measured], progress)
+        values[~measured] = _measured(store, connection, own, queries, rows[~measured], progress)
         hubness = Hubness(queries, rows, values, drawn_from)
     _adopt(store, database, record, hubness)
     progress.finish()

@@ -17,8 +17,7 @@ from typing import TypeAlias
 import numpy as np
 
 from ragembed.errors import ConfigError, StoreDamagedError
-from ragembed.files import create_file, publish
-from ragembed.hashing import read_sha256
+from ragembed.files import create_file, publish, read_sha256
 from ragembed.indexes.faiss_index.building import IndexInput, build_index, check
 from ragembed.indexes.faiss_index.index import StoredIndex, open_index
 from ragembed.indexes.faiss_index.specs import FLAT, IndexSpec, parse_spec

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ragembed.corpus import PseudoQueries
 from ragembed.errors import BudgetError, IncompatibleStoreError
 from ragembed.indexes.faiss_index.building import check
 from ragembed.indexes.faiss_index.choose import beginning
@@ -27,7 +28,6 @@ from ragembed.indexes.storage.segments import Make, SegmentRecord, of_kind, writ
 from ragembed.indexes.storage.transactions import Database, write_errors
 from ragembed.indexes.types import Progress, SilentProgress, VectorEncoder
 from ragembed.indexes.writing import index_selection
-from ragembed.pseudo_queries import PseudoQueries
 
 _FREE_SHARE = 0.05
 """Unused share of the database above which the space is returned to the disk."""

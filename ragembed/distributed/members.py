@@ -26,7 +26,8 @@ from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError, StoreError
 from ragembed.files import sync
 from ragembed.indexes.indexing import fitting
-from ragembed.indexes.indexing.index_run import IndexingReport, IndexRun, StageReport, wanted_meta
+from ragembed.indexes.indexing.fitting import wanted_record
+from ragembed.indexes.indexing.index_run import IndexingReport, IndexRun, StageReport
 from ragembed.indexes.indexing.request import IndexingRequest
 from ragembed.indexes.indexing.scan import Scan
 from ragembed.indexes.storage.catalog import PART, PartRecord
@@ -326,7 +327,7 @@ def _make_stores(driver: _Driver, paths: Sequence[Path], embedder: Embedder) -> 
     new = fitting.without_fit(embedder)
     for path in paths:
         if not path.exists():
-            about = {**wanted_meta(embedder), PART: record.to_dict()}
+            about = {**wanted_record(embedder.config), PART: record.to_dict()}
             Store.create(path, new, about, language=driver.run.language).close()
 
 

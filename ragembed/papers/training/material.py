@@ -12,13 +12,12 @@ from numpy.typing import NDArray
 
 from ragembed.errors import ConfigError
 from ragembed.evaluation.tasks import Task
-from ragembed.hashing import file_sha256
+from ragembed.files import file_sha256
 from ragembed.models.files import ModelFiles, find_model
 from ragembed.models.tokenizer import TextTokenizer
 from ragembed.papers.sentences.sentence_tasks import read_sts
 from ragembed.papers.training.dictionary import (
     Dictionary,
-    DictionaryStatistics,
     HeldOut,
     hold_out,
     read_dictionaries,
@@ -69,7 +68,7 @@ class Material:
     model: ModelFiles
     head_model: ModelFiles
     dictionary: Dictionary
-    statistics: DictionaryStatistics
+    statistics: dict[str, int | float]
     texts: TrainingTexts
     truncated: int
     held_out: tuple[HeldOut, ...]
