@@ -10,6 +10,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import astuple
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -35,8 +36,7 @@ from ragembed.indexes.search.search import Mode
 from ragembed.indexes.search.searchable import Searchable
 from ragembed.indexes.search.snapshot import Snapshot, StoreSnapshot
 from ragembed.indexes.storage import catalog, derived, run_records
-from ragembed.indexes.storage.baseline import KEY as BASELINE
-from ragembed.indexes.storage.baseline import save_first_baseline
+from ragembed.indexes.storage.baseline import Baseline
 from ragembed.indexes.storage.copying import copy_store
 from ragembed.indexes.storage.embedders import described_embedder, save_embedder
 from ragembed.indexes.storage.file_states import FileState
@@ -188,10 +188,14 @@ class Store(Searchable):
             make_folders(path / SEGMENTS)
             make_folders(path / EMBEDDERS)
             about = {"embedder": save_embedder(path, embedder), "ragembed": __version__, **meta}
-            about[BASELINE] = save_first_baseline(path, embedder)
+            named = []
+            own = embedder.refittable
+            if own is not None and own.fitted_moments is not None:
+                baseline = Baseline(0, 0, own.fitted_moments, own.fitted_queries)
+                named.append(astuple(derived.write_derived(path, derived.BASELINE, baseline.save)))
             for suffix in (COMMITTED_SUFFIX, "-wal", "-shm", "-journal"):  # Left over if a database was deleted.
                 (path / (DATABASE + suffix)).unlink(missing_ok=True)
-            create_database(path / DATABASE, about, language)
+            create_database(path / DATABASE, about, language, named)
         except (OSError, sqlite3.Error) as error:
             reason = getattr(error, "strerror", None) or error
             raise StoreError(f"cannot create a store at {path}: {reason}") from error
