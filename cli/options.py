@@ -21,7 +21,7 @@ from ragembed.config.specs import POOLINGS
 from ragembed.documents.places import RemotePath, is_url
 from ragembed.embedder import TRUST_VARIABLE
 from ragembed.errors import ConfigError
-from ragembed.indexes.faiss_index.cost_model import LATENCY_MS, RECALL
+from ragembed.indexes.faiss_index.records import LATENCY_MS, RECALL
 from ragembed.indexes.faiss_index.specs import AUTO, NAMES
 from ragembed.indexes.filters import And, Field, Filter, Glob, Or, parse
 from ragembed.indexes.search.relevance import WEAK

@@ -14,8 +14,7 @@ from ragembed.config.templates import PLAIN, TEXT
 from ragembed.documents.places import Place
 from ragembed.errors import ConfigError
 from ragembed.indexes import Store
-from ragembed.indexes.faiss_index.cost_model import Budget
-from ragembed.indexes.faiss_index.records import IndexConfig
+from ragembed.indexes.faiss_index.records import Budget, IndexConfig
 from ragembed.indexes.indexing.request import IndexingRequest, stored_config, stored_request
 from ragembed.indexes.indexing.scan import IndexingOptions
 

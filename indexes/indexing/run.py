@@ -21,8 +21,8 @@ from ragembed.documents.boilerplate import LineKeys, Stripper
 from ragembed.documents.places import Place, exists
 from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError, IncompatibleStoreError, StoreError
-from ragembed.indexes.faiss_index.library import require_library
 from ragembed.indexes.faiss_index.records import IndexEvaluation, IndexSelection
+from ragembed.indexes.faiss_index.specs import require_library
 from ragembed.indexes.indexing import fitting
 from ragembed.indexes.indexing.request import (
     IndexingRequest,
