@@ -506,7 +506,7 @@ class Store(Searchable):
         --------
         >>> status = store.status()
         >>> status["chunks"], status["format"]
-        (3, 1)
+        (3, 2)
         """
 
         def answer(snapshot: StoreSnapshot) -> dict[str, Any]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import shutil
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Protocol
 
 from ragembed.printable import printable_line
@@ -112,6 +114,16 @@ class StderrProgress:
         line = line[: max(1, shutil.get_terminal_size().columns - 1)]
         _write("\r" + line.ljust(self._width))
         self._width = max(self._width, len(line))
+
+
+@contextmanager
+def phase(progress: Progress, name: str, unit: str, total: int | None) -> Iterator[None]:
+    """Start a phase, and end it after the body."""
+    progress.start(name, unit, total)
+    try:
+        yield
+    finally:
+        progress.finish()
 
 
 def _write(text: str) -> None:

@@ -21,7 +21,7 @@ import numpy as np
 
 from ragembed.config.settings import QueryFit
 from ragembed.config.specs import parse_postprocessor
-from ragembed.corpus import blocks
+from ragembed.corpus import PseudoQueries, Reservoir, blocks
 from ragembed.embedder import FIT_LIMIT, Embedder
 from ragembed.errors import ConfigError, RankError
 from ragembed.indexes.faiss_index.records import IndexConfig
@@ -34,8 +34,6 @@ from ragembed.indexes.writing.writer import BATCH, StoreWriter
 from ragembed.postprocess import Chain
 from ragembed.postprocess.moments import Moments
 from ragembed.progress import Progress
-from ragembed.pseudo_queries import PseudoQueries
-from ragembed.reservoir import Reservoir
 from ragembed.types import Floats, Halves
 
 OpenedStore: TypeAlias = tuple[Store, StoreWriter]

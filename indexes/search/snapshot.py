@@ -24,11 +24,10 @@ from ragembed.indexes.search.feedback import KeptWords
 from ragembed.indexes.search.fusion import Fusion, stored_fusion
 from ragembed.indexes.search.relevance import RelevanceModel, stored_relevance
 from ragembed.indexes.storage import catalog
-from ragembed.indexes.storage.chunk_rows import KeptRows
 from ragembed.indexes.storage.file_states import FileState, file_state
 from ragembed.indexes.storage.hubness import Hubness
 from ragembed.indexes.storage.segments import Segment
-from ragembed.indexes.storage.selection import Selection
+from ragembed.indexes.storage.selection import KeptRows, Selection
 from ragembed.indexes.types import ChunkRecord, Hit, Keys, Rows, SourceRecord, VectorEncoder
 from ragembed.postprocess import unit_rows
 from ragembed.types import Doubles, Floats, Integers

@@ -95,9 +95,10 @@ def check_values(settings: Any) -> None:
         if isinstance(value, list) and tuple in classes:
             value = tuple(value)
             object.__setattr__(settings, name, value)
+        fits = isinstance(value, classes)
         is_other_bool = isinstance(value, bool) and bool not in classes
         strings = not isinstance(value, tuple) or all(isinstance(part, str) for part in value)
-        if not isinstance(value, classes) or is_other_bool or not strings:
+        if not fits or is_other_bool or not strings:
             raise ConfigError(f"{name} is {value!r}: expected {' or '.join(text for _, text in expected)}")
         if about.choices and value is not None:
             one_of(name, value, about.choices)

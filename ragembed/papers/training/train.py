@@ -53,7 +53,7 @@ from ragembed.papers.training.outcome import (
 from ragembed.papers.training.pictures import draw_space
 from ragembed.papers.training.settings import PROMPT, StepSettings
 from ragembed.papers.training.training_run import RunPlace, train_run
-from ragembed.progress import SilentProgress, TrainingProgress
+from ragembed.progress import SilentProgress, TrainingProgress, phase
 from ragembed.version import __version__
 
 Similarity = Mapping[str, Mapping[str, float]]
@@ -76,16 +76,13 @@ def measure_similarity(model: str, tasks: Sequence[Task], device: str | None, pr
     plain = EmbedderConfig(model=model, weighting="uniform", postprocess=(), query_fit="shared", dtype="float32")
     configs = [plain.replace(**_POOLINGS[name]) for name in names]
     found: dict[str, dict[str, float]] = {name: {} for name in names}
-    progress.start("similarity", "measures", len(tasks) * len(names))
-    try:
+    with phase(progress, "similarity", "measures", len(tasks) * len(names)):
         for task in tasks:
             for name, (_, measured) in zip(names, evaluate(task, configs, device), strict=True):
                 if measured.undefined is not None:
                     raise ConfigError(f"{task.name}, pooling {name}: {measured.undefined}")
                 found[name][task.name] = float(measured.scores["spearman"])
                 progress.advance(1)
-    finally:
-        progress.finish()
     return found
 
 
@@ -154,9 +151,8 @@ class ProgressiveTraining:
         measured: dict[str, Any] = {"isoscore": iso_score(space.vectors), "ica": step.ica}
         self._draw(space, f"entry vectors of step {number + 1}", _name(number))
         if step.ica != "none":
-            self._progress.start("independent components", "iterations", None)
-            components = independent_components(space.vectors, step.ica)
-            self._progress.finish()
+            with phase(self._progress, "independent components", "iterations", None):
+                components = independent_components(space.vectors, step.ica)
             space = EntrySpace(components.vectors, space.bias)
             measured |= {
                 "isoscore_ica": iso_score(space.vectors),

@@ -17,7 +17,7 @@ from ragembed.papers.training.encoder import Arithmetic, DefinitionEncoder
 from ragembed.papers.training.entries import EntrySpace, entry_loss
 from ragembed.papers.training.glosses import TrainingTexts
 from ragembed.papers.training.settings import OptimizerSettings, TrainingSettings
-from ragembed.progress import TrainingProgress
+from ragembed.progress import TrainingProgress, phase
 
 
 def linear_decay(batch: int, batches: int, warmup: float = 0.0) -> float:
@@ -130,9 +130,8 @@ def train_run(
         first = _resume(optimizer, losses, arithmetic, place, checkpoints)
         per_epoch = batches // settings.epochs
         seen = first // per_epoch * len(texts) + first % per_epoch * size
-        progress.start(str(place), "definitions", settings.epochs * len(texts) - seen)
         shown = float(losses[first - 1]) if first else 0.0
-        try:
+        with phase(progress, str(place), "definitions", settings.epochs * len(texts) - seen):
             for batch in range(first, batches):
                 now, within = divmod(batch, per_epoch)
                 if now != epoch:
@@ -155,8 +154,6 @@ def train_run(
                 progress.advance(len(pairs), f"loss {shown:.3f}")
                 if batch + 1 < batches and checkpoints.due():
                     _save(optimizer, losses, arithmetic, place, checkpoints, batch + 1)
-        finally:
-            progress.finish()
     return losses
 
 
