@@ -24,8 +24,8 @@ from ragembed.errors import ConfigError
 from ragembed.indexes.ann.choosing import LATENCY_MS, RECALL
 from ragembed.indexes.ann.specs import AUTO, NAMES
 from ragembed.indexes.filters import And, Field, Filter, Glob, Or, parse
+from ragembed.indexes.search.pipeline import MODES
 from ragembed.indexes.search.relevance import WEAK
-from ragembed.indexes.search.search import MODES
 from ragembed.indexes.storage.layout import STORE_FOLDER, STORE_VARIABLE
 
 Command = TypeVar("Command", bound=Callable[..., Any])

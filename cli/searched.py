@@ -20,7 +20,7 @@ from ragembed.indexes import Collection, Store
 from ragembed.indexes.filters import Filter
 from ragembed.indexes.indexing.request import IndexingRequest, stored_request
 from ragembed.indexes.indexing.run import index_files
-from ragembed.indexes.search.search import Mode
+from ragembed.indexes.search.pipeline import Mode
 from ragembed.indexes.storage.layout import STORE_VARIABLE, file_path, is_store, source_path
 
 Command = TypeVar("Command", bound=Callable[..., Any])

@@ -9,7 +9,7 @@ from ragembed.cli.output import counted, lines_of, print_record, say
 from ragembed.cli.searched import namer, open_searched, place_in_store, say_left_out
 from ragembed.documents.places import Place
 from ragembed.documents.readers.registry import member_of
-from ragembed.indexes.search.search import Mode
+from ragembed.indexes.search.pipeline import Mode
 from ragembed.indexes.search.why_not import FileRank, WhyNot
 from ragembed.indexes.types import ChunkRecord
 from ragembed.printable import printable_line

@@ -13,8 +13,8 @@ from ragembed.indexes.indexing.request import IndexingRequest
 from ragembed.indexes.indexing.run import IndexingReport, index_files
 from ragembed.indexes.indexing.scan import IndexingOptions
 from ragembed.indexes.search.fusion import Fusion
+from ragembed.indexes.search.pipeline import Mode
 from ragembed.indexes.search.ranking import RankingOptions
-from ragembed.indexes.search.search import Mode
 from ragembed.indexes.storage.layout import choose_store, require_store
 from ragembed.indexes.store import Store
 from ragembed.indexes.types import Hit, Progress

@@ -19,7 +19,7 @@ from ragembed.evaluation.judgements import JudgedQueries, require_known
 from ragembed.indexes.ann.specs import FLAT
 from ragembed.indexes.collection import Collection
 from ragembed.indexes.search.fusion import Fusion
-from ragembed.indexes.search.search import Mode
+from ragembed.indexes.search.pipeline import Mode
 from ragembed.indexes.storage.layout import source_path
 from ragembed.indexes.store import Store
 from ragembed.indexes.types import ChunkRecord, Hit, Progress, SilentProgress

@@ -51,7 +51,7 @@ from ragembed.cli.requests import NamedConfig
 from ragembed.config.collections import chosen_stores
 from ragembed.errors import ConfigError
 from ragembed.indexes.search.fusion import METHODS, Fusion, Method
-from ragembed.indexes.search.search import MODES, Mode
+from ragembed.indexes.search.pipeline import MODES, Mode
 from ragembed.indexes.store_evaluation import SearchSettings
 from ragembed.indexes.types import Progress, SilentProgress
 

@@ -18,6 +18,7 @@ from ragembed.config.settings import QueryFit
 from ragembed.config.specs import parse_postprocessor
 from ragembed.embedder import FIT_LIMIT, Embedder
 from ragembed.errors import RankError
+from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.baseline import Baseline
 from ragembed.indexes.store import Store
 from ragembed.indexes.types import Progress, Rows
@@ -182,7 +183,7 @@ def _distinct(opened: Sequence[OpenedStore]) -> Iterator[tuple[Rows, Halves]]:
 
 def hashes_of(store: Store, rows: Sequence[int]) -> dict[int, bytes]:
     """Return the hash of the text of each vector row of a store."""
-    return store._reader.read(lambda snapshot: snapshot.hashes_of_rows(rows))
+    return store.read_database(catalog.hashes_of_rows, rows)
 
 
 def pending_fit(store: Store) -> str | None:

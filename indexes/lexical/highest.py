@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Hashable, Sequence
+from typing import NamedTuple
 
 from ragembed.indexes.lexical import fulltext
 from ragembed.indexes.lexical.bm25 import K1, Postings, idf
 from ragembed.indexes.lexical.indexed_terms import IndexedTerms
-from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.per_generation import PerGeneration
 
 _MOST_KEPT = 100_000
@@ -19,63 +17,23 @@ _MOST_KEPT = 100_000
 _VOCABULARY = "CREATE VIRTUAL TABLE IF NOT EXISTS temp.vocabulary USING fts5vocab (main, chunks_fts, row)"
 
 
-class TermCounts(Protocol):
-    """The numbers of chunks that contain terms, in one store or in several."""
-
-    def state(self) -> Hashable:
-        """Return a value that changes with the stores."""
-        ...
-
-    def language(self) -> str:
-        """Return the language of the terms."""
-        ...
-
-    def chunks(self) -> int:
-        """Return the number of chunks."""
-        ...
-
-    def frequencies(self, terms: Sequence[bytes]) -> list[int]:
-        """Return the number of chunks that contain each of ``terms``."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class StoreTerms:
-    """The numbers of chunks of a store that contain terms, from its postings if it has any."""
-
-    connection: sqlite3.Connection
-    postings: Postings | None
-
-    def state(self) -> Hashable:
-        """Return the generation of the store."""
-        return int(catalog.meta(self.connection, "generation", 0))
-
-    def language(self) -> str:
-        """Return the language of the store."""
-        return catalog.analyzer_config(self.connection).language
-
-    def chunks(self) -> int:
-        """Return the number of chunks."""
-        return catalog.count(self.connection, "chunks")
-
-    def frequencies(self, terms: Sequence[bytes]) -> list[int]:
-        """Return the number of chunks that contain each of ``terms``."""
-        if self.postings is not None:
-            return [self.postings.frequency(term) for term in terms]
-        self.connection.execute(_VOCABULARY)
-        counted = self.connection.execute(
-            "SELECT term, doc FROM temp.vocabulary WHERE term IN (SELECT value FROM json_each(?))",
-            (json.dumps([term.decode() for term in terms]),),
-        )
-        found = {term.encode(): count for term, count in counted}
-        return [found.get(term, 0) for term in terms]
+def frequencies(connection: sqlite3.Connection, postings: Postings | None, terms: Sequence[bytes]) -> list[int]:
+    """Return the number of chunks of a store that contain each of ``terms``, from its postings if it has any."""
+    if postings is not None:
+        return [postings.frequency(term) for term in terms]
+    connection.execute(_VOCABULARY)
+    counted = connection.execute(
+        "SELECT term, doc FROM temp.vocabulary WHERE term IN (SELECT value FROM json_each(?))",
+        (json.dumps([term.decode() for term in terms]),),
+    )
+    counts = {term.encode(): count for term, count in counted}
+    return [counts.get(term, 0) for term in terms]
 
 
 class _Counted(NamedTuple):
-    """The tokenizer, the number of chunks of a state, and those of the chunks that contain a term."""
+    """The tokenizer, and the numbers of the chunks that contain a term in one state."""
 
     terms: IndexedTerms
-    chunks: int
     frequencies: dict[bytes, int]
 
 
@@ -89,23 +47,29 @@ class HighestScores:
     def __init__(self) -> None:
         self._kept: PerGeneration[_Counted] = PerGeneration()
 
-    def clear(self) -> None:
-        """Drop everything that is kept, because the store may have been replaced."""
-        self._kept.clear()
+    def of(
+        self,
+        expression: str,
+        state: Hashable,
+        language: str,
+        chunks: int,
+        frequencies: Callable[[Sequence[bytes]], list[int]],
+    ) -> float:
+        """Return the highest BM25 for an expression of :func:`~ragembed.indexes.lexical.fulltext.match_expression`.
 
-    def of(self, terms: TermCounts, expression: str) -> float:
-        """Return the highest BM25 for an expression of :func:`~ragembed.indexes.lexical.fulltext.match_expression`."""
+        ``frequencies`` returns the number of ``chunks`` that contain each of some terms, while ``state`` is the same.
+        """
 
         def counted(before: _Counted | None) -> _Counted:
-            return _Counted(IndexedTerms(terms.language()) if before is None else before.terms, terms.chunks(), {})
+            return _Counted(IndexedTerms(language) if before is None else before.terms, {})
 
-        indexed, chunks, frequencies = self._kept.of(terms.state(), counted)
+        indexed, counts = self._kept.of(state, counted)
         phrases = [phrase for phrase in fulltext.phrases(expression) if not phrase.endswith("*")]
-        found = [indexed.of_phrase(fulltext.shown(phrase)) for phrase in phrases]
-        single = [terms[0] for terms in found if len(terms) == 1] or [term for terms in found for term in terms]
+        terms = [indexed.of_phrase(fulltext.shown(phrase)) for phrase in phrases]
+        single = [each[0] for each in terms if len(each) == 1] or [term for each in terms for term in each]
         with self._kept.lock:
-            if len(frequencies) > _MOST_KEPT:
-                frequencies.clear()
-            new = list(dict.fromkeys(term for term in single if term not in frequencies))
-            frequencies.update(zip(new, terms.frequencies(new) if new else [], strict=True))
-            return (K1 + 1.0) * sum(idf(chunks, frequencies[term]) for term in single)
+            if len(counts) > _MOST_KEPT:
+                counts.clear()
+            new = list(dict.fromkeys(term for term in single if term not in counts))
+            counts.update(zip(new, frequencies(new) if new else [], strict=True))
+            return (K1 + 1.0) * sum(idf(chunks, counts[term]) for term in single)

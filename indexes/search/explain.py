@@ -13,13 +13,12 @@ from ragembed.documents.normalisation import LineForms, line_forms, normalise
 from ragembed.embedder import Embedder
 from ragembed.indexes.filters import Filter
 from ragembed.indexes.lexical import fulltext
-from ragembed.indexes.search.dense import ChunkVectors
 from ragembed.indexes.search.fusion import Fusion, LinearScale, read_weight
-from ragembed.indexes.search.hybrid import Candidates
+from ragembed.indexes.search.hybrid import Candidates, ChunkVectors
+from ragembed.indexes.search.pipeline import Mode, query_expression, run_query
 from ragembed.indexes.search.ranking import RankingOptions
 from ragembed.indexes.search.relevance import RelevanceParts
-from ragembed.indexes.search.search import Mode, query_expression, search
-from ragembed.indexes.search.snapshot import Snapshot, known_keys, unread_share
+from ragembed.indexes.search.snapshot import Snapshot
 from ragembed.indexes.types import ChunkRecord, Hit
 from ragembed.postprocess import unit_rows
 from ragembed.types import Doubles
@@ -202,12 +201,22 @@ def explain(
     min_relevance: float | None = None,
     ids: Collection[str] | None = None,
 ) -> list[Explanation]:
-    """Search as :func:`search` does, and explain each of the best ``k`` hits, or those with one of ``ids``."""
-    fusion, trace = fusion or Fusion(), list[Candidates]()
-    [hits] = search(snapshot, [query], k, mode, where, fusion, ranking, trace, min_relevance)
-    if ids is not None:
-        hits = [hit for hit in hits if hit.id in ids]
-    return explain_hits(snapshot, query, hits, mode, fusion, trace)
+    """Search as :func:`run_query` does, and explain each of the best ``k`` hits, or those with one of ``ids``.
+
+    If the scores of the stores cannot be compared, the explained score is that among the stores with the same embedder.
+    """
+    groups, trace = snapshot.groups(mode), list[Candidates]()
+    [hits] = run_query(snapshot, [query], k, mode, where, fusion, ranking, trace, min_relevance)
+    explained: dict[int, Explanation] = {}
+    for group in groups:
+        names = {store.name for store in group.stores}
+        at = [i for i, hit in enumerate(hits) if hit.store in names and (ids is None or hit.id in ids)]
+        if len(groups) > 1:
+            trace = []
+            run_query(group, [query], k, mode, where, fusion, ranking, trace)
+        explanations = explain_hits(group, query, [hits[i] for i in at], mode, fusion or group.fusion(), trace)
+        explained.update(zip(at, explanations, strict=True))
+    return [explained[i] for i in sorted(explained)]
 
 
 def explain_hits(
@@ -218,7 +227,7 @@ def explain_hits(
         return []
     fusion = tiers[0].fusion if tiers else fusion
     expression = None if mode == "dense" else query_expression(snapshot, query)
-    keys = known_keys(snapshot, hits)
+    keys = snapshot.known_keys(hits)
     phrases = phrase_scores(snapshot, expression, keys)
     encoded = None if mode == "lexical" else ExplainedQuery.of(snapshot, query, tiers[0] if tiers else None)
     weight = fusion.hubness if tiers else 0.0
@@ -243,7 +252,7 @@ def _with_relevance(
     if model is None:
         return list(explained)
     highest = None if expression is None else snapshot.highest_score(expression)
-    read = 1.0 if explained[0].mode == "lexical" else read_weight(unread_share(snapshot, normalise(query)))
+    read = 1.0 if explained[0].mode == "lexical" else read_weight(snapshot.unread_share(normalise(query)))
     return [replace(each, relevance=RelevanceParts.of(model, each.hit, highest, read)) for each in explained]
 
 

@@ -63,7 +63,7 @@ class KeptWords:
         self._kept.clear()
 
     def of(
-        self, keys: Sequence[int], generation: int, read: Callable[[Sequence[int]], Mapping[int, str]]
+        self, keys: Sequence[int], generation: object, read: Callable[[Sequence[int]], Mapping[int, str]]
     ) -> dict[int, Integers]:
         """Return the words of the chunks ``keys`` by key, as :func:`words_of` does; ``read`` returns their texts."""
         words = self._kept.of(generation, lambda _: {})

@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import replace
+from functools import partial, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import TracebackType
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
+from typing_extensions import Self
 
 from ragembed.documents.normalisation import normalise
-from ragembed.errors import ConfigError, DimensionError
+from ragembed.errors import ConfigError, DimensionError, StoreDamagedError
 from ragembed.indexes.filters import Where, parse
-from ragembed.indexes.search import packing, search
+from ragembed.indexes.filters.notes import notes_on
+from ragembed.indexes.search import packing
 from ragembed.indexes.search.context import Context, ContextFormat, renderer_of
 from ragembed.indexes.search.fusion import Fusion
+from ragembed.indexes.search.pipeline import Mode, diverse, nearest_to, run_query
 from ragembed.indexes.search.ranking import RankingOptions
-from ragembed.indexes.search.reader import Answer
-from ragembed.indexes.search.search import Mode
-from ragembed.indexes.search.snapshot import Snapshot
+from ragembed.indexes.search.reader import StoreView
+from ragembed.indexes.search.snapshot import SearchStates, Snapshot
+from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.file_states import FileState
-from ragembed.indexes.types import ChunkRecord, Hit, Hits
+from ragembed.indexes.types import ChunkRecord, Hit, Hits, VectorEncoder
 from ragembed.models.token_counting import token_counter
 from ragembed.types import Floats
 
@@ -28,24 +36,95 @@ if TYPE_CHECKING:
     from ragembed.indexes.search.explain import Explanation
     from ragembed.indexes.search.why_not import WhyNot
 
+Answer = TypeVar("Answer")
+Parameters = ParamSpec("Parameters")
+_Any = TypeVar("_Any", bound="Searchable")
+
+_MOST_KEPT = 16
+"""Number of combinations of stores whose search states are kept."""
+TRIES = 5
+"""Number of snapshots that are tried if a writer removes files of them."""
+
+
+def retried(
+    method: Callable[Concatenate[_Any, Parameters], Answer],
+) -> Callable[Concatenate[_Any, Parameters], Answer]:
+    """Return a method that reads one snapshot, and runs again if that fails; see :meth:`Searchable.read`."""
+
+    @wraps(method)
+    def run(self: _Any, /, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Answer:
+        return self.read(partial(method, self, *args, **kwargs))
+
+    return run
+
 
 class Searchable(ABC):
-    """Base class of :class:`ragembed.Store` and :class:`ragembed.Collection`."""
+    """Base class of :class:`ragembed.Store` and :class:`ragembed.Collection`.
 
-    @abstractmethod
-    def _read(self, answer: Callable[[Snapshot], Answer], mode: Mode | None = None) -> Answer:
-        """Return ``answer(snapshot)``; it is called again if files of the snapshot were removed.
+    ``views`` opens views of the stores, as :meth:`ragembed.indexes.search.reader.StoreReader.views` does. ``fusion``
+    replaces the default settings of hybrid search.
+    """
 
-        ``mode`` is the mode of search, or None for an ``answer`` that compares neither vectors nor words.
-        """
+    def __init__(
+        self, views: Callable[[], AbstractContextManager[Sequence[StoreView]]], fusion: Fusion | None = None
+    ) -> None:
+        self._views = views
+        self._chosen_fusion = fusion
+        self._states: SearchStates = {}
+        self._held = threading.local()
 
-    @abstractmethod
+    @contextmanager
+    def snapshot(self) -> Iterator[Snapshot]:
+        """Hold a snapshot during the ``with`` block: within :meth:`read`, that of ``read``, else a new one."""
+        held: Snapshot | None = getattr(self._held, "snapshot", None)
+        if held is not None:
+            yield held
+            return
+        with self.holding(self._views()) as snapshot:
+            yield snapshot
+
+    @contextmanager
+    def holding(self, views: AbstractContextManager[Sequence[StoreView]]) -> Iterator[Snapshot]:
+        """Hold a snapshot of the ``views``, which all reads of this thread use, during the ``with`` block."""
+        if len(self._states) > _MOST_KEPT:
+            self._states.clear()
+        with views as stores:
+            self._held.snapshot = snapshot = Snapshot(stores, self._states, self._chosen_fusion)
+            try:
+                yield snapshot
+            finally:
+                self._held.snapshot = None
+
     def read(self, answer: Callable[[], Answer]) -> Answer:
-        """Call a function whose reads all see the same snapshot."""
+        """Return the result of a function whose reads all see the same snapshot.
 
-    @abstractmethod
-    def _folder(self, store: str | None) -> Path:
-        """Return the folder of the store that hits with this :attr:`Hit.store` come from."""
+        Raise :class:`StoreDamagedError` if a file of the store is missing, and :class:`StoreError` if it cannot be
+        read.
+
+        Parameters
+        ----------
+        answer : callable
+            Function without arguments and without side effects. It is called again if a writer removes files that the
+            snapshot needs. Reads in other threads do not share the snapshot.
+
+        Examples
+        --------
+        >>> store.read(lambda: (len(store), len(store.ids())))
+        (3, 3)
+        """
+        if getattr(self._held, "snapshot", None) is not None:
+            return answer()
+        for _ in range(TRIES - 1):
+            # A writer merged segments after the snapshot and before a file was opened: read a newer snapshot.
+            with suppress(FileNotFoundError), self.holding(self._views()):
+                return answer()
+        try:
+            with self.holding(self._views()):
+                return answer()
+        except FileNotFoundError as error:
+            raise StoreDamagedError(
+                f"a file of the store is missing: {error.filename}; rebuild it with 'ragembed doctor --repair'"
+            ) from error
 
     def search(
         self,
@@ -104,6 +183,7 @@ class Searchable(ABC):
             [query], k, mode, where=where, fusion=fusion, ranking=ranking, min_relevance=min_relevance
         )[0]
 
+    @retried
     def search_many(
         self,
         queries: Sequence[str],
@@ -144,22 +224,20 @@ class Searchable(ABC):
         if given is not None and (given.ndim != 2 or len(given) != len(texts)):
             raise DimensionError(f"the query vectors have shape {given.shape}: expected ({len(texts)}, d)")
 
-        def answer(snapshot: Snapshot) -> list[list[Hit]]:
+        with self.snapshot() as snapshot:
             if given is not None:
                 _require_dimension(snapshot, given)
-            fused = fusion or snapshot.fusion()
-            found = search.search(
-                snapshot, texts, k, mode, condition, fused, ranking, min_relevance=min_relevance, given=given
-            )
-            return [Hits(hits) for hits in found]
-
-        return self._read(answer, mode)
+            results = run_query(snapshot, texts, k, mode, condition, fusion, ranking, None, min_relevance, given)
+        return [Hits(hits) for hits in results]
 
     @property
+    @retried
     def fusion(self) -> Fusion:
         """Default settings of hybrid search: those that the store saved, else those of :class:`ragembed.Fusion`."""
-        return self._read(lambda snapshot: snapshot.fusion(), "hybrid")
+        with self.snapshot() as snapshot:
+            return snapshot.comparable("hybrid").fusion()
 
+    @retried
     def context(
         self,
         query: str,
@@ -222,20 +300,14 @@ class Searchable(ABC):
         request = packing.PackingRequest(query, budget, format, renderer, counter, name_file)
         ranked = ranking or RankingOptions(dedupe=True)
 
-        def answer() -> Context:
-            hits = self.search(
-                query,
-                request.candidates,
-                mode,
-                where=where,
-                fusion=fusion,
-                ranking=ranked,
-                min_relevance=min_relevance,
+        condition = None if where is None else parse(where)
+        with self.snapshot() as snapshot:
+            [hits] = run_query(
+                snapshot, [query], request.candidates, mode, condition, fusion, ranked, None, min_relevance
             )
-            return self._read(lambda snapshot: packing.pack(snapshot, self._folder, hits, request))
+            return packing.pack(snapshot, hits, request)
 
-        return self.read(answer)
-
+    @retried
     def pack(
         self,
         hits: Sequence[Hit],
@@ -268,8 +340,10 @@ class Searchable(ABC):
         request = packing.PackingRequest(
             query, budget, format, renderer_of(format), token_counter(tokenizer), name_file
         )
-        return self._read(lambda snapshot: packing.pack(snapshot, self._folder, list(hits), request))
+        with self.snapshot() as snapshot:
+            return packing.pack(snapshot, list(hits), request)
 
+    @retried
     def file_states(self, records: Sequence[Hit | ChunkRecord]) -> list[FileState | None]:
         """Return whether the file of each hit or chunk changed or was deleted since it was indexed.
 
@@ -282,8 +356,10 @@ class Searchable(ABC):
         records : sequence of Hit or ChunkRecord
             Hits or chunks of this store.
         """
-        return self._read(lambda snapshot: snapshot.file_states(records))
+        with self.snapshot() as snapshot:
+            return snapshot.file_states(records)
 
+    @retried
     def explain(
         self,
         query: str,
@@ -317,13 +393,10 @@ class Searchable(ABC):
         from ragembed.indexes.search.explain import explain
 
         condition = None if where is None else parse(where)
+        with self.snapshot() as snapshot:
+            return explain(snapshot, query, k, mode, condition, fusion, ranking, min_relevance, ids)
 
-        def answer(snapshot: Snapshot) -> list[Explanation]:
-            fused = fusion or snapshot.fusion()
-            return explain(snapshot, query, k, mode, condition, fused, ranking, min_relevance, ids)
-
-        return self._read(answer, mode)
-
+    @retried
     def why_not(
         self,
         query: str,
@@ -367,10 +440,9 @@ class Searchable(ABC):
         """
         from ragembed.indexes.search.why_not import why_not
 
-        def answer(snapshot: Snapshot) -> WhyNot:
-            return why_not(snapshot, query, source, k, mode, fusion or snapshot.fusion(), store)
-
-        return self._read(answer, mode)
+        with self.snapshot() as snapshot:
+            group = snapshot.group_of(store)
+            return why_not(group, query, source, k, mode, fusion or group.fusion(), store)
 
     def search_vector(self, vector: Floats, k: int = 10, *, where: Where | None = None) -> list[Hit]:
         """Return up to ``k`` chunks whose vectors are nearest to a query vector by cosine, best first.
@@ -393,6 +465,7 @@ class Searchable(ABC):
         """
         return self.search_vectors(_one_vector(vector)[None, :], k, where=where)[0]
 
+    @retried
     def search_vectors(self, vectors: Floats, k: int = 10, *, where: Where | None = None) -> list[list[Hit]]:
         """Return for each of several query vectors the hits of :meth:`search_vector`, with the same errors.
 
@@ -416,12 +489,12 @@ class Searchable(ABC):
         if vectors.ndim != 2:
             raise DimensionError(f"the query vectors have shape {vectors.shape}: expected (n, d), one vector per row")
 
-        def answer(snapshot: Snapshot) -> list[list[Hit]]:
-            _require_dimension(snapshot, vectors)
-            return [Hits(hits) for hits in search.search_vectors(snapshot, vectors, k, condition)]
+        with self.snapshot() as snapshot:
+            group = snapshot.comparable("dense")
+            _require_dimension(group, vectors)
+            return [Hits(hits) for hits in nearest_to(group, vectors, k, condition)]
 
-        return self._read(answer, "dense")
-
+    @retried
     def search_mmr(
         self,
         query: str,
@@ -452,12 +525,12 @@ class Searchable(ABC):
         """
         condition = None if where is None else parse(where)
 
-        def answer(snapshot: Snapshot) -> list[Hit]:
-            vector = snapshot.embedder().encode_queries([normalise(query)])[0]
-            return Hits(search.search_mmr(snapshot, vector, k, fetch_k, lambda_mult, condition))
+        with self.snapshot() as snapshot:
+            group = snapshot.comparable("dense")
+            vector = group.embedder().encode_queries([normalise(query)])[0]
+            return Hits(diverse(group, vector, k, fetch_k, lambda_mult, condition))
 
-        return self._read(answer, "dense")
-
+    @retried
     def search_mmr_vector(
         self,
         vector: Floats,
@@ -482,11 +555,151 @@ class Searchable(ABC):
         vector = _one_vector(vector)
         condition = None if where is None else parse(where)
 
-        def answer(snapshot: Snapshot) -> list[Hit]:
-            _require_dimension(snapshot, vector[None, :])
-            return Hits(search.search_mmr(snapshot, vector, k, fetch_k, lambda_mult, condition))
+        with self.snapshot() as snapshot:
+            group = snapshot.comparable("dense")
+            _require_dimension(group, vector[None, :])
+            return Hits(diverse(group, vector, k, fetch_k, lambda_mult, condition))
 
-        return self._read(answer, "dense")
+    # Contents
+
+    @retried
+    def get(self, ids: Sequence[str]) -> list[ChunkRecord]:
+        """Return the chunks with these ids, in the order of ``ids``. Unknown ids are left out.
+
+        Several stores of a collection may have a chunk with the same id.
+
+        Parameters
+        ----------
+        ids : sequence of str
+            Ids of the chunks.
+
+        Examples
+        --------
+        >>> [record.chunk.text for record in store.get(["bird", "unknown"])]
+        ['Many birds fly south in autumn.']
+        """
+        with self.snapshot() as snapshot:
+            by_store = [(store.name, catalog.chunks_by_id(store.connection, ids)) for store in snapshot.stores]
+        wanted = dict.fromkeys(ids)
+        return [_with_store(records[each], name) for each in wanted for name, records in by_store if each in records]
+
+    @retried
+    def ids(self) -> list[str]:
+        """Return the ids of all chunks, in order of insertion, store by store.
+
+        Examples
+        --------
+        >>> store.ids()
+        ['tea', 'lock', 'bird']
+        """
+        with self.snapshot() as snapshot:
+            return [each for store in snapshot.stores for each in catalog.chunk_ids(store.connection)]
+
+    @retried
+    def vectors(self, ids: Sequence[str]) -> Floats:
+        """Return the unit vectors of chunks, float32, shape ``(n, d)``, in the order of ``ids``.
+
+        Raise KeyError if an id is in no store, and :class:`ConfigError` if stores have different embedders. If several
+        stores have an id, the first of them counts.
+
+        Parameters
+        ----------
+        ids : sequence of str
+            Ids of the chunks.
+
+        Examples
+        --------
+        >>> vectors = store.vectors(["tea", "bird"])
+        >>> vectors.shape[0], vectors.dtype.name
+        (2, 'float32')
+        """
+        with self.snapshot() as snapshot:
+            group = snapshot.comparable("dense")
+            return group.vectors(group.rows_of_keys(np.array(group.keys_of_ids(ids), dtype=np.int64)))
+
+    @retried
+    def filter_notes(self, where: Where) -> list[str]:
+        """Return notes on the parts of a filter that cannot match: unknown fields, other types, and paths of no file.
+
+        An empty store gets none, and a collection those that hold in each of its stores. Raise :class:`ConfigError` if
+        the filter is invalid.
+
+        Parameters
+        ----------
+        where : str or mapping
+            Filter, as in :meth:`search`.
+
+        Examples
+        --------
+        >>> store.filter_notes({"yeer": 2024})
+        ["no chunk has the field 'yeer': did you mean 'year'?"]
+        >>> store.filter_notes("year = '2024'")
+        ["the field 'year' is compared with a string, but its values are numbers: the comparison is never true"]
+        """
+        condition = parse(where)
+        with self.snapshot() as snapshot:
+            first, *others = [notes_on(store.connection, condition) for store in snapshot.stores if store.count()] or [
+                {}
+            ]
+        everywhere = (note for leaf, note in first.items() if all(leaf in notes for notes in others))
+        return list(dict.fromkeys(everywhere))
+
+    @retried
+    def __len__(self) -> int:
+        """Return the number of chunks."""
+        with self.snapshot() as snapshot:
+            return snapshot.count()
+
+    @property
+    @retried
+    def generation(self) -> int:
+        """Number of changes that have been committed."""
+        with self.snapshot() as snapshot:
+            return snapshot.generation()
+
+    @property
+    @retried
+    def language(self) -> str:
+        """Language whose stemmer lexical search uses, that of the first store."""
+        with self.snapshot() as snapshot:
+            return snapshot.language()
+
+    @property
+    @retried
+    def unfinished(self) -> bool:
+        """Whether the last indexing run was interrupted, or is not finished yet; see :attr:`being_written`."""
+        with self.snapshot() as snapshot:
+            return any(catalog.meta(store.connection, "unfinished", False) for store in snapshot.stores)
+
+    @property
+    @retried
+    def embedder(self) -> VectorEncoder:
+        """Embedder of the current generation.
+
+        Raise :class:`IncompatibleStoreError` if it cannot be loaded, or is not the one that was passed to :meth:`open`,
+        :class:`ModelError` if its model cannot be found, and :class:`ConfigError` if stores have different ones.
+
+        Examples
+        --------
+        >>> store.embedder.encode_documents(["Tea is brewed with hot water."]).dtype.name
+        'float32'
+        """
+        with self.snapshot() as snapshot:
+            return snapshot.comparable("dense").embedder()
+
+    # Closing
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close the database and the files. The next use opens them again."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
 
 def _require_dimension(snapshot: Snapshot, vectors: Floats) -> None:
@@ -494,6 +707,10 @@ def _require_dimension(snapshot: Snapshot, vectors: Floats) -> None:
         raise DimensionError(
             f"the query vector has shape {vectors.shape[1:]}: expected {(dim,)}, the dimension of the stored vectors"
         )
+
+
+def _with_store(record: ChunkRecord, name: str | None) -> ChunkRecord:
+    return record if name is None else replace(record, store=name)
 
 
 def _one_vector(vector: Floats) -> Floats:

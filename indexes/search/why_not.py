@@ -11,12 +11,11 @@ import numpy as np
 from ragembed.contributions import Contributions
 from ragembed.errors import ConfigError
 from ragembed.indexes.lexical import fulltext
-from ragembed.indexes.search.dense import ChunkVectors
 from ragembed.indexes.search.explain import ExplainedQuery, phrase_scores
 from ragembed.indexes.search.fusion import Fusion
-from ragembed.indexes.search.hybrid import Candidates, shared_words
-from ragembed.indexes.search.search import MODES, Mode, query_expression, search
-from ragembed.indexes.search.snapshot import Snapshot, known_keys, rows_of
+from ragembed.indexes.search.hybrid import Candidates, ChunkVectors, shared_words
+from ragembed.indexes.search.pipeline import MODES, Mode, query_expression, run_query
+from ragembed.indexes.search.snapshot import Snapshot
 from ragembed.indexes.types import ChunkRecord, Hit, Keys
 
 
@@ -171,7 +170,7 @@ def why_not(
             "'ragembed index --boilerplate keep'"
         )
     trace: list[Candidates] = []
-    [hits] = search(snapshot, [query], k, mode, None, fusion, trace=trace)
+    [hits] = run_query(snapshot, [query], k, mode, None, fusion, trace=trace)
     expression = query_expression(snapshot, query)
     candidates = trace[0] if trace else None
     fusion = fusion if candidates is None else candidates.fusion
@@ -240,7 +239,7 @@ def _in_hybrid(
     fusion: Fusion,
     candidates: Candidates,
 ) -> FileRank:
-    scores = candidates.by_key()
+    scores = dict(zip(candidates.keys.tolist(), candidates.scores.tolist(), strict=True))
     ordered = sorted(scores.values(), reverse=True)
     needed = ordered[: max(k, 1)][-1] if ordered else None
     mine = {key: scores[key] for key in own if key in scores}
@@ -287,7 +286,8 @@ def _lost_words(
     snapshot: Snapshot, query: ExplainedQuery, chunk: ChunkRecord, others: Sequence[Hit]
 ) -> tuple[LostWord, ...]:
     """Return the words of the query that contribute less in a chunk than in others, greatest loss first."""
-    row, *rows = rows_of(snapshot, [chunk, *others])
+    keys = np.array(snapshot.known_keys([chunk, *others]), dtype=np.int64)
+    row, *rows = snapshot.rows_of_keys(keys).tolist()
     here = _by_word(query.against(snapshot, chunk.chunk.embedded_text, row))
     there = [
         _by_word(query.against(snapshot, hit.chunk.embedded_text, of_hit))
@@ -307,7 +307,7 @@ def _lost_phrases(
     snapshot: Snapshot, expression: str | None, chunk: ChunkRecord, own: Sequence[int], others: Sequence[Hit]
 ) -> tuple[LostPhrase, ...]:
     """Return the phrases of the query with a lower BM25 in a chunk than in others, greatest loss first."""
-    key, *keys = known_keys(snapshot, [chunk, *others])
+    key, *keys = snapshot.known_keys([chunk, *others])
     scores = phrase_scores(snapshot, expression, [*own, key, *keys])
     there = [scores[each] for each in keys]
     lost = [

@@ -373,7 +373,7 @@ def _find_boilerplate(driver: _Driver, opened: Sequence[Store], chunked: Chunked
     files = dict(chunked.lines)
     strips = driver.run.options.boilerplate == STRIP
     for store in opened if strips else ():
-        files |= store._reader.read(lambda snapshot: staying(snapshot.connection, leaving)[0])
+        files |= store.read_database(staying, leaving)[0]
     driver.work.write_boilerplate(found_in(files) if strips else {})
 
 

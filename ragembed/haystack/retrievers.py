@@ -12,7 +12,7 @@ from typing_extensions import Self
 from ragembed.checks import one_of
 from ragembed.errors import ConfigError
 from ragembed.haystack.document_store import RagembedDocumentStore
-from ragembed.indexes.search.search import MODES, Mode
+from ragembed.indexes.search.pipeline import MODES, Mode
 
 
 class _Base:

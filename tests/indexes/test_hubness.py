@@ -14,7 +14,7 @@ from ragembed.errors import ConfigError, StoreDamagedError
 from ragembed.indexes import IndexConfig
 from ragembed.indexes.ann import picking
 from ragembed.indexes.indexing.refit import refit_store
-from ragembed.indexes.search.dense import ChunkVectors
+from ragembed.indexes.search.hybrid import ChunkVectors
 from ragembed.indexes.storage import catalog, segments
 from ragembed.indexes.storage.copying import copy_store
 from ragembed.indexes.storage.hubness import NEAREST, DrawnQueries, hubness_record, load_hubness
@@ -59,13 +59,8 @@ def measured(path):
     """Return the hubness of each chunk by id, as search reads it."""
     with Store.open(path) as store:
         ids = store.ids()
-        values = store.read(
-            lambda: store._reader.read(
-                lambda snapshot: ChunkVectors(snapshot).hubness(
-                    np.array([catalog.keys_of_ids(snapshot.connection, ids)[each] for each in ids])
-                )
-            )
-        )
+        with store.snapshot() as snapshot:
+            values = ChunkVectors(snapshot).hubness(np.array(snapshot.keys_of_ids(ids)))
     return None if values is None else dict(zip(ids, values.tolist(), strict=True))
 
 
@@ -85,7 +80,7 @@ def expected(path):
 
 def file_of(path):
     with Store.open(path) as store:
-        rec = store._reader.read(lambda snapshot: hubness_record(snapshot.connection))
+        rec = store.read_database(hubness_record)
     return path / "embedders" / rec["fingerprint"] / rec["file"], rec
 
 

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,10 +13,10 @@ from ragembed.documents.model import Chunk
 from ragembed.errors import ConfigError
 from ragembed.indexes import ChunkRecord
 from ragembed.indexes.indexing.refit import refit_store
-from ragembed.indexes.lexical.highest import HighestScores, StoreTerms
+from ragembed.indexes.lexical.highest import HighestScores, frequencies
 from ragembed.indexes.search import fusion, relevance
+from ragembed.indexes.search.pipeline import query_expression
 from ragembed.indexes.search.relevance import LEAST_CHUNKS, Logistic, RelevanceModel, collected_notes
-from ragembed.indexes.search.search import query_expression
 from ragembed.indexes.verify import verify_store
 from ragembed.indexes.writing import posting_updates
 from tests.conftest import WORDS, record
@@ -150,10 +151,8 @@ def test_the_highest_score_is_above_every_score_and_reached_by_repetition(path, 
     with Store.open(path) as store:
 
         def measured(query):
-            def highest(snapshot):
+            with store.snapshot() as snapshot:
                 return snapshot.highest_score(query_expression(snapshot, query))
-
-            return store._reader.read(highest)
 
         for query in ("lock writer store", '"lock writer" zebra', "unheard words", "wing-flow"):
             best = store.search(query, 1, "lexical")
@@ -166,12 +165,11 @@ def test_the_highest_score_is_above_every_score_and_reached_by_repetition(path, 
         monkeypatch.setattr(posting_updates, "LEAST_CHUNKS", 10)
         store.add([record("another", "zebra unheard")])
         counted = measured("zebra unheard lock")
-        postings = store._reader.read(lambda snapshot: snapshot.postings())
-        assert postings is not None
-        expression = store._reader.read(lambda snapshot: query_expression(snapshot, "zebra unheard lock"))
-        by_fulltext = store._reader.read(
-            lambda snapshot: HighestScores().of(StoreTerms(snapshot.connection, None), expression)
-        )
+        with store.snapshot() as snapshot:
+            assert snapshot.stores[0].postings() is not None
+            expression = query_expression(snapshot, "zebra unheard lock")
+            of_fulltext = partial(frequencies, snapshot.connection, None)
+            by_fulltext = HighestScores().of(expression, None, "english", snapshot.count(), of_fulltext)
         assert counted == pytest.approx(by_fulltext)
 
 
