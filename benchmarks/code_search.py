@@ -26,8 +26,8 @@ from speed import Outcome
 from ragembed.documents.readers import definitions
 from ragembed.evaluation import paired_bootstrap
 from ragembed.indexes import Hit, Store
+from ragembed.indexes.indexing.index_run import index_files
 from ragembed.indexes.indexing.request import IndexingRequest
-from ragembed.indexes.indexing.run import index_files
 
 BUDGET = 2000
 """Tokens of the results that a query may use."""

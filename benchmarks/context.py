@@ -25,8 +25,8 @@ from ragembed import Embedder
 from ragembed.config.settings import DEFAULT_MODEL
 from ragembed.evaluation import RetrievalCollection, paired_bootstrap, read_beir
 from ragembed.indexes import ContextBlock, Hit, Store
+from ragembed.indexes.indexing.index_run import index_files
 from ragembed.indexes.indexing.request import IndexingRequest
-from ragembed.indexes.indexing.run import index_files
 from ragembed.indexes.search.context import renderer_of
 from ragembed.models.files import find_model
 from ragembed.models.token_counting import estimated_tokens

@@ -18,7 +18,7 @@ from report import significant, table
 from speed import Outcome
 
 from ragembed import Embedder
-from ragembed.indexes.ann.choosing import LEAST_APPROXIMATE
+from ragembed.indexes.faiss_index.cost_model import LEAST_APPROXIMATE
 from ragembed.postprocess import unit_rows
 from ragembed.pseudo_queries import draw_pseudo_queries
 

@@ -17,8 +17,8 @@ from speed import Outcome
 from ragembed import EmbedderConfig
 from ragembed.config.settings import DEFAULT_MODEL
 from ragembed.extractors.kept_states import kept_states
+from ragembed.papers.reproduction import find_item
 from ragembed.papers.reproduction.data import sentences
-from ragembed.papers.reproduction.paper_items import find_item
 from ragembed.papers.reproduction.reproduction_report import notes, table
 from ragembed.papers.reproduction.reproduction_run import Inputs, reproduce
 from ragembed.papers.training import B2sRequest, B2sSettings, train_b2s

@@ -19,7 +19,7 @@ from processes import say
 from report import per_cent, significant, table
 from speed import Outcome
 
-from ragembed.documents.generated import generated_reason
+from ragembed.documents.discovery import generated_reason
 from ragembed.documents.readers import only_document_errors, read, reader_for
 from ragembed.errors import DocumentError, RagembedError
 

@@ -14,7 +14,7 @@ from report import table
 from speed import Outcome
 
 from ragembed.config.settings import DEFAULT_MODEL
-from ragembed.papers.training.dictionaries.reading import read_dictionaries
+from ragembed.papers.training.dictionary import read_dictionaries
 
 WORDNET = Path("/usr/share/wordnet")  # Debian's package wordnet-base
 _STS, _POOLINGS = ("sts12", "sts13", "sts14"), ("cls", "mean", "prompt")

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ragembed.cli import ERROR_EXIT
-from ragembed.cli.output import counted, say, say_choice, warnings_as_notes
-from ragembed.cli.progress import StderrProgress
+from ragembed.cli.output import StderrProgress, counted, say, say_choice, warnings_as_notes
 from ragembed.cli.requests import index_config
 from ragembed.cli.searched import StoreReport
 from ragembed.errors import IncompatibleStoreError, ModelError

@@ -1,7 +1,8 @@
-"""Options that several commands share, as decorators."""
+"""Options of commands: those of settings, made from the fields of their dataclasses, and others that commands share."""
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import os
 import re
@@ -14,40 +15,32 @@ import click
 from click.core import ParameterSource
 
 from ragembed.cli.project import choose_store, collections_files
-from ragembed.config.collections import chosen_stores
-from ragembed.config.settings import DEFAULT_PRESET, PRESETS
-from ragembed.config.specs import AUTO as EMBEDDING_AUTO
-from ragembed.config.specs import POOLINGS
+from ragembed.config.fields import Setting, settings_of
+from ragembed.config.settings import DEFAULT_PRESET, PRESETS, EmbedderConfig
+from ragembed.config.toml_files import chosen_stores
 from ragembed.documents.places import RemotePath, is_url
 from ragembed.embedder import TRUST_VARIABLE
 from ragembed.errors import ConfigError
-from ragembed.indexes.ann.choosing import LATENCY_MS, RECALL
-from ragembed.indexes.ann.specs import AUTO, NAMES
+from ragembed.indexes import Budget, IndexConfig, IndexingOptions
 from ragembed.indexes.filters import And, Field, Filter, Glob, Or, parse
 from ragembed.indexes.search.pipeline import MODES
 from ragembed.indexes.search.relevance import WEAK
 from ragembed.indexes.storage.layout import STORE_FOLDER, STORE_VARIABLE
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+Decorator = Callable[[Any], Any]
 
 FORMATS = ("text", "json", "jsonl")
 _FORMATS_HELP = "Output format: text (for people), json (one object), jsonl (one object per line)"
 EMBEDDING_OPTIONS = (
-    *("preset", "config_file", "extractor", "model", "revision", "trust_remote_code", "layers", "template"),
-    *("query_template", "document_prompt", "query_prompt", "prompt_name", "pooling", "normalize", "truncate_dim"),
-    *("special_tokens", "weighting", "postprocess", "query_fit"),
-    *("avg_corpus", "weighting_corpus", "postprocess_corpus"),
+    *("preset", "config_file"),
+    *(name for name, about in settings_of(EmbedderConfig).items() if about.flag),
 )
 """Options that configure the embedder."""
-INDEX_OPTIONS = ("index_kind", "max_memory", "max_latency_ms", "min_recall")
+INDEX_OPTIONS = ("kind", *settings_of(Budget))
 """Options that configure the vector index."""
-_EXTRACTORS = "transformer, avg, bert+avg:w=0.5, re:dim=768, words:drop=0 or sbert-wk:window=2"
-_LAYERS = "first, last, first+last, or numbers such as 0+1+6"
-_TEMPLATES = "t0 to t4, or one with [X] for the document and [M] for a mask token"
-_POOLINGS = f"{EMBEDDING_AUTO} (the model as its authors use it), {', '.join(POOLINGS)}; several joined by +"
-_WEIGHTINGS = "auto, uniform, idf, idf:0.5, -biases, sif or usif"
-_STEPS = "such as abtt:2,normalize; or none"
-_QUERY_FITS = "the same as for documents (shared), or fitted on pseudo-queries (separate)"
+_COMPARED = ("preset", "extractor", "layers", "template", "pooling", "weighting", "postprocess", "query_fit")
+"""Options that an evaluation can repeat, to compare their values."""
 _NAMED = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]{0,39})=(.+)", re.DOTALL)
 _MILLISECONDS = {"us": 1e-3, "ms": 1.0, "s": 1e3}
 _UNITS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
@@ -60,6 +53,23 @@ def size_in_bytes(value: str) -> int:
     if not 1 <= size < math.inf:
         raise click.BadParameter(f"{value!r} is not a size: expected a number above 0 with K, M or G, such as 20M")
     return int(size)
+
+
+def milliseconds(value: str) -> float:
+    """Parse a time such as ``5ms`` or ``0.01s`` to milliseconds; raise a usage error for anything else."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(us|ms|s)", value.strip(), re.IGNORECASE)
+    if match is None or not 0 < float(match[1]) < math.inf:
+        raise click.BadParameter(f"{value!r} is not a time: expected a number above 0 with us, ms or s, such as 5ms")
+    return float(match[1]) * _MILLISECONDS[match[2].lower()]
+
+
+def share(value: str) -> float:
+    """Parse ``0.98`` or ``98%`` to 0.98; raise a usage error for a value that is not above 0 and at most 1."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(%?)", value.strip())
+    number = float(match[1]) / (100 if match[2] else 1) if match else 0.0
+    if not 0 < number <= 1:
+        raise click.BadParameter(f"{value!r} is not a share: expected a number above 0 and at most 1, such as 0.98")
+    return number
 
 
 class LocalPath(click.Path):
@@ -92,89 +102,122 @@ EXISTING_PATH = LocalPath(exists=True)
 EXISTING_FILE = LocalPath(exists=True, dir_okay=False)
 
 
-class _NoLimit:
-    """The type of :data:`NO_LIMIT`, which removes a limit that an earlier run set."""
+NO_LIMIT = object()
+"""The value of a limit that removes one that an earlier run set."""
 
 
-NO_LIMIT = _NoLimit()
+def _limit(read: Callable[[str], float | int]) -> Callable[[str], Any]:
+    """Return a function that parses a limit: :data:`NO_LIMIT` for ``none``."""
 
-
-def limit(read: Callable[[str], float | int]) -> Callable[[click.Context, click.Parameter, str | None], Any]:
-    """Return a callback that parses a limit: None if it is not given, :data:`NO_LIMIT` for ``none``."""
-
-    def callback(_context: click.Context, _parameter: click.Parameter, value: str | None) -> Any:
-        if value is None:
-            return None
+    def limit(value: str) -> Any:
         return NO_LIMIT if value.strip().lower() == "none" else read(value)
 
-    return callback
+    return limit
 
 
-def milliseconds(value: str) -> float:
-    """Parse a time such as ``5ms`` or ``0.01s`` to milliseconds; raise a usage error for anything else."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(us|ms|s)", value.strip(), re.IGNORECASE)
-    if match is None or not 0 < float(match[1]) < math.inf:
-        raise click.BadParameter(f"{value!r} is not a time: expected a number above 0 with us, ms or s, such as 5ms")
-    return float(match[1]) * _MILLISECONDS[match[2].lower()]
+_VALUES = {"FILE": EXISTING_FILE, "SIZE": size_in_bytes, "TIME": milliseconds, "SHARE": share}
+"""The types of settings whose values have these names."""
 
 
-def share(value: str) -> float:
-    """Parse ``0.98`` or ``98%`` to 0.98; raise a usage error for a value that is not above 0 and at most 1."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(%?)", value.strip())
-    number = float(match[1]) / (100 if match[2] else 1) if match else 0.0
-    if not 0 < number <= 1:
-        raise click.BadParameter(f"{value!r} is not a share: expected a number above 0 and at most 1, such as 0.98")
-    return number
+def setting_option(
+    kind: type, name: str, *, several: bool = False, default: str | None = None, filled: bool = False, **more: Any
+) -> Decorator:
+    """Return the option of a setting, the field ``name`` of a dataclass.
 
-
-def index_options(command: Command) -> Command:
-    """Add the options of the vector index; an option that is not given is None."""
-    return with_options(
-        command,
-        click.option(
-            "--index",
-            "index_kind",
-            metavar="KIND",
-            help=f"Kind of vector index: {AUTO}, {', '.join(NAMES)}, or a FAISS factory string such as IVF4096,PQ48. "
-            f"{AUTO} chooses by the number of vectors and the limits below.  [default: {AUTO}]",
-        ),
-        click.option(
-            "--max-memory",
-            callback=limit(size_in_bytes),
-            metavar="SIZE",
-            help="Largest size of the index, such as 500M; none removes an earlier limit.  [default: no limit]",
-        ),
-        click.option(
-            "--max-latency",
-            "max_latency_ms",
-            callback=limit(milliseconds),
-            metavar="TIME",
-            help="Longest time for one search of the index, such as 5ms, for 95 % of queries in one thread; none "
-            f"removes an earlier limit.  [default: {LATENCY_MS:g}ms, if possible]",
-        ),
-        click.option(
-            "--min-recall",
-            callback=limit(share),
-            metavar="SHARE",
-            help="Smallest share of the 10 nearest vectors that the index must find, such as 0.98 or 98%; none "
-            f"removes an earlier limit.  [default: {RECALL:g}, if possible]",
-        ),
+    Without a value, it is None or empty; with ``filled``, it has the default of the field.
+    """
+    [field] = [each for each in dataclasses.fields(kind) if each.name == name]
+    about: Setting = field.metadata["setting"]
+    several = several or field.default == ()
+    shown = default or about.default or (str(field.default) if kind not in (EmbedderConfig, IndexConfig) else "")
+    text = about.text.replace("`", "") + (" Can be repeated." if several else "")
+    value: Any = _VALUES.get(about.metavar or "")
+    if kind is Budget:
+        value = _limit(value)
+    elif value is None and str(field.type).startswith("int"):
+        value = click.IntRange(about.least)
+    elif value is None and str(field.type).startswith("float"):
+        value = click.FLOAT if about.least is None else click.FloatRange(about.least, about.most)
+    elif str(field.type) == "tuple[float, float]":
+        value = (float, float)
+    elif about.choices and about.metavar is None:
+        value = click.Choice(about.choices)
+    if str(field.type).startswith("bool"):
+        more, shown = {"default": field.default if filled else None, "is_flag": True, **more}, "" if filled else shown
+    elif filled and field.default is not None:
+        more, shown = {"default": field.default, "show_default": True, **more}, ""
+    return click.option(
+        *(about.flag or "", name),
+        type=value,
+        multiple=several,
+        metavar=about.metavar,
+        help=f"{text}  [default: {shown}]" if shown else text,
+        **more,
     )
 
 
-def device_option(command: Command) -> Command:
-    """Add ``--device``."""
-    return click.option(
-        "--device",
-        metavar="DEVICE",
-        help="Device that encodes documents and builds the index: cpu, gpu (all GPUs), gpu:0,2 (these GPUs), or auto "
-        "(all GPUs, else the CPU).  [default: auto]",
+def with_options(*options: Decorator) -> Decorator:
+    """Return a decorator that adds ``options`` in the order in which the help lists them."""
+
+    def add(command: Any) -> Any:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
+
+
+def _allow_remote_code(_context: click.Context, _parameter: click.Parameter, value: bool | None) -> bool | None:
+    """Allow this process and its workers to run the code of a saved model, if the option is given."""
+    if value:
+        os.environ[TRUST_VARIABLE] = "1"
+    return value
+
+
+def embedding_options(command: Any, *, several: bool = False) -> Any:
+    """Add the options of :data:`EMBEDDING_OPTIONS`; with ``several``, those that can be compared can be repeated."""
+    more: dict[str, dict[str, Any]] = {"trust_remote_code": {"callback": _allow_remote_code}}
+    if several:
+        more |= {name: {"several": True} for name in _COMPARED}
+        more["query_fit"]["default"] = "shared; for eval retrieval the preset's"
+    return with_options(
+        click.option(
+            "--preset",
+            multiple=several,
+            metavar="NAME",
+            help=f"Named group of embedder settings: {', '.join(PRESETS)}. The options below change single settings of "
+            f"it.{' Can be repeated.' if several else ''}  [default: {DEFAULT_PRESET}]",
+        ),
+        *(setting_option(EmbedderConfig, name, **more.get(name, {})) for name in EMBEDDING_OPTIONS[2:]),
+        click.option(
+            *("--config", "config_file"),
+            type=EXISTING_FILE,
+            help="TOML or JSON file with embedder settings; use it instead of --preset.",
+        ),
     )(command)
 
 
+index_options = with_options(
+    setting_option(IndexConfig, "kind"), *(setting_option(Budget, name) for name in settings_of(Budget))
+)
+"""Add the options of :data:`INDEX_OPTIONS`."""
+discovery_options = with_options(
+    *(setting_option(IndexingOptions, name) for name in ("exclude", "include", "max_bytes", "hidden"))
+)
+"""Add the options that select files."""
+reading_options = with_options(
+    *(setting_option(IndexingOptions, name) for name in ("text_columns", "title_column", "chunk_tokens", "overlap"))
+)
+"""Add the options that control how files are read and split."""
+boilerplate_option = setting_option(IndexingOptions, "boilerplate")
+
+device_option = click.option(
+    "--device",
+    metavar="DEVICE",
+    help="Device that encodes documents and builds the index: cpu, gpu (all GPUs), gpu:0,2 (these GPUs), or auto "
+    "(all GPUs, else the CPU).  [default: auto]",
+)
 quiet_option = click.option("-q", "--quiet", is_flag=True, help="Print only results and errors, no progress or notes.")
-
-
 mode_option = click.option(
     "--mode",
     type=click.Choice(MODES),
@@ -182,14 +225,11 @@ mode_option = click.option(
     show_default=True,
     help="Search by meaning (dense), by words (lexical, BM25), or both combined (hybrid).",
 )
-
-
 refresh_option = click.option(
     "--refresh",
     is_flag=True,
     help="First update the store, as ragembed index does, so that results are those of the files as they are now.",
 )
-
 min_relevance_option = click.option(
     "--min-relevance",
     type=click.FloatRange(0.0, 1.0),
@@ -197,16 +237,16 @@ min_relevance_option = click.option(
     help=f"Leave out results with a lower relevance, from 0 to 1; {WEAK:g} leaves out weak matches.  "
     "[default: keep all]",
 )
-
-
-def store_option(command: Command) -> Command:
-    """Add ``--store``."""
-    return click.option(
-        "--store",
-        type=LocalPath(file_okay=False),
-        help=f"Folder of the store.  [default: ${STORE_VARIABLE}, else the nearest .ragembed here or in a parent "
-        "folder]",
-    )(command)
+store_option = click.option(
+    "--store",
+    type=LocalPath(file_okay=False),
+    help=f"Folder of the store.  [default: ${STORE_VARIABLE}, else the nearest .ragembed here or in a parent folder]",
+)
+html_option = click.option(
+    "--html",
+    type=LocalPath(dir_okay=False),
+    help="Also write the results as a page to this file. A file that ragembed did not write is not overwritten.",
+)
 
 
 def format_option(command: Command, more: Mapping[str, str] = MappingProxyType({})) -> Command:
@@ -222,164 +262,6 @@ def format_option(command: Command, more: Mapping[str, str] = MappingProxyType({
     )(command)
 
 
-def discovery_options(command: Command) -> Command:
-    """Add the options that select files; an option that is not given is None or empty."""
-    return with_options(
-        command,
-        click.option(
-            "--exclude",
-            multiple=True,
-            metavar="GLOB",
-            help="Skip matching files, such as 'tmp*'. Can be repeated.  [default: none]",
-        ),
-        click.option(
-            "--include",
-            multiple=True,
-            metavar="GLOB",
-            help="Read only matching files, such as 'README*'. Can be repeated.  [default: all files]",
-        ),
-        click.option(
-            "--max-size",
-            type=size_in_bytes,
-            metavar="SIZE",
-            help="Skip files larger than this, such as 500K or 20M.  [default: 20M]",
-        ),
-        click.option(
-            "--hidden/--no-hidden",
-            default=None,
-            help="Read files and folders whose names begin with a dot, or skip them.  [default: --no-hidden]",
-        ),
-    )
-
-
-def reading_options(command: Command) -> Command:
-    """Add the options that control how files are read and split; an option that is not given is None or empty."""
-    return with_options(
-        command,
-        click.option(
-            "--text-column",
-            "text_columns",
-            multiple=True,
-            metavar="NAME",
-            help="Column of CSV, TSV or JSON Lines files that holds the text. Can be repeated.  [default: all "
-            "columns; in JSON Lines the first of text, content, body, document and abstract]",
-        ),
-        click.option(
-            "--title-column",
-            metavar="NAME",
-            help="Column of CSV, TSV or JSON Lines files that holds the title of a row.  [default: none]",
-        ),
-        click.option(
-            "--chunk-tokens",
-            type=click.IntRange(16),
-            metavar="N",
-            help="Largest number of tokens in a chunk.  [default: 512, or what the model reads if that is less]",
-        ),
-        click.option(
-            "--overlap",
-            type=click.IntRange(0),
-            metavar="N",
-            help="Number of tokens that neighbouring chunks share, less than half of --chunk-tokens.  [default: 0]",
-        ),
-    )
-
-
-def _allow_remote_code(_context: click.Context, _parameter: click.Parameter, value: bool | None) -> bool | None:
-    """Allow this process and its workers to run the code of a saved model, if the option is given."""
-    if value:
-        os.environ[TRUST_VARIABLE] = "1"
-    return value
-
-
-def embedding_options(command: Command, *, several: bool = False) -> Command:
-    """Add the options of :data:`EMBEDDING_OPTIONS`; with ``several``, those that can be compared can be repeated."""
-    more = ". Can be repeated." if several else "."
-    default = f"{more}  [default: the preset's]"
-    compared = f"{more}  [default: shared; for eval retrieval the preset's]"
-    query_fits = f"Post-processors for queries: {_QUERY_FITS}{compared if several else default}"
-    presets = f"{', '.join(PRESETS)}. The options below change single settings of it"
-    texts = (
-        ("--preset", "NAME", f"Named group of embedder settings: {presets}{more}  [default: {DEFAULT_PRESET}]"),
-        ("--extractor", "SPEC", f"Method that turns a text into a raw vector: {_EXTRACTORS}{default}"),
-        ("--layers", "SPEC", f"Hidden layers of the model to average: {_LAYERS}{default}"),
-        ("--template", "TEXT", f"Text around each document: {_TEMPLATES}{default}"),
-        ("--pooling", "NAME", f"Tokens whose vectors are averaged: {_POOLINGS}{default}"),
-        ("--weighting", "SPEC", f"Weights of tokens in the average: {_WEIGHTINGS}{default}"),
-        ("--postprocess", "STEPS", f"Post-processors, separated by commas, {_STEPS}{default}"),
-        ("--query-fit", "shared|separate", query_fits),
-    )
-    return with_options(
-        command,
-        *(click.option(name, multiple=several, metavar=metavar, help=text) for name, metavar, text in texts),
-        click.option(
-            "--model",
-            metavar="ID|PATH|URL",
-            help="Hugging Face model id, folder of a model, or model behind a server, such as ollama:NAME. Also "
-            "openai:NAME, http://HOST/v1#NAME, or a word-vector file for --extractor words.  "
-            "[default: sentence-transformers/all-MiniLM-L6-v2]",
-        ),
-        click.option(
-            "--revision",
-            metavar="NAME",
-            help="Branch, tag or commit of a model on the Hugging Face hub.  [default: the current version]",
-        ),
-        click.option(
-            "--trust-remote-code",
-            is_flag=True,
-            default=None,
-            callback=_allow_remote_code,
-            help="Let the model run the code in its own files. Read the code first.",
-        ),
-        click.option("--query-template", metavar="TEXT", help="Template for queries.  [default: --template]"),
-        click.option("--document-prompt", metavar="TEXT", help="Text before each document.  [default: the model's]"),
-        click.option("--query-prompt", metavar="TEXT", help="Text before each query.  [default: the model's]"),
-        click.option(
-            "--prompt-name",
-            metavar="NAME",
-            help="Name of a prompt in the model's files, to use before documents and queries.",
-        ),
-        click.option(
-            "--normalize/--no-normalize",
-            default=None,
-            help="Scale the model's vectors to length 1 before the post-processors.  [default: --no-normalize]",
-        ),
-        click.option(
-            "--truncate-dim",
-            type=click.IntRange(1),
-            metavar="N",
-            help="Keep only the first N dimensions of the model's vectors, for models trained for it.  [default: the "
-            "model's]",
-        ),
-        click.option(
-            "--special-tokens/--no-special-tokens",
-            default=None,
-            help="Include special tokens such as [CLS] in the average, or leave them out.  [default: include them, "
-            "except from static vectors]",
-        ),
-        click.option(
-            "--avg-corpus",
-            type=EXISTING_FILE,
-            help="File with one text per line to fit the static vectors of avg on.  [default: the documents]",
-        ),
-        click.option(
-            "--weighting-corpus",
-            type=EXISTING_FILE,
-            help="File with one text per line to fit token weights on.  [default: the documents]",
-        ),
-        click.option(
-            "--postprocess-corpus",
-            type=EXISTING_FILE,
-            help="File with one text per line to fit post-processors on.  [default: the documents]",
-        ),
-        click.option(
-            "--config",
-            "config_file",
-            type=EXISTING_FILE,
-            help="TOML or JSON file with embedder settings; use it instead of --preset.",
-        ),
-    )
-
-
 def require_no(names: Collection[str], option: str) -> None:
     """Raise a usage error if one of the parameters ``names``, which ``option`` does not use, is on the command line."""
     context = click.get_current_context()
@@ -387,13 +269,6 @@ def require_no(names: Collection[str], option: str) -> None:
         is_given = context.get_parameter_source(str(parameter.name)) is ParameterSource.COMMANDLINE
         if is_given and parameter.name in names:
             raise click.UsageError(f"{option} does not use {parameter.opts[0]}: leave it out")
-
-
-def with_options(command: Command, *options: Callable[[Command], Command]) -> Command:
-    """Add ``options`` in the order in which the help lists them."""
-    for option in reversed(options):
-        command = option(command)
-    return command
 
 
 def with_number(args: list[str], option: str, alone: float) -> list[str]:
@@ -422,6 +297,13 @@ def _is_number(text: str) -> bool:
 _WAIT = "--wait"
 
 
+def _seconds(value: float | str) -> float:
+    """Parse a finite number of seconds."""
+    if not math.isfinite(number := float(value)):
+        raise click.BadParameter(f"{value} is not a number of seconds: expected a finite number")
+    return number
+
+
 class WritingCommand(click.Command):
     """A command that accepts ``--wait`` (no time limit) and ``--wait SECONDS``."""
 
@@ -430,9 +312,8 @@ class WritingCommand(click.Command):
         self.params.append(
             click.Option(
                 [_WAIT, "wait_seconds"],
-                type=float,
+                type=_seconds,
                 default=0.0,
-                callback=_finite,
                 metavar="[SECONDS]",
                 help="If another process writes to the store, wait until it is done, for at most SECONDS; without a "
                 "number, wait without a limit.  [default: fail at once]",
@@ -444,30 +325,20 @@ class WritingCommand(click.Command):
         return super().parse_args(ctx, with_number(args, _WAIT, -1))
 
 
-def _finite(ctx: click.Context, param: click.Parameter, value: float) -> float:  # noqa: ARG001  click's signature
-    if not math.isfinite(value):
-        raise click.BadParameter(f"{value} is not a number of seconds: expected a finite number")
-    return value
-
-
-def filter_options(command: Command) -> Command:
-    """Add the options that select chunks: ``--where`` and ``--path``."""
-    return with_options(
-        command,
-        click.option(
-            "--where",
-            metavar="EXPR",
-            help="Select only chunks that match EXPR, such as \"ext = 'md' AND mtime >= '2026-01-01'\".",
-        ),
-        click.option(
-            "--path",
-            "globs",
-            multiple=True,
-            metavar="PATH|GLOB",
-            help="Select only the file PATH, the files in the folder PATH, or those that match GLOB, such as "
-            "'docs/guide*'. Can be repeated; a file is selected if it matches any of them.",
-        ),
-    )
+filter_options = with_options(
+    click.option(
+        "--where",
+        metavar="EXPR",
+        help="Select only chunks that match EXPR, such as \"ext = 'md' AND mtime >= '2026-01-01'\".",
+    ),
+    click.option(
+        *("--path", "globs"),
+        multiple=True,
+        metavar="PATH|GLOB",
+        help="Select only the file PATH, the files in the folder PATH, or those that match GLOB, such as "
+        "'docs/guide*'. Can be repeated; a file is selected if it matches any of them.",
+    ),
+)
 
 
 def search_filter(where: str | None, globs: tuple[str, ...]) -> Filter | None:

@@ -1,4 +1,4 @@
-"""Values from ``ragembed.toml`` and from collections, for options that are not given on the command line."""
+"""Where stores and options come from that the command line does not give: ``ragembed.toml`` and collections."""
 
 from __future__ import annotations
 
@@ -12,10 +12,17 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from ragembed.cli.output import say
-from ragembed.config.collections import CollectionsFile, NamedCollection, read_registry, registry_file
-from ragembed.config.project import Project, find_project, read_project
+from ragembed.cli.output import print_records, say
 from ragembed.config.settings import EmbedderConfig
+from ragembed.config.toml_files import (
+    CollectionsFile,
+    NamedCollection,
+    Project,
+    find_project,
+    read_project,
+    read_registry,
+    registry_file,
+)
 from ragembed.confirmed_models import confirm_model, is_confirmed
 from ragembed.documents.places import is_url
 from ragembed.errors import ConfigError
@@ -36,6 +43,9 @@ NEVER_SET = {
 
 _PATHS = ("paths", "avg_corpus", "weighting_corpus", "postprocess_corpus")
 _MODELS = ("model", "rerank")
+_COMMANDS = ("index", "query")
+"""The commands whose options files can set."""
+_DEFAULT = "default"
 
 
 def project() -> Project | None:
@@ -62,70 +72,94 @@ def choose_store_with_origin(store: Path | None) -> tuple[Path, str]:
         return store, "command line"
     if os.environ.get(layout.STORE_VARIABLE):
         return layout.choose_store(None), f"${layout.STORE_VARIABLE}"
-    known = project()
-    if known is not None and known.store is not None:
-        return layout.require_owner(known.store) if layout.is_store(known.store) else known.store, str(known.path)
+    here = project()
+    if here is not None and here.store is not None:
+        return layout.require_owner(here.store) if layout.is_store(here.store) else here.store, str(here.path)
     return layout.choose_store(None), "default"
 
 
 def collections_files() -> list[CollectionsFile]:
     """Return the files that define collections; an earlier one hides collections of the same name in a later."""
-    known = project()
-    return [*([] if known is None else [known.collections]), read_registry()]
+    here = project()
+    return [*([] if here is None else [here.collections]), read_registry()]
+
+
+def chosen_collections(store: Path | None, collections: str | None) -> list[str] | None:
+    """Return the names of the collections to search, or None to search a store.
+
+    Without ``--store`` and ``--in``, this is the default collection of the project, or that of the user if no store is
+    found.
+    """
+    if store is not None and collections is not None:
+        raise click.UsageError("got both --store and --in: give one of them")
+    if collections is not None:
+        return names_in(collections)
+    if store is not None or os.environ.get(layout.STORE_VARIABLE):
+        return None
+    files = collections_files()
+    default = files[0].default if len(files) > 1 else None
+    if default is None and not layout.is_store(choose_store(None)):
+        default = files[-1].default
+    return None if default is None else [default]
+
+
+def names_in(collections: str) -> list[str]:
+    """Return the names in a value of ``--in``."""
+    return [name.strip() for name in collections.split(",")]
 
 
 def option_defaults(command: click.Command) -> dict[str, Any]:
     """Return the values that ``ragembed.toml`` has for the options of a command, by the names of their parameters."""
-    known = project()
-    table = {} if known is None else known.options.get(str(command.name), {})
-    if known is None or not table:
+    here = project()
+    table = {} if here is None else here.options.get(str(command.name), {})
+    if here is None or not table:
         return {}
     where = f"[{command.name}]"
     table = dict(table)
     for key, parameter in parameters(command).items():
         if parameter.name in _PATHS and key in table:  # Paths are relative to the file, not to the working directory.
-            table[key] = _inside_all(known, table[key], f"{key} in {where}")
-    values = option_values(command, table, f"{known.path}: {{}} in {where}")
-    for name in str(values["collections"]).split(",") if "collections" in values else ():
-        if name.strip() not in known.collections.collections:
+            table[key] = _inside_all(here, table[key], f"{key} in {where}")
+    values = option_values(command, table, f"{here.path}: {{}} in {where}")
+    for name in names_in(values["collections"]) if "collections" in values else ():
+        if name not in here.collections.collections:
             raise ConfigError(
-                f"{known.path}: 'in' in {where} names {name.strip()!r}: expected a collection of this file; name your "
+                f"{here.path}: 'in' in {where} names {name!r}: expected a collection of this file; name your "
                 "own collections on the command line"
             )
-    return _with_confirmed_models(values, known.path, where)
+    return _with_confirmed_models(values, here.path, where)
 
 
 def option_values(command: click.Command, table: Mapping[str, Any], place: str) -> dict[str, Any]:
     """Return the values of a table by the names of their parameters; ``place`` names a key of the table in errors."""
     by_key = parameters(command)
     context = click.Context(command, info_name=command.name)
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for key, value in table.items():
         parameter = by_key.get(key)
-        name = None if parameter is None else str(parameter.name)
-        if parameter is None or name is None:
+        if parameter is None:
             near = get_close_matches(key, by_key, 1)
             hint = f"did you mean {near[0]!r}?" if near else "expected the name of an option without --"
             raise ConfigError(f"{place.format(repr(key))} is unknown: {hint}")
+        name = str(parameter.name)
         if name in NEVER_SET:
             raise ConfigError(f"{place.format(repr(key))} cannot be set in a file: {NEVER_SET[name]}")
-        found[name] = _checked(parameter, context, value, place.format(repr(key)))
-    return found
+        values[name] = _checked(parameter, context, value, place.format(repr(key)))
+    return values
 
 
 def parameters(command: click.Command) -> dict[str, click.Parameter]:
     """Return the parameters of a command by the key that sets them in a file: the option without ``--``."""
-    found: dict[str, click.Parameter] = {}
+    by_key: dict[str, click.Parameter] = {}
     for parameter in command.params:
         if isinstance(parameter, click.Argument):
             if parameter.nargs == -1:
-                found[str(parameter.name)] = parameter
+                by_key[str(parameter.name)] = parameter
             continue
         longest = max(parameter.opts, key=len)
         is_short_form = isinstance(parameter, click.Option) and parameter.is_flag and not parameter.is_bool_flag
         if not is_short_form:  # such as --json for --format json
-            found[longest.lstrip("-")] = parameter
-    return found
+            by_key[longest.lstrip("-")] = parameter
+    return by_key
 
 
 def _checked(parameter: click.Parameter, context: click.Context, value: Any, place: str) -> Any:
@@ -147,33 +181,33 @@ def _checked(parameter: click.Parameter, context: click.Context, value: Any, pla
     return texts
 
 
-def _inside_all(known: Project, value: Any, what: str) -> Any:
+def _inside_all(here: Project, value: Any, what: str) -> Any:
     """Return a path, or a list of them, as absolute paths; other values stay, and are refused later."""
     if isinstance(value, list):
-        return [_inside_all(known, each, what) for each in value]
+        return [_inside_all(here, part, what) for part in value]
     if not isinstance(value, str):
         return value
     if is_url(value):
         raise ConfigError(
-            f"{known.path}: {what} is the URL {value!r}: expected a path inside the folder; name URLs on the command "
+            f"{here.path}: {what} is the URL {value!r}: expected a path inside the folder; name URLs on the command "
             "line"
         )
-    return str(known.inside(value, what))
+    return str(here.inside(value, what))
 
 
 def _with_confirmed_models(values: Mapping[str, Any], path: Path, where: str) -> dict[str, Any]:
     """Return ``values`` with full paths of models; raise :class:`ConfigError` for a model that the user never named."""
-    found = dict(values)
+    full = dict(values)
     for name in _MODELS:
-        if found.get(name) is not None:
-            found[name] = model = _full_name(str(found[name]), path.parent)
+        if full.get(name) is not None:
+            full[name] = model = _full_name(str(full[name]), path.parent)
             if model != EmbedderConfig().model and not is_confirmed(model):
                 command = "query TEXT --rerank" if name == "rerank" else "index --model"
                 raise ConfigError(
                     f"{path}: {name} in {where} names the model {model}, which you have not used before: a file from "
                     f"somebody else can name any model; run 'ragembed {command} {model}' once if you trust it"
                 )
-    return found
+    return full
 
 
 def confirm_models(context: click.Context) -> None:
@@ -189,8 +223,21 @@ def _full_name(model: str, folder: Path) -> str:
     return str(path) if os.path.lexists(path) else model
 
 
-def apply_settings(context: click.Context, collection: NamedCollection, file: Path) -> None:
-    """Set the options that are neither given nor set by ``ragembed.toml`` to the values of a collection in ``file``."""
+def apply_collection(context: click.Context) -> None:
+    """Apply the settings of the collection that a command searches, if it is a single one.
+
+    They are for options that are neither given nor set by ``ragembed.toml``.
+    """
+    names = chosen_collections(context.params["store"], context.params["collections"])
+    if names is None or len(names) > 1:
+        return
+    for file in collections_files():
+        if (collection := file.collections.get(names[0])) is not None:
+            _apply(context, collection, file.path)
+            return
+
+
+def _apply(context: click.Context, collection: NamedCollection, file: Path) -> None:
     where = f"[collections.{collection.name}.query]"
     values = option_values(context.command, collection.query, f"{file}: {{}} in {where}")
     if "collections" in values:
@@ -202,3 +249,51 @@ def apply_settings(context: click.Context, collection: NamedCollection, file: Pa
         if name in values and context.get_parameter_source(name) is ParameterSource.DEFAULT:
             context.params[name] = parameter.process_value(context, values[name])
             context.set_parameter_source(name, ParameterSource.DEFAULT_MAP)
+
+
+def print_settings(context: click.Context, store: Path | None, output: str, *, only_set: bool) -> None:
+    """Print the settings and where they come from; with ``only_set``, without those that are the defaults."""
+    here = project()
+    files = {"project": None if here is None else str(here.path), "collections": str(registry_file())}
+    settings = [setting for setting in _settings(context, store) if setting["origin"] != _DEFAULT or not only_set]
+    if print_records({"files": files, "settings": settings}, "settings", output):
+        return
+    for name, file in files.items():
+        say(f"{name:<12} {file or 'none'}")
+    for setting in settings:
+        name = f"{setting['command']}.{setting['name']}" if setting["command"] else setting["name"]
+        value = setting["value"]
+        shown = ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else "" if value is None else str(value)
+        say(f"{name:<28} {shown or '–'}  ({setting['origin']})")
+
+
+def _settings(context: click.Context, given: Path | None) -> list[dict[str, Any]]:
+    """Return the store, the default collection and the options of index and query, as without a command line."""
+    store, origin = choose_store_with_origin(given)
+    collections = chosen_collections(given, None)
+    rows: list[tuple[str | None, str, Any, str]] = [(None, "store", str(store), origin)]
+    files = [] if collections is None else collections_files()
+    if collections is not None:
+        default_of = next(str(file.path) for file in files if file.default == collections[0])
+        rows.append((None, "collection", collections[0], default_of))
+    group, here = context.find_root().command, project()
+    for command in [group.get_command(context, name) for name in _COMMANDS] if isinstance(group, click.Group) else ():
+        if command is None:
+            continue
+        values = {name: (value, _DEFAULT) for name, value in _defaults(command).items()}
+        for file in reversed([file for file in files if collections and collections[0] in file.collections]):
+            if command.name == "query" and collections:
+                settings = option_values(command, file.collections[collections[0]].query, f"{file.path}: {{}}")
+                values |= {name: (value, str(file.path)) for name, value in settings.items()}
+        if here is not None:
+            values |= {name: (value, str(here.path)) for name, value in option_defaults(command).items()}
+        rows += [
+            (command.name, key, *values.get(str(parameter.name), (None, _DEFAULT)))
+            for key, parameter in parameters(command).items()
+            if parameter.name not in NEVER_SET
+        ]
+    return [dict(zip(("command", "name", "value", "origin"), row, strict=True)) for row in rows]
+
+
+def _defaults(command: click.Command) -> dict[str, Any]:
+    return command.make_context(str(command.name), [], resilient_parsing=True).params

@@ -9,18 +9,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ragembed.cli.options import EMBEDDING_OPTIONS, INDEX_OPTIONS, NO_LIMIT
+from ragembed.config.fields import settings_of
 from ragembed.config.settings import DEFAULT_PRESET, EmbedderConfig
-from ragembed.config.templates import PLAIN, TEXT
+from ragembed.config.specs import PLAIN, TEXT
 from ragembed.documents.places import Place
 from ragembed.errors import ConfigError
-from ragembed.indexes import Store
-from ragembed.indexes.ann.choosing import Budget
-from ragembed.indexes.ann.records import IndexConfig
+from ragembed.indexes import Budget, IndexConfig, IndexingOptions, Store
 from ragembed.indexes.indexing.request import IndexingRequest, stored_config, stored_request
-from ragembed.indexes.indexing.scan import IndexingOptions
 
-_NAMES = {"max_size": "max_bytes"}
-_NOT_READING = (*EMBEDDING_OPTIONS, *INDEX_OPTIONS, "allow_empty")
+_READING_OPTIONS = tuple(settings_of(IndexingOptions))
 
 
 class NamedConfig(NamedTuple):
@@ -37,7 +34,7 @@ def indexing_options(store: Store | None, given: Mapping[str, Any], *, reset: bo
     """
     stored = None if reset else stored_request(store)
     options = stored[1] if stored else IndexingOptions()
-    changes = {_NAMES.get(name, name): value for name, value in given.items() if value not in (None, ())}
+    changes = {name: given[name] for name in _READING_OPTIONS if given.get(name) not in (None, ())}
     return replace(options, **changes)
 
 
@@ -57,11 +54,10 @@ def indexing_request(
     at ``path``, or None if it does not exist. With ``reset``, the options start from the defaults instead of those
     saved in the store.
     """
-    reading = {name: value for name, value in given.items() if name not in _NOT_READING}
     return IndexingRequest(
         path,
         paths,
-        indexing_options(store, reading, reset=reset),
+        indexing_options(store, given, reset=reset),
         embedder_config(given, store),
         index_config(given, store, reset=reset),
         device,
@@ -93,7 +89,7 @@ def index_config(options: Mapping[str, Any], store: Store | None, *, reset: bool
     if not given and not reset:
         return None
     stored = IndexConfig() if reset or store is None else store.wanted_index
-    kind = given.pop("index_kind", stored.kind)
+    kind = given.pop("kind", stored.kind)
     budget = stored.budget if kind == stored.kind else Budget()
     limits = {name: None if value is NO_LIMIT else value for name, value in given.items()}
     return IndexConfig(kind, replace(budget, **limits))

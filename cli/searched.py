@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,16 +11,16 @@ import click
 
 from ragembed.cli import ERROR_EXIT
 from ragembed.cli.output import print_record, print_records, say, shown_path
-from ragembed.cli.project import apply_settings, choose_store, collections_files
-from ragembed.config.collections import chosen_stores
+from ragembed.cli.project import choose_store, chosen_collections, collections_files, names_in
+from ragembed.config.toml_files import chosen_stores
 from ragembed.documents.places import Place
 from ragembed.errors import ConfigError, RagembedError
 from ragembed.indexes import Collection, Store
 from ragembed.indexes.filters import Filter
+from ragembed.indexes.indexing.index_run import index_files
 from ragembed.indexes.indexing.request import IndexingRequest, stored_request
-from ragembed.indexes.indexing.run import index_files
 from ragembed.indexes.search.pipeline import Mode
-from ragembed.indexes.storage.layout import STORE_VARIABLE, file_path, is_store, source_path
+from ragembed.indexes.storage.layout import file_path, source_path
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Given = TypeVar("Given")
@@ -61,36 +60,6 @@ def open_searched(store: Path | None, collections: str | None, *, refresh: bool 
             if stored_request(each) is not None:  # Otherwise the store has no files, only texts.
                 index_files(IndexingRequest(each.path, opened=each))
     return opened
-
-
-def chosen_collections(store: Path | None, collections: str | None) -> list[str] | None:
-    """Return the names of the collections to search, or None to search a store.
-
-    Without ``--store`` and ``--in``, this is the default collection of the project, or that of the user if no store is
-    found.
-    """
-    if store is not None and collections is not None:
-        raise click.UsageError("got both --store and --in: give one of them")
-    if collections is not None:
-        return _names(collections)
-    if store is not None or os.environ.get(STORE_VARIABLE):
-        return None
-    files = collections_files()
-    default = files[0].default if len(files) > 1 else None
-    if default is None and not is_store(choose_store(None)):
-        default = files[-1].default
-    return None if default is None else [default]
-
-
-def apply_collection(context: click.Context) -> None:
-    """Apply the settings of the collection that a command searches, if it is a single one."""
-    names = chosen_collections(context.params["store"], context.params["collections"])
-    if names is None or len(names) > 1:
-        return
-    for file in collections_files():
-        if (found := file.collections.get(names[0])) is not None:
-            apply_settings(context, found, file.path)
-            return
 
 
 def place_of(opened: Store | Collection, source: str, store: str | None) -> Place:
@@ -133,7 +102,7 @@ def report_stores(
     if store is not None:
         raise click.UsageError("got both --store and --in: give one of them")
     entries, worst = [], 0
-    for name, path in chosen_stores(_names(collections), collections_files()).items():
+    for name, path in chosen_stores(names_in(collections), collections_files()).items():
         report = _examined_or_failed(path, examine)
         entries.append({"name": name, **report.record})
         worst = max(worst, report.status)
@@ -150,7 +119,7 @@ def report_groups(
     """Print a report on each group of stores of collections with the same embedder, and exit with the worst status."""
     if store is not None:
         raise click.UsageError("got both --store and --in: give one of them")
-    stores = chosen_stores(_names(collections), collections_files())
+    stores = chosen_stores(names_in(collections), collections_files())
     with Collection.open(stores) as opened:
         groups = opened.groups("dense")
         problems = dict(opened.problems)
@@ -172,10 +141,6 @@ def _examined_or_failed(given: Given, examine: Callable[[Given], StoreReport]) -
 
 def _failed(problem: str) -> StoreReport:
     return StoreReport({"problem": problem}, lambda: say(f"error: {problem}"), ERROR_EXIT)
-
-
-def _names(collections: str) -> list[str]:
-    return [name.strip() for name in collections.split(",")]
 
 
 def place_in_store(opened: Store | Collection, file: Place) -> tuple[str | None, str]:

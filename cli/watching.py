@@ -9,10 +9,9 @@ from datetime import datetime
 import click
 
 from ragembed.cli import INTERRUPTED_EXIT
-from ragembed.cli.output import counted, print_record, say
-from ragembed.cli.progress import StderrProgress
+from ragembed.cli.output import StderrProgress, counted, print_record, say
+from ragembed.indexes.indexing.index_run import IndexingReport, index_files
 from ragembed.indexes.indexing.request import IndexingRequest
-from ragembed.indexes.indexing.run import IndexingReport, index_files
 from ragembed.indexes.indexing.watch import Watcher
 
 

@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING
 from ragembed.extras import lazy_attributes
 
 if TYPE_CHECKING:
-    from ragembed.indexes.ann.choosing import Budget
-    from ragembed.indexes.ann.records import IndexConfig
     from ragembed.indexes.collection import Collection
     from ragembed.indexes.doctor import Diagnosis, Finding, SkippedCheck, diagnose
+    from ragembed.indexes.faiss_index.cost_model import Budget
+    from ragembed.indexes.faiss_index.records import IndexConfig
     from ragembed.indexes.indexing.drift import DriftReport, measure_drift
+    from ragembed.indexes.indexing.index_run import IndexingReport
     from ragembed.indexes.indexing.refit import apply_settings, refit_store, refit_together
-    from ragembed.indexes.indexing.run import IndexingReport
-    from ragembed.indexes.indexing.scan import IndexingOptions
+    from ragembed.indexes.indexing.request import IndexingOptions
     from ragembed.indexes.search.context import Context, ContextBlock, LeftOut
     from ragembed.indexes.search.fusion import Fusion
     from ragembed.indexes.search.ranking import RankingOptions
@@ -63,14 +63,14 @@ __all__ = [
 __getattr__, __dir__ = lazy_attributes(
     __name__,
     {
-        "ann.choosing": ("Budget",),
-        "ann.records": ("IndexConfig",),
+        "faiss_index.cost_model": ("Budget",),
+        "faiss_index.records": ("IndexConfig",),
         "collection": ("Collection",),
         "doctor": ("Diagnosis", "Finding", "SkippedCheck", "diagnose"),
         "indexing.drift": ("DriftReport", "measure_drift"),
         "indexing.refit": ("apply_settings", "refit_store", "refit_together"),
-        "indexing.run": ("IndexingReport",),
-        "indexing.scan": ("IndexingOptions",),
+        "indexing.index_run": ("IndexingReport",),
+        "indexing.request": ("IndexingOptions",),
         "search.context": ("Context", "ContextBlock", "LeftOut"),
         "search.fusion": ("Fusion",),
         "search.ranking": ("RankingOptions",),

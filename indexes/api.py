@@ -9,9 +9,8 @@ from ragembed.config.settings import EmbedderConfig
 from ragembed.documents.places import Place, place_of
 from ragembed.errors import ConfigError
 from ragembed.indexes.filters import Where
-from ragembed.indexes.indexing.request import IndexingRequest
-from ragembed.indexes.indexing.run import IndexingReport, index_files
-from ragembed.indexes.indexing.scan import IndexingOptions
+from ragembed.indexes.indexing.index_run import IndexingReport, index_files
+from ragembed.indexes.indexing.request import IndexingOptions, IndexingRequest
 from ragembed.indexes.search.fusion import Fusion
 from ragembed.indexes.search.pipeline import Mode
 from ragembed.indexes.search.ranking import RankingOptions

@@ -17,8 +17,9 @@ from ragembed.errors import ConfigError, MissingExtraError, ModelError, StoreErr
 from ragembed.indexes.filters import Where
 from ragembed.indexes.search.fusion import Fusion
 from ragembed.indexes.search.pipeline import Mode
+from ragembed.indexes.search.readable import Readable
 from ragembed.indexes.search.reader import StoreView
-from ragembed.indexes.search.searchable import TRIES, Answer, Searchable, retried
+from ragembed.indexes.search.searchable import TRIES, Answer, retried
 from ragembed.indexes.search.snapshot import require_mergeable
 from ragembed.indexes.storage.lock import is_being_written
 from ragembed.indexes.store import Store
@@ -33,7 +34,7 @@ _RETRY_SECONDS = 30.0
 """Time during which a store that failed during a search is not tried again."""
 
 
-class Collection(Searchable):
+class Collection(Readable):
     """Several stores, opened for reading and searched as one.
 
     Stores with the same embedder and language give the ids and scores that one store with all their chunks would give.

@@ -17,18 +17,19 @@ from ragembed.config.settings import EmbedderConfig, QueryFit
 from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError, StoreError
 from ragembed.files import make_folders, replace_file
-from ragembed.indexes.ann.choosing import Budget
-from ragembed.indexes.ann.gpus import searching_gpus
-from ragembed.indexes.ann.library import require_library
-from ragembed.indexes.ann.records import IndexConfig, IndexEvaluation, IndexSelection
-from ragembed.indexes.ann.specs import AUTO
+from ragembed.indexes.faiss_index.cost_model import Budget
+from ragembed.indexes.faiss_index.gpus import searching_gpus
+from ragembed.indexes.faiss_index.library import require_library
+from ragembed.indexes.faiss_index.records import IndexConfig, IndexEvaluation, IndexSelection
+from ragembed.indexes.faiss_index.specs import AUTO
 from ragembed.indexes.filters import Where, parse
+from ragembed.indexes.lexical.analyzer import ENGLISH, AnalyzerConfig
 from ragembed.indexes.search.fusion import stored_fusion
+from ragembed.indexes.search.readable import Readable
 from ragembed.indexes.search.reader import StoreReader
 from ragembed.indexes.search.relevance import stored_relevance
-from ragembed.indexes.search.searchable import Searchable
 from ragembed.indexes.search.snapshot import states_of_files
-from ragembed.indexes.storage import catalog, run_records
+from ragembed.indexes.storage import catalog, derived, run_records
 from ragembed.indexes.storage.baseline import KEY as BASELINE
 from ragembed.indexes.storage.baseline import save_first_baseline
 from ragembed.indexes.storage.copying import copy_store
@@ -46,11 +47,9 @@ from ragembed.indexes.storage.layout import (
     require_store,
 )
 from ragembed.indexes.storage.lock import is_being_written, writer_lock
-from ragembed.indexes.storage.named_postings import named_postings
 from ragembed.indexes.storage.run_records import Record, taken_out
 from ragembed.indexes.storage.schema import FORMAT_VERSION, create_database
 from ragembed.indexes.storage.transactions import database_error, open_for_writing
-from ragembed.indexes.text.stemming import ENGLISH, AnalyzerConfig
 from ragembed.indexes.types import ChunkRecord, Progress, SourceRecord, VectorEncoder, as_records
 from ragembed.indexes.writing import boilerplate_store
 from ragembed.indexes.writing.boilerplate_store import BoilerplateLine
@@ -65,7 +64,7 @@ Parameters = ParamSpec("Parameters")
 Value = TypeVar("Value")
 
 
-class Store(Searchable):
+class Store(Readable):
     """A folder with chunks, their vectors and a full-text index, opened for reading.
 
     Create a store with :meth:`create` or open one with :meth:`open`; do not call the class itself. Close it with
@@ -411,8 +410,8 @@ class Store(Searchable):
                     for record in catalog.segments(connection)
                 ],
                 "postings": [
-                    {"folder": record.files.folder, "chunks": record.files.chunks}
-                    for record in named_postings(connection)
+                    {"file": record.file, "chunks": record.chunks}
+                    for record in derived.records(connection, derived.POSTINGS)
                 ],
                 "bytes": sum(file.stat().st_size for file in self.path.rglob("*") if file.is_file()),
                 "embedder": described_embedder(connection),

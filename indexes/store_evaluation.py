@@ -14,10 +14,9 @@ from ragembed.corpus import blocks
 from ragembed.documents.model import Chunk
 from ragembed.embedder import FIT_LIMIT, Embedder
 from ragembed.errors import ConfigError
-from ragembed.evaluation.datasets import RetrievalCollection
-from ragembed.evaluation.judgements import JudgedQueries, require_known
-from ragembed.indexes.ann.specs import FLAT
+from ragembed.evaluation.judgements import JudgedQueries, RetrievalCollection, require_known
 from ragembed.indexes.collection import Collection
+from ragembed.indexes.faiss_index.specs import FLAT
 from ragembed.indexes.search.fusion import Fusion
 from ragembed.indexes.search.pipeline import Mode
 from ragembed.indexes.storage.layout import source_path

@@ -11,11 +11,11 @@ from ragembed import EmbedderConfig
 from ragembed.errors import RagembedError
 from ragembed.indexes import Store
 from ragembed.indexes.indexing import fitting
+from ragembed.indexes.indexing.index_run import index_files
 from ragembed.indexes.indexing.request import IndexingRequest
-from ragembed.indexes.indexing.run import index_files
+from ragembed.indexes.storage import posting_files
 from ragembed.indexes.types import VectorEncoder
 from ragembed.indexes.verify import files, verify_store
-from ragembed.indexes.writing import posting_updates
 from tests.conftest import WORDS, record
 
 KINDS = {
@@ -24,7 +24,7 @@ KINDS = {
     "last commit": "store.db-generation",
     "raw vectors": "segments/*/raw.f16",
     "index": "segments/*/index.faiss",
-    "postings": "postings/*/postings.safetensors",
+    "postings": "derived/postings-*.safetensors",
     "embedder settings": "embedders/*/config.json",
     "embedder state": "embedders/*/state.safetensors",
     "baseline": "embedders/*/baseline-*.safetensors",
@@ -46,7 +46,7 @@ def make_store(folder: Path, config: EmbedderConfig) -> Path:
     store = folder / ".ragembed"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fitting, "MIN_FIT", 2)
-        patch.setattr(posting_updates, "LEAST_CHUNKS", 1)
+        patch.setattr(posting_files, "LEAST_CHUNKS", 1)
         index_files(IndexingRequest(store, (folder / "docs",), embedder=config))
         with Store.open(store) as opened:
             opened.add(

@@ -18,10 +18,10 @@ LAYERS = (
     ("ragembed",),  # the core: every module that is in no other layer
     ("ragembed.evaluation",),
     ("ragembed.papers",),
-    ("ragembed.indexes.types",),
-    ("ragembed.indexes.ann", "ragembed.indexes.filters", "ragembed.indexes.text"),
-    ("ragembed.indexes.storage",),
+    ("ragembed.indexes.types", "ragembed.indexes.per_generation"),
+    ("ragembed.indexes.faiss_index", "ragembed.indexes.filters"),
     ("ragembed.indexes.lexical",),
+    ("ragembed.indexes.storage",),
     ("ragembed.indexes.search",),
     ("ragembed.indexes.writing",),
     ("ragembed.indexes.verify",),
@@ -37,7 +37,7 @@ LAYERS = (
 )
 """From bottom to top: a module may import from its own layer and from earlier ones in this list."""
 ONLY_IMPORTERS = {
-    "torch": ("ragembed.models", "ragembed.papers.training", "ragembed.indexes.ann.gpus"),
+    "torch": ("ragembed.models", "ragembed.papers", "ragembed.indexes.faiss_index.gpus"),
     "transformers": (
         "ragembed.models.generation",
         "ragembed.models.transformers_model",
@@ -54,7 +54,7 @@ ONLY_IMPORTERS = {
     ),
     "semble_grammars": ("ragembed.documents.readers.definitions",),
     "tree_sitter": ("ragembed.documents.readers.definitions",),
-    "faiss": ("ragembed.indexes.ann",),
+    "faiss": ("ragembed.indexes.faiss_index",),
     "olefile": ("ragembed.documents.readers.excel", "ragembed.documents.readers.outlook"),
     "xlrd": ("ragembed.documents.readers.excel",),
     "fsspec": ("ragembed.documents.remote",),
@@ -65,11 +65,11 @@ ONLY_IMPORTERS = {
     "llama_index": ("ragembed.llamaindex",),
     "httpx": ("ragembed.models.served",),
     "langchain_core": ("ragembed.langchain",),
-    "mcp": ("ragembed.serving.mcp_server", "ragembed.serving.mcp_messages"),
-    "mcp_types": ("ragembed.serving.mcp_server", "ragembed.serving.mcp_messages"),
+    "mcp": ("ragembed.serving.mcp_server", "ragembed.serving.mcp_over_http"),
+    "mcp_types": ("ragembed.serving.mcp_server",),
     "starlette": ("ragembed.serving",),
-    "uvicorn": ("ragembed.serving.mcp_server", "ragembed.serving.http_server", "ragembed.serving.http_connections"),
-    "h11": ("ragembed.serving.http_connections",),
+    "uvicorn": ("ragembed.serving.mcp_over_http", "ragembed.serving.http_app", "ragembed.serving.http_sockets"),
+    "h11": ("ragembed.serving.http_sockets",),
     "click": ("ragembed.cli", "ragembed.__main__"),
     "sqlite3": ("ragembed.indexes", "ragembed.cli.about"),
     "watchfiles": ("ragembed.indexes.indexing.watch",),

@@ -3,6 +3,7 @@
 import ast
 import inspect
 import re
+import runpy
 import shlex
 from importlib import import_module
 from pathlib import Path
@@ -19,6 +20,8 @@ PAGES = [ROOT / "README.md", *sorted(ROOT.glob("packages/*/README.md")), *sorted
 API = "\n".join(page.read_text(encoding="utf-8") for page in (DOCS / "reference" / "api").glob("*.md"))
 PACKAGES = sorted(set(re.findall(r"automodule:: (\S+)", API)))
 ERRORS = "ragembed.errors"
+SENTENCES = ("ragembed.evaluation", "ragembed.papers", "ragembed.papers.training")
+"""The packages whose names are described in a few sentences, without sections and examples."""
 CREATED_BY_METHODS = {"Collection", "Store"}
 """Classes whose constructor is not public; their class methods create the objects."""
 SOME_PAGES = ("explanation/how-search-works.md", "reference/filters.md", "explanation/reliability.md")
@@ -77,7 +80,7 @@ def test_the_reference_lists_the_public_names(package):
         assert package != "ragembed" or f"autoclass:: ragembed.{name}\n" in API, name
 
 
-@pytest.mark.parametrize("package", PACKAGES)
+@pytest.mark.parametrize("package", [package for package in PACKAGES if package not in SENTENCES])
 def test_public_names_have_docstrings(package):
     """Each class and function has an example, and each parameter of it and of its methods is described.
 
@@ -193,6 +196,13 @@ def test_shown_commands_and_options_exist(page):
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_pages_are_short(page):
     assert len(page.read_text(encoding="utf-8").splitlines()) <= LONGEST_PAGE
+
+
+def test_the_tables_of_settings_are_those_of_the_classes():
+    """To correct the page, run ``python docs/settings.py``."""
+    tables = runpy.run_path(str(DOCS / "settings.py"))
+    page = tables["PAGE"].read_text(encoding="utf-8")
+    assert tables["with_tables"](page) == page
 
 
 def test_the_changelog_has_this_version():

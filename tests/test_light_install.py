@@ -11,8 +11,8 @@ import pytest
 from ragembed import Embedder, EmbedderConfig
 from ragembed.config.settings import DEFAULT_MODEL
 from ragembed.indexes import Store
+from ragembed.indexes.indexing.index_run import index_files
 from ragembed.indexes.indexing.request import IndexingRequest
-from ragembed.indexes.indexing.run import index_files
 
 ABSENT = ("torch", "transformers", "scipy", "sklearn", "sentence_transformers")
 # None means "not installed" to the import system.

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from ragembed.cli import ERROR_EXIT, main
 from ragembed.errors import OutOfMemoryError
-from ragembed.indexes.ann import library
+from ragembed.indexes.faiss_index import library
 from ragembed.resources import out_of_memory, require_room
 from tests.slow.helpers import content
 from tests.test_light_install import BLOCKER

@@ -140,11 +140,11 @@ class Ragembed:
     def build(self, request: Request) -> Report:
         """Write the index; the report has ``refused`` if no index meets the budget."""
         from ragembed.errors import BudgetError
-        from ragembed.indexes.ann.building import IndexInput
-        from ragembed.indexes.ann.choosing import Budget
-        from ragembed.indexes.ann.picking import TuningQueries, pick
-        from ragembed.indexes.ann.records import IndexConfig
-        from ragembed.indexes.ann.vectors import ArrayVectors
+        from ragembed.indexes.faiss_index.building import IndexInput
+        from ragembed.indexes.faiss_index.choose import TuningQueries, pick
+        from ragembed.indexes.faiss_index.cost_model import Budget
+        from ragembed.indexes.faiss_index.records import IndexConfig
+        from ragembed.indexes.faiss_index.vectors import ArrayVectors
 
         budget, drawn = Budget(**request["budget"]), np.load(request["tuning"])
         vectors = np.load(request["vectors"], mmap_mode="r")
@@ -161,9 +161,9 @@ class Ragembed:
 
     def search(self, request: Request) -> Iterator[tuple[str, Search]]:
         """Yield the search with the picked effort."""
-        from ragembed.indexes.ann.index import USUAL_K, RefinedIndex, SegmentIndex
-        from ragembed.indexes.ann.specs import parse_spec
-        from ragembed.indexes.ann.vectors import ArrayVectors
+        from ragembed.indexes.faiss_index.index import USUAL_K, RefinedIndex, SegmentIndex
+        from ragembed.indexes.faiss_index.specs import parse_spec
+        from ragembed.indexes.faiss_index.vectors import ArrayVectors
 
         report = json.loads(Path(f"{request['file']}.json").read_text())
         spec, vectors = parse_spec(report["kind"]), np.load(request["vectors"], mmap_mode="r")

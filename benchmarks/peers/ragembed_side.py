@@ -18,8 +18,8 @@ from worker import Report, Request, Turn, alternate, main, milliseconds, unshare
 from ragembed import Embedder
 from ragembed.documents.model import Chunk
 from ragembed.indexes import ChunkRecord, Store
-from ragembed.indexes.ann.index import DividedIndex, RefinedIndex, SegmentIndex
-from ragembed.indexes.lexical.highest import HighestScores
+from ragembed.indexes.faiss_index.index import DividedIndex, RefinedIndex, SegmentIndex
+from ragembed.indexes.lexical.bm25 import HighestScores
 from ragembed.indexes.search import pipeline
 from ragembed.indexes.search.hybrid import Candidates, ChunkVectors, LexicalMatches
 from ragembed.indexes.search.snapshot import Snapshot

@@ -18,8 +18,7 @@ from ragembed.cli.options import (
     quiet_option,
     store_option,
 )
-from ragembed.cli.output import counted, say, shown_path
-from ragembed.cli.progress import StderrProgress
+from ragembed.cli.output import StderrProgress, counted, say, shown_path
 from ragembed.cli.searched import StoreReport, each_in_option, report_stores
 from ragembed.indexes.doctor import Diagnosis, Finding, diagnose
 from ragembed.indexes.doctor.run import CHECKS

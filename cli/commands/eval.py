@@ -2,9 +2,66 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
 import click
 
-from ragembed.cli.evaluation import retrieval
+from ragembed.cli.evaluation.results import (
+    CSV,
+    Row,
+    candidates,
+    names,
+    print_comparisons,
+    print_results,
+    print_rows,
+    results,
+)
+from ragembed.cli.evaluation.systems import (
+    Judged,
+    NamedStores,
+    Note,
+    System,
+    has_documents,
+    measure,
+    parse_system,
+    read_alone,
+    read_with_documents,
+    read_with_ids,
+    runs,
+    searches,
+)
+from ragembed.cli.options import (
+    EMBEDDING_OPTIONS,
+    EXISTING_FILE,
+    EXISTING_PATH,
+    LocalPath,
+    embedding_options,
+    format_option,
+    html_option,
+    quiet_option,
+    setting_option,
+)
+from ragembed.cli.output import StderrProgress, say, shown_path
+from ragembed.cli.project import choose_store, collections_files
+from ragembed.cli.requests import NamedConfig
+from ragembed.config.toml_files import chosen_stores
+from ragembed.errors import ConfigError
+from ragembed.indexes.search.fusion import Fusion, Method
+from ragembed.indexes.search.pipeline import MODES, Mode
+from ragembed.indexes.store_evaluation import SearchSettings
+from ragembed.indexes.types import Progress, SilentProgress
+
+if TYPE_CHECKING:
+    from ragembed.evaluation.retrieval import Measure
+    from ragembed.evaluation.table import Result
+
+
+_MEASURES = "ndcg@10,recall@100,mrr@10,map"
+_SPLIT = "test"
 
 
 @click.group(name="eval")
@@ -19,4 +76,317 @@ def command() -> None:
     """  # noqa: D301  click reads the backspace character as "do not wrap"
 
 
-command.add_command(retrieval.command)
+@command.command(name="retrieval", short_help="Measure nDCG, recall, MRR and MAP of searches and runs.")
+@click.argument("paths", nargs=-1, type=EXISTING_PATH, metavar="[PATH]...")
+@click.option("--split", metavar="NAME", help=f"Split of a BEIR folder; reads qrels/NAME.tsv.  [default: {_SPLIT}]")
+@click.option(
+    "--qrels", type=EXISTING_FILE, help="File with judgements only, instead of PATH: TREC qrels or a BEIR table."
+)
+@click.option(
+    "--corpus", type=EXISTING_FILE, help="Documents in JSON Lines.  [default: corpus.jsonl beside the queries]"
+)
+@click.option(
+    "--run",
+    "run_files",
+    type=EXISTING_FILE,
+    multiple=True,
+    help="Score this run file instead of searching. Can be repeated.",
+)
+@click.option(
+    "--store",
+    type=LocalPath(file_okay=False),
+    help="Folder of a store to search.  [default: the nearest store, if the queries come without documents]",
+)
+@click.option(
+    "--in",
+    "collections",
+    metavar="NAMES",
+    help="Collections of stores to search as one, separated by commas; all means every collection.",
+)
+@click.option(
+    "--mode",
+    type=click.Choice(MODES),
+    help="Search by meaning (dense), by words (lexical, BM25), or both combined (hybrid).  [default: dense for "
+    "documents, hybrid for a store]",
+)
+@setting_option(Fusion, "alpha")
+@setting_option(Fusion, "method")
+@setting_option(Fusion, "feedback")
+@click.option(
+    "--fit-fusion",
+    is_flag=True,
+    help="Compare the values of --alpha in a store, and save the best one in the store if it is better.",
+)
+@click.option(
+    "--compare",
+    "compared",
+    nargs=2,
+    metavar="A B",
+    help="Compare two systems: modes, presets, configuration files, stores or runs, such as dense hybrid:alpha=0.5.",
+)
+@click.option(
+    "--measures",
+    default=_MEASURES,
+    show_default=True,
+    metavar="NAMES",
+    help="Measures, separated by commas: ndcg@k, recall@k, p@k, success@k, mrr@k, map@k, mrr and map, for any number "
+    "k.",
+)
+@click.option(
+    "--depth",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Length of a ranking in documents, or in chunks of a store.  [default: 1000 for dense search of documents, "
+    "else 100]",
+)
+@click.option(
+    "--run-out",
+    type=LocalPath(dir_okay=False),
+    help="Write the rankings to this file: a TREC run, or JSON Lines if the name ends in .jsonl.",
+)
+@partial(embedding_options, several=True)
+@html_option
+@quiet_option
+@partial(format_option, more=CSV)
+def retrieval(html: Path | None, quiet: bool, output: str, **given: Any) -> None:
+    """Measure nDCG, recall, MRR and MAP of searches and runs.
+
+    \b
+    ragembed eval retrieval scifact/ --mode hybrid
+    ragembed eval retrieval queries.jsonl --store .ragembed --compare dense hybrid
+    ragembed eval retrieval --qrels qrels.txt --run first.run --run second.run
+
+    PATH is a BEIR folder or a file of judged queries. A BEIR folder is searched with an embedder that is fitted on its
+    documents. A file of judged queries has one JSON object per line, with a query and its relevant documents:
+
+    \b
+    {"query": "how are stores locked?", "relevant": ["docs/locks.md"]}
+
+    The ids in "relevant" are ids of documents in a file corpus.jsonl beside it. Without such a file, they are file
+    names or chunk ids of a store, and the store is searched. With --run, nothing is searched: the rankings of the run
+    are scored.
+
+    Scores are in per cent. Repeat an embedding option to compare its values: all combinations are evaluated and make
+    one table.
+    """  # noqa: D301  as above
+    from ragembed.evaluation.retrieval import parse_measures
+
+    if html is not None:
+        from ragembed.reports.page import check_output
+
+        check_output(html)  # before anything is evaluated
+    embedding = {name: given.pop(name) for name in EMBEDDING_OPTIONS}
+    options = _RetrievalOptions(**given)
+    measures = parse_measures(options.measures)
+    if options.fit_fusion:
+        _fit_fusion(options, embedding, measures, html, output)
+        return
+    base = candidates(embedding, query_fit=None)
+    systems = _systems(options, base)
+    _check_options_apply(options, systems, embedding)
+    judged = [_read(place, options, systems) for place in options.places]
+    if options.run_out is not None:
+        _check_run_out(options.run_out, systems, len(judged))
+    note: Note = _discard if quiet else _note
+    progress: Progress = SilentProgress() if quiet else StderrProgress()
+    rows: list[list[Row]] = []
+    for one, name in zip(judged, names([one.name for one in judged], options.places), strict=True):
+        for text in one.notes():
+            note(text)
+        keep = options.run_out is not None
+        measured = measure(one, systems, measures, options.depth, progress, note, keep_rankings=keep)
+        rows.append([Row(name, *each) for each in zip(systems, measured, strict=True)])
+    if options.compared:
+        print_comparisons([(a, b) for a, b in rows], output, html)
+    elif systems[0].config is None:
+        print_rows([row for of_one in rows for row in of_one], output, html)
+    else:
+        _print_configurations(rows, output, html)
+    if options.run_out is not None:
+        _write(options.run_out, rows[0][0])
+
+
+@dataclass(frozen=True, slots=True)
+class _RetrievalOptions:
+    """The options except those for embedding and output."""
+
+    paths: tuple[Path, ...]
+    split: str | None
+    qrels: Path | None
+    corpus: Path | None
+    run_files: tuple[Path, ...]
+    store: Path | None
+    collections: str | None
+    mode: Mode | None
+    alpha: float | None
+    method: Method | None
+    feedback: float | None
+    fit_fusion: bool
+    compared: tuple[str, str] | None
+    measures: str
+    depth: int | None
+    run_out: Path | None
+
+    def __post_init__(self) -> None:
+        if self.qrels is not None and self.paths:
+            raise ConfigError(f"got judgements from both --qrels and {self.paths[0]}: give one of them")
+        if self.qrels is None and not self.paths:
+            raise click.UsageError("no judgements: give a BEIR folder, a file of judged queries, or --qrels")
+        if self.split is not None and not all(place.is_dir() for place in self.places):
+            raise ConfigError(f"--split {self.split} applies only to BEIR folders: leave it out")
+        if self.corpus is not None and any(place.is_dir() for place in self.places):
+            raise ConfigError("--corpus does not apply to a BEIR folder, which has its own documents: leave it out")
+
+    @property
+    def places(self) -> tuple[Path, ...]:
+        """The files or folders with judgements."""
+        return self.paths if self.qrels is None else (self.qrels,)
+
+    @property
+    def fusion_options(self) -> dict[str, Any]:
+        """The settings of the fusion that are given as options."""
+        given = {"alpha": self.alpha, "method": self.method, "feedback": self.feedback}
+        return {name: value for name, value in given.items() if value is not None}
+
+    def search(self, default: Mode) -> SearchSettings:
+        """Return the search settings; ``default`` is the mode if none is given."""
+        return SearchSettings(self.mode or default, replace(Fusion(), **self.fusion_options))
+
+    def searched_store(self) -> Path | NamedStores | None:
+        """Return the stores to search: the given ones, or the nearest one for queries without documents."""
+        if self.collections is not None:
+            if self.store is not None:
+                raise click.UsageError("got both --store and --in: give one of them")
+            names = [name.strip() for name in self.collections.split(",")]
+            return NamedStores(self.collections, chosen_stores(names, collections_files()))
+        if self.store is not None or self.qrels is not None:
+            return self.store
+        alone = [path for path in self.paths if not has_documents(path, self.corpus)]
+        if alone and len(alone) < len(self.paths):
+            raise ConfigError(f"{alone[0]} has no documents, but other paths do: evaluate them in separate commands")
+        return choose_store(None) if alone else None
+
+
+def _fit_fusion(
+    options: _RetrievalOptions,
+    embedding: Mapping[str, Any],
+    measures: Mapping[str, Measure],
+    html: Path | None,
+    output: str,
+) -> None:
+    """Choose the weight of dense search in the store; the options that other evaluations take are errors."""
+    from ragembed.cli.evaluation.fit_fusion import fit_fusion
+
+    fixed = {"run_files": "run", "collections": "in", "method": "fusion", "compared": "compare"}
+    names = ("qrels", "corpus", *fixed, "mode", "alpha", "feedback", "run_out")
+    given = {fixed.get(name, name): getattr(options, name) for name in names} | dict(embedding) | {"html": html}
+    for name, value in given.items():
+        if value not in (None, ()):
+            option = name.replace("_file", "").replace("_", "-")
+            raise ConfigError(f"--{option} does not apply with --fit-fusion, which searches a store: leave it out")
+    if len(options.paths) != 1 or options.paths[0].is_dir():
+        got = ", ".join(map(shown_path, options.paths))
+        raise ConfigError(f"--fit-fusion got {got}: expected one file of judged queries for a store")
+    store = choose_store(options.store)
+    judged = read_alone(options.paths[0], _SPLIT)
+    if not judged.queries.queries:
+        raise ConfigError(
+            f"{options.paths[0]} has judgements but no queries: expected one JSON object with a query per line"
+        )
+    fit_fusion(judged, store, measures, options.depth, output)
+
+
+def _systems(options: _RetrievalOptions, base: Sequence[NamedConfig]) -> list[System]:
+    """Return the systems to evaluate: two if they are compared."""
+    if options.run_files:
+        taken = {
+            "--compare": options.compared,
+            "--store": options.store,
+            "--in": options.collections,
+            "--mode": options.mode,
+        }
+        for name, value in taken.items():
+            if value:
+                raise ConfigError(f"{name} does not apply with --run, which searches nothing: leave it out")
+        return runs(options.run_files)
+    store = options.searched_store()
+    if options.compared:
+        if len(base) > 1:
+            raise ConfigError(f"--compare takes one value of each embedding option: got {len(base)} combinations")
+        search = options.search("dense" if store is None else "hybrid")
+        searchable = options.qrels is None
+        return [parse_system(spec, base[0], search, store, searchable=searchable) for spec in options.compared]
+    if options.qrels is not None:
+        raise ConfigError(
+            f"{options.qrels} has judgements but no queries: add the rankings to score with --run or --compare"
+        )
+    if store is not None:
+        return [
+            System(
+                str(store) if isinstance(store, NamedStores) else shown_path(store),
+                options.search("hybrid"),
+                store=store,
+            )
+        ]
+    return searches(base, options.search("dense"))
+
+
+def _check_options_apply(options: _RetrievalOptions, systems: Sequence[System], embedding: Mapping[str, Any]) -> None:
+    """Raise :class:`ConfigError` for options that apply to none of the systems."""
+    embedded = any(system.config is not None for system in systems)
+    named = [name for name, value in embedding.items() if value not in (None, ())]
+    if named and not embedded:
+        raise ConfigError(
+            f"--{named[0].replace('_file', '').replace('_', '-')} does not apply: runs, stores and lexical search are "
+            "evaluated as they are"
+        )
+    if options.fusion_options and not any(system.search and system.search.mode == "hybrid" for system in systems):
+        raise ConfigError("--alpha, --fusion and --feedback apply only to hybrid search: add --mode hybrid")
+
+
+def _read(place: Path, options: _RetrievalOptions, systems: Sequence[System]) -> Judged:
+    split = options.split or _SPLIT
+    if any(system.of_collection for system in systems):
+        return read_with_documents(place, split, options.corpus)
+    with_runs = any(system.run is not None for system in systems)
+    judged = read_with_ids(place, split, options.corpus) if with_runs else read_alone(place, split)
+    if not judged.queries.queries and any(system.store is not None for system in systems):
+        raise ConfigError(
+            f"{place} has judgements but no queries: to search a store, expected one JSON object with a query per line"
+        )
+    return judged
+
+
+def _print_configurations(rows: Sequence[Sequence[Row]], output: str, html: Path | None) -> None:
+    """Print the table of configurations, as the other tasks do."""
+    found: list[Result] = []
+    for row in rows:
+        named = [NamedConfig(each.system.label, each.system.config) for each in row if each.system.config is not None]
+        measured = results(row[0].collection, named, [each.measured for each in row])
+        found += [replace(one, scores={**one.scores, **row[0].system.about()}) for one in measured]
+    print_results("retrieval", found, output, html)
+
+
+def _check_run_out(path: Path, systems: Sequence[System], collections: int) -> None:
+    if len(systems) * collections != 1:
+        raise ConfigError(
+            f"--run-out writes one run, of one system on one collection: got {len(systems) * collections}"
+        )
+    if systems[0].run is not None:
+        raise ConfigError("--run-out applies only to searches: a run is already a file")
+    if not path.parent.is_dir():
+        raise ConfigError(f"{path} cannot be written: the folder {path.parent} does not exist")
+
+
+def _write(path: Path, row: Row) -> None:
+    from ragembed.evaluation.runs import write_run
+
+    write_run(path, row.measured.rankings or {}, row.system.label)
+
+
+def _note(text: str) -> None:
+    say(f"note: {text}", err=True)
+
+
+def _discard(text: str) -> None:
+    """Print nothing."""

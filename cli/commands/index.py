@@ -17,6 +17,7 @@ from ragembed.cli.options import (
     EMBEDDING_OPTIONS,
     PlacePath,
     WritingCommand,
+    boilerplate_option,
     device_option,
     discovery_options,
     embedding_options,
@@ -26,17 +27,15 @@ from ragembed.cli.options import (
     require_no,
     store_option,
 )
-from ragembed.cli.output import counted, print_record, say, say_choice, shown_path
-from ragembed.cli.progress import StderrProgress
+from ragembed.cli.output import StderrProgress, counted, print_record, say, say_choice, shown_path
 from ragembed.cli.project import choose_store, collections_files, confirm_models
 from ragembed.cli.requests import indexing_request
-from ragembed.config.collections import add_stores, require_name
+from ragembed.config.toml_files import add_stores, require_name
 from ragembed.documents.places import Place
 from ragembed.errors import BudgetError, ConfigError
+from ragembed.indexes.indexing.index_run import IndexingReport, index_files
 from ragembed.indexes.indexing.request import IndexingRequest, open_existing
-from ragembed.indexes.indexing.run import IndexingReport, index_files
 from ragembed.indexes.storage.layout import STORE_FOLDER, file_path, is_store
-from ragembed.indexes.writing.boilerplate_store import MODES
 
 if TYPE_CHECKING:
     from ragembed.distributed.workers import WorkerPool
@@ -76,12 +75,7 @@ class IndexCommand(WritingCommand):
 @embedding_options
 @discovery_options
 @reading_options
-@click.option(
-    "--boilerplate",
-    type=click.Choice(MODES),
-    help="Lines that many files repeat, such as licences: leave them out of search (strip) or search them (keep).  "
-    "[default: strip]",
-)
+@boilerplate_option
 @index_options
 @click.option(
     "--language",

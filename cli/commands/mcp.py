@@ -64,10 +64,12 @@ def command(
         click.echo(f"put this into {CLIENTS[client].file}", err=True)
         return
     require("mcp", "ragembed mcp")
-    from ragembed.serving.mcp_server import make_server, run_http, run_stdio
+    from ragembed.serving.mcp_server import make_server, run_stdio
 
     server = make_server(named, auto_index)
     if port is None:
         run_stdio(server)
     else:
+        from ragembed.serving.mcp_over_http import run_http
+
         run_http(server, port)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from ragembed.cli.papers import evaluation, reproduce, reverse_dictionary, train
+from ragembed.cli.papers import reproduce, tasks, train
 
 
 @click.group(name="papers")
@@ -17,5 +17,5 @@ def command() -> None:
     """  # noqa: D301  click reads the backspace character as "do not wrap"
 
 
-for module in (reproduce, train, evaluation, reverse_dictionary):
-    command.add_command(module.command)
+for each in (reproduce.command, train.command, tasks.command, train.reverse_dictionary):
+    command.add_command(each)

@@ -20,13 +20,13 @@ from ragembed.cli.options import (
     refresh_option,
     require_no,
     search_filter,
+    setting_option,
     store_option,
     with_number,
 )
 from ragembed.cli.output import for_terminal, link, print_records, say, say_unfinished, say_weak
-from ragembed.cli.project import confirm_models
+from ragembed.cli.project import apply_collection, confirm_models
 from ragembed.cli.searched import (
-    apply_collection,
     filter_notes,
     in_option,
     namer,
@@ -36,11 +36,10 @@ from ragembed.cli.searched import (
 )
 from ragembed.documents.places import Place
 from ragembed.indexes import Fusion, Hit, RankingOptions
-from ragembed.indexes.search.fusion import METHODS, Method
+from ragembed.indexes.search.fusion import Method
 from ragembed.indexes.search.pipeline import Mode
 from ragembed.indexes.search.relevance import collected_notes
-from ragembed.indexes.search.result_json import hit_json, place_json
-from ragembed.indexes.search.snippet import QueryWords
+from ragembed.indexes.search.snippet import QueryWords, hit_json, place_json
 from ragembed.indexes.storage.file_states import FileState
 from ragembed.printable import printable, printable_line
 from ragembed.reranking import CrossEncoderReranker
@@ -76,27 +75,9 @@ class RankingCommand(click.Command):
     "-k", "count", type=click.IntRange(1), metavar="N", default=10, show_default=True, help="Number of results."
 )
 @mode_option
-@click.option(
-    "--alpha",
-    type=click.FloatRange(0.0, 1.0),
-    metavar="WEIGHT",
-    help="Weight of dense search in hybrid search, from 0 (words only) to 1 (meaning only).  [default: the "
-    f"store's, else {Fusion().alpha:g}]",
-)
-@click.option(
-    "--fusion",
-    "method",
-    type=click.Choice(METHODS),
-    help="How hybrid search combines the two scores: standardised (zscore), scaled to 0 to 1 (minmax), or by rank "
-    f"(rrf).  [default: the store's, else {Fusion().method}]",
-)
-@click.option(
-    "--feedback",
-    type=click.FloatRange(0.0),
-    metavar="WEIGHT",
-    help="Weight of the three best chunks of a first hybrid search, which expand the query. The query itself has "
-    f"weight 1; 0 turns feedback off.  [default: the store's, else {Fusion().feedback:g}]",
-)
+@setting_option(Fusion, "alpha", default=f"the store's, else {Fusion().alpha:g}")
+@setting_option(Fusion, "method", default=f"the store's, else {Fusion().method}")
+@setting_option(Fusion, "feedback", default=f"the store's, else {Fusion().feedback:g}")
 @click.option(
     "--dedupe/--no-dedupe",
     default=True,
@@ -177,7 +158,7 @@ def command(
     if not query.strip():
         raise click.BadParameter("the query is empty: expected at least one word", param_hint="QUERY")
     if why is not None:
-        from ragembed.cli.why import explain_absence
+        from ragembed.cli.explain import explain_absence
 
         require_no(_NOT_EXPLAINED, "--why")
         explain_absence(query, why, count, mode, store, collections, output)
@@ -214,7 +195,7 @@ def command(
         for result, state, explanation in zip_longest(results, states, explanations):
             _print_hit(result, words, coloured, state, explanation)
             if explanation is not None:
-                from ragembed.cli.explanation import explained
+                from ragembed.cli.explain import explained
 
                 for line in explained(explanation, lambda record: _place(place_json(record, name_file))):
                     say(f"    {line}")
@@ -241,7 +222,7 @@ def _print_hit(
         if explanation is None or explanation.contributions is None:
             body = _highlighted(body, words)
         else:
-            from ragembed.cli.explanation import shaded
+            from ragembed.cli.explain import shaded
 
             body = shaded(result["snippet"], explanation)
         place = click.style(place, fg="magenta", bold=True)

@@ -4,37 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import click
 
-from ragembed.cli.options import Command, WritingCommand, format_option, store_option, with_options
-from ragembed.cli.output import counted, print_record, say, warnings_as_notes
-from ragembed.cli.progress import StderrProgress
+from ragembed.cli.options import WritingCommand, format_option, setting_option, store_option, with_options
+from ragembed.cli.output import StderrProgress, counted, print_record, say, warnings_as_notes
 from ragembed.cli.project import choose_store
 from ragembed.cli.requests import postprocess_steps
-from ragembed.config.settings import QueryFit
+from ragembed.config.settings import EmbedderConfig, QueryFit
 from ragembed.embedder import Embedder
 from ragembed.indexes.indexing.refit import refit_store
 
-
-def refit_options(command: Command) -> Command:
-    """Add the options of a fit: ``--postprocess`` and ``--query-fit``."""
-    return with_options(
-        command,
-        click.option(
-            "--postprocess",
-            metavar="STEPS",
-            help="New post-processors, separated by commas, such as abtt:2,normalize; or none.  [default: the present "
-            "ones]",
-        ),
-        click.option(
-            "--query-fit",
-            type=click.Choice(get_args(QueryFit)),
-            help="Post-processors for queries: the same as for documents (shared), or fitted on pseudo-queries "
-            "(separate).  [default: the present one]",
-        ),
-    )
+refit_options = with_options(
+    setting_option(EmbedderConfig, "postprocess", default="the present ones"),
+    setting_option(EmbedderConfig, "query_fit", default="the present one"),
+)
+"""Add the options of a fit."""
 
 
 @click.command(name="refit", cls=WritingCommand)

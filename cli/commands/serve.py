@@ -130,34 +130,35 @@ def command(
     named = served_stores(stores, collections, "STORE")
     for module in ("mcp", "starlette", "uvicorn", *(["watchfiles"] if watch else [])):
         require(module, "ragembed serve")
-    from ragembed.serving import http_server, listeners
-    from ragembed.serving.http_app import ServerSettings
-    from ragembed.serving.http_limits import Limits
+    from ragembed.serving import http_app, http_sockets
+    from ragembed.serving.http_requests import Limits
     from ragembed.serving.http_security import AllowedHosts, origin_of
 
     tokens = _tokens(token_file)
-    if uds is None and not tokens and not listeners.is_loopback(host):
+    if uds is None and not tokens and not http_sockets.is_loopback(host):
         raise ConfigError(
             f"--host {host} lets other machines connect, and there is no token: set --token-file or ${TOKEN_VARIABLE}"
         )
     limits = Limits(max_body, threads or min(4, os.cpu_count() or 1), queue, timeout)
     with ExitStack() as stack:
         if uds is not None:
-            listener = stack.enter_context(listeners.unix_listener(uds))
+            listener = stack.enter_context(http_sockets.unix_listener(uds))
             hosts = AllowedHosts(None, names=frozenset(map(str.lower, names)))
             url = f"unix:{uds}"
         else:
-            listener = stack.enter_context(listeners.tcp_listener(host, port))
-            address, port = listeners.address_of(listener)
-            hosts = AllowedHosts(port, http_server.own_addresses(address), frozenset(map(str.lower, names)))
+            listener = stack.enter_context(http_sockets.tcp_listener(host, port))
+            address, port = http_sockets.address_of(listener)
+            hosts = AllowedHosts(port, http_app.own_addresses(address), frozenset(map(str.lower, names)))
             url = f"http://{address}:{port}"
-        if editor is None and uds is None and not names and listeners.is_loopback(host):
+        if editor is None and uds is None and not names and http_sockets.is_loopback(host):
             editor = EDITOR
         allowed = tuple(map(origin_of, origins))
-        settings = ServerSettings(hosts, tuple(tokens), allowed, writable, limits, log_queries, editor or None, watch)
+        settings = http_app.ServerSettings(
+            hosts, tuple(tokens), allowed, writable, limits, log_queries, editor or None, watch
+        )
         say(f"serving {', '.join(named)} at {url}", err=True)
-        http_server.run(named, settings, listener, access_log=access_log)
-    http_server.end_process()
+        http_app.run(named, settings, listener, access_log=access_log)
+    http_app.end_process()
 
 
 def _tokens(file: Path | None) -> Sequence[str]:

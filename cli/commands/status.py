@@ -10,17 +10,15 @@ import click
 
 from ragembed.cli.options import format_option, store_option
 from ragembed.cli.output import counted, print_records, say, say_unfinished, shown_path
-from ragembed.cli.project import choose_store
+from ragembed.cli.project import choose_store, print_settings
 from ragembed.cli.searched import StoreReport, each_in_option, report_groups, report_stores
-from ragembed.cli.settings import print_settings
 from ragembed.config.settings import EmbedderConfig
-from ragembed.config.templates import PLAIN
+from ragembed.config.specs import PLAIN
 from ragembed.extractors.build import is_external
-from ragembed.indexes import Collection, Fusion, Store
-from ragembed.indexes.ann.records import IndexConfig, IndexEvaluation, IndexSelection
+from ragembed.indexes import Collection, Fusion, IndexConfig, IndexingOptions, Store
+from ragembed.indexes.faiss_index.records import IndexEvaluation, IndexSelection
 from ragembed.indexes.indexing.drift import DriftReport, IdfShift, Verdict, Vocabulary, measure_drift
 from ragembed.indexes.indexing.fitting import pending_fit
-from ragembed.indexes.indexing.scan import IndexingOptions
 from ragembed.indexes.search.relevance import LEAST_CHUNKS
 from ragembed.indexes.storage.layout import file_path
 from ragembed.indexes.writing.boilerplate_store import BoilerplateLine

@@ -14,8 +14,7 @@ from ragembed.cli.evaluation.results import print_csv
 from ragembed.cli.evaluation.systems import Judged
 from ragembed.cli.output import print_record, shown_path
 from ragembed.errors import ConfigError
-from ragembed.evaluation.bootstrap import paired_bootstrap
-from ragembed.evaluation.retrieval import score_rankings
+from ragembed.evaluation.retrieval import paired_bootstrap, score_rankings
 from ragembed.evaluation.table import aligned
 from ragembed.indexes import Store, apply_settings
 from ragembed.indexes.store_evaluation import DEPTH, SearchSettings, in_store, rank_in_store

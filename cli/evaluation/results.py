@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from ragembed.evaluation.comparison import Difference
+    from ragembed.evaluation.retrieval import Difference
     from ragembed.evaluation.table import Result
     from ragembed.evaluation.tasks import Measured
 
@@ -124,7 +124,7 @@ def difference_line(name: str, found: Mapping[str, float]) -> str:
 
 
 def _difference(values: NDArray[np.float64], first: NDArray[np.float64]) -> dict[str, float]:
-    from ragembed.evaluation.bootstrap import paired_bootstrap
+    from ragembed.evaluation.retrieval import paired_bootstrap
 
     found = paired_bootstrap(values, first)
     return {"difference": found.difference, "low": found.low, "high": found.high, "p_value": found.p_value}
@@ -208,7 +208,7 @@ def print_rows(rows: Sequence[Row], output: str, html: Path | None = None) -> No
 
 def print_comparisons(pairs: Sequence[tuple[Row, Row]], output: str, html: Path | None = None) -> None:
     """Print the difference of each measure for each pair of systems on the same queries, as :func:`print_results`."""
-    from ragembed.evaluation.comparison import compare
+    from ragembed.evaluation.retrieval import compare
 
     compared = [(a, b, compare(_score(a), _score(b))) for a, b in pairs]
     objects = [_comparison_dict(*each) for each in compared]

@@ -17,8 +17,7 @@ from ragembed.indexes.store_evaluation import SearchSettings
 from ragembed.indexes.types import Progress
 
 if TYPE_CHECKING:
-    from ragembed.evaluation.datasets import RetrievalCollection
-    from ragembed.evaluation.judgements import JudgedQueries
+    from ragembed.evaluation.judgements import JudgedQueries, RetrievalCollection
     from ragembed.evaluation.retrieval import Measure
     from ragembed.evaluation.tasks import Measured
     from ragembed.indexes.store_evaluation import Rankings
@@ -209,8 +208,7 @@ def has_documents(path: Path, corpus: Path | None) -> bool:
 
 def read_with_documents(path: Path, split: str, corpus: Path | None) -> Judged:
     """Read a BEIR folder, or a file of judged queries with the documents in ``corpus`` or beside it."""
-    from ragembed.evaluation.datasets import beir_qrels, read_beir, read_jsonl_collection
-    from ragembed.evaluation.judgements import JudgedQueries
+    from ragembed.evaluation.judgements import JudgedQueries, beir_qrels, read_beir, read_jsonl_collection
 
     if path.is_dir():
         origin, collection = beir_qrels(path, split), read_beir(path, split=split)
@@ -224,8 +222,7 @@ def read_with_documents(path: Path, split: str, corpus: Path | None) -> Judged:
 
 def read_with_ids(path: Path, split: str, corpus: Path | None) -> Judged:
     """Read judgements (BEIR, JSON Lines or TREC) and, if there are documents, only their ids."""
-    from ragembed.evaluation.datasets import read_document_ids
-    from ragembed.evaluation.judgements import require_known
+    from ragembed.evaluation.judgements import read_document_ids, require_known
 
     judged = read_alone(path, split)
     if not has_documents(path, corpus):
@@ -238,8 +235,7 @@ def read_with_ids(path: Path, split: str, corpus: Path | None) -> Judged:
 
 def read_alone(path: Path, split: str) -> Judged:
     """Read judgements (BEIR, JSON Lines or TREC) without documents."""
-    from ragembed.evaluation.datasets import beir_qrels, read_beir_queries
-    from ragembed.evaluation.judgements import read_qrels
+    from ragembed.evaluation.judgements import beir_qrels, read_beir_queries, read_qrels
 
     if not path.is_dir():
         return Judged(_name(path), path, read_qrels(path))
@@ -293,8 +289,8 @@ def measure(
 
 
 def _of_run(judged: Judged, run: Path, measures: Mapping[str, Measure], note: Note) -> Measured:
+    from ragembed.evaluation.inputs import listed
     from ragembed.evaluation.judgements import require_known
-    from ragembed.evaluation.lines import listed
     from ragembed.evaluation.runs import read_run
     from ragembed.evaluation.tasks import measured_rankings
 

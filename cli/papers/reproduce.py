@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING
 import click
 
 from ragembed.cli.options import EXISTING_FILE, LocalPath, quiet_option
-from ragembed.cli.output import say, terminal_width
-from ragembed.cli.progress import StderrProgress
+from ragembed.cli.output import StderrProgress, say, terminal_width
 from ragembed.config.settings import DEFAULT_MODEL
 from ragembed.errors import ConfigError
-from ragembed.indexes.types import Progress, SilentProgress
 from ragembed.printable import printable
 
 if TYPE_CHECKING:
@@ -84,7 +82,7 @@ def command(
     kept in the output folder as soon as it is measured: run an interrupted command again, and it continues.
     """  # noqa: D301  click reads the backspace character as "do not wrap"
     from ragembed.extractors.kept_states import kept_states
-    from ragembed.papers.reproduction.paper_items import find_item, items
+    from ragembed.papers.reproduction import find_item, items
     from ragembed.papers.reproduction.reproduction_run import Inputs, check_names
 
     names = [*(f"table {number}" for number in tables), *(f"figure {number}" for number in figures)]
@@ -99,15 +97,14 @@ def command(
     name = model or DEFAULT_MODEL
     measure = not measured_only
     inputs = Inputs(data, folder, name, word_vectors, runs, collections, columns, device, head_from, measure)
-    progress: Progress = SilentProgress() if quiet else StderrProgress()
     with kept_states():
         for number, item in enumerate(chosen):
             if number:
                 click.echo()
-            _run(item, inputs, progress)
+            _run(item, inputs, StderrProgress(quiet=quiet))
 
 
-def _run(item: Item, inputs: Inputs, progress: Progress) -> None:
+def _run(item: Item, inputs: Inputs, progress: StderrProgress) -> None:
     from ragembed.papers.reproduction.figures import check_figure, write
     from ragembed.papers.reproduction.reproduction_report import text
     from ragembed.papers.reproduction.reproduction_run import reproduce

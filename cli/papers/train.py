@@ -1,4 +1,4 @@
-"""``ragembed papers train``."""
+"""``ragembed papers train`` and ``ragembed papers reverse-dictionary``."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ import click
 from ragembed.cli.options import (
     EXISTING_FILE,
     EXISTING_PATH,
-    Command,
     LocalPath,
     format_option,
     quiet_option,
+    setting_option,
     with_options,
 )
-from ragembed.cli.output import print_record, say
-from ragembed.cli.progress import StderrProgress
-from ragembed.papers.training.recipes import RECIPES, recipe_for
+from ragembed.cli.output import StderrProgress, print_record, print_records, say
+from ragembed.config.fields import settings_of
 from ragembed.papers.training.settings import (
     MAX_STEPS,
+    PROMPT,
+    RECIPES,
     B2sSettings,
     EntryKind,
     Head,
@@ -31,14 +32,11 @@ from ragembed.papers.training.settings import (
     Pooling,
     StepSettings,
     TrainingSettings,
+    recipe_for,
 )
-from ragembed.papers.training.similarity import PROMPT
 from ragembed.printable import printable_line
 
-_WORDS_LEARNING_RATE = 1e-5
-_DEFAULTS = OptimizerSettings()
-_B2S = B2sSettings()
-_OPTIMIZER_OPTIONS = ("weight_decay", "eps", "betas", "warmup", "max_grad_norm")
+_OPTIMIZER_OPTIONS = tuple(settings_of(OptimizerSettings))
 _RUN_OPTIONS = ("runs", "seed", "epochs", "batch_size", "max_tokens", "held_out", "bf16")
 _POOLING = {
     "cls": "--pooling cls",
@@ -47,142 +45,58 @@ _POOLING = {
 }
 
 
-def _material_options(command: Command) -> Command:
-    """Add the options for the model, the dictionaries and the output folder."""
-    return with_options(
-        command,
-        click.option(
-            "--dictionary",
-            "dictionaries",
-            type=EXISTING_PATH,
-            multiple=True,
-            required=True,
-            metavar="PATH",
-            help="Dictionary to learn: TSV, JSON Lines, Markdown, dictd (.index), StarDict (.ifo), or the folder of "
-            "WordNet. Can be repeated.",
-        ),
-        click.option(
-            "--model", required=True, metavar="ID|PATH", help="Hugging Face model id or folder of the model to train."
-        ),
-        click.option(
-            "--head-from",
-            metavar="ID|PATH",
-            help="Model whose head is used, such as roberta-base for a SimCSE-RoBERTa model, which has no head for "
-            "masked words.  [default: --model]",
-        ),
-        click.option(
-            "--out",
-            required=True,
-            type=LocalPath(),
-            help="Folder for the trained model: new, empty, or with an interrupted training, which then continues.",
-        ),
-    )
+_material_options = with_options(
+    click.option(
+        "--dictionary",
+        "dictionaries",
+        type=EXISTING_PATH,
+        multiple=True,
+        required=True,
+        metavar="PATH",
+        help="Dictionary to learn: TSV, JSON Lines, Markdown, dictd (.index), StarDict (.ifo), or the folder of "
+        "WordNet. Can be repeated.",
+    ),
+    click.option(
+        "--model", required=True, metavar="ID|PATH", help="Hugging Face model id or folder of the model to train."
+    ),
+    click.option(
+        "--head-from",
+        metavar="ID|PATH",
+        help="Model whose head is used, such as roberta-base for a SimCSE-RoBERTa model, which has no head for "
+        "masked words.  [default: --model]",
+    ),
+    click.option(
+        "--out",
+        required=True,
+        type=LocalPath(),
+        help="Folder for the trained model: new, empty, or with an interrupted training, which then continues.",
+    ),
+)
 
 
-def _training_options(command: Command) -> Command:
-    """Add the options that both methods share."""
-    return with_options(
-        _optimizer_options(command),
-        click.option(
-            "--runs",
-            type=click.IntRange(1),
-            metavar="N",
-            default=1,
-            show_default=True,
-            help="Number of seeds to try in each step; the best run is kept.",
-        ),
-        click.option(
-            "--seed", type=click.IntRange(0), metavar="N", default=0, show_default=True, help="First random seed."
-        ),
-        click.option(
-            "--epochs",
-            type=click.IntRange(1),
-            metavar="N",
-            default=1,
-            show_default=True,
-            help="Number of passes over the definitions.",
-        ),
-        click.option(
-            "--batch-size",
-            type=click.IntRange(1),
-            metavar="N",
-            help="Number of definitions in a batch.  [default: 16; 32 for 200,000 definitions or more]",
-        ),
-        click.option(
-            "--max-tokens",
-            type=click.IntRange(8),
-            metavar="N",
-            help="Largest number of tokens of a definition; longer ones are cut.  [default: the model's limit]",
-        ),
-        click.option(
-            "--held-out",
-            type=click.IntRange(0),
-            metavar="N",
-            help="Number of definitions to hold out and measure on.  [default: 5 %, at most 1,000]",
-        ),
-        click.option(
-            "--sts",
-            "sentence_pairs",
-            type=EXISTING_FILE,
-            multiple=True,
-            metavar="FILE",
-            help="TSV with columns score, sentence1 and sentence2, measured before and after; the result chooses the "
-            "best run. Can be repeated.",
-        ),
-        click.option(
-            "--pictures", is_flag=True, help="Draw the entry vectors of each step as a PNG file in the output folder."
-        ),
-        click.option(
-            "--bf16", is_flag=True, help="Compute forward passes in bfloat16 where that is numerically safe (autocast)."
-        ),
-        click.option(
-            "--device",
-            metavar="DEVICE",
-            help="Device for training: cpu, gpu:1, or auto (a GPU, else the CPU).  [default: auto]",
-        ),
-    )
-
-
-def _optimizer_options(command: Command) -> Command:
-    """Add the options of the optimizer, AdamW, and of its learning rate."""
-    return with_options(
-        command,
-        click.option(
-            "--weight-decay",
-            type=float,
-            metavar="NUMBER",
-            default=_DEFAULTS.weight_decay,
-            show_default=True,
-            help="Weight decay of AdamW.",
-        ),
-        click.option(
-            "--eps", type=float, metavar="NUMBER", default=_DEFAULTS.eps, show_default=True, help="Epsilon of AdamW."
-        ),
-        click.option(
-            "--betas",
-            type=(float, float),
-            metavar="NUMBER NUMBER",
-            default=_DEFAULTS.betas,
-            show_default=True,
-            help="The two betas of AdamW.",
-        ),
-        click.option(
-            "--warmup",
-            type=float,
-            metavar="NUMBER",
-            default=_DEFAULTS.warmup,
-            show_default=True,
-            help="Share of the batches over which the learning rate rises, from 0 to 1.",
-        ),
-        click.option(
-            "--max-grad-norm",
-            type=float,
-            metavar="NUMBER",
-            default=_DEFAULTS.max_grad_norm,
-            show_default=True,
-            help="Gradients with a larger norm are scaled down to it.",
-        ),
-    )
+_training_options = with_options(
+    *(setting_option(TrainingSettings, name, filled=True) for name in _RUN_OPTIONS),
+    *(setting_option(OptimizerSettings, name, filled=True) for name in _OPTIMIZER_OPTIONS),
+    click.option(
+        *("--sts", "sentence_pairs"),
+        type=EXISTING_FILE,
+        multiple=True,
+        metavar="FILE",
+        help="TSV with columns score, sentence1 and sentence2, measured before and after; the result chooses the best "
+        "run. Can be repeated.",
+    ),
+    click.option(
+        "--pictures", is_flag=True, help="Draw the entry vectors of each step as a PNG file in the output folder."
+    ),
+    click.option(
+        "--device",
+        metavar="DEVICE",
+        help="Device for training: cpu, gpu:1, or auto (a GPU, else the CPU).  [default: auto]",
+    ),
+    quiet_option,
+    format_option,
+)
+"""The options that both methods of dictionaries share."""
 
 
 @click.group(name="train")
@@ -234,18 +148,9 @@ def command() -> None:
     type=click.Choice(get_args(Ica)),
     help="Independent component analysis of the entry vectors of the last step.  [default: the recipe's]",
 )
-@click.option(
-    "--head",
-    type=click.Choice(get_args(Head)),
-    default="auto",
-    show_default=True,
-    help="Layer on top of the pooled vector: the model's own pooler with tanh (own), or the dense layer of its "
-    "masked-language head with GELU (mlm-head). auto is mlm-head for RoBERTa, else own.",
-)
+@setting_option(TrainingSettings, "head", filled=True)
 @click.option("--single-words", is_flag=True, help="Use only the entries that are single tokens of the model.")
 @_training_options
-@quiet_option
-@format_option
 def defsent_plus(
     recipe: str | None,
     steps: int | None,
@@ -290,13 +195,11 @@ def defsent_plus(
     "--learning-rate",
     type=float,
     metavar="NUMBER",
-    default=_WORDS_LEARNING_RATE,
+    default=1e-5,
     show_default=True,
     help="Learning rate of the first batch.",
 )
 @_training_options
-@quiet_option
-@format_option
 def defsent(pooling: Pooling, learning_rate: float, quiet: bool, output: str, **given: Any) -> None:
     """Train with DefSent, for dictionaries whose entries are single tokens of the model.
 
@@ -343,63 +246,7 @@ def defsent(pooling: Pooling, learning_rate: float, quiet: bool, output: str, **
     show_default=True,
     help="Tokens whose vectors make the vector of a text.",
 )
-@click.option(
-    "--min-count",
-    type=click.IntRange(1),
-    metavar="N",
-    default=_B2S.min_count,
-    show_default=True,
-    help="Least number of occurrences of a word.",
-)
-@click.option(
-    "--vocabulary",
-    type=click.IntRange(1),
-    metavar="N",
-    default=_B2S.vocabulary,
-    show_default=True,
-    help="Largest number of words.",
-)
-@click.option(
-    "--threshold",
-    type=float,
-    metavar="NUMBER",
-    default=_B2S.threshold,
-    show_default=True,
-    help="Relative frequency above which occurrences of a word are left out at random.",
-)
-@click.option(
-    "--negatives",
-    type=click.IntRange(1),
-    metavar="N",
-    default=_B2S.negatives,
-    show_default=True,
-    help="Number of words drawn for each occurrence.",
-)
-@click.option(
-    "--epochs",
-    type=click.IntRange(1),
-    metavar="N",
-    default=_B2S.epochs,
-    show_default=True,
-    help="Number of passes over the corpus.",
-)
-@click.option(
-    "--batch-size",
-    type=click.IntRange(1),
-    metavar="N",
-    default=_B2S.batch_size,
-    show_default=True,
-    help="Number of texts in a batch.",
-)
-@click.option(
-    "--learning-rate",
-    type=float,
-    metavar="NUMBER",
-    default=_B2S.learning_rate,
-    show_default=True,
-    help="Learning rate of Adam. A corpus below a million sentences needs a larger one, such as 0.01.",
-)
-@click.option("--seed", type=click.IntRange(0), metavar="N", default=0, show_default=True, help="Random seed.")
+@with_options(*(setting_option(B2sSettings, name, filled=True) for name in settings_of(B2sSettings)))
 @click.option("--device", metavar="DEVICE", help="Device of the encoder: cpu, gpu:1, or auto.  [default: auto]")
 @quiet_option
 @format_option
@@ -425,11 +272,10 @@ def b2s(
     """  # noqa: D301  click reads the backspace character as "do not wrap"
     from ragembed.config.settings import EmbedderConfig
     from ragembed.papers.training import B2sRequest, train_b2s
-    from ragembed.papers.training.progress import SilentTraining
 
     config = EmbedderConfig(model=model, layers=layers, pooling=pooling, weighting="uniform")
     request = B2sRequest(corpus, config, out, B2sSettings(**given), device)
-    report = train_b2s(request, SilentTraining() if quiet else StderrTrainingProgress())
+    report = train_b2s(request, StderrProgress(quiet=quiet))
     if not print_record(report, output):
         losses = ", ".join(f"{loss:.2f}" for loss in report["losses"])
         click.echo(
@@ -463,7 +309,6 @@ def _settings_of(steps: tuple[StepSettings, ...], given: Mapping[str, Any], **mo
 
 def _train(settings: TrainingSettings, given: Mapping[str, Any], quiet: bool, output: str) -> None:
     from ragembed.papers.training import TrainingRequest, train_from_dictionary
-    from ragembed.papers.training.progress import SilentTraining
 
     out: Path = given["out"]
     request = TrainingRequest(
@@ -477,37 +322,9 @@ def _train(settings: TrainingSettings, given: Mapping[str, Any], quiet: bool, ou
         head_from=given["head_from"],
         single_words=given.get("single_words", False),
     )
-    report = train_from_dictionary(request, SilentTraining() if quiet else StderrTrainingProgress())
+    report = train_from_dictionary(request, StderrProgress(quiet=quiet))
     if not print_record(report, output):
         click.echo("\n".join(map(printable_line, _report_lines(report, out))))
-
-
-class StderrTrainingProgress(StderrProgress):
-    """Show phases with their loss, and notes: the :class:`ragembed.papers.training.progress.TrainingProgress`."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._detail = ""
-
-    def start(self, phase: str, unit: str, total: int | None) -> None:
-        """Begin a phase."""
-        self._detail = ""
-        super().start(phase, unit, total)
-
-    def advance(self, count: int, detail: str = "") -> None:
-        """Add ``count``, and print with the last ``detail`` if enough time has passed."""
-        self._detail = detail or self._detail
-        super().advance(count)
-
-    def note(self, text: str) -> None:
-        """Print a note on its own line."""
-        self.finish()
-        say(f"note: {text}", err=True)
-
-    def line(self, seconds: float) -> str:
-        """Return the line to print ``seconds`` after the start of the phase."""
-        shown = super().line(seconds)
-        return f"{shown}, {self._detail}" if self._detail else shown
 
 
 def _report_lines(report: Mapping[str, Any], out: Path) -> Iterator[str]:
@@ -556,7 +373,7 @@ def _table(report: Mapping[str, Any]) -> Iterator[list[str]]:
 
 
 def _similarity(runs: Sequence[Mapping[str, Any]], pooling: str) -> str:
-    from ragembed.papers.training.training_report import Spread
+    from ragembed.papers.training.outcome import Spread
 
     return _spread(Spread.of([_mean(run["sts"][pooling]) for run in runs]).to_dict(), 1)
 
@@ -568,3 +385,54 @@ def _spread(value: Mapping[str, float], decimals: int) -> str:
 
 def _mean(scores: Mapping[str, float]) -> float:
     return sum(scores.values()) / len(scores)
+
+
+@click.command(name="reverse-dictionary")
+@click.argument("model", type=LocalPath(exists=True, file_okay=False))
+@click.argument("text", required=False)
+@click.option(
+    "-k", "k", type=click.IntRange(1), metavar="N", default=10, show_default=True, help="Number of entries to print."
+)
+@click.option(
+    "--evaluate",
+    type=EXISTING_PATH,
+    metavar="DICTIONARY",
+    help="Look up every definition of this dictionary, and print how often its entry is among the first 1, 10 and 100.",
+)
+@click.option(
+    "--device",
+    metavar="DEVICE",
+    help="Device of the model: cpu, gpu:1, or auto (a GPU, else the CPU).  [default: auto]",
+)
+@format_option
+def reverse_dictionary(
+    model: Path, text: str | None, k: int, evaluate: Path | None, device: str | None, output: str
+) -> None:
+    """Find words by their definition.
+
+    \b
+    ragembed papers reverse-dictionary trained/ "a long-necked African animal"
+    ragembed papers reverse-dictionary trained/ --evaluate trained/held-out.jsonl
+
+    MODEL is a folder that ragembed papers train has written. Prints the entries of its dictionary that fit TEXT best,
+    each with its probability. Give either TEXT or --evaluate.
+    """  # noqa: D301  click reads the backspace character as "do not wrap"
+    if (text is None) == (evaluate is None):
+        raise click.UsageError("nothing to look up: give either TEXT or --evaluate DICTIONARY")
+    from ragembed.papers.training import ReverseDictionary
+
+    reverse = ReverseDictionary(model, device)
+    if text is not None:
+        found = [{"entry": each.entry, "probability": each.probability} for each in reverse.look_up(text, k)]
+        if not print_records({"entries": found}, "entries", output):
+            for each in found:
+                say(f"{each['probability']:.4f}  {each['entry']}")
+    elif evaluate is not None:
+        from ragembed.papers.training.dictionary import read_dictionaries
+
+        measured = reverse.measure(read_dictionaries([evaluate])).to_dict()
+        if not print_record(measured, output):
+            say(
+                f"top-1 {measured['top1']:.1f}, top-10 {measured['top10']:.1f}, top-100 {measured['top100']:.1f}, mean "
+                f"reciprocal rank {measured['mrr']:.3f}, of {measured['definitions']:,} definitions"
+            )

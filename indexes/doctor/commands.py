@@ -15,9 +15,9 @@ from ragembed.embedder import Embedder
 from ragembed.errors import RagembedError, StoreError
 from ragembed.extractors.build import is_external
 from ragembed.extras import has_extra
-from ragembed.indexes.indexing.scan import IndexingOptions
+from ragembed.indexes.indexing.request import IndexingOptions
+from ragembed.indexes.lexical.analyzer import ENGLISH
 from ragembed.indexes.storage.layout import choose_store, file_path, is_below, root_of
-from ragembed.indexes.text.stemming import ENGLISH
 from ragembed.printable import printable_line
 
 MOST_EXCLUDED = 10

@@ -12,8 +12,7 @@ from ragembed.embedder import Embedder
 from ragembed.errors import RagembedError
 from ragembed.indexes.doctor.commands import Commands
 from ragembed.indexes.doctor.findings import EXAMPLES
-from ragembed.indexes.indexing.request import stored_config
-from ragembed.indexes.indexing.scan import IndexingOptions
+from ragembed.indexes.indexing.request import IndexingOptions, stored_config
 from ragembed.indexes.search.snapshot import Snapshot
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.store import Store

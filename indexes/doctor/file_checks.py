@@ -12,13 +12,13 @@ from pathlib import Path, PurePosixPath
 from ragembed.documents.discovery import FileCandidate
 from ragembed.documents.places import RemotePath, exists, shown_path
 from ragembed.documents.readers.definitions import LANGUAGES, is_available
-from ragembed.documents.readers.registry import named_reader
-from ragembed.documents.unread import unread_reason
+from ragembed.documents.readers.registry import named_reader, unread_reason
 from ragembed.errors import ConfigError
 from ragembed.extras import has_extra
 from ragembed.indexes.doctor.examination import CannotCheckError, Examination, counted, examples
 from ragembed.indexes.doctor.findings import Finding
-from ragembed.indexes.indexing.scan import IndexingOptions, Scan, Scanner
+from ragembed.indexes.indexing.request import IndexingOptions
+from ragembed.indexes.indexing.scan import Scan, Scanner
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.layout import file_path, is_below
 from ragembed.indexes.types import SourceRecord

@@ -6,18 +6,18 @@ import re
 from collections.abc import Iterator
 
 from ragembed.extras import is_installed
-from ragembed.indexes.ann.choosing import LEAST_APPROXIMATE
-from ragembed.indexes.ann.library import has_faiss
-from ragembed.indexes.ann.specs import AUTO, FLAT
 from ragembed.indexes.doctor.commands import Commands
 from ragembed.indexes.doctor.examination import CannotCheckError, Examination, counted, examples
 from ragembed.indexes.doctor.findings import Finding
+from ragembed.indexes.faiss_index.cost_model import LEAST_APPROXIMATE
+from ragembed.indexes.faiss_index.library import has_faiss
+from ragembed.indexes.faiss_index.specs import AUTO, FLAT
 from ragembed.indexes.indexing import fitting
 from ragembed.indexes.indexing.drift import measure_drift
-from ragembed.indexes.indexing.writing import MANY_TEXTS
+from ragembed.indexes.indexing.file_writing import MANY_TEXTS
+from ragembed.indexes.lexical.analyzer import AnalyzerConfig
 from ragembed.indexes.search.relevance import LEAST_CHUNKS, stored_relevance
 from ragembed.indexes.storage import catalog
-from ragembed.indexes.text.stemming import AnalyzerConfig
 from ragembed.indexes.verify import Part, Problem
 from ragembed.indexes.writing.index_selection import check_index as measured_index
 from ragembed.indexes.writing.index_selection import degradation, needs_check

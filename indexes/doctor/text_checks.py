@@ -23,10 +23,10 @@ from ragembed.errors import RagembedError
 from ragembed.files import open_regular
 from ragembed.indexes.doctor.examination import CannotCheckError, Examination, counted, examples
 from ragembed.indexes.doctor.findings import Finding
+from ragembed.indexes.lexical.analyzer import ENGLISH
 from ragembed.indexes.search.deduplication import NearDuplicates
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.layout import file_path
-from ragembed.indexes.text.stemming import ENGLISH
 from ragembed.indexes.types import SourceRecord
 from ragembed.languages import main_language, reads_language
 from ragembed.models.multilingual import MULTILINGUAL_INSTALL, MULTILINGUAL_MODEL, packed_weights

@@ -5,20 +5,158 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ragembed.config.fields import documented, one_of, setting
 from ragembed.config.settings import EmbedderConfig, QueryFit
-from ragembed.config.specs import AUTO, RandomEmbeddings, parse_postprocessor, parse_weighting
-from ragembed.config.templates import PLAIN, Template
+from ragembed.config.specs import AUTO, PLAIN, RandomEmbeddings, Template, parse_postprocessor, parse_weighting
+from ragembed.documents.chunking import ChunkingConfig
+from ragembed.documents.discovery import DiscoveryOptions, member_rules
 from ragembed.documents.places import Place
+from ragembed.documents.readers import ReadOptions
 from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError, IncompatibleStoreError
-from ragembed.indexes.ann.records import IndexConfig
-from ragembed.indexes.indexing.scan import IndexingOptions, Scan
+from ragembed.indexes.faiss_index.records import IndexConfig
 from ragembed.indexes.storage.layout import file_path, is_store
 from ragembed.indexes.store import Store
+from ragembed.indexes.writing.boilerplate_store import MODES, STRIP
+
+DEFAULT_CHUNK = 512
+"""Maximum tokens of a chunk if none is requested. A longer window would make one chunk of most files."""
+
+
+@documented
+@dataclass(frozen=True, slots=True)
+class IndexingOptions:
+    """Options for reading and chunking files. The store keeps them for the next run.
+
+    Parameters
+    ----------
+    {settings}
+
+    Raises
+    ------
+    ConfigError
+        If ``boilerplate`` is another value.
+
+    Examples
+    --------
+    >>> from ragembed.indexes import IndexingOptions
+    >>> IndexingOptions(exclude=("drafts/",), chunk_tokens=200).boilerplate
+    'strip'
+    """
+
+    exclude: tuple[str, ...] = setting(
+        (),
+        "Skip matching files, such as 'tmp*'.",
+        *("--exclude", "GLOB"),
+        default="none",
+        more="The syntax is that of `.gitignore`, relative to each path.",
+    )
+    include: tuple[str, ...] = setting(
+        (), "Read only matching files, such as 'README*'.", "--include", "GLOB", default="all files"
+    )
+    max_bytes: int = setting(
+        DiscoveryOptions().max_bytes,
+        "Skip files larger than this, such as 500K or 20M.",
+        *("--max-size", "SIZE"),
+        default="20M",
+    )
+    hidden: bool = setting(
+        False,
+        "Read files and folders whose names begin with a dot, or skip them.",
+        "--hidden/--no-hidden",
+        default="--no-hidden",
+    )
+    text_columns: tuple[str, ...] = setting(
+        (),
+        "Column of CSV, TSV or JSON Lines files that holds the text.",
+        *("--text-column", "NAME"),
+        default="all columns; in JSON Lines the first of text, content, body, document and abstract",
+    )
+    title_column: str | None = setting(
+        None,
+        "Column of CSV, TSV or JSON Lines files that holds the title of a row.",
+        *("--title-column", "NAME"),
+        default="none",
+    )
+    chunk_tokens: int | None = setting(
+        None,
+        "Largest number of tokens in a chunk.",
+        *("--chunk-tokens", "N"),
+        least=16,
+        default="512, or what the model reads if that is less",
+    )
+    overlap: int = setting(
+        0,
+        "Number of tokens that neighbouring chunks share, less than half of `--chunk-tokens`.",
+        *("--overlap", "N"),
+        least=0,
+        default="0",
+    )
+    boilerplate: str = setting(
+        STRIP,
+        "Lines that many files repeat, such as licences: leave them out of search (strip) or search them (keep).",
+        "--boilerplate",
+        choices=MODES,
+        default=STRIP,
+        page="../how-to/handle-boilerplate.md",
+    )
+
+    def __post_init__(self) -> None:
+        one_of("boilerplate", self.boilerplate, MODES)
+
+    def discovery(self) -> DiscoveryOptions:
+        """Return the options that decide which files are read."""
+        return DiscoveryOptions(self.exclude, self.include, self.max_bytes, self.hidden)
+
+    def reading(self) -> ReadOptions:
+        """Return the options for the readers of files: columns, and rules for members of archives and mails."""
+        return ReadOptions(
+            text_columns=self.text_columns,
+            title_column=self.title_column,
+            max_member_bytes=self.max_bytes,
+            ignores_member=member_rules(self.discovery()),
+        )
+
+    def chunking(self, room: int) -> ChunkingConfig:
+        """Return the options for dividing texts into chunks.
+
+        Raise :class:`ConfigError` if ``chunk_tokens`` is greater than ``room``.
+
+        Parameters
+        ----------
+        room : int
+            Maximum number of tokens of a text that the model takes.
+        """
+        if self.chunk_tokens is not None and self.chunk_tokens > room:
+            raise ConfigError(
+                f"chunks of {self.chunk_tokens} tokens do not fit the model, which takes {room}: choose {room} or less"
+            )
+        return ChunkingConfig(max_tokens=self.chunk_tokens or min(room, DEFAULT_CHUNK), overlap=self.overlap)
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the options as JSON values, by name."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> IndexingOptions:
+        """Create options from the output of :meth:`to_dict`.
+
+        Parameters
+        ----------
+        fields : mapping
+            The options by name.
+        """
+        options = cls(**fields)
+        return replace(
+            options,
+            exclude=tuple(options.exclude),
+            include=tuple(options.include),
+            text_columns=tuple(options.text_columns),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +207,12 @@ def stored_request(opened: Store | None) -> tuple[tuple[Place, ...], IndexingOpt
     return tuple(file_path(name, opened.path) for name in kept["paths"]), IndexingOptions.from_dict(kept["options"])
 
 
-def next_request(before: Mapping[str, Any] | None, scan: Scan, options: IndexingOptions) -> dict[str, Any]:
-    """Return the record of the paths and options for the run after the one that made ``scan``."""
-    paths = dict.fromkeys([*(before["paths"] if before else []), *scan.roots])
-    remaining = [name for name in paths if name not in scan.gone]
+def next_request(
+    before: Mapping[str, Any] | None, roots: Sequence[str], gone: Sequence[str], options: IndexingOptions
+) -> dict[str, Any]:
+    """Return the record of paths and options for the run after one that compared ``roots``, without those ``gone``."""
+    paths = dict.fromkeys([*(before["paths"] if before else []), *roots])
+    remaining = [name for name in paths if name not in gone]
     # JSON turns tuples into lists, as in the record to compare with.
     request: dict[str, Any] = json.loads(json.dumps({"paths": remaining, "options": options.to_dict()}))
     return request

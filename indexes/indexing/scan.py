@@ -13,23 +13,20 @@ from pathlib import Path
 from typing import Any
 
 from ragembed.documents import chunking
-from ragembed.documents.chunking import BATCH_CHARACTERS, Chunker, ChunkingConfig, short_texts
+from ragembed.documents.chunking import BATCH_CHARACTERS, Chunker, short_texts
 from ragembed.documents.cutting import batches
-from ragembed.documents.discovery import DiscoveryOptions, FileCandidate, discover, member_rules, size_reason
+from ragembed.documents.discovery import DiscoveryOptions, FileCandidate, discover, size_reason
 from ragembed.documents.model import ParsedDocument
 from ragembed.documents.places import Place, RemotePath, exists
-from ragembed.documents.readers import ReadOptions, only_document_errors, read
+from ragembed.documents.readers import only_document_errors, read
 from ragembed.documents.readers.registry import PLAIN, READERS, named_reader
 from ragembed.errors import ConfigError, DocumentError, MissingExtraError
 from ragembed.extractors.protocol import Tokenizer
 from ragembed.extras import is_installed
+from ragembed.indexes.indexing.request import IndexingOptions
 from ragembed.indexes.indexing.spool import Spool, SpoolEntry
 from ragembed.indexes.storage.layout import NamesInStore, file_path, is_below, source_path
 from ragembed.indexes.types import Progress, SourceRecord, storable_time
-from ragembed.indexes.writing.boilerplate_store import MODES, STRIP
-
-DEFAULT_CHUNK = 512
-"""Maximum tokens of a chunk if none is requested. A longer window would make one chunk of most files."""
 
 _SMALL = 1 << 14
 """Largest file, in bytes, whose documents are in memory together with those of other files."""
@@ -38,110 +35,6 @@ _PACKED = DiscoveryOptions().binary_suffixes
 """Suffixes of files whose documents can be much larger than the file."""
 
 _LOG = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class IndexingOptions:
-    """Options for reading and chunking files. The store keeps them for the next run.
-
-    Parameters
-    ----------
-    exclude : tuple of str
-        Patterns of files to skip, in the syntax of ``.gitignore``, relative to each path.
-    include : tuple of str
-        Patterns in the same syntax. If there are any, only files that match one of them are read.
-    max_bytes : int
-        Maximum size of a file in bytes, 20 MiB by default. Larger files are skipped.
-    hidden : bool
-        Whether to read files and folders whose names start with a dot.
-    text_columns : tuple of str
-        The columns of a table, or keys of JSON lines, that make the text, in this order. By default all columns of a
-        table, and the first of the keys ``text``, ``content``, ``body``, ``document`` and ``abstract`` with a text.
-    title_column : str, optional
-        The column or key with the title. By default none for a table, and ``title`` for JSON lines.
-    chunk_tokens : int, optional
-        Maximum length of a chunk in tokens of the model; by default 512, or the longest input of the model if that
-        is less.
-    overlap : int
-        Number of tokens that neighbouring chunks share.
-    boilerplate : {"strip", "keep"}
-        ``"strip"`` removes lines that many files repeat from the searchable text; ``"keep"`` searches them too.
-
-    Raises
-    ------
-    ConfigError
-        If ``boilerplate`` is another value.
-
-    Examples
-    --------
-    >>> from ragembed.indexes import IndexingOptions
-    >>> IndexingOptions(exclude=("drafts/",), chunk_tokens=200).boilerplate
-    'strip'
-    """
-
-    exclude: tuple[str, ...] = ()
-    include: tuple[str, ...] = ()
-    max_bytes: int = DiscoveryOptions().max_bytes
-    hidden: bool = False
-    text_columns: tuple[str, ...] = ()
-    title_column: str | None = None
-    chunk_tokens: int | None = None
-    overlap: int = 0
-    boilerplate: str = STRIP
-
-    def __post_init__(self) -> None:
-        if self.boilerplate not in MODES:
-            raise ConfigError(f"boilerplate is {self.boilerplate!r}: expected one of {', '.join(MODES)}")
-
-    def discovery(self) -> DiscoveryOptions:
-        """Return the options that decide which files are read."""
-        return DiscoveryOptions(self.exclude, self.include, self.max_bytes, self.hidden)
-
-    def reading(self) -> ReadOptions:
-        """Return the options for the readers of files: columns, and rules for members of archives and mails."""
-        return ReadOptions(
-            text_columns=self.text_columns,
-            title_column=self.title_column,
-            max_member_bytes=self.max_bytes,
-            ignores_member=member_rules(self.discovery()),
-        )
-
-    def chunking(self, room: int) -> ChunkingConfig:
-        """Return the options for dividing texts into chunks.
-
-        Raise :class:`ConfigError` if ``chunk_tokens`` is greater than ``room``.
-
-        Parameters
-        ----------
-        room : int
-            Maximum number of tokens of a text that the model takes.
-        """
-        if self.chunk_tokens is not None and self.chunk_tokens > room:
-            raise ConfigError(
-                f"chunks of {self.chunk_tokens} tokens do not fit the model, which takes {room}: choose {room} or less"
-            )
-        return ChunkingConfig(max_tokens=self.chunk_tokens or min(room, DEFAULT_CHUNK), overlap=self.overlap)
-
-    def to_dict(self) -> dict[str, object]:
-        """Return the options as JSON values, by name."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, fields: Mapping[str, Any]) -> IndexingOptions:
-        """Create options from the output of :meth:`to_dict`.
-
-        Parameters
-        ----------
-        fields : mapping
-            The options by name.
-        """
-        options = cls(**fields)
-        return replace(
-            options,
-            exclude=tuple(options.exclude),
-            include=tuple(options.include),
-            text_columns=tuple(options.text_columns),
-        )
 
 
 @dataclass(slots=True)

@@ -1,26 +1,28 @@
-"""BM25 over blocks of postings. The scores equal those of FTS5 to the last bit, in a fraction of the time."""
+"""BM25 over blocks of postings, of one store or of several that are searched as one.
+
+The scores for one store equal those of FTS5 to the last bit, in a fraction of the time. Those for several stores are
+the scores that one store with all their chunks would give.
+"""
 
 from __future__ import annotations
 
+import json
 import math
 import sqlite3
 import threading
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
 from ragembed.indexes.lexical import fulltext
-from ragembed.indexes.lexical.indexed_terms import IndexedTerms
-from ragembed.indexes.lexical.postings import LiveBlock, PostingsBlock, open_postings
-from ragembed.indexes.storage import catalog
-from ragembed.indexes.storage.named_postings import named_postings, stale_chunks
-from ragembed.indexes.storage.per_generation import PerGeneration
-from ragembed.indexes.storage.selection import Admission
+from ragembed.indexes.lexical.fulltext import Admits, IndexedTerms, indexed_terms
+from ragembed.indexes.lexical.postings import LiveBlock, PostingsBlock
+from ragembed.indexes.per_generation import PerGeneration
 from ragembed.indexes.types import Keys
 from ragembed.stopping import check
-from ragembed.types import Doubles, Integers
+from ragembed.types import Bools, Doubles, Integers
 
 K1, B = 1.2, 0.75
 LEAST_IDF = 1e-6
@@ -30,89 +32,166 @@ _LEAST_SCORE = math.ulp(0.0)
 _SAMPLED, _MORE = 8192, 16
 _MOST_KEPT = 1 << 19
 """Number of postings whose scores are kept for later queries, in 8 MiB. Half of the words of a query are in most."""
+_MOST_FREQUENCIES = 100_000
+"""Number of terms whose frequencies are kept, so that the memory of a server does not grow with its queries."""
+_VOCABULARY = "CREATE VIRTUAL TABLE IF NOT EXISTS temp.vocabulary USING fts5vocab (main, chunks_fts, row)"
 
 TermScores: TypeAlias = "list[tuple[Integers, Doubles]]"
 """For each block, the positions of the chunks that contain a term, and its part of their scores."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class LexicalMember:
+    """The chunks of one store; their keys among those of all stores are higher by ``first``.
+
+    A store without postings has one block, without terms: ``has_terms`` is false, and FTS5 counts the terms.
+    """
+
+    blocks: tuple[LiveBlock, ...]
+    first: int = 0
+    has_terms: bool = True
+
+    @classmethod
+    def of(cls, connection: sqlite3.Connection, postings: Postings | None, first: int) -> LexicalMember:
+        """Return the chunks of a store, from its ``postings`` if it has any."""
+        blocks = [LiveBlock(_without_terms(connection))] if postings is None else postings.blocks
+        moved = (replace(each, block=replace(each.block, chunks=each.block.chunks + first)) for each in blocks)
+        return cls(tuple(moved), first, postings is not None)
+
+    def occurrences(
+        self, connection: sqlite3.Connection, phrase: str, terms: Sequence[bytes]
+    ) -> tuple[int, TermScores]:
+        """Return the number of chunks that contain a phrase, their positions in each block, and how often they do."""
+        if self.has_terms and _is_term(phrase, terms):
+            places = [each.block.of(terms[0]) for each in self.blocks]
+            pairs = list(zip(self.blocks, places, strict=True))
+            return sum(each.count(inside) for each, inside in pairs), [
+                (each.block.positions[inside].astype(np.intp), each.block.counts[inside].astype(np.float64))
+                for each, inside in pairs
+            ]
+        # FTS5 does not return how often a chunk contains a phrase. But its score has only this unknown: it is
+        # idf * c * (k1 + 1) / (c + k1 * (1 - b + b * length / mean)) for c occurrences.
+        keys, scores = fulltext.all_scores(connection, phrase)
+        chunks = sum(map(len, self.blocks))
+        scores /= idf(chunks, len(keys))
+        mean = _mean_length(self.blocks)
+        found: TermScores = []
+        for each in self.blocks:
+            positions, here = _positions(each, keys + self.first)
+            norms = K1 * ((1 - B) + (B * each.block.lengths[positions]) / mean)
+            found.append((positions, np.rint(scores[here] * norms / (K1 + 1.0 - scores[here]))))
+        return len(keys), found
+
+
 class Postings:
-    """The postings of all chunks of a store. Threads may share an instance.
+    """The postings of all chunks of one store or of several. Threads may share an instance.
 
     BM25 is the variant of FTS5 (https://www.sqlite.org/fts5.html, section 5.1.1): k1 is 1.2, b is 0.75, idf is
     ``ln((N - n + 0.5) / (n + 0.5))`` but at least 1e-6, and all columns have the same weight. Scores of single terms
     are computed from the blocks. FTS5 computes the scores of phrases and of prefixes, one by one.
     """
 
-    def __init__(self, blocks: Sequence[LiveBlock], terms: IndexedTerms) -> None:
-        self.blocks = tuple(blocks)
+    def __init__(self, members: Sequence[LexicalMember], terms: IndexedTerms) -> None:
+        self.blocks = [block for member in members for block in member.blocks]
+        self._members = members
         self._terms = terms
-        self._chunks = sum(map(len, blocks))
-        mean = sum(int(each.lengths().sum()) for each in blocks) / self._chunks or 1.0
-        self._norms = [K1 * ((1 - B) + (B * each.block.lengths) / mean) for each in blocks]
+        self._chunks = sum(map(len, self.blocks))
+        mean = _mean_length(self.blocks)
+        self._norms = [K1 * ((1 - B) + (B * each.block.lengths) / mean) for each in self.blocks]
         self._lock = threading.Lock()
         self._kept: dict[bytes, TermScores] = {}
         self._room = _MOST_KEPT
 
     def search(
-        self, connection: sqlite3.Connection, expression: str, limit: int, selection: Admission | None = None
+        self, connections: Sequence[sqlite3.Connection], expression: str, limit: int, admits: Admits | None = None
     ) -> tuple[Keys, Doubles]:
-        """Search like :func:`ragembed.indexes.lexical.fulltext.search`, with the same results."""
-        found = [np.zeros(len(each.block.chunks)) for each in self.blocks]
-        for phrase in fulltext.phrases(expression):
-            check()
-            terms = self._terms.of_phrase(fulltext.shown(phrase))
-            if len(terms) == 1 and not phrase.endswith("*"):
-                for scores, (at, part) in zip(found, self._scores(terms[0]), strict=True):
-                    np.add.at(scores, at, part)  # five times as fast as +=
-            elif terms:
-                self._add_phrase(found, connection, phrase)
-        return best_of(self.blocks, found, limit, selection)
+        """Search like :func:`ragembed.indexes.lexical.fulltext.search`; ``connections`` are those of the members."""
+        if limit == 0:
+            return np.zeros(0, dtype=np.int64), np.zeros(0)
+        scores = self._scores(connections, expression)
+        keys, values = self._above(scores, _probable_least(scores, limit), admits)
+        if len(keys) < limit:
+            keys, values = self._above(scores, _LEAST_SCORE, admits)
+        if len(values) > limit:
+            least = np.partition(values, len(values) - limit)[len(values) - limit]
+            keys, values = keys[values >= least], values[values >= least]
+        order = np.lexsort((keys, -values))
+        return fulltext.with_ties(keys[order], values[order], limit)
+
+    def all_scores(self, connections: Sequence[sqlite3.Connection], expression: str) -> tuple[Keys, Doubles]:
+        """Return the keys and scores of all chunks that match ``expression``, shapes ``(n,)``."""
+        return self._above(self._scores(connections, expression), _LEAST_SCORE, None)
 
     def frequency(self, term: bytes) -> int:
         """Return the number of chunks that contain a term."""
         return sum(each.count(each.block.of(term)) for each in self.blocks)
 
-    def _scores(self, term: bytes) -> TermScores:
+    def _scores(self, connections: Sequence[sqlite3.Connection], expression: str) -> list[Doubles]:
+        """Return the score of each chunk of each block, 0 for the chunks that do not match."""
+        scores = [np.zeros(len(each.block.chunks)) for each in self.blocks]
+        for phrase in fulltext.phrases(expression):
+            check()
+            terms = self._terms.of_phrase(fulltext.shown(phrase))
+            if not terms:
+                continue
+            if _is_term(phrase, terms):
+                parts = self._of_term(connections, phrase, terms)
+            elif len(connections) == 1:
+                keys, values = fulltext.all_scores(connections[0], phrase)
+                places = [_positions(each, keys) for each in self.blocks]
+                parts = [(at, values[here]) for at, here in places]
+            else:
+                parts = self._computed(connections, phrase, terms)
+            for of_block, (at, part) in zip(scores, parts, strict=True):
+                np.add.at(of_block, at, part)  # five times as fast as +=
+        for each, of_block in zip(self.blocks, scores, strict=True):
+            of_block[each.dead] = 0.0
+        return scores
+
+    def _of_term(self, connections: Sequence[sqlite3.Connection], phrase: str, terms: Sequence[bytes]) -> TermScores:
         """Return the part of a term in the scores; those of the latest terms are kept."""
+        term = terms[0]
         with self._lock:
-            found = self._kept.pop(term, None)
-            if found is not None:
-                self._kept[term] = found  # as the latest
-                return found
-        found = self._computed_scores(term)
-        size = sum(len(at) for at, _ in found)
+            kept = self._kept.pop(term, None)
+            if kept is not None:
+                self._kept[term] = kept  # as the latest
+                return kept
+        parts = self._computed(connections, phrase, terms)
+        size = sum(len(at) for at, _ in parts)
         with self._lock:
             if size <= _MOST_KEPT // 4 and term not in self._kept:
-                self._kept[term] = found
+                self._kept[term] = parts
                 self._room -= size
                 while self._room < 0:
                     oldest = self._kept.pop(next(iter(self._kept)))
                     self._room += sum(len(at) for at, _ in oldest)
-        return found
+        return parts
 
-    def _computed_scores(self, term: bytes) -> TermScores:
-        places = [each.block.of(term) for each in self.blocks]
-        frequency = sum(each.count(inside) for each, inside in zip(self.blocks, places, strict=True))
-        of_term = idf(self._chunks, frequency)
-        found: TermScores = []
-        for norms, each, inside in zip(self._norms, self.blocks, places, strict=True):
-            positions, counts = each.block.positions[inside], each.block.counts[inside]
-            at, part = positions.astype(np.intp), counts.astype(np.float64)
+    def _computed(self, connections: Sequence[sqlite3.Connection], phrase: str, terms: Sequence[bytes]) -> TermScores:
+        """Return the part of a phrase in the scores."""
+        members = zip(self._members, connections, strict=True)
+        counted = [member.occurrences(connection, phrase, terms) for member, connection in members]
+        of_phrase = idf(self._chunks, sum(frequency for frequency, _ in counted))
+        occurrences = [each for _, of_member in counted for each in of_member]
+        parts: TermScores = []
+        for norms, (at, part) in zip(self._norms, occurrences, strict=True):
             divisor = norms.take(at, mode="clip")  # five times as fast as indexing
             divisor += part
             part *= K1 + 1.0
             part /= divisor
-            part *= of_term
-            found.append((at, part))
-        return found
+            part *= of_phrase
+            parts.append((at, part))
+        return parts
 
-    def _add_phrase(self, found: Sequence[Doubles], connection: sqlite3.Connection, phrase: str) -> None:
-        keys, values = fulltext.all_scores(connection, phrase)
-        for scores, each in zip(found, self.blocks, strict=True):
-            chunks, order = each.block.chunks, each.order
-            at = order[np.minimum(np.searchsorted(chunks, keys, sorter=order), len(chunks) - 1)]
-            here = chunks[at] == keys
-            scores[at[here]] += values[here]
+    def _above(self, scores: Sequence[Doubles], least: float, admits: Admits | None) -> tuple[Keys, Doubles]:
+        """Return the keys and scores of the admitted chunks that score at least ``least``."""
+        places = [np.flatnonzero(of_block >= least) for of_block in scores]
+        keys = np.concatenate([each.block.chunks[at] for each, at in zip(self.blocks, places, strict=True)])
+        values = np.concatenate([of_block[at] for of_block, at in zip(scores, places, strict=True)])
+        if admits is None:
+            return keys, values
+        admitted = admits(keys)
+        return keys[admitted], values[admitted]
 
 
 def idf(chunks: int, frequency: int) -> float:
@@ -121,81 +200,107 @@ def idf(chunks: int, frequency: int) -> float:
     return value if value > 0 else LEAST_IDF
 
 
-def best_of(
-    blocks: Sequence[LiveBlock], found: Sequence[Doubles], limit: int, selection: Admission | None
-) -> tuple[Keys, Doubles]:
-    """Return the keys and scores of the best ``limit`` chunks and of chunks that tie with the last, best first."""
-    if limit == 0:
-        return np.zeros(0, dtype=np.int64), np.zeros(0)
-    for each, scores in zip(blocks, found, strict=True):
-        scores[each.dead] = 0.0
-    keys, values = _above(blocks, found, _probable_least(found, limit), selection)
-    if len(keys) < limit:
-        keys, values = _above(blocks, found, _LEAST_SCORE, selection)
-    if len(values) > limit:
-        least = np.partition(values, len(values) - limit)[len(values) - limit]
-        keys, values = keys[values >= least], values[values >= least]
-    order = np.lexsort((keys, -values))
-    return fulltext.with_ties(keys[order], values[order], limit)
+def _is_term(phrase: str, terms: Sequence[bytes]) -> bool:
+    """Return whether a phrase is a single term, which postings have."""
+    return len(terms) == 1 and not phrase.endswith("*")
 
 
-def _above(
-    blocks: Sequence[LiveBlock], found: Sequence[Doubles], least: float, selection: Admission | None
-) -> tuple[Keys, Doubles]:
-    """Return the keys and scores of the selected chunks that score at least ``least``."""
-    places = [np.flatnonzero(scores >= least) for scores in found]
-    keys = np.concatenate([each.block.chunks[at] for each, at in zip(blocks, places, strict=True)])
-    values = np.concatenate([scores[at] for scores, at in zip(found, places, strict=True)])
-    if selection is None:
-        return keys, values
-    admitted = selection.admits(keys)
-    return keys[admitted], values[admitted]
+def _mean_length(blocks: Sequence[LiveBlock]) -> float:
+    return sum(int(each.lengths().sum()) for each in blocks) / max(sum(map(len, blocks)), 1) or 1.0
 
 
-def _probable_least(found: Sequence[Doubles], limit: int) -> float:
+def _positions(each: LiveBlock, keys: Keys) -> tuple[Integers, Bools]:
+    """Return the positions of the ``keys`` that are live chunks of a block, and which of the keys these are."""
+    chunks, order = each.block.chunks, each.order
+    if not len(chunks):
+        return np.zeros(0, dtype=np.int64), np.zeros(len(keys), dtype=bool)
+    at = order[np.minimum(np.searchsorted(chunks, keys, sorter=order), len(chunks) - 1)]
+    here = (chunks[at] == keys) & (True if each.live is None else each.live[at])
+    return at[here], here
+
+
+def _probable_least(scores: Sequence[Doubles], limit: int) -> float:
     """Estimate from a sample a score that more than ``limit`` chunks reach, but not many more."""
-    step = max(1, sum(map(len, found)) // _SAMPLED)
-    sample = np.concatenate([scores[::step] for scores in found])
+    step = max(1, sum(map(len, scores)) // _SAMPLED)
+    sample = np.concatenate([of_block[::step] for of_block in scores])
     rank = 2 * limit // step + _MORE
     if rank >= len(sample):
         return _LEAST_SCORE
     return max(float(np.partition(sample, len(sample) - rank)[len(sample) - rank]), _LEAST_SCORE)
 
 
-class _Opened(NamedTuple):
-    """The blocks of a generation by folder, the tokenizer, and the postings, or None if chunks without them exist."""
+def _without_terms(connection: sqlite3.Connection) -> PostingsBlock:
+    """Return the chunks of a store and their lengths, which FTS5 keeps for BM25."""
+    sizes = connection.execute("SELECT id, sz FROM chunks_fts_docsize ORDER BY id").fetchall()
+    empty = np.zeros(0, dtype=np.int64)
+    return PostingsBlock(
+        chunks=np.array([key for key, _ in sizes], dtype=np.int64),
+        lengths=np.array([_sum_of_varints(size) for _, size in sizes], dtype=np.int64),
+        text=np.zeros(0, dtype=np.uint8),
+        text_ends=empty,
+        ends=empty,
+        positions=np.zeros(0, dtype=np.uint32),
+        counts=np.zeros(0, dtype=np.uint8),
+    )
 
-    blocks: dict[str, PostingsBlock]
-    terms: IndexedTerms | None
-    postings: Postings | None
+
+def _sum_of_varints(data: bytes) -> int:
+    """Return the sum of the numbers in ``data``: seven bits a byte, highest first, with the eighth if more follow."""
+    total = value = 0
+    for byte in data:
+        value = value << 7 | byte & 0x7F
+        if byte < 0x80:
+            total, value = total + value, 0
+    return total
 
 
-class OpenPostings:
-    """Opens the postings of the store at ``path``. Threads may share an instance."""
+class TermCounts(NamedTuple):
+    """A ``state`` of one store or of several: language of its terms, and numbers of chunks."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._kept: PerGeneration[_Opened] = PerGeneration()
+    state: Hashable
+    language: str
+    chunks: int
+    frequencies: Callable[[Sequence[bytes]], list[int]]
+
+
+def frequencies(connection: sqlite3.Connection, postings: Postings | None, terms: Sequence[bytes]) -> list[int]:
+    """Return the number of chunks of a store that contain each of ``terms``, from its postings if it has any."""
+    if postings is not None:
+        return [postings.frequency(term) for term in terms]
+    connection.execute(_VOCABULARY)
+    counted = connection.execute(
+        "SELECT term, doc FROM temp.vocabulary WHERE term IN (SELECT value FROM json_each(?))",
+        (json.dumps([term.decode() for term in terms]),),
+    )
+    counts = {term.encode(): count for term, count in counted}
+    return [counts.get(term, 0) for term in terms]
+
+
+class HighestScores:
+    """Computes the highest BM25 that a text could have for a query. Threads may share an instance.
+
+    BM25 of a term is less than ``k1 + 1`` times its idf, which is highest for a term that no chunk contains. Terms in
+    sequence, such as a text in double quotes, do not count: they are in a query beside their parts.
+    """
+
+    def __init__(self) -> None:
+        self._kept: PerGeneration[dict[bytes, int]] = PerGeneration()
 
     def clear(self) -> None:
-        """Release the mapped files."""
+        """Drop everything that is kept, because the store may have been replaced."""
         self._kept.clear()
 
-    def of(self, connection: sqlite3.Connection, generation: object) -> Postings | None:
-        """Return the postings of ``generation``, which ``connection`` sees; None if chunks without postings exist."""
-        return self._kept.of(generation, lambda before: self._open(connection, before)).postings
-
-    def _open(self, connection: sqlite3.Connection, before: _Opened | None) -> _Opened:
-        former, terms, _ = before or _Opened({}, None, None)
-        records = named_postings(connection)
-        if not records:
-            return _Opened(former, terms, None)
-        opened, blocks = {}, []
-        for record in records:
-            name = record.files.folder
-            block = opened[name] = former.get(name) or open_postings(self._path, record.files)
-            blocks.append(LiveBlock.without(block, stale_chunks(connection, record.key)))
-        if sum(map(len, blocks)) != catalog.count(connection, "chunks"):
-            return _Opened(opened, terms, None)
-        terms = terms or IndexedTerms(catalog.analyzer_config(connection).language)
-        return _Opened(opened, terms, Postings(blocks, terms))
+    def of(self, counts: TermCounts, expression: str) -> float:
+        """Return the highest BM25 for an expression of :func:`~ragembed.indexes.lexical.fulltext.match_expression`."""
+        kept = self._kept.of(counts.state, lambda _: {})
+        indexed = indexed_terms(counts.language)
+        phrases = [phrase for phrase in fulltext.phrases(expression) if not phrase.endswith("*")]
+        of_phrases = [indexed.of_phrase(fulltext.shown(phrase)) for phrase in phrases]
+        single = [terms[0] for terms in of_phrases if len(terms) == 1]
+        single = single or [term for terms in of_phrases for term in terms]
+        with self._kept.lock:
+            if len(kept) > _MOST_FREQUENCIES:
+                kept.clear()
+            new = list(dict.fromkeys(term for term in single if term not in kept))
+            kept.update(zip(new, counts.frequencies(new) if new else [], strict=True))
+            return (K1 + 1.0) * sum(idf(counts.chunks, kept[term]) for term in single)

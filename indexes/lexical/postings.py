@@ -1,16 +1,13 @@
 """Posting lists: for each term, the chunks that contain it and how often.
 
 A :class:`PostingsBlock` holds the postings of some chunks as arrays, in memory or mapped from a file. A
-:class:`LiveBlock` excludes chunks that have changed since. Blocks are merged into immutable files, and the database
-records their names.
+:class:`LiveBlock` excludes chunks that have changed since.
 """
 
 from __future__ import annotations
 
 import json
-import shutil
 import tempfile
-import uuid
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -23,11 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragembed.errors import ModelError, StoreDamagedError
-from ragembed.files import create_file, publish
-from ragembed.hashing import read_sha256
-from ragembed.indexes.storage.folders import require_committed, temporary_folder
-from ragembed.indexes.storage.layout import BLOCK, POSTINGS
-from ragembed.indexes.storage.named_postings import PostingsFiles
+from ragembed.files import create_file
 from ragembed.tensor_map import map_tensors
 from ragembed.types import Bools, Integers
 
@@ -37,6 +30,13 @@ Counts = NDArray[np.unsignedinteger[Any]]
 _NAMES = {np.dtype("u1"): "U8", np.dtype("<u2"): "U16", np.dtype("<u4"): "U32", np.dtype("<i8"): "I64"}
 _ALIGNED = 8
 _TERMS_KEPT = 10_000
+_SEARCH = 16
+"""Number of postings that can be scanned in the time of one binary search."""
+_TERMS = 4096
+"""Number of terms that are merged at once."""
+_READ = 1 << 20
+
+Scalar = TypeVar("Scalar", bound=np.generic)
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,15 +125,11 @@ class PostingsBlock:
         if found is None:
             i = self.place(term)
             known = i < len(self.ends) and self.term(i) == term
-            found = slice(_start(self.ends, i), int(self.ends[i])) if known else slice(0, 0)
+            found = slice(int(self.ends[i - 1]) if i else 0, int(self.ends[i])) if known else slice(0, 0)
             if len(self._found) == _TERMS_KEPT:
                 self._found.clear()
             self._found[term] = found
         return found
-
-
-def _start(ends: Integers, i: int) -> int:
-    return int(ends[i - 1]) if i else 0
 
 
 def _ascends(ends: Integers) -> bool:
@@ -149,10 +145,9 @@ def counts_type(most: int) -> np.dtype[Any]:
     return np.min_scalar_type(most).newbyteorder("<")
 
 
-Pieces = Iterable[NDArray[Any]]
-
-
-def write_block(file: Path, sizes: Mapping[str, tuple[np.dtype[Any], int]], pieces: Mapping[str, Pieces]) -> None:
+def write_block(
+    file: Path, sizes: Mapping[str, tuple[np.dtype[Any], int]], pieces: Mapping[str, Iterable[NDArray[Any]]]
+) -> None:
     """Write one-dimensional arrays as a safetensors file, piece by piece.
 
     ``sizes`` are the type and length of each array, by its name in :class:`PostingsBlock`; ``pieces`` are its parts.
@@ -172,13 +167,6 @@ def write_block(file: Path, sizes: Mapping[str, tuple[np.dtype[Any], int]], piec
         for name in ordered:
             for piece in pieces[name]:
                 stream.write(np.ascontiguousarray(piece, dtype=sizes[name][0]).data)
-
-
-Scalar = TypeVar("Scalar", bound=np.generic)
-
-
-_SEARCH = 16
-"""Number of postings that can be scanned in the time of one binary search."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -236,12 +224,6 @@ class LiveBlock:
         """Return new positions of the chunks: live ones are numbered from ``first``, others get arbitrary numbers."""
         live = np.ones(len(self.block.chunks), dtype=np.bool_) if self.live is None else self.live
         return np.cumsum(live, dtype=np.int64) - 1 + first
-
-
-_TERMS = 4096
-"""Number of terms that are merged at once."""
-
-_READ = 1 << 20
 
 
 def merge(parts: Sequence[LiveBlock], file: Path) -> None:
@@ -335,42 +317,3 @@ def _read(file: IO[bytes], dtype: np.dtype[Any]) -> Iterator[NDArray[Any]]:
     file.seek(0)
     while block := file.read(_READ * dtype.itemsize):
         yield np.frombuffer(block, dtype=dtype)
-
-
-def write_postings(store: Path, old: Iterable[LiveBlock], new: Iterable[PostingsBlock]) -> PostingsFiles | None:
-    """Merge the live chunks of ``old`` and all chunks of ``new``, and write them as one block.
-
-    The block takes effect when the database records it. The blocks of ``new`` are buffered in files. Returns None and
-    writes nothing if there is no chunk.
-    """
-    final = store / POSTINGS / str(uuid.uuid4())
-    temporary = temporary_folder(final)
-    try:
-        parts = list(old)
-        waiting = []
-        for i, block in enumerate(new):
-            file = temporary / f"{i}.part"
-            block.save(file)
-            waiting.append(file)
-            parts.append(LiveBlock(PostingsBlock.read(file)))
-        chunks = np.concatenate([part.chunks() for part in parts] or [np.zeros(0, dtype=np.int64)])
-        if not len(chunks):
-            shutil.rmtree(temporary)
-            return None
-        merge(parts, temporary / BLOCK)
-        del parts
-        for file in waiting:
-            file.unlink()
-        digest = read_sha256(temporary / BLOCK)
-        publish(temporary, final)
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
-    return PostingsFiles(final.name, len(chunks), int(chunks.max()), digest)
-
-
-def open_postings(store: Path, files: PostingsFiles) -> PostingsBlock:
-    """Map a committed block; raises :class:`StoreDamagedError` if its contents have changed."""
-    file = store / POSTINGS / files.folder / BLOCK
-    require_committed(file, files.sha256)
-    return PostingsBlock.read(file)

@@ -33,23 +33,11 @@ _OWN = "the query's own vector"
 class Term:
     """One term of the sum that is a score.
 
-    Attributes
-    ----------
-    kind : str
-        What the term stands for:
-
-        - ``"query"``: the cosine of the query's own vector, which is the sum of ``Explanation.contributions``
-        - ``"feedback"``: a chunk that the query vector was moved towards; ``name`` is its id
-        - ``"hubness"``: minus a part of the chunk's hubness, its mean cosine with the nearest pseudo-queries
-        - ``"phrase"``: BM25 of the phrase ``name`` of the query
-        - ``"shared"``: words that the chunk shares with the best chunks
-        - ``"dense"``, ``"lexical"``: a part that does not depend on the chunk's own score, such as minus the mean of
-          the candidates, or the value of a rank
-        - ``"rounding"``: rounding errors
-    name : str
-        Name of the term.
-    value : float
-        Value of the term.
+    Its kind is ``"query"`` for the cosine of the query's own vector (the sum of ``Explanation.contributions``),
+    ``"feedback"`` for a chunk that the query vector was moved towards (``name`` is its id), ``"hubness"`` for minus a
+    part of the chunk's hubness, ``"phrase"`` for BM25 of a phrase of the query, and ``"shared"`` for words that the
+    chunk shares with the best chunks. ``"dense"`` and ``"lexical"`` do not depend on the chunk's own score, such as
+    minus the mean of the candidates, or the value of a rank. ``"rounding"`` is for rounding errors.
     """
 
     kind: TermKind
@@ -59,21 +47,10 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class ScorePart:
-    """The contribution of a chunk's dense, lexical or shared score to its fused score.
+    """The contribution ``value`` of a chunk's dense, lexical or shared ``score`` to its fused score.
 
-    Attributes
-    ----------
-    score : float
-        The cosine with the moved query vector minus a part of the hubness, BM25, or the similarity of the chunk's words
-        to those of the best chunks.
-    weight : float
-        Factor of the scaled score.
-    value : float
-        Contribution to the fused score.
-    line : LinearScale or None
-        How the scores of the candidates are scaled. None if they count nothing, or count by rank.
-    rank : int or None
-        Rank among the candidates, if the fusion uses ranks.
+    ``weight`` is the factor of the scaled score. ``line`` scales the scores of the candidates; it is None if they count
+    nothing, or by ``rank`` among the candidates.
     """
 
     score: float
@@ -90,37 +67,12 @@ class ScorePart:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Explanation:
-    """The reasons for the score of a hit.
+    """The reasons for the score of a hit, which is the sum of ``terms`` unless a later step changed it.
 
-    Attributes
-    ----------
-    hit : Hit
-        The hit.
-    mode : str
-        The search mode that found it.
-    score : float
-        The sum of ``terms``. It is the hit's own score, unless a later step changed that.
-    terms : tuple of Term
-        The terms of the score.
-    unit : str
-        ``"score"`` if the contributions add up to the term ``"query"``. ``"cosine"`` if they add up to the cosine of
-        query and chunk, because cosines enter the score by rank or not at all.
-    contributions : ragembed.contributions.Contributions or None
-        Contributions of pairs of tokens. None if they are not available; ``note`` then says why.
-    phrases : dict of str to float
-        BM25 of the chunk by phrase of the query.
-    dense, lexical, shared : ScorePart or None
-        How the scores were fused. None if there was no fusion.
-    candidates : int or None
-        Number of candidates that were fused.
-    towards : tuple of ChunkRecord
-        Chunks that the query vector was moved towards.
-    like : tuple of ChunkRecord
-        Chunks whose words the chunk was compared with.
-    note : str or None
-        What could not be explained, and why.
-    relevance : ragembed.indexes.search.relevance.RelevanceParts or None
-        How the relevance of the hit is made up. None if the store has no fit of it.
+    ``contributions`` of pairs of tokens add up to the term ``"query"``, or to the cosine of query and chunk if ``unit``
+    is ``"cosine"``; they are None if they are not available, as ``note`` says. ``phrases`` has BM25 by phrase of the
+    query, ``candidates`` is the number of chunks that were fused, ``towards`` are the chunks that the query vector was
+    moved towards, and ``like`` those whose words the chunk was compared with.
     """
 
     hit: Hit

@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
+from ragembed.config.fields import setting
 from ragembed.errors import ConfigError
 from ragembed.indexes.storage import catalog
 from ragembed.types import Doubles
@@ -65,9 +66,27 @@ class Fusion:
     {'method': 'rrf', 'alpha': 0.5, 'feedback': 0.0, 'rrf_k': 60.0, 'hubness': 0.5}
     """
 
-    method: Method = "zscore"
-    alpha: float = 0.6
-    feedback: float = 0.75
+    method: Method = setting(
+        "zscore",
+        "How hybrid search combines the two scores: standardised (zscore), scaled to 0 to 1 (minmax), or by rank "
+        "(rrf).",
+        "--fusion",
+        choices=METHODS,
+    )
+    alpha: float = setting(
+        0.6,
+        "Weight of dense search in hybrid search, from 0 (words only) to 1 (meaning only).",
+        *("--alpha", "WEIGHT"),
+        least=0.0,
+        most=1.0,
+    )
+    feedback: float = setting(
+        0.75,
+        "Weight of the three best chunks of a first hybrid search, which expand the query. The query itself has weight "
+        "1; 0 turns feedback off.",
+        *("--feedback", "WEIGHT"),
+        least=0.0,
+    )
     rrf_k: float = 60.0
     hubness: float = 0.5
 

@@ -11,12 +11,12 @@ from functools import cache, partial
 
 import numpy as np
 
-from ragembed.indexes.ann.vectors import inner_products, places_in
+from ragembed.errors import DimensionError
+from ragembed.indexes.faiss_index.vectors import among, inner_products, places_in
 from ragembed.indexes.lexical import fulltext
 from ragembed.indexes.search import feedback
 from ragembed.indexes.search.fusion import Fusion
 from ragembed.indexes.search.snapshot import Selected, Snapshot
-from ragembed.indexes.storage.selection import among
 from ragembed.indexes.types import Keys
 from ragembed.postprocess import unit_rows
 from ragembed.resources import processors
@@ -102,23 +102,21 @@ class ChunkVectors:
             return np.zeros(0)
         return inner_products(unit_rows(vector[None, :]), self.of(keys))[0].astype(np.float64)
 
-    def hubness(self, keys: Keys) -> Floats | None:
-        """Return the hubness of the chunks ``keys``, measured if new, float32, shape ``(n,)``; None if not measured."""
-        hubness = self._snapshot.hubness()
+    def correction(self, keys: Keys, weight: float) -> Floats:
+        """Return the part of the hubness of ``keys`` that is subtracted from their cosines, float32, shape ``(n,)``.
+
+        Hubness that is new is measured; 0 if the store has none.
+        """
+        hubness = self._snapshot.hubness() if weight else None
         if hubness is None:
-            return None
+            return np.zeros(len(keys), dtype=np.float32)
         rows = self._snapshot.rows_of_keys(keys)
         measured, values = hubness.known(rows)
         if not measured.all():
             new = rows[~measured].tolist()
             hashes = self._snapshot.hashes_of_rows(new)
             values[~measured] = hubness.queries.hubness(self.of(keys[~measured]), [hashes[row] for row in new])
-        return values
-
-    def correction(self, keys: Keys, weight: float) -> Floats:
-        """Return the part of the hubness of ``keys`` that is subtracted from their cosines, float32, shape ``(n,)``."""
-        hubness = self.hubness(keys) if weight else None
-        return np.zeros(len(keys), dtype=np.float32) if hubness is None else weight * hubness
+        return weight * values
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -198,6 +196,29 @@ class LexicalMatches:
             return np.full(len(keys), self.floor)
         at = places_in(self.keys, keys)
         return np.where(self.keys[at] == keys, self.scores[at], self.floor)
+
+
+def nearest_chunks(snapshot: Snapshot, vectors: Floats, k: int, selection: Selected) -> list[tuple[Keys, Doubles]]:
+    """Return for each query vector the keys of the chunks of its ``k`` nearest rows, ascending, and their cosines.
+
+    ``vectors`` has shape ``(n, d)``. Raises :class:`DimensionError` if the store holds vectors of another dimension.
+    """
+    dim = snapshot.dim()
+    if dim not in (None, vectors.shape[1]):
+        raise DimensionError(
+            f"the query vector has dimension {vectors.shape[1]}: expected {dim}, the dimension of the vectors in the "
+            "store; search it with the embedder that it was made with"
+        )
+    nearest = []
+    for rows, cosines in snapshot.nearest_rows(vectors, k, selection):
+        order = np.argsort(rows)
+        rows, cosines = rows[order], cosines[order]
+        keys, of_keys = snapshot.chunks_of_rows(rows)
+        if selection is not None:
+            admitted = selection.admits(keys)
+            keys, of_keys = keys[admitted], of_keys[admitted]
+        nearest.append((keys, cosines[np.searchsorted(rows, of_keys)].astype(np.float64)))
+    return nearest
 
 
 def shared_words(snapshot: Snapshot, keys: Keys, best: int) -> Doubles:

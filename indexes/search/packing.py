@@ -12,7 +12,6 @@ import heapq
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from itertools import accumulate, count
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from ragembed.documents.places import shown_path
 from ragembed.documents.readers.registry import member_of
 from ragembed.errors import ConfigError
 from ragembed.files import open_regular
-from ragembed.indexes.lexical.indexed_terms import IndexedTerms
+from ragembed.indexes.lexical.fulltext import indexed_terms
 from ragembed.indexes.search.context import (
     Context,
     ContextBlock,
@@ -266,7 +265,7 @@ class _Packer:
 
     def _best_window(self, parts: Sequence[str], costs: Sequence[int], room: int) -> tuple[int, int]:
         """Return start and end of the consecutive parts within ``room`` that contain most words of the query."""
-        wanted, *found = self._terms.of_each([self._request.query, *parts])
+        wanted, *found = indexed_terms(self._snapshot.language()).of_each([self._request.query, *parts])
         ends = list(accumulate(costs, initial=0))
         best, stop = (-1, 0, 0), 0
         for start in range(len(parts)):
@@ -276,10 +275,6 @@ class _Packer:
             terms = frozenset[str]().union(*found[start:stop]) & wanted
             best = max(best, (len(terms), -start, stop))
         return (-best[1], best[2]) if best[2] else (0, 0)
-
-    @cached_property
-    def _terms(self) -> IndexedTerms:
-        return IndexedTerms(self._snapshot.language())
 
     def _try(self, file: _File, content: _Content | None) -> bool:
         """Replace the content of a file if the budget allows it."""

@@ -15,9 +15,11 @@ from typing import Literal, NamedTuple, TypeAlias, get_args
 import numpy as np
 
 from ragembed.documents.normalisation import normalise
-from ragembed.errors import ConfigError, DimensionError
+from ragembed.errors import ConfigError
+from ragembed.indexes.faiss_index.vectors import among
 from ragembed.indexes.filters import Filter
 from ragembed.indexes.lexical import fulltext
+from ragembed.indexes.lexical.analyzer import of_language
 from ragembed.indexes.search import feedback
 from ragembed.indexes.search.fusion import Fusion, read_weight
 from ragembed.indexes.search.hybrid import (
@@ -26,13 +28,12 @@ from ragembed.indexes.search.hybrid import (
     Candidates,
     EncodedAhead,
     LexicalMatches,
+    nearest_chunks,
     shared_words,
 )
 from ragembed.indexes.search.ranking import CandidateStream, RankingOptions, by_rank, mmr, rank
-from ragembed.indexes.search.relevance import RelevanceModel, check_least, matched_share, note_unknown
+from ragembed.indexes.search.relevance import RelevanceModel, matched_share, note_unknown
 from ragembed.indexes.search.snapshot import Selected, Snapshot
-from ragembed.indexes.storage.selection import among
-from ragembed.indexes.text.analyzer import of_language
 from ragembed.indexes.types import Hit, Keys, Rows
 from ragembed.postprocess import unit_rows
 from ragembed.stopping import check
@@ -74,7 +75,10 @@ def run_query(
     """
     if mode not in MODES:
         raise ConfigError(f"unknown search mode {mode!r}: expected one of {', '.join(MODES)}")
-    check_least(min_relevance)
+    if min_relevance is not None and not 0.0 <= min_relevance <= 1.0:
+        raise ConfigError(
+            f"the threshold of relevance is {min_relevance}: expected a number from 0 (every result) to 1"
+        )
     groups = snapshot.groups(mode) if vectors is None else [snapshot.comparable(mode)]
     k = _within(snapshot, k)
     if k == 0 or not queries:
@@ -82,19 +86,10 @@ def run_query(
     queries = [normalise(query) for query in queries]
     with PROCESSORS.places:
         check()  # the search may have waited for long
-        searches = [
-            Search(
-                group,
-                min(k, group.count()),
-                mode,
-                fusion or group.fusion(),
-                group.select(where),
-                group.relevance(),
-                min_relevance,
-                trace,
-            )
-            for group in groups
-        ]
+        searches = []
+        for group in groups:
+            settings = fusion or group.fusion(), group.select(where), group.relevance(), min_relevance, trace
+            searches.append(Search(group, min(k, group.count()), mode, *settings))
         if len(searches) == 1:
             results = searches[0].results(queries, vectors, ranking)
         else:
@@ -323,29 +318,6 @@ class Search:
 def query_expression(snapshot: Snapshot, query: str) -> str | None:
     """Return a query as an FTS5 expression with the terms of the store, or None if it has no words."""
     return fulltext.match_expression(normalise(query), of_language(snapshot.language()))
-
-
-def nearest_chunks(snapshot: Snapshot, vectors: Floats, k: int, selection: Selected) -> list[tuple[Keys, Doubles]]:
-    """Return for each query vector the keys of the chunks of its ``k`` nearest rows, ascending, and their cosines.
-
-    ``vectors`` has shape ``(n, d)``. Raises :class:`DimensionError` if the store holds vectors of another dimension.
-    """
-    dim = snapshot.dim()
-    if dim not in (None, vectors.shape[1]):
-        raise DimensionError(
-            f"the query vector has dimension {vectors.shape[1]}: expected {dim}, the dimension of the vectors in the "
-            "store; search it with the embedder that it was made with"
-        )
-    nearest = []
-    for rows, cosines in snapshot.nearest_rows(vectors, k, selection):
-        order = np.argsort(rows)
-        rows, cosines = rows[order], cosines[order]
-        keys, of_keys = snapshot.chunks_of_rows(rows)
-        if selection is not None:
-            admitted = selection.admits(keys)
-            keys, of_keys = keys[admitted], of_keys[admitted]
-        nearest.append((keys, cosines[np.searchsorted(rows, of_keys)].astype(np.float64)))
-    return nearest
 
 
 def score_candidates(

@@ -14,13 +14,15 @@ from typing import Any, TypeVar
 from ragembed.embedder import Embedder
 from ragembed.errors import IncompatibleStoreError, RagembedError, StoreDamagedError, StoreError
 from ragembed.indexes.filters import Filter
-from ragembed.indexes.lexical.bm25 import OpenPostings, Postings
+from ragembed.indexes.lexical.bm25 import Postings
 from ragembed.indexes.search.segment_search import SegmentSearch
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.chunk_rows import KeptRows
+from ragembed.indexes.storage.derived import OpenDerived
 from ragembed.indexes.storage.embedders import load_embedder
-from ragembed.indexes.storage.hubness import Hubness, OpenHubness
+from ragembed.indexes.storage.hubness import HUBNESS, Hubness
 from ragembed.indexes.storage.layout import DATABASE
+from ragembed.indexes.storage.posting_files import POSTINGS
 from ragembed.indexes.storage.segments import Segment
 from ragembed.indexes.storage.selection import Selection, select
 from ragembed.indexes.storage.transactions import open_for_reading
@@ -45,6 +47,7 @@ class Generation:
     state: tuple[object, object]
     facts: dict[tuple[object, ...], Any] = field(default_factory=dict)
     selections: dict[Filter, Selection | None] = field(default_factory=dict)
+    rows: KeptRows = field(default_factory=KeptRows)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,8 +84,26 @@ class StoreView:
         return self.fact(self.reader.hubness.of, self.kept.state)
 
     def embedder(self) -> VectorEncoder:
-        """Return the embedder of the vectors."""
-        return self.reader.embedder(self)
+        """Return the embedder of the vectors: the one given, if it has made them, or the one that the store keeps."""
+        reader = self.reader
+        with reader.lock:  # also because one thread at a time may use the connection
+            record = self.fact(catalog.embedder)
+            given, source = reader.given, None
+            if isinstance(given, Embedder) and given._source is not None:
+                source = given._source
+                given = given if given.is_fitted else None  # otherwise the store has the fit, and lacks the source
+            for embedder in (reader.loaded, given):
+                if embedder is not None and embedder.fingerprint == record["fingerprint"]:
+                    return embedder
+            mismatch = given is not None and given.raw_fingerprint != record["raw_fingerprint"]
+            if record["kind"] != "ragembed" or mismatch:
+                shown = "no embedder was given" if given is None else f"{_named(given)} was given"
+                raise IncompatibleStoreError(
+                    f"the vectors of {reader.path} were made by {_named(record)}, but {shown}: open the store with the "
+                    "embedder that it was made with, or search it with mode='lexical'"
+                )
+            reader.loaded = load_embedder(reader.path, record, reader.device, source)
+            return reader.loaded
 
     def postprocess(self, raw: Floats) -> Floats:
         """Return the vectors of raw document vectors."""
@@ -108,7 +129,7 @@ class StoreReader:
     """The read side of a store. Threads may share it.
 
     ``embedder`` is the one that the store was opened with; by default, the stored one is loaded on ``device``.
-    ``threads`` and ``gpus`` are those of :class:`ragembed.indexes.ann.index.SegmentIndex`. ``diagnose`` returns a
+    ``threads`` and ``gpus`` are those of :class:`SegmentIndex`. ``diagnose`` returns a
     message if the store is damaged; it is called when a search fails unexpectedly, to name the cause. Raises as
     :func:`open_for_reading` does if the store cannot be read.
     """
@@ -125,14 +146,13 @@ class StoreReader:
         self.path = path
         self.given = embedder
         self.searcher = SegmentSearch(1 if gpus else threads)
-        self.postings = OpenPostings(path)
-        self.hubness = OpenHubness(path)
-        self.rows = KeptRows()
+        self.postings = OpenDerived(path, POSTINGS)
+        self.hubness = OpenDerived(path, HUBNESS)
         self.lock = threading.RLock()
         self._diagnose = diagnose
-        self._device, self._threads, self._gpus = device, threads, gpus
+        self.device, self._threads, self._gpus = device, threads, gpus
         self._sound_in: object = None
-        self._loaded: VectorEncoder | None = None
+        self.loaded: VectorEncoder | None = None
         self._segments: dict[str, Segment] = {}
         self._generation = Generation((None, None))
         self._idle: list[sqlite3.Connection] = []
@@ -151,7 +171,7 @@ class StoreReader:
             self._idle.clear()
             self._segments.clear()
             self._generation = Generation((None, None))
-            for kept in (self.postings, self.hubness, self.rows):
+            for kept in (self.postings, self.hubness):
                 kept.clear()
 
     @contextmanager
@@ -162,7 +182,7 @@ class StoreReader:
         with self.lock:
             if file != self._opened:  # The store was replaced by another.
                 self._close_files()
-                self._opened, self._loaded = file, None
+                self._opened, self.loaded = file, None
             connection = self._idle.pop() if self._idle else None
         connection = connection or open_for_reading(self.path / DATABASE)
         try:
@@ -229,27 +249,6 @@ class StoreReader:
                     self._segments[record.files.folder] = Segment(self.path, record.files, self._threads, self._gpus)
             self._segments = {record.files.folder: self._segments[record.files.folder] for record in records}
             return {record.key: self._segments[record.files.folder] for record in records}
-
-    def embedder(self, view: StoreView) -> VectorEncoder:
-        """Return the embedder of the vectors: the one given, if it has made them, or the one that the store keeps."""
-        with self.lock:  # also because one thread at a time may use the connection
-            record = view.fact(catalog.embedder)
-            given, source = self.given, None
-            if isinstance(given, Embedder) and given._source is not None:
-                source = given._source
-                given = given if given.is_fitted else None  # otherwise the store has the fit, and lacks the source
-            for embedder in (self._loaded, given):
-                if embedder is not None and embedder.fingerprint == record["fingerprint"]:
-                    return embedder
-            mismatch = given is not None and given.raw_fingerprint != record["raw_fingerprint"]
-            if record["kind"] != "ragembed" or mismatch:
-                shown = "no embedder was given" if given is None else f"{_named(given)} was given"
-                raise IncompatibleStoreError(
-                    f"the vectors of {self.path} were made by {_named(record)}, but {shown}: open the store with the "
-                    "embedder that it was made with, or search it with mode='lexical'"
-                )
-            self._loaded = load_embedder(self.path, record, self._device, source)
-            return self._loaded
 
 
 def _named(embedder: VectorEncoder | Mapping[str, Any]) -> str:

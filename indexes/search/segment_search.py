@@ -12,8 +12,8 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from ragembed.errors import ConfigError
-from ragembed.indexes.ann.index import FEW_QUERIES, DividedIndex, RefinedIndex, most_threads
-from ragembed.indexes.ann.vectors import Vectors, inner_products, rows_in
+from ragembed.indexes.faiss_index.index import FEW_QUERIES, DividedIndex, RefinedIndex, most_threads
+from ragembed.indexes.faiss_index.vectors import Vectors, inner_products, rows_in
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.segments import Segment
 from ragembed.indexes.types import Rows
@@ -73,12 +73,14 @@ class SegmentSearch:
         """Return the ``k`` nearest rows for each of ``queries``, unit vectors, shape ``(n, d)``, and their cosines.
 
         ``mask`` says for each row whether it may be returned; None allows all rows. ``effort`` is that of
-        :meth:`ragembed.indexes.ann.index.SegmentIndex.search`, and ``postprocess`` maps raw vectors to vectors; flat
+        :meth:`SegmentIndex.search`, and ``postprocess`` maps raw vectors to vectors; flat
         segments need neither. Raises :class:`FileNotFoundError` if a writer has removed a segment meanwhile.
         """
         small: list[Callable[[], SegmentHits]] = []
         large: list[Callable[[], SegmentHits]] = []
-        most = self._threads or most_threads()
+        most = 1
+        if any(segment.files.rows >= min(_LEAST_ROWS, 2 * _LEAST_PART) for segment in segments.values()):
+            most = self._threads or most_threads()
         by_segment = []
         for key, segment in segments.items():
             rows = None if segment.flat else rows_of_segment(connection, key, segment)

@@ -6,18 +6,18 @@ import sqlite3
 from collections.abc import Hashable, Iterable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError, StoreDamagedError
-from ragembed.indexes.ann.vectors import blocks, inner_products, places_in
+from ragembed.indexes.faiss_index.vectors import blocks, inner_products, places_in
 from ragembed.indexes.filters import Filter
 from ragembed.indexes.lexical import fulltext
-from ragembed.indexes.lexical.highest import HighestScores, frequencies
-from ragembed.indexes.lexical.indexed_terms import IndexedTerms
-from ragembed.indexes.lexical.merged import LexicalMember, MergedPostings
+from ragembed.indexes.lexical.analyzer import of_language
+from ragembed.indexes.lexical.bm25 import HighestScores, LexicalMember, Postings, TermCounts, frequencies
+from ragembed.indexes.lexical.fulltext import indexed_terms
 from ragembed.indexes.search.feedback import KeptWords
 from ragembed.indexes.search.fusion import Fusion, stored_fusion
 from ragembed.indexes.search.reader import StoreView
@@ -27,9 +27,7 @@ from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.file_states import FileState, file_state
 from ragembed.indexes.storage.hubness import Hubness, MergedQueries
 from ragembed.indexes.storage.layout import STORE_FOLDER
-from ragembed.indexes.storage.per_generation import PerGeneration
 from ragembed.indexes.storage.selection import Selection
-from ragembed.indexes.text.analyzer import of_language
 from ragembed.indexes.types import ChunkRecord, Hit, Keys, Rows, SourceRecord, VectorEncoder
 from ragembed.postprocess import unit_rows
 from ragembed.types import Bools, Doubles, Floats, Integers
@@ -65,13 +63,15 @@ Selected: TypeAlias = "Selection | MergedSelection | None"
 
 @dataclass(slots=True, eq=False)
 class SearchState:
-    """What is kept between the searches of the same stores. Threads may share it."""
+    """What is kept between the searches of the same generations of stores. Threads may share it.
 
+    ``merged`` has the postings and the hubness of several stores, once they are needed.
+    """
+
+    state: Hashable
     highest: HighestScores = field(default_factory=HighestScores)
     words: KeptWords = field(default_factory=KeptWords)
-    terms: IndexedTerms | None = None
-    postings: PerGeneration[MergedPostings] = field(default_factory=PerGeneration)
-    hubness: PerGeneration[Hubness | None] = field(default_factory=PerGeneration)
+    merged: dict[str, Any] = field(default_factory=dict)
 
 
 SearchStates: TypeAlias = "MutableMapping[tuple[str | None, ...], SearchState]"
@@ -93,9 +93,12 @@ class Snapshot:
         self._states: SearchStates = {} if states is None else states
         self._chosen_fusion = chosen_fusion
         names = tuple(store.name for store in stores)
-        self._kept = self._states.get(names) or self._states.setdefault(names, SearchState())
         self._only = stores[0] if len(stores) == 1 else None
-        self.state: Hashable = tuple((store.name, store.kept.state) for store in stores)
+        state = tuple([store.kept.state for store in stores])
+        kept = self._states.get(names)
+        if kept is None or kept.state != state:
+            kept = self._states[names] = SearchState(state)
+        self._kept = kept
 
     @property
     def connection(self) -> sqlite3.Connection:
@@ -178,7 +181,10 @@ class Snapshot:
         That of several stores is measured with the pseudo-queries of all of them.
         """
         if self._only is None:
-            return self._kept.hubness.of(self.state, lambda _: self._merged_hubness())
+            if "hubness" not in self._kept.merged:
+                self._kept.merged["hubness"] = self._merged_hubness()
+            merged: Hubness | None = self._kept.merged["hubness"]
+            return merged
         hubness = self._only.hubness()
         return None if hubness is None else hubness.if_enough()
 
@@ -285,13 +291,14 @@ class Snapshot:
 
     def matches(self, expression: str, limit: int, selection: Selected) -> tuple[Keys, Doubles]:
         """Return keys and BM25 of the best ``limit`` selected chunks, and of chunks that tie with the last."""
+        admits = None if selection is None else selection.admits
         if self._only is None:
-            return self._postings().search(self._connections(), expression, limit, selection)
-        own = selection.parts[0] if isinstance(selection, MergedSelection) else selection
-        postings = self._only.postings()
-        if postings is None:
-            return fulltext.search(self._only.connection, expression, limit, own)
-        return postings.search(self._only.connection, expression, limit, own)
+            return self._postings().search(self._connections(), expression, limit, admits)
+        connection, postings = self._only.connection, self._only.postings()
+        if postings is not None:
+            return postings.search([connection], expression, limit, admits)
+        most_left_out = selection.most_left_out if isinstance(selection, Selection) else 0
+        return fulltext.search(connection, expression, limit, admits, most_left_out)
 
     def scores_of(self, expression: str, keys: Sequence[int]) -> dict[int, float]:
         """Return BM25 of each chunk in ``keys`` that matches ``expression``."""
@@ -315,20 +322,18 @@ class Snapshot:
             of_stores = [frequencies(store.connection, store.postings(), terms) for store in self.stores]
             return [sum(counts) for counts in zip(*of_stores, strict=True)]
 
-        return self._kept.highest.of(expression, self.state, self.language(), self.count(), counted)
+        return self._kept.highest.of(TermCounts(self._kept.state, self.language(), self.count(), counted), expression)
 
-    def _postings(self) -> MergedPostings:
+    def _postings(self) -> Postings:
         """Return the terms of all chunks of several stores."""
-
-        def merged(_: MergedPostings | None) -> MergedPostings:
-            self._kept.terms = self._kept.terms or IndexedTerms(self.language())
+        if "postings" not in self._kept.merged:
             members = [
                 store.fact(LexicalMember.of, store.postings(), number << _BITS)
                 for number, store in enumerate(self.stores)
             ]
-            return MergedPostings(members, self._kept.terms)
-
-        return self._kept.postings.of(self.state, merged)
+            self._kept.merged["postings"] = Postings(members, indexed_terms(self.language()))
+        merged: Postings = self._kept.merged["postings"]
+        return merged
 
     def _connections(self) -> list[sqlite3.Connection]:
         return [store.connection for store in self.stores]
@@ -339,15 +344,14 @@ class Snapshot:
         """Return the vector row of each of the chunk keys, shape ``(n,)``; raise KeyError for an unknown key."""
         rows = np.zeros(len(keys), dtype=np.int64)
         for store, first, inside, local in self._by_store(keys):
-            kept = store.reader.rows
-            rows[inside] = kept.of_keys(store.connection, store.kept.state, store.count(), local) + first
+            rows[inside] = store.kept.rows.of_keys(store.connection, store.count(), local) + first
         return rows
 
     def chunks_of_rows(self, rows: Rows) -> tuple[Keys, Rows]:
         """Return the keys of the chunks that use any of ``rows``, ascending, and the row of each; shapes ``(n,)``."""
         keys, of_keys = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int64)]
         for store, first, _, local in self._by_store(rows):
-            own = store.reader.rows.of_rows(store.connection, store.kept.state, store.count(), local)
+            own = store.kept.rows.of_rows(store.connection, store.count(), local)
             keys.append(own[0] + first)
             of_keys.append(own[1] + first)
         return np.concatenate(keys), np.concatenate(of_keys)
@@ -379,7 +383,7 @@ class Snapshot:
                 for key, text in catalog.embedded_by_key(store.connection, local.tolist()).items()
             }
 
-        return self._kept.words.of(keys, self.state, read)
+        return self._kept.words.of(keys, read)
 
     def keys_of(self, records: Sequence[Hit | ChunkRecord]) -> list[int | None]:
         """Return the key of each hit or chunk, None if it is not in its store."""

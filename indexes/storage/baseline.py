@@ -95,7 +95,7 @@ def load_baseline(store: Path, connection: sqlite3.Connection) -> Baseline | Non
         return None
     file = baseline_file(store, record)
     require_committed(
-        file, record["sha256"], "remove it with 'ragembed doctor --repair'; the next refit writes it again"
+        file, record["sha256"], store, "remove it with 'ragembed doctor --repair'; the next refit writes it again"
     )
     try:
         return _baseline(load(file.read_bytes()))

@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 
 from ragembed.documents.model import Chunk, embedded_text
 from ragembed.errors import ConfigError, StoreDamagedError
-from ragembed.indexes.ann.records import IndexConfig, IndexEvaluation, IndexSelection
-from ragembed.indexes.ann.specs import AUTO, FLAT, IndexSpec
+from ragembed.indexes.faiss_index.records import IndexConfig, IndexEvaluation, IndexSelection
+from ragembed.indexes.faiss_index.specs import AUTO, FLAT, IndexSpec
 from ragembed.indexes.filters import Filter, to_sql
+from ragembed.indexes.lexical.analyzer import AnalyzerConfig
 from ragembed.indexes.storage.folders import FINGERPRINT, require_name
 from ragembed.indexes.storage.layout import is_below
 from ragembed.indexes.storage.segments import SegmentFiles, SegmentRecord, stored_spec
-from ragembed.indexes.text.stemming import AnalyzerConfig
 from ragembed.indexes.types import ChunkRecord, Keys, Rows, SourceRecord, json_ids
 
 Value = TypeVar("Value")
@@ -60,6 +60,14 @@ def _json(text: Any, what: str) -> Any:
         raise StoreDamagedError(
             f"the store's database holds {str(text)[:60]!r} for {what!r}: expected valid JSON"
         ) from error
+
+
+def generation(connection: sqlite3.Connection) -> int:
+    """Return the number of changes that have been committed."""
+    number = meta(connection, "generation", 0)
+    if not isinstance(number, int):
+        raise StoreDamagedError(f"the store's database holds {str(number)[:60]!r} for 'generation': expected a number")
+    return number
 
 
 def embedder(connection: sqlite3.Connection) -> dict[str, Any]:
@@ -249,17 +257,17 @@ def _checked(files: SegmentFiles) -> SegmentFiles:
 def rows_of_segment(connection: sqlite3.Connection, key: int) -> Rows:
     """Return the row of each vector of a segment by position, int64, shape ``(rows,)``."""
     found = connection.execute("SELECT row FROM vectors WHERE segment = ? ORDER BY position", (key,))
-    return _integers(found)
+    return integers(found)
 
 
 def dead_rows(connection: sqlite3.Connection) -> Rows:
     """Return the rows that no chunk uses, int64, shape ``(n,)``."""
-    return _integers(connection.execute("SELECT row FROM tombstones"))
+    return integers(connection.execute("SELECT row FROM tombstones"))
 
 
 def live_rows(connection: sqlite3.Connection) -> Rows:
     """Return the rows that chunks use, ascending, int64, shape ``(n,)``."""
-    return _integers(
+    return integers(
         connection.execute("SELECT row FROM vectors WHERE row NOT IN (SELECT row FROM tombstones) ORDER BY row")
     )
 
@@ -318,7 +326,7 @@ def rows_of_boilerplate_only(connection: sqlite3.Connection, rows: Sequence[int]
         " (SELECT 1 FROM chunks WHERE row = value AND searched IS NOT '')",
         (json.dumps(list(rows)),),
     )
-    return _integers(found)
+    return integers(found)
 
 
 def sources_below(connection: sqlite3.Connection, paths: Iterable[str]) -> list[str]:
@@ -343,7 +351,8 @@ def selected_keys(
     return sorted(keys)
 
 
-def _integers(found: Iterable[Sequence[int]]) -> NDArray[np.int64]:
+def integers(found: Iterable[Sequence[int]]) -> NDArray[np.int64]:
+    """Return the first column of rows, int64, shape ``(n,)``."""
     try:
         return np.fromiter((row[0] for row in found), dtype=np.int64)
     except (TypeError, ValueError) as error:

@@ -11,12 +11,10 @@ from pathlib import Path
 
 import numpy as np
 
-from ragembed.indexes.storage import catalog
+from ragembed.indexes.storage import catalog, derived
 from ragembed.indexes.storage.baseline import sweep_baselines
 from ragembed.indexes.storage.folders import is_unfinished, sweep
-from ragembed.indexes.storage.hubness import sweep_hubness
-from ragembed.indexes.storage.layout import EMBEDDERS, POSTINGS, SEGMENTS
-from ragembed.indexes.storage.named_postings import named_postings
+from ragembed.indexes.storage.layout import DERIVED, EMBEDDERS, SEGMENTS
 from ragembed.indexes.storage.segments import (
     Make,
     Segment,
@@ -154,9 +152,8 @@ def sweep_unnamed(store: Path, connection: sqlite3.Connection) -> None:
     named = [*catalog.segments(connection), *catalog.rewritten(connection)]
     sweep(store / SEGMENTS, [record.files.folder for record in named])
     sweep(store / EMBEDDERS, [catalog.embedder(connection)["fingerprint"]])
-    sweep(store / POSTINGS, [record.files.folder for record in named_postings(connection)])
+    sweep(store / DERIVED, [record.file for record in derived.records(connection)])
     sweep_baselines(store, connection)
-    sweep_hubness(store, connection)
     for file in store.iterdir():
         if is_unfinished(file):
             file.unlink(missing_ok=True)

@@ -9,21 +9,20 @@ from pathlib import Path
 
 from ragembed.errors import StoreDamagedError, StoreError
 from ragembed.files import create_file, list_folder, make_folders, open_regular, sync, sync_tree, write_file
-from ragembed.indexes.storage import catalog
+from ragembed.indexes.storage import catalog, derived
 from ragembed.indexes.storage.folders import require_own, temporary_folder, temporary_name
 from ragembed.indexes.storage.layout import (
     DATABASE,
+    DERIVED,
     EMBEDDERS,
     GITIGNORE,
     GITIGNORE_TEXT,
-    POSTINGS,
     PRIVATE,
     SEGMENTS,
     WORK,
     is_store,
 )
 from ragembed.indexes.storage.lock import writer_lock
-from ragembed.indexes.storage.named_postings import named_postings
 from ragembed.indexes.storage.transactions import open_for_reading
 
 _BLOCK_BYTES = 1 << 20
@@ -80,13 +79,13 @@ def _write(store: Path, copy: Path) -> None:
         folders = [
             Path(SEGMENTS, record.files.folder) for record in (*catalog.segments(source), *catalog.rewritten(source))
         ]
-        folders += [Path(POSTINGS, record.files.folder) for record in named_postings(source)]
         folders.append(Path(EMBEDDERS, catalog.embedder(source)["fingerprint"]))
-    for folder in folders:
-        make_folders((copy / folder).parent)
+        files = [Path(DERIVED, record.file) for record in derived.records(source)]
+    files += [folder / name for folder in folders for name in list_folder(store / folder, store)]
+    for folder in {*folders, *(file.parent for file in files)}:
         make_folders(copy / folder)
-        for name in list_folder(store / folder, store):
-            _copy_file(store, folder / name, copy)
+    for file in files:
+        _copy_file(store, file, copy)
 
 
 def _copy_file(store: Path, name: Path, copy: Path) -> None:

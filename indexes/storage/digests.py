@@ -17,8 +17,8 @@ from collections.abc import Iterator
 TABLES = (
     "boilerplate",
     "chunks",
+    "derived",
     "meta",
-    "postings",
     "rewritten",
     "run_records",
     "segments",

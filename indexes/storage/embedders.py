@@ -22,7 +22,6 @@ from ragembed.hashing import read_sha256
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.baseline import is_baseline
 from ragembed.indexes.storage.folders import require_committed, temporary_folder
-from ragembed.indexes.storage.hubness import is_hubness
 from ragembed.indexes.storage.layout import EMBEDDERS
 from ragembed.indexes.types import VectorEncoder
 
@@ -71,7 +70,7 @@ def described_embedder(connection: sqlite3.Connection) -> dict[str, Any]:
 def file_hashes(folder: Path) -> dict[str, str]:
     """Return the sha256 of each file of an embedder by name."""
     files = sorted(file for file in folder.iterdir() if file.is_file())
-    return {file.name: read_sha256(file) for file in files if not (is_baseline(file.name) or is_hubness(file.name))}
+    return {file.name: read_sha256(file) for file in files if not is_baseline(file.name)}
 
 
 def load_embedder(
@@ -103,7 +102,7 @@ def _checked_folder(store: Path, record: Mapping[str, Any]) -> Path:
             f"{embedder_files.CONFIG} and {embedder_files.STATE}; delete the store and index again"
         )
     for name, expected in record["files"].items():
-        require_committed(folder / name, expected)
+        require_committed(folder / name, expected, store)
     return folder
 
 

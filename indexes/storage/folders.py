@@ -6,6 +6,7 @@ import re
 import shutil
 import sys
 from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
 
 from ragembed.errors import StoreDamagedError, StoreError
@@ -13,14 +14,13 @@ from ragembed.files import FOLDER_MODE, is_unwritten, make_folders, require_regu
 from ragembed.hashing import file_sha256
 from ragembed.indexes.storage.layout import (
     APPLICATION_ID,
-    BLOCK,
     COMMITTED_SUFFIX,
     DATABASE,
+    DERIVED,
     EMBEDDERS,
     GITIGNORE,
     GITIGNORE_TEXT,
     INDEX,
-    POSTINGS,
     RAW,
     SEGMENTS,
     WORK,
@@ -32,10 +32,11 @@ from ragembed.indexes.storage.work_folder import WorkFolder
 SEGMENT_NAME = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 FINGERPRINT = re.compile(r"[0-9a-f]{32}")
 
-_FOLDERS = {SEGMENTS: SEGMENT_NAME, POSTINGS: SEGMENT_NAME, EMBEDDERS: FINGERPRINT}
+DERIVED_FILE = re.compile(r"(postings|hubness)-[0-9a-f]{16}\.safetensors")
+_FOLDERS = {SEGMENTS: SEGMENT_NAME, DERIVED: re.compile("postings|hubness"), EMBEDDERS: FINGERPRINT}
 _INSIDE = {
     SEGMENTS: re.compile(rf"{re.escape(RAW)}|{re.escape(INDEX)}(\.\d+)?"),
-    POSTINGS: re.compile(rf"{re.escape(BLOCK)}|\d+\.part"),
+    DERIVED: re.compile(r"made|\d+\.part"),
     EMBEDDERS: re.compile(".+"),  # Embedders of other libraries choose their own file names.
 }
 _TEMPORARY = re.compile(r"\.(.+)\.\d+\.tmp")
@@ -76,7 +77,7 @@ def require_own(folder: Path, remedy: str) -> None:
     """Raise :class:`StoreError` unless everything in ``folder`` is a part of a store that ragembed wrote.
 
     A missing or empty folder passes, and so do the leftovers of a killed process. ``remedy`` ends the message. If the
-    folder holds segments, postings or embedders, its ``.gitignore`` must be ragembed's, or unwritten.
+    folder holds segments, derived files or embedders, its ``.gitignore`` must be ragembed's, or unwritten.
     """
     if folder.is_symlink():
         raise StoreError(f"{folder} is a symbolic link, which ragembed does not follow: {remedy}")
@@ -94,7 +95,7 @@ def _foreign_entry(folder: Path) -> Path | None:
             return entry
         if entry.name in _FOLDERS:
             inside = sorted(entry.iterdir()) if entry.is_dir() else [entry]
-            foreign = [child for child in inside if not (marked and _is_own_folder(child, entry.name))]
+            foreign = [child for child in inside if not (marked and _is_own_child(child, entry.name))]
             if foreign:
                 return foreign[0]
         elif not _is_own_file(entry):
@@ -147,8 +148,10 @@ def is_unfinished(entry: Path) -> bool:
     return (new or _TEMPORARY.fullmatch(entry.name) is not None) and _is_own_file(entry)
 
 
-def _is_own_folder(entry: Path, kind: str) -> bool:
-    """Return whether ``entry`` is a folder of files that ragembed writes below the folder ``kind`` of a store."""
+def _is_own_child(entry: Path, kind: str) -> bool:
+    """Return whether ragembed writes the folder or derived file ``entry`` below the folder ``kind`` of a store."""
+    if kind == DERIVED and DERIVED_FILE.fullmatch(entry.name):
+        return _is_regular(entry)
     named = _FOLDERS[kind].fullmatch(entry.name.removeprefix(".").removesuffix(".tmp")) is not None
     if not named or not entry.is_dir() or entry.is_symlink():
         return False
@@ -173,16 +176,18 @@ def require_name(what: str, folder: str) -> None:
         raise StoreDamagedError(f"the store's database names {what} {folder!r}: expected a UUID")
 
 
-def require_committed(file: Path, expected: str, remedy: str = "rebuild it with 'ragembed doctor --repair'") -> None:
-    """Raise :class:`StoreDamagedError` unless ``file`` has the sha256 ``expected``; ``remedy`` ends the message."""
-    if (difference := foreign_file(file) or hash_difference(file_sha256(file), expected)) is not None:
+def require_committed(
+    file: Path, expected: str, store: Path, remedy: str = "rebuild it with 'ragembed doctor --repair'"
+) -> None:
+    """Raise StoreDamagedError unless ``file`` of ``store`` has the sha256 ``expected``; ``remedy`` ends the message."""
+    if (difference := foreign_file(file, store) or hash_difference(file_sha256(file), expected)) is not None:
         raise StoreDamagedError(f"{file} {difference}: {remedy}")
 
 
-def foreign_file(file: Path) -> str | None:
-    """Return why ``file``, two folders below the store, is not a regular file; raises FileNotFoundError without it."""
+def foreign_file(file: Path, store: Path) -> str | None:
+    """Return why ``file`` of ``store`` is not a regular file; raises FileNotFoundError without it."""
     try:
-        require_regular(file, file.parents[2])
+        require_regular(file, store)
     except FileNotFoundError:
         raise
     except OSError as error:
@@ -212,13 +217,17 @@ def temporary_folder(final: Path) -> Path:
 
 
 def sweep(folder: Path, keep: Collection[str]) -> None:
-    """Remove the folders in ``folder`` that ragembed wrote and that are not in ``keep``.
+    """Remove the folders and files in ``folder`` that ragembed wrote and that are not in ``keep``.
 
-    Writes that never committed leave such folders. Raises :class:`StoreDamagedError` if ``folder`` is a symbolic link:
+    Writes that never committed leave them. Raises :class:`StoreDamagedError` if ``folder`` is a symbolic link:
     no store has one, and its target may belong to somebody else.
     """
     if folder.is_symlink():
         raise StoreDamagedError(f"{folder} is a symbolic link: replace it with the folder that it points to")
     for entry in folder.iterdir() if folder.is_dir() else ():
-        if entry.name not in keep and _is_own_folder(entry, folder.name):
-            shutil.rmtree(entry, ignore_errors=True)
+        if entry.name not in keep and _is_own_child(entry, folder.name):
+            if entry.is_dir():
+                shutil.rmtree(entry, ignore_errors=True)
+                continue
+            with suppress(PermissionError):  # Windows does not remove a file that a search has mapped.
+                entry.unlink(missing_ok=True)

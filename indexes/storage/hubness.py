@@ -3,41 +3,36 @@
 Some chunks are near many queries and would be among the results of most of them. The hubness of a chunk is the mean
 cosine of its nearest pseudo-queries; hybrid search subtracts a part of it from the chunk's cosine. This is the
 query-side half of cross-domain similarity local scaling (Conneau et al. 2018, "Word translation without parallel data",
-section 2.3).
-
-The file is in the embedder's folder, named by its own hash. It is valid while the database names it under ``hubness``
-together with the store's current embedder.
+section 2.3). It is forgotten when the embedder changes.
 """
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
-import re
 import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ragembed.embedder import Embedder
 from ragembed.errors import ModelError, StoreDamagedError
 from ragembed.extractors.protocol import saved_array
-from ragembed.files import replace_file
-from ragembed.indexes.ann.vectors import places_in
-from ragembed.indexes.storage import catalog
-from ragembed.indexes.storage.folders import require_committed
-from ragembed.indexes.storage.layout import EMBEDDERS
-from ragembed.indexes.storage.per_generation import PerGeneration
-from ragembed.indexes.types import Rows
+from ragembed.files import write_file
+from ragembed.indexes.faiss_index.vectors import places_in
+from ragembed.indexes.storage import catalog, derived
+from ragembed.indexes.storage.compaction import sweep_unnamed
+from ragembed.indexes.storage.derived import DerivedFile, DerivedRecord
+from ragembed.indexes.storage.segments import Segment
+from ragembed.indexes.storage.transactions import Database
+from ragembed.indexes.types import Progress, Rows, VectorEncoder, text_hash
+from ragembed.postprocess import unit_rows
 from ragembed.pseudo_queries import PseudoQueries, draw_spans
+from ragembed.resources import give_back
 from ragembed.tensor_map import map_tensors
 from ragembed.types import Bools, Floats
-
-KEY = "hubness"
 
 NEAREST = 40
 """Number of nearest pseudo-queries whose cosines are averaged."""
@@ -57,8 +52,11 @@ HASH_BYTES = 16
 _BLOCK = 1024
 _MOST_MEASURED = 1_000_000
 """Number of texts whose hubness is kept in memory."""
-_NAME = re.compile(r"\.?hubness-[0-9a-f]{16}\.safetensors(\.[0-9]+\.tmp)?")
-_FIELDS = {"fingerprint": str, "file": str, "sha256": str, "chunks": int, "last_row": int}
+_GROWTH = 2
+"""Growth of a store since its pseudo-queries were drawn that makes a new draw necessary."""
+_MOST_UNMEASURED = 0.05
+"""Share of unmeasured chunks up to which the file is not rewritten; queries then measure the chunks that they need."""
+_BATCH = 10_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,6 +161,42 @@ class Hubness:
     values: Floats
     chunks: int
 
+    @classmethod
+    def read(cls, file: Path) -> Hubness:
+        """Map a file of :meth:`save`; raise :class:`StoreDamagedError` if it is invalid."""
+        try:
+            arrays = map_tensors(file)
+            texts = tuple(bytes(arrays["texts"]).decode("utf-8").split("\n"))
+            raw_dim, dim, count = arrays["raw"].shape[1], arrays["queries"].shape[1], arrays["rows"].size
+            queries = DrawnQueries(
+                PseudoQueries(texts, saved_array(arrays, "raw", np.float32, (len(texts), raw_dim))),
+                saved_array(arrays, "origins", np.uint8, (len(texts), HASH_BYTES)),
+                saved_array(arrays, "queries", np.float32, (len(texts), dim)),
+            )
+            return cls(
+                queries,
+                saved_array(arrays, "rows", np.int64, (count,)),
+                saved_array(arrays, "values", np.float32, (count,)),
+                int(saved_array(arrays, "chunks", np.int64, (1,))[0]),
+            )
+        except (ModelError, KeyError, ValueError, IndexError) as error:
+            raise StoreDamagedError(f"{file} is damaged: {error}") from error
+
+    def save(self, file: Path) -> None:
+        """Write the hubness to ``file``."""
+        from safetensors.numpy import save
+
+        arrays = {
+            "texts": np.frombuffer("\n".join(self.queries.drawn.texts).encode("utf-8", "replace"), dtype=np.uint8),
+            "origins": self.queries.origins,
+            "raw": self.queries.drawn.raw,
+            "queries": self.queries.vectors,
+            "rows": self.rows,
+            "values": self.values,
+            "chunks": np.array([self.chunks], dtype=np.int64),
+        }
+        write_file(file, save({name: np.ascontiguousarray(array) for name, array in arrays.items()}))
+
     def if_enough(self) -> Hubness | None:
         """Return the hubness if the store has enough chunks to be searched with it, else None."""
         return self if self.chunks >= LEAST_CHUNKS else None
@@ -174,116 +208,125 @@ class Hubness:
         return measured, np.where(measured, self.values[at], np.float32(0.0))
 
 
-def is_hubness(name: str) -> bool:
-    """Return whether a file name in an embedder's folder is that of a hubness file, or of an unfinished one."""
-    return _NAME.fullmatch(name) is not None
+def update_hubness(
+    store: Path,
+    database: Database,
+    embedder: VectorEncoder,
+    known: PseudoQueries | None,
+    progress: Progress,
+    *,
+    for_collection: bool = False,
+) -> None:
+    """Measure the hubness of new chunks, or of all chunks if the embedder changed or the store has doubled.
 
-
-def save_hubness(store: Path, fingerprint: str, hubness: Hubness) -> dict[str, Any]:
-    """Write ``hubness`` into the folder of the embedder ``fingerprint``; return the record for the database."""
-    from safetensors.numpy import save
-
-    arrays = {
-        "texts": np.frombuffer("\n".join(hubness.queries.drawn.texts).encode("utf-8", "replace"), dtype=np.uint8),
-        "origins": hubness.queries.origins,
-        "raw": hubness.queries.drawn.raw,
-        "queries": hubness.queries.vectors,
-        "rows": hubness.rows,
-        "values": hubness.values,
-    }
-    data = save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
-    sha256 = hashlib.sha256(data).hexdigest()
-    name = f"hubness-{sha256[:16]}.safetensors"
-    replace_file(store / EMBEDDERS / fingerprint / name, data)
-    last_row = int(hubness.rows[-1])
-    return {"fingerprint": fingerprint, "file": name, "sha256": sha256, "chunks": hubness.chunks, "last_row": last_row}
-
-
-def load_hubness(store: Path, record: Mapping[str, Any]) -> Hubness:
-    """Return the hubness that ``record`` names, memory-mapped.
-
-    Raises :class:`StoreDamagedError` if the file does not have its committed content, and :class:`FileNotFoundError` if
-    it is missing.
+    Pseudo-queries whose raw vectors are ``known``, from before the embedder changed, are not encoded again.
+    Remove it if the store has no chunk with a word, or vectors that another program made, because encoding
+    pseudo-queries may cost money there. A store with few chunks gets one if it is ``for_collection``, and keeps it.
     """
-    file = hubness_file(store, record)
-    require_committed(file, record["sha256"], "remove it with 'ragembed doctor --repair'")
-    try:
-        arrays = map_tensors(file)
-        texts = tuple(bytes(arrays["texts"]).decode("utf-8").split("\n"))
-        raw_dim, dim, count = arrays["raw"].shape[1], arrays["queries"].shape[1], arrays["rows"].size
-        queries = DrawnQueries(
-            PseudoQueries(texts, saved_array(arrays, "raw", np.float32, (len(texts), raw_dim))),
-            saved_array(arrays, "origins", np.uint8, (len(texts), HASH_BYTES)),
-            saved_array(arrays, "queries", np.float32, (len(texts), dim)),
-        )
-        return Hubness(
-            queries,
-            saved_array(arrays, "rows", np.int64, (count,)),
-            saved_array(arrays, "values", np.float32, (count,)),
-            record["chunks"],
-        )
-    except (ModelError, KeyError, ValueError, IndexError) as error:
-        raise StoreDamagedError(f"{file} is damaged: {error}") from error
+    connection = database.connection
+    chunks = catalog.count(connection, "chunks")
+    record = next(iter(derived.records(connection, HUBNESS.name)), None)
+    drawn_from, is_small, former = chunks, chunks < LEAST_CHUNKS, None
+    is_needed = chunks > 0 and (not is_small or for_collection or record is not None)
+    if not is_needed or not isinstance(embedder, Embedder) or embedder._is_external:
+        _adopt(store, database, record, None)
+        return
+    if record is not None and is_small == (record.chunks < LEAST_CHUNKS) and chunks < _GROWTH * record.chunks:
+        # Chunks that use an older row again are not counted. Queries measure them, too.
+        if catalog.chunks_after_row(connection, record.last) <= _MOST_UNMEASURED * chunks:
+            return
+        former, drawn_from = _former(store, database), record.chunks
+    rows = catalog.live_rows(connection)
+    measured, values = np.zeros(len(rows), dtype=bool), np.zeros(len(rows), dtype=np.float32)
+    queries: DrawnQueries | None
+    if former is None:
+        progress.start("fitting", "chunks", len(rows))
+        queries = _drawn(connection, embedder, kept_queries(store, database) or known)
+    else:
+        queries, (measured, values) = former.queries, former.known(rows)
+        progress.start("fitting", "chunks", int(np.count_nonzero(~measured)))
+    hubness = None
+    if queries is not None:
+        values[~measured] = _measured(store, connection, embedder, queries, rows[~measured], progress)
+        hubness = Hubness(queries, rows, values, drawn_from)
+    _adopt(store, database, record, hubness)
+    progress.finish()
 
 
-def hubness_record(connection: sqlite3.Connection) -> dict[str, Any] | None:
-    """Return the database record of the hubness under the store's embedder, or None if there is none."""
-    record = catalog.meta(connection, KEY)
-    if record is None:
+def kept_queries(store: Path, database: Database) -> PseudoQueries | None:
+    """Return the pseudo-queries of the store's hubness in memory, or None if it was not measured."""
+    former = _former(store, database)
+    return None if former is None else PseudoQueries(former.queries.drawn.texts, former.queries.drawn.raw.copy())
+
+
+def _former(store: Path, database: Database) -> Hubness | None:
+    return _only(database.connection, derived.sound_files(store, database, HUBNESS))
+
+
+def _only(_: sqlite3.Connection, files: Sequence[tuple[DerivedRecord, Hubness]]) -> Hubness | None:
+    return files[0][1] if files else None
+
+
+HUBNESS = DerivedFile(derived.HUBNESS, Hubness.read, _only)
+
+
+def _adopt(store: Path, database: Database, former: DerivedRecord | None, hubness: Hubness | None) -> None:
+    """Replace the hubness of a store; None removes it."""
+    if former is None and hubness is None:
+        return
+    connection, made = database.connection, []
+    if hubness is not None:
+        file, sha256 = derived.write_derived(store, HUBNESS.name, hubness.save)
+        generation, last_row = catalog.generation(connection) + 1, int(hubness.rows[-1])
+        made = [DerivedRecord(file, HUBNESS.name, sha256, generation, hubness.chunks, last_row)]
+    with database.transaction():
+        derived.forget(connection, HUBNESS.name)
+        derived.replace_records(connection, [], made)
+    sweep_unnamed(store, connection)
+
+
+def _drawn(connection: sqlite3.Connection, embedder: Embedder, known: PseudoQueries | None) -> DrawnQueries | None:
+    """Draw pseudo-queries from the store's texts, and encode those not ``known``; None if no text has a word."""
+    seed = embedder.config.seed
+    drawn = [
+        each
+        for draw in range(DRAWS)
+        for each in draw_spans(catalog.embedded_texts(connection), PSEUDO_QUERIES, seed + draw)
+    ]
+    if not drawn:
         return None
-    if not is_hubness_record(record):
-        raise StoreDamagedError(f"the store's database holds {str(record)[:60]!r} for {KEY!r}: expected a hubness file")
-    kept: dict[str, Any] = record
-    return kept if kept["fingerprint"] == catalog.embedder(connection)["fingerprint"] else None
+    origins = np.frombuffer(b"".join(text_hash(text) for _, text in drawn), dtype=np.uint8).reshape(-1, HASH_BYTES)
+    queries = PseudoQueries.of([span for span, _ in drawn], embedder._raw_pseudo_queries, known)
+    give_back()
+    return DrawnQueries(queries, origins, unit_rows(embedder.postprocess_queries(queries.raw)))
 
 
-def is_hubness_record(value: object) -> bool:
-    """Return whether a JSON value is a record that :func:`save_hubness` returns, or null."""
-    if value is None:
-        return True
-    if not isinstance(value, dict) or not all(isinstance(value.get(name), kind) for name, kind in _FIELDS.items()):
-        return False
-    return is_hubness(value["file"])
+def _measured(
+    store: Path,
+    connection: sqlite3.Connection,
+    embedder: Embedder,
+    queries: DrawnQueries,
+    rows: Rows,
+    progress: Progress,
+) -> Floats:
+    """Return the hubness of the vectors ``rows``, float32, shape ``(n,)``."""
+    segments = {record.key: Segment(store, record.files) for record in catalog.segments(connection)}
+    found = np.empty(len(rows), dtype=np.float32)
+    for start in range(0, len(rows), _BATCH):
+        some = rows[start : start + _BATCH]
+        found[start : start + len(some)] = _of_rows(connection, segments, embedder, queries, some)
+        progress.advance(len(some))
+    return found
 
 
-def sweep_hubness(store: Path, connection: sqlite3.Connection) -> None:
-    """Remove hubness files that the database does not name."""
-    record = hubness_record(connection)
-    folder = store / EMBEDDERS / catalog.embedder(connection)["fingerprint"]
-    for file in list(folder.iterdir()) if folder.is_dir() else []:
-        if is_hubness(file.name) and (record is None or file.name != record["file"]):
-            # Windows does not remove a file that a search has mapped. A later writer removes it.
-            with contextlib.suppress(PermissionError):
-                file.unlink(missing_ok=True)
-
-
-def hubness_file(store: Path, record: Mapping[str, Any]) -> Path:
-    """Return the path of the file that ``record`` names."""
-    return store / EMBEDDERS / str(record["fingerprint"]) / str(record["file"])
-
-
-_Opened: TypeAlias = "tuple[dict[str, Any] | None, Hubness | None]"
-"""The record of the hubness, and the hubness that it names."""
-
-
-class OpenHubness:
-    """Opens the hubness of the store at ``path``. Threads may share an instance."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._kept: PerGeneration[_Opened] = PerGeneration()
-
-    def clear(self) -> None:
-        """Release the mapped file."""
-        self._kept.clear()
-
-    def of(self, connection: sqlite3.Connection, generation: object) -> Hubness | None:
-        """Return the hubness of ``generation``, which ``connection`` sees, or None if it was not measured."""
-
-        def opened(before: _Opened | None) -> _Opened:
-            record = hubness_record(connection)
-            if before is not None and before[0] == record:
-                return before
-            return record, None if record is None else load_hubness(self._path, record)
-
-        return self._kept.of(generation, opened)[1]
+def _of_rows(
+    connection: sqlite3.Connection, segments: dict[int, Segment], embedder: Embedder, queries: DrawnQueries, rows: Rows
+) -> Floats:
+    places = catalog.places_of_rows(connection, rows.tolist())
+    hashes = catalog.hashes_of_rows(connection, rows.tolist())
+    keys, positions = np.array([places[row] for row in rows.tolist()], dtype=np.int64).T
+    vectors = np.empty((len(rows), queries.vectors.shape[1]), dtype=np.float32)
+    for key in np.unique(keys).tolist():
+        inside = keys == key
+        vectors[inside] = segments[key].vectors(embedder.postprocess_documents).at(positions[inside])
+    return queries.hubness(vectors, [hashes[row] for row in rows.tolist()])

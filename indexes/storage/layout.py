@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from ragembed.documents.places import Place, RemotePath, is_url
 from ragembed.errors import StoreError, StoreNotFoundError
@@ -20,11 +20,10 @@ APPLICATION_ID = 0x52474531
 """Application id of the SQLite database: "RGE1"."""
 SEGMENTS = "segments"
 EMBEDDERS = "embedders"
-POSTINGS = "postings"
+DERIVED = "derived"
 WORK = "work"
 """Folder in which the stages of an indexing run exchange files until the run is done."""
 RAW, INDEX = "raw.f16", "index.faiss"
-BLOCK = "postings.safetensors"
 PRIVATE = 0o700
 """Mode of the folder of a new store."""
 GITIGNORE, GITIGNORE_TEXT = ".gitignore", b"*\n"
@@ -161,6 +160,12 @@ def is_below(source: str, root: str) -> bool:
     if all(step == ".." for step in steps):  # The folder that holds the store, or one above it.
         return next((i for i, step in enumerate(climbed) if step != ".."), len(climbed)) <= len(steps)
     return climbed[: len(steps)] == steps
+
+
+def extension(path: str) -> str:
+    """Return the extension of a file name in lower case, without the dot; empty if there is none."""
+    suffix = RemotePath(path).suffix if is_url(path) else PurePosixPath(path).suffix
+    return suffix.removeprefix(".").lower()
 
 
 def _beside(file: Path, store: Path) -> Path:

@@ -20,12 +20,12 @@ from typing import Any, TypeAlias
 from ragembed.errors import IncompatibleStoreError, StoreDamagedError, StoreError
 from ragembed.files import publish, write_file
 from ragembed.indexes import filters
+from ragembed.indexes.lexical import analyzer
+from ragembed.indexes.lexical.analyzer import ENGLISH, NO_STEMMER, tokenizer
 from ragembed.indexes.storage import catalog, digests
 from ragembed.indexes.storage.layout import APPLICATION_ID, root_of
-from ragembed.indexes.text import analyzer
-from ragembed.indexes.text.stemming import ENGLISH, NO_STEMMER, tokenizer
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 _BUSY_SECONDS = 10.0
 _WRITABLE = "mode=rw"
@@ -122,28 +122,31 @@ END;
 CREATE TRIGGER chunks_deleted AFTER DELETE ON chunks BEGIN
     INSERT INTO chunks_fts (chunks_fts, rowid, title, headings, text)
     VALUES ('delete', old.key, terms(old.title), terms(old.headings), terms(coalesce(old.searched, old.text)));
-    INSERT OR REPLACE INTO stale_postings (chunk, postings)
-    SELECT old.key, (SELECT max(key) FROM postings) WHERE EXISTS (SELECT 1 FROM postings);
+    INSERT OR REPLACE INTO stale_postings (chunk, generation)
+    SELECT old.key, (SELECT value + 1 FROM meta WHERE key = 'generation')
+    WHERE EXISTS (SELECT 1 FROM derived WHERE name = 'postings');
 END;
 CREATE TRIGGER chunks_searched AFTER UPDATE OF searched ON chunks BEGIN
     INSERT INTO chunks_fts (chunks_fts, rowid, title, headings, text)
     VALUES ('delete', old.key, terms(old.title), terms(old.headings), terms(coalesce(old.searched, old.text)));
     INSERT INTO chunks_fts (rowid, title, headings, text)
     VALUES (new.key, terms(new.title), terms(new.headings), terms(coalesce(new.searched, new.text)));
-    INSERT OR REPLACE INTO stale_postings (chunk, postings)
-    SELECT old.key, (SELECT max(key) FROM postings) WHERE EXISTS (SELECT 1 FROM postings);
+    INSERT OR REPLACE INTO stale_postings (chunk, generation)
+    SELECT old.key, (SELECT value + 1 FROM meta WHERE key = 'generation')
+    WHERE EXISTS (SELECT 1 FROM derived WHERE name = 'postings');
 END;
 
-CREATE TABLE postings (                 -- files made from the contents of the full-text index
-    key        INTEGER PRIMARY KEY AUTOINCREMENT,
-    folder     TEXT NOT NULL UNIQUE,    -- name below postings/
-    chunks     INTEGER NOT NULL,
-    last_chunk INTEGER NOT NULL,        -- highest key of its chunks
-    sha256     TEXT NOT NULL
-);
-CREATE TABLE stale_postings (           -- chunks that were deleted or changed since
-    chunk    INTEGER PRIMARY KEY,
-    postings INTEGER NOT NULL           -- highest key of postings then: these and older ones no longer cover the chunk
+CREATE TABLE derived (                  -- files that can be made again from the rest of the store
+    file               TEXT PRIMARY KEY,    -- name below derived/
+    name               TEXT NOT NULL,       -- what it holds: postings or hubness
+    sha256             TEXT NOT NULL,
+    made_at_generation INTEGER NOT NULL,
+    chunks             INTEGER NOT NULL,    -- number of chunks that it was made from
+    last               INTEGER NOT NULL     -- highest key of these chunks (postings) or of their vectors (hubness)
+) WITHOUT ROWID;
+CREATE TABLE stale_postings (           -- chunks that were deleted or changed
+    chunk      INTEGER PRIMARY KEY,
+    generation INTEGER NOT NULL         -- then: postings that were made earlier no longer cover the chunk
 );
 
 CREATE TABLE source_lines (

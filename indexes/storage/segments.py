@@ -19,9 +19,9 @@ import numpy as np
 from ragembed.errors import ConfigError, StoreDamagedError
 from ragembed.files import create_file, publish
 from ragembed.hashing import read_sha256
-from ragembed.indexes.ann.building import IndexInput, build_index, check
-from ragembed.indexes.ann.index import StoredIndex, open_index
-from ragembed.indexes.ann.specs import FLAT, IndexSpec, parse_spec
+from ragembed.indexes.faiss_index.building import IndexInput, build_index, check
+from ragembed.indexes.faiss_index.index import StoredIndex, open_index
+from ragembed.indexes.faiss_index.specs import FLAT, IndexSpec, parse_spec
 from ragembed.indexes.storage.folders import require_committed, temporary_folder
 from ragembed.indexes.storage.layout import INDEX, RAW, SEGMENTS
 from ragembed.indexes.types import Rows
@@ -210,6 +210,7 @@ class Segment:
 
     def __init__(self, store: Path, files: SegmentFiles, threads: int | None = None, gpus: Sequence[int] = ()) -> None:
         folder = store / SEGMENTS / files.folder
+        self._store = store
         self.files = files
         self.raw_file, self.index_file = folder / RAW, folder / INDEX
         self.spec = stored_spec(files.kind)
@@ -227,7 +228,7 @@ class Segment:
     def index(self) -> StoredIndex:
         """Return the index, memory-mapped."""
         if self._index is None:
-            require_committed(self.index_file, self.files.index_sha256)
+            require_committed(self.index_file, self.files.index_sha256, self._store)
             shape = self.files.rows, self.files.dim
             self._index = open_index(self.index_file, self.spec, *shape, self._threads, self._gpus)
         return self._index
@@ -239,7 +240,7 @@ class Segment:
     def raw(self) -> Halves:
         """Return the raw vectors, float16, shape ``(rows, d)``, memory-mapped."""
         if self._raw is None:
-            require_committed(self.raw_file, self.files.raw_sha256)
+            require_committed(self.raw_file, self.files.raw_sha256, self._store)
             numbers, rest = divmod(self.raw_file.stat().st_size, RAW_TYPE.itemsize)
             if self.files.rows < 1 or rest or numbers % self.files.rows or not numbers:
                 raise StoreDamagedError(

@@ -4,23 +4,14 @@ from __future__ import annotations
 
 import sqlite3
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
 
-from ragembed.indexes.ann.vectors import places_in
+from ragembed.indexes.faiss_index.vectors import among
 from ragembed.indexes.filters import Filter
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.types import Keys
 from ragembed.types import Bools
-
-
-class Admission(Protocol):
-    """Which chunks a search may return, of one store (:class:`Selection`) or of several."""
-
-    def admits(self, keys: Keys) -> Bools:
-        """Return for each of the chunk keys, shape ``(n,)``, whether it may be returned."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +36,6 @@ class Selection:
     def most_left_out(self) -> int | None:
         """Maximum number of chunks that are left out, or None if it is unknown."""
         return len(self.without) if self.keys is None else None
-
-
-def among(keys: Keys, ascending: Keys) -> Bools:
-    """Return for each of ``keys`` whether it is in ``ascending``."""
-    if len(ascending) == 0:
-        return np.zeros(len(keys), dtype=bool)
-    return np.asarray(ascending[places_in(ascending, keys)] == keys)
 
 
 def select(connection: sqlite3.Connection, where: Filter | None) -> Selection | None:

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from ragembed.errors import StoreDamagedError, StoreError
 from ragembed.files import NO_LINK, is_unwritten, open_regular, replace_file
-from ragembed.indexes.storage import catalog, changes
+from ragembed.indexes.lexical.analyzer import AnalyzerConfig
+from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.layout import COMMITTED_SUFFIX
 from ragembed.indexes.storage.schema import connect
-from ragembed.indexes.text.stemming import AnalyzerConfig
 from ragembed.stopping import is_stopped
 
 _CACHE_KIBIBYTES = 32 << 10
@@ -51,7 +51,7 @@ class Database:
         self.connection.execute("BEGIN IMMEDIATE")
         try:
             yield
-            generation = _generation(self.connection) + 1
+            generation = catalog.generation(self.connection) + 1
             catalog.set_meta(self.connection, "generation", generation)
             self.connection.execute("COMMIT")
         except BaseException:
@@ -82,13 +82,19 @@ class Database:
                     return
             pages = _WORD_PAGES
 
+    def rebuild_words(self) -> None:
+        """Rebuild the full-text index from the chunks, and forget the postings, which were made from the old index."""
+        self.connection.execute("INSERT INTO chunks_fts (chunks_fts) VALUES ('rebuild')")
+        self.connection.execute("DELETE FROM derived WHERE name = 'postings'")
+        self.connection.execute("DELETE FROM stale_postings")
+
     def update_words(self) -> None:
         """Rebuild the full-text index if another version of the stemmer made it, because stems may differ."""
         made = catalog.analyzer_config(self.connection)
         current = AnalyzerConfig.of_language(made.language)
         if made != current:
             with self.transaction():
-                changes.rebuild_words(self.connection)
+                self.rebuild_words()
                 catalog.set_meta(self.connection, "words", current.to_dict())
 
     def free_share(self) -> float:
@@ -177,7 +183,7 @@ def lost_commits(path: Path, connection: sqlite3.Connection) -> str | None:
         return f"{path.name}{COMMITTED_SUFFIX} cannot be read: {error.strerror or error}"
     if is_unwritten(written):
         return None
-    generation = _generation(connection)
+    generation = catalog.generation(connection)
     if not written.strip().isdigit():
         return f"{path.name}{COMMITTED_SUFFIX} holds {written[:40]!r}: expected the number of the last commit"
     if int(written) <= generation:
@@ -186,13 +192,6 @@ def lost_commits(path: Path, connection: sqlite3.Connection) -> str | None:
         f"commits are lost: {path.name} has generation {generation}, the last commit was {int(written)}; "
         f"{path.name}-wal was damaged or removed, or is an older one, which you can delete with {path.name}-shm"
     )
-
-
-def _generation(connection: sqlite3.Connection) -> int:
-    found = catalog.meta(connection, "generation", 0)
-    if not isinstance(found, int):
-        raise StoreDamagedError(f"the store's database holds {str(found)[:60]!r} for 'generation': expected a number")
-    return found
 
 
 def committed_file(path: Path) -> Path:

@@ -11,18 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from ragembed.errors import ConfigError, RagembedError
-from ragembed.indexes.ann.records import IndexConfig, IndexEvaluation, IndexSelection
+from ragembed.indexes.faiss_index.records import IndexConfig, IndexEvaluation, IndexSelection
+from ragembed.indexes.lexical.analyzer import AnalyzerConfig
 from ragembed.indexes.search.fusion import Fusion
 from ragembed.indexes.search.relevance import KEY as RELEVANCE
 from ragembed.indexes.search.relevance import RelevanceModel
 from ragembed.indexes.storage import catalog, digests, schema
 from ragembed.indexes.storage.baseline import KEY as BASELINE
 from ragembed.indexes.storage.baseline import is_baseline_record
-from ragembed.indexes.storage.hubness import KEY as HUBNESS
-from ragembed.indexes.storage.hubness import is_hubness_record
 from ragembed.indexes.storage.layout import DATABASE
 from ragembed.indexes.storage.transactions import lost_commits
-from ragembed.indexes.text.stemming import AnalyzerConfig
 from ragembed.indexes.types import is_key_of
 from ragembed.indexes.verify.report import Part, Problem
 
@@ -30,8 +28,8 @@ _LOG = DATABASE + "-wal"
 _SEQUENCES = """
 SELECT DISTINCT owner FROM (
     SELECT 'chunks' AS owner, max(key) AS used FROM chunks
-    UNION ALL SELECT 'chunks', max(last_chunk) FROM postings
-    UNION ALL SELECT 'postings', max(key) FROM postings
+    UNION ALL SELECT 'chunks', max(last) FROM derived WHERE name = 'postings'
+    UNION ALL SELECT 'vectors', max(last) FROM derived WHERE name = 'hubness'
     UNION ALL SELECT 'vectors', max(row) FROM vectors
 ) WHERE used > coalesce((SELECT seq FROM sqlite_sequence WHERE name = owner), 0)
 """
@@ -185,7 +183,6 @@ def _readable_by(read: Callable[[Any], object]) -> Callable[[Any], bool]:
 _META: Mapping[str, Callable[[Any], bool]] = {
     "boilerplate": lambda value: isinstance(value, dict),
     BASELINE: is_baseline_record,
-    HUBNESS: is_hubness_record,
     "dim": lambda value: _is_count(value) and value > 0,
     "embedder": _is_embedder,
     "fusion": _readable_by(Fusion.from_dict),

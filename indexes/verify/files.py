@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 
 from ragembed.errors import StoreDamagedError
 from ragembed.hashing import read_sha256
-from ragembed.indexes.ann.index import open_index
+from ragembed.indexes.faiss_index.index import open_index
 from ragembed.indexes.lexical.postings import PostingsBlock
-from ragembed.indexes.storage import catalog
+from ragembed.indexes.storage import catalog, derived
 from ragembed.indexes.storage.baseline import baseline_file, baseline_record
+from ragembed.indexes.storage.derived import DerivedRecord
 from ragembed.indexes.storage.folders import foreign_file, hash_difference
-from ragembed.indexes.storage.hubness import hubness_file, hubness_record
-from ragembed.indexes.storage.layout import BLOCK, EMBEDDERS, INDEX, POSTINGS, RAW, SEGMENTS
-from ragembed.indexes.storage.named_postings import named_postings, stale_chunks
+from ragembed.indexes.storage.layout import DERIVED, EMBEDDERS, INDEX, RAW, SEGMENTS
+from ragembed.indexes.storage.posting_files import stale_chunks
 from ragembed.indexes.storage.segments import RAW_TYPE, SegmentFiles, SegmentRecord, stored_spec, to_vectors
 from ragembed.indexes.types import VectorEncoder, text_hash
 from ragembed.indexes.verify.report import Part, Problem
@@ -38,7 +38,7 @@ def check_files(store: Path, files: SegmentFiles, raw_part: Part, index_part: Pa
     """Compare a segment's files with their hashes in the database."""
     for name, expected, part in ((RAW, files.raw_sha256, raw_part), (INDEX, files.index_sha256, index_part)):
         file = f"{SEGMENTS}/{files.folder}/{name}"
-        if (message := file_difference(store / file, expected)) is not None:
+        if (message := file_difference(store / file, expected, store)) is not None:
             yield Problem(part, file, message, key)
 
 
@@ -99,7 +99,7 @@ def check_embedder_files(store: Path, record: Mapping[str, Any]) -> Iterator[Pro
     """Compare the embedder's files with their hashes in the database."""
     for name, expected in record["files"].items():
         file = f"{EMBEDDERS}/{record['fingerprint']}/{name}"
-        if (message := file_difference(store / file, expected)) is not None:
+        if (message := file_difference(store / file, expected, store)) is not None:
             yield Problem(Part.EMBEDDER, file, message)
 
 
@@ -107,16 +107,8 @@ def check_baseline(store: Path, connection: sqlite3.Connection) -> Iterator[Prob
     """Compare the embedder's baseline, if any, with its hash in the database."""
     if (record := baseline_record(connection)) is not None:
         file = baseline_file(store, record)
-        if (message := file_difference(file, record["sha256"])) is not None:
+        if (message := file_difference(file, record["sha256"], store)) is not None:
             yield Problem(Part.BASELINE, file.relative_to(store).as_posix(), message)
-
-
-def check_hubness(store: Path, connection: sqlite3.Connection) -> Iterator[Problem]:
-    """Compare the file with the hubness of the chunks, if any, with its hash in the database."""
-    if (record := hubness_record(connection)) is not None:
-        file = hubness_file(store, record)
-        if (message := file_difference(file, record["sha256"])) is not None:
-            yield Problem(Part.HUBNESS, file.relative_to(store).as_posix(), message)
 
 
 def check_canaries(connection: sqlite3.Connection, embedder: VectorEncoder, raw_of: Mapping[int, Halves]) -> list[str]:
@@ -160,25 +152,27 @@ def _spread(connection: sqlite3.Connection) -> list[tuple[str, str, int, int]]:
     return [(records[key].id, texts[key], *places[rows[key]]) for key in own]
 
 
-def file_difference(file: Path, expected: str) -> str | None:
-    """Return a message if a file is missing or does not have the sha256 ``expected``, else None."""
+def file_difference(file: Path, expected: str, store: Path) -> str | None:
+    """Return a message if a file of ``store`` is missing or does not have the sha256 ``expected``, else None."""
     try:
-        difference = foreign_file(file) or hash_difference(read_sha256(file), expected)
+        difference = foreign_file(file, store) or hash_difference(read_sha256(file), expected)
     except FileNotFoundError:
         return "it is missing"
     return None if difference is None else f"it {difference}"
 
 
-def check_postings(store: Path, connection: sqlite3.Connection) -> Iterator[Problem]:
-    """Compare each file with its hash in the database, and its chunks with those in the store."""
-    for record in named_postings(connection):
-        file = f"{POSTINGS}/{record.files.folder}/{BLOCK}"
-        message = file_difference(store / file, record.files.sha256) or _stray(store / file, connection, record.key)
+def check_derived(store: Path, connection: sqlite3.Connection) -> Iterator[Problem]:
+    """Compare each derived file with its hash in the database, and postings with the chunks in the store."""
+    for record in derived.records(connection):
+        file = f"{DERIVED}/{record.file}"
+        message = file_difference(store / file, record.sha256, store)
+        if message is None and record.name == derived.POSTINGS:
+            message = _stray(store / file, connection, record)
         if message is not None:
-            yield Problem(Part.POSTINGS, file, message)
+            yield Problem(Part(record.name), file, message)
 
 
-def _stray(file: Path, connection: sqlite3.Connection, key: int) -> str | None:
+def _stray(file: Path, connection: sqlite3.Connection, record: DerivedRecord) -> str | None:
     """Return a message if a file has postings of chunks that the store neither has nor had."""
     try:
         block = PostingsBlock.read(file)
@@ -187,5 +181,5 @@ def _stray(file: Path, connection: sqlite3.Connection, key: int) -> str | None:
     if not block.is_sound():
         return "the file has numbers that are out of range"
     chunks = block.chunks
-    strays = np.setdiff1d(chunks, np.concatenate([catalog.chunk_rows(connection)[0], stale_chunks(connection, key)]))
+    strays = np.setdiff1d(chunks, np.concatenate([catalog.chunk_rows(connection)[0], stale_chunks(connection, record)]))
     return f"the file has postings of {len(strays):,} chunks that are not in the store" if len(strays) else None

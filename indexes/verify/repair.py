@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -14,13 +15,13 @@ import numpy as np
 from ragembed.embedder import FIT_LIMIT
 from ragembed.errors import RagembedError
 from ragembed.files import publish, replace_file
-from ragembed.indexes.storage import catalog, changes, compaction, digests
+from ragembed.indexes.storage import catalog, compaction, derived, digests
 from ragembed.indexes.storage.baseline import KEY as BASELINE
 from ragembed.indexes.storage.baseline import copy_baseline
 from ragembed.indexes.storage.embedders import embedder_record, load_embedder, unfitted_embedder
 from ragembed.indexes.storage.folders import temporary_folder
-from ragembed.indexes.storage.hubness import KEY as HUBNESS
 from ragembed.indexes.storage.layout import DATABASE, EMBEDDERS, GITIGNORE, GITIGNORE_TEXT
+from ragembed.indexes.storage.posting_files import update_postings
 from ragembed.indexes.storage.segments import SegmentFiles, SegmentRecord, same_kind, to_raw, write_segment
 from ragembed.indexes.storage.transactions import (
     DATABASE_REMEDIES,
@@ -31,7 +32,6 @@ from ragembed.indexes.storage.transactions import (
 )
 from ragembed.indexes.types import Progress, VectorEncoder
 from ragembed.indexes.verify.report import Part, Report
-from ragembed.indexes.writing.posting_updates import update_postings
 from ragembed.reservoir import Reservoir
 
 _BATCH = 1024
@@ -76,10 +76,11 @@ class _Repair:
                     digests.renew(database.connection)
             if Part.WORDS in self._parts:
                 with database.transaction():
-                    changes.rebuild_words(database.connection)
-            if Part.POSTINGS in self._parts:
-                with database.transaction():
-                    changes.forget_postings(database.connection)
+                    database.rebuild_words()
+            damaged = [name for name in derived.NAMES if Part(name) in self._parts]
+            with database.transaction() if damaged else nullcontext():
+                for name in damaged:
+                    derived.forget(database.connection, name)
             if Part.REWRITTEN in self._parts:
                 with database.transaction():
                     database.connection.execute("DELETE FROM rewritten")
@@ -98,12 +99,10 @@ class _Repair:
             compaction.sweep_unnamed(self._store, database.connection)
 
     def _forget(self, database: Database) -> None:
-        """Remove the records of damaged files that a store can do without."""
-        forgotten = [key for part, key in ((Part.BASELINE, BASELINE), (Part.HUBNESS, HUBNESS)) if part in self._parts]
-        if forgotten:
+        """Remove the record of a damaged baseline."""
+        if Part.BASELINE in self._parts:
             with database.transaction():
-                for key in forgotten:
-                    catalog.set_meta(database.connection, key, None)
+                catalog.set_meta(database.connection, BASELINE, None)
 
     # Segments
 
@@ -166,7 +165,7 @@ class _Repair:
                 compaction.replace_files(database.connection, key, files)
             database.connection.execute("DELETE FROM rewritten")
             catalog.set_meta(database.connection, "embedder", record)
-            catalog.set_meta(database.connection, HUBNESS, None)
+            derived.forget(database.connection, derived.HUBNESS)
         # Replace damaged files last. If the process is killed earlier, the next repair finds them damaged again.
         if damaged:
             shutil.rmtree(final)

@@ -13,21 +13,20 @@ import numpy as np
 from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError, IncompatibleStoreError, RagembedError
 from ragembed.files import open_regular
-from ragembed.indexes.storage import catalog, schema
+from ragembed.indexes.storage import catalog, derived, schema
 from ragembed.indexes.storage.embedders import load_embedder
 from ragembed.indexes.storage.folders import has_application_id
 from ragembed.indexes.storage.layout import (
     DATABASE,
+    DERIVED,
     EMBEDDERS,
     GITIGNORE,
     GITIGNORE_TEXT,
-    POSTINGS,
     RAW,
     SEGMENTS,
     require_store,
 )
 from ragembed.indexes.storage.lock import writer_lock
-from ragembed.indexes.storage.named_postings import named_postings
 from ragembed.indexes.storage.segments import RAW_TYPE, SegmentRecord
 from ragembed.indexes.types import Progress, SilentProgress, VectorEncoder
 from ragembed.indexes.verify import database, files
@@ -140,7 +139,7 @@ def _problems(store: Path, connection: sqlite3.Connection) -> Iterator[Problem]:
     yield from database.check_structure(connection)
     yield from database.check_rows(store, connection)
     yield from files.check_embedder_files(store, catalog.embedder(connection))
-    for check in (files.check_postings, files.check_baseline, files.check_hubness):
+    for check in (files.check_derived, files.check_baseline):
         yield from check(store, connection)
     for record in catalog.segments(connection):
         damaged = list(files.check_files(store, record.files, Part.RAW, Part.INDEX, record.key))
@@ -196,7 +195,7 @@ class _Verification:
                     "the full-text index was searched for some of the chunks only: 'ragembed doctor' checks all of it"
                 )
             if not self._report.parts() & {Part.DATABASE, Part.ROWS}:
-                self._report.problems += files.check_postings(self._store, connection)
+                self._report.problems += files.check_derived(self._store, connection)
                 self._check_vectors(connection)
         except IncompatibleStoreError:
             raise
@@ -215,7 +214,7 @@ class _Verification:
             self._add(Part.FOLDER, GITIGNORE, f"the file does not contain {GITIGNORE_TEXT.decode().strip()!r}")
         elif held != GITIGNORE_TEXT:
             self._note(f"{GITIGNORE} was changed: version control may include the store")
-        for name in (SEGMENTS, EMBEDDERS, POSTINGS):
+        for name in (SEGMENTS, EMBEDDERS, DERIVED):
             if (self._store / name).is_symlink():
                 self._add(Part.DATABASE, name, "the folder is a symbolic link: expected a real folder")
 
@@ -232,7 +231,6 @@ class _Verification:
         report = self._report
         embedder = self._embedder(connection)
         report.problems += files.check_baseline(self._store, connection)
-        report.problems += files.check_hubness(self._store, connection)
         records = catalog.segments(connection)
         report.chunks, report.segments = catalog.count(connection, "chunks"), len(records)
         self._progress.start("verifying", "vectors", sum(record.files.rows for record in records))
@@ -249,7 +247,7 @@ class _Verification:
             )
         self._progress.finish()
         self._note_leftovers(SEGMENTS, [record.files.folder for record in (*records, *catalog.rewritten(connection))])
-        self._note_leftovers(POSTINGS, [record.files.folder for record in named_postings(connection)])
+        self._note_leftovers(DERIVED, [record.file for record in derived.records(connection)])
         if embedder is not None and Part.RAW not in report.parts():
             self._check_canaries(connection, records, embedder)
 
@@ -296,7 +294,7 @@ class _Verification:
         left = [entry for entry in folder.iterdir() if entry.name not in named] if folder.is_dir() else []
         if left:
             self._report.leftovers += len(left)
-            self._note(f"{len(left)} folders in {name} belong to no commit: the next run removes them")
+            self._note(f"{len(left)} entries of {name} belong to no commit: the next run removes them")
 
     def _add(self, part: Part, file: str, message: str) -> None:
         self._report.problems.append(Problem(part, file, message))

@@ -13,15 +13,15 @@ from numpy.typing import NDArray
 
 from ragembed.embedder import Embedder
 from ragembed.errors import IndexWarning
-from ragembed.indexes.ann import tuning
-from ragembed.indexes.ann.building import IndexInput
-from ragembed.indexes.ann.choosing import LEAST_APPROXIMATE
-from ragembed.indexes.ann.index import RefinedIndex
-from ragembed.indexes.ann.library import has_faiss
-from ragembed.indexes.ann.picking import EXACT_WITHOUT_FAISS, Picked, TuningQueries, least_asked, pick
-from ragembed.indexes.ann.records import IndexConfig, IndexEvaluation, IndexSelection, Measurement
-from ragembed.indexes.ann.specs import AUTO, FLAT, IndexSpec, parse_spec
-from ragembed.indexes.ann.vectors import Vectors
+from ragembed.indexes.faiss_index import measure
+from ragembed.indexes.faiss_index.building import IndexInput
+from ragembed.indexes.faiss_index.choose import EXACT_WITHOUT_FAISS, Picked, TuningQueries, least_asked, pick
+from ragembed.indexes.faiss_index.cost_model import LEAST_APPROXIMATE
+from ragembed.indexes.faiss_index.index import RefinedIndex
+from ragembed.indexes.faiss_index.library import has_faiss
+from ragembed.indexes.faiss_index.records import IndexConfig, IndexEvaluation, IndexSelection, Measurement
+from ragembed.indexes.faiss_index.specs import AUTO, FLAT, IndexSpec, parse_spec
+from ragembed.indexes.faiss_index.vectors import Vectors
 from ragembed.indexes.search.segment_search import SegmentSearch
 from ragembed.indexes.storage import catalog, compaction
 from ragembed.indexes.storage.segments import Segment
@@ -133,7 +133,7 @@ def check_index(store: Path, connection: sqlite3.Connection, embedder: VectorEnc
     queries = _queries(connection, embedder).measuring
     size = sum(segment.index_file.stat().st_size for segment in segments.values())
     folders = tuple(segment.files.folder for segment in segments.values())
-    if len(queries) < tuning.LEAST_QUERIES:
+    if len(queries) < measure.LEAST_QUERIES:
         return IndexEvaluation(Measurement(None, None, size), _today(), rows, folders)
 
     def search(vectors: Floats, k: int) -> Floats:
@@ -145,15 +145,15 @@ def check_index(store: Path, connection: sqlite3.Connection, embedder: VectorEnc
             row[: len(of_query)] = of_query
         return cosines
 
-    truth = tuning.exact(_live_parts(connection, segments, embedder), queries)
-    recall = tuning.recall(search, truth)
-    latency = tuning.latency_ms(_bare_search(connection, segments, embedder), queries)
+    truth = measure.exact(_live_parts(connection, segments, embedder), queries)
+    recall = measure.recall(search, truth)
+    latency = measure.latency_ms(_bare_search(connection, segments, embedder), queries)
     return IndexEvaluation(Measurement(recall, latency, size), _today(), rows, folders)
 
 
 def _bare_search(
     connection: sqlite3.Connection, segments: Mapping[int, Segment], embedder: VectorEncoder
-) -> tuning.Search:
+) -> measure.Search:
     """Return a search of the indexes alone, timed in the same way as when an index is chosen."""
     choice = catalog.index_choice(connection)
     effort = None if choice is None else choice.effort

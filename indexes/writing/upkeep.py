@@ -12,23 +12,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragembed.errors import BudgetError, IncompatibleStoreError, StoreDamagedError
-from ragembed.indexes.ann.building import check
-from ragembed.indexes.ann.gpus import building_gpus
-from ragembed.indexes.ann.library import require_library
-from ragembed.indexes.ann.picking import beginning
-from ragembed.indexes.ann.records import IndexConfig
-from ragembed.indexes.ann.specs import AUTO, FLAT, IndexSpec, parse_spec
-from ragembed.indexes.storage import catalog, compaction
+from ragembed.indexes.faiss_index.building import check
+from ragembed.indexes.faiss_index.choose import beginning
+from ragembed.indexes.faiss_index.gpus import building_gpus
+from ragembed.indexes.faiss_index.library import require_library
+from ragembed.indexes.faiss_index.records import IndexConfig
+from ragembed.indexes.faiss_index.specs import AUTO, FLAT, IndexSpec, parse_spec
+from ragembed.indexes.storage import catalog, compaction, derived
 from ragembed.indexes.storage.baseline import KEY as BASELINE
 from ragembed.indexes.storage.baseline import Baseline, baseline_record, load_baseline, save_baseline
 from ragembed.indexes.storage.embedders import save_embedder
-from ragembed.indexes.storage.hubness import KEY as HUBNESS
+from ragembed.indexes.storage.hubness import kept_queries, update_hubness
+from ragembed.indexes.storage.posting_files import update_postings
 from ragembed.indexes.storage.segments import Make, SegmentRecord, of_kind, write_segment
 from ragembed.indexes.storage.transactions import Database, write_errors
 from ragembed.indexes.types import Progress, SilentProgress, VectorEncoder
 from ragembed.indexes.writing import index_selection
-from ragembed.indexes.writing.hubness_updates import kept_queries, update_hubness
-from ragembed.indexes.writing.posting_updates import update_postings
 from ragembed.pseudo_queries import PseudoQueries
 
 _FREE_SHARE = 0.05
@@ -117,7 +116,7 @@ class Upkeep:
             )
         with write_errors(self._store):
             record = self._saved(embedder)
-            self._pseudo_queries = kept_queries(self._store, self._connection)
+            self._pseudo_queries = kept_queries(self._store, self._database)
             fitted_on = None if baseline is None else save_baseline(self._store, embedder.fingerprint, baseline)
             if embedder.fingerprint != self._embedder.fingerprint:
                 self._rewrite_for(embedder, progress or SilentProgress())
@@ -125,7 +124,8 @@ class Upkeep:
                 for taken in catalog.rewritten(self._connection, embedder.fingerprint):
                     compaction.replace_files(self._connection, taken.key, taken.files)
                 self._connection.execute("DELETE FROM rewritten")
-                fit = {"embedder": record, BASELINE: fitted_on, HUBNESS: None}
+                derived.forget(self._connection, derived.HUBNESS)
+                fit = {"embedder": record, BASELINE: fitted_on}
                 kept = {**(meta or {}), **self._outdated_choice(), **fit}
                 for key, value in kept.items():
                     catalog.set_meta(self._connection, key, value)
@@ -155,7 +155,8 @@ class Upkeep:
             with self._database.transaction():
                 compaction.swap(self._connection, compaction.Rewritten(self._segments(), written))
                 self._connection.execute("DELETE FROM rewritten")
-                fit = {"embedder": record, "dim": raw_dim, BASELINE: fitted_on, HUBNESS: None}
+                derived.forget(self._connection, derived.HUBNESS)
+                fit = {"embedder": record, "dim": raw_dim, BASELINE: fitted_on}
                 for key, value in {**meta, **self._outdated_choice(), **fit}.items():
                     catalog.set_meta(self._connection, key, value)
         self._embedder = embedder

@@ -6,6 +6,8 @@ the choice of the index are in :mod:`upkeep`.
 
 from __future__ import annotations
 
+import json
+import sqlite3
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from time import monotonic as clock
 from types import MappingProxyType
@@ -14,15 +16,15 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ragembed.documents.boilerplate import BoilerplateCounts, LineKeys
-from ragembed.errors import ConfigError, DimensionError
+from ragembed.errors import ConfigError, DimensionError, StoreError
 from ragembed.indexes.filters import Filter
-from ragembed.indexes.storage import catalog, changes, compaction, run_records
+from ragembed.indexes.storage import catalog, compaction, run_records
 from ragembed.indexes.storage.catalog import RowPlace
-from ragembed.indexes.storage.layout import is_below
+from ragembed.indexes.storage.layout import extension, is_below
 from ragembed.indexes.storage.run_records import Expected, Record
 from ragembed.indexes.storage.segments import Segment, to_raw, write_segment
 from ragembed.indexes.storage.transactions import write_errors
-from ragembed.indexes.types import ChunkRecord, SourceRecord, text_hash, variant_key
+from ragembed.indexes.types import UNUSABLE, ChunkRecord, SourceRecord, json_ids, text_hash, variant_key
 from ragembed.indexes.writing.boilerplate_store import BoilerplateLine, StrippingPlan, done, lines_as_bytes, plan
 from ragembed.indexes.writing.upkeep import Upkeep
 from ragembed.postprocess import unit_rows
@@ -37,6 +39,9 @@ BATCH = 1024
 
 COMMIT_SECONDS = 1.0
 """Least time between two commits of finished parts. A commit takes a few hundredths of it."""
+
+_COLUMNS = "id, row, source, text, title, headings, start_line, end_line, page, tokens, metadata, searched"
+_MARKS = ", ".join("?" for _ in _COLUMNS.split(","))
 
 _SAME = 1e-3
 """Two vectors are the same if their cosine is at least 1 minus this, which is more than rounding to float16 changes."""
@@ -144,7 +149,9 @@ class StoreWriter(Upkeep):
                 replaced.append(place.row)
         if replaced:
             with write_errors(self._store), self._database.transaction():
-                changes.detach_vectors(self._connection, replaced)
+                self._connection.executemany(  # so that their texts can get other vectors
+                    "UPDATE vectors SET text_hash = randomblob(16) WHERE row = ?", [(row,) for row in replaced]
+                )
         return used
 
     def _unlike_stored(self, vectors: Floats, positions: Mapping[bytes, int]) -> dict[bytes, RowPlace]:
@@ -235,17 +242,22 @@ class StoreWriter(Upkeep):
         with write_errors(self._store), self._database.transaction():
             affected: set[int] = set()
             for path in [*removed_sources, *(source.path for source in sources)]:
-                affected |= changes.delete_source(self._connection, path)
+                affected |= _delete_source(self._connection, path)
             replaced = [record.id for record in chunks]
             records = run_records.taken_out(self._connection, replaced)
-            affected |= changes.delete_chunks(self._connection, replaced)
-            for source in sources:
-                changes.insert_source(self._connection, source)
+            affected |= _delete_chunks(self._connection, "id IN (SELECT value FROM json_each(?))", json_ids(replaced))
+            self._connection.executemany(
+                "INSERT INTO sources (path, ext, size, mtime_ns, sha256, pipeline_hash) VALUES (?, ?, ?, ?, ?, ?)",
+                [
+                    (each.path, extension(each.path), each.size, each.mtime_ns, each.sha256, each.pipeline_hash)
+                    for each in sources
+                ],
+            )
             self._insert_lines(lines)
-            affected |= changes.insert_chunks(self._connection, chunks, keys)
+            affected |= _insert_chunks(self._connection, chunks, keys)
             run_records.restore(self._connection, records)
             run_records.expect(self._connection, expected)
-            changes.mark_unused(self._connection, affected)
+            _mark_unused(self._connection, affected)
 
     def delete(self, ids: Iterable[str] = (), paths: Iterable[str] = (), where: Filter | None = None) -> int:
         """Delete chunks by id, files by name, and chunks that match ``where``, in one transaction.
@@ -260,10 +272,10 @@ class StoreWriter(Upkeep):
             return 0
         check()
         with write_errors(self._store), self._database.transaction():
-            affected = changes.delete_keys(self._connection, keys)
+            affected = _delete_chunks(self._connection, "key IN (SELECT value FROM json_each(?))", json.dumps(keys))
             for name in names:
-                changes.delete_source(self._connection, name)
-            changes.mark_unused(self._connection, affected)
+                _delete_source(self._connection, name)
+            _mark_unused(self._connection, affected)
         return len(keys)
 
     def note_run(self, namespace: str, keys: Sequence[str], group_ids: Sequence[str | None] | None) -> None:
@@ -345,7 +357,7 @@ class StoreWriter(Upkeep):
                 "UPDATE chunks SET searched = ?, row = ? WHERE id = ?",
                 [(record.chunk.searched, rows[hashes[record.id]], record.id) for record in records],
             )
-            changes.mark_unused(self._connection, {*rows.values(), *before.values()})
+            _mark_unused(self._connection, {*rows.values(), *before.values()})
 
     def keep_boilerplate(self, lines: Iterable[BoilerplateLine]) -> None:
         """Store the boilerplate lines, replacing the former ones."""
@@ -355,6 +367,100 @@ class StoreWriter(Upkeep):
                 "INSERT OR REPLACE INTO boilerplate (kind, line, files) VALUES (?, ?, ?)",
                 [(line.kind, line.line, line.files) for line in lines],
             )
+
+
+def _delete_chunks(connection: sqlite3.Connection, condition: str, value: str) -> set[int]:
+    """Delete the chunks that meet a condition; return the vector rows that they used."""
+    rows = connection.execute(f"SELECT row FROM chunks WHERE {condition}", (value,)).fetchall()  # noqa: S608  constants
+    connection.execute(f"DELETE FROM chunks WHERE {condition}", (value,))  # noqa: S608  as above
+    return {row[0] for row in rows}
+
+
+def _delete_source(connection: sqlite3.Connection, path: str) -> set[int]:
+    """Delete a file and its chunks; return the vector rows that the chunks used."""
+    rows = _delete_chunks(connection, "source = (SELECT id FROM sources WHERE path = ?)", path)
+    connection.execute("DELETE FROM sources WHERE path = ?", (path,))
+    return rows
+
+
+def _insert_chunks(
+    connection: sqlite3.Connection, records: Sequence[ChunkRecord], keys: Mapping[str, bytes]
+) -> set[int]:
+    """Insert chunks with vectors, of their text or with ``keys`` by id; return the rows of these vectors."""
+    hashes = [keys.get(record.id) or text_hash(record.chunk.embedded_text) for record in records]
+    rows = catalog.rows_of_hashes(connection, hashes)
+    sources: dict[str, int] = {}
+    for record, key in zip(records, hashes, strict=True):
+        if UNUSABLE.search(record.id):
+            raise ConfigError(
+                f"the id {record.id!r} contains U+0000 or a lone surrogate: use an id without these characters"
+            )
+        if key not in rows:
+            raise StoreError(
+                f"the chunk {record.id!r} was committed before its text was staged: stage the texts of all chunks first"
+            )
+        if record.source is not None and record.source not in sources:
+            sources[record.source] = _source_id(connection, record)
+    # A statement per chunk would make FTS5 write its terms chunk by chunk, because it writes when a statement with
+    # triggers begins. One statement for all rows halves the time.
+    connection.execute(f"CREATE TEMP TABLE IF NOT EXISTS new_chunks ({_COLUMNS})")
+    connection.executemany(
+        f"INSERT INTO new_chunks VALUES ({_MARKS})",  # noqa: S608  marks alone
+        (_values(record, rows[key], sources) for record, key in zip(records, hashes, strict=True)),
+    )
+    connection.execute(f"INSERT INTO chunks ({_COLUMNS}) SELECT {_COLUMNS} FROM new_chunks ORDER BY rowid")  # noqa: S608  constants
+    connection.execute("DELETE FROM new_chunks")
+    return set(rows.values())
+
+
+def _values(record: ChunkRecord, row: int, sources: Mapping[str, int]) -> tuple[object, ...]:
+    chunk = record.chunk
+    return (
+        record.id,
+        row,
+        None if record.source is None else sources[record.source],
+        chunk.text,
+        chunk.title,
+        json.dumps(list(chunk.headings), ensure_ascii=False),
+        chunk.start_line,
+        chunk.end_line,
+        chunk.page,
+        chunk.tokens,
+        _metadata_json(record),
+        chunk.searched,
+    )
+
+
+def _source_id(connection: sqlite3.Connection, record: ChunkRecord) -> int:
+    found = connection.execute("SELECT id FROM sources WHERE path = ?", (record.source,)).fetchone()
+    if found is None:
+        raise StoreError(
+            f"the chunk {record.id!r} names the file {record.source!r}, which is not in the store: add the file first"
+        )
+    return int(found[0])
+
+
+def _mark_unused(connection: sqlite3.Connection, rows: Iterable[int]) -> None:
+    """Add a tombstone for each of ``rows`` that no chunk uses, and remove it from the others."""
+    affected = [(row,) for row in rows]
+    connection.executemany(
+        "DELETE FROM tombstones WHERE row = ? AND EXISTS (SELECT 1 FROM chunks c WHERE c.row = tombstones.row)",
+        affected,
+    )
+    connection.executemany(
+        "INSERT OR IGNORE INTO tombstones (row) SELECT ?1 WHERE NOT EXISTS (SELECT 1 FROM chunks WHERE row = ?1)",
+        affected,
+    )
+
+
+def _metadata_json(record: ChunkRecord) -> str:
+    try:
+        return json.dumps(dict(record.chunk.metadata), allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(
+            f"the metadata of {record.id!r} cannot be stored: {error}; use only strings, finite numbers, booleans, "
+            "None, and lists and dictionaries of these"
+        ) from error
 
 
 def _differ(one: Floats, other: Floats) -> bool:

@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ragembed.adapters.filter_warnings import FilterWarnings
-from ragembed.adapters.named_encoder import GivenVectors
+from ragembed.adapters.encoders import GivenVectors
 from ragembed.adapters.own_store import WAIT_SECONDS, OwnStore, finish_write, refit_if_wanted
 from ragembed.embedder import Embedder
 from ragembed.indexes import ChunkRecord, Fusion, Hit, Store
@@ -32,7 +31,6 @@ class DocumentFolder(OwnStore):
     def __init__(self, path: str | Path | None, settings: Embedder | None, **about: Any) -> None:
         super().__init__(path)
         self._settings, self._about = settings, about
-        self._filter_warnings = FilterWarnings()
         self.get()
 
     def get(self) -> Store | None:
@@ -51,7 +49,7 @@ class DocumentFolder(OwnStore):
         """Return the store, to select chunks by the filter of a user; warn of the parts of it that cannot match."""
         store = self.get()
         if store is not None and where is not None:
-            self._filter_warnings.warn(store, where, stacklevel=4)
+            self.warn_of_filter(store, where, stacklevel=4)
         return store
 
     def add(self, records: Sequence[ChunkRecord], vectors: Floats | None = None) -> None:

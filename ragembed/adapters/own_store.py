@@ -6,11 +6,14 @@ import os
 import shutil
 import tempfile
 import threading
+import warnings
 import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ragembed.indexes import Store
+from ragembed.indexes.filters import Filter
+from ragembed.indexes.filters.notes import comparisons
 from ragembed.indexes.indexing.calibration import calibrate
 from ragembed.indexes.indexing.refit import refit_if_due
 from ragembed.indexes.types import SilentProgress
@@ -34,7 +37,23 @@ class OwnStore:
     def _start(self, is_temporary: bool) -> None:
         self._stores: list[Store] = []  # at most one; the finalizer needs a list to see a store that is opened later
         self._lock = threading.RLock()
+        self._checked: set[tuple[str, ...]] = set()
+        self._noted: set[str] = set()
         weakref.finalize(self, _release, self._stores, self.path if is_temporary else None, os.getpid())
+
+    def warn_of_filter(self, store: Store, where: Filter, stacklevel: int) -> None:
+        """Warn of the parts of a filter that cannot match, each once; ``stacklevel`` is that of the caller.
+
+        A filter with the same comparisons as earlier ones is not checked again.
+        """
+        new = comparisons(where)
+        if new <= self._checked or not len(store):
+            return
+        self._checked |= new
+        for note in store.filter_notes(where):
+            if note not in self._noted:
+                self._noted.add(note)
+                warnings.warn(note, stacklevel=stacklevel + 1)
 
     def close(self) -> None:
         """Close the store's files; the next use opens them again."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
 from urllib.parse import urlsplit
 
-from ragembed.checks import one_of
+from ragembed.config.fields import one_of
 from ragembed.errors import ConfigError
 
 POSTPROCESSORS = (
@@ -35,6 +35,19 @@ WORD_EMBEDDINGS = -1
 
 Variant = Literal["paper", "released-code"]
 """Versions of SBERT-WK: as in the paper, or as in the authors' program."""
+
+TEXT, MASK = "[X]", "[M]"
+PLAIN = TEXT
+"""The template without any text around ``[X]``."""
+
+TEMPLATES: Mapping[str, str] = {
+    "t0": 'This sentence: "[X]" means [M].',
+    "t1": 'This sentence: "[X]" means [M][M].',
+    "t2": 'This sentence: "[X]" means "[M][M]" and is about [M].',
+    "t3": 'This sentence from the paraphrase dictionary: "[X]" means "[M]", which is about [M].',
+    "t4": 'This sentence from the dictionary: "[X]" means "[M]" and is about [M], which is a synonym for [M].',
+}
+"""Source: Stankevičius & Lukoševičius 2024, table 1; T0 is from Jiang et al. 2022 (PromptBERT)."""
 
 _LAYER = {str(number): number for number in range(-999, 1000)}
 _DIRECTIONS = {"abtt": 2, "common": 1, "common-weighted": 5}
@@ -322,6 +335,34 @@ def parse_postprocessor(spec: str) -> tuple[str, int | None]:
             f"post-processor {spec[:99]!r}: expected a number of directions from 1 to 999999, as in '{name}:2'"
         )
     return name, int(number)
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """The parts of a prompt before and after the text; ``[M]`` in a part is a mask token."""
+
+    before: str
+    after: str
+
+    @classmethod
+    def parse(cls, spec: str) -> Template:
+        """Parse a name (``t0`` to ``t4``) or a text that contains ``[X]`` once.
+
+        Raises :class:`ConfigError` if it does not.
+        """
+        text = TEMPLATES.get(spec.lower(), spec)
+        if text.count(TEXT) != 1:
+            raise ConfigError(
+                f"template {spec!r}: expected one of {', '.join(TEMPLATES)}, or a text that contains {TEXT} once, "
+                f"as in 'passage: {TEXT}'"
+            )
+        before, _, after = text.partition(TEXT)
+        return cls(before, after)
+
+    @property
+    def masks(self) -> int:
+        """The number of mask tokens."""
+        return (self.before + self.after).count(MASK)
 
 
 def _value(spec: str, key: str, text: str, default: Any) -> Any:

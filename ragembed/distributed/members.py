@@ -26,8 +26,8 @@ from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError, StoreError
 from ragembed.files import sync
 from ragembed.indexes.indexing import fitting
+from ragembed.indexes.indexing.index_run import IndexingReport, IndexRun, StageReport, wanted_meta
 from ragembed.indexes.indexing.request import IndexingRequest
-from ragembed.indexes.indexing.run import IndexingReport, IndexRun, StageReport, wanted_meta
 from ragembed.indexes.indexing.scan import Scan
 from ragembed.indexes.storage.catalog import PART, PartRecord
 from ragembed.indexes.storage.folders import require_own
@@ -57,7 +57,7 @@ def create_members(
     complete. The next run continues an interrupted one.
 
     Raises :class:`StoreError` if the folder holds anything, :class:`WorkerLostError` if workers that perform the same
-    task die repeatedly, and errors of :func:`~ragembed.indexes.indexing.run.index_files`.
+    task die repeatedly, and errors of :func:`~ragembed.indexes.indexing.index_run.index_files`.
     """
     if members < 1:
         raise ConfigError(f"members is {members}: expected 1 or more stores")

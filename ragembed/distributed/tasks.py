@@ -24,10 +24,10 @@ from ragembed.documents.discovery import FileCandidate
 from ragembed.documents.model import Chunk
 from ragembed.embedder import Embedder
 from ragembed.files import publish, write_file
+from ragembed.indexes.indexing.file_writing import finish_store, slow_model, write_files
 from ragembed.indexes.indexing.request import next_request
 from ragembed.indexes.indexing.scan import Scan, Scanner
 from ragembed.indexes.indexing.spool import Spool, spooled
-from ragembed.indexes.indexing.writing import finish_store, slow_model, write_files
 from ragembed.indexes.storage.catalog import PART, PartRecord
 from ragembed.indexes.storage.folders import temporary_folder
 from ragembed.indexes.storage.layout import source_path
@@ -281,7 +281,7 @@ def write_share(work: Work, chunked: ChunkedParts, number: int, device: str | No
     with Store.open(share.store, device=device) as store, store.writer(STORE_SECONDS) as writer:
         files = ShareFiles(chunked, share.files)
         part = PartRecord.from_dict(writer.meta(PART))
-        if (request := next_request(part.indexing, share.scan, options)) != part.indexing:
+        if (request := next_request(part.indexing, share.scan.roots, share.scan.gone, options)) != part.indexing:
             writer.set_meta({PART: PartRecord(part.collection, part.stores, request).to_dict()})
         plan = writer.plan_stripping(files.lines, share.scan.removed, options.boilerplate, work.boilerplate())
         encoded, devices = write_files(

@@ -41,9 +41,10 @@ from ragembed.documents.places import Place, absolute
 from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError
 from ragembed.files import make_folders, replace_file
-from ragembed.indexes.ann.records import IndexConfig
+from ragembed.indexes.faiss_index.records import IndexConfig
 from ragembed.indexes.indexing.fitting import Fit
-from ragembed.indexes.indexing.scan import IndexingOptions, Scan
+from ragembed.indexes.indexing.request import IndexingOptions
+from ragembed.indexes.indexing.scan import Scan
 from ragembed.indexes.storage.baseline import queries_of, query_arrays
 from ragembed.indexes.storage.work_folder import PLAN, WorkFolder
 from ragembed.indexes.types import SourceRecord

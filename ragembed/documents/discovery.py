@@ -8,6 +8,7 @@ file are read, to distinguish text from binary files.
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, fields, replace
@@ -15,12 +16,10 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ragembed.documents.decoding import is_binary
-from ragembed.documents.generated import generated_reason
 from ragembed.documents.ignore import IgnoreScope, Rule, command_line_rules
 from ragembed.documents.places import Place, RemotePath, absolute, exists, from_absolute
-from ragembed.documents.readers.registry import TAR_SUFFIXES
-from ragembed.documents.trees import Entry, LocalTree, RemoteTree, Status, Tree, shown
-from ragembed.documents.unread import unread_reason
+from ragembed.documents.readers.registry import TAR_SUFFIXES, named_reader, unread_reason
+from ragembed.documents.trees import Entry, LocalTree, RemoteTree, Status, Tree, link_reason, shown
 from ragembed.errors import ConfigError
 from ragembed.files import open_regular
 
@@ -288,7 +287,7 @@ class _Walk:
         if is_dir:
             return self._enter(candidate, relative, folder.scope)
         is_link = stat.S_ISLNK(status.st_mode)
-        reason = self.tree.link_reason(relative) if is_link else _kind_reason(status.st_mode)
+        reason = link_reason(path, root) if is_link else _kind_reason(status.st_mode)
         if reason is None and (by_include := self._include_reason(relative)):
             return _Decision(replace(candidate, skipped=by_include, ignored=True), rule)
         if reason:
@@ -324,7 +323,9 @@ class _Walk:
         if reason := size_reason(candidate.size, self._options.max_bytes):
             return replace(candidate, skipped=reason)
         try:
-            sample = self.tree.sample(relative, candidate.size)
+            # Some local file systems report no sizes. A server may refuse to send a part of an empty file.
+            is_empty = candidate.size == 0 and isinstance(candidate.path, RemotePath)
+            sample = b"" if is_empty else self.tree.sample(relative)
         except OSError as error:
             return replace(candidate, skipped=f"cannot be opened: {error.strerror}", unseen=True)
         readable = candidate.path.suffix.lower() in self._options.binary_suffixes or not is_binary(sample or b"")
@@ -377,3 +378,48 @@ def _is_unicode(name: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+LOCK_FILES = frozenset((
+    "package-lock.json", "npm-shrinkwrap.json", "yarn.lock", "pnpm-lock.yaml", "bun.lock", "deno.lock", "poetry.lock",
+    "pdm.lock", "uv.lock", "pipfile.lock", "cargo.lock", "composer.lock", "gemfile.lock", "mix.lock", "podfile.lock",
+    "pubspec.lock", "flake.lock", "go.sum", "gradle.lockfile", "packages.lock.json", ".terraform.lock.hcl",
+))  # fmt: skip
+SOURCE_MAP = re.compile(r".\.(?:js|mjs|cjs|css|ts)\.map$")
+MINIFIED = re.compile(r".[.-]min\.(?:js|mjs|cjs|css)$")
+WITH_NOTES = frozenset(("source", "sql", "yaml", "settings"))
+"""Readers of files in which a note about their generator counts. Documents such as manual pages are often generated."""
+MINIFIED_SUFFIXES = (".js", ".mjs", ".cjs", ".css")
+LONG_LINE = 1_000
+"""Average length of the lines of a minified file, in bytes."""
+FIRST_COMMENT = re.compile(rb"\s*/\*.*?\*/", re.DOTALL)
+NOTE_BYTES = 1_500
+GENERATOR_NOTE = re.compile(
+    rb"""^[ \t]*(?:\#|//|/?\*|--|;|<!--|%|"{3}|'{3}|dnl\b)?[^\n"'=]{0,40}?(?:
+        @generated\b
+      | (?:auto[- ]?)?generated\b[^\n]{0,200}\bdo[ ]not[ ](?:edit|modify|change)\b
+      | (?:do[ ]not|don't)[ ](?:edit|modify|change)\b[^\n"']{0,80}(?:\n[^\n"'=]{0,80})?\b(?:auto[- ]?)?generated\b
+      | this[ ]file[ ](?:is|was|has[ ]been)[ ](?:auto(?:matically)?[- ]?)generated\b
+    )""",
+    re.VERBOSE | re.IGNORECASE | re.MULTILINE,
+)
+
+
+def generated_reason(name: str, sample: bytes) -> str | None:
+    """Return why a program wrote the file: from its ``name``, without folder, and its first bytes, if there are any."""
+    lower = name.lower()
+    if lower in LOCK_FILES:
+        return "a lock file of a package manager"
+    if SOURCE_MAP.search(lower):
+        return "a source map"
+    if MINIFIED.search(lower):
+        return "minified code"
+    reader = named_reader(name)
+    if reader is None or reader.name not in WITH_NOTES:
+        return None
+    body = FIRST_COMMENT.sub(b"", sample, count=1)
+    if lower.endswith(MINIFIED_SUFFIXES) and len(body) > LONG_LINE * (body.count(b"\n") + 1):
+        return "minified code"
+    if GENERATOR_NOTE.search(sample[:NOTE_BYTES]):
+        return "generated code, as its first lines say"
+    return None

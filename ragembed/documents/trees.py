@@ -8,10 +8,10 @@ to read, in the same way for all trees. A place below a root is identified by it
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from ragembed.documents import remote
 from ragembed.documents.ignore import IgnoreScope, command_line_rules, scope_above
@@ -23,81 +23,7 @@ SNIFFED_BYTES = 8192
 """Number of bytes read to distinguish text from binary files."""
 
 
-class Status(Protocol):
-    """The status of a file or folder: :class:`os.stat_result` or :class:`remote.RemoteStatus`."""
-
-    @property
-    def st_mode(self) -> int:
-        """The mode bits, which give the type: file, folder, link, …."""
-        ...
-
-    @property
-    def st_size(self) -> int:
-        """The size in bytes."""
-        ...
-
-    @property
-    def st_mtime_ns(self) -> int | None:
-        """A number that changes when the content changes, or None if there is none."""
-        ...
-
-
-class Entry(Protocol):
-    """A file or folder inside a folder: :class:`LocalEntry` or :class:`remote.RemoteEntry`."""
-
-    @property
-    def name(self) -> str:
-        """The name of the entry in its folder."""
-        ...
-
-    def lstat(self) -> Status:
-        """Return the status without following a symbolic link. Raises :class:`OSError`."""
-        ...
-
-
-class Tree(Protocol):
-    """A root and the files and folders below it."""
-
-    @property
-    def root(self) -> Place:
-        """The root as the caller gave it."""
-        ...
-
-    @property
-    def status(self) -> Status:
-        """The status of the root when the tree was made."""
-        ...
-
-    def place(self, relative: str) -> Place:
-        """Return a place below the root."""
-        ...
-
-    def parts_of(self, place: Place) -> tuple[str, ...] | None:
-        """Return the names of the path from the root to ``place``, or None if it is outside the tree."""
-        ...
-
-    def is_other_root(self, relative: str) -> bool:
-        """Return whether the place is another root, which has its own walk."""
-        ...
-
-    def scope(self, exclude: Sequence[str]) -> IgnoreScope:
-        """Return the ignore rules from outside the root. Raises :class:`ConfigError`."""
-        ...
-
-    def entries(self, relative: str) -> Sequence[Entry]:
-        """List a folder, sorted by name. Raises :class:`OSError`."""
-        ...
-
-    def sample(self, relative: str, size: int) -> bytes | None:
-        """Return the first bytes of a file of ``size`` bytes, or None to skip the check for binary files.
-
-        Raises :class:`OSError`.
-        """
-        ...
-
-    def link_reason(self, relative: str) -> str:
-        """Return the reason why a symbolic link is not read."""
-        ...
+Status = os.stat_result | remote.RemoteStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,12 +38,48 @@ class LocalEntry:
     folder: Path
 
     def lstat(self) -> os.stat_result:
-        """See :class:`Entry`."""
+        """Return the status, without following a link."""
         return os.lstat(os.path.join(self.folder, self.name))  # noqa: PTH118  a path takes as long as the call
 
 
-class LocalTree:
+Entry = LocalEntry | remote.RemoteEntry
+
+
+class Tree(ABC):
+    """A root and the files and folders below it, with the status of the root when the tree was made."""
+
+    root: Place
+    status: Status
+
+    @abstractmethod
+    def place(self, relative: str) -> Place:
+        """Return a place below the root."""
+
+    @abstractmethod
+    def parts_of(self, place: Place) -> tuple[str, ...] | None:
+        """Return the names of the path from the root to ``place``, or None if it is outside the tree."""
+
+    @abstractmethod
+    def is_other_root(self, relative: str) -> bool:
+        """Return whether the place is another root, which has its own walk."""
+
+    @abstractmethod
+    def scope(self, exclude: Sequence[str]) -> IgnoreScope:
+        """Return the ignore rules from outside the root. Raises :class:`ConfigError`."""
+
+    @abstractmethod
+    def entries(self, relative: str) -> Sequence[Entry]:
+        """List a folder, sorted by name. Raises :class:`OSError`."""
+
+    @abstractmethod
+    def sample(self, relative: str) -> bytes | None:
+        """Return the first bytes of a file, or None to skip the check for binary files. Raises :class:`OSError`."""
+
+
+class LocalTree(Tree):
     """A local root. ``roots`` are the resolved paths of all roots, or empty if there is only one."""
+
+    root: Path
 
     def __init__(self, root: Path, status: Status, roots: Set[Place]) -> None:
         self.root = root
@@ -155,28 +117,16 @@ class LocalTree:
         folder = self.place(relative)
         return [LocalEntry(name, folder) for name in sorted(list_folder(folder, self.root))]
 
-    def sample(self, relative: str, size: int) -> bytes:  # noqa: ARG002  some file systems report no sizes
+    def sample(self, relative: str) -> bytes:
         """See :class:`Tree`."""
         with open_regular(self.place(relative), self.root) as file:
             return file.read(SNIFFED_BYTES)
 
-    def link_reason(self, relative: str) -> str:
-        """See :class:`Tree`."""
-        path = self.place(relative)
-        try:
-            path.stat()
-        except FileNotFoundError:
-            return "broken symbolic link"
-        except OSError as error:
-            return f"symbolic link that cannot be followed: {error.strerror}"
-        target = path.resolve()
-        if not target.is_relative_to(self._real):
-            return f"symbolic link to {shown(target)}, outside the folder"
-        return f"symbolic link to {shown(self.root / target.relative_to(self._real))}, which is listed separately"
 
-
-class RemoteTree:
+class RemoteTree(Tree):
     """A root given as a URL. ``roots`` are all roots, or empty if there is only one."""
+
+    root: RemotePath
 
     def __init__(self, root: RemotePath, status: Status, roots: Set[Place]) -> None:
         self.root = root
@@ -201,21 +151,33 @@ class RemoteTree:
         return bool(self._roots) and self.place(relative) in self._roots
 
     def scope(self, exclude: Sequence[str]) -> IgnoreScope:
-        """See :class:`Tree`. Ignore files above a URL are not read."""
+        """Ignore files above a URL are not read."""
         return IgnoreScope(command_line_rules("--exclude", exclude))
 
     def entries(self, relative: str) -> Sequence[Entry]:
         """See :class:`Tree`."""
         return remote.entries(self.place(relative).url)
 
-    def sample(self, relative: str, size: int) -> bytes | None:
+    def sample(self, relative: str) -> bytes | None:
         """See :class:`Tree`. Makes a request only if the format is not known from the name."""
         place = self.place(relative)
-        return None if size == 0 or named_reader(place.name) else remote.read(place.url, SNIFFED_BYTES)
+        return None if named_reader(place.name) else remote.read(place.url, SNIFFED_BYTES)
 
-    def link_reason(self, relative: str) -> str:  # noqa: ARG002  drivers report nothing else about a link
-        """See :class:`Tree`."""
+
+def link_reason(link: Place, root: Place) -> str:
+    """Return the reason why a symbolic link below ``root`` is not read."""
+    if isinstance(link, RemotePath) or isinstance(root, RemotePath):
         return "symbolic link, which is not followed below a URL"
+    try:
+        link.stat()
+    except FileNotFoundError:
+        return "broken symbolic link"
+    except OSError as error:
+        return f"symbolic link that cannot be followed: {error.strerror}"
+    target, real = link.resolve(), root.resolve()
+    if not target.is_relative_to(real):
+        return f"symbolic link to {shown(target)}, outside the folder"
+    return f"symbolic link to {shown(root / target.relative_to(real))}, which is listed separately"
 
 
 def shown(place: object) -> str:

@@ -22,16 +22,24 @@ from typing import TYPE_CHECKING
 from ragembed.extras import lazy_attributes
 
 if TYPE_CHECKING:
-    from ragembed.evaluation.bootstrap import PairedBootstrap, paired_bootstrap
-    from ragembed.evaluation.comparison import Difference, compare, paired_randomisation
-    from ragembed.evaluation.datasets import RetrievalCollection, read_beir, read_jsonl_collection
-    from ragembed.evaluation.judgements import JudgedQueries, read_judged_queries, read_qrels
-    from ragembed.evaluation.nearest import search
+    from ragembed.evaluation.judgements import (
+        JudgedQueries,
+        RetrievalCollection,
+        read_beir,
+        read_jsonl_collection,
+        read_judged_queries,
+        read_qrels,
+    )
     from ragembed.evaluation.retrieval import (
         MEASURES,
+        Difference,
+        PairedBootstrap,
         RetrievalScore,
         average_precision,
+        compare,
         ndcg,
+        paired_bootstrap,
+        paired_randomisation,
         parse_measures,
         precision,
         recall,
@@ -40,7 +48,7 @@ if TYPE_CHECKING:
         success,
     )
     from ragembed.evaluation.runs import by_score, read_run, write_run
-    from ragembed.evaluation.tasks import Measured, Task, evaluate, read_retrieval
+    from ragembed.evaluation.tasks import Measured, Task, evaluate, read_retrieval, search
 
 __all__ = [
     "MEASURES",
@@ -75,24 +83,16 @@ __all__ = [
 ]
 
 _NAMES = {
-    "bootstrap": ("PairedBootstrap", "paired_bootstrap"),
-    "comparison": ("Difference", "compare", "paired_randomisation"),
-    "datasets": ("RetrievalCollection", "read_beir", "read_jsonl_collection"),
-    "judgements": ("JudgedQueries", "read_judged_queries", "read_qrels"),
-    "nearest": ("search",),
+    "judgements": (
+        *("JudgedQueries", "RetrievalCollection", "read_beir", "read_jsonl_collection"),
+        *("read_judged_queries", "read_qrels"),
+    ),
     "retrieval": (
-        "MEASURES",
-        "RetrievalScore",
-        "average_precision",
-        "ndcg",
-        "parse_measures",
-        "precision",
-        "recall",
-        "reciprocal_rank",
-        "score_rankings",
-        "success",
+        *("MEASURES", "Difference", "PairedBootstrap", "RetrievalScore", "average_precision", "compare", "ndcg"),
+        *("paired_bootstrap", "paired_randomisation", "parse_measures", "precision", "recall", "reciprocal_rank"),
+        *("score_rankings", "success"),
     ),
     "runs": ("by_score", "read_run", "write_run"),
-    "tasks": ("Measured", "Task", "evaluate", "read_retrieval"),
+    "tasks": ("Measured", "Task", "evaluate", "read_retrieval", "search"),
 }
 __getattr__, __dir__ = lazy_attributes(__name__, _NAMES)

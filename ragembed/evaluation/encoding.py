@@ -6,12 +6,12 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from ragembed.config.settings import EmbedderConfig
 from ragembed.corpus import Corpus
 from ragembed.embedder import FIT_LIMIT, Embedder, encode_raw, fit_extractors
 from ragembed.errors import ConfigError
-from ragembed.evaluation.progress import EvaluationProgress, SilentEvaluation
 from ragembed.extractors.protocol import Side
 from ragembed.extractors.sharing import passes
 from ragembed.postprocess import TwoSidedChain
@@ -19,15 +19,69 @@ from ragembed.pseudo_queries import draw_pseudo_queries
 from ragembed.reservoir import ItemReservoir
 from ragembed.types import Floats
 
+
+class EvaluationProgress(Protocol):
+    """Receives the progress of an evaluation. One phase runs at a time."""
+
+    def start(self, phase: str, unit: str, total: int | None) -> None:
+        """Start ``phase``, such as "sts12: encoding", with ``total`` units, or None if unknown."""
+        ...
+
+    def advance(self, count: int) -> None:
+        """Report ``count`` more finished units."""
+        ...
+
+    def finish(self) -> None:
+        """End the phase."""
+        ...
+
+
+class TrainingProgress(EvaluationProgress, Protocol):
+    """Receives the progress of a training, which also has details and notes."""
+
+    def advance(self, count: int, detail: str = "") -> None:
+        """Report ``count`` more finished units; ``detail`` is additional information, such as "loss 4.21"."""
+        ...
+
+    def note(self, text: str) -> None:
+        """Report a single message, such as a resumed training or truncated definitions."""
+        ...
+
+
+class Silent:
+    """Ignores all progress."""
+
+    def start(self, phase: str, unit: str, total: int | None) -> None:
+        """Ignore the phase."""
+
+    def advance(self, count: int, detail: str = "") -> None:
+        """Ignore the count."""
+
+    def finish(self) -> None:
+        """Ignore the end."""
+
+    def note(self, text: str) -> None:
+        """Ignore the note."""
+
+
 _CORPORA = ("weighting_corpus", "avg_corpus", "postprocess_corpus")
 
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """Embeddings of a task's documents and queries from one configuration, float32, shape ``(n, d)``."""
+    """Embeddings of a task's documents and queries from one configuration, float32, shape ``(n, d)``.
+
+    With a separate query fit, the second texts of pairs are queries; with a shared one, they are documents.
+    """
 
     documents: Floats
     queries: Floats
+    query_fit: str = "shared"
+
+    def halves(self, half: int) -> tuple[Floats, Floats]:
+        """Return the vectors of the first and of the second texts of ``half`` pairs."""
+        separate = self.query_fit == "separate"
+        return self.documents[:half], self.queries if separate else self.documents[half:]
 
 
 def encode_each(
@@ -41,16 +95,9 @@ def encode_each(
     """Fit each configuration on ``documents`` and yield its embeddings of ``documents`` and ``queries``.
 
     The results equal those of ``Embedder(config, device=device).fit(documents)``, except that queries are encoded with
-    the dtype of documents, because there are many of them. Post-processors are fitted on the raw vectors of the
-    documents and, with ``query_fit="separate"``, of pseudo-queries; if a configuration has a ``postprocess_corpus``,
-    on that instead. ``progress`` gets the phases of fitting and encoding, which start with ``name``; they are finished
-    before the first result.
-
-    Raises
-    ------
-    ConfigError
-        If there is no configuration, if a configuration does not fit its model, or if a corpus cannot be read or is
-        empty. It is raised before anything is encoded.
+    the dtype of documents, because there are many of them. Errors in configurations and corpora are raised before
+    anything is encoded. ``progress`` gets the phases of fitting and encoding, which start with ``name``; they are
+    finished before the first result.
     """
     if not configs:
         raise ConfigError("no configuration to evaluate: expected at least one")
@@ -61,24 +108,14 @@ def encode_each(
     for config in configs:
         key = raw_part(config)
         chain = raw.chain(config, documents, document_vectors[key])
-        yield Encoded(chain.documents.transform(document_vectors[key]), chain.queries.transform(query_vectors[key]))
+        encoded = chain.documents.transform(document_vectors[key]), chain.queries.transform(query_vectors[key])
+        yield Encoded(*encoded, config.query_fit)
 
 
 class RawVectors:
     """Raw vectors of several configurations; configurations that differ only in post-processing share them.
 
-    Parameters
-    ----------
-    configs
-        The configurations. Their token weights and static vectors are fitted on ``documents`` immediately.
-    documents
-        The texts of a corpus.
-    device
-        The device, as for :class:`ragembed.Embedder`.
-    progress
-        Gets the phases of fitting and encoding; by default, nothing is reported.
-    name
-        Start of the names of the phases.
+    Token weights and static vectors are fitted on ``documents`` immediately.
     """
 
     def __init__(
@@ -89,7 +126,7 @@ class RawVectors:
         progress: EvaluationProgress | None = None,
         name: str = "texts",
     ) -> None:
-        self._progress, self._name = progress or SilentEvaluation(), name
+        self._progress, self._name = progress or Silent(), name
         sizes = _corpus_sizes(configs)
         fitted_on = {corpus for config in configs for corpus in (config.weighting_corpus, config.avg_corpus) if corpus}
         self._keys = list(dict.fromkeys(raw_part(config) for config in configs))

@@ -1,4 +1,4 @@
-"""Readers of relevance judgements: TREC qrels, BEIR tables, and JSON Lines of judged queries.
+"""Readers of relevance judgements and test collections: TREC qrels, BEIR, and JSON Lines of judged queries.
 
 A gain is an integer; a document with a gain of 1 or more is relevant. Every reader raises
 :class:`ragembed.errors.ConfigError` with the file and the line if a file is not as expected.
@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from ragembed.errors import ConfigError
-from ragembed.evaluation.lines import filled_lines, json_object, lines, listed, table_rows
+from ragembed.evaluation.inputs import at_least, filled_lines, json_object, lines, listed, table_rows
 
 _BEIR_COLUMNS = ("query-id", "corpus-id", "score")
 _QUERY_KEYS = ("query", "question", "text")
@@ -26,29 +27,10 @@ Judgement = tuple[int, str, str, int]
 
 @dataclass(frozen=True, slots=True)
 class JudgedQueries:
-    """Queries with relevance judgements.
+    """Queries by id with the gains of their judged documents; ``queries`` is empty if the file has only judgements.
 
-    Queries without a relevant document are left out, because the measures are not defined for them.
-
-    Attributes
-    ----------
-    name : str
-        Name of the collection.
-    queries : dict of str to str
-        Queries by id; empty if the file contains only judgements.
-    relevance : dict of str to dict of str to int
-        For each query id, the gains of the judged documents by their ids.
-    unanswered : int
-        Number of judged queries that were left out.
-    documents : tuple of str
-        Ids of all judged documents, including those of queries that were left out, in the order of the file.
-
-    Examples
-    --------
-    >>> from ragembed.evaluation import JudgedQueries
-    >>> judged = JudgedQueries("drinks", {"q1": "how do I make tea?"}, {"q1": {"d1": 2, "d2": 0}})
-    >>> judged.relevance["q1"]["d1"]
-    2
+    Queries without a relevant document are left out, because the measures are not defined for them; ``unanswered``
+    counts them, and ``documents`` has their judged documents, too.
     """
 
     name: str
@@ -59,29 +41,7 @@ class JudgedQueries:
 
     @classmethod
     def of(cls, name: str, queries: Mapping[str, str], relevance: Mapping[str, dict[str, int]]) -> JudgedQueries:
-        """Build from all judged queries, without those that have no relevant document.
-
-        Parameters
-        ----------
-        name : str
-            Name of the collection.
-        queries : mapping of str to str
-            Queries by id; empty if only judgements are known.
-        relevance : mapping of str to dict of str to int
-            For each query id, the gains of the judged documents by their ids.
-
-        Returns
-        -------
-        JudgedQueries
-            The queries with a relevant document.
-
-        Examples
-        --------
-        >>> from ragembed.evaluation import JudgedQueries
-        >>> judged = JudgedQueries.of("drinks", {"q1": "tea", "q2": "lemonade"}, {"q1": {"d1": 1}, "q2": {"d1": 0}})
-        >>> judged.queries, judged.unanswered
-        ({'q1': 'tea'}, 1)
-        """
+        """Build from all judged queries, without those that have no relevant document."""
         kept = {query: gains for query, gains in relevance.items() if max(gains.values(), default=0) > 0}
         texts = {query: queries[query] for query in kept} if queries else {}
         documents = dict.fromkeys(document for gains in relevance.values() for document in gains)
@@ -89,34 +49,10 @@ class JudgedQueries:
 
 
 def read_qrels(path: Path) -> JudgedQueries:
-    r"""Read relevance judgements; the format is detected.
+    """Read relevance judgements from TREC qrels, a BEIR table or JSON Lines; the format is detected.
 
     TREC qrels have four columns separated by spaces: query, an ignored number, document, gain. A BEIR table is a TSV
     file with the header ``query-id``, ``corpus-id``, ``score``. JSON Lines are read with :func:`read_judged_queries`.
-
-    Parameters
-    ----------
-    path : pathlib.Path
-        The file.
-
-    Returns
-    -------
-    JudgedQueries
-        The judgements; ``queries`` is empty for TREC qrels and BEIR tables.
-
-    Raises
-    ------
-    ConfigError
-        If the file cannot be read, a line is not as expected, or no document is relevant.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> from ragembed.evaluation import read_qrels
-    >>> file = Path("qrels.txt")
-    >>> _ = file.write_text("q1 0 d1 2\nq1 0 d3 0\n")
-    >>> read_qrels(file).relevance
-    {'q1': {'d1': 2, 'd3': 0}}
     """
     if is_json_lines(path):
         return read_judged_queries(path)
@@ -131,30 +67,6 @@ def read_judged_queries(path: Path) -> JudgedQueries:
 
     Each object has the query under the key ``query``, ``question`` or ``text``. ``relevant`` is a list of document ids,
     or an object with the gain of each id. ``_id`` is the id of the query, by default its line number.
-
-    Parameters
-    ----------
-    path : pathlib.Path
-        UTF-8 file with one JSON object per line.
-
-    Returns
-    -------
-    JudgedQueries
-        The queries and judgements.
-
-    Raises
-    ------
-    ConfigError
-        If the file cannot be read, a line is not as expected, or no document is relevant.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> from ragembed.evaluation import read_judged_queries
-    >>> file = Path("queries.jsonl")
-    >>> _ = file.write_text('{"query": "how are stores locked?", "relevant": ["docs/locks.md"]}')
-    >>> read_judged_queries(file).relevance
-    {'1': {'docs/locks.md': 1}}
     """
     queries: dict[str, str] = {}
     relevance: dict[str, dict[str, int]] = {}
@@ -257,3 +169,123 @@ def _require_relevant(path: Path, judged: JudgedQueries) -> JudgedQueries:
             "expected at least one judgement above 0"
         )
     return judged
+
+
+_BELOW_TITLE = "\n\n"
+
+
+@dataclass(frozen=True, slots=True)
+class RetrievalCollection:
+    """A test collection for retrieval: documents and queries by id, and for each query the gains of documents.
+
+    A gain of 1 or more means relevant. A document with a title is the title, an empty line and the text. Queries
+    without a relevant document are left out, because the measures are not defined for them; ``unanswered`` counts them.
+    """
+
+    name: str
+    documents: dict[str, str]
+    queries: dict[str, str]
+    relevance: dict[str, dict[str, int]]
+    titles: dict[str, str] = field(default_factory=dict)
+    unanswered: int = 0
+
+    def parts(self, document: str) -> tuple[str | None, str]:
+        """Return the title of a document, None if it has none, and its text without the title."""
+        title, whole = self.titles.get(document), self.documents[document]
+        return title, whole if title is None else whole[len(title) :].removeprefix(_BELOW_TITLE)
+
+
+def read_beir(folder: Path, limit: int | None = None, split: str = "test") -> RetrievalCollection:
+    """Read a BEIR folder: ``corpus.jsonl``, ``queries.jsonl`` and ``qrels/<split>.tsv``.
+
+    The queries are in the order of their first judgement. ``limit`` keeps only the first documents and their
+    judgements.
+    """
+    if limit is not None:
+        at_least(limit, 1, "limit")
+    corpus = folder / "corpus.jsonl"
+    if folder.is_dir() and not corpus.exists():
+        raise ConfigError(
+            f"{folder} has no corpus.jsonl: expected a BEIR folder with corpus.jsonl, queries.jsonl and "
+            f"qrels/{split}.tsv"
+        )
+    documents, titles = _documents(corpus, limit)
+    judged = read_beir_queries(folder, split)
+    relevance = judged.relevance
+    if limit is None:
+        require_known(beir_qrels(folder, split), judged.documents, documents, corpus)
+    else:
+        known = {query: _among(documents, gains) for query, gains in relevance.items()}
+        relevance = {query: gains for query, gains in known.items() if max(gains.values(), default=0) > 0}
+    if not relevance:
+        raise ConfigError(
+            f"no query of {folder} has a relevant document among the {len(documents):,} documents read: "
+            "read more documents"
+        )
+    queries = {query: judged.queries[query] for query in relevance}
+    unanswered = judged.unanswered + len(judged.relevance) - len(relevance)
+    return RetrievalCollection(folder.name, documents, queries, relevance, titles, unanswered)
+
+
+def read_beir_queries(folder: Path, split: str = "test") -> JudgedQueries:
+    """Read the queries and judgements of a BEIR folder without its documents."""
+    path = beir_qrels(folder, split)
+    splits = sorted(file.stem for file in path.parent.glob("*.tsv")) if not path.exists() else []
+    if splits:
+        raise ConfigError(f"{folder} has no split {split!r}: expected one of {', '.join(splits)}")
+    texts = {key: row["text"] for key, row in _json_lines(folder / "queries.jsonl")}
+    relevance: dict[str, dict[str, int]] = {}
+    for number, query, document, gain in beir_judgements(path):
+        if query not in texts:
+            raise ConfigError(f"{path}, line {number}: queries.jsonl has no query {query!r}")
+        relevance.setdefault(query, {})[document] = gain
+    return JudgedQueries.of(folder.name, texts, relevance)
+
+
+def beir_qrels(folder: Path, split: str = "test") -> Path:
+    """Return the path of the judgements in a BEIR folder."""
+    return folder / "qrels" / f"{split}.tsv"
+
+
+def read_jsonl_collection(queries: Path, corpus: Path) -> RetrievalCollection:
+    """Read judged queries, as :func:`read_judged_queries`, and a file of documents in the format of BEIR."""
+    judged = read_judged_queries(queries)
+    documents, titles = _documents(corpus)
+    require_known(queries, judged.documents, documents, corpus)
+    return RetrievalCollection(judged.name, documents, judged.queries, judged.relevance, titles, judged.unanswered)
+
+
+def read_document_ids(corpus: Path) -> frozenset[str]:
+    """Read the ids of the documents in a ``corpus.jsonl``."""
+    return frozenset(key for key, _ in _json_lines(corpus, optional=("title",)))
+
+
+def _documents(path: Path, limit: int | None = None) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the documents (title and text) and the titles, by id."""
+    documents: dict[str, str] = {}
+    titles: dict[str, str] = {}
+    for key, row in islice(_json_lines(path, optional=("title",)), limit):
+        title, text = row.get("title"), row["text"]
+        if title:
+            titles[key] = title
+        documents[key] = _BELOW_TITLE.join(part for part in (title, text) if part)
+    return documents, titles
+
+
+def _among(documents: dict[str, str], gains: dict[str, int]) -> dict[str, int]:
+    return {document: gain for document, gain in gains.items() if document in documents}
+
+
+def _json_lines(path: Path, optional: tuple[str, ...] = ()) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the ``_id`` and the object of each line; check that ``text`` and the ``optional`` values are strings."""
+    seen = set()
+    for number, line in lines(path):
+        row = json_object(path, number, line)
+        for name in ("_id", "text", *optional):
+            value = row.get(name)
+            if not (isinstance(value, str) or (name in optional and value is None)):
+                raise ConfigError(f"{path}, line {number}: {name!r} is {value!r}: expected a string")
+        if row["_id"] in seen:
+            raise ConfigError(f"{path}, line {number}: a second line has the _id {row['_id']!r}")
+        seen.add(row["_id"])
+        yield row["_id"], row

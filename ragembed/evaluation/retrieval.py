@@ -1,4 +1,4 @@
-"""Retrieval measures, equal to those of trec_eval.
+"""Retrieval measures, equal to those of trec_eval, and the comparison of two systems on the same queries.
 
 A ranking lists document ids, best first, without repetition. Relevance maps the ids of judged documents to their gains.
 A document is relevant if its gain is 1 or more; documents without a judgement are not relevant. The value of a query
@@ -16,10 +16,10 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from ragembed.errors import ConfigError
-from ragembed.evaluation.inputs import at_least
+from ragembed.evaluation.inputs import at_least, numbers
 
 Relevance: TypeAlias = Mapping[str, int]
 Measure: TypeAlias = Callable[[Sequence[str], Relevance], float]
@@ -30,34 +30,6 @@ def ndcg(ranking: Sequence[str], relevance: Relevance, k: int = 10) -> float:
 
     The gain of a document is its relevance, and the discount is log2(rank + 1). The ideal ranking contains all relevant
     documents of the query.
-
-    Parameters
-    ----------
-    ranking : sequence of str
-        Document ids, best first.
-    relevance : mapping of str to int
-        Gains of the judged documents.
-    k : int
-        Cut-off, 1 or more.
-
-    Returns
-    -------
-    float
-        nDCG, from 0 to 1.
-
-    Raises
-    ------
-    ConfigError
-        If ``k`` is below 1, or the ranking repeats a document.
-
-    Examples
-    --------
-    The ranking has the gains 0, 1, 2, so DCG = 1 / log2(3) + 2 / log2(4) = 1.63093. The ideal ranking has the gains
-    2, 1, so its DCG is 2 / log2(2) + 1 / log2(3) = 2.63093.
-
-    >>> from ragembed.evaluation import ndcg
-    >>> round(ndcg(["x", "b", "a"], {"a": 2, "b": 1, "c": 0}), 5)
-    0.61991
     """
     _check(ranking, k)
     ideal = _dcg(sorted((max(gain, 0) for gain in relevance.values()), reverse=True)[:k])
@@ -65,69 +37,16 @@ def ndcg(ranking: Sequence[str], relevance: Relevance, k: int = 10) -> float:
 
 
 def recall(ranking: Sequence[str], relevance: Relevance, k: int = 100) -> float:
-    """Return recall@k of one query: the share of its relevant documents that are among the first ``k``.
-
-    trec_eval calls this measure ``recall``.
-
-    Parameters
-    ----------
-    ranking : sequence of str
-        Document ids, best first.
-    relevance : mapping of str to int
-        Gains of the judged documents.
-    k : int
-        Cut-off, 1 or more.
-
-    Returns
-    -------
-    float
-        Recall, from 0 to 1.
-
-    Raises
-    ------
-    ConfigError
-        If ``k`` is below 1, or the ranking repeats a document.
-
-    Examples
-    --------
-    >>> from ragembed.evaluation import recall
-    >>> recall(["x", "a"], {"a": 1, "b": 1}, k=2)
-    0.5
-    """
+    """Return the share of the relevant documents of one query among its first ``k`` (trec_eval: ``recall``)."""
     _check(ranking, k)
     relevant = _relevant(relevance)
     return len(relevant.intersection(ranking[:k])) / len(relevant) if relevant else 0.0
 
 
 def reciprocal_rank(ranking: Sequence[str], relevance: Relevance, k: int | None = 10) -> float:
-    """Return the reciprocal rank of one query: 1 / the rank of the first relevant document.
+    """Return 1 / the rank of the first relevant document of one query, 0 if none is among the first ``k``.
 
-    The mean over queries is MRR@k. trec_eval calls this measure ``recip_rank``, applied to a ranking cut off at ``k``.
-
-    Parameters
-    ----------
-    ranking : sequence of str
-        Document ids, best first.
-    relevance : mapping of str to int
-        Gains of the judged documents.
-    k : int, optional
-        Cut-off, 1 or more; None for the whole ranking.
-
-    Returns
-    -------
-    float
-        Reciprocal rank, or 0 if no relevant document is among the first ``k``.
-
-    Raises
-    ------
-    ConfigError
-        If ``k`` is below 1, or the ranking repeats a document.
-
-    Examples
-    --------
-    >>> from ragembed.evaluation import reciprocal_rank
-    >>> reciprocal_rank(["x", "a"], {"a": 1})
-    0.5
+    The mean over queries is MRR@k (trec_eval: ``recip_rank`` of a ranking cut off at ``k``).
     """
     _check(ranking, 1 if k is None else k)
     relevant = _relevant(relevance)
@@ -135,103 +54,22 @@ def reciprocal_rank(ranking: Sequence[str], relevance: Relevance, k: int | None 
 
 
 def precision(ranking: Sequence[str], relevance: Relevance, k: int = 10) -> float:
-    """Return precision@k of one query: the number of relevant documents among the first ``k``, divided by ``k``.
-
-    trec_eval calls this measure ``P``.
-
-    Parameters
-    ----------
-    ranking : sequence of str
-        Document ids, best first.
-    relevance : mapping of str to int
-        Gains of the judged documents.
-    k : int
-        Cut-off, 1 or more.
-
-    Returns
-    -------
-    float
-        Precision, from 0 to 1.
-
-    Raises
-    ------
-    ConfigError
-        If ``k`` is below 1, or the ranking repeats a document.
-
-    Examples
-    --------
-    >>> from ragembed.evaluation import precision
-    >>> precision(["x", "a"], {"a": 1}, k=2)
-    0.5
-    """
+    """Return the number of relevant documents among the first ``k``, divided by ``k`` (trec_eval: ``P``)."""
     _check(ranking, k)
     return len(_relevant(relevance).intersection(ranking[:k])) / k
 
 
 def success(ranking: Sequence[str], relevance: Relevance, k: int = 10) -> float:
-    """Return success@k of one query: 1 if a relevant document is among the first ``k``, else 0.
-
-    trec_eval calls this measure ``success``.
-
-    Parameters
-    ----------
-    ranking : sequence of str
-        Document ids, best first.
-    relevance : mapping of str to int
-        Gains of the judged documents.
-    k : int
-        Cut-off, 1 or more.
-
-    Returns
-    -------
-    float
-        0.0 or 1.0.
-
-    Raises
-    ------
-    ConfigError
-        If ``k`` is below 1, or the ranking repeats a document.
-
-    Examples
-    --------
-    >>> from ragembed.evaluation import success
-    >>> success(["x", "a"], {"a": 1}, k=1)
-    0.0
-    """
+    """Return 1 if a relevant document is among the first ``k`` of one query, else 0 (trec_eval: ``success``)."""
     _check(ranking, k)
     return float(not _relevant(relevance).isdisjoint(ranking[:k]))
 
 
 def average_precision(ranking: Sequence[str], relevance: Relevance, k: int | None = None) -> float:
-    """Return the average precision of one query: the mean of the precisions at the ranks of its relevant documents.
+    """Return the mean of the precisions at the ranks of the relevant documents of one query.
 
-    The mean over queries is MAP. trec_eval calls this measure ``map``, or ``map_cut`` with a cut-off. A relevant
-    document outside of the ranking or the cut-off counts as 0, so use long rankings: 1,000 documents are usual.
-
-    Parameters
-    ----------
-    ranking : sequence of str
-        Document ids, best first.
-    relevance : mapping of str to int
-        Gains of the judged documents.
-    k : int, optional
-        Cut-off, 1 or more; None for the whole ranking.
-
-    Returns
-    -------
-    float
-        Average precision, from 0 to 1.
-
-    Raises
-    ------
-    ConfigError
-        If ``k`` is below 1, or the ranking repeats a document.
-
-    Examples
-    --------
-    >>> from ragembed.evaluation import average_precision
-    >>> average_precision(["a", "x", "x2", "b"], {"a": 1, "b": 1})
-    0.75
+    The mean over queries is MAP (trec_eval: ``map``, or ``map_cut`` with a cut-off). A relevant document outside of the
+    ranking or the cut-off counts as 0, so use long rankings: 1,000 documents are usual.
     """
     _check(ranking, 1 if k is None else k)
     relevant = _relevant(relevance)
@@ -264,29 +102,10 @@ _NAMED = re.compile(r"([a-z]+)(?:@([1-9]\d{0,5}))?", re.ASCII)
 
 
 def parse_measures(text: str) -> dict[str, Measure]:
-    """Parse names of measures, separated by commas.
+    """Parse names of measures, separated by commas, to functions of a ranking and its relevance.
 
-    Parameters
-    ----------
-    text : str
-        Names among ``ndcg@k``, ``recall@k``, ``p@k`` (precision), ``success@k``, ``mrr@k`` and ``map@k`` with any
-        ``k`` from 1, and ``mrr`` and ``map`` for the whole ranking.
-
-    Returns
-    -------
-    dict of str to callable
-        Functions of a ranking and its relevance, by name.
-
-    Raises
-    ------
-    ConfigError
-        If a name is unknown.
-
-    Examples
-    --------
-    >>> from ragembed.evaluation import parse_measures
-    >>> list(parse_measures("ndcg@10, recall@100, map"))
-    ['ndcg@10', 'recall@100', 'map']
+    The names are ``ndcg@k``, ``recall@k``, ``p@k`` (precision), ``success@k``, ``mrr@k`` and ``map@k`` with any ``k``
+    from 1, and ``mrr`` and ``map`` for the whole ranking.
     """
     measures: dict[str, Measure] = {}
     for name in (part.strip().lower() for part in text.split(",")):
@@ -304,34 +123,13 @@ def parse_measures(text: str) -> dict[str, Measure]:
 
 @dataclass(frozen=True, slots=True)
 class RetrievalScore:
-    """The value of each measure for each query, a result of :func:`score_rankings`.
-
-    Attributes
-    ----------
-    queries : tuple of str
-        Ids of the queries.
-    values : mapping of str to numpy.ndarray
-        For each measure, its values as fractions, float64, shape ``(q,)``, in the order of ``queries``.
-
-    Examples
-    --------
-    >>> from ragembed.evaluation import score_rankings
-    >>> score = score_rankings({"q1": ["x", "a"], "q2": ["b"]}, {"q1": {"a": 1}, "q2": {"b": 1}})
-    >>> score.queries, score.means()["mrr@10"]
-    (('q1', 'q2'), 75.0)
-    """
+    """The values of each measure for each query, as fractions of shape ``(q,)`` in the order of ``queries``."""
 
     queries: tuple[str, ...]
     values: Mapping[str, NDArray[np.float64]]
 
     def means(self) -> dict[str, float]:
-        """Return the mean of each measure over the queries, in per cent.
-
-        Returns
-        -------
-        dict of str to float
-            Mean by name of the measure, from 0 to 100.
-        """
+        """Return the mean of each measure over the queries, in per cent."""
         return {name: float(100.0 * values.mean()) for name, values in self.values.items()}
 
 
@@ -340,36 +138,10 @@ def score_rankings(
     relevance: Mapping[str, Relevance],
     measures: Mapping[str, Measure] = MEASURES,
 ) -> RetrievalScore:
-    """Score rankings against relevance judgements.
+    """Score rankings, document ids by query, against relevance judgements, gains by query and document id.
 
     All queries in ``relevance`` are scored, as with the option ``-c`` of trec_eval: a query without a ranking counts as
     0. Rankings of other queries are ignored.
-
-    Parameters
-    ----------
-    rankings : mapping of str to sequence of str
-        For each query id, document ids, best first.
-    relevance : mapping of str to mapping of str to int
-        For each query id, the gains of the judged documents by their ids; at least one query.
-    measures : mapping of str to callable
-        Functions of a ranking and its relevance, by name; by default :data:`MEASURES`.
-
-    Returns
-    -------
-    RetrievalScore
-        The values for each query.
-
-    Raises
-    ------
-    ConfigError
-        If there is no query, or a ranking repeats a document.
-
-    Examples
-    --------
-    >>> from ragembed.evaluation import parse_measures, score_rankings
-    >>> score = score_rankings({"q1": ["x", "a"]}, {"q1": {"a": 1}}, parse_measures("mrr@10,recall@100"))
-    >>> score.means()
-    {'mrr@10': 50.0, 'recall@100': 100.0}
     """
     if not relevance:
         raise ConfigError("relevance has no query: expected at least one")
@@ -392,3 +164,122 @@ def _relevant(relevance: Relevance) -> set[str]:
 
 def _dcg(gains: Sequence[int]) -> float:
     return math.fsum(gain / math.log2(rank + 1) for rank, gain in enumerate(gains, 1))
+
+
+_COVERAGE = 0.95
+_BLOCK_CELLS = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class PairedBootstrap:
+    """The mean difference ``a - b``, its 95 % confidence interval, and the two-sided p-value of no difference."""
+
+    difference: float
+    low: float
+    high: float
+    p_value: float
+
+
+def paired_bootstrap(a: ArrayLike, b: ArrayLike, resamples: int = 10_000, seed: int = 0) -> PairedBootstrap:
+    """Estimate the mean difference of two systems on the same queries, with a 95 % interval and a p-value.
+
+    The queries are resampled with replacement. The interval is the percentile interval of the resampled means. For the
+    p-value, the resampled means are shifted to a mean of 0; it is the share of them that are at least as far from 0 as
+    the observed difference (Efron & Tibshirani 1993, section 16.4). The observed difference counts as one resample, so
+    the p-value is never 0.
+    """
+    first = numbers(a, "a")
+    differences = first - numbers(b, "b", len(first))
+    count = len(differences)
+    if count < 2:
+        raise ConfigError(f"got values for {count} queries: expected at least 2")
+    generator = np.random.default_rng(seed)
+    means = np.empty(at_least(resamples, 1, "resamples"))
+    rows = max(1, _BLOCK_CELLS // count)
+    for start in range(0, resamples, rows):
+        block = means[start : start + rows]
+        block[:] = differences[generator.integers(count, size=(len(block), count))].mean(axis=1)
+    observed = float(differences.mean())
+    # The tolerance makes means count as equal that differ only by rounding.
+    far = np.abs(means - observed) >= abs(observed) * (1.0 - 1e-9)
+    low, high = np.quantile(means, [(1.0 - _COVERAGE) / 2.0, (1.0 + _COVERAGE) / 2.0])
+    p_value = (1 + np.count_nonzero(far)) / (1 + len(means))
+    return PairedBootstrap(observed, float(low), float(high), float(p_value))
+
+
+LEVEL = 0.05
+"""Significance level: a difference is significant if its p-value is below this."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The means of two systems in one measure, ``second - first`` with its 95 % interval, and a p-value.
+
+    All but the two-sided p-value, from :func:`paired_randomisation`, are in per cent. The interval is from
+    :func:`paired_bootstrap`.
+    """
+
+    first: float
+    second: float
+    difference: float
+    low: float
+    high: float
+    p_value: float
+
+    @property
+    def significant(self) -> bool:
+        """Whether the p-value is below 0.05."""
+        return self.p_value < LEVEL
+
+
+def compare(first: RetrievalScore, second: RetrievalScore, draws: int = 10_000, seed: int = 0) -> dict[str, Difference]:
+    """Compare two systems on the same queries, at least two, in each measure that both have.
+
+    ``draws`` is the number of resamples for the interval, and of random exchanges for the p-value.
+    """
+    if first.queries != second.queries:
+        raise ConfigError(
+            "the two systems are scored on different queries: expected the same queries in the same order"
+        )
+    return {
+        name: _difference(first.values[name], second.values[name], draws, seed)
+        for name in first.values
+        if name in second.values
+    }
+
+
+def paired_randomisation(a: ArrayLike, b: ArrayLike, draws: int = 10_000, seed: int = 0) -> float:
+    """Return the two-sided p-value of Fisher's paired randomisation test.
+
+    If the systems do not differ, the two values of each query can be exchanged. The test exchanges the values of each
+    query with probability 1/2. The p-value is the share of exchanges whose mean difference is at least as far from 0 as
+    the observed one (Smucker, Allan & Carterette 2007, section 2.1). The observed difference counts as one exchange, so
+    the p-value is never 0. If there are at most ``draws`` possible exchanges, all of them are computed instead.
+    """
+    first = numbers(a, "a")
+    differences = first - numbers(b, "b", len(first))
+    count = len(differences)
+    at_least(count, 1, "the number of queries")
+    at_least(draws, 1, "draws")
+    # The tolerance makes sums count as equal that differ only by rounding.
+    observed = abs(differences.sum()) * (1.0 - 1e-9) - 1e-12 * np.abs(differences).sum()
+    exhaustive = count < draws.bit_length()
+    total = 1 << count if exhaustive else draws
+    generator = np.random.default_rng(seed)
+    far, rows = 0, max(1, _BLOCK_CELLS // count)
+    for start in range(0, total, rows):
+        size = min(rows, total - start)
+        if exhaustive:
+            bits = (np.arange(start, start + size)[:, None] >> np.arange(count)) & 1
+        else:
+            bits = generator.integers(0, 2, size=(size, count), dtype=np.int8)
+        sums = np.where(bits, differences, -differences).sum(axis=1)
+        far += int(np.count_nonzero(np.abs(sums) >= observed))
+    return far / total if exhaustive else (1 + far) / (1 + total)
+
+
+def _difference(first: ArrayLike, second: ArrayLike, draws: int, seed: int) -> Difference:
+    a, b = 100.0 * numbers(first, "first"), 100.0 * numbers(second, "second")
+    interval = paired_bootstrap(b, a, draws, seed)
+    p_value = paired_randomisation(b, a, draws, seed)
+    return Difference(float(a.mean()), float(b.mean()), interval.difference, interval.low, interval.high, p_value)

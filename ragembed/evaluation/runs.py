@@ -11,43 +11,19 @@ from typing import TypeAlias
 import numpy as np
 
 from ragembed.errors import ConfigError
+from ragembed.evaluation.inputs import filled_lines, json_object, listed
 from ragembed.evaluation.judgements import is_json_lines
-from ragembed.evaluation.lines import filled_lines, json_object, listed
 
 Ranking: TypeAlias = Sequence[tuple[str, float]]
 """Document ids with their scores, best first."""
 
 
 def read_run(path: Path) -> dict[str, list[str]]:
-    r"""Read a run: the ranking of each query.
+    """Read a run, the ranking of each query; the format is detected.
 
     A TREC run has six columns separated by spaces: query, ``Q0``, document, rank, score, name of the run. In JSON
     Lines, each object has the ``_id`` of a query and its ``ranking``: a list of document ids, best first, or an object
     with the score of each id. Documents are ordered as in :func:`by_score`; the ranks in a TREC run are ignored.
-
-    Parameters
-    ----------
-    path : pathlib.Path
-        The file; the format is detected.
-
-    Returns
-    -------
-    dict of str to list of str
-        For each query id, document ids, best first.
-
-    Raises
-    ------
-    ConfigError
-        If the file cannot be read, a line is not as expected, or a document or query is repeated.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> from ragembed.evaluation import read_run
-    >>> file = Path("first.run")
-    >>> _ = file.write_text("q1 Q0 d3 1 8.1 first\nq1 Q0 d1 2 8.5 first\n")
-    >>> read_run(file)
-    {'q1': ['d1', 'd3']}
     """
     return _read_json_lines(path) if is_json_lines(path) else _read_trec(path)
 
@@ -57,30 +33,6 @@ def write_run(path: Path, rankings: Mapping[str, Ranking], name: str) -> None:
 
     If scores are equal as float32, later ones are lowered to the next smaller number, so every reader gets the same
     order.
-
-    Parameters
-    ----------
-    path : pathlib.Path
-        The file; it is overwritten.
-    rankings : mapping of str to sequence of (str, float)
-        For each query id, document ids with their scores, best first.
-    name : str
-        Name of the run.
-
-    Raises
-    ------
-    ConfigError
-        If the file cannot be written, or an id contains spaces, which a TREC run cannot hold.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> from ragembed.evaluation import write_run
-    >>> file = Path("mine.run")
-    >>> write_run(file, {"q1": [("d1", 8.5), ("d3", 8.25)]}, "mine")
-    >>> print(file.read_text(), end="")
-    q1 Q0 d1 1 8.5 mine
-    q1 Q0 d3 2 8.25 mine
     """
     if path.suffix == ".jsonl":
         written = _json_lines(rankings)
@@ -101,24 +53,7 @@ def write_run(path: Path, rankings: Mapping[str, Ranking], name: str) -> None:
 
 
 def by_score(scores: Mapping[str, float]) -> list[str]:
-    """Return document ids in the order of trec_eval: by score as float32, then by descending id.
-
-    Parameters
-    ----------
-    scores : mapping of str to float
-        Scores by document id.
-
-    Returns
-    -------
-    list of str
-        Document ids, best first.
-
-    Examples
-    --------
-    >>> from ragembed.evaluation import by_score
-    >>> by_score({"a": 1.0, "b": 2.0, "c": 1.0})
-    ['b', 'c', 'a']
-    """
+    """Return document ids in the order of trec_eval: by score as float32, then by descending id."""
     with np.errstate(over="ignore", under="ignore"):
         singles = np.fromiter(scores.values(), dtype=np.float64, count=len(scores)).astype(np.float32).tolist()
     return [name for _, name in sorted(zip(singles, scores, strict=True), reverse=True)]

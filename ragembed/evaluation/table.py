@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ragembed.config.settings import EmbedderConfig
-from ragembed.config.templates import PLAIN
+from ragembed.config.specs import PLAIN
 
 AVERAGE = "average"
 FRACTIONS = ("iso_score", "uniformity", "alignment")

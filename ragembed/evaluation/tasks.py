@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from ragembed.config.settings import EmbedderConfig
 from ragembed.errors import ConfigError
-from ragembed.evaluation.datasets import RetrievalCollection, read_beir
-from ragembed.evaluation.encoding import Encoded, encode_each
-from ragembed.evaluation.nearest import search
-from ragembed.evaluation.progress import EvaluationProgress, SilentEvaluation
+from ragembed.evaluation.encoding import Encoded, EvaluationProgress, Silent, encode_each
+from ragembed.evaluation.inputs import at_least, matrix
+from ragembed.evaluation.judgements import RetrievalCollection, read_beir
 from ragembed.evaluation.retrieval import MEASURES, Measure, RetrievalScore, score_rankings
 from ragembed.evaluation.runs import Ranking
 
@@ -29,27 +28,10 @@ HEADLINE = "ndcg@10"
 class Measured:
     """The result of a task for one configuration.
 
-    Attributes
-    ----------
-    scores : mapping of str to object
-        Scores as JSON values, by name.
-    headline : str
-        Name of the main score.
-    by_query : numpy.ndarray or None
-        Main score of each query in per cent, float64, shape ``(q,)``; only for retrieval.
-    rankings : mapping of str to sequence of (str, float) or None
-        Ranking of each query, document ids with their scores; only for retrieval.
-    score : RetrievalScore or None
-        All measures of each query; only for retrieval.
-    undefined : str or None
-        Why the measure is not defined for the vectors of this configuration; then the main score is None.
-
-    Examples
-    --------
-    >>> from ragembed.evaluation import Measured
-    >>> measured = Measured({"ndcg@10": 64.5, "recall@100": 92.5, "queries": 300}, "ndcg@10")
-    >>> measured.scores[measured.headline]
-    64.5
+    ``scores`` are JSON values by name, and ``headline`` is the name of the main one. Only for retrieval, ``by_query``
+    is the main score of each query in per cent, shape ``(q,)``, ``rankings`` the ranking of each query, and ``score``
+    all measures of each query. ``undefined`` says why the measure is not defined for the vectors; then the main score
+    is None.
     """
 
     scores: Mapping[str, Any]
@@ -61,20 +43,7 @@ class Measured:
 
     @classmethod
     def without_score(cls, headline: str, reason: str) -> Measured:
-        """Return the result for vectors for which the measure is not defined.
-
-        Parameters
-        ----------
-        headline : str
-            Name of the main score.
-        reason : str
-            Why the measure is not defined.
-
-        Returns
-        -------
-        Measured
-            A result whose scores are None for the main score and ``reason`` for ``undefined``.
-        """
+        """Return the result for vectors for which the measure is not defined."""
         return cls({headline: None, "undefined": reason}, headline, undefined=reason)
 
     def _repr_html_(self) -> str:
@@ -85,25 +54,7 @@ class Measured:
 
 
 class Task(Protocol):
-    r"""A test collection with its measures.
-
-    This is the protocol of the task that :func:`read_retrieval` returns, and of the sentence tasks in
-    :mod:`ragembed.papers`. Pass a task to :func:`evaluate`.
-
-    Examples
-    --------
-    >>> import json
-    >>> from pathlib import Path
-    >>> from ragembed.evaluation import read_retrieval
-    >>> folder = Path("drinks")
-    >>> (folder / "qrels").mkdir(parents=True)
-    >>> _ = (folder / "corpus.jsonl").write_text(json.dumps({"_id": "d1", "text": "Tea is brewed with hot water."}))
-    >>> _ = (folder / "queries.jsonl").write_text(json.dumps({"_id": "q1", "text": "how do I make tea?"}))
-    >>> _ = (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq1\td1\t1\n")
-    >>> task = read_retrieval(folder)
-    >>> task.name, task.symmetric, task.queries
-    ('drinks', False, ['how do I make tea?'])
-    """
+    """A test collection with its measures, from :func:`read_retrieval` or a reader of :mod:`ragembed.papers`."""
 
     @property
     def name(self) -> str:
@@ -130,21 +81,8 @@ class Task(Protocol):
         """Name of the main score."""
         ...
 
-    def measure(self, encoded: Encoded, query_fit: str) -> Measured:
-        """Return the scores of embeddings.
-
-        Parameters
-        ----------
-        encoded : ragembed.evaluation.encoding.Encoded
-            Embeddings of ``documents`` and ``queries``, each float32, shape ``(n, d)``.
-        query_fit : {"shared", "separate"}
-            The query fit of the embeddings.
-
-        Returns
-        -------
-        Measured
-            The scores.
-        """
+    def measure(self, encoded: Encoded) -> Measured:
+        """Return the scores of the embeddings of ``documents`` and ``queries``."""
         ...
 
 
@@ -162,7 +100,7 @@ class RepeatedTask(Task, Protocol):
         """Name of the runs, in the plural."""
         ...
 
-    def measure(self, encoded: Encoded, query_fit: str, advance: Callable[[int], None] | None = None) -> Measured:
+    def measure(self, encoded: Encoded, advance: Callable[[int], None] | None = None) -> Measured:
         """Return the scores; ``advance`` is called after each run."""
         ...
 
@@ -196,7 +134,7 @@ class RetrievalTask:
         """The texts of the queries."""
         return list(self.collection.queries.values())
 
-    def measure(self, encoded: Encoded, query_fit: str) -> Measured:  # noqa: ARG002  the protocol's signature
+    def measure(self, encoded: Encoded) -> Measured:
         """Return the retrieval measures, in per cent."""
         from ragembed.postprocess import unit_rows
 
@@ -231,53 +169,14 @@ def evaluate(
     device: str | None = None,
     progress: EvaluationProgress | None = None,
 ) -> Iterator[tuple[EmbedderConfig, Measured]]:
-    """Fit and evaluate several configurations on one task.
+    """Fit several configurations on the documents of a task, and yield each with its scores.
 
-    Embedders are fitted on the documents of the task. Configurations with the same model share forward passes.
-
-    Parameters
-    ----------
-    task : Task
-        The task, from :func:`read_retrieval` or a reader of :mod:`ragembed.papers`.
-    configs : sequence of EmbedderConfig
-        The configurations, at least one. For symmetric tasks, set ``query_fit="shared"``.
-    device : str, optional
-        Device, as for :class:`ragembed.Embedder`.
-    progress : object, optional
-        Listener with the methods ``start(phase, unit, total)``, ``advance(count)`` and ``finish()``. The phases are
-        fitting and encoding, counted in texts, and measuring, counted in configurations or in the runs of a task. By
-        default, the function reports nothing.
-
-    Yields
-    ------
-    config : EmbedderConfig
-        The configuration.
-    measured : Measured
-        Its scores. If the measure is not defined for the vectors of a configuration, for example because all of them
-        are equal, ``undefined`` says why, and the main score is None.
-
-    Raises
-    ------
-    ConfigError
-        If there is no configuration, if a configuration does not fit its model, or if a corpus cannot be read or is
-        empty.
-
-    Examples
-    --------
-    .. code-block:: python
-
-        from pathlib import Path
-
-        from ragembed import EmbedderConfig
-        from ragembed.evaluation import evaluate, read_retrieval
-
-        configs = [EmbedderConfig.from_preset(name) for name in ("minilm", "t4")]
-        for config, measured in evaluate(read_retrieval(Path("scifact")), configs):
-            print(config.extractor, measured.headline, measured.scores[measured.headline])
+    Configurations with the same model share forward passes. For symmetric tasks, set ``query_fit="shared"``.
+    ``progress`` has the methods ``start(phase, unit, total)``, ``advance(count)`` and ``finish()``.
     """
     queries = task.queries if not task.symmetric or any(config.query_fit == "separate" for config in configs) else ()
     encoded = encode_each(configs, task.documents, queries, device, progress, task.name)
-    progress = progress or SilentEvaluation()
+    progress = progress or Silent()
     runs, unit = (task.runs, task.unit) if isinstance(task, RepeatedTask) else (1, "configurations")
     started = False
     try:
@@ -285,18 +184,18 @@ def evaluate(
             if not started:
                 progress.start(f"{task.name}: measuring", unit, len(configs) * runs)
                 started = True
-            yield config, _measure(task, vectors, config.query_fit, progress.advance)
+            yield config, _measure(task, vectors, progress.advance)
     finally:
         if started:
             progress.finish()
 
 
-def _measure(task: Task, vectors: Encoded, query_fit: str, advance: Callable[[int], None]) -> Measured:
+def _measure(task: Task, vectors: Encoded, advance: Callable[[int], None]) -> Measured:
     """Return the scores of a configuration, or the reason why its measure is not defined."""
     try:
         if isinstance(task, RepeatedTask):
-            return task.measure(vectors, query_fit, advance)
-        measured = task.measure(vectors, query_fit)
+            return task.measure(vectors, advance)
+        measured = task.measure(vectors)
     except ConfigError as error:
         # The readers of collections have checked everything else.
         measured = Measured.without_score(task.headline, str(error))
@@ -307,30 +206,69 @@ def _measure(task: Task, vectors: Encoded, query_fit: str, advance: Callable[[in
 def read_retrieval(path: Path) -> Task:
     """Read a retrieval task from a BEIR folder, with the judgements in ``qrels/test.tsv``.
 
-    Parameters
-    ----------
-    path : pathlib.Path
-        The folder; see :func:`ragembed.evaluation.read_beir`.
-
-    Returns
-    -------
-    Task
-        The task; its scores are ``ndcg@10``, ``recall@100``, ``mrr@10``, ``map`` (per cent) and ``queries`` (a count).
-
-    Raises
-    ------
-    ConfigError
-        If a file cannot be read, a line is not as expected, or no query has a relevant document.
-
-    Examples
-    --------
-    .. code-block:: python
-
-        from pathlib import Path
-
-        from ragembed.evaluation import read_retrieval
-
-        task = read_retrieval(Path("scifact"))
-        print(len(task.documents), len(task.queries))
+    Its scores are ``ndcg@10``, ``recall@100``, ``mrr@10`` and ``map`` (per cent), and ``queries`` (a count).
     """
     return RetrievalTask(dataclasses.replace(read_beir(path), name=path.absolute().name))
+
+
+_BLOCK_CELLS = 1 << 24
+
+
+def search(queries: ArrayLike, documents: ArrayLike, k: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Return the scores and rows of the ``k`` documents with the largest inner product for each query, best first.
+
+    Both results have the shape ``(q, min(k, n))``. Documents with equal scores are in the order of their rows.
+    Candidates come from a float32 matrix product, block by block. Its rounding errors depend on the position of a row,
+    so all candidates within the error of the k-th are scored again in float64, one by one; equal vectors then have
+    equal scores.
+    """
+    query_vectors, document_vectors = _single(queries, "queries"), _single(documents, "documents")
+    if query_vectors.shape[1] != document_vectors.shape[1]:
+        raise ConfigError(
+            f"queries have {query_vectors.shape[1]} dimensions and documents {document_vectors.shape[1]}: expected the "
+            "same"
+        )
+    width = min(at_least(k, 1, "k"), len(document_vectors))
+    slack = _slack(query_vectors, document_vectors)
+    scores = np.empty((len(query_vectors), width))
+    rows = np.empty((len(query_vectors), width), dtype=np.int64)
+    step = max(1, _BLOCK_CELLS // len(document_vectors))
+    for start in range(0, len(query_vectors), step):
+        products = query_vectors[start : start + step] @ document_vectors.T  # (step, n)
+        least = np.partition(products, len(document_vectors) - width, axis=1)[:, len(document_vectors) - width]
+        for query, (row, bound) in enumerate(zip(products, least, strict=True), start):
+            candidates = np.flatnonzero(row >= float(bound) - slack[query])
+            exact = (document_vectors[candidates].astype(np.float64) * query_vectors[query]).sum(axis=1)
+            best = np.argsort(-exact, kind="stable")[:width]
+            scores[query], rows[query] = exact[best], candidates[best]
+    return scores, rows
+
+
+def _single(values: ArrayLike, name: str) -> NDArray[np.float32]:
+    with np.errstate(over="ignore"):
+        single = np.ascontiguousarray(matrix(values, name), dtype=np.float32)
+    matrix(single, f"{name}, as float32,")
+    return single
+
+
+def _slack(queries: NDArray[np.float32], documents: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Return, for each query, twice the largest error of a float32 inner product with a document.
+
+    The error of a sum of d products in any order is at most d·ε·‖q‖·‖x‖, plus the smallest normal number for each
+    product that underflows.
+    """
+    limits = np.finfo(np.float32)
+    lengths = _row_lengths(queries) * _row_lengths(documents).max()
+    # A quarter of the range leaves room for the difference of two such numbers.
+    if lengths.max() > float(limits.max) / 4.0:
+        raise ConfigError(
+            f"inner products could reach {lengths.max():.1e}, which exceeds float32: normalise the vectors"
+        )
+    dimensions = queries.shape[1]
+    slack: NDArray[np.float64] = 2.0 * dimensions * (float(limits.eps) * lengths + float(limits.tiny))
+    return slack
+
+
+def _row_lengths(vectors: NDArray[np.float32]) -> NDArray[np.float64]:
+    lengths: NDArray[np.float64] = np.sqrt(np.einsum("nd,nd->n", vectors, vectors, dtype=np.float64))
+    return lengths

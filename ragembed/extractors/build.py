@@ -14,10 +14,14 @@ from ragembed.config.settings import DEFAULT_MODEL, EmbedderConfig
 from ragembed.config.specs import (
     AUTO,
     DEFAULT_WEIGHTING,
+    MASK,
+    PLAIN,
+    TEXT,
     Avg,
     BertAvg,
     RandomEmbeddings,
     SbertWk,
+    Template,
     Transformer,
     Words,
     parse_layers,
@@ -25,7 +29,6 @@ from ragembed.config.specs import (
     parse_postprocessor,
     parse_server,
 )
-from ragembed.config.templates import MASK, PLAIN, TEXT, Template
 from ragembed.corpus import Corpus
 from ragembed.errors import ConfigError, ModelError
 from ragembed.extractors.avg import AvgExtractor, AvgTable

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ragembed.config.templates import Template
+from ragembed.config.specs import Template
 from ragembed.errors import ConfigError, ModelError
 from ragembed.extractors.parts import TokenParts
 from ragembed.extractors.protocol import Progress, Side, saved_array

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ragembed.config.templates import Template
+from ragembed.config.specs import Template
 from ragembed.extractors.forward import CPU_TOKENS, GPU_TOKENS, Forward
 from ragembed.extractors.protocol import Side
 from ragembed.extractors.replicas import Replicas

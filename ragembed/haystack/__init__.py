@@ -16,9 +16,13 @@ with needed_for("ragembed.haystack"):
     import haystack as _haystack  # noqa: F401  if it is missing, the error is raised here
 
 if TYPE_CHECKING:
+    from ragembed.haystack.components import (
+        RagembedDocumentEmbedder,
+        RagembedEmbeddingRetriever,
+        RagembedRetriever,
+        RagembedTextEmbedder,
+    )
     from ragembed.haystack.document_store import RagembedDocumentStore
-    from ragembed.haystack.embedders import RagembedDocumentEmbedder, RagembedTextEmbedder
-    from ragembed.haystack.retrievers import RagembedEmbeddingRetriever, RagembedRetriever
 
 __all__ = [
     "RagembedDocumentEmbedder",
@@ -32,7 +36,6 @@ __getattr__, __dir__ = lazy_attributes(
     __name__,
     {
         "document_store": ("RagembedDocumentStore",),
-        "embedders": ("RagembedDocumentEmbedder", "RagembedTextEmbedder"),
-        "retrievers": ("RagembedEmbeddingRetriever", "RagembedRetriever"),
+        "components": tuple(name for name in __all__ if name != "RagembedDocumentStore"),
     },
 )

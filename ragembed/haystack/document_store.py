@@ -15,8 +15,8 @@ from haystack.document_stores.errors import DuplicateDocumentError
 from haystack.document_stores.types import DuplicatePolicy
 
 from ragembed.adapters.document_folder import DocumentFolder
-from ragembed.adapters.lazy_embedder import LazyEmbedder
-from ragembed.checks import one_of
+from ragembed.adapters.encoders import LazyEmbedder
+from ragembed.config.fields import one_of
 from ragembed.documents.model import Chunk
 from ragembed.documents.normalisation import normalised
 from ragembed.errors import ConfigError

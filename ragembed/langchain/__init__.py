@@ -21,12 +21,10 @@ with needed_for("ragembed.langchain"):
     import langchain_core as _langchain_core  # noqa: F401  if it is missing, the error is raised here
 
 if TYPE_CHECKING:
-    from ragembed.langchain.context import RagContext
+    from ragembed.langchain.chains import RagContext, RagGenerator
     from ragembed.langchain.embeddings import RagEmbeddings
-    from ragembed.langchain.generation import RagGenerator
-    from ragembed.langchain.query_translator import RagQueryTranslator
     from ragembed.langchain.record_manager import RagRecordManager
-    from ragembed.langchain.retrievers import RagRetriever
+    from ragembed.langchain.retrievers import RagQueryTranslator, RagRetriever
     from ragembed.langchain.vectorstore import RagVectorStore
 
 __all__ = [
@@ -42,12 +40,10 @@ __all__ = [
 __getattr__, __dir__ = lazy_attributes(
     __name__,
     {
-        "context": ("RagContext",),
+        "chains": ("RagContext", "RagGenerator"),
         "embeddings": ("RagEmbeddings",),
-        "generation": ("RagGenerator",),
-        "query_translator": ("RagQueryTranslator",),
         "record_manager": ("RagRecordManager",),
-        "retrievers": ("RagRetriever",),
+        "retrievers": ("RagQueryTranslator", "RagRetriever"),
         "vectorstore": ("RagVectorStore",),
     },
 )

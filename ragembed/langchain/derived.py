@@ -27,10 +27,10 @@ def twin(method: Callable[Parameters, Result]) -> Callable[Parameters, Coroutine
     @wraps(method)
     async def run(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
         owner, *rest = args
-        found: Result = await in_thread(getattr(owner, name), *rest, **kwargs)
-        return found
+        result: Result = await in_thread(getattr(owner, name), *rest, **kwargs)
+        return result
 
-    return _named(run, f"a{name}", f"Run :meth:`{name}` in a thread, with the same arguments.")
+    return _named(run, f"a{name}", f"Run :meth:`{name}` in a thread.\n\n{inspect.getdoc(method)}")
 
 
 def without_scores(method: Callable[Parameters, Scored]) -> Callable[Parameters, list[Document]]:

@@ -12,7 +12,7 @@ from langchain_core.documents import Document
 from ragembed.documents.model import Chunk
 from ragembed.documents.normalisation import normalised
 from ragembed.errors import ConfigError
-from ragembed.indexes import ChunkRecord, Hit
+from ragembed.indexes import ChunkRecord, ContextBlock, Hit
 from ragembed.indexes.types import text_id
 from ragembed.metadata_values import from_json, to_json
 from ragembed.types import Floats
@@ -39,20 +39,20 @@ def chosen_ids(
     The second of equal documents gets another hash than the first, and so on, so each call has the same ids again.
     """
     own = [document.id for document in documents]
-    given = own if ids is None else as_list("ids", ids)
-    if len(given) != len(own):
-        raise ConfigError(f"got {len(given)} ids for {len(own)} documents: expected one per document")
-    chosen = [own_id if given_id is None else given_id for given_id, own_id in zip(given, own, strict=True)]
+    wanted = own if ids is None else as_list("ids", ids)
+    if len(wanted) != len(own):
+        raise ConfigError(f"got {len(wanted)} ids for {len(own)} documents: expected one per document")
+    chosen = [own_id if wanted_id is None else wanted_id for wanted_id, own_id in zip(wanted, own, strict=True)]
     seen: Counter[str] = Counter()
-    found = []
+    final = []
     for i, (document, chunk_id) in enumerate(zip(documents, chosen, strict=True)):
         if chunk_id is None:
             vector = {} if vectors is None else {"vector": vectors[i].tolist()}
             first = text_id(document.page_content, {**to_json(document.metadata), **vector})
             chunk_id = text_id(first, {"copy": seen[first]}) if seen[first] else first
             seen[first] += 1
-        found.append(str(chunk_id))
-    return found
+        final.append(str(chunk_id))
+    return final
 
 
 def as_list(name: str, values: Iterable[Item]) -> list[Item]:
@@ -69,33 +69,28 @@ def reject_unknown(method: str, kwargs: Mapping[str, Any]) -> None:
 
 
 def to_record(document: Document, chunk_id: str) -> ChunkRecord:
-    """Convert a document to a chunk with the id ``chunk_id``.
-
-    All metadata stays metadata, including ``source`` and ``page``, so :func:`to_document` returns the same document.
-    Values such as dates keep their types.
-    """
+    """Convert a document to a chunk. All metadata stays metadata, so :func:`to_document` returns the same document."""
     return ChunkRecord(chunk_id, normalised(Chunk(text=document.page_content, metadata=to_json(document.metadata))))
 
 
-def to_document(found: ChunkRecord | Hit) -> Document:
-    """Convert a chunk to a document.
+def to_document(record: ChunkRecord | Hit) -> Document:
+    """Convert a chunk to a document. Its place in a file replaces metadata of the same names."""
+    metadata = {**from_json(record.chunk.metadata), **place_of(record.store, record.source, record.chunk)}
+    return Document(id=record.id, page_content=record.chunk.text, metadata=metadata)
 
-    For a chunk of a file, the metadata contain its place: ``source`` (the name of the file in the store) and, if known,
-    ``title``, ``headings``, ``start_line``, ``end_line`` and ``page``. If several stores were searched, ``store`` is
-    the name of its store. They replace metadata of the same name.
-    """
-    chunk = found.chunk
+
+def place_of(store: str | None, source: str | None, part: Chunk | ContextBlock) -> dict[str, Any]:
+    """Return the place of a part of a file as metadata: ``store``, ``source``, ``start_line`` and so on, if known."""
     place: dict[str, Any] = {
-        "store": found.store,
-        "source": found.source,
-        "title": chunk.title,
-        "headings": list(chunk.headings) or None,
-        "start_line": chunk.start_line,
-        "end_line": chunk.end_line,
-        "page": chunk.page,
+        "store": store,
+        "source": source,
+        "title": part.title,
+        "headings": list(part.headings) or None,
+        "start_line": part.start_line,
+        "end_line": part.end_line,
+        "page": part.page,
     }
-    known = {name: value for name, value in place.items() if value is not None}
-    return Document(id=found.id, page_content=chunk.text, metadata={**from_json(chunk.metadata), **known})
+    return {name: value for name, value in place.items() if value is not None}
 
 
 def detached(record: ChunkRecord) -> ChunkRecord:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import fields
 from pathlib import Path
@@ -12,11 +12,15 @@ from typing import Any, Literal
 from langchain_core.embeddings import Embeddings
 from pydantic import BaseModel, ConfigDict, PrivateAttr, model_validator
 
+from ragembed.adapters.encoders import NamedEncoder
 from ragembed.config.settings import DEFAULT_PRESET, Dtype, EmbedderConfig, QueryFit
+from ragembed.config.specs import Template
 from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError, NotFittedError
 from ragembed.extractors.build import GIVEN
-from ragembed.langchain.external import LangChainSource, model_name, server_name
+from ragembed.extractors.external import PROBE, SAME
+from ragembed.extractors.protocol import Side
+from ragembed.models.vectors import checked_vectors
 from ragembed.postprocess import unit_rows
 from ragembed.types import Floats
 
@@ -27,6 +31,13 @@ _LOADING = threading.RLock()  # shared by all objects, because an object that co
 
 _BASE_WINDOW = 8192
 """Window of a model that other embeddings ask: they split longer texts themselves."""
+
+
+_SERVERS: Mapping[str, tuple[str, str, str]] = {
+    "langchain_openai": ("OpenAIEmbeddings", "openai_api_base", "openai:"),
+    "langchain_ollama": ("OllamaEmbeddings", "base_url", "ollama:"),
+}
+"""The class that asks a server, its field for the address, and the kind of server, by package."""
 
 
 class RagEmbeddings(BaseModel, Embeddings):
@@ -59,59 +70,10 @@ class RagEmbeddings(BaseModel, Embeddings):
     base : langchain_core.embeddings.Embeddings, optional
         Other embeddings that make the raw vectors, such as ``OpenAIEmbeddings``. They are not saved. Give them together
         with ``path`` to load embeddings that were fitted with them.
-    extractor : str, optional
-        Source of the token vectors, as in :class:`ragembed.EmbedderConfig`. This and all following parameters
-        replace settings of the preset.
-    revision : str, optional
-        Branch, tag or commit of a model on the Hugging Face hub.
-    trust_remote_code : bool, optional
-        Whether a model may run the code in its own files.
-    layers : str, optional
-        Hidden layers to average.
-    template : str, optional
-        Text around each document, such as ``"passage: [X]"``.
-    query_template : str, optional
-        Text around each query, such as ``"query: [X]"``. By default, queries have the template of documents.
-    document_prompt : str, optional
-        Text before each document, such as ``"passage: "``, a short form of ``template``.
-    query_prompt : str, optional
-        Text before each query, such as ``"query: "``, a short form of ``query_template``.
-    prompt_name : str, optional
-        Name of a prompt in the model's package, to use before documents and queries.
-    pooling : str, optional
-        Tokens whose vectors are averaged.
-    modules : bool, optional
-        Whether to apply the modules of the model's package after the pooling.
-    normalize : bool, optional
-        Whether to scale the vectors of the model to length 1 before the post-processors.
-    truncate_dim : int, optional
-        Number of leading dimensions of the model's vectors to keep.
-    special_tokens : bool, optional
-        Whether to average special tokens too.
-    weighting : str, optional
-        Token weights, such as ``"uniform"`` or ``"idf"``.
-    template_tokens : {"common", "counted"}, optional
-        How the idf counts the tokens of the template.
-    biases : sequence of str, optional
-        Frequent tokens that the weighting ``"-biases"`` excludes.
-    weighting_corpus : str, optional
-        File with texts to fit token weights on, instead of the documents.
-    avg_corpus : str, optional
-        File with texts to fit static vectors on, instead of the documents.
-    postprocess_corpus : str, optional
-        File with texts to fit the post-processors on, instead of the documents.
-    postprocess : sequence of str, optional
-        Post-processors, such as ``["zscore", "normalize"]``.
-    query_fit : {"separate", "shared"}, optional
-        Whether the post-processors for queries are fitted on pseudo-queries.
-    max_tokens : int, optional
-        Size of the model's window in tokens.
-    dtype : {"auto", "float32", "bfloat16", "int8", "mixed"}, optional
-        Arithmetic for documents.
-    pseudo_queries : int, optional
-        Maximum number of spans of the corpus that stand in for queries in a fit.
-    seed : int, optional
-        Seed of random embeddings, pseudo-queries and samples.
+    extractor, revision, trust_remote_code, layers, template, query_template, document_prompt, query_prompt, prompt_name
+    pooling, modules, normalize, truncate_dim, special_tokens, weighting, template_tokens, biases, weighting_corpus
+    avg_corpus, postprocess_corpus, postprocess, query_fit, max_tokens, dtype, pseudo_queries, seed
+        Settings as in :class:`ragembed.EmbedderConfig`; they replace those of the preset.
 
     Raises
     ------
@@ -255,14 +217,14 @@ class RagEmbeddings(BaseModel, Embeddings):
 
     @classmethod
     def load(cls, folder: str | Path, base: Embeddings | None = None) -> RagEmbeddings:
-        """Load embeddings that :meth:`save` wrote; give the ``base`` that they were fitted with, if there was one.
+        """Load embeddings that :meth:`save` wrote.
 
         Parameters
         ----------
         folder : str or pathlib.Path
             The folder.
         base : langchain_core.embeddings.Embeddings, optional
-            The embeddings that make the raw vectors, if these embeddings were fitted with a ``base``.
+            The ``base`` that they were fitted with, if there was one.
         """
         embeddings = cls(path=str(folder), base=base)
         embeddings.embedder  # noqa: B018  loads now, so that errors are raised here
@@ -270,7 +232,7 @@ class RagEmbeddings(BaseModel, Embeddings):
 
     @classmethod
     def from_embedder(cls, embedder: Embedder) -> RagEmbeddings:
-        """Wrap a :class:`ragembed.Embedder`, fitted or not.
+        """Wrap an embedder.
 
         Parameters
         ----------
@@ -287,21 +249,15 @@ class RagEmbeddings(BaseModel, Embeddings):
     ) -> RagEmbeddings:
         """Use a Hugging Face model and tokenizer that are already in memory.
 
-        Both are written to ``folder`` with ``save_pretrained``, because a store has to find them when it is opened
-        again. The folder must be empty or not exist.
-
         Parameters
         ----------
-        model : object
-            The model, with a method ``save_pretrained``.
-        tokenizer : object
-            Its tokenizer, with a method ``save_pretrained``.
+        model, tokenizer : object
+            Objects with a method ``save_pretrained``.
         folder : str or pathlib.Path
-            Folder for the model; it must be empty or not exist.
-        preset : str
-            Name of a configuration.
-        device : str, optional
-            Device, as for the class.
+            Folder that both are written to, because a store has to find them when it is opened again. It must be empty
+            or not exist.
+        preset, device
+            As for the class.
         """
         place = Path(folder)
         if place.exists() and (not place.is_dir() or any(place.iterdir())):
@@ -340,14 +296,12 @@ class RagEmbeddings(BaseModel, Embeddings):
         return None if self.embedder.is_fitted else copy(self.embedder)
 
     def take_fit(self, embedder: Embedder, settings: Embedder, store: Path) -> None:
-        """Use the fit of a store from now on.
+        """Use the fit of the store in a folder from now on.
 
         Parameters
         ----------
-        embedder, settings : ragembed.Embedder
-            The embedder of the store, and one with the same settings that is not fitted.
-        store : pathlib.Path
-            Folder of the store.
+        embedder, settings, store
+            The embedder of the store, one with the same settings that is not fitted, and the folder.
         """
         self._embedder, self._settings, self._fitted_by = embedder, settings, str(store)
 
@@ -466,3 +420,95 @@ class RagEmbeddings(BaseModel, Embeddings):
                 "RagEmbeddings.load(folder)"
             )
         return embedder
+
+
+# Other embeddings
+
+
+class LangChainSource:
+    """A source of raw vectors for an embedder: LangChain embeddings.
+
+    Texts are not split into windows, because embeddings that have a limit split texts themselves.
+    """
+
+    def __init__(self, embeddings: Embeddings) -> None:
+        self.name = model_name(embeddings)
+        self._embeddings = embeddings
+        self._symmetric: bool | None = None
+
+    def encode(
+        self, texts: Sequence[str], prompt: Template, side: Side, progress: Callable[[int], None] | None = None
+    ) -> Floats:
+        """Return vectors of unit length, float32, shape ``(n, d)``, of the texts inside ``prompt``."""
+        prompted = [f"{prompt.before}{text}{prompt.after}" for text in texts]
+        if side == "queries" or (side == "pseudo-queries" and not self._is_symmetric()):
+            return checked_vectors([self._embeddings.embed_query(text) for text in prompted], len(texts), self.name)
+        return documents_of_embeddings(self._embeddings, prompted, progress)
+
+    def _is_symmetric(self) -> bool:
+        """Return whether queries are embedded like documents; then many queries can be embedded together."""
+        if self._symmetric is None:
+            pair = [*self._embeddings.embed_documents([PROBE]), self._embeddings.embed_query(PROBE)]
+            document, query = checked_vectors(pair, 2, self.name)
+            self._symmetric = bool(document @ query >= SAME)
+        return self._symmetric
+
+
+def server_name(embeddings: Embeddings) -> str | None:
+    """Return the name under which ``--model`` finds the same vectors, or None if no server is known for them."""
+    kind = type(embeddings)
+    package = kind.__module__.partition(".")[0]
+    if package not in _SERVERS or kind.__name__ != _SERVERS[package][0]:
+        return None
+    _, field, prefix = _SERVERS[package]
+    address, model = getattr(embeddings, field, None), getattr(embeddings, "model", None)
+    if not isinstance(model, str):
+        return None
+    if address is None:
+        return f"{prefix}{model}"
+    path = "" if prefix == "openai:" else "/v1"
+    return f"{str(address).rstrip('/')}{path}#{model}"
+
+
+def documents_of_embeddings(
+    embeddings: Embeddings, texts: Sequence[str], progress: Callable[[int], None] | None = None
+) -> Floats:
+    """Embed ``texts`` as documents, unit length, float32, shape ``(n, d)``; call ``progress`` at the end.
+
+    A method ``embed_documents_array``, which returns an array, is used if there is one.
+    """
+    embed = getattr(embeddings, "embed_documents_array", embeddings.embed_documents)
+    vectors = checked_vectors(embed(list(texts)), len(texts), model_name(embeddings))
+    if progress is not None:
+        progress(len(texts))
+    return vectors
+
+
+class ExternalEncoder(NamedEncoder):
+    """The encoder that wraps other LangChain embeddings, which :func:`model_name` identifies.
+
+    They are not saved in the store, so you have to pass them to open it.
+    """
+
+    def __init__(self, embeddings: Embeddings) -> None:
+        name = model_name(embeddings)
+        super().__init__("external", name, f"external:{name}")
+        self._embeddings = embeddings
+
+    def raw_documents(self, texts: Sequence[str], progress: Callable[[int], None] | None = None) -> Floats:
+        """Embed ``texts`` as documents, float32, shape ``(n, d)``; call ``progress`` at the end."""
+        return documents_of_embeddings(self._embeddings, texts, progress)
+
+    def encode_queries(self, texts: Sequence[str]) -> Floats:
+        """Embed ``texts`` as queries, float32, shape ``(n, d)``."""
+        return checked_vectors([self._embeddings.embed_query(text) for text in texts], len(texts), self._model)
+
+
+def model_name(embeddings: Embeddings) -> str:
+    """Return the qualified name of the class, with the attribute ``model`` or ``model_name`` if there is one."""
+    kind = type(embeddings)
+    path = f"{kind.__module__}.{kind.__qualname__}"
+    for attribute in ("model", "model_name"):
+        if isinstance(value := getattr(embeddings, attribute, None), str):
+            return f"{path}({value})"
+    return path

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
+from weakref import WeakSet
 
 from langchain_core.embeddings import Embeddings
 from typing_extensions import override
@@ -16,14 +17,16 @@ from ragembed.adapters.own_store import WAIT_SECONDS, OwnStore, refit_if_wanted
 from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError, IncompatibleStoreError, NotFittedError, StoreNotFoundError
 from ragembed.indexes import Budget, Collection, IndexConfig, Store, VectorEncoder
-from ragembed.indexes.ann.specs import AUTO, parse_spec
+from ragembed.indexes.faiss_index.specs import AUTO, parse_spec
 from ragembed.indexes.indexing.fitting import create_store
 from ragembed.indexes.indexing.request import open_to_fit, stored_config
+from ragembed.indexes.lexical.analyzer import ENGLISH, AnalyzerConfig
 from ragembed.indexes.storage.layout import is_store
-from ragembed.indexes.text.stemming import ENGLISH, AnalyzerConfig
 from ragembed.indexes.writing.writer import StoreWriter
-from ragembed.langchain.embeddings import RagEmbeddings
-from ragembed.langchain.external import ExternalEncoder
+from ragembed.langchain.embeddings import ExternalEncoder, RagEmbeddings
+
+if TYPE_CHECKING:
+    from ragembed.langchain.record_manager import RagRecordManager
 
 _READ_ONLY = "a collection is only searched: to change one of its stores, open it as RagVectorStore(path=...)"
 
@@ -72,6 +75,7 @@ class LazyStore(OwnStore):
         super()._start(is_temporary)
         self._encoder: VectorEncoder | None = None
         self._write_lock = threading.Lock()
+        self.record_managers: WeakSet[RagRecordManager] = WeakSet()
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what reopens the store; embeddings that the store contains are left out."""

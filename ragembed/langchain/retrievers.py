@@ -1,4 +1,4 @@
-"""Retrievers: LangChain's own with hybrid and lexical search, and ``RagRetriever`` with one field per setting."""
+"""Retrievers over a ``RagVectorStore``, and the translation of the filters that a language model writes for one."""
 
 from __future__ import annotations
 
@@ -13,17 +13,21 @@ from langchain_core.callbacks import AsyncCallbackManagerForRetrieverRun, Callba
 from langchain_core.documents import BaseDocumentCompressor, Document
 from langchain_core.retrievers import BaseRetriever
 from langchain_core.runnables import RunnableConfig
+from langchain_core.structured_query import Comparator, Comparison, Operation, Operator, StructuredQuery, Visitor
 from langchain_core.vectorstores import VectorStore, VectorStoreRetriever
 from pydantic import ConfigDict, Field, InstanceOf, model_validator
 from typing_extensions import override
 
 from ragembed.errors import ConfigError
 from ragembed.indexes import Fusion, RankingOptions
+from ragembed.indexes.filters.timestamps import moment_key
 from ragembed.langchain.derived import Scored
 from ragembed.langchain.searching import SEARCH_TYPES, SearchableDocuments
 from ragembed.stopping import in_thread
 
 SearchType = Literal["hybrid", "dense", "lexical", "mmr"]
+
+_WILDCARDS = ("%", "_")
 
 Found: TypeAlias = "Mapping[str, Sequence[Document]]"
 """The documents that were found for several queries at once, by query."""
@@ -143,13 +147,8 @@ class RagRetriever(_BatchRetriever):
     search_type : {"hybrid", "dense", "lexical", "mmr"}
         ``"hybrid"`` combines cosine and BM25, ``"dense"`` uses the cosine, ``"lexical"`` uses BM25, and ``"mmr"``
         returns documents that are close to the query and different from each other.
-    filter : str, dict or callable, optional
-        Selects the documents to search, as in the searches of the store.
-    fusion : ragembed.Fusion, optional
-        How ``"hybrid"`` combines the two scores; by default the fusion of the store.
-    ranking : ragembed.RankingOptions, optional
-        Steps after the search, such as folding near-duplicates or limiting the results per file; none by default. It
-        cannot be combined with ``"mmr"``.
+    filter, fusion, ranking
+        As in :meth:`RagVectorStore.hybrid_search_with_score`; ``ranking`` cannot be combined with ``"mmr"``.
     fetch_k : int
         Number of candidates for ``"mmr"`` or ``reranker``.
     lambda_mult : float
@@ -160,8 +159,7 @@ class RagRetriever(_BatchRetriever):
         A LangChain document compressor. It gets ``fetch_k`` candidates, or ``k`` if that is more; the first ``k`` of
         its output are returned.
     min_relevance : float, optional
-        Leave out documents with a lower relevance, from 0 to 1; by default, none is left out. The relevance must have
-        been fitted, for example by ``ragembed refit``. For ``"hybrid"`` only.
+        For ``"hybrid"``: leave out documents with a lower relevance, from 0 to 1. The store needs a fit of it.
 
     Raises
     ------
@@ -310,3 +308,93 @@ def require_rag_store(vectorstore: VectorStore, instead: str = "") -> None:
     """Raise :class:`ConfigError` if ``vectorstore`` is another store; ``instead`` says what to do."""
     if not isinstance(vectorstore, SearchableDocuments):
         raise ConfigError(f"vectorstore is a {type(vectorstore).__name__}: expected a RagVectorStore{instead}")
+
+
+class RagQueryTranslator(Visitor):
+    """Translates structured queries, which a language model makes from a question, to filters of the store.
+
+    All comparators and operators of LangChain are allowed. A pattern of ``like`` without ``%`` and ``_`` may occur
+    anywhere in the value.
+
+    Examples
+    --------
+    .. code-block:: python
+
+        from langchain_core.structured_query import Comparator, Comparison, StructuredQuery
+        from ragembed.langchain import RagQueryTranslator
+
+        condition = Comparison(comparator=Comparator.GTE, attribute="year", value=2020)
+        query = StructuredQuery(query="wing", filter=condition, limit=None)
+        RagQueryTranslator().visit_structured_query(query)
+
+    .. code-block:: text
+
+        ('wing', {'filter': {'year': {'$gte': 2020}}})
+
+    For a retriever that lets a model write the filter:
+
+    .. code-block:: python
+
+        retriever = SelfQueryRetriever.from_llm(
+            model, store, "Reports", fields, structured_query_translator=RagQueryTranslator()
+        )
+    """
+
+    allowed_comparators = tuple(Comparator)
+    allowed_operators = (Operator.AND, Operator.OR, Operator.NOT)
+
+    def visit_operation(self, operation: Operation) -> dict[str, Any]:
+        """Translate an operation to a filter.
+
+        Parameters
+        ----------
+        operation : Operation
+            An operator with its arguments.
+        """
+        self._validate_func(operation.operator)
+        parts = [part.accept(self) for part in operation.arguments]
+        if operation.operator is not Operator.NOT:
+            return {f"${operation.operator.value}": parts}
+        if len(parts) != 1:
+            raise ConfigError(f"the operator not has {len(parts)} arguments: expected one")
+        return {"$not": parts[0]}
+
+    def visit_comparison(self, comparison: Comparison) -> dict[str, Any]:
+        """Translate a comparison to a filter.
+
+        Parameters
+        ----------
+        comparison : Comparison
+            A field, a comparator and a value.
+        """
+        self._validate_func(comparison.comparator)
+        value = _value(comparison.value)
+        is_pattern = comparison.comparator is Comparator.LIKE and isinstance(value, str)
+        if is_pattern and not any(wildcard in value for wildcard in _WILDCARDS):
+            value = f"%{value}%"
+        name = "contains" if comparison.comparator is Comparator.CONTAIN else comparison.comparator.value
+        return {comparison.attribute: {f"${name}": value}}
+
+    def visit_structured_query(self, structured_query: StructuredQuery) -> tuple[str, dict[str, Any]]:
+        """Translate a structured query to the text of a query and the arguments of its search.
+
+        Parameters
+        ----------
+        structured_query : StructuredQuery
+            The query with its filter.
+        """
+        if structured_query.filter is None:
+            return structured_query.query, {}
+        return structured_query.query, {"filter": structured_query.filter.accept(self)}
+
+
+def _value(value: Any) -> Any:
+    """Return a value of a comparison; dates and times are dictionaries with their text and type."""
+    if isinstance(value, (list, tuple)):
+        return [_value(part) for part in value]
+    kind = value.get("type") if isinstance(value, dict) else None
+    if kind not in ("date", "datetime"):
+        return value
+    if moment_key(value[kind]) is None:
+        raise ConfigError(f"{value[kind]!r} is not a {kind}: expected ISO 8601, such as 2026-01-31")
+    return value[kind]

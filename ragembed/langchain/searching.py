@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from langchain_core.documents import Document
@@ -14,27 +13,15 @@ from ragembed.indexes import Fusion, Hit, RankingOptions
 from ragembed.indexes.search.pipeline import Mode
 from ragembed.langchain.derived import Scored, twin, without_scores
 from ragembed.langchain.documents import as_list, reject_unknown, to_document
-from ragembed.langchain.reading import LangChainFilter, StoredDocuments, depth
+from ragembed.langchain.stored_documents import LangChainFilter, StoredDocuments, depth
 from ragembed.models.vectors import checked_vectors
 from ragembed.types import Floats
 
 SEARCH_TYPES = ("similarity", "similarity_score_threshold", "mmr", "hybrid", "lexical")
 
 
-@dataclass(frozen=True, slots=True)
-class TextSearch:
-    """The settings of a search by text. ``score_threshold`` is the lowest relevance, from 0 to 1."""
-
-    mode: Mode
-    filter: LangChainFilter | None = None
-    fusion: Fusion | None = None
-    ranking: RankingOptions | None = None
-    score_threshold: float | None = None
-    offset: int = 0
-
-
 class SearchableDocuments(StoredDocuments):
-    """The documents of a store with all searches. A search without ``_with_score`` returns the documents only."""
+    """The documents of a store with all searches."""
 
     retrieval_mode: Mode
 
@@ -71,11 +58,11 @@ class SearchableDocuments(StoredDocuments):
         Returns
         -------
         list of (Document, float)
-            The documents with their scores, highest first. Cosines are from -1 to 1.
+            The documents with their scores, highest first.
         """
         reject_unknown("similarity_search", kwargs)
-        settings = TextSearch(self.retrieval_mode, filter, None, ranking, score_threshold, offset)
-        return self._scored_many([query], k, settings)[0]
+        settings = {"filter": filter, "ranking": ranking, "offset": offset}
+        return self._scored_many([query], k, self.retrieval_mode, score_threshold, **settings)[0]
 
     def hybrid_search_with_score(
         self,
@@ -102,7 +89,8 @@ class SearchableDocuments(StoredDocuments):
             Leave out documents with a lower relevance, from 0 to 1. The store needs a fit of it: stores with
             :class:`RagEmbeddings` have one from 20 documents on.
         """
-        return self._scored_many([query], k, TextSearch("hybrid", filter, fusion, ranking, min_relevance, offset))[0]
+        settings = {"filter": filter, "fusion": fusion, "ranking": ranking, "offset": offset}
+        return self._scored_many([query], k, "hybrid", min_relevance, **settings)[0]
 
     def lexical_search_with_score(
         self,
@@ -118,7 +106,8 @@ class SearchableDocuments(StoredDocuments):
 
         The arguments are those of :meth:`hybrid_search_with_score`.
         """
-        return self._scored_many([query], k, TextSearch("lexical", filter, None, ranking, min_relevance, offset))[0]
+        settings = {"filter": filter, "ranking": ranking, "offset": offset}
+        return self._scored_many([query], k, "lexical", min_relevance, **settings)[0]
 
     def similarity_search_with_relevance_scores(
         self,
@@ -154,13 +143,13 @@ class SearchableDocuments(StoredDocuments):
             If the relevance is unknown, for example because the store has fewer than 20 documents.
         """
         mode = search_type or self.retrieval_mode
-        fusion = kwargs.pop("fusion", None) if mode == "hybrid" else None
-        offset = kwargs.pop("offset", 0)
+        settings = {"filter": filter, "ranking": ranking, **_taken(kwargs, mode, "offset")}
         reject_unknown("similarity_search_with_relevance_scores", kwargs)
-        settings = TextSearch(mode, filter, fusion, ranking, score_threshold or 0.0, offset)
+        least = score_threshold or 0.0
         if mode == "dense":
-            return [(document, _relevance(cosine)) for document, cosine in self._scored_many([query], k, settings)[0]]
-        hits = self._hits_many([query], k, settings)[0]
+            scored = self._scored_many([query], k, mode, least, **settings)[0]
+            return [(document, _relevance(cosine)) for document, cosine in scored]
+        hits = self._hits_many([query], k, mode, least, **settings)[0]
         return [(to_document(hit), math.nan if hit.relevance is None else hit.relevance) for hit in hits]
 
     def _select_relevance_score_fn(self) -> Callable[[float], float]:
@@ -177,10 +166,6 @@ class SearchableDocuments(StoredDocuments):
         **kwargs: Any,
     ) -> Scored:
         """Return documents that are close to a query and different from each other (maximal marginal relevance).
-
-        The documents are chosen one by one from the candidates. With ``lambda_mult=1`` they are ordered by closeness to
-        the query. With ``lambda_mult=0`` the closest comes first, and each next one is the most different from the
-        ones before.
 
         Parameters
         ----------
@@ -305,9 +290,9 @@ class SearchableDocuments(StoredDocuments):
         mode = own_modes.get(search_type, retrieval_mode or self.retrieval_mode)
         least = kwargs.pop("score_threshold", None)
         least = kwargs.pop("min_relevance", least) if mode != "dense" else least
-        names = ("filter", "ranking", "offset", *(("fusion",) if mode == "hybrid" else ()))
-        reject_unknown(f"{search_type} search", {name: kwargs[name] for name in kwargs if name not in names})
-        return self._scored_many(queries, k, TextSearch(mode, score_threshold=least, **kwargs))
+        settings = _taken(kwargs, mode, "filter", "ranking", "offset")
+        reject_unknown(f"{search_type} search", kwargs)
+        return self._scored_many(queries, k, mode, least, **settings)
 
     def search_many(
         self, queries: Sequence[str], search_type: str = "similarity", **kwargs: Any
@@ -338,32 +323,50 @@ class SearchableDocuments(StoredDocuments):
     asearch_many = twin(search_many)
     asearch_many_with_score = twin(search_many_with_score)
 
-    def _scored_many(self, queries: Sequence[str], k: int, settings: TextSearch) -> list[Scored]:
-        """Return the documents with their scores for each query."""
-        results = self._hits_many(queries, k, settings)
-        if settings.mode != "dense":
+    def _scored_many(
+        self, queries: Sequence[str], k: int, mode: Mode, least: float | None, **settings: Any
+    ) -> list[Scored]:
+        """Return the documents with their scores for each query; ``least`` is the lowest relevance, from 0 to 1."""
+        results = self._hits_many(queries, k, mode, least, **settings)
+        if mode != "dense":
             return [_scored(hits) for hits in results]
-        least = settings.score_threshold
         return [
             [(document, cosine) for document, cosine in _cosines(hits) if least is None or _relevance(cosine) >= least]
             for hits in results
         ]
 
-    def _hits_many(self, queries: Sequence[str], k: int, settings: TextSearch) -> list[list[Hit]]:
-        """Return the hits for each query; dense search does not apply the threshold."""
-        number, store = depth(k, settings.offset), self._lazy.get()
+    def _hits_many(
+        self,
+        queries: Sequence[str],
+        k: int,
+        mode: Mode,
+        least: float | None,
+        *,
+        filter: LangChainFilter | None = None,
+        fusion: Fusion | None = None,
+        ranking: RankingOptions | None = None,
+        offset: int = 0,
+    ) -> list[list[Hit]]:
+        """Return the hits for each query; dense search does not apply ``least``."""
+        number, store = depth(k, offset), self._lazy.get()
         if store is None:
             return [[] for _ in queries]
         results = store.search_many(
             queries,
             number,
-            settings.mode,
-            where=self._where(store, settings.filter),
-            fusion=settings.fusion,
-            ranking=settings.ranking,
-            min_relevance=None if settings.mode == "dense" else settings.score_threshold,
+            mode,
+            where=self._where(store, filter),
+            fusion=fusion,
+            ranking=ranking,
+            min_relevance=None if mode == "dense" else least,
         )
-        return [hits[settings.offset :] for hits in results]
+        return [hits[offset:] for hits in results]
+
+
+def _taken(kwargs: dict[str, Any], mode: Mode, *names: str) -> dict[str, Any]:
+    """Take the settings of a search with these names, and ``fusion`` for hybrid search, out of ``kwargs``."""
+    allowed = (*names, "fusion") if mode == "hybrid" else names
+    return {name: kwargs.pop(name) for name in allowed if name in kwargs}
 
 
 def _scored(hits: Iterable[Hit]) -> Scored:

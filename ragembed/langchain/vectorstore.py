@@ -6,14 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, get_args
-from weakref import WeakSet
 
 from langchain_core.embeddings import Embeddings
 from langchain_core.vectorstores import VectorStore, VectorStoreRetriever
 
-from ragembed.adapters.filter_warnings import FilterWarnings
-from ragembed.checks import one_of
-from ragembed.config.collections import chosen_stores, read_registry
+from ragembed.config.fields import one_of
+from ragembed.config.toml_files import chosen_stores, read_registry
 from ragembed.corpus import blocks
 from ragembed.errors import ConfigError, StoreError, StoreNotFoundError
 from ragembed.extractors.external import SAME
@@ -23,32 +21,27 @@ from ragembed.indexes.storage.layout import is_store
 from ragembed.indexes.writing.index_selection import warn
 from ragembed.langchain.derived import twin
 from ragembed.langchain.documents import chosen_ids, documents_of, reject_unknown
-from ragembed.langchain.embeddings import RagEmbeddings
-from ragembed.langchain.external import model_name
+from ragembed.langchain.embeddings import RagEmbeddings, model_name
 from ragembed.langchain.lazy_store import LazyCollection, LazyStore, require_store
-from ragembed.langchain.record_manager import RagRecordManager
 from ragembed.langchain.retrievers import RagVectorStoreRetriever
 from ragembed.langchain.searching import SearchableDocuments
-from ragembed.langchain.writing import BATCH_SIZE, Progress, WritableDocuments, require_batch_size, stage, stage_texts
+from ragembed.langchain.stored_documents import BATCH_SIZE, Progress, require_batch_size, stage, stage_texts
 
 WriteMode = Literal["append", "overwrite", "error"]
 
 
-class RagVectorStore(WritableDocuments, SearchableDocuments, VectorStore):
+class RagVectorStore(SearchableDocuments, VectorStore):
     """LangChain vector store in a folder, with dense, lexical and hybrid search.
 
-    Vectors are searched with FAISS, and texts with SQLite. Every write is atomic. The folder has the same format as a
-    store of the command line: you can open a folder that ``ragembed index`` has made. The ``metadata`` of its documents
+    Every write is atomic. You can also open a folder that ``ragembed index`` has made: the metadata of its documents
     contain their place in the file (``source``, ``title``, ``headings``, ``start_line``, ``end_line``, ``page``).
-    Documents that you add keep their own metadata, which must be JSON values.
 
     Every search takes a ``filter``, which selects the documents to search, and most take a ``ranking``, a
-    :class:`ragembed.RankingOptions` with steps after the search: folding near-duplicates, limiting the results
-    per file, reranking. By default there are no such steps. Scores are always those of the search.
+    :class:`ragembed.RankingOptions` with steps after the search, none by default. Scores are always those of the
+    search.
 
-    Several threads can share one object. Several processes can open the same folder; writers wait for each other. The
-    asynchronous methods run the synchronous ones in a thread. If one that writes is cancelled, it stops before its next
-    batch or its commit: either all of its documents are added, or none.
+    Several threads can share one object. Several processes can open the same folder; writers wait for each other. If
+    an asynchronous method that writes is cancelled, either all of its documents are added, or none.
 
     Parameters
     ----------
@@ -164,7 +157,7 @@ class RagVectorStore(WritableDocuments, SearchableDocuments, VectorStore):
 
         results = vector_store.similarity_search_with_relevance_scores(query="thud", k=1, score_threshold=0.7)
 
-    Hybrid search, by cosine and BM25, finds names, numbers and rare words that dense search misses:
+    Hybrid search, by cosine and BM25:
 
     .. code-block:: python
 
@@ -217,18 +210,6 @@ class RagVectorStore(WritableDocuments, SearchableDocuments, VectorStore):
         one_of("retrieval_mode", retrieval_mode, MODES)
         self.retrieval_mode: Mode = retrieval_mode
         self._lazy = LazyStore(embedding, path, index, budget, language)
-        self._start()
-
-    def _start(self) -> None:
-        self._record_managers: WeakSet[RagRecordManager] = WeakSet()
-        self._filter_warnings = FilterWarnings()
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"retrieval_mode": self.retrieval_mode, "_lazy": self._lazy}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._start()
 
     @classmethod
     def open_collection(
@@ -259,7 +240,6 @@ class RagVectorStore(WritableDocuments, SearchableDocuments, VectorStore):
         opened = cls.__new__(cls)
         opened.retrieval_mode = retrieval_mode
         opened._lazy = LazyCollection(stores)
-        opened._start()
         return opened
 
     @classmethod
@@ -282,25 +262,17 @@ class RagVectorStore(WritableDocuments, SearchableDocuments, VectorStore):
     ) -> RagVectorStore:
         """Create a store from texts.
 
-        :class:`RagEmbeddings` that are not fitted are fitted on the texts. If there is a store at ``path``, the texts
-        are added to it.
+        :class:`RagEmbeddings` that are not fitted are fitted on the texts.
 
         Parameters
         ----------
         texts, metadatas, ids, batch_size, progress, **kwargs
             As in :meth:`add_texts`.
         embedding, path, index, budget, retrieval_mode
-            As for the class; by default, ``path`` is a temporary folder.
+            As for the class.
         mode : {"append", "overwrite", "error"}
             What to do if there is a store at ``path``: add to it, replace it when the new store is complete, or raise
             :class:`ragembed.errors.StoreError`.
-
-        Raises
-        ------
-        ConfigError
-            If the numbers of texts, metadatas and ids differ.
-        BudgetError
-            If no index meets ``budget``; the documents are saved first.
         """
         reject_unknown("from_texts", kwargs)
         documents = documents_of(texts, metadatas)
@@ -324,10 +296,7 @@ class RagVectorStore(WritableDocuments, SearchableDocuments, VectorStore):
         mode: WriteMode = "append",
         retrieval_mode: Mode = "dense",
     ) -> RagVectorStore:
-        """Create a store from texts and their vectors.
-
-        ``embedding`` made the vectors; it cannot be :class:`RagEmbeddings`. The other arguments are those of
-        :meth:`add_embeddings` and :meth:`from_texts`.
+        """Create a store from texts and the vectors that ``embedding``, other than :class:`RagEmbeddings`, made.
 
         Parameters
         ----------
@@ -372,9 +341,7 @@ class RagVectorStore(WritableDocuments, SearchableDocuments, VectorStore):
             store._lazy.move(Path(path))
 
     def as_retriever(self, **kwargs: Any) -> VectorStoreRetriever:
-        """Return a retriever for one type of search.
-
-        For a retriever with one field per setting, see :class:`ragembed.langchain.RagRetriever`.
+        """Return a retriever for one type of search; :class:`ragembed.langchain.RagRetriever` has a field per setting.
 
         Parameters
         ----------

@@ -9,7 +9,7 @@ from llama_index.core.embeddings import BaseEmbedding
 from pydantic import PrivateAttr
 from typing_extensions import Self
 
-from ragembed.adapters.lazy_embedder import LazyEmbedder
+from ragembed.adapters.encoders import LazyEmbedder
 from ragembed.config.settings import DEFAULT_PRESET
 from ragembed.embedder import Embedder
 from ragembed.stopping import in_thread

@@ -21,8 +21,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from ragembed.config.specs import Server
-from ragembed.config.templates import Template
+from ragembed.config.specs import Server, Template
 from ragembed.errors import ConfigError, ModelError
 from ragembed.extras import needed_for
 from ragembed.models.estimated_tokens import EstimatedTokenizer

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from ragembed.config.templates import MASK, Template
+from ragembed.config.specs import MASK, Template
 from ragembed.errors import ConfigError, ModelError
 from ragembed.files import read_regular
 from ragembed.models.packaging import MOST_TOKENIZER, lower_cases, read_json, window

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         SplitScore,
         classification_accuracy,
         pair_features,
+        relatedness_regression,
         similarity_classification,
         split_accuracy,
         split_target,
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from ragembed.papers.sentences.clustering import ClusteringScore, assignment_accuracy, clustering_accuracy
     from ragembed.papers.sentences.description import Description, TextStatistics, describe
     from ragembed.papers.sentences.isotropy import alignment, iso_score, uniformity
-    from ragembed.papers.sentences.relatedness import relatedness_regression
     from ragembed.papers.sentences.sentence_collections import (
         LabelledTexts,
         SentencePairs,
@@ -84,6 +84,7 @@ _NAMES = {
         "SplitScore",
         "classification_accuracy",
         "pair_features",
+        "relatedness_regression",
         "similarity_classification",
         "split_accuracy",
         "split_target",
@@ -91,7 +92,6 @@ _NAMES = {
     "sentences.clustering": ("ClusteringScore", "assignment_accuracy", "clustering_accuracy"),
     "sentences.description": ("Description", "TextStatistics", "describe"),
     "sentences.isotropy": ("alignment", "iso_score", "uniformity"),
-    "sentences.relatedness": ("relatedness_regression",),
     "sentences.sentence_collections": ("LabelledTexts", "SentencePairs", "read_labelled_texts", "read_sentence_pairs"),
     "sentences.sentence_tasks": ("read_classification", "read_clustering", "read_isotropy", "read_sts"),
     "sentences.sts": ("cosines", "pearson", "spearman"),

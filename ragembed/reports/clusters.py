@@ -15,8 +15,8 @@ from itertools import pairwise
 import numpy as np
 
 from ragembed.extras import needed_for
+from ragembed.indexes.lexical.analyzer import letters_of, words_or_runs
 from ragembed.indexes.search.snippet import known_terms
-from ragembed.indexes.text.analyzer import letters_of, words_or_runs
 from ragembed.indexes.types import Rows
 from ragembed.types import Floats
 

@@ -10,7 +10,7 @@ from xml.etree.ElementTree import Element
 import numpy as np
 
 from ragembed.html_elements import Child, element, table
-from ragembed.indexes.ann.records import IndexConfig, IndexEvaluation, IndexSelection
+from ragembed.indexes.faiss_index.records import IndexConfig, IndexEvaluation, IndexSelection
 from ragembed.indexes.indexing.drift import DriftReport
 from ragembed.indexes.search.relevance import WEAK
 from ragembed.indexes.storage.layout import STORE_FOLDER, root_of

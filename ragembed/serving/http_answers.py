@@ -10,15 +10,21 @@ from typing import Any
 
 from ragembed.errors import ConfigError
 from ragembed.indexes.search.ranking import RankingOptions
-from ragembed.indexes.search.relevance import WEAK_MATCHES, collected_notes, is_weak
-from ragembed.indexes.search.result_json import hit_json, place_json
-from ragembed.indexes.search.snippet import QueryWords
-from ragembed.indexes.storage.changes import extension
+from ragembed.indexes.search.relevance import WEAK_MATCHES, is_weak
+from ragembed.indexes.search.snippet import QueryWords, hit_json, place_json
 from ragembed.indexes.storage.file_states import FileState
-from ragembed.indexes.storage.layout import is_below
+from ragembed.indexes.storage.layout import extension, is_below
 from ragembed.indexes.types import ChunkRecord, Hit, SourceRecord
-from ragembed.serving.http_definitions import ENDPOINTS
-from ragembed.serving.stores import ServedStore, ServedTogether, UnknownNameError, chunk_with_id, in_document_order
+from ragembed.serving.stores import (
+    ServedStore,
+    ServedStores,
+    ServedTogether,
+    UnknownNameError,
+    answered,
+    chunk_with_id,
+    in_document_order,
+)
+from ragembed.serving.tool_schemas import ENDPOINTS
 from ragembed.stopping import check
 from ragembed.version import SCHEMA_VERSION, __version__
 
@@ -33,9 +39,8 @@ _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 class StoreAnswers:
     """The answers for several stores. Threads may share it."""
 
-    def __init__(self, stores: Mapping[str, ServedStore], *, writable: bool = False) -> None:
+    def __init__(self, stores: ServedStores, *, writable: bool = False) -> None:
         self._stores = stores
-        self._together = ServedTogether(stores)
         self._writable = writable
         self._answers: Mapping[str, Callable[[ServedStore, dict[str, Any]], dict[str, Any]]] = {
             "search": _search,
@@ -51,14 +56,11 @@ class StoreAnswers:
         """Return the answer of an operation; raise :class:`ragembed.errors.RagembedError` if it fails."""
         given = ENDPOINTS[name].operation.checked(arguments, list(self._stores))
         if name == "status":
-            chosen = [self._stores[given["store"]]] if "store" in given else list(self._stores.values())
-            stores = [_present(served.summary()) for served in chosen]
+            stores = [_present(served.summary()) for served in self._stores.all_or(given)]
             about = {"version": __version__, "writable": self._writable, "stores": stores}
             return {"schema_version": SCHEMA_VERSION, **about}
-        served: Any = self._stores.get(given.pop("store", next(iter(self._stores))), self._together)
-        with collected_notes() as collected:
-            answer = self._answers[name](served, given)
-        about_filter = served.open().filter_notes(given["where"]) if "where" in given else []
+        served = self._stores.taken_from(given)
+        answer, about_filter, collected = answered(served, given, self._answers[name])
         notes = [note for note in (*about_filter, *collected, answer.pop("note", None), served.state()) if note]
         common = {"schema_version": SCHEMA_VERSION, "store": served.name}
         return {**common, **answer, **({"note": "; ".join(notes)} if notes else {})}
@@ -130,7 +132,7 @@ def _chunk(served: ServedStore, given: dict[str, Any]) -> dict[str, Any]:
     words = QueryWords(given["q"], [record.chunk.text for record in records], language) if "q" in given else None
     chunks = [
         {
-            **place_json(record, _name),
+            **place_json(record),
             "title": record.chunk.title,
             "headings": list(record.chunk.headings),
             "text": record.chunk.text,
@@ -215,7 +217,7 @@ def _results(
     results = []
     for rank, (hit, state) in enumerate(zip(hits, served.open().file_states(hits), strict=True), first_rank):
         check()
-        result = hit_json(rank, hit, words, _name, state)
+        result = hit_json(rank, hit, words, None, state)
         results.append({**result, "highlights": words.places(result["snippet"])})
     return results
 
@@ -304,7 +306,3 @@ def _time(nanoseconds: int) -> datetime:
 
 def _present(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
-
-
-def _name(source: str, store: str | None) -> str:  # noqa: ARG001  the answer has the store beside the path
-    return source

@@ -1,12 +1,14 @@
-"""The ASGI application of ``ragembed serve``: routes, errors, and the checks around them."""
+"""``ragembed serve``: the ASGI application with its routes and the checks around them, and the process."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
-import math
+import os
 import re
+import signal
+import socket
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -15,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import uvicorn
 from starlette.applications import Starlette
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
@@ -22,23 +25,24 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from ragembed.errors import ConfigError, RagembedError, StoreLockedError
+from ragembed.errors import ConfigError
 from ragembed.serving import openai_embeddings, openapi, page, pushed_documents
-from ragembed.serving.definitions import Schema, chosen_store
 from ragembed.serving.http_answers import StoreAnswers
-from ragembed.serving.http_definitions import ENDPOINTS, Endpoint
-from ragembed.serving.http_limits import Limits, RequestLimits, WorkerThreads
-from ragembed.serving.http_metrics import CONTENT_TYPE, RequestMetrics, RequestObserver
-from ragembed.serving.http_security import AllowedHosts, BearerAuth, RequestGuard, problem, status_and_message
-from ragembed.serving.json_text import parsed, repaired
-from ragembed.serving.mcp_server import make_route, make_server
-from ragembed.serving.stores import ServedStore
+from ragembed.serving.http_metrics import ACCESS_LOG, CONTENT_TYPE, RequestMetrics, RequestObserver
+from ragembed.serving.http_requests import JSON, Limits, RequestLimits, WorkerThreads, answering, json_response, problem
+from ragembed.serving.http_security import LOOPBACK_NAMES, AllowedHosts, BearerAuth, RequestGuard
+from ragembed.serving.http_sockets import connections
+from ragembed.serving.json_text import as_json, read_json
+from ragembed.serving.mcp_over_http import make_route
+from ragembed.serving.mcp_server import make_server
+from ragembed.serving.stores import ServedStore, ServedStores
+from ragembed.serving.tool_schemas import ENDPOINTS, Endpoint, Schema, chosen_store
 from ragembed.serving.tools import StoreTools
 
 PROBES = ("/healthz", "/readyz")
 _METRICS = "/metrics"
-_JSON = "application/json"
-_LOG = logging.getLogger(__name__)
+_DRAIN_SECONDS = 4
+"""Seconds that requests have to end after SIGTERM. The process ends less than a second later."""
 _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 
 
@@ -64,7 +68,7 @@ class _HttpHandlers:
     """The handlers. All of them run their work in threads, so that the event loop never waits."""
 
     def __init__(self, stores: Mapping[str, Path], settings: ServerSettings) -> None:
-        self.stores = {name: ServedStore(name, path) for name, path in stores.items()}
+        self.stores = ServedStores(stores)
         self.workers = WorkerThreads(settings.limits.threads)
         self.answers = StoreAnswers(self.stores, writable=settings.writable)
         self.metrics = RequestMetrics()
@@ -88,7 +92,7 @@ class _HttpHandlers:
             _route("/healthz", "GET", "healthz", self._health),
             _route("/readyz", "GET", "readyz", self._ready),
             _route(_METRICS, "GET", "metrics", self._metrics),
-            _route("/openapi.json", "GET", "openapi", _constant(as_json(api), _JSON)),
+            _route("/openapi.json", "GET", "openapi", _constant(as_json(api), JSON)),
             _route("/docs", "GET", "docs", _constant(openapi.as_page(api).encode(), "text/html")),
             _route(openapi.STYLE_PATH, "GET", "docs", _constant(openapi.STYLE.encode(), "text/css")),
         ]
@@ -231,50 +235,6 @@ def make_app(stores: Mapping[str, Path], settings: ServerSettings) -> ASGIApp:
     return RequestObserver(app, handlers.metrics, log_queries=settings.log_queries)
 
 
-def answering(handle: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
-    """Return a handler that turns errors into responses with one sentence."""
-
-    async def handler(request: Request) -> Response:
-        try:
-            return await handle(request)
-        except StoreLockedError:
-            return problem(503, "another process is writing to the store: try again later", Retry_After="1")
-        except RecursionError:
-            return problem(400, "the request is nested too deeply: expected fewer levels")
-        except RagembedError as error:
-            return problem(*status_and_message(error, request.url.path))
-        except Exception as error:  # noqa: BLE001  the client gets one line, the log the traceback
-            _LOG.exception("%s failed", request.url.path)
-            return problem(500, f"unexpected {type(error).__name__}: the log of the server says more")
-
-    return handler
-
-
-def json_response(body: bytes, status: int = 200) -> Response:
-    """Return a response with JSON."""
-    return Response(body, status, media_type=_JSON)
-
-
-def as_json(value: Any) -> bytes:
-    """Return a value as JSON. Numbers that JSON does not have become null, and lone surrogates are escaped."""
-    try:
-        text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    except ValueError:
-        text = json.dumps(_finite(value), ensure_ascii=False, separators=(",", ":"))
-    return text.encode("utf-8", "backslashreplace")
-
-
-def read_json(body: bytes) -> dict[str, Any]:
-    """Return the object in a body; raise :class:`ConfigError` if there is none."""
-    try:
-        value = parsed(repaired(body.decode()))
-    except (ValueError, RecursionError):
-        raise ConfigError("the body is not JSON: expected a JSON object") from None
-    if not isinstance(value, dict):
-        raise ConfigError('the body is not a JSON object: expected one such as {"q": "store locks"}')
-    return value
-
-
 def _route(path: str, method: str, name: str, handle: Callable[[Request], Awaitable[Response]]) -> Route:
     return Route(_with_slashes(path), answering(handle), methods=[method], name=name)
 
@@ -289,14 +249,6 @@ def _constant(body: bytes, kind: str) -> Callable[[Request], Awaitable[Response]
         return Response(body, media_type=kind)
 
     return handle
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _finite(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(each) for each in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _arguments(request: Request, body: bytes, endpoint: Endpoint) -> dict[str, Any]:
@@ -341,3 +293,51 @@ async def _no_such_path(_request: Request, _error: Exception) -> Response:
 async def _no_such_method(_request: Request, error: Exception) -> Response:
     allowed = getattr(error, "headers", None) or {}
     return problem(405, "this path does not accept this method: /docs lists the methods", **allowed)
+
+
+# The process
+
+
+def own_addresses(host: str) -> tuple[str, ...]:
+    """Return the addresses by which clients may name a server that listens on ``host``."""
+    return (*LOOPBACK_NAMES, host)
+
+
+def run(
+    stores: Mapping[str, Path], settings: ServerSettings, listener: socket.socket, *, access_log: bool = False
+) -> None:
+    """Serve until SIGTERM or SIGINT. Then end the requests that run within 5 seconds."""
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    lines = logging.StreamHandler()
+    lines.setFormatter(logging.Formatter("%(message)s"))
+    ACCESS_LOG.addHandler(lines)
+    ACCESS_LOG.propagate = False
+    ACCESS_LOG.setLevel(logging.INFO if access_log else logging.WARNING)
+    config = uvicorn.Config(
+        make_app(stores, settings),
+        http=connections(settings.limits),
+        log_config=None,
+        log_level=logging.WARNING,
+        access_log=False,
+        ws="none",
+        proxy_headers=False,
+        server_header=False,
+        timeout_graceful_shutdown=_DRAIN_SECONDS,
+    )
+    server = uvicorn.Server(config)
+
+    def stop(*_: object) -> None:
+        server.should_exit = True
+
+    # These handlers work until uvicorn sets its own. It raises a signal again at the end, which is no failure.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
+    server.run(sockets=[listener])
+
+
+def end_process() -> None:
+    """End the process without waiting for threads that still search. Stores are safe: writes are transactions."""
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)

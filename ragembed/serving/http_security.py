@@ -11,7 +11,6 @@ import base64
 import hashlib
 import hmac
 import ipaddress
-import logging
 import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -21,10 +20,9 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ragembed.errors import ConfigError, RagembedError
-from ragembed.serving.stores import UnknownNameError
+from ragembed.errors import ConfigError
+from ragembed.serving.http_requests import problem
 
-_LOG = logging.getLogger(__name__)
 LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
 CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -42,26 +40,6 @@ _HOST = re.compile(r"(\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9._-]{1,253})(?::([0-9]{1
 _PORTS = {"http": 80, "https": 443}
 _WITH_BODY = ("POST", "PUT", "PATCH")
 _SHORTEST_TOKEN = 16
-
-
-def problem(status: int, message: str, **headers: str) -> JSONResponse:
-    """Return an error in the form that clients of OpenAI expect; ``Retry_After`` stands for ``Retry-After``."""
-    kind = "invalid_request_error" if status < 500 else "server_error"
-    named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return JSONResponse({"error": {"message": message, "type": kind, "param": None, "code": None}}, status, named)
-
-
-def status_and_message(error: RagembedError, place: str) -> tuple[int, str]:
-    """Return the status and the sentence for an error; ``place`` is the path of the request.
-
-    What is wrong with a store is in the log alone, because the message may name folders of the server.
-    """
-    if isinstance(error, UnknownNameError):
-        return 404, str(error)
-    if isinstance(error, ConfigError):
-        return 400, str(error)
-    _LOG.error("%s: %s", place, error)
-    return 503, f"{type(error).__name__}: the store cannot answer; the log of the server says why"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,19 @@
-"""The MCP server: the tools of :mod:`ragembed.serving.tools` on the official SDK, over stdio and streamable HTTP."""
+"""The MCP server: the tools of :mod:`ragembed.serving.tools` on the official SDK, and stdio.
+
+The SDK drops what it cannot read from stdin, and answers over HTTP without an id. Here, each request gets an answer
+under its own id, whatever it holds. Half of a surrogate pair, which JavaScript sends if it cuts an emoji, is one such
+text.
+"""
 
 from __future__ import annotations
 
 import logging
+import math
 import os
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager
+from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -18,27 +24,24 @@ from mcp.server.caching import CacheableMethod, CacheHint
 from mcp.server.lowlevel import NotificationOptions, Server
 from mcp.server.stdio import stdio_server
 from mcp.shared.exceptions import MCPError
+from mcp.shared.message import SessionMessage
+from pydantic import ValidationError
 
 from ragembed.errors import RagembedError
 from ragembed.indexes.storage.layout import root_of
-from ragembed.serving.definitions import TOOLS
-from ragembed.serving.listeners import tcp_listener
-from ragembed.serving.mcp_messages import MessageLines, own_stdin
+from ragembed.serving.json_text import parsed, repaired
+from ragembed.serving.tool_schemas import TOOLS
 from ragembed.stopping import run_until
 from ragembed.version import __version__
 
 if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
-    from starlette.routing import Route
-    from starlette.types import ASGIApp
 
     from ragembed.serving.tools import StoreTools, ToolAnswer
 
 ThreadRunner: TypeAlias = Callable[..., Awaitable[Any]]
-"""Runs a function with arguments in a thread, such as :meth:`ragembed.serving.http_limits.WorkerThreads.run`."""
+"""Runs a function with arguments in a thread, such as :meth:`ragembed.serving.http_requests.WorkerThreads.run`."""
 SCHEME = "ragembed://"
-HTTP_PATH = "/mcp"
-_LOOPBACK = "127.0.0.1"
 _CALLS_AT_ONCE = 4
 CALL_SECONDS = 60.0
 """Longest time for a call beside that of ``auto_index``. Clients of the official SDKs wait for as long."""
@@ -155,11 +158,10 @@ class _Handlers:
     def _loaded(self) -> StoreTools:
         with self._lock:
             if self._tools is None:
-                from ragembed.serving.stores import ServedStore
+                from ragembed.serving.stores import ServedStores
                 from ragembed.serving.tools import StoreTools
 
-                stores = {name: ServedStore(name, path) for name, path in self._stores.items()}
-                self._tools = StoreTools(stores, self._auto_index)
+                self._tools = StoreTools(ServedStores(self._stores), self._auto_index)
             return self._tools
 
 
@@ -216,50 +218,75 @@ def run_stdio(server: Server[Any]) -> None:
         os._exit(status)
 
 
-def make_http_app(server: Server[Any], port: int) -> ASGIApp:
-    """Return the ASGI application for ``127.0.0.1:port``. It refuses foreign Host and Origin headers."""
-    from mcp.server.transport_security import TransportSecuritySettings
-
-    from ragembed.serving.mcp_over_http import WholeMessages
-
-    hosts = [f"{name}:{port}" for name in (_LOOPBACK, "localhost")]
-    security = TransportSecuritySettings(allowed_hosts=hosts, allowed_origins=[f"http://{host}" for host in hosts])
-    app = server.streamable_http_app(
-        streamable_http_path=HTTP_PATH, stateless_http=True, json_response=True, transport_security=security
-    )
-    return WholeMessages(app)
-
-
-def make_route(server: Server[Any]) -> tuple[Route, Callable[[], AbstractAsyncContextManager[None]]]:
-    """Return the route ``/mcp`` for an application that checks Host and Origin itself, and what has to run with it."""
-    from mcp.server.transport_security import TransportSecuritySettings
-    from starlette.routing import Route
-
-    from ragembed.serving.mcp_over_http import WholeMessages
-
-    unchecked = TransportSecuritySettings(enable_dns_rebinding_protection=False)
-    app = server.streamable_http_app(
-        streamable_http_path=HTTP_PATH, stateless_http=True, json_response=True, transport_security=unchecked
-    )
-    [route] = (each for each in app.routes if isinstance(each, Route))
-    return Route(HTTP_PATH, WholeMessages(route.endpoint), name="mcp"), server.session_manager.run
-
-
-def run_http(server: Server[Any], port: int) -> None:
-    """Serve ``http://127.0.0.1:port/mcp`` until interrupted; raises :class:`ConfigError` if the port is in use."""
-    import uvicorn
-
-    from ragembed.serving.http_connections import connections
-    from ragembed.serving.http_limits import Limits
-
-    with tcp_listener(_LOOPBACK, port) as listener:
-        port = listener.getsockname()[1]
-        sys.stderr.write(f"serving http://{_LOOPBACK}:{port}{HTTP_PATH}\n")
-        sys.stderr.flush()
-        app = make_http_app(server, port)
-        config = uvicorn.Config(app, http=connections(Limits()), log_level="warning", access_log=False)
-        uvicorn.Server(config).run(sockets=[listener])
-
-
 def _failure(message: str) -> types.CallToolResult:
     return types.CallToolResult(content=[types.TextContent(type="text", text=message)], is_error=True)
+
+
+# Messages before the SDK reads them
+
+
+def refusal(text: str) -> types.JSONRPCError | None:
+    """Return the answer to a text that is no message of JSON-RPC, or None for a message."""
+    try:
+        value = parsed(text)
+    except (ValueError, RecursionError):
+        return _error(None, types.PARSE_ERROR, "the message is not JSON")
+    try:
+        message = types.jsonrpc_message_adapter.validate_python(value, by_name=False)
+        is_valid = not (isinstance(message, types.JSONRPCNotification) and "id" in value)
+    except (ValidationError, RecursionError):
+        is_valid = False
+    if is_valid:
+        return None
+    expected = "expected one request or notification of JSON-RPC 2.0"
+    return _error(_id_of(value), types.INVALID_REQUEST, f"the message is not valid: {expected}")
+
+
+def _id_of(value: Any) -> types.RequestId | None:
+    """Return the id of a request; an answer of the client has an id of the server's requests."""
+    given = value.get("id") if isinstance(value, dict) and "method" in value else None
+    is_id = isinstance(given, str) or (isinstance(given, int) and not isinstance(given, bool) and abs(given) < 2**63)
+    return given if is_id else None
+
+
+def _error(number: types.RequestId | None, code: int, message: str) -> types.JSONRPCError:
+    return types.JSONRPCError(jsonrpc="2.0", id=number, error=types.ErrorData(code=code, message=message))
+
+
+def own_stdin() -> TextIOWrapper:
+    """Return the stdin of the process, and leave the null device in its place: no child process reads messages."""
+    number = os.dup(0)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    return os.fdopen(number, encoding="utf-8", errors="replace")
+
+
+class MessageLines(anyio.AsyncFile[str]):
+    """Lines of a text file, without empty ones. Those that are no messages are left out, and answered."""
+
+    def __init__(self, file: TextIOWrapper) -> None:
+        super().__init__(file)
+        # Without a limit, because a client may read the answers after it has written all lines.
+        self._refused, self._refusals = anyio.create_memory_object_stream[SessionMessage](math.inf)
+
+    async def readline(self) -> str:
+        """Return the next message, or the empty text at the end of the file."""
+        while line := await super().readline():
+            text = repaired(line)
+            if not text.strip():
+                continue
+            if (refused := refusal(text)) is None:
+                return text
+            self._refused.send_nowait(SessionMessage(refused))
+        self._refused.close()
+        return ""
+
+    async def answer(self, answers: Any) -> None:
+        """Send the answers to lines that are no messages until the end of the file, and close ``answers``.
+
+        ``answers`` is a clone of the SDK's stream of answers, whose type is private.
+        """
+        async with answers, self._refusals:
+            async for each in self._refusals:
+                await answers.send(each)

@@ -17,8 +17,8 @@ from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError
 from ragembed.indexes.types import VectorEncoder
 from ragembed.models.token_counting import estimated_tokens
-from ragembed.serving.definitions import Schema, check_characters, object_schema, shown
 from ragembed.serving.stores import ServedStore, UnknownNameError
+from ragembed.serving.tool_schemas import Schema, check_characters, object_schema, shown
 from ragembed.types import Floats
 
 MOST_TEXTS = 2048

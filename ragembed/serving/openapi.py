@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ragembed.serving import openai_embeddings, pushed_documents
-from ragembed.serving.definitions import EVERY, Schema
-from ragembed.serving.http_definitions import ENDPOINTS, Endpoint
+from ragembed.serving.tool_schemas import ENDPOINTS, EVERY, Endpoint, Schema
 from ragembed.version import __version__
 
 _JSON = "application/json"

@@ -25,11 +25,11 @@ from ragembed.html_elements import Child, as_html
 from ragembed.html_elements import element as _e
 from ragembed.indexes.search.pipeline import MODES
 from ragembed.indexes.storage.layout import file_path
-from ragembed.serving.definitions import EVERY
 from ragembed.serving.http_answers import StoreAnswers
-from ragembed.serving.http_definitions import MOST_COMPARED
-from ragembed.serving.http_security import CONTENT_SECURITY_POLICY, status_and_message
+from ragembed.serving.http_requests import status_and_message
+from ragembed.serving.http_security import CONTENT_SECURITY_POLICY
 from ragembed.serving.stores import ServedStore
+from ragembed.serving.tool_schemas import EVERY, MOST_COMPARED
 
 _FACETS = "folder,type,date,metadata"
 _FACET_TITLES = {"folder": "Folder", "type": "Type", "date": "Month"}

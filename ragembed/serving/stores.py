@@ -8,21 +8,23 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ragembed.documents.readers.registry import member_of
 from ragembed.errors import ConfigError, RagembedError, StoreError, StoreLockedError
 from ragembed.indexes.collection import Collection
 from ragembed.indexes.filters.globs import path_in_store
+from ragembed.indexes.indexing.index_run import index_files
 from ragembed.indexes.indexing.request import IndexingRequest
-from ragembed.indexes.indexing.run import index_files
 from ragembed.indexes.indexing.watch import Watcher
 from ragembed.indexes.search.context import one_line
+from ragembed.indexes.search.relevance import collected_notes
 from ragembed.indexes.storage.layout import require_store, root_of, source_path
 from ragembed.indexes.store import Store
 from ragembed.indexes.types import ChunkRecord, Hit, SourceRecord
-from ragembed.serving.definitions import EVERY
+from ragembed.serving.tool_schemas import EVERY
 
+Answer = TypeVar("Answer")
 _WATCH_RETRY_SECONDS = 10.0
 """Pause before a store is watched again after an error, such as a store that does not exist yet."""
 _LOG = logging.getLogger(__name__)
@@ -235,6 +237,31 @@ class ServedTogether:
             own = [record for record in records if record.store == name]
             found.update(((name, source), file) for (_, source), file in (each.files(own) if own else {}).items())
         return found
+
+
+class ServedStores(dict[str, ServedStore]):
+    """The served stores by name, and all of them together."""
+
+    def __init__(self, paths: Mapping[str, Path]) -> None:
+        super().__init__({name: ServedStore(name, path) for name, path in paths.items()})
+        self._together = ServedTogether(self)
+
+    def all_or(self, arguments: Mapping[str, Any]) -> list[ServedStore]:
+        """Return the store that ``arguments`` name, or else all."""
+        return [self[arguments["store"]]] if "store" in arguments else list(self.values())
+
+    def taken_from(self, arguments: dict[str, Any]) -> Any:
+        """Take the name of a store out of ``arguments``, and return it, or all stores together."""
+        return self.get(arguments.pop("store", next(iter(self))), self._together)
+
+
+def answered(
+    served: Any, arguments: dict[str, Any], answer: Callable[[Any, dict[str, Any]], Answer]
+) -> tuple[Answer, list[str], list[str]]:
+    """Return ``answer(served, arguments)``, the notes about its filter, and those of the search."""
+    with collected_notes() as collected:
+        result = answer(served, arguments)
+    return result, served.open().filter_notes(arguments["where"]) if "where" in arguments else [], list(collected)
 
 
 def chunk_with_id(store: Store | Collection, chunk_id: str) -> ChunkRecord:

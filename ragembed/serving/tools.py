@@ -18,13 +18,20 @@ from ragembed.documents.readers.registry import member_of
 from ragembed.errors import ConfigError
 from ragembed.indexes.search.context import NOTE, fence_of, location_of, one_line
 from ragembed.indexes.search.ranking import RankingOptions
-from ragembed.indexes.search.relevance import WEAK_MATCHES, collected_notes, is_weak
+from ragembed.indexes.search.relevance import WEAK_MATCHES, is_weak
 from ragembed.indexes.search.searchable import Searchable
 from ragembed.indexes.store import Store
 from ragembed.indexes.types import ChunkRecord, Hit
 from ragembed.models.token_counting import estimated_tokens
-from ragembed.serving.definitions import MOST_TOKENS, TOOLS
-from ragembed.serving.stores import ServedStore, ServedTogether, chunk_with_id, in_document_order
+from ragembed.serving.stores import (
+    ServedStore,
+    ServedStores,
+    ServedTogether,
+    answered,
+    chunk_with_id,
+    in_document_order,
+)
+from ragembed.serving.tool_schemas import MOST_TOKENS, TOOLS
 from ragembed.stopping import check
 
 _CURSOR = re.compile(r"(\d{1,9})\.(\d{1,9})\.(\d{1,18})\.([0-9a-f]{12})")
@@ -54,9 +61,8 @@ class _Position:
 class StoreTools:
     """The tools for several stores. ``auto_index`` is the time in seconds to bring a store up to date before a call."""
 
-    def __init__(self, stores: Mapping[str, ServedStore], auto_index: float | None = None) -> None:
+    def __init__(self, stores: ServedStores, auto_index: float | None = None) -> None:
         self._stores = stores
-        self._together = ServedTogether(stores)
         self._auto_index = auto_index
         self._tools: Mapping[str, Callable[[ServedStore, dict[str, Any]], ToolAnswer]] = {
             "search": self._search,
@@ -72,14 +78,10 @@ class StoreTools:
             raise ConfigError(f"unknown tool {name[:60]!r}: expected one of {', '.join(TOOLS)}")
         given = TOOLS[name].checked(arguments, list(self._stores))
         if name == "status":
-            chosen = [self._stores[given["store"]]] if "store" in given else list(self._stores.values())
-            return _status(chosen)
-        chosen_name = given.pop("store", next(iter(self._stores)))
-        served: Any = self._stores.get(chosen_name, self._together)
+            return _status(self._stores.all_or(given))
+        served = self._stores.taken_from(given)
         late = None if self._auto_index is None else served.update(self._auto_index)
-        with collected_notes() as collected:
-            answer = self._tools[name](served, given)
-        about_filter = served.open().filter_notes(given["where"]) if "where" in given else []
+        answer, about_filter, collected = answered(served, given, self._tools[name])
         cut = one_line("; ".join(about_filter))[:_LONGEST_NOTE]
         notes = [note for note in (late, cut, *collected, answer.structured.get("note"), served.state()) if note]
         if not notes:

@@ -22,13 +22,13 @@ from ragembed.config.settings import PRESETS
 from ragembed.errors import ConfigError, StoreNotFoundError
 from ragembed.extractors.random_embeddings import RandomTable
 from ragembed.indexes import IndexingOptions, Store, diagnose
-from ragembed.indexes.ann.records import IndexEvaluation, Measurement, Recall
 from ragembed.indexes.doctor import file_checks, run, store_checks, text_checks
 from ragembed.indexes.doctor.commands import Commands
 from ragembed.indexes.doctor.findings import EXAMPLES, SEVERITIES
+from ragembed.indexes.faiss_index.records import IndexEvaluation, Measurement, Recall
 from ragembed.indexes.indexing import fitting
+from ragembed.indexes.lexical import analyzer
 from ragembed.indexes.storage import digests
-from ragembed.indexes.text import analyzer
 from ragembed.indexes.verify import Part, verify_store
 from ragembed.indexes.verify import run as verification
 from ragembed.languages import everyday_sentences

@@ -1,7 +1,7 @@
 import pytest
 
-from ragembed.cli import progress
-from ragembed.cli.progress import StderrProgress, describe, duration
+from ragembed.cli import output
+from ragembed.cli.output import StderrProgress, describe, duration
 
 
 @pytest.mark.parametrize(("seconds", "shown"), [(0.4, "0 s"), (59, "59 s"), (200, "3 min 20 s"), (7500, "2 h 5 min")])
@@ -29,7 +29,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch):
     clock = Clock()
-    monkeypatch.setattr(progress, "time", clock)
+    monkeypatch.setattr(output, "time", clock)
     return clock
 
 

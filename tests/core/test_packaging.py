@@ -12,8 +12,8 @@ import pytest
 
 from ragembed import Embedder, EmbedderConfig
 from ragembed.errors import ConfigError, IncompatibleStoreError, ModelError
+from ragembed.indexes.indexing.index_run import index_files
 from ragembed.indexes.indexing.request import IndexingRequest
-from ragembed.indexes.indexing.run import index_files
 
 TEXTS = ["the cat sleeps", "[CLS] the dog runs and the fish swims, the bird flies", "supersonic air flow", "lock", ""]
 _GELU = "torch.nn.modules.activation.GELU"

@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragembed import Embedder, EmbedderConfig
-from ragembed.config.templates import TEMPLATES, Template
+from ragembed.config.specs import TEMPLATES, Template
 from ragembed.errors import ConfigError
 from ragembed.models.tokenizer import TextTokenizer, TokenKind
-from ragembed.papers.training.similarity import PROMPT
+from ragembed.papers.training.settings import PROMPT
 
 # As in table 1 of the paper.
 PAPER = {

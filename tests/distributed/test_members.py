@@ -17,8 +17,8 @@ from ragembed.distributed.workers import ThisProcess
 from ragembed.errors import ConfigError, StoreError
 from ragembed.indexes import Store, refit_together
 from ragembed.indexes.indexing import fitting
+from ragembed.indexes.indexing.index_run import index_files
 from ragembed.indexes.indexing.request import IndexingRequest
-from ragembed.indexes.indexing.run import index_files
 from tests.distributed.documents import WORDS, config, docs, request
 
 __all__ = ["docs"]

@@ -15,7 +15,7 @@ import pytest
 from ragembed.documents import trees
 from ragembed.documents.discovery import DiscoveryOptions, FileCandidate, discover, why
 from ragembed.documents.ignore import files_above
-from ragembed.documents.unread import unread_reason
+from ragembed.documents.readers.registry import unread_reason
 from ragembed.errors import ConfigError
 
 HIDDEN = DiscoveryOptions(hidden=True)
@@ -307,9 +307,9 @@ def test_file_replaced_after_discovery_is_not_read(
     write(outside / "a.txt", "secret")
     sample = trees.LocalTree.sample
 
-    def swap_first(tree: trees.LocalTree, relative: str, size: int) -> bytes:
+    def swap_first(tree: trees.LocalTree, relative: str) -> bytes:
         swap(file, outside, kind)
-        return sample(tree, relative, size)
+        return sample(tree, relative)
 
     if moment == "sampling":
         monkeypatch.setattr(trees.LocalTree, "sample", swap_first)

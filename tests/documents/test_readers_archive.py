@@ -18,8 +18,9 @@ import pytest
 
 from ragembed.documents.discovery import DiscoveryOptions, member_rules
 from ragembed.documents.model import ParsedDocument
-from ragembed.documents.readers import ReadOptions, members, read
-from ragembed.documents.unread import unread_reason
+from ragembed.documents.readers import ReadOptions, read
+from ragembed.documents.readers import reader as members
+from ragembed.documents.readers.registry import unread_reason
 from ragembed.errors import DocumentError
 
 FILES = {

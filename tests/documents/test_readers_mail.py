@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from ragembed.documents.model import ParsedDocument
 from ragembed.documents.readers import ReadOptions, only_document_errors, read
 from ragembed.documents.readers.mail_text import own_lines
-from ragembed.documents.unread import unread_reason
+from ragembed.documents.readers.registry import unread_reason
 from ragembed.errors import DocumentError
 
 DATA = Path(__file__).parents[1] / "data" / "mail"

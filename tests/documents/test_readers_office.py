@@ -15,7 +15,7 @@ import pytest
 
 from ragembed.documents.model import ParsedDocument
 from ragembed.documents.readers import ReadOptions, converted, package, read, rtf, spreadsheet
-from ragembed.documents.readers import outline as outlines
+from ragembed.documents.readers import structure as outlines
 from ragembed.errors import ConfigError, DocumentError
 
 DATA = Path(__file__).parents[1] / "data" / "office"

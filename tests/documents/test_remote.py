@@ -19,7 +19,7 @@ from fsspec.implementations.memory import MemoryFileSystem  # noqa: E402  import
 from ragembed.documents import remote  # noqa: E402
 from ragembed.documents.discovery import DiscoveryOptions, FileCandidate, discover, why  # noqa: E402
 from ragembed.documents.places import RemotePath, absolute, exists, from_absolute, is_url, place_of  # noqa: E402
-from ragembed.documents.unread import unread_reason  # noqa: E402
+from ragembed.documents.readers.registry import unread_reason  # noqa: E402
 from ragembed.errors import ConfigError, MissingExtraError  # noqa: E402
 
 DOCS = RemotePath("memory://docs")

@@ -6,7 +6,7 @@ from hypothesis.extra import numpy as npst
 from scipy import stats
 
 from ragembed.errors import ConfigError
-from ragembed.evaluation import bootstrap, paired_bootstrap
+from ragembed.evaluation import paired_bootstrap, retrieval
 
 VALUES = npst.arrays(np.float64, 15, elements=st.floats(0, 1))
 
@@ -63,7 +63,7 @@ def test_seed_makes_results_reproducible_in_blocks(monkeypatch):
     whole = paired_bootstrap(a, b, resamples=100, seed=4)
     assert paired_bootstrap(a, b, resamples=100, seed=4) == whole
     assert paired_bootstrap(a, b, resamples=100, seed=5) != whole
-    monkeypatch.setattr(bootstrap, "_BLOCK_CELLS", 70)
+    monkeypatch.setattr(retrieval, "_BLOCK_CELLS", 70)
     assert paired_bootstrap(a, b, resamples=100, seed=4) == whole
 
 

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from ragembed.errors import ConfigError
-from ragembed.evaluation import nearest, search
+from ragembed.evaluation import search, tasks
 
 SMALL = st.integers(-2, 2).map(float)
 
@@ -32,7 +32,7 @@ def test_by_hand():
 )
 def test_search_equals_plain_loop_with_ties(queries, documents, k, cells):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(nearest, "_BLOCK_CELLS", cells)
+        patch.setattr(tasks, "_BLOCK_CELLS", cells)
         scores, rows = search(queries, documents, k)
     assert (scores.tolist(), rows.tolist()) == by_loop(queries, documents, k)
 

@@ -24,7 +24,7 @@ def test_retrieval_by_hand():
     )
     task = RetrievalTask(collection)
     assert (task.name, task.documents, task.queries, task.symmetric) == ("c", ["one", "two"], ["?", "??"], False)
-    measured = task.measure(Encoded(at_angles([0, 90]), 7 * at_angles([10, 80])), "separate")
+    measured = task.measure(Encoded(at_angles([0, 90]), 7 * at_angles([10, 80])))
     assert measured.scores == {
         "ndcg@10": pytest.approx(50 * (1 + 1 / np.log2(3))),
         "recall@100": 100.0,

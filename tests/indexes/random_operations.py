@@ -23,11 +23,11 @@ from numpy.typing import NDArray
 from ragembed.documents.model import Chunk
 from ragembed.errors import IndexWarning
 from ragembed.indexes import ChunkRecord, Hit, SourceRecord, Store
-from ragembed.indexes.ann import picking
-from ragembed.indexes.ann.specs import NAMES
+from ragembed.indexes.faiss_index import choose
+from ragembed.indexes.faiss_index.specs import NAMES
 from ragembed.indexes.search import segment_search
-from ragembed.indexes.storage import segments
-from ragembed.indexes.writing import index_selection, posting_updates
+from ragembed.indexes.storage import posting_files, segments
+from ragembed.indexes.writing import index_selection
 from tests.conftest import KnownEncoder
 
 Floats = NDArray[np.float32]
@@ -130,9 +130,9 @@ def limits(kind: str) -> list[tuple[ModuleType, str, float]]:
     least = _LEAST_OF_CODES if kind == "ivf-pq" else _LEAST
     return [
         (segments, "LEAST_APPROXIMATE", least),
-        (picking, "LEAST_ASKED", least),
+        (choose, "LEAST_ASKED", least),
         (index_selection, "QUERIES", 20),
-        (posting_updates, "LEAST_CHUNKS", least),
+        (posting_files, "LEAST_CHUNKS", least),
         (segment_search, "_EXACT_ROWS", 16),
         (segment_search, "_EXACT_SHARE", 0.0),
     ]

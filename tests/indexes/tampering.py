@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
+from ragembed.indexes.lexical import analyzer
 from ragembed.indexes.storage import digests
-from ragembed.indexes.text import analyzer
 
 
 def edit(store: Path, *statements: str | tuple[str, Sequence[object]], digests_too: bool = True) -> None:

@@ -23,8 +23,8 @@ import pytest
 
 from ragembed.errors import StoreDamagedError, StoreError
 from ragembed.indexes import Store
-from ragembed.indexes.ann import picking
-from ragembed.indexes.ann.records import IndexConfig
+from ragembed.indexes.faiss_index import choose
+from ragembed.indexes.faiss_index.records import IndexConfig
 from ragembed.indexes.storage import catalog, compaction
 from ragembed.indexes.storage.segments import Segment
 from ragembed.indexes.storage.transactions import Database
@@ -87,7 +87,7 @@ def adopt(path: Path) -> None:
 
 def another_index(path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch, opened(path) as store:
-        patch.setattr(picking, "LEAST_ASKED", 4)
+        patch.setattr(choose, "LEAST_ASKED", 4)
         patch.setattr(index_selection, "QUERIES", 10)
         store.optimize(index=IndexConfig("ivf-sq8"))
 

@@ -11,8 +11,7 @@ from ragembed import Collection, Embedder, Fusion, RankingOptions, Store
 from ragembed.errors import ConfigError, StoreError, StoreNotFoundError
 from ragembed.indexes import collection, measure_drift, refit_store, refit_together
 from ragembed.indexes.search.relevance import Logistic, RelevanceModel, mean_relevance
-from ragembed.indexes.storage import hubness
-from ragembed.indexes.writing import hubness_updates, posting_updates
+from ragembed.indexes.storage import hubness, posting_files
 from ragembed.indexes.writing.writer import StoreWriter
 from tests.conftest import WORDS, KnownEncoder, record
 from tests.indexes.tampering import edit
@@ -25,8 +24,7 @@ MODES = ("hybrid", "dense", "lexical")
 
 
 def few_pseudo_queries(patched):
-    for module in (hubness, hubness_updates):
-        patched.setattr(module, "PSEUDO_QUERIES", DRAWN)
+    patched.setattr(hubness, "PSEUDO_QUERIES", DRAWN)
 
 
 @pytest.fixture(autouse=True)
@@ -71,7 +69,7 @@ def corpus(tmp_path_factory, tiny_config):
             with_postings = pytest.MonkeyPatch()
             divided[number] = {}
             for i, part in enumerate(parts):
-                with_postings.setattr(posting_updates, "LEAST_CHUNKS", 1 if i % 2 else 20_000)
+                with_postings.setattr(posting_files, "LEAST_CHUNKS", 1 if i % 2 else 20_000)
                 divided[number][f"m{i}"] = store(f"{number}-{i}", part)
             with_postings.undo()
     return one, divided

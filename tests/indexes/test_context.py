@@ -14,8 +14,8 @@ from ragembed import EmbedderConfig, Hit, RankingOptions, Store
 from ragembed.documents.model import Chunk
 from ragembed.errors import ConfigError, ModelError
 from ragembed.indexes import ContextBlock, IndexingOptions
+from ragembed.indexes.indexing.index_run import index_files
 from ragembed.indexes.indexing.request import IndexingRequest
-from ragembed.indexes.indexing.run import index_files
 from ragembed.indexes.search.context import CONTEXT_FORMATS
 from ragembed.models.token_counting import estimated_tokens, token_counter
 

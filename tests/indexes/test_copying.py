@@ -16,11 +16,11 @@ import pytest
 
 from ragembed.errors import StoreError, StoreLockedError
 from ragembed.indexes import Store
-from ragembed.indexes.ann import picking
-from ragembed.indexes.ann.records import IndexConfig
+from ragembed.indexes.faiss_index import choose
+from ragembed.indexes.faiss_index.records import IndexConfig
 from ragembed.indexes.indexing import fitting
+from ragembed.indexes.indexing.index_run import index_files
 from ragembed.indexes.indexing.request import IndexingRequest
-from ragembed.indexes.indexing.run import index_files
 from ragembed.indexes.storage import copying
 from ragembed.indexes.storage.lock import writer_lock
 from ragembed.indexes.verify import verify_store
@@ -129,7 +129,7 @@ def test_copy_of_an_empty_store(tmp_path, encoder):
 
 
 def test_copy_keeps_an_approximate_index(tmp_path, encoder, monkeypatch):
-    monkeypatch.setattr(picking, "LEAST_ASKED", 4)
+    monkeypatch.setattr(choose, "LEAST_ASKED", 4)
     monkeypatch.setattr(index_selection, "QUERIES", 10)
     with Store.create(tmp_path / "s", encoder) as store:
         store.add([record(f"id{i}", f"text number {i}") for i in range(16)])

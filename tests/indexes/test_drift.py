@@ -12,9 +12,9 @@ from ragembed.errors import StoreError
 from ragembed.extractors.transformer import TransformerExtractor
 from ragembed.indexes import IndexingOptions, Store, refit_together
 from ragembed.indexes.indexing import drift, refit
+from ragembed.indexes.indexing.index_run import index_files
 from ragembed.indexes.indexing.refit import refit_store
 from ragembed.indexes.indexing.request import IndexingRequest
-from ragembed.indexes.indexing.run import index_files
 from tests.conftest import WORDS, KnownEncoder, record
 
 STORES, FLIGHT = WORDS[8:19], WORDS[19:32]

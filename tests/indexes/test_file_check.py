@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from ragembed.errors import StoreDamagedError
-from ragembed.indexes.ann.building import build_index
-from ragembed.indexes.ann.file_check import check_index_file
-from ragembed.indexes.ann.flat import COUNT, HEADER
-from ragembed.indexes.ann.specs import NAMES, parse_spec
-from ragembed.indexes.ann.vectors import ArrayVectors
+from ragembed.indexes.faiss_index.building import build_index
+from ragembed.indexes.faiss_index.file_check import check_index_file
+from ragembed.indexes.faiss_index.flat import COUNT, HEADER
+from ragembed.indexes.faiss_index.specs import NAMES, parse_spec
+from ragembed.indexes.faiss_index.vectors import ArrayVectors
 from ragembed.postprocess import unit_rows
 
 ROWS, DIM = 300, 16

@@ -13,9 +13,9 @@ from ragembed.extractors.transformer import TransformerExtractor
 from ragembed.indexes import Store
 from ragembed.indexes.indexing import fitting
 from ragembed.indexes.indexing.fitting import least_fit
+from ragembed.indexes.indexing.index_run import index_files
 from ragembed.indexes.indexing.refit import refit_store
 from ragembed.indexes.indexing.request import IndexingRequest
-from ragembed.indexes.indexing.run import index_files
 from ragembed.indexes.storage.lock import writer_lock
 from ragembed.indexes.verify import Part, verify_store
 from ragembed.indexes.writing import upkeep, writer

@@ -21,9 +21,9 @@ import pytest
 from ragembed import Embedder, EmbedderConfig, Store
 from ragembed.errors import ModelError, RagembedError, StoreDamagedError, StoreError
 from ragembed.indexes.lexical.postings import PostingsBlock
+from ragembed.indexes.storage import posting_files
 from ragembed.indexes.storage.copying import copy_store
 from ragembed.indexes.verify import Part, verify_store
-from ragembed.indexes.writing import posting_updates
 from tests.conftest import WORDS, KnownEncoder, record
 from tests.indexes.tampering import edit, rename_hash
 
@@ -50,7 +50,7 @@ def templates(tmp_path_factory: pytest.TempPathFactory, tiny_config: EmbedderCon
     folder = tmp_path_factory.mktemp("hostile")
     texts = [f"text {number} of {word}" for number, word in enumerate(WORDS)]
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(posting_updates, "LEAST_CHUNKS", 1)
+        patched.setattr(posting_files, "LEAST_CHUNKS", 1)
         for name, embedder in (("known", KnownEncoder()), ("fitted", Embedder(tiny_config).fit(texts))):
             with Store.create(folder / name, embedder) as store:
                 store.add([record(f"id{i}", text, metadata={"i": i}) for i, text in enumerate(texts)])
@@ -116,7 +116,7 @@ def as_link(file: Path) -> None:
 @pytest.mark.parametrize(
     "pattern",
     [
-        *("segments/*/index.faiss", "segments/*/raw.f16", "postings/*/postings.safetensors", "store.db"),
+        *("segments/*/index.faiss", "segments/*/raw.f16", "derived/postings-*.safetensors", "store.db"),
         *("embedders/*/config.json", "embedders/*/state.safetensors"),
     ],
 )
@@ -152,7 +152,7 @@ def test_lock_that_is_a_link_is_refused(known: Path, tmp_path: Path) -> None:
     assert victim.read_text() == "mine"
 
 
-@pytest.mark.parametrize("pattern", ["segments/*", "postings/*", "embedders/*", "segments"])
+@pytest.mark.parametrize("pattern", ["segments/*", "derived/*", "embedders/*", "segments"])
 def test_link_to_a_folder_is_reported_and_not_copied(fitted: Path, tmp_path: Path, pattern: str) -> None:
     folder = only(fitted, pattern)
     folder.rename(tmp_path / "elsewhere")
@@ -194,7 +194,7 @@ def test_rollback_journal_is_refused(known: Path, tmp_path: Path) -> None:
         ("UPDATE segments SET kind = x'00'", "for a segment: expected a value of type str"),
         ("UPDATE segments SET kind = 'SQ8' || hex(zeroblob(50000))", "unknown kind of index"),
         ("UPDATE segments SET kind = 'PQ4x20'", "unknown kind of index 'PQ4x20'"),
-        ("UPDATE postings SET sha256 = 5", "does not match its committed hash"),
+        ("UPDATE derived SET sha256 = 5", "does not match its committed hash"),
         ("UPDATE meta SET value = '5' WHERE key = 'embedder'", "does not name the embedder"),
         (f"UPDATE meta SET value = '{'[' * 20_000}' WHERE key = 'embedder'", "expected valid JSON"),
     ],
@@ -205,7 +205,7 @@ def test_values_of_other_types_are_refused(known: Path, statement: str, expected
 
 
 _META_KEYS = (
-    *("analyzer", "baseline", "boilerplate", "detected_language", "dim", "embedder", "fusion", "generation", "hubness"),
+    *("analyzer", "baseline", "boilerplate", "detected_language", "dim", "embedder", "fusion", "generation"),
     *(
         "index",
         "index_check",
@@ -286,11 +286,11 @@ def test_high_row_takes_no_memory(known: Path) -> None:
 
 def with_hash(store: Path, file: Path) -> None:
     digest = hashlib.sha256(file.read_bytes()).hexdigest()
-    edit(store, ("UPDATE postings SET sha256 = ? WHERE folder = ?", (digest, file.parent.name)))
+    edit(store, ("UPDATE derived SET sha256 = ? WHERE file = ?", (digest, file.name)))
 
 
 def test_positions_of_postings_are_checked(known: Path) -> None:
-    file = only(known, "postings/*/postings.safetensors")
+    file = only(known, "derived/postings-*.safetensors")
     positions = PostingsBlock.read(file).positions
     data = file.read_bytes()
     at = data.index(positions.tobytes())
@@ -313,7 +313,7 @@ def test_positions_of_postings_are_checked(known: Path) -> None:
     ],
 )
 def test_header_of_safetensors_is_checked(known: Path, header: bytes) -> None:
-    file = only(known, "postings/*/postings.safetensors")
+    file = only(known, "derived/postings-*.safetensors")
     file.write_bytes(len(header).to_bytes(8, "little") + header + bytes(100))
     with_hash(known, file)
     with (
@@ -328,7 +328,7 @@ def test_two_damaged_files_raise_one_error(fitted: Path) -> None:
     with closing(sqlite3.connect(fitted / "store.db")) as connection:
         (page,) = connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'chunks'").fetchone()
         (size,) = connection.execute("PRAGMA page_size").fetchone()
-    file = only(fitted, "postings/*/postings.safetensors")
+    file = only(fitted, "derived/postings-*.safetensors")
     file.write_bytes(file.read_bytes()[:-100])
     original = (fitted / "store.db").read_bytes()
     start = (page - 1) * size

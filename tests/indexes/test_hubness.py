@@ -12,15 +12,15 @@ import pytest
 from ragembed import Embedder, Fusion, Store
 from ragembed.errors import ConfigError, StoreDamagedError
 from ragembed.indexes import IndexConfig
-from ragembed.indexes.ann import picking
+from ragembed.indexes.faiss_index import choose
 from ragembed.indexes.indexing.refit import refit_store
 from ragembed.indexes.search.hybrid import ChunkVectors
-from ragembed.indexes.storage import catalog, segments
+from ragembed.indexes.storage import catalog, hubness, segments
 from ragembed.indexes.storage.copying import copy_store
-from ragembed.indexes.storage.hubness import NEAREST, DrawnQueries, hubness_record, load_hubness
+from ragembed.indexes.storage.derived import read_derived, records
+from ragembed.indexes.storage.hubness import HUBNESS, NEAREST, DrawnQueries
 from ragembed.indexes.types import text_hash
 from ragembed.indexes.verify import Part, verify_store
-from ragembed.indexes.writing import hubness_updates
 from ragembed.pseudo_queries import PseudoQueries, draw_spans
 from ragembed.tensor_map import map_tensors
 from tests.conftest import WORDS, record
@@ -33,7 +33,7 @@ PLAIN = Fusion(hubness=0)
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch):
-    monkeypatch.setattr(hubness_updates, "PSEUDO_QUERIES", DRAWN)
+    monkeypatch.setattr(hubness, "PSEUDO_QUERIES", DRAWN)
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ def template(tmp_path_factory, tiny_config):
     """A store of three segments with the hubness of its 151 chunks."""
     path = tmp_path_factory.mktemp("hubness") / "store"
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(hubness_updates, "PSEUDO_QUERIES", DRAWN)
+        patched.setattr(hubness, "PSEUDO_QUERIES", DRAWN)
         with Store.create(path, Embedder(tiny_config).fit(TEXTS[:60]), index="flat") as store:
             for start in range(0, 150, 50):
                 store.add([record(f"id{i}", TEXTS[i]) for i in range(start, start + 50)])
@@ -60,7 +60,8 @@ def measured(path):
     with Store.open(path) as store:
         ids = store.ids()
         with store.snapshot() as snapshot:
-            values = ChunkVectors(snapshot).hubness(np.array(snapshot.keys_of_ids(ids)))
+            values = ChunkVectors(snapshot).correction(np.array(snapshot.keys_of_ids(ids)), 1.0)
+            values = None if snapshot.hubness() is None else values
     return None if values is None else dict(zip(ids, values.tolist(), strict=True))
 
 
@@ -80,8 +81,8 @@ def expected(path):
 
 def file_of(path):
     with Store.open(path) as store:
-        rec = store.read_database(hubness_record)
-    return path / "embedders" / rec["fingerprint"] / rec["file"], rec
+        [rec] = store.read_database(records, HUBNESS.name)
+    return path / "derived" / rec.file, rec
 
 
 def results(path, fusion=None, k=20, **options):
@@ -102,16 +103,16 @@ def test_the_hubness_is_the_mean_cosine_of_the_nearest_pseudo_queries_from_other
 
 def test_the_file_and_its_record_are_as_described(path):
     file, rec = file_of(path)
-    pages = Path(__file__).resolve().parents[2] / "docs" / "reference"
-    for page, names in (("store-metadata.md", rec), ("store-files.md", map_tensors(file))):
-        _, _, described = (pages / page).read_text(encoding="utf-8").partition("ubness")
-        assert [name for name in names if f"| `{name}` |" not in described] == []
+    assert file.name == f"hubness-{rec.sha256[:16]}.safetensors"
+    page = Path(__file__).resolve().parents[2] / "docs" / "reference" / "store-files.md"
+    _, _, described = page.read_text(encoding="utf-8").partition("ubness")
+    assert [name for name in map_tensors(file) if f"| `{name}` |" not in described] == []
 
 
 @pytest.mark.parametrize("kind", ["flat", "sq8", "hnsw", "ivf-sq8"])
 def test_hybrid_search_subtracts_it_from_the_cosines_in_every_kind_of_index(path, kind, monkeypatch):
     monkeypatch.setattr(segments, "LEAST_APPROXIMATE", 40)
-    monkeypatch.setattr(picking, "LEAST_ASKED", 40)
+    monkeypatch.setattr(choose, "LEAST_ASKED", 40)
     with Store.open(path) as store, store.writer() as writer:
         writer.refresh_index(IndexConfig(kind))
     hubness, fusion = expected(path), Fusion("minmax", alpha=1.0, feedback=0.0)
@@ -132,7 +133,7 @@ def test_other_searches_and_weight_zero_do_not_use_it(path, monkeypatch):
     with Store.open(path) as store:
         dense = [[(hit.id, hit.score) for hit in store.search(query, 9, mode="dense")] for query in QUERIES]
     assert found != results(path)
-    monkeypatch.setattr(hubness_updates, "LEAST_CHUNKS", 1000)
+    monkeypatch.setattr(hubness, "LEAST_CHUNKS", 1000)
     refit_store(path)
     assert measured(path) is None
     assert results(path) == results(path, PLAIN) == found
@@ -149,7 +150,7 @@ def test_new_chunks_are_measured_at_once_and_their_results_are_those_of_a_refit(
     few = measured(path)
     with Store.open(path) as store:
         store.add([record(f"more{i}", TEXTS[160 + i]) for i in range(30)])
-    kept = load_hubness(path, file_of(path)[1])
+    kept = read_derived(path, HUBNESS, file_of(path)[1])
     assert len(kept.rows) == 150 + 7 - 1 + 30  # The copy has the row of its original.
     assert not file.exists()
     many = measured(path)
@@ -163,7 +164,7 @@ def test_new_chunks_are_measured_at_once_and_their_results_are_those_of_a_refit(
 
 
 def test_a_chunk_whose_searched_text_changes_has_the_hubness_of_its_new_text_at_once(path):
-    kept, former = load_hubness(path, file_of(path)[1]), measured(path)
+    kept, former = read_derived(path, HUBNESS, file_of(path)[1]), measured(path)
     with Store.open(path) as store, store.writer() as writer:
         [old] = [chunk for chunk in store.chunks() if chunk.id == "id9"]
         new = replace(old, chunk=replace(old.chunk, searched="zebra " + TEXTS[199]))
@@ -183,7 +184,7 @@ def test_small_changes_do_not_read_the_file(path, monkeypatch):
         raise AssertionError("the file is read")
 
     with monkeypatch.context() as patched, Store.open(path) as store:
-        patched.setattr(hubness_updates, "load_hubness", refused)
+        patched.setattr(hubness.Hubness, "read", refused)
         patched.setattr(catalog, "live_rows", refused)
         store.add([record(f"new{i}", TEXTS[150 + i]) for i in range(7)])
         store.delete(["id3"])
@@ -194,7 +195,7 @@ def test_small_changes_do_not_read_the_file(path, monkeypatch):
 def test_the_pseudo_queries_are_drawn_again_when_the_store_has_doubled(path):
     with Store.open(path) as store:
         store.add([record(f"x{i}", f"{TEXTS[i]} zebra {i}") for i in range(160)])
-    assert file_of(path)[1]["chunks"] == 311
+    assert file_of(path)[1].chunks == 311
     assert measured(path) == pytest.approx(expected(path), abs=1e-6)
 
 
@@ -254,19 +255,13 @@ def test_damage_is_found_and_repaired(path):
     assert measured(path) == found
     file_of(path)[0].unlink()
     assert verify_store(path).parts() == {Part.HUBNESS}
-
-
-def test_an_addition_without_the_file_says_how_to_repair_the_store(path):
-    file, _ = file_of(path)
-    file.unlink()
-    with Store.open(path) as store, pytest.raises(StoreDamagedError, match=f"{file.name}; remove its record with"):
-        store.add([record(f"new{i}", TEXTS[150 + i]) for i in range(20)])
-    with pytest.raises(StoreDamagedError, match=f"{file.name}; remove its record with"):
-        refit_store(path, ["normalize"], "shared")
-    assert verify_store(path, repair=True).problems == []
     with Store.open(path) as store:
-        store.add([record("new20", TEXTS[170])])
-    assert len(measured(path)) == 151 + 21
+        store.add([record(f"new{i}", TEXTS[150 + i]) for i in range(20)])
+    assert verify_store(path).problems == []
+    assert len(measured(path)) == 151 + 20
+    file_of(path)[0].unlink()
+    refit_store(path, ["normalize"], "shared")
+    assert len(measured(path)) == 151 + 20
 
 
 @pytest.mark.parametrize("fusion", [Fusion(), Fusion("rrf", feedback=0)])

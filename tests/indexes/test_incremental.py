@@ -10,9 +10,8 @@ import pytest
 from ragembed.extractors.transformer import TransformerExtractor
 from ragembed.indexes import Store
 from ragembed.indexes.indexing import fitting, scan
-from ragembed.indexes.indexing.request import IndexingRequest
-from ragembed.indexes.indexing.run import index_files
-from ragembed.indexes.indexing.scan import IndexingOptions
+from ragembed.indexes.indexing.index_run import index_files
+from ragembed.indexes.indexing.request import IndexingOptions, IndexingRequest
 from ragembed.indexes.writing import writer
 from tests.conftest import WORDS
 

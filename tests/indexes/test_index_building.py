@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragembed.errors import ConfigError
-from ragembed.indexes.ann import building, lists, vectors
-from ragembed.indexes.ann.building import build_index
-from ragembed.indexes.ann.index import SegmentIndex
-from ragembed.indexes.ann.specs import NAMES, parse_spec
-from ragembed.indexes.ann.vectors import ArrayVectors, blocks, rows_in, stratified
+from ragembed.indexes.faiss_index import building, lists, vectors
+from ragembed.indexes.faiss_index.building import build_index
+from ragembed.indexes.faiss_index.index import SegmentIndex
+from ragembed.indexes.faiss_index.specs import NAMES, parse_spec
+from ragembed.indexes.faiss_index.vectors import ArrayVectors, blocks, rows_in, stratified
 from ragembed.postprocess import unit_rows
 
 SIZE, DIM = 900, 16

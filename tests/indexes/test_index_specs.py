@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragembed.errors import ConfigError, StoreDamagedError
-from ragembed.indexes.ann.building import check
-from ragembed.indexes.ann.specs import (
+from ragembed.indexes.faiss_index.building import check
+from ragembed.indexes.faiss_index.specs import (
     AUTO,
     NAMES,
     TRAINING_PER_LIST,

@@ -7,9 +7,9 @@ import pytest
 
 from ragembed.errors import ConfigError, IndexWarning
 from ragembed.indexes import Store
-from ragembed.indexes.ann import picking
-from ragembed.indexes.ann.choosing import Budget, Machine
-from ragembed.indexes.ann.records import IndexConfig
+from ragembed.indexes.faiss_index import choose
+from ragembed.indexes.faiss_index.cost_model import Budget, Machine
+from ragembed.indexes.faiss_index.records import IndexConfig
 from ragembed.indexes.search import segment_search
 from ragembed.indexes.storage import catalog, compaction
 from ragembed.indexes.storage.schema import connect
@@ -25,12 +25,12 @@ WORDS = [f"word{i}" for i in range(50)]
 @pytest.fixture(autouse=True)
 def _small(monkeypatch):
     """Let small stores have what otherwise large ones have, on a machine whose speed is known."""
-    for module in (picking, index_selection):
+    for module in (choose, index_selection):
         monkeypatch.setattr(module, "LEAST_ASKED", LEAST, raising=False)
     monkeypatch.setattr(index_selection, "LEAST_APPROXIMATE", LEAST)
     monkeypatch.setattr(index_selection, "QUERIES", 30)
-    monkeypatch.setattr(picking, "measure_machine", lambda _dim: Machine(0.1, 0.1, 8 * 1024**3))
-    monkeypatch.setattr(picking, "latency_ms", lambda *_: 1.0)
+    monkeypatch.setattr(choose, "measure_machine", lambda _dim: Machine(0.1, 0.1, 8 * 1024**3))
+    monkeypatch.setattr(choose, "latency_ms", lambda *_: 1.0)
 
 
 def records(start, stop):
@@ -221,8 +221,8 @@ def test_killed_selection_keeps_the_former_index(moment, tmp_path, monkeypatch):
 
     set_meta = catalog.set_meta
     targets = {
-        "while it is built": (picking, "build_index"),
-        "while it is measured": (picking, "latency_ms"),
+        "while it is built": (choose, "build_index"),
+        "while it is measured": (choose, "latency_ms"),
         "in the transaction": (catalog, "set_meta"),
     }
     with monkeypatch.context() as patched:

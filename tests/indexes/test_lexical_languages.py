@@ -9,11 +9,11 @@ import snowballstemmer as snowball
 
 from ragembed.errors import ConfigError, IncompatibleStoreError, StoreDamagedError
 from ragembed.indexes import Store
+from ragembed.indexes.indexing.index_run import index_files
 from ragembed.indexes.indexing.request import IndexingRequest
-from ragembed.indexes.indexing.run import index_files
+from ragembed.indexes.lexical import analyzer
+from ragembed.indexes.lexical.analyzer import AnalyzerConfig, stemmer, stemmer_version
 from ragembed.indexes.storage import digests
-from ragembed.indexes.text import analyzer
-from ragembed.indexes.text.stemming import AnalyzerConfig, stemmer, stemmer_version
 from ragembed.indexes.verify import verify_store
 from tests.conftest import KnownEncoder, record
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragembed.indexes import Store
-from ragembed.indexes.text.analyzer import Analyzer
+from ragembed.indexes.lexical.analyzer import Analyzer
 from tests.conftest import KnownEncoder, record
 
 K1, B = 1.2, 0.75

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from ragembed.errors import ConfigError
 from ragembed.indexes import Store
-from ragembed.indexes.ann import picking
-from ragembed.indexes.ann.choosing import Machine
-from ragembed.indexes.ann.specs import NAMES
+from ragembed.indexes.faiss_index import choose
+from ragembed.indexes.faiss_index.cost_model import Machine
+from ragembed.indexes.faiss_index.specs import NAMES
 from ragembed.indexes.search.ranking import mmr
 from ragembed.indexes.storage import segments
 from ragembed.indexes.writing import index_selection
@@ -78,10 +78,10 @@ DIM, SIZE = 16, 300
 @pytest.fixture
 def _small(monkeypatch):
     monkeypatch.setattr(segments, "LEAST_APPROXIMATE", 256)
-    monkeypatch.setattr(picking, "LEAST_ASKED", 256)
+    monkeypatch.setattr(choose, "LEAST_ASKED", 256)
     monkeypatch.setattr(index_selection, "LEAST_ASKED", 256, raising=False)
     monkeypatch.setattr(index_selection, "QUERIES", 20)
-    monkeypatch.setattr(picking, "measure_machine", lambda _dim: Machine(0.1, 0.1, 8 * 1024**3))
+    monkeypatch.setattr(choose, "measure_machine", lambda _dim: Machine(0.1, 0.1, 8 * 1024**3))
 
 
 def clusters():

@@ -7,9 +7,8 @@ import pytest
 from ragembed.documents import chunking
 from ragembed.indexes import Store
 from ragembed.indexes.indexing import fitting
-from ragembed.indexes.indexing.request import IndexingRequest
-from ragembed.indexes.indexing.run import index_files
-from ragembed.indexes.indexing.scan import IndexingOptions
+from ragembed.indexes.indexing.index_run import index_files
+from ragembed.indexes.indexing.request import IndexingOptions, IndexingRequest
 
 FILES = {
     "ligature.txt": "the uni\ufb01ed writer holds the lock\n",

@@ -10,7 +10,7 @@ from ragembed.documents.model import Chunk
 from ragembed.indexes import ChunkRecord
 from ragembed.indexes.indexing.refit import refit_store
 from ragembed.indexes.search.pipeline import MODES
-from ragembed.indexes.writing import hubness_updates
+from ragembed.indexes.storage import hubness
 from tests.conftest import WORDS, KnownEncoder
 
 QUERIES = ("segment vector file", WORDS[9])
@@ -37,7 +37,7 @@ def chunks(start=0):
 def make(path, config, index):
     texts = [each.chunk.text for each in chunks()]
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(hubness_updates, "PSEUDO_QUERIES", 60)
+        patched.setattr(hubness, "PSEUDO_QUERIES", 60)
         with Store.create(path, Embedder(config).fit(texts), index=index) as store:
             store.add(chunks())
         refit_store(path)

@@ -15,9 +15,9 @@ from ragembed.documents.discovery import discover
 from ragembed.errors import ModelError, StoreError
 from ragembed.indexes import Store
 from ragembed.indexes.indexing import fitting
+from ragembed.indexes.indexing.index_run import index_files
 from ragembed.indexes.indexing.refit import refit_store
 from ragembed.indexes.indexing.request import IndexingRequest
-from ragembed.indexes.indexing.run import index_files
 from ragembed.indexes.storage.baseline import is_baseline
 from ragembed.indexes.verify import Part, verify_store
 from tests.conftest import KnownEncoder, record

@@ -18,19 +18,19 @@ from hypothesis import strategies as st
 from ragembed.errors import StoreDamagedError
 from ragembed.indexes import Store
 from ragembed.indexes.filters import parse
-from ragembed.indexes.indexing.request import IndexingRequest
-from ragembed.indexes.indexing.run import index_files
-from ragembed.indexes.indexing.scan import IndexingOptions
+from ragembed.indexes.indexing.index_run import index_files
+from ragembed.indexes.indexing.request import IndexingOptions, IndexingRequest
 from ragembed.indexes.lexical import bm25, fulltext, postings
-from ragembed.indexes.lexical.indexed_terms import IndexedTerms
+from ragembed.indexes.lexical.fulltext import IndexedTerms
 from ragembed.indexes.lexical.postings import LiveBlock, PostingsBlock
 from ragembed.indexes.search.pipeline import query_expression
 from ragembed.indexes.search.snippet import QueryWords
-from ragembed.indexes.storage.named_postings import chunks_without_postings, named_postings, stale_chunks
+from ragembed.indexes.storage import posting_files
+from ragembed.indexes.storage.derived import records
+from ragembed.indexes.storage.posting_files import chunks_without_postings, stale_chunks
 from ragembed.indexes.storage.schema import connect
 from ragembed.indexes.types import SourceRecord
 from ragembed.indexes.verify import Part, verify_store
-from ragembed.indexes.writing import posting_updates
 from tests.conftest import KnownEncoder, record
 
 WORDS = ["lock", "locks", "writer", "zebra", "wing", "flow", "x9", "naïve", "the", "東京都の地図", "写真", "C++", "a_b"]
@@ -68,7 +68,7 @@ changes = st.lists(
 @pytest.fixture
 def small(monkeypatch):
     """Stores have postings even with a single chunk."""
-    monkeypatch.setattr(posting_updates, "LEAST_CHUNKS", 1)
+    monkeypatch.setattr(posting_files, "LEAST_CHUNKS", 1)
 
 
 @pytest.fixture
@@ -95,14 +95,17 @@ def both(store, query, limit, where=None):
         expression, selection = query_expression(view, query), view.select(where)
         found = view.stores[0].postings()
         assert found is not None
-        given = found.search(view.connection, expression, limit, selection)
-        expected = fulltext.search(view.connection, expression, limit, selection)
+        admits, left_out = (None, 0) if selection is None else (selection.admits, selection.most_left_out)
+        given = found.search([view.connection], expression, limit, admits)
+        expected = fulltext.search(view.connection, expression, limit, admits, left_out)
     return tuple(list(zip(*(each.tolist() for each in of_one), strict=True)) for of_one in (given, expected))
 
 
 def blocks_of(store):
     with closing(sqlite3.connect(store.path / "store.db")) as connection:
-        return connection.execute("SELECT folder, chunks FROM postings ORDER BY key").fetchall()
+        return connection.execute(
+            "SELECT file, chunks FROM derived WHERE name = 'postings' ORDER BY made_at_generation"
+        ).fetchall()
 
 
 def stale_in(store):
@@ -118,7 +121,7 @@ def has_postings(store):
 @given(done=changes, language=st.sampled_from(["english", "none"]), limit=st.integers(1, 9))
 def test_scores_equal_fts5_after_any_changes(done, language, limit):
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(posting_updates, "LEAST_CHUNKS", 1)
+        patch.setattr(posting_files, "LEAST_CHUNKS", 1)
         with Store.create(Path(folder, "store"), KnownEncoder(), language=language) as store:
             for what, value in done:
                 if what == "add":
@@ -199,7 +202,7 @@ def test_threads_get_the_same_results(many):
 def test_small_store_has_no_postings(tmp_path):
     with Store.create(tmp_path / "s", KnownEncoder()) as store:
         store.add([record("a", "zebra")])
-        assert (blocks_of(store), (store.path / "postings").exists()) == ([], False)
+        assert (blocks_of(store), (store.path / "derived").exists()) == ([], False)
 
 
 def test_store_of_a_thousand_chunks_has_postings_with_the_scores_of_fts5(tmp_path):
@@ -212,11 +215,11 @@ def test_store_of_a_thousand_chunks_has_postings_with_the_scores_of_fts5(tmp_pat
 
 
 def test_store_that_becomes_small_drops_its_postings(many, monkeypatch):
-    monkeypatch.setattr(posting_updates, "LEAST_CHUNKS", 250)
+    monkeypatch.setattr(posting_files, "LEAST_CHUNKS", 250)
     many.delete(["id1"])
     assert blocks_of(many) != []
     many.delete([f"id{i}" for i in range(20)])
-    assert (blocks_of(many), stale_in(many), list((many.path / "postings").iterdir())) == ([], 0, [])
+    assert (blocks_of(many), stale_in(many), list((many.path / "derived").iterdir())) == ([], 0, [])
     assert len(many.search("zebra", 999, "lexical")) > 100
 
 
@@ -226,9 +229,9 @@ def test_number_of_blocks_grows_logarithmically(small, tmp_path):
             store.add([record(f"id{i}", f"zebra {i}")])
             assert len(blocks_of(store)) <= 6
             assert sum(chunks for _, chunks in blocks_of(store)) == i + 1
-        folders = {folder for folder, _ in blocks_of(store)}
-        assert {entry.name for entry in (store.path / "postings").iterdir()} == folders
-        assert {block["folder"] for block in store.status()["postings"]} == folders
+        files = {file for file, _ in blocks_of(store)}
+        assert {entry.name for entry in (store.path / "derived").iterdir()} == files
+        assert {block["file"] for block in store.status()["postings"]} == files
         given, expected = both(store, "zebra 7 70", 99)
         assert given == expected
 
@@ -283,10 +286,11 @@ def test_copy_has_the_postings_files(many, tmp_path):
 
 
 def test_files_of_a_killed_write_are_removed(many):
-    stray = many.path / "postings" / "01234567-89ab-cdef-0123-456789abcdef"
-    shutil.copytree(next((many.path / "postings").iterdir()), stray)
-    temporary = many.path / "postings" / f".{stray.name}.tmp"
-    shutil.copytree(stray, temporary)
+    stray = many.path / "derived" / "postings-0123456789abcdef.safetensors"
+    shutil.copy(next((many.path / "derived").iterdir()), stray)
+    temporary = many.path / "derived" / ".postings.tmp"
+    temporary.mkdir()
+    shutil.copy(stray, temporary / "0.part")
     report = many.verify()
     assert (report.problems, report.leftovers) == ([], 2)
     many.add([record("x", "y")])
@@ -304,16 +308,26 @@ def damaged_by_a_byte(file):
 def test_damage_is_reported_and_repaired(many, damage):
     expected = many.search("the zebra lock", 20, "lexical")
     many.close()
-    folder, _ = blocks_of(many)[0]
-    damage(many.path / "postings" / folder / "postings.safetensors")
-    with pytest.raises(StoreDamagedError, match=r"postings\.safetensors.*doctor --repair"):
+    file, _ = blocks_of(many)[0]
+    damage(many.path / "derived" / file)
+    with pytest.raises(StoreDamagedError, match=f"{file}.*doctor --repair"):
         many.search("the zebra lock", 20, "lexical")
     [problem] = verify_store(many.path, KnownEncoder()).problems
-    assert (problem.part, problem.file) == (Part.POSTINGS, f"postings/{folder}/postings.safetensors")
+    assert (problem.part, problem.file) == (Part.POSTINGS, f"derived/{file}")
     report = many.verify(repair=True)
     assert (report.problems, report.repaired) == ([], [problem])
     assert has_postings(many)
     assert many.search("the zebra lock", 20, "lexical") == expected
+
+
+@pytest.mark.parametrize("damage", [damaged_by_a_byte, Path.unlink])
+def test_the_next_run_makes_damaged_files_again(many, damage):
+    expected = many.search("the zebra lock", 20, "lexical")
+    damage(many.path / "derived" / blocks_of(many)[0][0])
+    many.delete(["id1"])
+    many.add([record("last", "nothing")])
+    assert (many.verify().problems, has_postings(many)) == ([], True)
+    assert {hit.id for hit in many.search("the zebra lock", 20, "lexical")} >= {hit.id for hit in expected} - {"id1"}
 
 
 def test_postings_of_missing_chunks_are_reported(many):
@@ -330,7 +344,7 @@ def test_rebuilt_full_text_index_gets_new_postings(many):
         connection.execute("INSERT INTO chunks_fts (chunks_fts) VALUES ('delete-all')")
     assert Part.WORDS in many.verify().parts()
     many.verify(repair=True)
-    assert {folder for folder, _ in blocks_of(many)}.isdisjoint(folder for folder, _ in before)
+    assert len(before) == 3 > len(blocks_of(many)) == 1
     assert many.search("the zebra lock", 20, "lexical") == expected
 
 
@@ -421,7 +435,7 @@ def test_scores_do_not_depend_on_the_terms_that_are_kept(many, monkeypatch, most
         for query in ("zebra 7 70", "alone next 7", "zebra alone", "zebra 7 70"):
             expression = query_expression(view, query)
             given, expected = (
-                found.search(view.connection, expression, 99),
+                found.search([view.connection], expression, 99),
                 fulltext.search(view.connection, expression, 99),
             )
             for one, other in zip(given, expected, strict=True):
@@ -447,6 +461,6 @@ def test_mismatched_arrays_raise(tmp_path):
 def test_triggers_record_stale_chunks_and_chunks_without_postings(many):
     with closing(connect(many.path / "store.db", writable=False)) as connection:
         assert chunks_without_postings(connection).tolist() == []
-        first, *_, last = (record.key for record in named_postings(connection))
+        first, *_, last = records(connection, "postings")
         assert len(stale_chunks(connection, first)) == 43
         assert len(stale_chunks(connection, last)) == 43

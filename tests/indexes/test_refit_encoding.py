@@ -10,12 +10,12 @@ from ragembed import Embedder
 from ragembed.errors import StoreDamagedError
 from ragembed.extractors.transformer import TransformerExtractor
 from ragembed.indexes import Store
-from ragembed.indexes.ann import picking
-from ragembed.indexes.ann.records import IndexConfig
+from ragembed.indexes.faiss_index import choose
+from ragembed.indexes.faiss_index.records import IndexConfig
 from ragembed.indexes.indexing import refit
+from ragembed.indexes.indexing.index_run import index_files
 from ragembed.indexes.indexing.refit import refit_store
 from ragembed.indexes.indexing.request import IndexingRequest
-from ragembed.indexes.indexing.run import index_files
 from ragembed.indexes.verify import Part, verify_store
 from ragembed.indexes.writing import index_selection
 from tests.conftest import WORDS, record
@@ -255,9 +255,9 @@ def test_database_records_the_hash_of_the_baseline(store):
 
 @pytest.mark.usefixtures("without_relevance")
 def test_approximate_index_is_picked_again_without_encoding(store, monkeypatch):
-    monkeypatch.setattr(picking, "LEAST_ASKED", 50)
+    monkeypatch.setattr(choose, "LEAST_ASKED", 50)
     monkeypatch.setattr(index_selection, "QUERIES", 40)
-    monkeypatch.setattr(picking, "latency_ms", lambda *_: 1.0)
+    monkeypatch.setattr(choose, "latency_ms", lambda *_: 1.0)
     with Store.open(store) as opened:
         opened.optimize(index=IndexConfig("hnsw"))
 

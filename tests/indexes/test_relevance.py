@@ -13,12 +13,12 @@ from ragembed.documents.model import Chunk
 from ragembed.errors import ConfigError
 from ragembed.indexes import ChunkRecord
 from ragembed.indexes.indexing.refit import refit_store
-from ragembed.indexes.lexical.highest import HighestScores, frequencies
+from ragembed.indexes.lexical.bm25 import HighestScores, TermCounts, frequencies
 from ragembed.indexes.search import fusion, relevance
 from ragembed.indexes.search.pipeline import query_expression
 from ragembed.indexes.search.relevance import LEAST_CHUNKS, Logistic, RelevanceModel, collected_notes
+from ragembed.indexes.storage import posting_files
 from ragembed.indexes.verify import verify_store
-from ragembed.indexes.writing import posting_updates
 from tests.conftest import WORDS, record
 
 BEES = """Worker bees gather nectar and pollen from flowers and carry them home to the hive.
@@ -162,14 +162,13 @@ def test_the_highest_score_is_above_every_score_and_reached_by_repetition(path, 
         by_words = measured("zebra")
         [hit] = store.search("zebra", 1, "lexical")
         assert hit.lexical / by_words > 0.5
-        monkeypatch.setattr(posting_updates, "LEAST_CHUNKS", 10)
+        monkeypatch.setattr(posting_files, "LEAST_CHUNKS", 10)
         store.add([record("another", "zebra unheard")])
         counted = measured("zebra unheard lock")
         with store.snapshot() as snapshot:
             assert snapshot.stores[0].postings() is not None
-            expression = query_expression(snapshot, "zebra unheard lock")
-            of_fulltext = partial(frequencies, snapshot.connection, None)
-            by_fulltext = HighestScores().of(expression, None, "english", snapshot.count(), of_fulltext)
+            of_fulltext = TermCounts(None, "english", snapshot.count(), partial(frequencies, snapshot.connection, None))
+            by_fulltext = HighestScores().of(of_fulltext, query_expression(snapshot, "zebra unheard lock"))
         assert counted == pytest.approx(by_fulltext)
 
 

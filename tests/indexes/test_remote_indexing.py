@@ -12,13 +12,12 @@ from fsspec.implementations.memory import MemoryFileSystem  # noqa: E402  after 
 
 from ragembed.documents import remote  # noqa: E402
 from ragembed.documents.places import RemotePath, place_of  # noqa: E402
-from ragembed.documents.unread import unread_reason  # noqa: E402
+from ragembed.documents.readers.registry import unread_reason  # noqa: E402
 from ragembed.errors import ConfigError  # noqa: E402
 from ragembed.indexes import Store  # noqa: E402
 from ragembed.indexes.indexing import fitting  # noqa: E402
-from ragembed.indexes.indexing.request import IndexingRequest  # noqa: E402
-from ragembed.indexes.indexing.run import index_files  # noqa: E402
-from ragembed.indexes.indexing.scan import IndexingOptions  # noqa: E402
+from ragembed.indexes.indexing.index_run import index_files  # noqa: E402
+from ragembed.indexes.indexing.request import IndexingOptions, IndexingRequest  # noqa: E402
 from ragembed.indexes.storage.layout import file_path, is_below, source_path  # noqa: E402
 
 DOCS = RemotePath("memory://docs")

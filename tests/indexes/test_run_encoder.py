@@ -8,8 +8,8 @@ from ragembed.errors import GpuError
 from ragembed.extractors import model
 from ragembed.indexes import Store
 from ragembed.indexes.indexing import run_encoder
+from ragembed.indexes.indexing.index_run import index_files
 from ragembed.indexes.indexing.request import IndexingRequest
-from ragembed.indexes.indexing.run import index_files
 from ragembed.indexes.indexing.run_encoder import RunEncoder
 
 TEXTS = ["the writer holds the lock", "a reader is in the store", "shock wave and boundary layer", "wing"]

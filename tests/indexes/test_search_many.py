@@ -9,9 +9,9 @@ import pytest
 
 from ragembed.errors import ConfigError, IncompatibleStoreError
 from ragembed.indexes import Store
-from ragembed.indexes.ann import index, picking, products
-from ragembed.indexes.ann.choosing import Machine
-from ragembed.indexes.ann.specs import NAMES
+from ragembed.indexes.faiss_index import choose, index, products
+from ragembed.indexes.faiss_index.cost_model import Machine
+from ragembed.indexes.faiss_index.specs import NAMES
 from ragembed.indexes.search import hybrid, pipeline, segment_search
 from ragembed.indexes.storage import segments
 from ragembed.indexes.writing import index_selection
@@ -25,10 +25,10 @@ QUERIES = [f"{' '.join(np.random.default_rng(i).choice(WORDS, 3))} n{7 * i}" for
 def small_stores(patched):
     """Let small stores have the index kinds of large stores, on a machine with a known speed."""
     patched.setattr(segments, "LEAST_APPROXIMATE", 256)
-    patched.setattr(picking, "LEAST_ASKED", 256)
+    patched.setattr(choose, "LEAST_ASKED", 256)
     patched.setattr(index_selection, "LEAST_ASKED", 256, raising=False)
     patched.setattr(index_selection, "QUERIES", 20)
-    patched.setattr(picking, "measure_machine", lambda _dim: Machine(0.1, 0.1, 8 * 1024**3))
+    patched.setattr(choose, "measure_machine", lambda _dim: Machine(0.1, 0.1, 8 * 1024**3))
 
 
 @pytest.fixture

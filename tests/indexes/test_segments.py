@@ -5,7 +5,7 @@ import pytest
 
 from ragembed.errors import StoreDamagedError
 from ragembed.indexes import RankingOptions, Store
-from ragembed.indexes.ann.index import SegmentIndex
+from ragembed.indexes.faiss_index.index import SegmentIndex
 from ragembed.indexes.search import segment_search
 from ragembed.indexes.storage import catalog, compaction
 from ragembed.indexes.verify import verify_store

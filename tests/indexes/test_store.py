@@ -335,7 +335,7 @@ def test_another_format_is_refused(plane, version):
     connection = sqlite3.connect(plane.path / "store.db")
     connection.execute(f"PRAGMA user_version = {version}")
     connection.close()
-    with pytest.raises(IncompatibleStoreError, match=f"has format {version}: .* reads format 1; .*index again"):
+    with pytest.raises(IncompatibleStoreError, match=f"has format {version}: .* reads format 2; .*index again"):
         Store.open(plane.path)
 
 

@@ -22,18 +22,16 @@ from ragembed import Embedder
 from ragembed.config.specs import POSTPROCESSORS
 from ragembed.errors import StoreLockedError
 from ragembed.indexes import Store
-from ragembed.indexes.ann.building import build_index
-from ragembed.indexes.ann.choosing import Budget
-from ragembed.indexes.ann.index import SegmentIndex
-from ragembed.indexes.ann.records import IndexConfig
-from ragembed.indexes.ann.specs import NAMES, IndexSpec, parse_spec
-from ragembed.indexes.ann.vectors import ArrayVectors
-from ragembed.indexes.indexing.request import IndexingRequest
-from ragembed.indexes.indexing.run import index_files
-from ragembed.indexes.indexing.scan import IndexingOptions
-from ragembed.indexes.storage import segments
+from ragembed.indexes.faiss_index.building import build_index
+from ragembed.indexes.faiss_index.cost_model import Budget
+from ragembed.indexes.faiss_index.index import SegmentIndex
+from ragembed.indexes.faiss_index.records import IndexConfig
+from ragembed.indexes.faiss_index.specs import NAMES, IndexSpec, parse_spec
+from ragembed.indexes.faiss_index.vectors import ArrayVectors
+from ragembed.indexes.indexing.index_run import index_files
+from ragembed.indexes.indexing.request import IndexingOptions, IndexingRequest
+from ragembed.indexes.storage import posting_files, segments
 from ragembed.indexes.storage.catalog import PartRecord
-from ragembed.indexes.writing import posting_updates
 from tests.conftest import WORDS, KnownEncoder, record
 
 REFERENCE = Path(__file__).resolve().parents[2] / "docs" / "reference"
@@ -52,7 +50,7 @@ class Reader:
         self.database = sqlite3.connect(f"{(folder / 'store.db').resolve().as_uri()}?mode=ro", uri=True)
         self.database.row_factory = sqlite3.Row
         assert self.database.execute("PRAGMA application_id").fetchone()[0] == 0x52474531
-        assert self.database.execute("PRAGMA user_version").fetchone()[0] == 1
+        assert self.database.execute("PRAGMA user_version").fetchone()[0] == 2
         self.database.execute("BEGIN")
         self.segments = {row["key"]: row for row in self.database.execute("SELECT * FROM segments")}
 
@@ -123,7 +121,7 @@ class Reader:
         """Return id and fused score; for stores with fewer chunks than candidates and no hubness."""
         matches, chunks, vectors = self._matches(question), self.chunks(), self.vectors()
         assert len(chunks) <= 200
-        assert self.meta("hubness") is None
+        assert not self.database.execute("SELECT * FROM derived WHERE name = 'hubness'").fetchall()
         fusion = self.meta("fusion", {"alpha": 0.6, "feedback": 0.75})
         alpha, feedback = fusion["alpha"], fusion["feedback"]
 
@@ -165,13 +163,14 @@ class Reader:
     def of_term(self, term):
         """Return the BM25 score of each chunk that has a term of the full-text index, from postings."""
         lengths, counts = {}, {}
-        for row in self.database.execute("SELECT * FROM postings"):
-            file = self.folder / "postings" / row["folder"] / "postings.safetensors"
+        for row in self.database.execute("SELECT * FROM derived WHERE name = 'postings'"):
+            file = self.folder / "derived" / row["file"]
             assert sha256(file) == row["sha256"]
             arrays = safetensors(file)
-            stale = self.database.execute("SELECT chunk FROM stale_postings WHERE postings >= ?", (row["key"],))
+            changed = "SELECT chunk FROM stale_postings WHERE generation > ?"
+            stale = self.database.execute(changed, (row["made_at_generation"],))
             gone = {each["chunk"] for each in stale}
-            assert (len(arrays["chunks"]), arrays["chunks"].max()) == (row["chunks"], row["last_chunk"])
+            assert (len(arrays["chunks"]), arrays["chunks"].max()) == (row["chunks"], row["last"])
             keys = arrays["chunks"].tolist()
             lengths |= {key: n for key, n in zip(keys, arrays["lengths"].tolist(), strict=True) if key not in gone}
             text = arrays["text"].tobytes()
@@ -609,7 +608,7 @@ def test_hashes_of_segments_and_embedders(reader):
 
 
 def test_postings_give_the_scores_of_the_full_text_index(tmp_path, monkeypatch):
-    monkeypatch.setattr(posting_updates, "LEAST_CHUNKS", 1)
+    monkeypatch.setattr(posting_files, "LEAST_CHUNKS", 1)
     with Store.create(tmp_path / "s", KnownEncoder()) as store:
         for first in (0, 40, 60, 70):
             texts = {f"id{i}": " ".join(WORDS[i % 7 : i % 11 + 3] * (1 + i % 3)) for i in range(first, first + 20)}

@@ -25,12 +25,12 @@ from ragembed.errors import (
     StoreNotFoundError,
 )
 from ragembed.indexes import Store
-from ragembed.indexes.ann.choosing import Budget
-from ragembed.indexes.ann.records import IndexConfig, IndexEvaluation, IndexSelection, Measurement, Recall
+from ragembed.indexes.faiss_index.cost_model import Budget
+from ragembed.indexes.faiss_index.records import IndexConfig, IndexEvaluation, IndexSelection, Measurement, Recall
 from ragembed.indexes.indexing import fitting
+from ragembed.indexes.indexing.index_run import index_files
 from ragembed.indexes.indexing.refit import refit_store
 from ragembed.indexes.indexing.request import IndexingRequest
-from ragembed.indexes.indexing.run import index_files
 from ragembed.indexes.search import segment_search
 from ragembed.indexes.storage import digests
 from ragembed.indexes.storage.copying import copy_store
@@ -255,7 +255,7 @@ ALTERED = {
     "skipped": "INSERT INTO skipped VALUES ('a', 'b')",
     "run_records": "UPDATE run_records SET updated_at = updated_at + 1e-6",
     "boilerplate": "INSERT INTO boilerplate VALUES ('markdown', 'a line', 3)",
-    "postings": "INSERT INTO postings (folder, chunks, last_chunk, sha256) VALUES ('a', 1, 1, 'b')",
+    "derived": "INSERT INTO derived VALUES ('a', 'postings', 'b', 1, 1, 1)",
     "stale_postings": "INSERT INTO stale_postings VALUES (1, 1)",
     "source_lines": "UPDATE source_lines SET keys = keys || x'00'",
     "rewritten": "INSERT INTO rewritten VALUES (1, 'a', 'b', 1, 'flat', 'c', 'd')",
@@ -395,7 +395,7 @@ def test_uncommitted_folder_is_noted(known):
     (known / "segments" / "0f8fad5b-d9cb-469f-a165-70867728950e").mkdir()
     report = verify_store(known, KnownEncoder())
     assert report.problems == []
-    assert report.notes == ["1 folders in segments belong to no commit: the next run removes them"]
+    assert report.notes == ["1 entries of segments belong to no commit: the next run removes them"]
 
 
 def test_symbolic_link_instead_of_a_folder_is_reported(known, tmp_path):

@@ -20,8 +20,8 @@ from ragembed.documents.places import RemotePath
 from ragembed.errors import ConfigError, MissingExtraError, RagembedError, StoreError, StoreLockedError
 from ragembed.indexes import Store
 from ragembed.indexes.indexing import watch
+from ragembed.indexes.indexing.index_run import index_files
 from ragembed.indexes.indexing.request import IndexingRequest
-from ragembed.indexes.indexing.run import index_files
 from ragembed.indexes.indexing.watch import Watcher
 from ragembed.indexes.storage.folders import require_own
 from ragembed.indexes.storage.layout import source_path

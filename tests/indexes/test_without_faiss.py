@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from ragembed.documents.model import Chunk
 from ragembed.errors import IndexWarning, MissingExtraError, StoreDamagedError
 from ragembed.indexes import Budget, ChunkRecord, IndexConfig, Store
-from ragembed.indexes.ann import flat
-from ragembed.indexes.ann.building import build_index
-from ragembed.indexes.ann.flat import FlatIndex
-from ragembed.indexes.ann.index import SegmentIndex, open_index
-from ragembed.indexes.ann.library import LazyFaiss, has_faiss
-from ragembed.indexes.ann.specs import parse_spec
-from ragembed.indexes.ann.tuning import exact
-from ragembed.indexes.ann.vectors import ArrayVectors, inner_products
+from ragembed.indexes.faiss_index import flat
+from ragembed.indexes.faiss_index.building import build_index
+from ragembed.indexes.faiss_index.flat import FlatIndex
+from ragembed.indexes.faiss_index.index import SegmentIndex, open_index
+from ragembed.indexes.faiss_index.library import LazyFaiss, has_faiss
+from ragembed.indexes.faiss_index.measure import exact
+from ragembed.indexes.faiss_index.specs import parse_spec
+from ragembed.indexes.faiss_index.vectors import ArrayVectors, inner_products
 from ragembed.indexes.search import segment_search
 from ragembed.indexes.verify import verify_store
 from ragembed.indexes.writing import index_selection

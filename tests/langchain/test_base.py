@@ -14,7 +14,7 @@ from ragembed.errors import IncompatibleStoreError, ModelError
 from ragembed.extractors.external import PROBE
 from ragembed.indexes import refit_store
 from ragembed.langchain import RagEmbeddings, RagVectorStore
-from ragembed.langchain.external import server_name
+from ragembed.langchain.embeddings import server_name
 from ragembed.postprocess import Chain, unit_rows
 
 END = "in the garden behind the old red house near the river, where nobody has been for a very long time"

@@ -23,7 +23,7 @@ from ragembed.errors import StoreLockedError
 from ragembed.indexes.storage.lock import writer_lock
 from ragembed.indexes.verify import verify_store
 from ragembed.langchain import RagRecordManager, RagVectorStore, lazy_store
-from ragembed.langchain.external import ExternalEncoder
+from ragembed.langchain.embeddings import ExternalEncoder
 
 from .fakes import FAKE, Angles
 

@@ -11,8 +11,8 @@ from langchain_core.vectorstores import InMemoryVectorStore
 from pydantic import ValidationError
 
 from ragembed import EmbedderConfig
+from ragembed.indexes.indexing.index_run import index_files
 from ragembed.indexes.indexing.request import IndexingRequest
-from ragembed.indexes.indexing.run import index_files
 from ragembed.langchain import RagContext, RagEmbeddings, RagRetriever, RagVectorStore
 
 

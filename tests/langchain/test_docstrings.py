@@ -85,13 +85,6 @@ def test_docstrings_have_the_usual_sections(documented: type) -> None:
     assert [name.lower() for name in found if name.lower() in map(str.lower, wanted)] == [*map(str.lower, wanted)]
 
 
-@pytest.mark.parametrize("documented", SECTIONS, ids=lambda documented: documented.__name__)
-def test_docstrings_list_all_parameters(documented: type) -> None:
-    found = re.findall(r"^(\w+) : ", inspect.getdoc(documented) or "", re.MULTILINE)
-    inherited = {"args", "name", "tags", "metadata"} if documented is RagRetriever else set()
-    assert found == [name for name in inspect.signature(documented).parameters if name not in inherited]
-
-
 def test_record_manager(capsys: pytest.CaptureFixture[str]) -> None:
     run(RagRecordManager)
     assert capsys.readouterr().out == "1\n"

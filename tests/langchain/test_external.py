@@ -9,7 +9,7 @@ from langchain_core.embeddings import DeterministicFakeEmbedding
 
 from ragembed.errors import ConfigError
 from ragembed.langchain import RagVectorStore
-from ragembed.langchain.external import ExternalEncoder, model_name
+from ragembed.langchain.embeddings import ExternalEncoder, model_name
 
 from .fakes import Angles, Given
 

@@ -13,7 +13,7 @@ from langchain_core.indexing import InMemoryRecordManager, RecordManager, aindex
 
 from ragembed.indexes import Store
 from ragembed.langchain import RagRecordManager, RagVectorStore
-from ragembed.langchain.external import ExternalEncoder
+from ragembed.langchain.embeddings import ExternalEncoder
 
 from .fakes import Angles
 

@@ -14,13 +14,13 @@ from langchain_core.documents import Document
 from langchain_core.embeddings import DeterministicFakeEmbedding
 
 from ragembed.indexes import Store
-from ragembed.indexes.ann import picking
-from ragembed.indexes.ann.specs import NAMES
+from ragembed.indexes.faiss_index import choose
+from ragembed.indexes.faiss_index.specs import NAMES
 from ragembed.indexes.search import segment_search
 from ragembed.indexes.storage import compaction, segments
 from ragembed.indexes.writing import index_selection
 from ragembed.langchain import RagVectorStore
-from ragembed.langchain.external import ExternalEncoder
+from ragembed.langchain.embeddings import ExternalEncoder
 
 from .fakes import Angles
 
@@ -213,7 +213,7 @@ def test_no_index_returns_deleted_documents(kind: str, monkeypatch: pytest.Monke
     """Results have the expected text and score, even after changes; low limits trigger merges early."""
     for module, name, value in (
         (segments, "LEAST_APPROXIMATE", 256),
-        (picking, "LEAST_ASKED", 256),
+        (choose, "LEAST_ASKED", 256),
         (index_selection, "QUERIES", 10),
         (segment_search, "_EXACT_ROWS", 16),
         (segment_search, "_EXACT_SHARE", 0.0),

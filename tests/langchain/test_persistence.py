@@ -20,12 +20,12 @@ from langchain_core.embeddings import DeterministicFakeEmbedding
 from ragembed import Embedder, EmbedderConfig
 from ragembed.errors import ConfigError, IncompatibleStoreError, RagembedError, StoreError, StoreNotFoundError
 from ragembed.indexes import Budget, Fusion, IndexConfig, Store
+from ragembed.indexes.indexing.index_run import index_files
 from ragembed.indexes.indexing.request import IndexingRequest
-from ragembed.indexes.indexing.run import index_files
 from ragembed.indexes.storage import digests
 from ragembed.indexes.verify import verify_store
 from ragembed.langchain import RagEmbeddings, RagVectorStore
-from ragembed.langchain.external import ExternalEncoder
+from ragembed.langchain.embeddings import ExternalEncoder
 
 from .fakes import FAKE, Angles, Given, ids
 

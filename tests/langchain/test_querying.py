@@ -17,7 +17,7 @@ from langchain_core.embeddings import Embeddings
 from ragembed.errors import ConfigError, IncompatibleStoreError
 from ragembed.indexes import Fusion, Store
 from ragembed.langchain import RagVectorStore
-from ragembed.langchain.external import ExternalEncoder
+from ragembed.langchain.embeddings import ExternalEncoder
 
 from .fakes import Angles, Given
 

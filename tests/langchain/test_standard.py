@@ -16,8 +16,8 @@ from langchain_tests.integration_tests import (
 )
 from langchain_tests.unit_tests import EmbeddingsUnitTests
 
-from ragembed.indexes.ann import picking
-from ragembed.indexes.ann.specs import NAMES, IndexSpec
+from ragembed.indexes.faiss_index import choose
+from ragembed.indexes.faiss_index.specs import NAMES, IndexSpec
 from ragembed.indexes.storage import segments
 from ragembed.indexes.writing import index_selection
 from ragembed.langchain import RagEmbeddings, RagRetriever, RagVectorStore
@@ -140,7 +140,7 @@ class TestStoreThatIsApproximateAtOnce(VectorStoreIntegrationTests):
     ) -> Iterator[RagVectorStore]:
         monkeypatch.setattr(IndexSpec, "least_rows", 0)
         monkeypatch.setattr(segments, "LEAST_APPROXIMATE", 1)
-        monkeypatch.setattr(picking, "LEAST_ASKED", 1)
+        monkeypatch.setattr(choose, "LEAST_ASKED", 1)
         monkeypatch.setattr(index_selection, "QUERIES", 10)
         with RagVectorStore(self.get_embeddings(), tmp_path / "store", index=request.param) as store:
             yield store

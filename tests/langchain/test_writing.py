@@ -17,10 +17,11 @@ from langchain_core.embeddings import Embeddings
 
 from ragembed.errors import ConfigError
 from ragembed.indexes import Store
-from ragembed.indexes.storage import changes, compaction, run_records
+from ragembed.indexes.storage import compaction, run_records
+from ragembed.indexes.writing import writer as store_writer
 from ragembed.indexes.writing.writer import StoreWriter
 from ragembed.langchain import RagEmbeddings, RagVectorStore
-from ragembed.langchain.external import ExternalEncoder
+from ragembed.langchain.embeddings import ExternalEncoder
 
 from .fakes import FAKE, Angles
 
@@ -99,8 +100,8 @@ MOMENTS: dict[str, tuple[Any, str]] = {
     "when the first vectors are written": (compaction, "insert_segment"),
     "between vectors and documents": (StoreWriter, "commit"),
     "before any document is replaced": (run_records, "taken_out"),
-    "when a document is inserted": (changes, "insert_chunks"),
-    "at the end of the transaction": (changes, "mark_unused"),
+    "when a document is inserted": (store_writer, "_insert_chunks"),
+    "at the end of the transaction": (store_writer, "_mark_unused"),
 }
 
 
@@ -136,14 +137,14 @@ def test_failed_progress_callback_changes_nothing(tmp_path: Path) -> None:
         assert_same_and_sound(store, before)
 
 
-@pytest.mark.parametrize("function", ["mark_unused", "delete_keys"])
+@pytest.mark.parametrize("function", ["_mark_unused", "_delete_chunks"])
 def test_failed_deletion_changes_nothing(tmp_path: Path, function: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with RagVectorStore(Angles(), tmp_path) as store:
         store.add_texts(["10", "20"], [{"n": 1}, {"n": 2}], ids=["1", "2"])
         before = state(store)
         for delete in (lambda: store.delete(["1"]), lambda: store.delete(filter={"n": 2}), store.clear):
             with monkeypatch.context() as patch:
-                patch.setattr(changes, function, interrupt)
+                patch.setattr(store_writer, function, interrupt)
                 with pytest.raises(Interrupted):
                     delete()
             assert_same_and_sound(store, before)

@@ -19,7 +19,7 @@ from ragembed import Store
 from ragembed.indexes.search import reader
 from ragembed.serving import pushed_documents
 from ragembed.serving.http_app import ServerSettings, make_app
-from ragembed.serving.http_limits import Limits
+from ragembed.serving.http_requests import Limits
 from ragembed.serving.http_security import AllowedHosts
 from ragembed.serving.mcp_server import make_server
 from tests.serving.processes import ApiServer, http_server
@@ -175,8 +175,8 @@ async def test_a_late_write_ends_with_nothing_written(store, monkeypatch):
 
 
 FAST = (
-    "import sys\nfrom ragembed.serving import http_limits\nfrom ragembed.__main__ import main\n"
-    "http_limits.Limits.__init__.__defaults__ = (*http_limits.Limits.__init__.__defaults__[:4], 5, 1.0)\n"
+    "import sys\nfrom ragembed.serving import http_requests\nfrom ragembed.__main__ import main\n"
+    "http_requests.Limits.__init__.__defaults__ = (*http_requests.Limits.__init__.__defaults__[:4], 5, 1.0)\n"
     "sys.argv[0] = 'ragembed'\nmain()"
 )
 """A server that has five connections at most, and gives clients one second instead of ten."""

@@ -22,7 +22,7 @@ from mcp import Client
 
 from ragembed import Store
 from ragembed.errors import ConfigError
-from ragembed.serving import listeners
+from ragembed.serving import http_sockets
 from ragembed.serving.http_app import ServerSettings, make_app
 from ragembed.serving.http_security import AllowedHosts, BearerAuth, checked_tokens, origin_of
 from tests.serving.processes import ApiServer
@@ -240,11 +240,11 @@ async def test_hosts_of_other_ways_to_listen(client, hosts, host, origin, expect
 # Says localhost, binds all interfaces: SeaGOAT
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1"])
 def test_loopback_means_loopback(host):
-    assert listeners.is_loopback(host)
+    assert http_sockets.is_loopback(host)
     if host == "::1" and not _has_ipv6():
         pytest.skip("this machine has no IPv6")
-    with listeners.tcp_listener(host, 0) as listener:
-        address, port = listeners.address_of(listener)
+    with http_sockets.tcp_listener(host, 0) as listener:
+        address, port = http_sockets.address_of(listener)
         assert address in ("127.0.0.1", "[::1]")
         with pytest.raises(OSError, match="refused"), socket.create_connection((_other_address(), port), timeout=5):
             pass
@@ -415,8 +415,8 @@ def test_a_signal_lets_requests_end_and_then_the_process(folder, seconds, status
 
 def test_a_signal_while_the_server_starts_ends_it(folder):
     code = (
-        "import signal, sys\nfrom ragembed.serving import http_server\nfrom ragembed.__main__ import main\n"
-        "http_server.uvicorn.Config.load = lambda self, load=http_server.uvicorn.Config.load: "
+        "import signal, sys\nfrom ragembed.serving import http_app\nfrom ragembed.__main__ import main\n"
+        "http_app.uvicorn.Config.load = lambda self, load=http_app.uvicorn.Config.load: "
         "(signal.raise_signal(signal.SIGTERM), load(self))\n"
         "sys.argv[0] = 'ragembed'\nmain()"
     )
@@ -433,13 +433,13 @@ def test_a_unix_socket_serves_its_owner_and_group(folder, tmp_path):
         with httpx.Client(transport=httpx.HTTPTransport(uds=str(path)), base_url="http://localhost") as client:
             assert client.get("/healthz").json() == {"status": "ok"}
             assert client.get("/healthz", headers={"Host": "evil.example"}).status_code == 421
-        with pytest.raises(ConfigError, match="another server listens"), listeners.unix_listener(path):
+        with pytest.raises(ConfigError, match="another server listens"), http_sockets.unix_listener(path):
             pass
         assert running.end(signal.SIGINT) == 0
     assert not path.exists()
     assert len(running.log) == 1
     path.write_text("mine")
-    with pytest.raises(ConfigError, match="is no socket"), listeners.unix_listener(path):
+    with pytest.raises(ConfigError, match="is no socket"), http_sockets.unix_listener(path):
         pass
     assert path.read_text() == "mine"
 

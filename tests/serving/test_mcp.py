@@ -24,8 +24,8 @@ from ragembed import Store
 from ragembed.models.token_counting import estimated_tokens
 from ragembed.serving import stores, tools
 from ragembed.serving.client_config import CLIENTS, client_config
-from ragembed.serving.definitions import DEFAULT_TOKENS, TOOLS
 from ragembed.serving.mcp_server import make_server
+from ragembed.serving.tool_schemas import DEFAULT_TOKENS, TOOLS
 from tests.serving.processes import COMMAND, StdioServer, http_server, message
 
 if sys.version_info >= (3, 11):

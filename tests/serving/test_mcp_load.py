@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from ragembed.serving.definitions import TOOLS
+from ragembed.serving.tool_schemas import TOOLS
 from tests.serving.processes import StdioServer, http_server, message
 
 METHODS = ["initialize", "tools/list", "tools/call", "resources/read", "ping", "server/discover", "none", "", "\u0000"]

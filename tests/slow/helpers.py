@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from ragembed.indexes import Fusion, Store
-from ragembed.indexes.storage.layout import DATABASE, EMBEDDERS, GITIGNORE, POSTINGS, RAW, SEGMENTS
+from ragembed.indexes.storage.layout import DATABASE, DERIVED, EMBEDDERS, GITIGNORE, RAW, SEGMENTS
 from ragembed.indexes.storage.layout import INDEX as INDEX_FILE
 
 SCALE = float(os.environ.get("RAGEMBED_SLOW_SCALE", "1"))
@@ -181,7 +181,7 @@ def leftovers(store: Path) -> list[str]:
         status = opened.status()
     named = {
         SEGMENTS: {segment["folder"] for segment in status["segments"]},
-        POSTINGS: {block["folder"] for block in status["postings"]},
+        DERIVED: {block["file"] for block in status["postings"]},
         EMBEDDERS: {status["embedder"]["fingerprint"]},
     }
     lasting = {GITIGNORE, "writer.lock", *named}

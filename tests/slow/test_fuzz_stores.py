@@ -24,13 +24,12 @@ from ragembed import EmbedderConfig, Store
 from ragembed.cli import main
 from ragembed.errors import RagembedError
 from ragembed.indexes.indexing import fitting
+from ragembed.indexes.indexing.index_run import index_files
 from ragembed.indexes.indexing.refit import refit_store
 from ragembed.indexes.indexing.request import IndexingRequest
-from ragembed.indexes.indexing.run import index_files
-from ragembed.indexes.storage import digests
+from ragembed.indexes.storage import digests, hubness, posting_files
 from ragembed.indexes.storage.copying import copy_store
 from ragembed.indexes.verify import verify_store
-from ragembed.indexes.writing import hubness_updates, posting_updates
 from tests.conftest import WORDS, record
 from tests.indexes.tampering import edit
 from tests.slow.helpers import scaled
@@ -71,8 +70,8 @@ def template(tmp_path_factory: pytest.TempPathFactory, tiny_config: EmbedderConf
     with pytest.MonkeyPatch.context() as patched, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         patched.setattr(fitting, "MIN_FIT", 2)
-        patched.setattr(posting_updates, "LEAST_CHUNKS", 1)
-        patched.setattr(hubness_updates, "PSEUDO_QUERIES", 40)
+        patched.setattr(posting_files, "LEAST_CHUNKS", 1)
+        patched.setattr(hubness, "PSEUDO_QUERIES", 40)
         index_files(IndexingRequest(path, (folder / "docs",), embedder=tiny_config))
         refit_store(path)
         with Store.open(path) as store:

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from ragembed.indexes import Store
-from ragembed.indexes.indexing.request import IndexingRequest
-from ragembed.indexes.indexing.run import index_files
-from ragembed.indexes.indexing.scan import IndexingOptions
+from ragembed.indexes.indexing.index_run import index_files
+from ragembed.indexes.indexing.request import IndexingOptions, IndexingRequest
 
 ROOT = Path(__file__).resolve().parents[2]
 PYTHON_DOC = Path(os.environ.get("RAGEMBED_PYTHON_DOC", "/usr/share/doc/python3/html"))

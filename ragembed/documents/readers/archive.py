@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO
 
 from ragembed.documents.model import Member
-from ragembed.documents.readers.reader import ReadOptions
+from ragembed.documents.readers.reader import RawFile
 from ragembed.documents.readers.structure import well_formed
 from ragembed.errors import DocumentError
 
@@ -71,12 +71,12 @@ _REGULAR = 8
 _PAX_RECORD = re.compile(rb"(\d{1,20}) ([^=\n]{1,100})=")
 
 
-def parse_zip(path: Path, data: bytes, options: ReadOptions) -> Iterator[Member]:  # noqa: ARG001
+def parse_zip(file: RawFile) -> Iterator[Member]:
     """Yield the files in a zip archive of at most ``MOST_ENTRIES`` entries, in the order of the archive."""
-    if data.count(_DIRECTORY_ENTRY) > MOST_ENTRIES:
+    if file.data.count(_DIRECTORY_ENTRY) > MOST_ENTRIES:
         raise DocumentError(f"has more than {MOST_ENTRIES:,} entries: unpack it, and index the folder")
     try:
-        archive = zipfile.ZipFile(io.BytesIO(data))
+        archive = zipfile.ZipFile(io.BytesIO(file.data))
     except UNPACKING_ERRORS as error:
         raise DocumentError(f"broken zip: {error}") from error
     with archive:
@@ -98,22 +98,22 @@ def parse_zip(path: Path, data: bytes, options: ReadOptions) -> Iterator[Member]
             )
 
 
-def parse_tar(path: Path, data: bytes, options: ReadOptions) -> Iterator[Member]:
+def parse_tar(file: RawFile) -> Iterator[Member]:
     """Yield the files in a tar archive, compressed or not. Another compressed file has one member.
 
     What it unpacks to is limited to ``LARGEST_STREAM`` times the maximum size of a member.
     """
-    opener = _OPENERS.get(path.suffix.lower())
+    opener = _OPENERS.get(file.suffix)
     stream = _Stream(
-        io.BytesIO(data) if opener is None else opener(io.BytesIO(data)),
-        max(len(data), LARGEST_STREAM * options.max_member_bytes),
+        io.BytesIO(file.data) if opener is None else opener(io.BytesIO(file.data)),
+        max(len(file.data), LARGEST_STREAM * file.options.max_member_bytes),
     )
     head = stream.read(_BLOCK)
     if opener is None or _is_tar(head):
         yield from _tar_members(stream, head)
         return
-    content = head + stream.read(options.max_member_bytes)
-    yield Member(path.stem, len(content), lambda: content, packed=len(data))
+    content = head + stream.read(file.options.max_member_bytes)
+    yield Member(Path(file.name).stem, len(content), lambda: content, packed=len(file.data))
 
 
 def _tar_members(stream: _Stream, block: bytes) -> Iterator[Member]:

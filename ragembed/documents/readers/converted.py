@@ -10,12 +10,13 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from ragembed.documents.decoding import decode
 from ragembed.documents.model import ParsedDocument
 from ragembed.documents.readers import office, rtf
-from ragembed.documents.readers.reader import ReadOptions
+from ragembed.documents.readers.reader import RawFile
 from ragembed.documents.readers.structure import OLE_MAGIC, FileText
 from ragembed.errors import DocumentError
 
@@ -62,36 +63,36 @@ os.execv(sys.argv[1], sys.argv[1:])
 """
 
 
-def parse_doc(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument]:
+def parse_doc(file: RawFile) -> Iterator[ParsedDocument]:
     """Read a Word file with LibreOffice, antiword or catdoc, whichever is installed, within limits of time and memory.
 
     LibreOffice converts it to docx. The other programs give text without headings. RTF and docx files that are named
     ``.doc`` are read as such.
     """
-    if data.startswith(rtf.MAGIC):
-        yield from rtf.parse(path, data, options)
-    elif data.startswith(ZIP_MAGIC):
-        yield from office.parse_docx(path, data, options)
+    if file.data.startswith(rtf.MAGIC):
+        yield from rtf.parse(file)
+    elif file.data.startswith(ZIP_MAGIC):
+        yield from office.parse_docx(file)
     else:
-        yield from _convert("doc", path, data, options)
+        yield from _convert("doc", file)
 
 
-def parse_ppt(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument]:
+def parse_ppt(file: RawFile) -> Iterator[ParsedDocument]:
     """Read a PowerPoint file with LibreOffice or catppt, whichever is installed. Raises like :func:`parse_doc`."""
-    if data.startswith(ZIP_MAGIC):
-        yield from office.parse_pptx(path, data, options)
+    if file.data.startswith(ZIP_MAGIC):
+        yield from office.parse_pptx(file)
     else:
-        yield from _convert("ppt", path, data, options)
+        yield from _convert("ppt", file)
 
 
-def _convert(kind: str, path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument]:
-    if not data.startswith(OLE_MAGIC):
+def _convert(kind: str, file: RawFile) -> Iterator[ParsedDocument]:
+    if not file.data.startswith(OLE_MAGIC):
         raise DocumentError(f"corrupt {kind} file: it is not in the Office format from before 2007")
     name, program, target = _converter(kind)
     # Only the converter works in this folder. It is removed afterwards.
     with tempfile.TemporaryDirectory(prefix="ragembed-") as folder:
         source = Path(folder) / f"document.{kind}"
-        source.write_bytes(data)
+        source.write_bytes(file.data)
         if target:
             output = _office_output(name, program, target, source)
         else:
@@ -101,9 +102,9 @@ def _convert(kind: str, path: Path, data: bytes, options: ReadOptions) -> Iterat
         text.add_paragraphs(0, len(text.lines))
         yield ParsedDocument(text.text, text.blocks, page_numbers=())
     elif kind == "doc":
-        yield from office.parse_docx(path, output, options)
+        yield from office.parse_docx(replace(file, data=output))
     else:
-        yield from office.parse_pptx(path, output, options)
+        yield from office.parse_pptx(replace(file, data=output))
 
 
 def _office_output(name: str, program: str, target: str, source: Path) -> bytes:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Iterator
 from html.parser import HTMLParser
-from pathlib import Path
 from urllib.parse import unquote
 
 from ragembed.documents.model import Block, ParsedDocument
 from ragembed.documents.readers.html import HtmlPage, decode_html, parse_page
 from ragembed.documents.readers.package import ZipPackage
-from ragembed.documents.readers.reader import ReadOptions
+from ragembed.documents.readers.reader import RawFile
 from ragembed.documents.readers.structure import TextBuilder, one_line
 from ragembed.errors import DocumentError
 
@@ -20,9 +19,9 @@ ENCRYPTION = "META-INF/encryption.xml"
 CHAPTER_TYPES = ("application/xhtml+xml", "text/html")
 
 
-def parse(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument]:  # noqa: ARG001
+def parse(file: RawFile) -> Iterator[ParsedDocument]:
     """Read a book as one document without line and page numbers."""
-    archive = ZipPackage(data, "EPUB")
+    archive = ZipPackage(file.data, "EPUB")
     package_path = _Elements(archive, CONTAINER).first("rootfile", "full-path")
     if not package_path:
         raise DocumentError(f"broken EPUB: {CONTAINER} lists no package file")
@@ -87,7 +86,7 @@ class _Elements(HTMLParser):
         self.found.setdefault(tag.split(":")[-1], []).append({name: value or "" for name, value in attrs})
         self._in_title = tag.split(":")[-1] == "title" and not self.title
 
-    def handle_endtag(self, tag: str) -> None:  # noqa: ARG002
+    def handle_endtag(self, _tag: str) -> None:
         self._in_title = False
 
     def handle_data(self, data: str) -> None:

@@ -10,14 +10,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from itertools import chain, islice, product
-from pathlib import Path
 from typing import Any
 from xml.etree.ElementTree import Element
 
 from ragembed.documents.model import ParsedDocument
-from ragembed.documents.readers.outline import LONGEST_TEXT
-from ragembed.documents.readers.package import LimitExceededError, ZipPackage, whole_number
-from ragembed.documents.readers.reader import ReadOptions
+from ragembed.documents.readers.package import ZipPackage, whole_number
+from ragembed.documents.readers.reader import RawFile
 from ragembed.documents.readers.spreadsheet import (
     MOST_COLUMNS,
     SheetRow,
@@ -26,7 +24,7 @@ from ragembed.documents.readers.spreadsheet import (
     rows_of_sheets,
     sheet_documents,
 )
-from ragembed.documents.readers.structure import OLE_MAGIC
+from ragembed.documents.readers.structure import LONGEST_TEXT, OLE_MAGIC, LimitExceededError
 from ragembed.errors import DocumentError
 from ragembed.extras import needed_for
 
@@ -42,20 +40,21 @@ XLRD_ERRORS = (ArithmeticError, AssertionError, AttributeError, LookupError, Nam
 """Errors that xlrd raises for a damaged file, besides its own and ``struct.error``."""
 
 
-def parse_xlsx(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument]:  # noqa: ARG001
+def parse_xlsx(file: RawFile) -> Iterator[ParsedDocument]:
     """Read the sheets of an xlsx file. A formula is read as the value that was saved with it.
 
     A sheet that cannot be read is skipped with a warning.
     """
-    yield from sheet_documents(rows_of_sheets(_Workbook(ZipPackage(data, "Excel file")).sheets(), options), options)
+    sheets = _Workbook(ZipPackage(file.data, "Excel file")).sheets()
+    yield from sheet_documents(rows_of_sheets(sheets, file.options), file.options)
 
 
-def parse_xls(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument]:
+def parse_xls(file: RawFile) -> Iterator[ParsedDocument]:
     """Read the sheets of an xls file, or of an xlsx file with that name. Raises like :func:`parse_xlsx`."""
-    if data.startswith(ZIP_MAGIC):
-        yield from parse_xlsx(path, data, options)
+    if file.data.startswith(ZIP_MAGIC):
+        yield from parse_xlsx(file)
     else:
-        yield from sheet_documents(rows_of_sheets(_xls_sheets(data), options), options)
+        yield from sheet_documents(rows_of_sheets(_xls_sheets(file.data), file.options), file.options)
 
 
 class _Workbook:

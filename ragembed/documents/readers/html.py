@@ -6,11 +6,10 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from html.parser import HTMLParser
-from pathlib import Path
 
 from ragembed.documents.decoding import declared_text
 from ragembed.documents.model import Block, BlockKind, ParsedDocument
-from ragembed.documents.readers.reader import ReadOptions
+from ragembed.documents.readers.reader import RawFile
 from ragembed.documents.readers.structure import HeadingPath, TextBuilder, indent, one_line, text_of
 from ragembed.errors import DocumentError
 
@@ -65,9 +64,9 @@ class HtmlPage:
     title: str | None
 
 
-def parse(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument]:  # noqa: ARG001
+def parse(file: RawFile) -> Iterator[ParsedDocument]:
     """Read a web page. ``line_numbers`` has the source line where each text line starts."""
-    page = parse_page(decode_html(data))
+    page = parse_page(decode_html(file.data))
     yield ParsedDocument(page.text, page.blocks, page_title(page), line_numbers=page.lines)
 
 

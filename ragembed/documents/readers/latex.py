@@ -1,6 +1,7 @@
-"""Read LaTeX: sections, paragraphs, lists, listings and tables as plain text. Formulas keep their source.
+"""Read LaTeX and BibTeX as plain text: sections, paragraphs, lists, listings and tables; entries with their fields.
 
-Macros without arguments are replaced once by their plain text. No other macro is executed, and no other file is read.
+Formulas keep their source. Macros without arguments are replaced once by their plain text. No other macro is executed,
+and no other file is read.
 """
 
 from __future__ import annotations
@@ -8,12 +9,11 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterator
-from pathlib import Path
 
-from ragembed.documents.model import ParsedDocument
+from ragembed.documents.model import Block, ParsedDocument
 from ragembed.documents.readers import source
-from ragembed.documents.readers.reader import ReadOptions
-from ragembed.documents.readers.structure import Paragraphs, has_too_many, indent, one_line, text_of
+from ragembed.documents.readers.reader import RawFile
+from ragembed.documents.readers.structure import Paragraphs, has_too_many, indent, one_line
 
 TOKEN = re.compile(
     r"""\\(?P<edge>begin|end)[ \t]*\{(?P<environment>[A-Za-z]+)\*?\}
@@ -101,18 +101,18 @@ ESCAPES = {
 }  # fmt: skip
 
 
-def parse(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument]:
+def parse(file: RawFile) -> Iterator[ParsedDocument]:
     r"""Read a LaTeX file. Its title is ``\title``. A file without text outside of macros is read as plain text."""
-    text = text_of(data)
+    text = file.text
     document = None
     if has_too_many("\\{$~'`&%-", text):
-        options.warn("more LaTeX commands than can be read: read as plain text")
+        file.options.warn("more LaTeX commands than can be read: read as plain text")
     else:
         document = _Latex(text).read()
     if document is not None and document.blocks:
         yield document
     else:
-        yield from source.parse_plain(path, data, options)
+        yield from source.parse_plain(file)
 
 
 class Macros:
@@ -480,3 +480,77 @@ class _Latex:
 def _escaped(text: str) -> str:
     """Return ``text`` with its special characters escaped, so that :func:`plain` returns it unchanged."""
     return re.sub(r"[\\{}$~`'%-]", lambda match: ESCAPES[match[0]], text)
+
+
+ENTRY = re.compile(r"^[ \t]*@[ \t]*(?P<type>[A-Za-z]+)[ \t\n]*[{(]", re.MULTILINE)
+KEY = re.compile(r"\s*(?P<key>[^\s,{}=]+)\s*,")
+FIELD = re.compile(r"[\s,]*(?P<name>[A-Za-z][\w.:+-]*)\s*=\s*")
+PART = re.compile(r"\s*(?:\#\s*)?(?:(?P<quote>\")|(?P<brace>\{)|(?P<word>[^\s,#{}\"=()]+))")
+EDGE = re.compile(r"\\.|[{}\"]", re.DOTALL)
+JOINED = re.compile(r"\s*#")
+
+
+def parse_bibtex(file: RawFile) -> Iterator[ParsedDocument]:
+    """Read a BibTeX file. A file without entries, or with too many fields, is read as plain text."""
+    text = file.text
+    strings = Macros()
+    line, counted, found = 1, 0, False
+    entries = [] if has_too_many("@=\\{$~'`&%", text) else [*ENTRY.finditer(text)]
+    for entry, end in zip(entries, [*(entry.start() for entry in entries[1:]), len(text)], strict=False):
+        line += text.count("\n", counted, entry.start())
+        counted = entry.start()
+        kind = entry["type"].lower()
+        if kind == "string":
+            fields = _fields(text[entry.start() : end], entry.end() - entry.start(), line, strings)
+            for name, value, _ in fields:
+                strings.define(name.lower(), value)
+        elif kind not in ("comment", "preamble"):
+            found = True
+            yield _document(kind, text[entry.start() : end], entry.end() - entry.start(), line, strings)
+    if not found:
+        yield from source.parse_plain(file)
+
+
+def _document(kind: str, text: str, done: int, line: int, strings: Macros) -> ParsedDocument:
+    """Return the document of the entry ``text``, which starts at ``line``. Its key starts at position ``done``."""
+    key = KEY.match(text, done)
+    lines = [(f"{kind} {key['key']}" if key else kind, line)]
+    title = None
+    for name, value, at in _fields(text, key.end() if key else done, line, strings):
+        if written := plain(value):
+            lines.append((f"{name.lower()}: {written}", at))
+            title = written if name.lower() == "title" else title
+    written = "\n".join(text for text, _ in lines)
+    metadata = {"entry": key["key"], "type": kind} if key else {"type": kind}
+    return ParsedDocument(written, [Block(0, len(written))], title, [at for _, at in lines], metadata=metadata)
+
+
+def _fields(text: str, done: int, line: int, strings: Macros) -> Iterator[tuple[str, str, int]]:
+    """Yield the name, the value and the line of each field of the entry ``text`` from position ``done`` on."""
+    counted = 0
+    while match := FIELD.match(text, done):
+        line += text.count("\n", counted, match.start("name"))
+        counted = match.start("name")
+        parts: list[str] = []
+        done = match.end()
+        while part := PART.match(text, done):
+            if part["word"]:
+                parts.append(strings.text(part["word"].lower()) or part["word"])
+                done = part.end()
+            else:
+                stop = _value_end(text, part.end(), '"' if part["quote"] else "}")
+                parts.append(text[part.end() : stop])
+                done = stop + 1
+            if not JOINED.match(text, done):
+                break
+        yield match["name"], "".join(parts), line
+
+
+def _value_end(text: str, start: int, closing: str) -> int:
+    """Return the position of the mark that closes the value that starts at ``start``."""
+    depth = 0
+    for match in EDGE.finditer(text, start):
+        if match[0] == closing and not depth:
+            return match.start()
+        depth += {"{": 1, "}": -1}.get(match[0], 0)
+    return len(text)

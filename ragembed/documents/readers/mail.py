@@ -21,7 +21,6 @@ from email.utils import getaddresses, parsedate_to_datetime
 from functools import partial
 from io import BytesIO
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, TypeVar
 
 from ragembed.documents.decoding import declared_text, decode
@@ -36,7 +35,7 @@ from ragembed.documents.readers.mail_text import (
     plain_text,
     text_of_mail,
 )
-from ragembed.documents.readers.reader import ReadOptions, only_document_errors
+from ragembed.documents.readers.reader import RawFile, only_document_errors
 from ragembed.documents.readers.structure import one_line, well_formed
 from ragembed.errors import DocumentError
 
@@ -75,7 +74,7 @@ class _LimitedHeaders(Compat32):
         name, value = super().header_source_parse(sourcelines)
         return name, value[:LONGEST_HEADER]
 
-    def header_fetch_parse(self, name: str, value: str) -> str:  # noqa: ARG002
+    def header_fetch_parse(self, _name: str, value: str) -> str:
         """Return the value as it is, also if it is not ASCII."""
         return value
 
@@ -134,9 +133,9 @@ class _MailPart:
         return [self.line + number for number, is_joined in enumerate(joined) if not is_joined]
 
 
-def parse(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument | Member]:  # noqa: ARG001
+def parse(file: RawFile) -> Iterator[ParsedDocument | Member]:
     """Read a mail as one document, with its subject as the title. Attachments are members."""
-    data = data.removeprefix(codecs.BOM_UTF8).replace(b"\r\n", b"\n")
+    data = file.data.removeprefix(codecs.BOM_UTF8).replace(b"\r\n", b"\n")
     postmark = _ANY_POSTMARK.match(data)
     yield from _mail(data[postmark.end() :], 2) if postmark else _mail(data, 1)
 
@@ -148,9 +147,9 @@ def is_mail(data: bytes) -> bool:
     return b"from" in names and not names.isdisjoint((b"date", b"message-id", b"received"))
 
 
-def parse_mailbox(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument | Member]:  # noqa: ARG001
+def parse_mailbox(file: RawFile) -> Iterator[ParsedDocument | Member]:
     """Read each mail of a mailbox as a document. A warning counts the mails that cannot be read."""
-    data = data.replace(b"\r\n", b"\n")
+    data = file.data.replace(b"\r\n", b"\n")
     starts = _postmarks(data)
     if not starts:
         raise DocumentError("not a mailbox: no line starts with 'From '")
@@ -158,7 +157,7 @@ def parse_mailbox(path: Path, data: bytes, options: ReadOptions) -> Iterator[Par
         raise DocumentError(f"its lines have fewer than {SHORTEST_LINE} bytes on average: expected the texts of mails")
     limit = max(MOST_MAILS, len(data) // SHORTEST_MAIL)
     if len(starts) > limit:
-        options.warn(f"only the first {limit:,} of {len(starts):,} mails are read: most are empty")
+        file.options.warn(f"only the first {limit:,} of {len(starts):,} mails are read: most are empty")
     unread: list[str] = []
     line, position = 1, 0
     for (_, start), (stop, _) in zip(starts[:limit], [*starts[1:], (len(data), 0)], strict=False):
@@ -170,7 +169,7 @@ def parse_mailbox(path: Path, data: bytes, options: ReadOptions) -> Iterator[Par
         except DocumentError as error:
             unread.append(f"the mail on line {line - 1:,}: {error}")
     if unread:
-        options.warn(f"{len(unread):,} mails are not read (first: {unread[0]})")
+        file.options.warn(f"{len(unread):,} mails are not read (first: {unread[0]})")
 
 
 def _postmarks(data: bytes) -> list[tuple[int, int]]:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterator
-from pathlib import Path
 
 from ragembed.documents.model import ParsedDocument
 from ragembed.documents.readers import timed
-from ragembed.documents.readers.reader import ReadOptions
-from ragembed.documents.readers.structure import Paragraphs, has_too_many, lines_of, one_line, text_of
+from ragembed.documents.readers.reader import RawFile
+from ragembed.documents.readers.structure import Paragraphs, has_too_many, lines_of, one_line
 
 PAGE = re.compile(r"^[.'][ \t]*(?:TH|Dt|SH|Sh)\b", re.MULTILINE)
 REQUEST = re.compile(r"[.'][ \t]*(?P<name>[^\s\\\"]{1,12}|\\\"|$)(?P<rest>.*)$")
@@ -96,14 +95,14 @@ LONGEST_LINE = 100_000
 OPENING, CLOSING = frozenset("(["), frozenset(".,:;)]?!")
 
 
-def parse(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument]:
+def parse(file: RawFile) -> Iterator[ParsedDocument]:
     """Read a manual page. Its title is its name and section; a file without macros of pages is read as a log."""
-    text = text_of(data)
+    text = file.text
     lines = _joined_lines(text) if PAGE.search(text) and not has_too_many('\\"', text) else [""]
     if 0 < max(map(len, lines)) <= LONGEST_LINE:
         yield _Page(lines).read()
     else:
-        yield from timed.parse_log(path, data, options)
+        yield from timed.parse_log(file)
 
 
 def _joined_lines(text: str) -> list[str]:

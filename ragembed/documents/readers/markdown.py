@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 from ragembed.documents.model import Block, ParsedDocument
-from ragembed.documents.readers.reader import ReadOptions
-from ragembed.documents.readers.structure import FileText, HeadingPath, one_line, text_of
+from ragembed.documents.readers.reader import RawFile
+from ragembed.documents.readers.structure import FileText, HeadingPath, one_line
 
 FENCE = re.compile(r"[ \t]*(?P<fence>`{3,}|~{3,})(?P<info>.*)$")
 ATX = re.compile(r" {0,3}(?P<marks>#{1,6})(?=[ \t]|$)")
@@ -20,9 +19,9 @@ INDENTED = re.compile(r"(?: {4}|\t)")
 FRONT_MATTER_KEY = re.compile(r"(?P<key>[\w-]+)[ \t]*[:=](?P<value>.*)$")
 
 
-def parse(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument]:  # noqa: ARG001
+def parse(file: RawFile) -> Iterator[ParsedDocument]:
     """Read a Markdown file. Its title is the front matter's title, or else the first level-1 heading."""
-    text = text_of(data)
+    text = file.text
     body, title = front_matter(text.split("\n"))
     blocks = markdown_blocks(text, HeadingPath(), body)
     yield ParsedDocument(text, blocks, title or first_title(text, blocks))
@@ -63,14 +62,14 @@ def markdown_blocks(text: str, path: HeadingPath, first: int = 0) -> list[Block]
             number += 1
             continue
         stop = number + 1
-        if _opens_fence(line):
-            stop = _fence_end(lines, number)
+        if opens_fence(line):
+            stop = fence_end(lines, number)
             file_text.add(number, stop, "code", path.headings)
         elif heading := _atx_heading(line):
             file_text.add(number, stop, "heading", path.enter(*heading))
             in_list = False
-        elif _table_starts(lines, number):
-            stop = _table_end(lines, number)
+        elif table_starts(lines, number):
+            stop = table_end(lines, number)
             file_text.add(number, stop, "table", path.headings)
         elif INDENTED.match(line) and not in_list:
             stop = _indented_end(lines, number)
@@ -97,12 +96,14 @@ def _unquoted(value: str) -> str:
     return value
 
 
-def _opens_fence(line: str) -> bool:
+def opens_fence(line: str) -> bool:
+    """Return whether a line opens a fenced block."""
     match = FENCE.match(line)
     return match is not None and not (match["fence"][0] == "`" and "`" in match["info"])
 
 
-def _fence_end(lines: list[str], first: int) -> int:
+def fence_end(lines: list[str], first: int) -> int:
+    """Return the line after the fenced block that starts at ``first``."""
     opening = FENCE.match(lines[first])
     fence = opening["fence"] if opening else ""
     for number in range(first + 1, len(lines)):
@@ -125,7 +126,8 @@ def _atx_heading(line: str) -> tuple[int, str] | None:
     return (len(match["marks"]), title) if title else None
 
 
-def _table_starts(lines: list[str], number: int) -> bool:
+def table_starts(lines: list[str], number: int) -> bool:
+    """Return whether a pipe table starts at a line."""
     return "|" in lines[number] and number + 1 < len(lines) and _is_delimiter_row(lines[number + 1])
 
 
@@ -135,7 +137,8 @@ def _is_delimiter_row(line: str) -> bool:
     return all("-" in cell for cell in line.strip().strip("|").split("|"))
 
 
-def _table_end(lines: list[str], first: int) -> int:
+def table_end(lines: list[str], first: int) -> int:
+    """Return the line after the pipe table that starts at ``first``."""
     number = first + 2
     while number < len(lines) and "|" in lines[number]:
         number += 1
@@ -163,7 +166,7 @@ def _paragraph_end(lines: list[str], first: int, in_list: bool) -> tuple[int, in
                 break
         elif can_be_heading and SETEXT.match(line):
             return number + 1, 1 if "=" in line else 2
-        elif _opens_fence(line) or _atx_heading(line) or _table_starts(lines, number):
+        elif opens_fence(line) or _atx_heading(line) or table_starts(lines, number):
             break
         elif lines[number - 1].strip() or LIST_ITEM.match(line) or line[0] in " \t":
             stop = number + 1

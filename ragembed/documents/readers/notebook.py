@@ -6,14 +6,13 @@ import json
 import re
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any, TypeAlias
 
 from ragembed.documents.model import BlockKind, ParsedDocument
 from ragembed.documents.readers.html import parse_page
 from ragembed.documents.readers.markdown import first_title, markdown_blocks
-from ragembed.documents.readers.reader import ReadOptions
-from ragembed.documents.readers.structure import HeadingPath, TextBuilder, text_of, well_formed
+from ragembed.documents.readers.reader import RawFile
+from ragembed.documents.readers.structure import HeadingPath, TextBuilder, well_formed
 from ragembed.errors import DocumentError
 
 ELEMENT = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\]:,]', re.DOTALL)
@@ -31,9 +30,9 @@ Place: TypeAlias = "tuple[int, int, str]"
 """The number of a cell, the number of an output or -1 for the source, and the key of a text."""
 
 
-def parse(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument]:  # noqa: ARG001
+def parse(file: RawFile) -> Iterator[ParsedDocument]:
     """Read a notebook with the text of its outputs. The title is the first level-1 heading."""
-    raw = text_of(data)
+    raw = file.text
     cells = _cells(raw)
     places = _text_lines(raw)
     builder, path_of_headings, title = TextBuilder(), HeadingPath(), None

@@ -9,14 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from xml.etree.ElementTree import Element
 
 from ragembed.documents.model import ParsedDocument
-from ragembed.documents.readers.outline import OutlineBuilder, comment_label
-from ragembed.documents.readers.package import LimitExceededError, ZipPackage, attribute, whole_number
-from ragembed.documents.readers.reader import ReadOptions
-from ragembed.documents.readers.structure import one_line
+from ragembed.documents.readers.package import ZipPackage, attribute, whole_number
+from ragembed.documents.readers.reader import RawFile, ReadOptions
+from ragembed.documents.readers.structure import LimitExceededError, OutlineBuilder, comment_label, one_line
 from ragembed.errors import DocumentError
 
 HEADING_STYLE = re.compile(r"heading (\d)\Z", re.IGNORECASE)
@@ -30,30 +28,30 @@ FURNITURE = frozenset({"dt", "ftr", "hdr", "sldNum", "sldImg"})
 """Placeholders for dates, footers and numbers, which repeat on each slide."""
 
 
-def parse_docx(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument]:  # noqa: ARG001
+def parse_docx(file: RawFile) -> Iterator[ParsedDocument]:
     """Read a Word file: headings (recognised by their style), paragraphs, tables, text boxes, notes and comments.
 
     Footnotes, endnotes and comments follow the paragraph or table that refers to them. Page headers and footers are at
     the end. Tracked deletions and tables of contents are left out. The document has no line and page numbers.
     """
-    package = ZipPackage(data, "Word file")
+    package = ZipPackage(file.data, "Word file")
     main = _main_part(package, "word/document.xml")
-    word = _WordFile(package, main, options)
+    word = _WordFile(package, main, file.options)
     builder = word.builder
     for piece in package.pieces(main, BODY):
         word.add(piece)
     builder.finish()
     word.add_headers_and_footers()
-    title = builder.title or _core_title(package, options)
+    title = builder.title or _core_title(package, file.options)
     yield ParsedDocument(builder.text, builder.blocks, title or None, page_numbers=())
 
 
-def parse_pptx(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument]:  # noqa: ARG001
+def parse_pptx(file: RawFile) -> Iterator[ParsedDocument]:
     """Read a PowerPoint file. Each slide is a page with its title as heading. Notes and comments follow its text.
 
     A slide that cannot be read is skipped with a warning.
     """
-    package = ZipPackage(data, "PowerPoint file")
+    package = ZipPackage(file.data, "PowerPoint file")
     main = _main_part(package, "ppt/presentation.xml")
     relations = package.relations(main)
     slides = dict.fromkeys(  # a presentation names a slide once; repeated, it could fill the memory
@@ -61,14 +59,15 @@ def parse_pptx(path: Path, data: bytes, options: ReadOptions) -> Iterator[Parsed
         for entry in package.tree(main).iter("sldId")
         if (key := next((value for name, value in entry.items() if name.endswith("}id")), "")) in relations
     )
-    authors = _optional(package, package.related(main, "commentAuthors") + package.related(main, "authors"), options)
+    parts = package.related(main, "commentAuthors") + package.related(main, "authors")
+    authors = _optional(package, parts, file.options)
     names = {attribute(author, "id"): attribute(author, "name") for root in authors for author in root}
     builder = OutlineBuilder()
     broken: list[str] = []
     for number, slide in enumerate(slides, 1):
         builder.place = number
         try:
-            _add_slide(builder, package, slide, names, options)
+            _add_slide(builder, package, slide, names, file.options)
         except LimitExceededError:
             raise
         except DocumentError as error:
@@ -76,8 +75,8 @@ def parse_pptx(path: Path, data: bytes, options: ReadOptions) -> Iterator[Parsed
     if broken and not builder.blocks:
         raise DocumentError(broken[0])
     if broken:
-        options.warn(f"{len(broken)} slides cannot be read ({broken[0]})")
-    title = _core_title(package, options)
+        file.options.warn(f"{len(broken)} slides cannot be read ({broken[0]})")
+    title = _core_title(package, file.options)
     if title == "PowerPoint Presentation":
         title = ""
     yield ParsedDocument(builder.text, builder.blocks, title or None, page_numbers=builder.places)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from xml.etree.ElementTree import Element
 
 from ragembed.documents.model import ParsedDocument
-from ragembed.documents.readers.outline import OutlineBuilder, comment_label
-from ragembed.documents.readers.package import LimitExceededError, ZipPackage, attribute, whole_number
-from ragembed.documents.readers.reader import ReadOptions
+from ragembed.documents.readers.package import ZipPackage, attribute, whole_number
+from ragembed.documents.readers.reader import RawFile, ReadOptions
 from ragembed.documents.readers.spreadsheet import MOST_COLUMNS, SheetRow, number_text, sheet_documents
-from ragembed.documents.readers.structure import one_line
+from ragembed.documents.readers.structure import LimitExceededError, OutlineBuilder, comment_label, one_line
 from ragembed.errors import DocumentError
 
 CONTENT = "content.xml"
@@ -29,13 +27,13 @@ SPACE = re.compile(r"[ \t\r\n]+")
 MOST_SPACES = 100
 
 
-def parse_odt(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument]:  # noqa: ARG001
+def parse_odt(file: RawFile) -> Iterator[ParsedDocument]:
     """Read a text document: headings, paragraphs, lists, tables, text boxes, notes and comments.
 
     Notes and comments follow the paragraph or table that refers to them. Tracked deletions and indexes, such as the
     table of contents, are left out. The document has no line and page numbers.
     """
-    package = _open(data)
+    package = _open(file.data)
     builder = OutlineBuilder()
     parents: dict[str, str] = {}
     for piece in package.pieces(CONTENT, TEXT):
@@ -46,25 +44,25 @@ def parse_odt(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedD
         else:
             _add(builder, piece)
     builder.finish()
-    title = builder.title or _meta_title(package, options)
+    title = builder.title or _meta_title(package, file.options)
     yield ParsedDocument(builder.text, builder.blocks, title or None, page_numbers=())
 
 
-def parse_odp(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument]:  # noqa: ARG001
+def parse_odp(file: RawFile) -> Iterator[ParsedDocument]:
     """Read a presentation. Each slide is a page with its title as heading. Notes and comments follow its text."""
-    package = _open(data)
+    package = _open(file.data)
     builder = OutlineBuilder()
     for piece in package.pieces(CONTENT, SLIDES):
         if piece.tag == "page":
             builder.place += 1
             _add_slide(builder, piece)
-    title = _meta_title(package, options)
+    title = _meta_title(package, file.options)
     yield ParsedDocument(builder.text, builder.blocks, title or None, page_numbers=builder.places)
 
 
-def parse_ods(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument]:  # noqa: ARG001
+def parse_ods(file: RawFile) -> Iterator[ParsedDocument]:
     """Read the sheets of a spreadsheet. Equal rows that follow each other, which the format joins, are read once."""
-    yield from sheet_documents(_sheet_rows(_open(data)), options)
+    yield from sheet_documents(_sheet_rows(_open(file.data)), file.options)
 
 
 def _open(data: bytes) -> ZipPackage:

@@ -8,7 +8,6 @@ from datetime import datetime, timedelta, timezone
 from functools import partial
 from io import BytesIO
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ragembed.documents.decoding import declared_text, decode
@@ -17,7 +16,7 @@ from ragembed.documents.readers import mail, rtf, source
 from ragembed.documents.readers.html import decode_html
 from ragembed.documents.readers.mail import MOST_ADDRESSES, base_name, header_metadata, person, utc
 from ragembed.documents.readers.mail_text import MailText, html_text, is_picture, plain_text, text_of_mail
-from ragembed.documents.readers.reader import ReadOptions
+from ragembed.documents.readers.reader import RawFile, ReadOptions
 from ragembed.documents.readers.structure import OLE_MAGIC, one_line, well_formed
 from ragembed.errors import DocumentError
 from ragembed.extras import needed_for
@@ -49,21 +48,21 @@ _MOST_RECIPIENTS = 1_000
 _EPOCH = datetime(1601, 1, 1, tzinfo=timezone.utc)
 
 
-def parse(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument | Member]:
+def parse(file: RawFile) -> Iterator[ParsedDocument | Member]:
     """Read a mail as one document without lines. Attachments are members. Other .msg files are mails or plain text."""
-    if not data.startswith(OLE_MAGIC):
-        yield from (mail.parse if mail.is_mail(data) else source.parse_plain)(path, data, options)
+    if not file.data.startswith(OLE_MAGIC):
+        yield from (mail.parse if mail.is_mail(file.data) else source.parse_plain)(file)
         return
     with needed_for("reading Outlook mails"):
         import olefile
     try:
-        with olefile.OleFileIO(BytesIO(data)) as ole:
+        with olefile.OleFileIO(BytesIO(file.data)) as ole:
             inside: dict[tuple[str, ...], list[str]] = {}
             for entry in ole.listdir(streams=True, storages=True):
                 inside.setdefault(tuple(entry[:-1]), []).append(entry[-1])
             if _PROPERTIES not in inside.get((), []):
                 raise DocumentError("not a mail of Outlook: it has no properties")
-            yield from _Storage(ole, inside, ()).mail(options)
+            yield from _Storage(ole, inside, ()).mail(file.options)
     except (OSError, ValueError, IndexError, TypeError, AttributeError, struct.error) as error:
         raise DocumentError(f"broken Outlook mail: {error}") from error
 
@@ -102,7 +101,7 @@ class _Storage:
         html, compressed = self._html(), self._bytes(_RTF)
         if html.strip() or not compressed:
             return html_text(html)
-        documents = rtf.parse(Path("body.rtf"), _decompressed(compressed), options)
+        documents = rtf.parse(RawFile("body.rtf", _decompressed(compressed), options))
         return plain_text("\n".join(document.text for document in documents))
 
     def _attachment(self, metadata: Mapping[str, Any], options: ReadOptions) -> Member:

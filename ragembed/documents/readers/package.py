@@ -18,7 +18,7 @@ from typing import cast
 from urllib.parse import unquote
 from xml.parsers import expat
 
-from ragembed.documents.readers.structure import OLE_MAGIC
+from ragembed.documents.readers.structure import OLE_MAGIC, LimitExceededError
 from ragembed.errors import DocumentError
 
 LARGEST_PACKAGE = 200_000_000
@@ -39,10 +39,6 @@ MOST_NAMES = 10_000
 """Maximum number of different names of elements and attributes in a part. The formats have some hundreds."""
 MOST_MEMBERS = 50_000
 _CHUNK = 65_536
-
-
-class LimitExceededError(DocumentError):
-    """A package exceeds a limit. No part of it is used, unlike a package in which one part is broken."""
 
 
 @dataclass(frozen=True, slots=True)

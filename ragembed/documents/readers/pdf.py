@@ -26,7 +26,7 @@ from ragembed.documents.model import ParsedDocument
 from ragembed.documents.readers import pdf_layout
 from ragembed.documents.readers.pdf_layout import PdfCell, PdfLine
 from ragembed.documents.readers.pdf_pages import GAP, OUT_OF_MEMORY
-from ragembed.documents.readers.reader import ReadOptions
+from ragembed.documents.readers.reader import RawFile, ReadOptions
 from ragembed.documents.readers.structure import TextBuilder, one_line, well_formed
 from ragembed.errors import DocumentError
 from ragembed.extras import is_installed
@@ -48,20 +48,20 @@ FILE_NAME_TITLE = re.compile(r"\.(?:dvi|docx?|indd|od[pst]|pdf|pptx?|ps|qxd|rtf|
 NO_TITLE = re.compile(r"(?:microsoft (?:word|powerpoint) - .*|untitled.*|title|document\d*)\Z", re.IGNORECASE)
 
 
-def parse(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument]:  # noqa: ARG001
+def parse(file: RawFile) -> Iterator[ParsedDocument]:
     """Read a PDF file. Scanned pages are read with OCR if it is installed, else reported."""
-    file = _extract(data, options)
-    pages = file.ordered_pages()
+    pdf = _extract(file.data, file.options)
+    pages = pdf.ordered_pages()
     body, pitch = pdf_layout.body_font(pages)
     pages = pdf_layout.without_running_lines(pages, body)
-    headings = pdf_layout.outline_headings(pages, file.outline)
+    headings = pdf_layout.outline_headings(pages, pdf.outline)
     if sum(heading.lines > 0 for found in headings.values() for heading in found) < LEAST_OUTLINE:
         headings = pdf_layout.font_headings(pages, body, pitch)
     builder = TextBuilder()
     pdf_layout.add_pages(builder, pages, headings, body, pitch)
     if not builder.blocks:
         raise DocumentError("contains no text")
-    title = file.title or pdf_layout.largest_heading(pages[0], body, pitch)
+    title = pdf.title or pdf_layout.largest_heading(pages[0], body, pitch)
     yield ParsedDocument(builder.text, builder.blocks, title, page_numbers=builder.places)
 
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, TypeAlias
 
 from ragembed.documents.model import ParsedDocument
 from ragembed.documents.readers import source
-from ragembed.documents.readers.reader import ReadOptions
-from ragembed.documents.readers.structure import MOST_MARKS, TextBuilder, has_too_many, one_line, text_of, well_formed
+from ragembed.documents.readers.reader import RawFile
+from ragembed.documents.readers.structure import MOST_MARKS, TextBuilder, has_too_many, one_line, well_formed
 
 DEEPEST = 200
 """Maximum nesting. A file that is nested more deeply is read as plain text."""
@@ -31,9 +30,9 @@ Leaf: TypeAlias = tuple[str, str, int]
 """The path of a value below its record, its text and its line."""
 
 
-def parse_json(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument]:
+def parse_json(file: RawFile) -> Iterator[ParsedDocument]:
     """Read a JSON file. A file that is not valid JSON is read as plain text, with a warning."""
-    text = text_of(data)
+    text = file.text
     try:
         if has_too_many("{[,\\", text):
             raise ValueError(f"more than {MOST_MARKS:,} values and escapes")
@@ -45,8 +44,8 @@ def parse_json(path: Path, data: bytes, options: ReadOptions) -> Iterator[Parsed
     except (ValueError, RecursionError) as error:
         problem = f"more than {DEEPEST} levels" if isinstance(error, RecursionError) else str(error)
         if text.strip():
-            options.warn(f"not readable as JSON ({problem}): read as plain text")
-        yield from source.parse_plain(path, data, options)
+            file.options.warn(f"not readable as JSON ({problem}): read as plain text")
+        yield from source.parse_plain(file)
         return
     lines = _value_lines(text)
     line = next(lines)

@@ -12,9 +12,7 @@ from typing import Any
 from ragembed import extras
 from ragembed.documents.decoding import is_binary
 from ragembed.documents.model import Member, ParsedDocument
-from ragembed.documents.readers.members import MemberReader
-from ragembed.documents.readers.reader import DEFAULT_OPTIONS, Parse, Reader, ReadOptions
-from ragembed.documents.unread import unread_reason
+from ragembed.documents.readers.reader import DEFAULT_OPTIONS, MemberReader, Parse, RawFile, Reader, ReadOptions
 from ragembed.errors import DocumentError
 from ragembed.files import open_regular
 
@@ -24,11 +22,9 @@ def _in(module: str, function: str = "parse") -> Parse:
     return partial(_parse_with, module, function)
 
 
-def _parse_with(
-    module: str, function: str, path: Path, data: bytes, options: ReadOptions
-) -> Iterator[ParsedDocument | Member]:
+def _parse_with(module: str, function: str, file: RawFile) -> Iterator[ParsedDocument | Member]:
     parse: Parse = getattr(import_module(f"ragembed.documents.readers.{module}"), function)
-    return parse(path, data, options)
+    return parse(file)
 
 
 PLAIN = Reader("text", 1, (".txt", ".text"), _in("source", "parse_plain"))
@@ -54,7 +50,7 @@ DOCKERFILE = Reader("dockerfile", 1, (".dockerfile",), _in("settings", "parse_do
 MAIL = Reader("mail", 1, (".eml",), _in("mail"), contains_files=True)
 READERS = (
     Reader("markdown", 1, (".md", ".markdown", ".mdown", ".mkd", ".mdx"), _in("markdown")),
-    Reader("rst", 1, (".rst", ".rest"), _in("rst")),
+    Reader("rst", 1, (".rst", ".rest"), _in("markup", "parse_rst")),
     Reader("html", 1, (".html", ".htm", ".xhtml"), _in("html")),
     Reader("csv", 1, (".csv", ".tsv", ".tab"), _in("table", "parse_delimited")),
     Reader("jsonl", 1, (".jsonl", ".ndjson"), _in("table", "parse_json_lines")),
@@ -82,10 +78,10 @@ READERS = (
     Reader("asciidoc", 1, (".adoc", ".asciidoc"), _in("markup", "parse_asciidoc")),
     Reader("latex", 1, (".tex", ".ltx", ".latex"), _in("latex")),
     MAN,
-    Reader("bibtex", 1, (".bib",), _in("bibtex")),
+    Reader("bibtex", 1, (".bib",), _in("latex", "parse_bibtex")),
     Reader("subtitles", 1, (".srt", ".vtt"), _in("timed", "parse_subtitles")),
     Reader("log", 1, (".log",), _in("timed", "parse_log")),
-    Reader("sql", 1, (".sql", ".ddl"), _in("sql")),
+    Reader("sql", 1, (".sql", ".ddl"), _in("source", "parse_sql")),
     MAIL,
     Reader("mbox", 1, (".mbox",), _in("mail", "parse_mailbox"), contains_files=True),
     Reader("outlook", 2, (".msg",), _in("outlook"), package="olefile", contains_files=True),
@@ -159,18 +155,54 @@ def read(path: Path, options: ReadOptions = DEFAULT_OPTIONS, data: bytes | None 
                 data = file.read()
         except OSError as error:
             raise DocumentError(f"cannot be opened: {error.strerror or error}") from error
-    yield from MemberReader(_parse, options).documents(_parse(path.name, data, options))
+    yield from MemberReader(_parse, options).documents(_parse(RawFile(path.name, data, options)))
 
 
-def _parse(name: str, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument | Member]:
+def _parse(file: RawFile) -> Iterator[ParsedDocument | Member]:
     """Yield the documents and members of a file."""
-    path = Path(name)
-    reader = reader_for(path, data)
+    reader = reader_for(Path(file.name), file.data)
     if reader is None:
-        raise DocumentError(unread_reason(path.name))
-    return reader.parse(path, data, options)
+        raise DocumentError(unread_reason(Path(file.name).name))
+    return reader.parse(file)
 
 
 def _head(path: Path) -> bytes:
     with open_regular(path) as file:
         return file.read(HEAD_BYTES)
+
+
+_OFFICE = "convert it, for example with 'soffice --headless --convert-to {} FILE'"
+_UNREAD = {
+    "dot fodt wpd wps pages": f"a word processor file; {_OFFICE.format('docx')}",
+    "pps key": f"a presentation; {_OFFICE.format('pptx')}",
+    "xlsb numbers": f"a spreadsheet; {_OFFICE.format('xlsx')}",
+    "mobi azw azw3 lit fb2": "an electronic book; convert it to epub, for example with Calibre",
+    "djvu djv ps eps xps oxps vsd vsdx indd ai": "a drawing or print file; convert it to pdf",
+    "png jpg jpeg gif bmp tif tiff webp heic heif avif ico psd xcf": (
+        "an image; for its text use an OCR program such as tesseract, and index the result"
+    ),
+    "mp3 wav flac ogg opus m4a aac mp4 mkv mov avi webm wmv mpg mpeg": (
+        "a recording; write down its speech with a program such as whisper, and index the result"
+    ),
+    "gz bz2 xz zst 7z rar jar iso whl": "an archive or compressed file; unpack it and index the folder",
+    "sqlite sqlite3 db mdb accdb dbf": "a database; export its tables as csv",
+    "parquet arrow feather orc avro sav dta sas7bdat": "a table; convert it to csv or jsonl",
+    "pst ost": "a mailbox of Outlook; export its mails as msg or eml",
+    "chm hlp one": "help or notes; export it as html or pdf",
+    "exe dll so dylib o a lib pyc pyd class wasm bin apk": (
+        "a program or compiled code, which has no text to search; exclude it with --exclude"
+    ),
+    "npy npz pkl pickle pt pth onnx safetensors h5 hdf5 gguf mat": (
+        "numbers or a model, which have no text to search; exclude it with --exclude"
+    ),
+    "ttf otf woff woff2 eot": "a font, which has no text to search; exclude it with --exclude",
+}
+_UNREAD_SUFFIXES = {suffix: remedy for suffixes, remedy in _UNREAD.items() for suffix in suffixes.split()}
+
+
+def unread_reason(name: str) -> str:
+    """Return why a file called ``name`` that is not text is not read: its format, and what to do."""
+    suffix = PurePosixPath(name).suffix.lower().removeprefix(".")
+    reason = "neither text nor a known format; convert it to text, html or pdf, or exclude it with --exclude"
+    reason = _UNREAD_SUFFIXES.get(suffix, reason)
+    return f"{suffix}: {reason}" if suffix else reason

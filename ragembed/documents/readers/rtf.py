@@ -6,12 +6,10 @@ import codecs
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from ragembed.documents.model import ParsedDocument
-from ragembed.documents.readers.outline import OutlineBuilder, comment_label
-from ragembed.documents.readers.reader import ReadOptions
-from ragembed.documents.readers.structure import one_line, well_formed
+from ragembed.documents.readers.reader import RawFile
+from ragembed.documents.readers.structure import OutlineBuilder, comment_label, one_line, well_formed
 from ragembed.errors import DocumentError
 
 MOST_TOKENS = 3_000_000
@@ -63,15 +61,15 @@ class _Group:
     hidden: bool = False
 
 
-def parse(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument]:  # noqa: ARG001
+def parse(file: RawFile) -> Iterator[ParsedDocument]:
     """Read an RTF file. Footnotes and comments follow the paragraph or table that refers to them.
 
     Deleted and hidden text is left out. Page headers and footers are at the end. The document has no line and page
     numbers.
     """
-    if not data[:100].lstrip(b"\xef\xbb\xbf \r\n").startswith(MAGIC):
+    if not file.data[:100].lstrip(b"\xef\xbb\xbf \r\n").startswith(MAGIC):
         raise DocumentError("corrupt RTF file: expected {\\rtf at its start")
-    rtf = _RtfFile(data)
+    rtf = _RtfFile(file.data)
     rtf.run()
     title = rtf.builder.title or rtf.title
     yield ParsedDocument(rtf.builder.text, rtf.builder.blocks, title or None, page_numbers=())

@@ -8,11 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from ragembed.documents.model import ParsedDocument
-from ragembed.documents.readers.reader import ReadOptions
-from ragembed.documents.readers.structure import FileText, one_line, text_of
+from ragembed.documents.readers.reader import RawFile
+from ragembed.documents.readers.structure import FileText, one_line
 
 LARGE_ENTRY = 20
 """A YAML entry with more lines is split into the entries below it."""
@@ -26,9 +25,9 @@ SECTION = re.compile(r"\s*\[(?P<array>\[)?\s*(?P<name>[^\[\]\n]+?)\s*\]\]?\s*(?:
 STAGE = re.compile(r"\s*FROM\s+\S", re.IGNORECASE)
 
 
-def parse_yaml(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument]:  # noqa: ARG001
+def parse_yaml(file: RawFile) -> Iterator[ParsedDocument]:
     """Read a YAML file: a block per top-level key or record. Large entries are split into the entries below them."""
-    file_text = FileText(text_of(data))
+    file_text = FileText(file.text)
     start = 0
     for number, line in enumerate(file_text.lines):
         if YAML_MARK.match(line):
@@ -39,10 +38,10 @@ def parse_yaml(path: Path, data: bytes, options: ReadOptions) -> Iterator[Parsed
     yield ParsedDocument(file_text.text, file_text.blocks)
 
 
-def parse_sections(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument]:  # noqa: ARG001
+def parse_sections(file: RawFile) -> Iterator[ParsedDocument]:
     """Read a TOML or INI file. The names of sections are headings; in TOML, dots separate their levels."""
-    is_toml = path.suffix.lower() == ".toml"
-    file_text = FileText(text_of(data))
+    is_toml = file.suffix == ".toml"
+    file_text = FileText(file.text)
     start, quotes = 0, ""
     headings: tuple[str, ...] = ()
     for number, line in enumerate(file_text.lines):
@@ -59,9 +58,9 @@ def parse_sections(path: Path, data: bytes, options: ReadOptions) -> Iterator[Pa
     yield ParsedDocument(file_text.text, file_text.blocks)
 
 
-def parse_dockerfile(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument]:  # noqa: ARG001
+def parse_dockerfile(file: RawFile) -> Iterator[ParsedDocument]:
     """Read a Dockerfile. The ``FROM`` lines of the stages are headings."""
-    file_text = FileText(text_of(data))
+    file_text = FileText(file.text)
     start = 0
     headings: tuple[str, ...] = ()
     for number, line in enumerate(file_text.lines):

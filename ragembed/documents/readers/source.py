@@ -1,4 +1,4 @@
-"""Read plain text and source code: blocks start at blank lines or definitions. The text of the file is unchanged."""
+"""Read plain text, source code and SQL: blocks start at blank lines, definitions or statements. No text is changed."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ import ast
 import re
 import warnings
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 from ragembed.documents.model import ParsedDocument
 from ragembed.documents.readers import definitions
 from ragembed.documents.readers.definitions import Definition
-from ragembed.documents.readers.reader import ReadOptions
-from ragembed.documents.readers.structure import FileText, text_of
+from ragembed.documents.readers.reader import RawFile
+from ragembed.documents.readers.structure import FileText, one_line
 from ragembed.errors import DocumentError
 
 PythonDefinition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
@@ -25,22 +24,22 @@ CLOSING_LINE = re.compile(r"\W*(end\b\W*|endif\b\W*)?")
 """A line that only ends what was begun above, such as ``});`` and ``#endif``."""
 
 
-def parse_plain(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument]:  # noqa: ARG001
+def parse_plain(file: RawFile) -> Iterator[ParsedDocument]:
     """Read a plain text file. Blank lines separate its blocks."""
-    file_text = FileText(text_of(data))
+    file_text = FileText(file.text)
     file_text.add_paragraphs(0, len(file_text.lines))
     yield ParsedDocument(file_text.text, file_text.blocks)
 
 
-def parse(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument]:
+def parse(file: RawFile) -> Iterator[ParsedDocument]:
     """Read a source file. It is split at its definitions if its language can be parsed, otherwise by its layout."""
-    file_text = FileText(text_of(data))
-    suffix = path.suffix.lower()
+    file_text = FileText(file.text)
+    suffix = file.suffix
     if suffix in SHIPPED_SUFFIXES and len(file_text.text) > MINIFIED_LINE * len(file_text.lines):
         raise DocumentError(
             f"minified: its lines are {len(file_text.text) // len(file_text.lines):,} characters long on average"
         )
-    outline = definitions.find(file_text.text, suffix, options.warn) if definitions.is_available(suffix) else None
+    outline = definitions.find(file_text.text, suffix, file.options.warn) if definitions.is_available(suffix) else None
     is_source = outline is not None
     if outline is None:
         outline = _python_outline(file_text) if suffix in PYTHON_SUFFIXES else []
@@ -118,3 +117,46 @@ def _add_by_layout(file_text: FileText, first: int, stop: int, headings: tuple[s
             file_text.add(start, number, "code", headings)
             start = number
     file_text.add(start, stop, "code", headings)
+
+
+STATEMENT = re.compile(
+    r"(?:create|alter|drop|insert|update|delete|merge|select|with|grant|revoke|comment|truncate|copy|set|use|begin|start|"
+    r"commit|rollback|explain|analyze|vacuum|pragma|call|exec|execute|do|load|lock|show|if|print|go|\\|--|/\*)(?:\b|$|\W)",
+    re.IGNORECASE,
+)
+STATEMENT_END = re.compile(r"(?:;|^\\\.|^go|^/)\s*(?:--.*)?$", re.IGNORECASE)
+STATEMENT_OBJECT = re.compile(
+    r"(?P<verb>create|alter|drop|insert|comment|copy)\s+(?P<what>[^('=;]*?)(?:\s*\(|\s+(?:as|values|on|add|from|is|set|"
+    r"select|returns|using|for)\b|\s*;|\s*$)",
+    re.IGNORECASE | re.MULTILINE,
+)
+NOISE_WORDS = re.compile(
+    r"\b(?:or\s+replace|if\s+not\s+exists|if\s+exists|temporary|temp|unlogged|global|local|only|definer\s*=\s*\S+)\s+",
+    re.IGNORECASE,
+)
+LONGEST_NAME = 120
+
+
+def parse_sql(file: RawFile) -> Iterator[ParsedDocument]:
+    """Read a SQL file. A statement starts at an unindented keyword or comment, after a line that ends a statement."""
+    file_text = FileText(file.text)
+    lines = file_text.lines
+    start, ended, in_comment = 0, True, False
+    code: int | None = None
+    for number, line in enumerate(lines):
+        if ended and code is not None and not in_comment and STATEMENT.match(line):
+            _add_statement(file_text, start, code, number)
+            start, code = number, None
+        is_comment = in_comment or line.lstrip().startswith(("--", "/*"))
+        in_comment = (in_comment or line.lstrip().startswith("/*")) and "*/" not in line
+        if line.strip() and not is_comment:
+            ended, code = bool(STATEMENT_END.search(line)), number if code is None else code
+    _add_statement(file_text, start, start if code is None else code, len(lines))
+    yield ParsedDocument(file_text.text, file_text.blocks)
+
+
+def _add_statement(file_text: FileText, start: int, code: int, stop: int) -> None:
+    """Add the statement in the lines ``start`` to ``stop``. ``code`` is its first line that is not a comment."""
+    match = STATEMENT_OBJECT.match("\n".join(file_text.lines[code : min(code + 3, stop)]))
+    name = one_line(NOISE_WORDS.sub("", f"{match['verb'].upper()} {match['what']}")) if match else ""
+    file_text.add(start, stop, "code", (name,) if 0 < len(name) <= LONGEST_NAME else ())

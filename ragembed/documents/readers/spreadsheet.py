@@ -9,10 +9,8 @@ from datetime import datetime, timedelta
 from itertools import chain, groupby, islice
 
 from ragembed.documents.model import Block, ParsedDocument
-from ragembed.documents.readers.outline import LONGEST_TEXT
-from ragembed.documents.readers.package import LimitExceededError
 from ragembed.documents.readers.reader import ReadOptions
-from ragembed.documents.readers.structure import TextBuilder, one_line
+from ragembed.documents.readers.structure import LONGEST_TEXT, LimitExceededError, TextBuilder, one_line
 from ragembed.documents.readers.table import check_columns, has_labels, header_names, row_document
 from ragembed.errors import DocumentError
 

@@ -8,12 +8,11 @@ import json
 import math
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 from ragembed.documents.model import Block, ParsedDocument
-from ragembed.documents.readers.reader import ReadOptions
-from ragembed.documents.readers.structure import text_of, well_formed
+from ragembed.documents.readers.reader import RawFile, ReadOptions
+from ragembed.documents.readers.structure import well_formed
 from ragembed.errors import ConfigError, DocumentError
 
 DELIMITERS = ",;\t|"
@@ -25,34 +24,34 @@ MOST_NAMED = 50
 _FIELD_LIMIT_LOCK = threading.Lock()
 
 
-def parse_delimited(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument]:
+def parse_delimited(file: RawFile) -> Iterator[ParsedDocument]:
     """Read a csv or tsv file with a header. The suffix identifies tsv; the header gives the delimiter of csv."""
-    text = text_of(data)
-    rows = _rows(text, "\t" if path.suffix.lower() in (".tsv", ".tab") else _delimiter(text))
+    text = file.text
+    rows = _rows(text, "\t" if file.suffix in (".tsv", ".tab") else _delimiter(text))
     _, names = next(rows, (0, []))
     if not any(names):
         raise DocumentError("no header in its first line: expected column names")
     header = header_names(names)
-    check_columns(options, header)
-    labelled = has_labels(header, options)
+    check_columns(file.options, header)
+    labelled = has_labels(header, file.options)
     too_long = 0
     for line, cells in rows:
         too_long += len(cells) > len(header)
-        document = row_document(zip(header, cells, strict=False), line, options, labelled=labelled)
+        document = row_document(zip(header, cells, strict=False), line, file.options, labelled=labelled)
         if document is not None:
             yield document
     if too_long:
-        options.warn(f"{too_long} rows have more cells than the header; the extra cells are ignored")
+        file.options.warn(f"{too_long} rows have more cells than the header; the extra cells are ignored")
 
 
-def parse_json_lines(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument]:  # noqa: ARG001
+def parse_json_lines(file: RawFile) -> Iterator[ParsedDocument]:
     """Read a file with one JSON object per line. A warning counts the lines that are not valid objects.
 
     Numbers that are not finite become null. An object with more than ``DEEPEST`` levels is not valid.
     """
     bad: list[int] = []
     columns: dict[str, None] = {}
-    for number, line in enumerate(text_of(data).split("\n"), 1):
+    for number, line in enumerate(file.text.split("\n"), 1):
         if not line.strip():
             continue
         record = _json_object(line)
@@ -60,14 +59,14 @@ def parse_json_lines(path: Path, data: bytes, options: ReadOptions) -> Iterator[
             bad.append(number)
             continue
         columns.update(dict.fromkeys(record))
-        document = _record_document(record, number, options)
+        document = _record_document(record, number, file.options)
         if document is not None:
             yield document
     if not columns:
         raise DocumentError(f"no line is a JSON object of at most {DEEPEST} levels")
-    check_columns(options, columns)
+    check_columns(file.options, columns)
     if bad:
-        options.warn(f"{len(bad)} lines are not JSON objects of at most {DEEPEST} levels (first: line {bad[0]})")
+        file.options.warn(f"{len(bad)} lines are not JSON objects of at most {DEEPEST} levels (first: line {bad[0]})")
 
 
 def _delimiter(text: str) -> str:

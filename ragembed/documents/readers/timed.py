@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from html import unescape
-from pathlib import Path
 
 from ragembed.documents.decoding import is_binary
 from ragembed.documents.model import ParsedDocument
 from ragembed.documents.readers import source
-from ragembed.documents.readers.reader import ReadOptions
+from ragembed.documents.readers.reader import RawFile
 from ragembed.documents.readers.structure import FileText, Paragraphs, lines_of, one_line, text_of
 
 CUE = re.compile(r"\s*(?:(?P<hours>\d{1,4}):)?(?P<minutes>\d{1,2}):(?P<seconds>\d{2})[.,]\d{1,3}\s*-->")
@@ -35,12 +34,12 @@ PIECE_BYTES = 4_000_000
 """A log is read in pieces of this size, so a large one does not need several times its size in memory."""
 
 
-def parse_subtitles(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument]:
+def parse_subtitles(file: RawFile) -> Iterator[ParsedDocument]:
     """Read subtitles: the text of the cues, with a heading for each minute that has some.
 
     A file without times is read as plain text.
     """
-    lines = lines_of(text_of(data))
+    lines = lines_of(file.text)
     content = Paragraphs()
     minute: str | None = None
     for first, stop in _runs(lines):
@@ -55,25 +54,26 @@ def parse_subtitles(path: Path, data: bytes, options: ReadOptions) -> Iterator[P
             minute = now
         _add_cue(content, lines, cue + 1, stop)
     if minute is None:
-        yield from source.parse_plain(path, data, options)
+        yield from source.parse_plain(file)
     else:
         yield content.document(None)
 
 
-def parse_log(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument]:
+def parse_log(file: RawFile) -> Iterator[ParsedDocument]:
     """Read a log: lines of the same minute make a block below their time. Other files are read as plain text."""
-    if is_binary(data) or b"\0" in data[:PIECE_BYTES] or not _is_log(data):
-        yield from source.parse_plain(path, data, options)
+    if is_binary(file.data) or b"\0" in file.data[:PIECE_BYTES] or not _is_log(file.data):
+        yield from source.parse_plain(file)
         return
     start, line, minute = 0, 1, ""
-    while start < len(data):
-        stop = data.rfind(b"\n", start, start + PIECE_BYTES) + 1 if start + PIECE_BYTES < len(data) else len(data)
-        stop = stop or min(start + PIECE_BYTES, len(data))
-        file_text = FileText(text_of(data[start:stop]))
+    while start < len(file.data):
+        stop = min(start + PIECE_BYTES, len(file.data))
+        if stop < len(file.data):
+            stop = file.data.rfind(b"\n", start, stop) + 1 or stop
+        file_text = FileText(text_of(file.data[start:stop]))
         minute = _add_minutes(file_text, minute)
         lines = range(line, line + len(file_text.lines))
         yield ParsedDocument(file_text.text, file_text.blocks, line_numbers=lines)
-        start, line = stop, line + data.count(b"\n", start, stop)
+        start, line = stop, line + file.data.count(b"\n", start, stop)
 
 
 def _runs(lines: list[str]) -> Iterator[tuple[int, int]]:

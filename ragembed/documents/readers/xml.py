@@ -10,12 +10,11 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from html.entities import html5
-from pathlib import Path
 from xml.parsers import expat
 
 from ragembed.documents.model import ParsedDocument
 from ragembed.documents.readers import html, source
-from ragembed.documents.readers.reader import ReadOptions
+from ragembed.documents.readers.reader import RawFile
 from ragembed.documents.readers.structure import Paragraphs, TextBuilder, indent, one_line
 from ragembed.errors import DocumentError
 
@@ -90,11 +89,11 @@ PICTURES = frozenset(("svg",))
 """Root elements of files without text apart from that of their elements."""
 
 
-def parse(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocument]:
+def parse(file: RawFile) -> Iterator[ParsedDocument]:
     """Read an XML file. A file that is not well-formed is read as plain text, with a warning."""
-    text = html.decode_html(data)
+    text = html.decode_html(file.data)
     if HTML_ROOT.search(text[: html.HEAD_BYTES]):
-        yield from html.parse(path, data, options)
+        yield from html.parse(file)
         return
     reading = _Reading()
     try:
@@ -104,12 +103,12 @@ def parse(path: Path, data: bytes, options: ReadOptions) -> Iterator[ParsedDocum
         if "amplification" in reason:
             raise DocumentError(f"its entities grow too much: {reason}") from error
         if TAG_START.search(text):
-            options.warn(f"not well-formed XML at line {error.lineno} ({reason}): read as plain text")
-        yield from source.parse_plain(path, data, options)
+            file.options.warn(f"not well-formed XML at line {error.lineno} ({reason}): read as plain text")
+        yield from source.parse_plain(file)
         return
     except _TooManyPartsError:
-        options.warn(f"more than {MOST_PARTS:,} XML elements: read as plain text")
-        yield from source.parse_plain(path, data, options)
+        file.options.warn(f"more than {MOST_PARTS:,} XML elements: read as plain text")
+        yield from source.parse_plain(file)
         return
     yield reading.content.document()
 

@@ -1,6 +1,36 @@
-"""Run the tables and figures of the papers that the methods come from, beside the published numbers.
+"""Run the tables and figures of the papers that the methods come from, beside the published numbers."""
 
-:data:`ragembed.papers.reproduction.paper_items.PAPERS` describes each table and figure once: its collections, its
-configurations and the function that measures it. :func:`ragembed.papers.reproduction.reproduction_run.reproduce` runs
-any of them.
-"""
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
+
+from ragembed.errors import ConfigError
+from ragembed.papers.reproduction import defsent_plus, sbert_wk, stankevicius
+from ragembed.papers.reproduction.reproduction_run import Item
+
+PAPERS: Mapping[str, tuple[str, Callable[[], Iterable[Item]]]] = {
+    stankevicius.PAPER: ("Extracting Sentence Embeddings from Pretrained Transformer Models", stankevicius.items),
+    sbert_wk.PAPER: ("SBERT-WK: A Sentence Embedding Method by Dissecting BERT-based Word Models", sbert_wk.items),
+    defsent_plus.PAPER: (
+        "DefSent+: Improving Sentence Embeddings of Language Models by Projecting Definition Sentences",
+        defsent_plus.items,
+    ),
+}
+"""The title of each paper and its items."""
+
+
+@cache
+def items(paper: str) -> Mapping[str, Item]:
+    """Return the tables and figures of a paper by name, such as ``"table 4"``."""
+    if paper not in PAPERS:
+        raise ConfigError(f"unknown paper {paper!r}: expected one of {', '.join(PAPERS)}")
+    return {item.name: item for item in PAPERS[paper][1]()}
+
+
+def find_item(paper: str, name: str) -> Item:
+    """Return a table or figure; raise :class:`ConfigError` for an unknown one."""
+    found = items(paper)
+    if name not in found:
+        raise ConfigError(f"{paper} has no {name!r} to reproduce: expected one of {', '.join(found)}")
+    return found[name]

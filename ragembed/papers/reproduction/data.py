@@ -1,11 +1,19 @@
-"""The collections of the papers: where their files are expected, and where they are published."""
+"""The collections of the papers, where their files are expected and published, and the numbers that the papers print.
+
+The folder ``published`` has one file per paper, with one block per table. The first line of a block has the name of the
+table and its columns, the other lines a row each. Means are without their deviations.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
 from pathlib import Path
+from statistics import fmean
+from types import MappingProxyType
 
 from ragembed.corpus import Corpus
 from ragembed.files import make_folders, replace_file
@@ -19,20 +27,8 @@ _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z\"“])")
 class PaperCollection:
     """A collection of a paper.
 
-    Attributes
-    ----------
-    name : str
-        Short name.
-    group : str
-        Tasks that the paper averages over, such as ``"STS"``.
-    task : str
-        Name of the task; see :data:`ragembed.papers.reproduction.reproduction_run.READERS`.
-    paths : tuple of str
-        Files or folders, relative to the folder of the data; the first one that exists is read.
-    source : str
-        Address at which it is published.
-    records : int or None
-        Number of texts or pairs in the paper; None if it is not given.
+    The paper averages over its ``group``, such as ``STS``. The first of ``paths``, relative to the folder of the data,
+    that exists is read. ``records`` is the number of texts or pairs in the paper; None if it is not given.
     """
 
     name: str
@@ -162,3 +158,47 @@ def sentences(folder: Path, out: Path) -> Path:
 def _texts(folder: Path) -> Iterator[Path]:
     """Yield the text files of Wikitext, in the order of their names."""
     yield from sorted(path for path in folder.iterdir() if path.suffix in (".txt", ".tokens", ".raw"))
+
+
+Numbers = Mapping[str, Mapping[str, float]]
+"""Numbers by row and column."""
+Printed = Callable[[str, str, Sequence[str]], "float | None"]
+"""Returns the paper's number for a row, a column and the collections that were measured."""
+
+
+@cache
+def published(paper: str, table: str) -> Numbers:
+    """Return the numbers of a table, such as ``published("stankevicius2024", "table A1")["avg."]["RE"]``."""
+    for name, columns, rows in _blocks(paper):
+        if name == table:
+            return {
+                row: {column: float(cell) for column, cell in zip(columns, cells, strict=False) if cell}
+                for row, *cells in rows
+            }
+    raise KeyError(f"no table {table!r} of {paper!r}")
+
+
+def printed(paper: str, table: str, columns: Mapping[str, str] = MappingProxyType({})) -> Printed:
+    """Return the lookup of the numbers of a table, by row, column and the collections that were measured.
+
+    With ``columns``, names of columns by collection, an average is that of the columns of these collections.
+    """
+
+    def number(row: str, column: str, names: Sequence[str]) -> float | None:
+        numbers = published(paper, table).get(row, {})
+        if column != "average" or not columns:
+            return numbers.get(column)
+        known = [numbers[columns[name]] for name in names if columns.get(name) in numbers]
+        return fmean(known) if known and len(known) == len(names) else None
+
+    return number
+
+
+@cache
+def _blocks(paper: str) -> tuple[tuple[str, list[str], list[list[str]]], ...]:
+    text = (files("ragembed.papers.reproduction") / "published" / f"{paper}.tsv").read_text(encoding="utf-8")
+    blocks = []
+    for block in text.strip("\n").split("\n\n"):
+        (name, *columns), *rows = (line.split("\t") for line in block.split("\n"))
+        blocks.append((name, columns, rows))
+    return tuple(blocks)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, get_args
 from ragembed.files import make_folders, replace_file
 from ragembed.hashing import file_sha256
 from ragembed.models.files import find_model
-from ragembed.papers.reproduction.published import published
+from ragembed.papers.reproduction.data import printed, published
 from ragembed.papers.reproduction.reproduction_run import (
     PAPER_RUNS,
     Cell,
@@ -26,7 +26,7 @@ from ragembed.papers.reproduction.reproduction_run import (
     digest_of,
     path_sha256,
 )
-from ragembed.papers.sentences.senteval import read_scored_pairs
+from ragembed.papers.sentences.sentence_collections import read_scored_pairs
 
 PAPER = "defsent-plus"
 _STS = {
@@ -76,7 +76,7 @@ class Training(NamedTuple):
 
 def _family(run: Reproduction) -> str:
     """Return the paper's name of the kind of model, such as ``simcse-RoBERTa-base``."""
-    from ragembed.papers.training.recipes import recipe_for
+    from ragembed.papers.training.settings import recipe_for
 
     return _paper_name(recipe_for(find_model(run.inputs.model).folder))
 
@@ -95,9 +95,7 @@ def _dictionaries(run: Reproduction, dataset: str) -> tuple[Path, ...] | None:
 def _sizes(run: Reproduction) -> Iterator[Value]:
     """Measure table 1: the sizes of the dictionaries, with the tokenizer of the model."""
     from ragembed.models.tokenizer import TextTokenizer
-    from ragembed.papers.training.dictionaries.reading import read_dictionaries
-    from ragembed.papers.training.dictionaries.statistics import statistics
-    from ragembed.papers.training.entry_space import single_tokens
+    from ragembed.papers.training.dictionary import read_dictionaries, single_tokens, statistics
     from ragembed.papers.training.glosses import TrainingTexts
 
     tokenizer = TextTokenizer(run.model_folder)
@@ -142,8 +140,7 @@ def _train(run: Reproduction, training: Training) -> Mapping[str, Any] | None:
     """Return the report of a training, or None if a dictionary or all sentence pairs are missing."""
     from ragembed.papers.training import RECIPES, TrainingRequest, TrainingSettings, train_from_dictionary
     from ragembed.papers.training.outcome import read_report
-    from ragembed.papers.training.recipes import recipe_for
-    from ragembed.papers.training.settings import EntryKind, Pooling
+    from ragembed.papers.training.settings import EntryKind, Pooling, recipe_for
 
     paths = _dictionaries(run, training.dataset)
     pairs = _pairs(run)
@@ -185,22 +182,7 @@ def _train(run: Reproduction, training: Training) -> Mapping[str, Any] | None:
         head_from=head,
         single_words=training.dataset == "c",
     )
-    return train_from_dictionary(request, _Phases(run))
-
-
-class _Phases:
-    """Passes the phases of a training to the progress of a run."""
-
-    def __init__(self, run: Reproduction) -> None:
-        self._progress = run.progress
-        self.start, self.finish = run.progress.start, run.progress.finish
-
-    def advance(self, count: int, detail: str = "") -> None:  # noqa: ARG002  the signature of the protocol
-        """Report ``count`` more units."""
-        self._progress.advance(count)
-
-    def note(self, text: str) -> None:
-        """Ignore notes; the report has them."""
+    return train_from_dictionary(request, run.progress)
 
 
 def _best_pooling(runs: Sequence[Mapping[str, Any]]) -> str:
@@ -259,7 +241,7 @@ def _untrained(run: Reproduction, columns: Mapping[str, str], task: str) -> Iter
 
 
 def _poolings(run: Reproduction, columns: Mapping[str, str], task: str) -> Iterator[Cell]:
-    from ragembed.papers.training.similarity import PROMPT
+    from ragembed.papers.training.settings import PROMPT
 
     configs = {"cls": run.config.replace(pooling="cls"), "mean": run.config}
     if run.has_mask:
@@ -321,27 +303,19 @@ def _supervised(run: Reproduction) -> Iterator[Value]:
     yield from _untrained(run, _SENTEVAL, "nested")
 
 
-def _published(table: str, columns: Mapping[str, str], row: str, column: str, names: Sequence[str]) -> float | None:
-    numbers = published(PAPER, table).get(row, {})
-    if column != "average":
-        return numbers.get(column)
-    known = [numbers[columns[name]] for name in names if columns.get(name) in numbers]
-    return fmean(known) if known and len(known) == len(names) else None
-
-
 def items() -> Iterator[Item]:
     """Yield the tables of the paper; its figures are the pictures that ``ragembed papers train --pictures`` draws."""
     item: Callable[..., Item] = partial(Item, PAPER)
     books, sts = ("oxford", "wordnet"), tuple(_STS)
 
     def similarity(table: str, title: str) -> Item:
-        return item(table, title, (*sts, *books), partial(_similarity, table), partial(_published, table, _STS))
+        return item(table, title, (*sts, *books), partial(_similarity, table), printed(PAPER, table, _STS))
 
-    yield item("table 1", "dictionaries", books, _sizes, partial(_published, "table 1", {}))
+    yield item("table 1", "dictionaries", books, _sizes, printed(PAPER, "table 1"))
     yield similarity("table 2", "STS of models trained from raw ones, means of the runs")
     yield similarity("table 3", "STS of models trained from contrastive ones, best run")
-    yield item("table 4", "SentEval", tuple(_SENTEVAL), _supervised, partial(_published, "table 4", _SENTEVAL))
-    yield item("table 5", "learning rates of the recipes", (), _learning_rates, partial(_published, "table 5", {}))
+    yield item("table 4", "SentEval", tuple(_SENTEVAL), _supervised, printed(PAPER, "table 4", _SENTEVAL))
+    yield item("table 5", "learning rates of the recipes", (), _learning_rates, printed(PAPER, "table 5"))
     yield similarity("table 6", "STS, the other statistic of the released models")
     yield item("table 7", "poolings of the model", (*sts, *_SENTEVAL), _pooling_scores)
     yield item(
@@ -349,5 +323,5 @@ def items() -> Iterator[Item]:
         "combinations of pooling and entry vectors",
         (*sts, *books),
         _grid,
-        partial(_published, "table 8", {}),
+        printed(PAPER, "table 8"),
     )

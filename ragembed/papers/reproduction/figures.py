@@ -11,7 +11,7 @@ from typing import Any
 
 from ragembed.extras import needed_for
 from ragembed.files import make_folders, replace_file
-from ragembed.papers.reproduction.reproduction_report import Number, csv_text, numbers
+from ragembed.papers.reproduction.reproduction_report import csv_text, numbers
 from ragembed.papers.reproduction.reproduction_run import Outcome
 
 _PANEL_WIDTH, _PANEL_HEIGHT = 4.6, 3.8
@@ -36,15 +36,15 @@ def write(outcome: Outcome, folder: Path) -> list[Path]:
     table = folder / f"{stem}.csv"
     replace_file(table, csv_text(outcome).encode())
     picture = folder / f"{stem}.png"
-    return [table, picture] if draw(outcome, numbers(outcome), picture) else [table]
+    return [table, picture] if draw(outcome, picture) else [table]
 
 
-def draw(outcome: Outcome, numbers: Sequence[Number], file: Path) -> bool:
+def draw(outcome: Outcome, file: Path) -> bool:
     """Draw an outcome to ``file``; return False, and draw nothing, if there is no number to draw."""
     from matplotlib.figure import Figure
 
     figure = Figure(layout="constrained")
-    if not _DRAWINGS[outcome.item.draw](figure, outcome, numbers):
+    if not _DRAWINGS[outcome.item.draw](figure, outcome):
         return False
     title = f"{outcome.item.paper}, {outcome.item.name}: {outcome.item.title}\nmodel {Path(outcome.model).name}"
     figure.suptitle(title.replace("$", r"\$"), fontsize=9)
@@ -54,11 +54,11 @@ def draw(outcome: Outcome, numbers: Sequence[Number], file: Path) -> bool:
     return True
 
 
-def _agreement(figure: Any, outcome: Outcome, numbers: Sequence[Number]) -> bool:
+def _agreement(figure: Any, outcome: Outcome) -> bool:
     """Draw each measured number against the paper's number, or the measured numbers alone if the paper prints none."""
-    known = [number for number in numbers if number.value is not None and number.published is not None]
+    known = [number for number in numbers(outcome) if number.value is not None and number.published is not None]
     if not known:
-        return _dots(figure, outcome, numbers)
+        return _dots(figure, outcome)
     (axes,) = _panels(figure, 1)[0]
     columns = list(dict.fromkeys(number.column for number in known))
     for i, column in enumerate(columns):
@@ -77,8 +77,8 @@ def _agreement(figure: Any, outcome: Outcome, numbers: Sequence[Number]) -> bool
     return True
 
 
-def _dots(figure: Any, outcome: Outcome, numbers: Sequence[Number]) -> bool:  # noqa: ARG001  the drawings' signature
-    known = [number for number in numbers if number.value is not None]
+def _dots(figure: Any, outcome: Outcome) -> bool:
+    known = [number for number in numbers(outcome) if number.value is not None]
     if not known:
         return False
     rows = list(dict.fromkeys(number.row for number in known))
@@ -96,9 +96,9 @@ def _dots(figure: Any, outcome: Outcome, numbers: Sequence[Number]) -> bool:  # 
     return True
 
 
-def _correlations(figure: Any, outcome: Outcome, numbers: Sequence[Number]) -> bool:  # noqa: ARG001
+def _correlations(figure: Any, outcome: Outcome) -> bool:
     """Draw the score against IsoScore, a panel per model with Pearson's correlation, as in figures 1 and 2."""
-    found = _by_column(numbers)
+    found = _by_column(outcome)
     models = [column.partition(":")[0] for column in found if column.endswith("IsoScore")]
     models = [model for model in dict.fromkeys(models) if any(_scores(found, model))]
     if not models:
@@ -122,9 +122,9 @@ def _scores(found: Mapping[str, Mapping[str, float]], model: str) -> tuple[Mappi
     return scores, found.get(f"{model}: IsoScore", {})
 
 
-def _alignment(figure: Any, outcome: Outcome, numbers: Sequence[Number]) -> bool:  # noqa: ARG001
+def _alignment(figure: Any, outcome: Outcome) -> bool:
     """Draw alignment against uniformity, a series per model and a marker per weighting, as in figure 3."""
-    found = _by_column(numbers)
+    found = _by_column(outcome)
     models = [column.partition(":")[0] for column in found if column.endswith("alignment")]
     if not models:
         return False
@@ -141,7 +141,7 @@ def _alignment(figure: Any, outcome: Outcome, numbers: Sequence[Number]) -> bool
     return True
 
 
-def _layers(figure: Any, outcome: Outcome, numbers: Sequence[Number]) -> bool:  # noqa: ARG001  the drawings' signature
+def _layers(figure: Any, outcome: Outcome) -> bool:
     """Draw the mean over collections by layer, and the deviation as shading; a panel per group and comparison."""
     cells: dict[tuple[str, str], dict[str, dict[str, list[float]]]] = {}
     for value in outcome.values:
@@ -169,10 +169,10 @@ def _layers(figure: Any, outcome: Outcome, numbers: Sequence[Number]) -> bool:  
     return True
 
 
-def _heat_maps(figure: Any, outcome: Outcome, numbers: Sequence[Number]) -> bool:  # noqa: ARG001
+def _heat_maps(figure: Any, outcome: Outcome) -> bool:
     """Draw the score by layer and weight, a panel per group or collection, with a cross at the best."""
     panels: dict[str, dict[tuple[float, str], float]] = {}
-    for number in numbers:
+    for number in numbers(outcome):
         name, _, weight = number.row.partition(": w=")
         if number.value is not None:
             panels.setdefault(name, {})[float(weight), number.column] = number.value
@@ -196,10 +196,10 @@ def _heat_maps(figure: Any, outcome: Outcome, numbers: Sequence[Number]) -> bool
     return True
 
 
-def _curves(figure: Any, outcome: Outcome, numbers: Sequence[Number]) -> bool:  # noqa: ARG001  the drawings' signature
+def _curves(figure: Any, outcome: Outcome) -> bool:
     """Draw a curve per row; a row ``name: curve`` belongs to the panel ``name``."""
     panels: dict[str, dict[str, dict[str, float]]] = {}
-    for number in numbers:
+    for number in numbers(outcome):
         name, _, curve = number.row.partition(": ")
         if number.value is not None:
             panels.setdefault(name, {}).setdefault(curve, {})[number.column] = number.value
@@ -218,9 +218,11 @@ def _curves(figure: Any, outcome: Outcome, numbers: Sequence[Number]) -> bool:  
     return True
 
 
-def _similarity_map(figure: Any, outcome: Outcome, numbers: Sequence[Number]) -> bool:  # noqa: ARG001
+def _similarity_map(figure: Any, outcome: Outcome) -> bool:
     """Draw the cosines between layers as a map, and by the number of hops as curves."""
-    values = {(int(number.row), int(number.column)): number.value for number in numbers if number.value is not None}
+    values = {
+        (int(number.row), int(number.column)): number.value for number in numbers(outcome) if number.value is not None
+    }
     if not values:
         return False
     layers = sorted({row for row, _ in values})
@@ -241,9 +243,9 @@ def _similarity_map(figure: Any, outcome: Outcome, numbers: Sequence[Number]) ->
     return True
 
 
-def _by_column(numbers: Sequence[Number]) -> dict[str, dict[str, float]]:
+def _by_column(outcome: Outcome) -> dict[str, dict[str, float]]:
     found: dict[str, dict[str, float]] = {}
-    for number in numbers:
+    for number in numbers(outcome):
         if number.value is not None:
             found.setdefault(number.column, {})[number.row] = number.value
     return found
@@ -265,7 +267,7 @@ def _legend(figure: Any, labels: Sequence[str]) -> None:
     figure.legend(loc="outside lower center", fontsize=7, ncols=max(1, min(len(labels), 4)))
 
 
-_DRAWINGS: Mapping[str, Callable[[Any, Outcome, Sequence[Number]], bool]] = {
+_DRAWINGS: Mapping[str, Callable[[Any, Outcome], bool]] = {
     "agreement": _agreement,
     "alignment": _alignment,
     "correlations": _correlations,

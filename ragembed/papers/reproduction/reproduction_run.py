@@ -14,19 +14,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
-from ragembed.checks import one_of
+from ragembed.config.fields import one_of
 from ragembed.config.settings import EmbedderConfig
 from ragembed.config.specs import Words
 from ragembed.errors import ConfigError
-from ragembed.evaluation.encoding import raw_part
-from ragembed.evaluation.lines import json_object
-from ragembed.evaluation.progress import EvaluationProgress, SilentEvaluation
+from ragembed.evaluation.encoding import Silent, TrainingProgress, raw_part
+from ragembed.evaluation.inputs import json_object
 from ragembed.evaluation.tasks import Task, evaluate
 from ragembed.extractors.kept_states import kept_states
 from ragembed.files import make_folders, replace_file
 from ragembed.hashing import file_sha256
 from ragembed.models.files import find_model, model_shape
-from ragembed.papers.reproduction.data import COLLECTIONS, PaperCollection, in_group, sentences
+from ragembed.papers.reproduction.data import COLLECTIONS, PaperCollection, Printed, in_group, sentences
 from ragembed.papers.sentences.sentence_tasks import (
     IsotropyTask,
     StsTask,
@@ -63,26 +62,9 @@ READERS: Mapping[str, Callable[[Path, int], Task]] = {
 class Inputs:
     """What the user gives for a run.
 
-    Attributes
-    ----------
-    data : Path
-        Folder of the collections.
-    out : Path
-        Folder for the results.
-    model : str
-        Hugging Face id or folder of the model.
-    word_vectors : Path or None
-        File with word vectors for the columns B2S.
-    runs : int
-        Number of runs of k-means, and of trainings for each row of DefSent+.
-    collections, columns : tuple of str
-        Names to restrict the run to; empty for all.
-    device : str or None
-        Device, as for :class:`ragembed.Embedder`.
-    head_from : str or None
-        Model whose head the trainings of DefSent+ use; by default ``model``.
-    measure : bool
-        Whether to measure. If False, the result has only the numbers that earlier runs left in ``out``.
+    ``word_vectors`` is for the columns B2S. ``runs`` counts the runs of k-means, and the trainings of each row of
+    DefSent+, whose head is from ``head_from``, by default ``model``. Empty ``collections`` and ``columns`` stand for
+    all. Without ``measure``, the result has only the numbers that earlier runs left in ``out``.
     """
 
     data: Path
@@ -124,18 +106,8 @@ class Value:
 class Item:
     """A table or figure of a paper.
 
-    Attributes
-    ----------
-    paper, name, title : str
-        The paper, the name such as ``"table 4"``, and what it shows.
-    measure : callable
-        Returns the numbers of the item for a :class:`Reproduction`.
-    published : callable
-        Returns the paper's number for a row, a column and the collections that were measured, or None.
-    draw : str
-        Name of the drawing in :mod:`ragembed.papers.reproduction.figures`.
-    collections : tuple of str
-        Names of the collections that it needs.
+    ``published`` returns the paper's number for a row, a column and the measured collections; ``draw`` is the name of a
+    drawing in :mod:`ragembed.papers.reproduction.figures`.
     """
 
     paper: str
@@ -143,7 +115,7 @@ class Item:
     title: str
     collections: tuple[str, ...]
     measure: Callable[[Reproduction], Iterable[Value]]
-    published: Callable[[str, str, Sequence[str]], float | None] = lambda *_: None
+    published: Printed = lambda *_: None
     draw: str = "agreement"
 
 
@@ -163,7 +135,7 @@ class Reproduction:
     """One run of an item; its methods are what the descriptions of the items use."""
 
     inputs: Inputs
-    progress: EvaluationProgress = field(default_factory=SilentEvaluation)
+    progress: TrainingProgress = field(default_factory=Silent)
     missing: dict[str, PaperCollection] = field(default_factory=dict)
     notes: dict[str, None] = field(default_factory=dict)
     unmeasured: set[tuple[str, str]] = field(default_factory=set)
@@ -357,23 +329,17 @@ def check_names(collections: Sequence[str]) -> None:
         one_of("collection", name, tuple(COLLECTIONS))
 
 
-def reproduce(item: Item, inputs: Inputs, progress: EvaluationProgress | None = None) -> Outcome:
+def reproduce(item: Item, inputs: Inputs, progress: TrainingProgress | None = None) -> Outcome:
     """Measure the numbers of a table or figure.
 
-    Raises
-    ------
-    ConfigError
-        If the folder of the data does not exist, a file of a collection is not as expected, or the item has none of the
-        chosen columns or collections.
-    ModelError
-        If the model is not found.
+    Raises :class:`ConfigError` if a file is not as expected, or the item has none of the chosen columns or collections.
     """
     if not inputs.data.is_dir():
         raise ConfigError(f"no folder at {inputs.data}: give the folder of the collections with --data")
     if inputs.measure:
         make_folders(inputs.out)
         (inputs.out / MEASURED).open("ab").close()  # an error is raised before the first measurement
-    run = Reproduction(inputs, progress or SilentEvaluation())
+    run = Reproduction(inputs, progress or Silent())
     with kept_states():
         values = tuple(item.measure(run))
     _check_chosen(item, inputs, run)

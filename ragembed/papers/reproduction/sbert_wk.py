@@ -19,8 +19,7 @@ from ragembed.extractors.kept_states import without_kept_states
 from ragembed.extractors.transformer import TransformerExtractor
 from ragembed.models.files import find_model
 from ragembed.models.tokenizer import TextTokenizer, TokenKind
-from ragembed.papers.reproduction.data import in_group
-from ragembed.papers.reproduction.published import published
+from ragembed.papers.reproduction.data import Printed, in_group, printed, published
 from ragembed.papers.reproduction.reproduction_run import Cell, Item, Reproduction, Value, path_sha256
 from ragembed.papers.sentences.sentence_tasks import read_sts
 from ragembed.types import Floats
@@ -87,14 +86,15 @@ def _compared(columns: Mapping[str, str], score: str, task: str, run: Reproducti
         yield Value(value.row, "average", value.collection, value.value, value.note)
 
 
-def _published(table: str, columns: Mapping[str, str], row: str, column: str, names: Sequence[str]) -> float | None:
-    name = {"SBERT-WK, released code": "SBERT-WK"}.get(row, row)
-    found = published(PAPER, table)
-    numbers = found.get(name, found.get(f"{name} (SBERT)", {}))
-    if column != "average":
-        return numbers.get(column)
-    known = [numbers[columns[name]] for name in names if columns.get(name) in numbers]
-    return fmean(known) if known and len(known) == len(names) else None
+def _published(table: str, columns: Mapping[str, str]) -> Printed:
+    """Return the lookup of a table in which SBERT-WK stands under one name, and Sentence-BERT under two."""
+    number = printed(PAPER, table, columns)
+
+    def found(row: str, column: str, names: Sequence[str]) -> float | None:
+        name = {"SBERT-WK, released code": "SBERT-WK"}.get(row, row)
+        return number(name if name in published(PAPER, table) else f"{name} (SBERT)", column, names)
+
+    return found
 
 
 _ABLATION = {
@@ -119,10 +119,6 @@ def _ablation(run: Reproduction) -> Iterator[Value]:
             config = config.replace(extractor=spec)
         cells += [Cell(row, column, name, config, "pearson") for name in names]
     yield from run.evaluate(cells)
-
-
-def _printed(table: str, row: str, column: str, names: Sequence[str]) -> float | None:  # noqa: ARG001
-    return published(PAPER, table).get(row, {}).get(column)
 
 
 def _sensitivity(run: Reproduction) -> Iterator[Value]:
@@ -277,10 +273,8 @@ def items() -> Iterator[Item]:
         ("table VI", "probing tasks, perceptron with 50 units", _PROBING, "", "perceptron"),
     )
     for name, title, columns, score, task in tables:
-        measured = partial(_compared, columns, score, task), partial(_published, name, columns)
+        measured = partial(_compared, columns, score, task), _published(name, columns)
         yield item(name, title, tuple(columns), *measured)
-    yield item("table VII", "ablation", (*_STS, "stsb"), _ablation, partial(_printed, "table VII"))
+    yield item("table VII", "ablation", (*_STS, "stsb"), _ablation, printed(PAPER, "table VII"))
     yield item("figure 3", "window and start layer", (*_STS, "sicke", "sst2"), _sensitivity, draw="curves")
-    yield item(
-        "table VIII", "time of the forward pass and of SBERT-WK", stsb, _overhead, partial(_printed, "table VIII")
-    )
+    yield item("table VIII", "time of the forward pass and of SBERT-WK", stsb, _overhead, printed(PAPER, "table VIII"))

@@ -11,8 +11,7 @@ from functools import partial
 from statistics import fmean
 
 from ragembed.config.settings import EmbedderConfig
-from ragembed.papers.reproduction.data import in_group
-from ragembed.papers.reproduction.published import published
+from ragembed.papers.reproduction.data import in_group, printed, published
 from ragembed.papers.reproduction.reproduction_run import Cell, Item, Reproduction, Value
 
 PAPER = "stankevicius2024"
@@ -119,16 +118,12 @@ def _templates(run: Reproduction) -> Iterator[Value]:
             )
 
 
-def _printed(table: str, row: str, column: str, names: Sequence[str]) -> float | None:  # noqa: ARG001
-    return published(PAPER, table).get(row, {}).get(column)
-
-
 def _mean_of_appendix(table: str, row: str, column: str, names: Sequence[str]) -> float | None:
     """Return the mean of tables A1 to A14 over the measured collections, or the printed mean if they do not say it."""
     label = row.partition(": ")[2]
     found = [published(PAPER, _APPENDIX[name]).get(label, {}).get(column) for name in names if name in _APPENDIX]
     known = [value for value in found if value is not None]
-    return fmean(known) if known and len(known) == len(names) else _printed(table, row, column, names)
+    return fmean(known) if known and len(known) == len(names) else printed(PAPER, table)(row, column, names)
 
 
 def _describe(table: str, run: Reproduction) -> Iterator[Value]:
@@ -201,7 +196,7 @@ def _isotropy(group: str, run: Reproduction) -> Iterator[Value]:
     """Measure figure 1 or 2: IsoScore on Wikitext-2 against the mean score of a group."""
     import numpy as np
 
-    from ragembed.papers.sentences.correlation import pearson_correlation
+    from ragembed.papers.sentences.sts import pearson_correlation
 
     rows = [f"{w} + {s}" if s else w for w in _WEIGHTINGS for s in _STEPS if not s.startswith("whiten")]
     names = run.chosen(in_group(group))
@@ -241,16 +236,16 @@ def items() -> Iterator[Item]:
     item: Callable[..., Item] = partial(Item, PAPER)
     everything = tuple(name for group in GROUPS for name in in_group(group))
     wikitext = ("wikitext-2",)
-    yield item("table 1", "templates, vector of [MASK]", everything, _templates, partial(_printed, "table 1"))
+    yield item("table 1", "templates, vector of [MASK]", everything, _templates, printed(PAPER, "table 1"))
     for table, title in (("table 2", "collections for clustering"), ("table 3", "the other collections")):
         names = tuple(dict.fromkeys(row.partition(",")[0] for row in published(PAPER, table)))
-        yield item(table, title, names, partial(_describe, table), partial(_printed, table))
+        yield item(table, title, names, partial(_describe, table), printed(PAPER, table))
     for table, title in (("table 4", "token weights and post-processors"), ("table 5", "post-processors of means")):
         measured = partial(_grouped, table), partial(_mean_of_appendix, table)
         yield item(table, f"{title}, means over collections", (*everything, *wikitext), *measured)
     for name, table in _APPENDIX.items():
         title = f"token weights and post-processors, {name}"
-        yield item(table, title, (name, *wikitext), partial(_appendix, name), partial(_printed, table))
+        yield item(table, title, (name, *wikitext), partial(_appendix, name), printed(PAPER, table))
     for number, group in ((1, "STS"), (2, "clustering")):
         title, names = f"IsoScore on Wikitext-2 and scores of {group}", (*in_group(group), *wikitext)
         yield item(f"figure {number}", title, names, partial(_isotropy, group), draw="correlations")

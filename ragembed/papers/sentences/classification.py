@@ -1,17 +1,20 @@
-"""Classification: logistic regression or a perceptron on frozen vectors, with cross-validation or given splits.
+"""Classification and relatedness: classifiers and a regression on frozen vectors.
 
 Source: Stankevičius & Lukoševičius 2024, section 3.5.3, and Wang & Kuo 2020, section V-B, both after SentEval (Conneau
 & Kiela 2018), whose program ``senteval/tools`` sets the strengths of regularisation and when training stops. The
-vectors are not scaled, which shows the effect of post-processors.
+regression is that of Tai, Socher & Manning 2015, section 4.2. The vectors are not scaled, which shows the effect of
+post-processors.
 """
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any
+from itertools import islice
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,13 +22,16 @@ from numpy.typing import ArrayLike, NDArray
 from ragembed.errors import ConfigError
 from ragembed.evaluation.inputs import Labels, at_least, labels, matrix, numbers, pair
 from ragembed.extras import needed_for
-from ragembed.papers.sentences.correlation import pearson_correlation, spearman_correlation
+from ragembed.papers.sentences.sts import pearson_correlation, spearman_correlation
 
 with needed_for("classification"):
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import KFold, StratifiedKFold
     from sklearn.neural_network import MLPClassifier
+
+if TYPE_CHECKING:
+    from torch import nn
 
 CLASSIFIERS = ("logistic", "mlp")
 _ITERATIONS = 10_000
@@ -39,21 +45,7 @@ _HIDDEN, _BATCH, _EPOCHS, _MOST_EPOCHS, _PATIENCE, _HELD_OUT = 50, 64, 4, 200, 5
 
 @dataclass(frozen=True, slots=True)
 class ClassificationScore:
-    """The result of :func:`classification_accuracy`, in per cent.
-
-    Attributes
-    ----------
-    accuracy : float
-        Mean accuracy of the folds.
-    folds : tuple of float
-        Accuracy of each fold.
-
-    Examples
-    --------
-    >>> from ragembed.papers import ClassificationScore
-    >>> ClassificationScore(accuracy=75.0, folds=(100.0, 50.0)).accuracy
-    75.0
-    """
+    """Mean accuracy of the folds, and that of each fold, in per cent."""
 
     accuracy: float
     folds: tuple[float, ...]
@@ -61,22 +53,10 @@ class ClassificationScore:
 
 @dataclass(frozen=True, slots=True)
 class SplitScore:
-    """The result of :func:`split_accuracy`.
+    """Accuracy on the test split, and of the chosen regularisation on the dev split or in cross-validation.
 
-    Attributes
-    ----------
-    accuracy : float
-        Accuracy on the test split, in per cent.
-    dev_accuracy : float
-        Accuracy of the chosen regularisation on the dev split, or in cross-validation on the train split, in per cent.
-    strength : float
-        The chosen regularisation: C of the logistic regression (larger is weaker), or weight decay of the perceptron.
-
-    Examples
-    --------
-    >>> from ragembed.papers import SplitScore
-    >>> SplitScore(accuracy=75.0, dev_accuracy=80.0, strength=0.5).accuracy
-    75.0
+    Both are in per cent. ``strength`` is that regularisation: C of the logistic regression (larger is weaker), or
+    weight decay of the perceptron.
     """
 
     accuracy: float
@@ -86,19 +66,7 @@ class SplitScore:
 
 @dataclass(frozen=True, slots=True)
 class SimilarityScore:
-    """The result of :func:`similarity_classification` and :func:`relatedness_regression`, in per cent.
-
-    Attributes
-    ----------
-    spearman, pearson : float
-        Correlations of predicted and judged similarity over all pairs.
-
-    Examples
-    --------
-    >>> from ragembed.papers import SimilarityScore
-    >>> SimilarityScore(spearman=81.5, pearson=80.2).spearman
-    81.5
-    """
+    """Correlations of predicted and judged similarity over all pairs, in per cent."""
 
     spearman: float
     pearson: float
@@ -112,43 +80,12 @@ def classification_accuracy(
     classifier: str = "logistic",
     nested: bool = False,
 ) -> ClassificationScore:
-    """Return the accuracy of a classifier in stratified cross-validation.
+    """Return the accuracy of a classifier for features of shape ``(n, d)`` in stratified cross-validation.
 
-    Parameters
-    ----------
-    vectors : array_like
-        Features, shape ``(n, d)``.
-    true_labels : sequence of str or int
-        Label of each row, shape ``(n,)``. At least two different labels, each on at least ``folds`` rows.
-    folds : int
-        Number of folds, 2 or more.
-    seed : int
-        Seed of the shuffle that assigns rows to folds, and of the perceptron.
-    classifier : {"logistic", "mlp"}
-        Logistic regression, or a perceptron with one hidden layer of 50 sigmoid units. The perceptron is trained with
-        Adam in batches of 64 and keeps the weights with the best accuracy on 5 % of the training rows.
-    nested : bool
-        Choose the regularisation of each fold by cross-validation inside of its training part, with as many folds. The
-        values are those of SentEval: C = 2⁻² to 2³, or a weight decay of 10⁻⁵ to 10⁻². Otherwise, C is 1 and the weight
-        decay 10⁻⁵.
-
-    Returns
-    -------
-    ClassificationScore
-        The accuracies, in per cent.
-
-    Raises
-    ------
-    ConfigError
-        If the lengths differ, a value is not finite, a label is too rare, the classifier is unknown, or the regression
-        does not converge.
-
-    Examples
-    --------
-    >>> from ragembed.papers import classification_accuracy
-    >>> vectors = [[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.1, 0.9]]
-    >>> classification_accuracy(vectors, ["tea", "tea", "wing", "wing"], folds=2)
-    ClassificationScore(accuracy=100.0, folds=(100.0, 100.0))
+    The classifier is ``logistic``, or ``mlp``: a perceptron with 50 hidden sigmoid units, trained with Adam in batches
+    of 64, which keeps the weights with the best accuracy on 5 % of the training rows. With ``nested``, the
+    regularisation of each fold is chosen by cross-validation inside of its training part, among the values of SentEval:
+    C = 2⁻² to 2³, or a weight decay of 10⁻⁵ to 10⁻². Otherwise, C is 1 and the weight decay 10⁻⁵.
     """
     features = matrix(vectors, "vectors").astype(np.float64)
     found, codes = labels(true_labels, "labels", len(features))
@@ -181,44 +118,9 @@ def split_accuracy(
 ) -> SplitScore:
     """Return the accuracy on the test split of a classifier that is fitted on the train split.
 
-    The regularisation is the one with the best accuracy on the dev split. If there is none, it is chosen by
-    cross-validation on the train split. The values are those of SentEval: C = 2⁻² to 2³ (2⁻¹ to 2⁵ in
-    cross-validation), or a weight decay of 10⁻⁵ to 10⁻².
-
-    Parameters
-    ----------
-    vectors : array_like
-        Features, shape ``(n, d)``.
-    true_labels : sequence of str or int
-        Label of each row, shape ``(n,)``, with at least two different labels in the train split.
-    splits : sequence of {"train", "dev", "test"}
-        Split of each row, shape ``(n,)``, with at least one row of train and test.
-    folds : int
-        Number of folds of the cross-validation, 2 or more; used only without a dev split.
-    seed : int
-        Seed of the shuffle that assigns rows to folds, and of the perceptron.
-    classifier : {"logistic", "mlp"}
-        As for :func:`classification_accuracy`. The perceptron keeps the weights with the best accuracy on the dev
-        split if there is one.
-
-    Returns
-    -------
-    SplitScore
-        The accuracies, and the chosen regularisation.
-
-    Raises
-    ------
-    ConfigError
-        If the lengths differ, a value is not finite, a split is empty, a label is too rare, the classifier is unknown,
-        or the regression does not converge.
-
-    Examples
-    --------
-    >>> from ragembed.papers import split_accuracy
-    >>> vectors = [[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.1, 0.9], [0.8, 0.1]]
-    >>> splits = ["train", "dev", "train", "dev", "test"]
-    >>> split_accuracy(vectors, ["tea", "tea", "wing", "wing", "tea"], splits).accuracy
-    100.0
+    Each row of the features, shape ``(n, d)``, has a split: ``train``, ``dev`` or ``test``. The regularisation is the
+    one with the best accuracy on the dev split; if there is none, it is chosen by cross-validation on the train split.
+    The values are those of SentEval: C = 2⁻² to 2³ (2⁻¹ to 2⁵ in cross-validation), or a weight decay of 10⁻⁵ to 10⁻².
     """
     features = matrix(vectors, "vectors").astype(np.float64)
     _, codes = labels(true_labels, "labels", len(features))
@@ -239,29 +141,7 @@ def split_accuracy(
 
 
 def pair_features(vectors1: ArrayLike, vectors2: ArrayLike) -> NDArray[np.float64]:
-    """Return the features of pairs as in SentEval: ``|u - v|`` and ``u * v``, concatenated.
-
-    Parameters
-    ----------
-    vectors1, vectors2 : array_like
-        Vectors of the first and second texts, shape ``(n, d)``.
-
-    Returns
-    -------
-    numpy.ndarray
-        Features, float64, shape ``(n, 2 * d)``.
-
-    Raises
-    ------
-    ConfigError
-        If the shapes differ or a value is not finite.
-
-    Examples
-    --------
-    >>> from ragembed.papers import pair_features
-    >>> pair_features([[1.0, 2.0]], [[3.0, 5.0]]).tolist()
-    [[2.0, 3.0, 3.0, 10.0]]
-    """
+    """Return ``|u - v|`` and ``u * v``, concatenated, for pairs of vectors as in SentEval, shape ``(n, 2 * d)``."""
     first, second = pair(vectors1, vectors2)
     return np.concatenate([np.abs(first - second), first * second], axis=1)
 
@@ -274,39 +154,6 @@ def similarity_classification(
     The classes are the integers from the smallest score, rounded down, to the largest, rounded up. A score between two
     classes is learned as both, with the weights of :func:`split_target`. The prediction is the mean of the classes,
     weighted by their probabilities.
-
-    Parameters
-    ----------
-    vectors1 : array_like
-        Vectors of the first sentences, shape ``(n, d)`` with ``n >= folds``.
-    vectors2 : array_like
-        Vectors of the second sentences, shape ``(n, d)``.
-    scores : array_like
-        Judged similarity of each pair, shape ``(n,)``.
-    folds : int
-        Number of folds, 2 or more.
-    seed : int
-        Seed of the shuffle that assigns pairs to folds.
-
-    Returns
-    -------
-    SimilarityScore
-        Correlations of predicted and judged similarity, in per cent.
-
-    Raises
-    ------
-    ConfigError
-        If the lengths differ, a value is not finite, all scores are equal, the training part of a fold has a single
-        class, or the regression does not converge.
-
-    Examples
-    --------
-    >>> from ragembed.papers import similarity_classification
-    >>> first = [[1.0, 0.0], [0.0, 1.0]] * 4
-    >>> second = [[1.0, 0.0], [0.0, 1.0], [0.0, 1.0], [1.0, 0.0]] * 2
-    >>> score = similarity_classification(first, second, [5, 5, 0, 0, 5, 5, 0, 0], folds=4)
-    >>> score.pearson > 90.0
-    True
     """
     first, second = pair(vectors1, vectors2, least=at_least(folds, 2, "folds"))
     judged = numbers(scores, "scores", len(first))
@@ -324,38 +171,13 @@ def similarity_classification(
             )
         model = _regression(features[train][rows], classes, weights=targets[train][rows, classes])
         predictions[test] = model.predict_proba(features[test]) @ (low + model.classes_)
-    return SimilarityScore(
-        100.0 * spearman_correlation(predictions, judged), 100.0 * pearson_correlation(predictions, judged)
-    )
+    return _similarity_score(predictions, judged)
 
 
 def split_target(scores: ArrayLike, low: int, high: int) -> NDArray[np.float64]:
-    """Split each score between the two nearest integer classes.
+    """Split each score between the two nearest classes: weights of shape ``(n, high - low + 1)``, each row sums to 1.
 
-    Parameters
-    ----------
-    scores : array_like
-        Scores from ``low`` to ``high``, shape ``(n,)``.
-    low, high : int
-        First and last class, ``low < high``.
-
-    Returns
-    -------
-    numpy.ndarray
-        Weights of the classes, float64, shape ``(n, high - low + 1)``; each row sums to 1.
-
-    Raises
-    ------
-    ConfigError
-        If ``low`` is not below ``high``, or a score is outside of the range.
-
-    Examples
-    --------
-    The score 3.6 is class 3 with weight 0.4 and class 4 with weight 0.6:
-
-    >>> from ragembed.papers import split_target
-    >>> split_target([3.6], 3, 5).round(1).tolist()
-    [[0.4, 0.6, 0.0]]
+    The score 3.6 is class 3 with weight 0.4 and class 4 with weight 0.6.
     """
     if low >= high:
         raise ConfigError(f"the classes are from {low} to {high}: expected at least 2")
@@ -486,3 +308,80 @@ def _regression(
                 f"logistic regression does not converge in {_ITERATIONS:,} iterations because the dimensions of the "
                 "vectors have very different scales: use the post-processor zscore or normalize"
             ) from warning
+
+
+_SCORES = np.arange(1.0, 6.0)
+_PAIRS, _ROUND, _MOST_EPOCHS_OF_PAIRS, _ROUNDS = 64, 50, 1050, 3
+
+
+def relatedness_regression(
+    vectors1: ArrayLike, vectors2: ArrayLike, scores: ArrayLike, splits: Sequence[str], seed: int = 0
+) -> SimilarityScore:
+    """Predict the scores of the pairs of the test split with a regression that is fitted on the train split.
+
+    This is the supervised evaluation of STS-B and SICK-R in SentEval, after Tai, Socher & Manning 2015. A linear layer
+    with a softmax maps ``|u - v|`` and ``u * v`` to a distribution over the scores 1 to 5; the prediction is its mean.
+    A judged score between two whole scores is learned as both; below 1, it is learned as a part of 1. The mean squared
+    error of the distributions is minimised with Adam in batches of 64. After every 50 epochs, the Pearson correlation
+    on the dev split is computed; the best weights are kept, and training ends with the fourth time that they do not
+    improve, or after 1,000 epochs.
+    """
+    features = pair_features(vectors1, vectors2)
+    judged = numbers(scores, "scores", len(features))
+    outside = (judged < 0.0) | (judged > _SCORES[-1])
+    if outside.any():
+        raise ConfigError(f"a score is {judged[outside][0]}: expected 0 to {_SCORES[-1]:g}")
+    train, dev, test = rows_of_splits(splits, len(features))
+    if not len(dev):
+        raise ConfigError("no pair is in the split dev, which decides when training ends: expected at least 2")
+    targets = np.maximum(0.0, 1.0 - np.abs(judged[:, None] - _SCORES))
+    best, patience = -1.0, 0
+    best_layer = None
+    for layer in islice(_epochs(features[train], targets[train], seed), _ROUND - 1, _MOST_EPOCHS_OF_PAIRS, _ROUND):
+        correlation = pearson_correlation(_mean_scores(layer, features[dev]), judged[dev])
+        if correlation > best:
+            best, best_layer = correlation, deepcopy(layer)
+        elif patience == _ROUNDS:
+            break
+        else:
+            patience += 1
+    if best_layer is None:
+        raise ConfigError("the predictions for the dev split have a correlation of -1: check the scores")
+    return _similarity_score(_mean_scores(best_layer, features[test]), judged[test])
+
+
+def _similarity_score(predictions: NDArray[np.float64], judged: NDArray[np.float64]) -> SimilarityScore:
+    return SimilarityScore(
+        100.0 * spearman_correlation(predictions, judged), 100.0 * pearson_correlation(predictions, judged)
+    )
+
+
+@needed_for("relatedness")
+def _epochs(features: NDArray[np.float64], targets: NDArray[np.float64], seed: int) -> Iterator[nn.Linear]:
+    """Yield a linear layer after each epoch of its training, in which its softmax learns ``targets``."""
+    import torch
+
+    generator = np.random.default_rng(seed)
+    rows, goals = (torch.tensor(values, dtype=torch.float32) for values in (features, targets))
+    bound = 1.0 / math.sqrt(rows.shape[1])
+    layer: nn.Linear = torch.nn.utils.skip_init(torch.nn.Linear, rows.shape[1], goals.shape[1])
+    with torch.no_grad():
+        layer.weight.copy_(torch.from_numpy(generator.uniform(-bound, bound, (rows.shape[1], goals.shape[1])).T))
+        layer.bias.copy_(torch.from_numpy(generator.uniform(-bound, bound, goals.shape[1])))
+    adam = torch.optim.Adam(layer.parameters())
+    while True:
+        for batch in torch.from_numpy(generator.permutation(len(rows))).split(_PAIRS):
+            adam.zero_grad()
+            torch.nn.functional.mse_loss(torch.softmax(layer(rows[batch]), dim=1), goals[batch]).backward()  # type: ignore[no-untyped-call]
+            adam.step()
+        yield layer
+
+
+def _mean_scores(layer: nn.Linear, features: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the mean of the scores with the probabilities of the layer, shape ``(n,)``."""
+    import torch
+
+    with torch.no_grad():
+        shares = torch.softmax(layer(torch.tensor(features, dtype=torch.float32)), dim=1)
+    means: NDArray[np.float64] = shares.double().numpy() @ _SCORES
+    return means

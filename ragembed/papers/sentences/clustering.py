@@ -29,21 +29,7 @@ _INITIALISATIONS = 10
 
 @dataclass(frozen=True, slots=True)
 class ClusteringScore:
-    """The result of :func:`clustering_accuracy`, in per cent.
-
-    Attributes
-    ----------
-    accuracy : float
-        Mean accuracy of the runs.
-    runs : tuple of float
-        Accuracy of each run.
-
-    Examples
-    --------
-    >>> from ragembed.papers import ClusteringScore
-    >>> ClusteringScore(accuracy=75.0, runs=(100.0, 50.0)).accuracy
-    75.0
-    """
+    """Mean accuracy of the runs, and that of each run, in per cent."""
 
     accuracy: float
     runs: tuple[float, ...]
@@ -52,38 +38,11 @@ class ClusteringScore:
 def clustering_accuracy(
     vectors: ArrayLike, true_labels: Labels, runs: int = 10, advance: Callable[[int], None] | None = None
 ) -> ClusteringScore:
-    """Return the accuracy of k-means with one cluster per label, averaged over several runs.
+    """Return the accuracy of k-means with one cluster per label for points of shape ``(n, d)``.
 
     Run ``i`` uses the best of 10 initialisations with ``random_state=i``. If the vectors have fewer distinct values
-    than there are labels, k-means finds fewer clusters, and the remaining labels count as wrong.
-
-    Parameters
-    ----------
-    vectors : array_like
-        Points to cluster, shape ``(n, d)``. They are not normalised.
-    true_labels : sequence of str or int
-        Label of each row, shape ``(n,)``, with at least two different labels.
-    runs : int
-        Number of runs.
-    advance : callable, optional
-        Called with 1 after each run, to show progress.
-
-    Returns
-    -------
-    ClusteringScore
-        The accuracies, in per cent.
-
-    Raises
-    ------
-    ConfigError
-        If the lengths differ, a value is not finite, or all labels are equal.
-
-    Examples
-    --------
-    >>> from ragembed.papers import clustering_accuracy
-    >>> vectors = [[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.1, 0.9]]
-    >>> clustering_accuracy(vectors, ["tea", "tea", "wing", "wing"], runs=2)
-    ClusteringScore(accuracy=100.0, runs=(100.0, 100.0))
+    than there are labels, k-means finds fewer clusters, and the remaining labels count as wrong. ``advance`` is called
+    with 1 after each run.
     """
     points = matrix(vectors, "vectors")
     found, codes = labels(true_labels, "labels", len(points))
@@ -114,33 +73,10 @@ def _use_one_thread() -> None:
 
 
 def assignment_accuracy(true_labels: Labels, clusters: Labels) -> float:
-    """Return the accuracy of a clustering under the best one-to-one assignment of clusters to labels.
+    """Return the share of correct rows, in per cent, under the best one-to-one assignment of clusters to labels.
 
     The assignment maximises the number of rows whose cluster is assigned to their label (Hungarian method). If the
-    numbers of clusters and labels differ, the remaining ones are not assigned, and their rows count as wrong.
-
-    Parameters
-    ----------
-    true_labels : sequence of str or int
-        Label of each row, shape ``(n,)`` with ``n >= 1``.
-    clusters : sequence of str or int
-        Cluster of each row, shape ``(n,)``.
-
-    Returns
-    -------
-    float
-        Share of the correct rows, in per cent.
-
-    Raises
-    ------
-    ConfigError
-        If the lengths differ or there are no rows.
-
-    Examples
-    --------
-    >>> from ragembed.papers import assignment_accuracy
-    >>> assignment_accuracy(["a", "a", "b", "b"], [1, 1, 0, 1])
-    75.0
+    numbers of clusters and labels differ, the rows of the remaining ones count as wrong.
     """
     label_names, rows = labels(true_labels, "labels")
     cluster_names, columns = labels(clusters, "clusters", len(rows))

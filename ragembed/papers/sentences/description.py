@@ -12,29 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ragembed.models.tokenizer import TextTokenizer
-from ragembed.papers.sentences.sentence_collections import LabelledTexts, SentencePairs
-from ragembed.papers.sentences.senteval import SPLITS, read_examples
+from ragembed.papers.sentences.sentence_collections import SPLITS, LabelledTexts, SentencePairs, read_examples
 
 
 @dataclass(frozen=True, slots=True)
 class TextStatistics:
-    """Statistics of the tokens of some texts.
+    """The number of different tokens, their mean number in a text or pair, and the per cent with letters only.
 
-    Attributes
-    ----------
-    vocabulary : int
-        Number of different tokens; upper and lower case differ.
-    length : float
-        Mean number of tokens of a text, or of both texts of a pair together.
-    alphabetic : float
-        Share of tokens with letters only (the Unicode category "Letter"), in per cent. Tokens inside of words, such as
-        ``##ing``, do not count as alphabetic.
-
-    Examples
-    --------
-    >>> from ragembed.papers import TextStatistics
-    >>> TextStatistics(vocabulary=21062, length=22.6, alphabetic=100.0).vocabulary
-    21062
+    Upper and lower case differ. Tokens inside of words, such as ``##ing``, do not count as alphabetic.
     """
 
     vocabulary: int
@@ -46,34 +31,11 @@ class TextStatistics:
 class Description:
     """The statistics of a collection, or of one of its splits.
 
-    Attributes
-    ----------
-    collection : str
-        Name of the collection.
-    split : str or None
-        Name of the split, or None if the collection has no given splits.
-    texts : int
-        Number of texts or pairs.
-    classes : int or None
-        Number of different labels, or None for scores.
-    imbalance : float or None
-        Size of the largest class divided by that of the smallest. For scores, the pairs in the highest point of the
-        scale divided by those in the lowest: on a scale from 0 to 5, scores of at least 4 by scores of at most 1.
-        None if the divisor is 0.
-    words : TextStatistics
-        Statistics of the words that spaces separate.
-    tokens : TextStatistics
-        Statistics of the tokens of the tokenizer, without special tokens.
-    overlap : float or None
-        For pairs, the mean share of the different words of both texts, in lower case, that occur in both (Jaccard
-        index), in per cent.
-
-    Examples
-    --------
-    >>> from ragembed.papers import Description, TextStatistics
-    >>> words = TextStatistics(vocabulary=21062, length=22.6, alphabetic=100.0)
-    >>> Description("agnews", None, 8000, 4, 1.0, words, words, None).texts
-    8000
+    ``classes`` is None for scores. ``imbalance`` is the size of the largest class divided by that of the smallest; for
+    scores, the pairs in the highest point of the scale divided by those in the lowest (on a scale from 0 to 5, scores
+    of at least 4 by scores of at most 1). ``words`` are separated by spaces, ``tokens`` are those of the tokenizer
+    without special tokens. ``overlap`` is the mean Jaccard index of the words of both texts of a pair, in lower case
+    and per cent.
     """
 
     collection: str
@@ -87,39 +49,7 @@ class Description:
 
 
 def describe(path: Path, tokenizer: TextTokenizer) -> Iterator[Description]:
-    """Yield the statistics of a collection, one for each of its splits.
-
-    Parameters
-    ----------
-    path : pathlib.Path
-        File or folder as for :func:`ragembed.papers.read_classification`. SICK has its entailment labels.
-    tokenizer : ragembed.models.tokenizer.TextTokenizer
-        The tokenizer whose tokens are counted.
-
-    Yields
-    ------
-    Description
-        The statistics of the collection or of a split.
-
-    Raises
-    ------
-    ConfigError
-        If a file cannot be read or a line is not as expected.
-
-    Examples
-    --------
-    .. code-block:: python
-
-        from pathlib import Path
-
-        from ragembed.papers import describe
-        from ragembed.models.files import find_tokenizer
-        from ragembed.models.tokenizer import TextTokenizer
-
-        folder, _ = find_tokenizer("sentence-transformers/all-MiniLM-L6-v2")
-        for found in describe(Path("agnews.tsv"), TextTokenizer(folder)):
-            print(found.texts, found.words, found.tokens)
-    """
+    """Yield the statistics of a collection, one for each of its splits; SICK has its entailment labels."""
     name, data = read_examples(path)
     first, second, values = (
         (data.sentences1, data.sentences2, data.scores)

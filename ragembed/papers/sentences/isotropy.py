@@ -17,36 +17,11 @@ _BLOCK_CELLS = 1 << 21
 def iso_score(vectors: ArrayLike) -> float:
     """Return the IsoScore: 1 if the variance is equal in all directions, 0 if one direction has all of it.
 
-    Parameters
-    ----------
-    vectors : array_like
-        Shape ``(n, d)`` with ``n >= 2`` and ``d >= 2``; they are not normalised. Use more rows than dimensions: ``n``
-        rows vary in at most ``n - 1`` directions, so few rows always have a low score.
-
-    Returns
-    -------
-    float
-        The score, from 0 to 1.
-
-    Raises
-    ------
-    ConfigError
-        If a value is not finite, there are too few rows or dimensions, or all vectors are equal.
-
-    Notes
-    -----
-    Source: Rudman et al. 2022. With λ the variances of the d principal components, λ̂ = √d·λ/‖λ‖,
-    δ = ‖λ̂ - 1‖/√(2(d - √d)) and φ = (d - δ²(d - √d))²/d², the score is (dφ - 1)/(d - 1). Because ‖λ̂‖² = d,
-    ‖λ̂ - 1‖² = 2d - 2·Σλ̂. Therefore φ = (Σλ̂)²/d² = (Σλ)²/(d·‖λ‖²), and the score is ((Σλ)²/‖λ‖² - 1)/(d - 1). Both sums
-    follow from the covariance without its eigenvalues: Σλ is its trace, and ‖λ‖ its Frobenius norm.
-
-    Examples
-    --------
-    >>> from ragembed.papers import iso_score
-    >>> round(iso_score([[1, 0], [-1, 0], [0, 1], [0, -1]]), 6)
-    1.0
-    >>> round(iso_score([[1, 0], [-1, 0]]), 6)
-    0.0
+    Vectors have the shape ``(n, d)``; ``n`` rows vary in at most ``n - 1`` directions, so few rows always have a low
+    score. Source: Rudman et al. 2022. With λ the variances of the d principal components, λ̂ = √d·λ/‖λ‖, δ = ‖λ̂ -
+    1‖/√(2(d - √d)) and φ = (d - δ²(d - √d))²/d², the score is (dφ - 1)/(d - 1). Because ‖λ̂‖² = d, ‖λ̂ - 1‖² = 2d -
+    2·Σλ̂. Therefore φ = (Σλ̂)²/d² = (Σλ)²/(d·‖λ‖²), and the score is ((Σλ)²/‖λ‖² - 1)/(d - 1). Both sums follow from
+    the covariance without its eigenvalues: Σλ is its trace, and ‖λ‖ its Frobenius norm.
     """
     points = matrix(vectors, "vectors", least=2)
     dimensions = points.shape[1]
@@ -60,67 +35,15 @@ def iso_score(vectors: ArrayLike) -> float:
 
 
 def alignment(vectors1: ArrayLike, vectors2: ArrayLike) -> float:
-    """Return the alignment: the mean squared distance of positive pairs, E‖f(x) - f(y)‖².
-
-    Source: Wang & Isola 2020. Smaller values are better.
-
-    Parameters
-    ----------
-    vectors1 : array_like
-        Vectors of the first text of each pair, shape ``(n, d)`` with ``n >= 1``. They are not normalised.
-    vectors2 : array_like
-        Vectors of the second text of each pair, shape ``(n, d)``. They are not normalised.
-
-    Returns
-    -------
-    float
-        The mean squared distance, 0 or more.
-
-    Raises
-    ------
-    ConfigError
-        If the shapes differ or a value is not finite.
-
-    Examples
-    --------
-    >>> from ragembed.papers import alignment
-    >>> alignment([[1.0, 0.0]], [[0.0, 1.0]])
-    2.0
-    """
+    """Return the mean squared distance of positive pairs of vectors, E‖f(x) - f(y)‖² (Wang & Isola 2020)."""
     first, second = pair(vectors1, vectors2)
     return float(np.square(first - second).sum(axis=1).mean())
 
 
 def uniformity(vectors: ArrayLike, t: float = 2.0) -> float:
-    """Return the uniformity: log E exp(-t‖f(x) - f(y)‖²) over all pairs of rows.
+    """Return log E exp(-t‖f(x) - f(y)‖²) over all pairs of rows of shape ``(n, d)`` (Wang & Isola 2020).
 
-    Source: Wang & Isola 2020. Smaller values are better. The result is computed as a log-sum-exp, because the plain
-    mean underflows to 0 for distant vectors. Rows are compared in blocks; apart from a float64 copy of the vectors this
-    takes some tens of megabytes.
-
-    Parameters
-    ----------
-    vectors : array_like
-        Shape ``(n, d)`` with ``n >= 2``. They are not normalised. Each of the n(n - 1)/2 pairs of rows counts once,
-        including pairs of equal vectors.
-    t : float
-        Scale of the distances, above 0.
-
-    Returns
-    -------
-    float
-        The uniformity, 0 or less.
-
-    Raises
-    ------
-    ConfigError
-        If a value is not finite, there is only one row, or ``t`` is not above 0.
-
-    Examples
-    --------
-    >>> from ragembed.papers import uniformity
-    >>> uniformity([[1.0, 0.0], [0.0, 1.0]])
-    -4.0
+    It is computed as a log-sum-exp, because the plain mean underflows to 0 for distant vectors, and in blocks of rows.
     """
     if not (math.isfinite(t) and t > 0.0):
         raise ConfigError(f"t is {t}: expected a number above 0")

@@ -34,13 +34,8 @@ Draw = Callable[[Any, Sequence[Result]], None]
 def check_plot(candidates: Sequence[Named], file: Path) -> None:
     """Raise the errors that :func:`plot` would raise for these configurations, before they are evaluated.
 
-    Raises
-    ------
-    MissingExtraError
-        If matplotlib is not installed.
-    ConfigError
-        If the configurations do not differ in a setting that can be an axis, if a configuration has no value on that
-        axis, or if the file cannot be written.
+    These are a missing matplotlib, configurations that do not differ in a setting that can be an axis or that have no
+    value on it, and a file that cannot be written.
     """
     _figure()
     _kind(candidates)

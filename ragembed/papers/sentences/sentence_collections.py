@@ -1,39 +1,31 @@
-"""Readers of sentence pairs and labelled texts.
+"""Readers of sentence pairs and labelled texts: tables with a header, and the files that SentEval and authors publish.
 
-All files are UTF-8 and TSV, with a header line and without quoting. Every reader raises
-:class:`ragembed.errors.ConfigError` with the file and the line if a file is not as expected.
+Source of the formats: SentEval (Conneau & Kiela 2018). Texts and labels are taken as they stand in the files. Every
+reader raises :class:`ragembed.errors.ConfigError` with the file and the line if a file is not as expected.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple, cast
 
 from ragembed.errors import ConfigError
-from ragembed.evaluation.lines import table_rows
+from ragembed.evaluation.inputs import filled_lines, json_object, lines, table_rows
+
+SPLITS = ("train", "dev", "test")
+_PROBING = {"tr": "train", "va": "dev", "te": "test"}
+_TABLES = (("label", "text"), ("label", "sentence1", "sentence2"), ("score", "sentence1", "sentence2"))
+_SICK_HEADER = ("pair_ID", "sentence_A", "sentence_B", "relatedness_score", "entailment_judgment")
+_MRPC_HEADER = ("Quality", "#1 ID", "#2 ID", "#1 String", "#2 String")
 
 
 @dataclass(frozen=True, slots=True)
 class SentencePairs:
-    """Sentence pairs with judged similarity.
-
-    Attributes
-    ----------
-    sentences1, sentences2 : tuple of str
-        First and second sentence of each pair.
-    scores : tuple of float
-        Judged similarity of each pair, on any scale.
-    splits : tuple of {"train", "dev", "test"}
-        Split of each pair; empty if the collection has no given splits.
-
-    Examples
-    --------
-    >>> from ragembed.papers import SentencePairs
-    >>> pairs = SentencePairs(("a cat sleeps", "a bird"), ("the cat is asleep", "hot tea"), (4.8, 0.0))
-    >>> pairs.scores
-    (4.8, 0.0)
-    """
+    """Sentence pairs with judged similarity on any scale; ``splits`` is empty if the collection has none."""
 
     sentences1: tuple[str, ...]
     sentences2: tuple[str, ...]
@@ -45,22 +37,7 @@ class SentencePairs:
 class LabelledTexts:
     """Texts or pairs of texts with labels.
 
-    Attributes
-    ----------
-    texts : tuple of str
-        The texts, or the first text of each pair.
-    labels : tuple of str
-        Label of each text or pair.
-    second_texts : tuple of str
-        The second text of each pair; empty if single texts have labels.
-    splits : tuple of {"train", "dev", "test"}
-        Split of each text or pair; empty if the collection has no given splits.
-
-    Examples
-    --------
-    >>> from ragembed.papers import LabelledTexts
-    >>> LabelledTexts(("hot tea", "air over a wing"), ("drinks", "flight")).labels
-    ('drinks', 'flight')
+    ``second_texts`` is empty for single texts, ``splits`` if the collection has none.
     """
 
     texts: tuple[str, ...]
@@ -70,82 +47,210 @@ class LabelledTexts:
 
 
 def read_sentence_pairs(path: Path) -> SentencePairs:
-    r"""Read sentence pairs from a TSV file with the columns ``score``, ``sentence1`` and ``sentence2``.
-
-    Parameters
-    ----------
-    path : pathlib.Path
-        UTF-8 file with a header line. Scores are finite numbers on any scale.
-
-    Returns
-    -------
-    SentencePairs
-        The pairs, in the order of the file.
-
-    Raises
-    ------
-    ConfigError
-        If the file cannot be read or a line is not as expected.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> from ragembed.papers import read_sentence_pairs
-    >>> file = Path("pairs.tsv")
-    >>> _ = file.write_text("score\tsentence1\tsentence2\n4.5\ta cat sleeps\tthe cat is asleep\n")
-    >>> read_sentence_pairs(file).scores
-    (4.5,)
-    """
-    scores, sentences1, sentences2 = [], [], []
-    for number, (score, sentence1, sentence2) in table_rows(path, ("score", "sentence1", "sentence2")):
-        scores.append(score_number(f"{path}, line {number}", score))
-        sentences1.append(sentence1)
-        sentences2.append(sentence2)
-    return SentencePairs(tuple(sentences1), tuple(sentences2), tuple(scores))
+    """Read sentence pairs from a TSV file with the columns ``score``, ``sentence1`` and ``sentence2``."""
+    return _scored(_table(path, ("score", "sentence1", "sentence2")))
 
 
 def read_labelled_texts(path: Path) -> LabelledTexts:
-    r"""Read labelled texts from a TSV file with the columns ``label`` and ``text``.
+    """Read labelled texts from a TSV file with the columns ``label`` and ``text``."""
+    return _labelled(_table(path, ("label", "text")))
 
-    Parameters
-    ----------
-    path : pathlib.Path
-        UTF-8 file with a header line. Labels are non-empty strings.
 
-    Returns
-    -------
-    LabelledTexts
-        The texts, in the order of the file.
+class _Example(NamedTuple):
+    """One text or pair; ``label`` is a score in collections with scores, ``split`` is empty without given splits."""
 
-    Raises
-    ------
-    ConfigError
-        If the file cannot be read or a line is not as expected.
+    place: str
+    label: str
+    text: str
+    second: str = ""
+    split: str = ""
 
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> from ragembed.papers import read_labelled_texts
-    >>> file = Path("topics.tsv")
-    >>> _ = file.write_text("label\ttext\ntea\thot tea\nwing\tair over a wing\n")
-    >>> read_labelled_texts(file).labels
-    ('tea', 'wing')
+
+def read_examples(path: Path, relatedness: bool = False) -> tuple[str, LabelledTexts | SentencePairs]:
+    """Read a labelled collection and return it with its name; ``relatedness`` selects the scores of SICK.
+
+    The path is a TSV file with a header, a file of a probing task, or a folder with the files of a collection in
+    :data:`FOLDERS`.
     """
-    texts, labels = [], []
-    for number, (label, text) in table_rows(path, ("label", "text")):
-        if not label:
-            raise ConfigError(f"{path}, line {number}: the label is empty")
-        labels.append(label)
-        texts.append(text)
-    return LabelledTexts(tuple(texts), tuple(labels))
+    name, data = _read_folder(path, relatedness) if path.is_dir() else (path.stem, _read_file(path))
+    if relatedness and not isinstance(data, SentencePairs):
+        raise ConfigError(f"{path} has labels, not scores: relatedness applies to SICK, STS-B and tables with scores")
+    return name, data
 
 
-def score_number(place: str, text: str) -> float:
-    """Return a judged score; ``place`` is the file and the line, for the error."""
+def read_scored_pairs(path: Path, split: str = "test") -> tuple[str, SentencePairs]:
+    """Read the sentence pairs of one split of STS-B or SICK from its folder, with the name of the collection."""
+    name, found = read_examples(path, relatedness=True)
+    data = cast("SentencePairs", found)
+    every = zip(data.sentences1, data.sentences2, data.scores, data.splits, strict=True)
+    pairs = [pair for pair in every if pair[3] == split]
+    return name, SentencePairs(
+        tuple(pair[0] for pair in pairs), tuple(pair[1] for pair in pairs), tuple(pair[2] for pair in pairs)
+    )
+
+
+def _read_file(path: Path) -> LabelledTexts | SentencePairs:
+    """Read a table with a header, or a file of a probing task."""
+    _, first = next(lines(path), (1, ""))
+    header = tuple(first.split("\t"))
+    if header[0] in _PROBING:
+        return _labelled(_probing(path))
+    split = header[:1] == ("split",)
+    columns = next((each for each in _TABLES if header[split:] == each), _TABLES[0])
+    rows = _table(path, (*header[:split], *columns))
+    return _scored(rows) if columns[0] == "score" else _labelled(rows)
+
+
+def _table(path: Path, columns: Sequence[str]) -> Iterator[_Example]:
+    """Yield the rows of a table; the first of ``columns`` can be ``split``."""
+    split = columns[0] == "split"
+    for number, fields in table_rows(path, columns):
+        yield _Example(f"{path}, line {number}", *fields[split:], split=fields[0] if split else "")
+
+
+def _read_folder(path: Path, relatedness: bool) -> tuple[str, LabelledTexts | SentencePairs]:
+    """Read the collection whose files are in the folder."""
+    for name, (files, read) in FOLDERS.items():
+        if not (path / next(iter(files))).exists() or (relatedness and name == "SICK-E"):
+            continue
+        rows = (row._replace(split=split) for file, split in files.items() for row in read(path / file))
+        if name in _SCORED:
+            return name, _scored(rows)
+        found = _labelled(rows)
+        return (f"SST{len(set(found.labels))}" if name == "SST" else name), found
+    known = ", ".join(f"{name} ({', '.join(files)})" for name, (files, _) in FOLDERS.items())
+    raise ConfigError(f"{path} has the files of no known collection: expected one of {known}")
+
+
+def _probing(path: Path) -> Iterator[_Example]:
+    """Yield the rows of a probing task: tr, va or te, tab, label, tab, text."""
+    for number, line in filled_lines(path):
+        place = f"{path}, line {number}"
+        split, *fields = line.rstrip().split("\t")
+        if split not in _PROBING or len(fields) < 2:
+            raise ConfigError(f"{place}: got {line[:80]!r}: expected tr, va or te, a label and a text, with tabs")
+        yield _Example(place, fields[0], fields[-1], split=_PROBING[split])
+
+
+def _columns(path: Path, label: int, first: int, header: tuple[str, ...] = ()) -> Iterator[_Example]:
+    """Yield pairs from tab-separated columns; the second text follows the first."""
+    for number, line in filled_lines(path):
+        place, fields = f"{path}, line {number}", line.split("\t")
+        if header and number == 1:
+            if tuple(fields[: len(header)]) != header:
+                raise ConfigError(f"{place}: the header is {line[:200]!r}: expected {' '.join(header)}, with tabs")
+        elif len(fields) <= max(label, first + 1):
+            raise ConfigError(
+                f"{place}: {len(fields)} fields: expected at least {max(label, first + 1) + 1}, separated by tabs"
+            )
+        else:
+            yield _Example(place, fields[label].strip(), fields[first], fields[first + 1])
+
+
+def _sst(path: Path) -> Iterator[_Example]:
+    """Yield texts of SST: text, tab, 0 or 1 (two classes), or 0 to 4, space, text (five classes)."""
+    for number, line in filled_lines(path):
+        text, tab, label = line.strip().partition("\t")
+        if not tab:
+            label, _, text = line.strip().partition(" ")
+        if not (label.isdecimal() and text):
+            raise ConfigError(f"{path}, line {number}: got {line[:80]!r}: expected a text and the number of its class")
+        yield _Example(f"{path}, line {number}", label, text)
+
+
+def _trec(path: Path) -> Iterator[_Example]:
+    """Yield texts of TREC: coarse label, colon, fine label, space, text; the label is the coarse one."""
+    for number, line in filled_lines(path, "latin-1"):
+        labels, _, text = line.strip().partition(" ")
+        label, colon, _ = labels.partition(":")
+        if not (colon and text):
+            raise ConfigError(f"{path}, line {number}: got {line[:80]!r}: expected COARSE:fine and a text")
+        yield _Example(f"{path}, line {number}", label, text)
+
+
+def _json_lines(path: Path) -> Iterator[_Example]:
+    """Yield texts of SciCite: JSON objects with "label" and "string" (as published) or "text" (as in SciBERT)."""
+    for number, line in filled_lines(path):
+        row, place = json_object(path, number, line), f"{path}, line {number}"
+        text, label = row.get("string", row.get("text")), row.get("label")
+        if not (isinstance(text, str) and isinstance(label, str)):
+            raise ConfigError(f"{place}: got {', '.join(row)}: expected the strings 'label' and 'string' or 'text'")
+        yield _Example(place, label, text)
+
+
+def _one_label(path: Path) -> Iterator[_Example]:
+    """Yield the texts of a file, one per line; the label is the extension of the file."""
+    for number, line in filled_lines(path, "latin-1"):
+        yield _Example(f"{path}, line {number}", path.suffix[1:], line)
+
+
+def _splits(*files: str) -> dict[str, str]:
+    """Return the split of each file: train and test, or train, dev and test."""
+    return dict(zip(files, SPLITS if len(files) == 3 else ("train", "test"), strict=True))
+
+
+_SICK = _splits("SICK_train.txt", "SICK_trial.txt", "SICK_test_annotated.txt")
+_SCORED = ("SICK-R", "STS-B")
+
+FOLDERS: dict[str, tuple[dict[str, str], Callable[[Path], Iterable[_Example]]]] = {
+    "SST": (_splits("sentiment-train", "sentiment-dev", "sentiment-test"), _sst),
+    "TREC": (_splits("train_5500.label", "TREC_10.label"), _trec),
+    "MRPC": (
+        _splits("msr_paraphrase_train.txt", "msr_paraphrase_test.txt"),
+        partial(_columns, label=0, first=3, header=_MRPC_HEADER),
+    ),
+    "SICK-E": (_SICK, partial(_columns, label=4, first=1, header=_SICK_HEADER)),
+    "SICK-R": (_SICK, partial(_columns, label=3, first=1, header=_SICK_HEADER)),
+    "STS-B": (_splits("sts-train.csv", "sts-dev.csv", "sts-test.csv"), partial(_columns, label=4, first=5)),
+    "SCICITE": (_splits("train.jsonl", "dev.jsonl", "test.jsonl"), _json_lines),
+    "sci-cite": (_splits("train.txt", "dev.txt", "test.txt"), _json_lines),
+    "MR": (dict.fromkeys(("rt-polarity.pos", "rt-polarity.neg"), ""), _one_label),
+    "CR": (dict.fromkeys(("custrev.pos", "custrev.neg"), ""), _one_label),
+    "MPQA": (dict.fromkeys(("mpqa.pos", "mpqa.neg"), ""), _one_label),
+    "SUBJ": (dict.fromkeys(("subj.subjective", "subj.objective"), ""), _one_label),
+}
+"""The files of each collection with their splits ("" if it has none), and the reader of a file."""
+
+
+def _labelled(rows: Iterable[_Example]) -> LabelledTexts:
+    found = list(rows)
+    for row in found:
+        if not row.label:
+            raise ConfigError(f"{row.place}: the label is empty")
+    second = tuple(row.second for row in found)
+    return LabelledTexts(
+        tuple(row.text for row in found),
+        tuple(row.label for row in found),
+        second if any(second) else (),
+        _checked_splits(found),
+    )
+
+
+def _scored(rows: Iterable[_Example]) -> SentencePairs:
+    found = list(rows)
+    return SentencePairs(
+        tuple(row.text for row in found),
+        tuple(row.second for row in found),
+        tuple(_score(row) for row in found),
+        _checked_splits(found),
+    )
+
+
+def _score(row: _Example) -> float:
     try:
-        score = float(text)
+        score = float(row.label)
     except ValueError:
         score = math.nan
     if not math.isfinite(score):
-        raise ConfigError(f"{place}: the score is {text!r}: expected a number")
+        raise ConfigError(f"{row.place}: the score is {row.label!r}: expected a number")
     return score
+
+
+def _checked_splits(rows: list[_Example]) -> tuple[str, ...]:
+    """Return the split of each row, or nothing if no row has one."""
+    if not any(row.split for row in rows):
+        return ()
+    for row in rows:
+        if row.split not in SPLITS:
+            raise ConfigError(f"{row.place}: the split is {row.split!r}: expected one of {', '.join(SPLITS)}")
+    return tuple(row.split for row in rows)

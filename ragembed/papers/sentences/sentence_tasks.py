@@ -15,19 +15,21 @@ from numpy.typing import NDArray
 
 from ragembed.corpus import Corpus
 from ragembed.errors import ConfigError
-from ragembed.evaluation.datasets import read_beir
 from ragembed.evaluation.encoding import Encoded
 from ragembed.evaluation.inputs import at_least
+from ragembed.evaluation.judgements import read_beir
 from ragembed.evaluation.tasks import Measured, Task
 from ragembed.extras import require
 from ragembed.papers.sentences.isotropy import alignment, iso_score, uniformity
 from ragembed.papers.sentences.sentence_collections import (
+    SPLITS,
     LabelledTexts,
     SentencePairs,
+    read_examples,
     read_labelled_texts,
+    read_scored_pairs,
     read_sentence_pairs,
 )
-from ragembed.papers.sentences.senteval import SPLITS, read_examples, read_scored_pairs
 
 POSITIVE_SCORE = 5.0
 """Pairs with this score or more are positive: on a scale to 5, only those with the highest score (Stankevičius &
@@ -53,11 +55,11 @@ class StsTask:
         """The second sentences."""
         return self.pairs.sentences2
 
-    def measure(self, encoded: Encoded, query_fit: str) -> Measured:
+    def measure(self, encoded: Encoded) -> Measured:
         """Return the Spearman and Pearson correlations, in per cent."""
         from ragembed.papers.sentences.sts import pearson, spearman
 
-        first, second = _halves(encoded, len(self.pairs.scores), query_fit)
+        first, second = encoded.halves(len(self.pairs.scores))
         scores = {
             "spearman": spearman(first, second, self.pairs.scores),
             "pearson": pearson(first, second, self.pairs.scores),
@@ -79,11 +81,11 @@ class SimilarityTask:
     documents = StsTask.documents
     queries = StsTask.queries
 
-    def measure(self, encoded: Encoded, query_fit: str) -> Measured:
+    def measure(self, encoded: Encoded) -> Measured:
         """Return the correlations of predicted and judged similarity, in per cent."""
-        first, second = _halves(encoded, len(self.pairs.scores), query_fit)
+        first, second = encoded.halves(len(self.pairs.scores))
         if self.pairs.splits:
-            from ragembed.papers.sentences.relatedness import relatedness_regression
+            from ragembed.papers.sentences.classification import relatedness_regression
 
             score = relatedness_regression(first, second, self.pairs.scores, self.pairs.splits)
             counts = {"pairs": self.pairs.splits.count("test")}
@@ -112,12 +114,7 @@ class ClusteringTask:
         """The texts."""
         return self.labelled.texts
 
-    def measure(
-        self,
-        encoded: Encoded,
-        query_fit: str,  # noqa: ARG002  the protocol's signature
-        advance: Callable[[int], None] | None = None,
-    ) -> Measured:
+    def measure(self, encoded: Encoded, advance: Callable[[int], None] | None = None) -> Measured:
         """Return the mean accuracy and that of each run, in per cent; ``advance`` is called after each run."""
         from ragembed.papers.sentences.clustering import clustering_accuracy
 
@@ -148,14 +145,14 @@ class ClassificationTask:
         """The second texts of pairs."""
         return self.labelled.second_texts
 
-    def measure(self, encoded: Encoded, query_fit: str) -> Measured:
+    def measure(self, encoded: Encoded) -> Measured:
         """Return the mean accuracy and that of each fold, or the accuracy on the test split, in per cent."""
         from ragembed.papers.sentences.classification import classification_accuracy, pair_features, split_accuracy
 
         found = self.labelled
         features: NDArray[Any] = encoded.documents
         if found.second_texts:
-            features = pair_features(*_halves(encoded, len(found.labels), query_fit))
+            features = pair_features(*encoded.halves(len(found.labels)))
         if found.splits:
             split = split_accuracy(features, found.labels, found.splits, self.folds, classifier=self.classifier)
             counts = {"train": found.splits.count("train"), "test": found.splits.count("test")}
@@ -189,7 +186,7 @@ class IsotropyTask:
         """The texts."""
         return self.texts
 
-    def measure(self, encoded: Encoded, query_fit: str) -> Measured:  # noqa: ARG002  the protocol's signature
+    def measure(self, encoded: Encoded) -> Measured:
         """Return IsoScore, uniformity and, for sentence pairs, alignment."""
         vectors = encoded.documents
         scores: dict[str, Any] = {"iso_score": iso_score(vectors)}
@@ -207,32 +204,9 @@ class IsotropyTask:
 
 
 def read_sts(path: Path) -> Task:
-    r"""Read a task for semantic textual similarity.
+    """Read a task for semantic textual similarity from a TSV file with ``score``, ``sentence1`` and ``sentence2``.
 
-    Parameters
-    ----------
-    path : pathlib.Path
-        TSV file with the columns ``score``, ``sentence1`` and ``sentence2``, with at least two different scores. Or the
-        folder of STS-B or SICK with the files of SentEval; their test split is read.
-
-    Returns
-    -------
-    Task
-        The task; its scores are ``spearman``, ``pearson`` (per cent) and ``pairs`` (a count).
-
-    Raises
-    ------
-    ConfigError
-        If the file cannot be read, a line is not as expected, or all scores are equal.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> from ragembed.papers import read_sts
-    >>> file = Path("pairs.tsv")
-    >>> _ = file.write_text("score\tsentence1\tsentence2\n5\ta\tb\n0\tc\td\n")
-    >>> read_sts(file).queries
-    ('b', 'd')
+    The path can also be the folder of STS-B or SICK with the files of SentEval; their test split is read.
     """
     require("scipy", "correlation")
     name, pairs = read_scored_pairs(path) if path.is_dir() else (path.stem, read_sentence_pairs(path))
@@ -241,34 +215,7 @@ def read_sts(path: Path) -> Task:
 
 
 def read_clustering(path: Path, runs: int = 10) -> Task:
-    r"""Read a clustering task.
-
-    Parameters
-    ----------
-    path : pathlib.Path
-        TSV file with the columns ``label`` and ``text``, with at least two different labels.
-    runs : int
-        Number of k-means runs to average.
-
-    Returns
-    -------
-    Task
-        The task; its scores are ``accuracy``, ``run_accuracies`` (per cent) and ``runs`` (a count).
-
-    Raises
-    ------
-    ConfigError
-        If the file cannot be read, a line is not as expected, or all labels are equal.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> from ragembed.papers import read_clustering
-    >>> file = Path("topics.tsv")
-    >>> _ = file.write_text("label\ttext\ntea\thot tea\nwing\tair over a wing\n")
-    >>> read_clustering(file, runs=5).documents
-    ('hot tea', 'air over a wing')
-    """
+    """Read a clustering task from a TSV file with the columns ``label`` and ``text``; k-means runs ``runs`` times."""
     require("sklearn", "clustering")
     labelled = read_labelled_texts(path)
     _require_different(path, labelled.labels, "labels")
@@ -278,52 +225,18 @@ def read_clustering(path: Path, runs: int = 10) -> Task:
 def read_classification(
     path: Path, folds: int = 10, classifier: str = "logistic", nested: bool = False, relatedness: bool = False
 ) -> Task:
-    r"""Read a classification task.
+    """Read a classification task.
 
-    Parameters
-    ----------
-    path : pathlib.Path
-        One of these:
+    The path is one of these:
 
-        - TSV file with the columns ``label`` and ``text``, or ``label``, ``sentence1`` and ``sentence2``;
-        - TSV file with the columns ``score``, ``sentence1`` and ``sentence2``, to predict the similarity of pairs;
-        - any of these with a first column ``split``, which is ``train``, ``dev`` or ``test``;
-        - file of a probing task of SentEval: ``tr``, ``va`` or ``te``, the label and the text, without a header;
-        - folder with the files of SST, TREC, MRPC, SICK, STS-B, MR, CR, MPQA or SUBJ as in SentEval, or of SciCite.
-    folds : int
-        Number of folds of a cross-validation, 2 or more. Each label needs at least as many texts; sentence pairs with
-        scores need at least as many pairs.
-    classifier : {"logistic", "mlp"}
-        The classifier of :func:`classification_accuracy` and :func:`split_accuracy`.
-    nested : bool
-        Choose the regularisation in nested cross-validation; with given splits, it is always chosen.
-    relatedness : bool
-        Predict the relatedness scores of SICK instead of its entailment labels.
+    - TSV file with the columns ``label`` and ``text``, or ``label``, ``sentence1`` and ``sentence2``;
+    - TSV file with the columns ``score``, ``sentence1`` and ``sentence2``, to predict the similarity of pairs;
+    - any of these with a first column ``split``, which is ``train``, ``dev`` or ``test``;
+    - file of a probing task of SentEval: ``tr``, ``va`` or ``te``, the label and the text, without a header;
+    - folder with the files of SST, TREC, MRPC, SICK, STS-B, MR, CR, MPQA or SUBJ as in SentEval, or of SciCite.
 
-    Returns
-    -------
-    Task
-        The task. Its scores are in per cent, without ``strength``, ``runs``, ``train``, ``test`` and ``pairs``:
-
-        - for labels, ``accuracy``, ``run_accuracies`` and ``runs`` (folds);
-        - for labels and splits, ``accuracy`` (test), ``dev_accuracy``, ``strength`` (regularisation), ``train`` and
-          ``test`` (counts);
-        - for scores, ``spearman``, ``pearson``, ``pairs`` (a count; of the test split) and, without splits, ``runs``.
-
-    Raises
-    ------
-    ConfigError
-        If a file cannot be read, a line is not as expected, all labels or scores are equal, a label is too rare, or a
-        split is empty.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> from ragembed.papers import read_classification
-    >>> file = Path("topics.tsv")
-    >>> _ = file.write_text("label\ttext\ntea\thot tea\nwing\ta wing\ntea\ttea with milk\nwing\tair\n")
-    >>> read_classification(file, folds=2).name
-    'topics'
+    The classifiers and ``nested`` are those of :func:`classification_accuracy` and :func:`split_accuracy`. With
+    ``relatedness``, the relatedness scores of SICK are predicted instead of its entailment labels.
     """
     require("sklearn", "classification")
     at_least(folds, 2, "the number of folds")
@@ -344,36 +257,10 @@ def read_classification(
 
 
 def read_isotropy(path: Path, positive_score: float = POSITIVE_SCORE) -> Task:
-    r"""Read an isotropy task.
+    """Read an isotropy task from a table of another task, a BEIR folder, or a text file with one text per line.
 
-    Parameters
-    ----------
-    path : pathlib.Path
-        TSV file of sentence pairs or labelled texts, BEIR folder, or text file with one text per line. There must be at
-        least two different texts.
-    positive_score : float
-        Score from which sentence pairs are positive and count for the alignment. The default, 5, is the highest score
-        of semantic textual similarity; other authors use 4.
-
-    Returns
-    -------
-    Task
-        The task; its scores are ``iso_score``, ``uniformity``, ``vectors`` (a count) and, for sentence pairs,
-        ``alignment``, ``positive_score`` and ``positive_pairs`` (a count).
-
-    Raises
-    ------
-    ConfigError
-        If a file cannot be read, a line is not as expected, all texts are equal, or no pair is positive.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> from ragembed.papers import read_isotropy
-    >>> file = Path("texts.txt")
-    >>> _ = file.write_text("tea with hot water\nair over the wing\n")
-    >>> read_isotropy(file).documents
-    ('tea with hot water', 'air over the wing')
+    Sentence pairs with ``positive_score`` or more count for the alignment. The default, 5, is the highest score of
+    semantic textual similarity; other authors use 4.
     """
     if path.is_dir():
         return IsotropyTask(path.absolute().name, tuple(read_beir(path).documents.values()))
@@ -398,11 +285,6 @@ READERS: Mapping[str, Callable[[Path], Task]] = {
     "isotropy": read_isotropy,
 }
 """The reader of each task, by the name of the task."""
-
-
-def _halves(encoded: Encoded, half: int, query_fit: str) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Return the vectors of the first and of the second texts of pairs."""
-    return encoded.documents[:half], encoded.queries if query_fit == "separate" else encoded.documents[half:]
 
 
 def _check_splits(path: Path, found: LabelledTexts | SentencePairs, folds: int) -> None:

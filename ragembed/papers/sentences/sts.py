@@ -6,104 +6,58 @@ without a regressor. Wang & Kuo 2020 also report the Pearson correlation.
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ragembed.errors import ConfigError
 from ragembed.evaluation.inputs import numbers, pair
-from ragembed.papers.sentences.correlation import pearson_correlation, spearman_correlation
+from ragembed.extras import needed_for
+from ragembed.types import Doubles
+
+with needed_for("correlation"):
+    from scipy.stats import NearConstantInputWarning, pearsonr, rankdata
+
+
+def pearson_correlation(predictions: Doubles, scores: Doubles) -> float:
+    """Return the linear correlation of two finite arrays of shape ``(n,)``, from -1 to 1.
+
+    Raises :class:`ConfigError` for fewer than two values, or if all values of one array are equal.
+    """
+    if len(scores) < 2:
+        raise ConfigError(f"got {len(scores)} scores: a correlation needs at least 2")
+    for name, values in (("predictions", predictions), ("scores", scores)):
+        if (values == values[0]).all():
+            raise ConfigError(f"all {len(values)} {name} are equal: their correlation is not defined")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NearConstantInputWarning)
+        return float(pearsonr(predictions, scores).statistic)
+
+
+def spearman_correlation(predictions: Doubles, scores: Doubles) -> float:
+    """Return the linear correlation of the ranks; equal values get the mean of their ranks."""
+    return pearson_correlation(rankdata(predictions), rankdata(scores))
+
 
 _DECIMALS = 12
 """Decimals of cosines. Without rounding, equal sentences would be ranked by floating-point errors."""
 
 
 def spearman(vectors1: ArrayLike, vectors2: ArrayLike, scores: ArrayLike) -> float:
-    """Return the Spearman correlation of cosines and judged similarity, in per cent.
-
-    Parameters
-    ----------
-    vectors1 : array_like
-        Vectors of the first sentences, shape ``(n, d)`` with ``n >= 2``.
-    vectors2 : array_like
-        Vectors of the second sentences, shape ``(n, d)``.
-    scores : array_like
-        Judged similarity of each pair, shape ``(n,)``, on any scale.
-
-    Returns
-    -------
-    float
-        Rank correlation, from -100 to 100.
-
-    Raises
-    ------
-    ConfigError
-        If the shapes differ, a value is not finite, or all scores or all cosines are equal.
-
-    Examples
-    --------
-    >>> from ragembed.papers import spearman
-    >>> round(spearman([[1, 0], [1, 0], [1, 0]], [[1, 0], [1, 1], [0, 1]], [5, 4, 0]), 1)
-    100.0
-    """
+    """Return the Spearman correlation of the cosines of pairs of rows and judged similarity, in per cent."""
     similarities, judged = _similarities_and_scores(vectors1, vectors2, scores)
     return 100.0 * spearman_correlation(similarities, judged)
 
 
 def pearson(vectors1: ArrayLike, vectors2: ArrayLike, scores: ArrayLike) -> float:
-    """Return the Pearson correlation of cosines and judged similarity, in per cent.
-
-    Parameters
-    ----------
-    vectors1 : array_like
-        Vectors of the first sentences, shape ``(n, d)`` with ``n >= 2``.
-    vectors2 : array_like
-        Vectors of the second sentences, shape ``(n, d)``.
-    scores : array_like
-        Judged similarity of each pair, shape ``(n,)``, on any scale.
-
-    Returns
-    -------
-    float
-        Linear correlation, from -100 to 100.
-
-    Raises
-    ------
-    ConfigError
-        If the shapes differ, a value is not finite, or all scores or all cosines are equal.
-
-    Examples
-    --------
-    >>> from ragembed.papers import pearson
-    >>> round(pearson([[1, 0], [1, 0], [1, 0]], [[1, 0], [1, 1], [0, 1]], [5, 4, 0]), 1)
-    99.5
-    """
+    """Return the Pearson correlation of the cosines of pairs of rows and judged similarity, in per cent."""
     similarities, judged = _similarities_and_scores(vectors1, vectors2, scores)
     return 100.0 * pearson_correlation(similarities, judged)
 
 
 def cosines(vectors1: ArrayLike, vectors2: ArrayLike) -> NDArray[np.float64]:
-    """Return the cosine of each pair of rows, rounded to 12 decimals.
-
-    Parameters
-    ----------
-    vectors1, vectors2 : array_like
-        Vectors, shape ``(n, d)`` with ``n >= 1``.
-
-    Returns
-    -------
-    numpy.ndarray
-        Cosines, float64, shape ``(n,)``; the cosine of a zero vector is 0.
-
-    Raises
-    ------
-    ConfigError
-        If the shapes differ or a value is not finite.
-
-    Examples
-    --------
-    >>> from ragembed.papers import cosines
-    >>> cosines([[1, 0], [3, 4]], [[0, 1], [3, 4]]).tolist()
-    [0.0, 1.0]
-    """
+    """Return the cosine of each pair of rows, rounded to 12 decimals, shape ``(n,)``; 0 for a zero vector."""
     first, second = pair(vectors1, vectors2)
     products = np.einsum("nd,nd->n", first, second)
     lengths = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)

@@ -22,12 +22,16 @@ from ragembed.extras import lazy_attributes
 
 if TYPE_CHECKING:
     from ragembed.papers.training.b2s import B2sRequest, train_b2s
-    from ragembed.papers.training.dictionaries.reading import read_dictionaries
-    from ragembed.papers.training.dictionaries.senses import Dictionary
+    from ragembed.papers.training.dictionary import Dictionary, read_dictionaries
     from ragembed.papers.training.material import TrainingRequest
-    from ragembed.papers.training.recipes import RECIPES
     from ragembed.papers.training.reverse_dictionary import ReverseDictionary
-    from ragembed.papers.training.settings import B2sSettings, OptimizerSettings, StepSettings, TrainingSettings
+    from ragembed.papers.training.settings import (
+        RECIPES,
+        B2sSettings,
+        OptimizerSettings,
+        StepSettings,
+        TrainingSettings,
+    )
     from ragembed.papers.training.train import train_from_dictionary
 
 __all__ = [
@@ -47,12 +51,10 @@ __all__ = [
 
 _NAMES = {
     "b2s": ("B2sRequest", "train_b2s"),
-    "dictionaries.reading": ("read_dictionaries",),
-    "dictionaries.senses": ("Dictionary",),
+    "dictionary": ("Dictionary", "read_dictionaries"),
     "material": ("TrainingRequest",),
-    "recipes": ("RECIPES",),
     "reverse_dictionary": ("ReverseDictionary",),
-    "settings": ("B2sSettings", "OptimizerSettings", "StepSettings", "TrainingSettings"),
+    "settings": ("RECIPES", "B2sSettings", "OptimizerSettings", "StepSettings", "TrainingSettings"),
     "train": ("train_from_dictionary",),
 }
 __getattr__, __dir__ = lazy_attributes(__name__, _NAMES, extra="papers")

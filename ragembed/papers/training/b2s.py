@@ -22,18 +22,18 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ragembed.checks import one_of
+from ragembed.config.fields import one_of
 from ragembed.config.settings import EmbedderConfig
 from ragembed.config.specs import Transformer
 from ragembed.corpus import Corpus, blocks
 from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError, TrainingError
+from ragembed.evaluation.encoding import Silent, TrainingProgress
 from ragembed.files import publish, sync
 from ragembed.hashing import file_sha256
 from ragembed.models.word_tokenizer import WordTokenizer, word_forms
 from ragembed.papers.training.checkpoints import CONTEXTS, Checkpoints
 from ragembed.papers.training.outcome import CHECKPOINTS, read_report, require_folder, write_report
-from ragembed.papers.training.progress import SilentTraining, TrainingProgress
 from ragembed.papers.training.settings import B2sSettings
 from ragembed.types import Floats, Integers
 from ragembed.version import __version__
@@ -42,42 +42,14 @@ VECTORS = "vectors.bin"
 """The file with the trained vectors, in the binary format of word2vec."""
 _TEXTS_PER_BLOCK = 1024
 _CLAMP = 20.0
-_BETAS, _EPS = (0.9, 0.999), 1e-8
 
 
 @dataclass(frozen=True, slots=True)
 class B2sRequest:
     """The inputs, the output and the settings of :func:`train_b2s`.
 
-    Parameters
-    ----------
-    corpus : Path
-        UTF-8 file with one text per line, best one sentence; blank lines are skipped.
-    config : EmbedderConfig
-        The encoder, with the extractor ``transformer``; its raw vectors of documents are the contexts. Post-processors
-        have no effect.
-    out : Path
-        Folder for the result. If it contains an interrupted training, this training is resumed.
-    settings : B2sSettings, optional
-        Settings of the training.
-    device : str, optional
-        Device of the encoder, as for :class:`ragembed.Embedder`.
-    checkpoint_seconds : float, default 300.0
-        Interval between two saved states, in seconds.
-
-    Raises
-    ------
-    ConfigError
-        If the extractor is not ``transformer``.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> from ragembed import EmbedderConfig
-    >>> from ragembed.papers.training import B2sRequest
-    >>> encoder = EmbedderConfig(model="bert-base-uncased", pooling="mean", weighting="uniform")
-    >>> B2sRequest(Path("sentences.txt"), encoder, Path("b2s")).settings.epochs
-    5
+    The UTF-8 file ``corpus`` has one text per line, best one sentence. The raw document vectors of ``config``, with the
+    extractor ``transformer``, are the contexts. If ``out`` contains an interrupted training, this training is resumed.
     """
 
     corpus: Path
@@ -93,45 +65,12 @@ class B2sRequest:
 
 
 def train_b2s(request: B2sRequest, progress: TrainingProgress | None = None) -> dict[str, Any]:
-    """Train word vectors and write them to a folder.
+    """Train word vectors, write them to ``vectors.bin`` in a folder, and return the report in its ``training.json``.
 
-    The file ``vectors.bin`` in ``request.out`` is a word-vector file for the extractor ``words``, most frequent word
-    first. If the folder contains an interrupted training with the same inputs and settings, the training is resumed and
-    gives the same result.
-
-    Parameters
-    ----------
-    request : B2sRequest
-        Corpus, encoder, output folder and settings.
-    progress : object, optional
-        Listener, as for :func:`train_from_dictionary`.
-
-    Returns
-    -------
-    dict
-        The report, as in ``training.json`` of the output folder: counts, settings, versions, and the mean loss of each
-        epoch. All values are JSON values.
-
-    Raises
-    ------
-    ConfigError
-        If the corpus cannot be read, no word is frequent enough, or the output folder contains other files.
-    ModelError
-        If the model cannot be found.
-    TrainingError
-        If the loss is not finite, a checkpoint is damaged, or another process is training in the folder.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> from ragembed import EmbedderConfig
-    >>> from ragembed.papers.training import B2sRequest, train_b2s
-    >>> encoder = EmbedderConfig(model="bert-base-uncased", pooling="mean", weighting="uniform")
-    >>> report = train_b2s(B2sRequest(Path("sentences.txt"), encoder, Path("b2s")))  # doctest: +SKIP
-    >>> report["method"]  # doctest: +SKIP
-    'b2s'
+    The file is a word-vector file for the extractor ``words``, most frequent word first. If the folder contains an
+    interrupted training with the same inputs and settings, the training is resumed and gives the same result.
     """
-    progress = progress or SilentTraining()
+    progress = progress or Silent()
     require_folder(request.out)
     words = CorpusWords.of(Corpus(request.corpus), request.settings)
     embedder = Embedder(request.config, device=request.device).fit_extractor(words.texts())
@@ -152,20 +91,9 @@ def train_b2s(request: B2sRequest, progress: TrainingProgress | None = None) -> 
 class CorpusWords:
     """The words of a corpus.
 
-    Attributes
-    ----------
-    corpus
-        The texts.
-    names
-        The words, most frequent first.
-    counts
-        Number of occurrences of each word, int64, shape ``(words,)``.
-    ids
-        The ids of the words of all texts that have any, one text after the other, int32.
-    starts
-        Where each of these texts starts in ``ids``, and the end, int64, shape ``(texts + 1,)``.
-    used
-        Which texts of the corpus have a word, shape ``(lines,)``.
+    ``names`` and ``counts``, int64 of shape ``(words,)``, are in the order of frequency. ``ids`` has the words of all
+    texts that have any, one text after the other, int32; ``starts``, shape ``(texts + 1,)``, says where each of these
+    texts starts. ``used`` says which texts of the corpus have a word, shape ``(lines,)``.
     """
 
     corpus: Corpus
@@ -219,27 +147,20 @@ def kept_probabilities(counts: NDArray[np.int64], threshold: float) -> NDArray[n
 
 
 class WordVectorTraining:
-    """The vectors of words, shape ``(words, d)``, and the moments of Adam for each of them."""
+    """The vectors of words, shape ``(words, d)``, and Adam, which updates only the words of a batch."""
 
     def __init__(self, words: int, dim: int, settings: B2sSettings) -> None:
-        self._settings = settings
         bound = 1.0 / dim
         self.vectors = np.random.default_rng(settings.seed).uniform(-bound, bound, (words, dim)).astype(np.float32)
-        self._means = np.zeros_like(self.vectors)
-        self._squares = np.zeros_like(self.vectors)
-        self._steps = 0
+        self._parameter = torch.nn.Parameter(torch.from_numpy(self.vectors))  # shares the memory
+        self._adam = torch.optim.SparseAdam([self._parameter], lr=settings.learning_rate)
 
     def step(self, contexts: Floats, texts: Integers, targets: Integers, negatives: Integers) -> float:
         """Update the vectors with one batch and return its loss.
 
-        Parameters
-        ----------
-        contexts
-            Vectors of the texts of the batch, float32, shape ``(batch, d)``.
-        texts, targets
-            Index of the text of each target, and its word, shape ``(n,)``.
-        negatives
-            Words that are drawn for each target, shape ``(k, n)``.
+        ``contexts`` are the vectors of the texts, float32 of shape ``(batch, d)``; ``texts`` and ``targets`` the text
+        and the word of each target, shape ``(n,)``; ``negatives`` the words that are drawn for each target, shape ``(k,
+        n)``.
         """
         words = np.concatenate([targets[None], negatives])
         signs = np.ones(words.shape, dtype=np.float32)
@@ -252,31 +173,22 @@ class WordVectorTraining:
         rows, place = np.unique(words, return_inverse=True)
         shares = np.zeros((len(rows), len(contexts)), dtype=np.float32)
         np.add.at(shares, (place.ravel(), owners.ravel()), slopes.ravel().astype(np.float32))
-        self._update(rows, shares @ contexts)
+        gradients = torch.from_numpy(shares @ contexts)
+        with torch.sparse.check_sparse_tensor_invariants(enable=False):
+            self._parameter.grad = torch.sparse_coo_tensor(torch.from_numpy(rows[None]), gradients, self.vectors.shape)
+            self._adam.step()
         return float(np.log1p(exponentials).mean(axis=1).sum())
 
-    def _update(self, rows: Integers, gradients: Floats) -> None:
-        """Update the vectors of ``rows``, as PyTorch's ``SparseAdam`` does."""
-        self._steps += 1
-        means = self._means[rows]
-        means += (1.0 - _BETAS[0]) * (gradients - means)
-        squares = self._squares[rows]
-        squares += (1.0 - _BETAS[1]) * (gradients * gradients - squares)
-        self._means[rows], self._squares[rows] = means, squares
-        rate = (
-            self._settings.learning_rate * math.sqrt(1.0 - _BETAS[1] ** self._steps) / (1.0 - _BETAS[0] ** self._steps)
-        )
-        self.vectors[rows] -= np.float32(rate) * means / (np.sqrt(squares) + np.float32(_EPS))
-
     def tensors(self) -> dict[str, torch.Tensor]:
-        """Return the vectors and the moments by name."""
-        arrays = {"vectors": self.vectors, "means": self._means, "squares": self._squares}
-        return {**{name: torch.from_numpy(each) for name, each in arrays.items()}, "steps": torch.tensor(self._steps)}
+        """Return the vectors and the state of Adam by name."""
+        state = self._adam.state[self._parameter]
+        return {**state, "step": torch.tensor(state["step"]), "vectors": self._parameter.detach()}
 
     def restore(self, tensors: dict[str, torch.Tensor]) -> None:
         """Restore the tensors that :meth:`tensors` returned."""
-        self.vectors, self._means, self._squares = (tensors[name].numpy() for name in ("vectors", "means", "squares"))
-        self._steps = int(tensors["steps"])
+        self.vectors[:] = tensors["vectors"].numpy()
+        moments = {name: tensors[name] for name in ("exp_avg", "exp_avg_sq")}
+        self._adam.state[self._parameter] = {"step": int(tensors["step"]), **moments}
 
 
 def _frequent(corpus: Corpus, settings: B2sSettings) -> list[str]:

@@ -1,5 +1,7 @@
 """Checkpoint files. After an interruption, a training continues from them and gives the same result.
 
+Files are replaced atomically. They contain no code.
+
 ::
 
     checkpoints/
@@ -12,8 +14,6 @@
       lock                     locked by the process that trains
       running.safetensors      the current run: parameters, moments, generator states, losses
       contexts.f32             B2S: the vectors of the texts of the corpus
-
-Files are replaced atomically. They contain no code.
 """
 
 from __future__ import annotations

@@ -1,24 +1,103 @@
-"""The encoder that is trained (a Hugging Face model, a pooling and a head), and loading and saving it."""
+"""The encoder that is trained: a Hugging Face model, a pooling and a head, on a device; loading and saving it."""
 
 from __future__ import annotations
 
 import contextlib
 import shutil
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import transformers
 from safetensors import safe_open
 from torch import nn
+from torch.nn import functional
 
 from ragembed.errors import ModelError
 from ragembed.files import publish
 from ragembed.models.packaging import read_json
+from ragembed.models.torch_devices import find_devices
 from ragembed.models.transformers_model import loading_model
-from ragembed.papers.training.heads import Activation, MlmHead, PoolerHead
 from ragembed.papers.training.settings import Head, Pooling
+
+
+@dataclass(frozen=True, slots=True)
+class Arithmetic:
+    """A device, and whether forward passes use bfloat16 autocast."""
+
+    device: torch.device
+    bf16: bool = False
+
+    @classmethod
+    def of(cls, device: str | None, bf16: bool) -> Arithmetic:
+        """Use the first device of :func:`ragembed.models.torch_devices.find_devices`. Raises the same errors."""
+        return cls(torch.device(find_devices(device)[0]), bf16)
+
+    def autocast(self) -> torch.autocast:
+        """Return the context manager for a forward pass."""
+        return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.bf16)
+
+    @contextlib.contextmanager
+    def seeded(self, seed: int) -> Iterator[None]:
+        """Seed PyTorch's random generators, which dropout uses, and restore their states afterwards."""
+        devices = [self.device] if self.device.type == "cuda" else []
+        with torch.random.fork_rng(devices=devices):
+            torch.manual_seed(seed)
+            yield
+
+    def generator_states(self) -> dict[str, torch.Tensor]:
+        """Return the states of the random generators, as uint8 tensors."""
+        states = {"rng.cpu": torch.get_rng_state()}
+        if self.device.type == "cuda":
+            states["rng.cuda"] = torch.cuda.get_rng_state(self.device)
+        return states
+
+    def restore_generators(self, states: dict[str, torch.Tensor]) -> None:
+        """Restore the states that :meth:`generator_states` returned."""
+        torch.set_rng_state(states["rng.cpu"])
+        if "rng.cuda" in states and self.device.type == "cuda":
+            torch.cuda.set_rng_state(states["rng.cuda"], self.device)
+
+
+Activation = Literal["tanh", "gelu"]
+
+
+class PoolerHead(nn.Module):
+    """A dense layer and an activation: tanh for BERT's pooler, GELU (erf) for the dense layer of RoBERTa's MLM head."""
+
+    def __init__(self, dense: nn.Linear, activation: Activation) -> None:
+        super().__init__()
+        self.dense = dense
+        self.activation = activation
+
+    def forward(self, pooled: torch.Tensor) -> torch.Tensor:
+        """Return the projection of ``pooled``, both of shape ``(n, d)``."""
+        inner = self.dense(pooled)
+        return torch.tanh(inner) if self.activation == "tanh" else functional.gelu(inner)
+
+
+class MlmHead(nn.Module):
+    """The frozen masked-word head of a model, without its last product: dense layer, GELU (erf), layer normalisation.
+
+    DefSent uses it. ``tensors`` has ``dense.weight`` and ``dense.bias`` of shapes ``(d, d)`` and ``(d,)``, and
+    ``norm.weight`` and ``norm.bias`` of shape ``(d,)``.
+    """
+
+    def __init__(self, tensors: Mapping[str, torch.Tensor], epsilon: float) -> None:
+        super().__init__()
+        dim = len(tensors["dense.bias"])
+        self.dense = nn.Linear(dim, dim)
+        self.norm = nn.LayerNorm(dim, eps=epsilon)
+        self.load_state_dict({name: tensor.float() for name, tensor in tensors.items()})
+        self.requires_grad_(False)
+
+    def forward(self, pooled: torch.Tensor) -> torch.Tensor:
+        """Return the projection of ``pooled``, both of shape ``(n, d)``."""
+        projected: torch.Tensor = self.norm(functional.gelu(self.dense(pooled)))
+        return projected
+
 
 _OWN = "pooler.dense."
 _MLM_DENSE = ("lm_head.dense.", "cls.predictions.transform.dense.")

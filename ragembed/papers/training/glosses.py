@@ -12,7 +12,7 @@ import torch
 from ragembed.errors import ConfigError
 from ragembed.models.token_ids import TokenIds
 from ragembed.models.tokenizer import TextTokenizer
-from ragembed.papers.training.dictionaries.senses import Dictionary
+from ragembed.papers.training.dictionary import Dictionary
 from ragembed.types import Integers
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,61 +15,33 @@ from ragembed.evaluation.tasks import Task
 from ragembed.hashing import file_sha256
 from ragembed.models.files import ModelFiles, find_model
 from ragembed.models.tokenizer import TextTokenizer
-from ragembed.papers.training.arithmetic import Arithmetic
-from ragembed.papers.training.dictionaries.reading import read_dictionaries
-from ragembed.papers.training.dictionaries.senses import Dictionary
-from ragembed.papers.training.dictionaries.statistics import DictionaryStatistics, statistics
-from ragembed.papers.training.encoder import load_encoder, load_with_mlm_head, mlm_head_tensors
-from ragembed.papers.training.entry_space import single_tokens
+from ragembed.papers.sentences.sentence_tasks import read_sts
+from ragembed.papers.training.dictionary import (
+    Dictionary,
+    DictionaryStatistics,
+    HeldOut,
+    hold_out,
+    read_dictionaries,
+    single_tokens,
+    statistics,
+)
+from ragembed.papers.training.encoder import Arithmetic, load_encoder, load_with_mlm_head, mlm_head_tensors
+from ragembed.papers.training.entries import require_entries
 from ragembed.papers.training.glosses import TrainingTexts, Windows, make_windows
-from ragembed.papers.training.held_out import HeldOut, hold_out
-from ragembed.papers.training.ica import require_entries
 from ragembed.papers.training.outcome import PICTURES
 from ragembed.papers.training.pictures import require_matplotlib
 from ragembed.papers.training.settings import TrainingSettings
-from ragembed.papers.training.similarity import read_pairs
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingRequest:
-    """The inputs, the output and the settings of a training.
+    """The inputs, the output and the settings of :func:`train_from_dictionary`.
 
-    Pass it to :func:`ragembed.papers.training.train_from_dictionary`.
-
-    Parameters
-    ----------
-    dictionaries : tuple of Path
-        Dictionary files or folders; see :func:`ragembed.papers.training.read_dictionaries` for the formats.
-    model : str
-        Hugging Face id or folder of the model to train.
-    out : Path
-        Folder for the trained model. If it contains an interrupted training, this training is resumed.
-    settings : TrainingSettings
-        Settings of the training.
-    sentence_pairs : tuple of Path, optional
-        Tables with the columns ``score``, ``sentence1`` and ``sentence2``. The correlation with the scores is measured
-        before and after the training, and selects the best of several runs. Without sentence pairs, the mean reciprocal
-        rank of the held-out definitions selects it.
-    pictures : bool, default False
-        Whether to plot the entry vectors of each step. Needs the extra ``papers``.
-    device : str, optional
-        Device, as for :class:`ragembed.Embedder`. If it names several devices, the training uses the first one.
-    checkpoint_seconds : float, default 300.0
-        Interval between two saved states of a run, in seconds.
-    head_from : str, optional
-        Hugging Face id or folder of the model whose head is used; by default ``model``. Models such as SimCSE-RoBERTa
-        are published without a head for masked words; the authors of DefSent+ take that of RoBERTa.
-    single_words : bool, default False
-        Whether to use only the entries that are single tokens of the model, as in dataset c of Liu 2024, table 1.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> from ragembed.papers.training import RECIPES, TrainingRequest, TrainingSettings
-    >>> settings = TrainingSettings(steps=RECIPES["bert-base"].steps())
-    >>> request = TrainingRequest((Path("glossary.tsv"),), "bert-base-uncased", Path("trained"), settings)
-    >>> request.checkpoint_seconds
-    300.0
+    If the folder ``out`` contains an interrupted training, this training is resumed. The correlation with the scores of
+    ``sentence_pairs`` (tables with the columns ``score``, ``sentence1``, ``sentence2``) selects the best run; without
+    them, the mean reciprocal rank of the held-out definitions does. ``head_from`` is the model whose head is used, by
+    default ``model``. With ``single_words``, only entries that are single tokens are used, as in dataset c of Liu 2024,
+    table 1.
     """
 
     dictionaries: tuple[Path, ...]
@@ -161,3 +134,15 @@ class Material:
                 "device": arithmetic.device.type,
             },
         )
+
+
+def read_pairs(files: Sequence[Path]) -> list[Task]:
+    """Read tables of sentence pairs; see :func:`ragembed.papers.read_sts`.
+
+    Raises :class:`ConfigError` if two tables have the same name, because the names are the keys of their scores.
+    """
+    tasks = [read_sts(file) for file in files]
+    names = [task.name for task in tasks]
+    if len(set(names)) < len(names):
+        raise ConfigError(f"sentence pairs have the names {', '.join(names)}: expected different names")
+    return tasks

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +24,46 @@ import torch
 from ragembed.errors import ConfigError, TrainingError
 from ragembed.files import replace_file, sync
 from ragembed.papers.training.checkpoints import PLAN, read_tensors, replace_tensors
-from ragembed.papers.training.dictionaries.senses import Dictionary
-from ragembed.papers.training.held_out import HeldOut
-from ragembed.papers.training.training_report import FILE, FORMAT
-from ragembed.papers.training.training_run import EntrySpace
+from ragembed.papers.training.dictionary import Dictionary, HeldOut
+from ragembed.papers.training.entries import EntrySpace
+
+FORMAT = 1
+FILE = "training.json"
+
+JsonObject = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Mean and sample standard deviation (0 for a single value) over the runs of a step."""
+
+    mean: float
+    deviation: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Spread:
+        """Return the mean and standard deviation of at least one value."""
+        deviation = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
+        return cls(float(np.mean(values)), deviation)
+
+    def to_dict(self) -> dict[str, float]:
+        """Return the fields as JSON values."""
+        return {"mean": self.mean, "deviation": self.deviation}
+
+
+def summary(runs: Sequence[JsonObject]) -> dict[str, Any]:
+    """Return the mean and standard deviation over ``runs`` for each of their numbers, under the same keys."""
+    found: dict[str, Any] = {}
+    for name, value in runs[0].items():
+        if name in ("run", "seed"):
+            continue
+        values = [run[name] for run in runs]
+        if isinstance(value, (int, float)):
+            found[name] = Spread.of(values).to_dict()
+        elif isinstance(value, Mapping):
+            found[name] = summary(values)
+    return found
+
 
 CHECKPOINTS = "checkpoints"
 PICTURES = "pictures"

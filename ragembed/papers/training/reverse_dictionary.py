@@ -11,26 +11,16 @@ import torch
 
 from ragembed.errors import ConfigError
 from ragembed.models.tokenizer import TextTokenizer
-from ragembed.papers.training.arithmetic import Arithmetic
-from ragembed.papers.training.dictionaries.senses import Dictionary
-from ragembed.papers.training.encoder import load_trained, load_with_mlm_head
+from ragembed.papers.training.dictionary import Dictionary
+from ragembed.papers.training.encoder import Arithmetic, load_trained, load_with_mlm_head
+from ragembed.papers.training.entries import ReverseAccuracy, accuracy, entry_scores, ranks
 from ragembed.papers.training.glosses import Windows, make_windows
-from ragembed.papers.training.held_out import ReverseAccuracy, accuracy, ranks
-from ragembed.papers.training.objective import entry_scores
 from ragembed.papers.training.outcome import read_entries, read_report
 
 
 @dataclass(frozen=True, slots=True)
 class FoundEntry:
-    """A result of a reverse dictionary.
-
-    Attributes
-    ----------
-    entry : str
-        The entry.
-    probability : float
-        ``P(e|s)`` of equation 1: the softmax of the entry's score over all entries.
-    """
+    """An entry that fits a description, with ``P(e|s)`` of equation 1: the softmax of its score over all entries."""
 
     entry: str
     probability: float
@@ -39,34 +29,7 @@ class FoundEntry:
 class ReverseDictionary:
     """Finds the entries that fit a description, with a model trained by ``ragembed papers train``.
 
-    Parameters
-    ----------
-    folder : Path
-        Folder of the trained model.
-    device : str, optional
-        Device, as for :class:`ragembed.Embedder`. If it names several devices, the first one is used.
-
-    Attributes
-    ----------
-    entries : sequence of str
-        The entries that the model was trained on.
-    report : dict
-        The content of ``training.json``.
-
-    Raises
-    ------
-    TrainingError
-        If ``folder`` is not the folder of a trained model, or its files are damaged.
-    ModelError
-        If the model cannot be loaded.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> from ragembed.papers.training import ReverseDictionary
-    >>> dictionary = ReverseDictionary(Path("trained"))  # doctest: +SKIP
-    >>> [found.entry for found in dictionary.look_up("a long-necked African animal", k=1)]  # doctest: +SKIP
-    ['giraffe']
+    ``entries`` are the entries that the model was trained on, ``report`` is the content of ``training.json``.
     """
 
     def __init__(self, folder: Path, device: str | None = None) -> None:
@@ -79,25 +42,7 @@ class ReverseDictionary:
         self._pooling = self.report["pooling"]
 
     def look_up(self, text: str, k: int = 10) -> list[FoundEntry]:
-        """Return the ``k`` entries that fit a description best.
-
-        Parameters
-        ----------
-        text : str
-            The description.
-        k : int, default 10
-            Maximum number of entries.
-
-        Returns
-        -------
-        list of FoundEntry
-            The entries with their probabilities, most probable first. Ties keep the order of ``entries``.
-
-        Raises
-        ------
-        ConfigError
-            If ``text`` is empty.
-        """
+        """Return the ``k`` entries that fit a description best, most probable first."""
         if not text.strip():
             raise ConfigError("the description is empty: expected words such as 'a long-necked African animal'")
         device = self._arithmetic.device
@@ -111,24 +56,7 @@ class ReverseDictionary:
         return [FoundEntry(self.entries[int(i)], float(shares[i])) for i in best]
 
     def measure(self, dictionary: Dictionary) -> ReverseAccuracy:
-        """Measure how well the definitions of a dictionary find their entries.
-
-        Parameters
-        ----------
-        dictionary : Dictionary
-            Entries and definitions, such as held-out definitions. Entries that the model was not trained on are
-            ignored.
-
-        Returns
-        -------
-        ReverseAccuracy
-            Top-1, top-10 and top-100 accuracy in per cent, mean reciprocal rank, and the number of definitions.
-
-        Raises
-        ------
-        ConfigError
-            If the model was not trained on any of the entries.
-        """
+        """Measure how well the definitions of a dictionary find those entries that the model was trained on."""
         numbers = {entry: i for i, entry in enumerate(self.entries)}
         owners: dict[str, list[int]] = {}
         for entry, definition in dictionary.pairs():

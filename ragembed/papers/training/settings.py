@@ -1,14 +1,19 @@
-"""Settings of a training, as dataclasses that validate their values."""
+"""Settings of a training, as dataclasses that validate their values, and the recipes of Liu 2024 (DefSent+)."""
 
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, get_args
 
-from ragembed.checks import one_of
-from ragembed.errors import ConfigError
+from ragembed.config.fields import one_of, setting
+from ragembed.errors import ConfigError, ModelError
+from ragembed.files import read_regular
+from ragembed.models.packaging import MOST_JSON
 
 Pooling = Literal["cls", "mean"]
 EntryKind = Literal["ac", "amp", "words"]
@@ -22,38 +27,21 @@ LARGE_DICTIONARY = 200_000
 
 @dataclass(frozen=True, slots=True)
 class OptimizerSettings:
-    """Settings of AdamW with linear decay to 0. The defaults are those of the authors' program (Liu 2024).
+    """Settings of AdamW with linear decay to 0, as in the authors' program (Liu 2024).
 
-    Parameters
-    ----------
-    weight_decay : float, default 0.0
-        Weight decay, at least 0.
-    eps : float, default 1e-6
-        Term added to the denominator, above 0.
-    betas : tuple of float, default (0.9, 0.999)
-        Decay rates of the two moments, from 0 to below 1.
-    warmup : float, default 0.0
-        Share of the batches over which the learning rate rises from 0, from 0 to 1.
-    max_grad_norm : float, default 1.0
-        Norm to which gradients are clipped, above 0.
-
-    Raises
-    ------
-    ConfigError
-        If a value is out of range.
-
-    Examples
-    --------
-    >>> from ragembed.papers.training import OptimizerSettings
-    >>> OptimizerSettings(warmup=0.1)
-    OptimizerSettings(weight_decay=0.0, eps=1e-06, betas=(0.9, 0.999), warmup=0.1, max_grad_norm=1.0)
+    ``warmup`` is the share of the batches over which the learning rate rises from 0; ``max_grad_norm`` is the norm to
+    which gradients are clipped. A value out of range raises :class:`ConfigError`.
     """
 
-    weight_decay: float = 0.0
-    eps: float = 1e-6
-    betas: tuple[float, float] = (0.9, 0.999)
-    warmup: float = 0.0
-    max_grad_norm: float = 1.0
+    weight_decay: float = setting(0.0, "Weight decay of AdamW.", "--weight-decay", "NUMBER")
+    eps: float = setting(1e-6, "Epsilon of AdamW.", "--eps", "NUMBER")
+    betas: tuple[float, float] = setting((0.9, 0.999), "The two betas of AdamW.", "--betas", "NUMBER NUMBER")
+    warmup: float = setting(
+        0.0, "Share of the batches over which the learning rate rises, from 0 to 1.", "--warmup", "NUMBER"
+    )
+    max_grad_norm: float = setting(
+        1.0, "Gradients with a larger norm are scaled down to it.", "--max-grad-norm", "NUMBER"
+    )
 
     def __post_init__(self) -> None:
         _within("weight_decay", self.weight_decay, 0.0, math.inf)
@@ -69,30 +57,10 @@ class OptimizerSettings:
 class StepSettings:
     """Settings of one step of progressive separate training (Liu 2024, section 3.2).
 
-    Parameters
-    ----------
-    pooling : {"cls", "mean"}
-        Pooling of the definitions during the training: the vector at ``[CLS]``, or the mean over all tokens.
-    entries : {"ac", "amp", "words"}
-        Kind of entry vectors (equation 2). ``"ac"`` is the mean of the ``[CLS]`` vectors of an entry's definitions.
-        ``"amp"`` is the mean of their mean-pooled vectors. ``"words"`` uses the word embeddings of the model
-        (DefSent).
-    learning_rate : float
-        Learning rate at the start of the step, above 0 and at most 1.
-    ica : {"none", "unit-variance", "arbitrary-variance"}, default "none"
-        Convention of the ICA transformation of the entry vectors, in scikit-learn's terms. Must be ``"none"`` for
-        ``"words"``.
-
-    Raises
-    ------
-    ConfigError
-        If a value is not allowed.
-
-    Examples
-    --------
-    >>> from ragembed.papers.training import StepSettings
-    >>> StepSettings(pooling="cls", entries="amp", learning_rate=5e-5)
-    StepSettings(pooling='cls', entries='amp', learning_rate=5e-05, ica='none')
+    ``pooling`` is that of the definitions. ``entries`` is the kind of entry vectors (equation 2): the mean of the
+    ``[CLS]`` vectors of an entry's definitions (``ac``), the mean of their mean-pooled vectors (``amp``), or the word
+    embeddings of the model (``words``, DefSent). ``ica`` is the convention of the ICA of the entry vectors in
+    scikit-learn's terms.
     """
 
     pooling: Pooling
@@ -113,54 +81,48 @@ class StepSettings:
 class TrainingSettings:
     """All settings of a training, except its texts and its model.
 
-    Parameters
-    ----------
-    steps : tuple of StepSettings
-        One to four steps. The best encoder of a step builds the entry vectors of the next step.
-    runs : int, default 1
-        Number of runs per step, with the seeds ``seed``, ``seed + 1``, …. The best run is used.
-    seed : int, default 0
-        Seed of the first run, and of the choice of held-out definitions.
-    epochs : int, default 1
-        Passes over the definitions. According to the paper, more than one is harmful.
-    batch_size : int, optional
-        Definitions per batch. By default, 32 if there are at least 200,000 definitions, otherwise 16.
-    head : {"auto", "own", "mlm-head"}, default "auto"
-        Layer that projects pooled vectors into the space of the entries. ``"own"`` is the pooler of the model (tanh),
-        ``"mlm-head"`` the dense layer of its masked-word head (GELU). ``"auto"`` is ``"mlm-head"`` for RoBERTa and
-        ``"own"`` for other models. DefSent ignores this setting and uses the complete masked-word head, frozen.
-    max_tokens : int, optional
-        Maximum number of tokens of a definition, including special tokens, at least 8. Longer definitions are
-        truncated. By default, the maximum of the model.
-    held_out : int, optional
-        Number of definitions to hold out for measuring. By default, a twentieth of the definitions, at most 1,000.
-    bf16 : bool, default False
-        Whether to run the forward passes with bfloat16 autocast.
-    optimizer : OptimizerSettings, optional
-        Settings of the optimiser.
-
-    Raises
-    ------
-    ConfigError
-        If a value is out of range, or DefSent has more than one step.
-
-    Examples
-    --------
-    >>> from ragembed.papers.training import StepSettings, TrainingSettings
-    >>> settings = TrainingSettings(steps=(StepSettings("mean", "ac", 3e-5),), runs=2)
-    >>> settings.batch_of(definitions=10_000)
-    16
+    Each of the one to four ``steps`` has ``runs`` runs with the seeds ``seed``, ``seed + 1``, …; the encoder of the
+    best run builds the entry vectors of the next step. ``batch_size`` is by default 32 for at least 200,000
+    definitions, else 16. ``head`` is the pooler of the model with tanh (``own``) or the dense layer of its masked-word
+    head with GELU (``mlm-head``); DefSent uses the complete masked-word head, frozen. ``held_out`` is by default a
+    twentieth of the definitions, at most 1,000.
     """
 
     steps: tuple[StepSettings, ...]
-    runs: int = 1
-    seed: int = 0
-    epochs: int = 1
-    batch_size: int | None = None
-    head: Head = "auto"
-    max_tokens: int | None = None
-    held_out: int | None = None
-    bf16: bool = False
+    runs: int = setting(1, "Number of seeds to try in each step; the best run is kept.", "--runs", "N", least=1)
+    seed: int = setting(0, "First random seed.", "--seed", "N", least=0)
+    epochs: int = setting(1, "Number of passes over the definitions.", "--epochs", "N", least=1)
+    batch_size: int | None = setting(
+        None,
+        "Number of definitions in a batch.",
+        *("--batch-size", "N"),
+        least=1,
+        default="16; 32 for 200,000 definitions or more",
+    )
+    head: Head = setting(
+        "auto",
+        "Layer on top of the pooled vector: the model's own pooler with tanh (own), or the dense layer of its "
+        "masked-language head with GELU (mlm-head). auto is mlm-head for RoBERTa, else own.",
+        "--head",
+        choices=get_args(Head),
+    )
+    max_tokens: int | None = setting(
+        None,
+        "Largest number of tokens of a definition; longer ones are cut.",
+        *("--max-tokens", "N"),
+        least=8,
+        default="the model's limit",
+    )
+    held_out: int | None = setting(
+        None,
+        "Number of definitions to hold out and measure on.",
+        *("--held-out", "N"),
+        least=0,
+        default="5 %, at most 1,000",
+    )
+    bf16: bool = setting(
+        False, "Compute forward passes in bfloat16 where that is numerically safe (autocast).", "--bf16"
+    )
     optimizer: OptimizerSettings = dataclasses.field(default_factory=OptimizerSettings)
 
     def __post_init__(self) -> None:
@@ -187,28 +149,11 @@ class TrainingSettings:
         return any(step.entries == "words" for step in self.steps)
 
     def batch_of(self, definitions: int) -> int:
-        """Return the batch size for a number of definitions.
-
-        Parameters
-        ----------
-        definitions : int
-            Number of definitions of the dictionary.
-
-        Returns
-        -------
-        int
-            ``batch_size``, or its default if it is None.
-        """
+        """Return the batch size for a number of definitions."""
         return self.batch_size or (32 if definitions >= LARGE_DICTIONARY else 16)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields as JSON values.
-
-        Returns
-        -------
-        dict
-            The settings by name; tuples become lists.
-        """
+        """Return the fields as JSON values."""
         fields = dataclasses.asdict(self)
         fields["steps"] = list(fields["steps"])
         fields["optimizer"]["betas"] = list(fields["optimizer"]["betas"])
@@ -217,48 +162,29 @@ class TrainingSettings:
 
 @dataclass(frozen=True, slots=True)
 class B2sSettings:
-    """Settings of :func:`train_b2s`. The defaults are those of the authors' program.
+    """Settings of :func:`train_b2s`, with the defaults of the authors' program.
 
-    Parameters
-    ----------
-    min_count : int, default 10
-        The least number of times that a word occurs in the corpus.
-    vocabulary : int, default 750,000
-        The largest number of words; the most frequent ones are kept.
-    threshold : float, default 5e-6
-        Threshold t of the subsampling of frequent words: a word with the relative frequency f is a target with
-        probability ``min(1, sqrt(t / f) + t / f)``.
-    negatives : int, default 10
-        Number of words drawn for each target, with probabilities in proportion to the root of their counts.
-    epochs : int, default 5
-        Passes over the corpus.
-    batch_size : int, default 128
-        Texts in a batch.
-    learning_rate : float, default 1e-3
-        Learning rate of Adam, which updates only the words of a batch.
-    seed : int, default 0
-        Seed of the first vectors, of the order of the texts, and of the words that are drawn.
-
-    Raises
-    ------
-    ConfigError
-        If a value is out of range.
-
-    Examples
-    --------
-    >>> from ragembed.papers.training import B2sSettings
-    >>> B2sSettings(min_count=5).negatives
-    10
+    ``min_count`` is the least number of occurrences of a word, ``vocabulary`` the largest number of words. A word with
+    the relative frequency f is a target with probability ``min(1, sqrt(t / f) + t / f)``, where t is ``threshold``.
+    ``negatives`` words are drawn for each target, in proportion to the root of their counts.
     """
 
-    min_count: int = 10
-    vocabulary: int = 750_000
-    threshold: float = 5e-6
-    negatives: int = 10
-    epochs: int = 5
-    batch_size: int = 128
-    learning_rate: float = 1e-3
-    seed: int = 0
+    min_count: int = setting(10, "Least number of occurrences of a word.", "--min-count", "N", least=1)
+    vocabulary: int = setting(750_000, "Largest number of words.", "--vocabulary", "N", least=1)
+    threshold: float = setting(
+        5e-6,
+        "Relative frequency above which occurrences of a word are left out at random.",
+        *("--threshold", "NUMBER"),
+    )
+    negatives: int = setting(10, "Number of words drawn for each occurrence.", "--negatives", "N", least=1)
+    epochs: int = setting(5, "Number of passes over the corpus.", "--epochs", "N", least=1)
+    batch_size: int = setting(128, "Number of texts in a batch.", "--batch-size", "N", least=1)
+    learning_rate: float = setting(
+        1e-3,
+        "Learning rate of Adam. A corpus below a million sentences needs a larger one, such as 0.01.",
+        *("--learning-rate", "NUMBER"),
+    )
+    seed: int = setting(0, "Random seed.", "--seed", "N", least=0)
 
     def __post_init__(self) -> None:
         for name in ("min_count", "vocabulary", "negatives", "epochs", "batch_size"):
@@ -278,3 +204,98 @@ def _within(name: str, value: float, least: float, most: float, *, above: bool =
         bound = "above" if above else "from"
         limit = "" if math.isinf(most) else f" to {most:g}"
         raise ConfigError(f"{name} is {value}: expected a number {bound} {least:g}{limit}")
+
+
+_LARGE_DIMENSION = 1024
+_ROBERTA = ("roberta", "xlm-roberta", "camembert")
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """The pooling and kind of entry vectors of each step, the learning rates, and whether the last step has ICA.
+
+    The last combination also applies to all further steps.
+    """
+
+    combinations: tuple[tuple[Pooling, EntryKind], ...]
+    learning_rates: tuple[float, ...]
+    ica: bool = False
+
+    def steps(
+        self,
+        count: int | None = None,
+        combinations: tuple[tuple[Pooling, EntryKind], ...] = (),
+        learning_rates: tuple[float, ...] = (),
+        ica: Ica | None = None,
+    ) -> tuple[StepSettings, ...]:
+        """Return the settings of all steps; your values replace those of the recipe.
+
+        The last combination and the last learning rate apply to all further steps. ``ica`` applies to the last step.
+        Raises :class:`ConfigError` for more combinations or learning rates than steps.
+        """
+        chosen, rates = combinations or self.combinations, learning_rates or self.learning_rates
+        number = count or max(len(self.learning_rates), len(learning_rates), len(combinations))
+        for name, given in (("combinations", combinations), ("learning rates", learning_rates)):
+            if len(given) > number:
+                raise ConfigError(f"there are {len(given)} {name} for {number} steps: give at most one per step")
+        last: Ica = ica if ica is not None else "unit-variance" if self.ica else "none"
+        return tuple(
+            StepSettings(
+                *chosen[min(i, len(chosen) - 1)], rates[min(i, len(rates) - 1)], last if i == number - 1 else "none"
+            )
+            for i in range(number)
+        )
+
+
+_CLS_AMP: tuple[Pooling, EntryKind] = ("cls", "amp")
+_CLS_AC: tuple[Pooling, EntryKind] = ("cls", "ac")
+_MEAN_AC: tuple[Pooling, EntryKind] = ("mean", "ac")
+
+RECIPES: Mapping[str, Recipe] = {
+    "bert-base": Recipe((_CLS_AMP,), (5e-5, 4e-5, 3e-5), ica=True),
+    "bert-large": Recipe((_CLS_AMP,), (4e-5, 4e-5, 3e-5), ica=True),
+    "roberta-base": Recipe((_MEAN_AC,), (3e-5, 2e-5, 1e-5)),
+    "roberta-large": Recipe((_MEAN_AC,), (3e-5, 2e-5, 1e-5)),
+    "simcse-bert-base": Recipe((_CLS_AMP,), (3e-5,)),
+    "simcse-bert-large": Recipe((_CLS_AMP,), (1e-5,)),
+    "simcse-roberta-base": Recipe((_CLS_AC,), (1e-5,)),
+    "simcse-roberta-large": Recipe((_CLS_AC,), (3e-5, 2e-5)),
+    "sncse-bert-base": Recipe((_CLS_AMP,), (2e-5,)),
+    "sncse-bert-large": Recipe((_CLS_AMP,), (1e-5,)),
+    "sncse-roberta-base": Recipe((_MEAN_AC,), (2e-6,)),
+    "sncse-roberta-large": Recipe((_CLS_AC, _MEAN_AC), (1e-6, 1e-6)),
+}
+"""The recipes of Liu 2024 for each kind of model, by name.
+
+The values are :class:`ragembed.papers.training.settings.Recipe` objects. Their method ``steps`` returns the steps for
+:class:`TrainingSettings`.
+
+Examples
+--------
+>>> from ragembed.papers.training import RECIPES, TrainingSettings
+>>> settings = TrainingSettings(steps=RECIPES["roberta-base"].steps())
+>>> [(step.pooling, step.entries, step.learning_rate) for step in settings.steps]
+[('mean', 'ac', 3e-05), ('mean', 'ac', 2e-05), ('mean', 'ac', 1e-05)]
+"""
+
+
+def recipe_for(folder: Path) -> str:
+    """Return the name of the default recipe for the model in ``folder``.
+
+    The family and size of the model decide. A model with the files of sentence-transformers gets the SimCSE recipe,
+    because it is not a raw pre-trained model. Raises :class:`ModelError` if the configuration cannot be read.
+    """
+    try:
+        fields = json.loads(read_regular(folder / "config.json", MOST_JSON))
+        family, dimension = str(fields["model_type"]), int(fields["hidden_size"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ModelError(
+            f"the model folder {folder} has no config.json with model_type and hidden_size: give a complete model"
+        ) from error
+    name = f"{'roberta' if family in _ROBERTA else 'bert'}-{'large' if dimension >= _LARGE_DIMENSION else 'base'}"
+    contrastive = any((folder / file).is_file() for file in ("modules.json", "sentence_bert_config.json"))
+    return f"simcse-{name}" if contrastive else name
+
+
+PROMPT = 'This sentence : "[X]" means [M] . '
+"""The prompt of the authors' program. BERT reads it as the template ``t0``; for RoBERTa, the spaces are tokens."""

@@ -1,84 +1,274 @@
-"""A complete training: from dictionaries and a model to the folder of the trained model."""
+"""Progressive separate training (Liu 2024, section 3.2, equations 3 to 13), from dictionaries to a model folder.
+
+Each step trains new copies of the original model. Only the encoder that builds the entry vectors changes: the first
+step uses the original model, each further step uses the best copy of the previous step. The similarity of sentence
+pairs is measured with the three poolings of equation 14: CLS, mean and prompt.
+"""
 
 from __future__ import annotations
 
 import platform
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
-from ragembed.papers.training.checkpoints import Checkpoints
-from ragembed.papers.training.encoder import choose_head, mlm_head_tensors, model_type
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ragembed.config.settings import EmbedderConfig
+from ragembed.errors import ConfigError
+from ragembed.evaluation.encoding import Silent, TrainingProgress
+from ragembed.evaluation.tasks import Task, evaluate
+from ragembed.files import make_folders, publish
+from ragembed.models.files import find_model
+from ragembed.models.tokenizer import TextTokenizer
+from ragembed.papers.sentences.isotropy import iso_score
+from ragembed.papers.training.checkpoints import Checkpoints, read_tensors, replace_tensors
+from ragembed.papers.training.encoder import (
+    DefinitionEncoder,
+    choose_head,
+    load_bare,
+    load_encoder,
+    load_with_mlm_head,
+    mlm_bias,
+    mlm_head_tensors,
+    model_type,
+    save_encoder,
+)
+from ragembed.papers.training.entries import EntrySpace, accuracy, entry_embeddings, independent_components, ranks
 from ragembed.papers.training.material import Material, TrainingRequest
 from ragembed.papers.training.outcome import (
     CHECKPOINTS,
     place_model,
     read_report,
     require_folder,
+    summary,
     write_entries,
     write_report,
 )
-from ragembed.papers.training.progress import SilentTraining, TrainingProgress
-from ragembed.papers.training.progressive import ProgressiveTraining, StepOutcome
-from ragembed.papers.training.similarity import best_pooling, measure_similarity
-from ragembed.papers.training.training_report import summary
+from ragembed.papers.training.pictures import draw_space
+from ragembed.papers.training.settings import PROMPT, StepSettings
+from ragembed.papers.training.training_run import RunPlace, train_run
 from ragembed.version import __version__
+
+Similarity = Mapping[str, Mapping[str, float]]
+"""Spearman's correlation in per cent, by pooling and table of sentence pairs."""
+
+_POOLINGS: Mapping[str, Mapping[str, str]] = {
+    "cls": {"pooling": "cls"},
+    "mean": {"pooling": "mean"},
+    "prompt": {"pooling": "masks", "template": PROMPT},
+}
+
+
+def measure_similarity(model: str, tasks: Sequence[Task], device: str | None, progress: TrainingProgress) -> Similarity:
+    """Return the correlation between cosines and human scores, without token weights and post-processors.
+
+    ``prompt`` is the hidden state of the mask token in :data:`PROMPT`. It is left out if the model has no mask token.
+    """
+    has_mask = TextTokenizer(find_model(model).folder).has_mask
+    names = [name for name in _POOLINGS if has_mask or name != "prompt"]
+    plain = EmbedderConfig(model=model, weighting="uniform", postprocess=(), query_fit="shared", dtype="float32")
+    configs = [plain.replace(**_POOLINGS[name]) for name in names]
+    found: dict[str, dict[str, float]] = {name: {} for name in names}
+    progress.start("similarity", "measures", len(tasks) * len(names))
+    try:
+        for task in tasks:
+            for name, (_, measured) in zip(names, evaluate(task, configs, device), strict=True):
+                if measured.undefined is not None:
+                    raise ConfigError(f"{task.name}, pooling {name}: {measured.undefined}")
+                found[name][task.name] = float(measured.scores["spearman"])
+                progress.advance(1)
+    finally:
+        progress.finish()
+    return found
+
+
+def best_pooling(similarity: Similarity) -> tuple[str, float]:
+    """Return the pooling with the highest mean over all tables, and that mean."""
+    means = {name: sum(scores.values()) / len(scores) for name, scores in similarity.items()}
+    best = max(means, key=lambda name: means[name])
+    return best, means[best]
+
+
+_CURVE_POINTS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class StepOutcome:
+    """A finished step: the folder of its best model, its entry vectors, and the measurements of vectors and runs."""
+
+    model: Path
+    space: EntrySpace
+    measured: Mapping[str, Any]
+    runs: tuple[Mapping[str, Any], ...]
+    best: int
+
+
+class ProgressiveTraining:
+    """Performs the steps of a training. Finished parts of an interrupted training are read from ``checkpoints``."""
+
+    def __init__(self, material: Material, checkpoints: Checkpoints, progress: TrainingProgress) -> None:
+        self._material = material
+        self._settings = material.settings
+        self._checkpoints = checkpoints
+        self._progress = progress
+
+    def step(self, number: int, builder: Path) -> StepOutcome:
+        """Perform the step ``number`` (from 0). The model in the folder ``builder`` builds its entry vectors."""
+        space, measured = self._entry_space(number, builder)
+        best_folder = self._folder(number) / "best"
+        runs: list[Mapping[str, Any]] = []
+        best, highest = 0, -np.inf
+        for run in range(self._settings.runs):
+            name = f"{_name(number)}/run-{run}.json"
+            done = self._checkpoints.read(name)
+            if done is None:
+                place = RunPlace(number, len(self._settings.steps), run, self._settings.runs)
+                done = self._run(place, space, highest, best_folder)
+                self._checkpoints.write(name, done)
+                self._checkpoints.end_run()
+            runs.append(done)
+            if done["score"] > highest:
+                best, highest = run, done["score"]
+        return StepOutcome(best_folder, space, measured, tuple(runs), best)
+
+    def _folder(self, number: int) -> Path:
+        return self._checkpoints.folder / _name(number)
+
+    def _entry_space(self, number: int, builder: Path) -> tuple[EntrySpace, dict[str, Any]]:
+        """Return the entry vectors of a step and their measurements."""
+        file = self._folder(number) / "entries.safetensors"
+        known = self._checkpoints.read(f"{_name(number)}/space.json")
+        if known is not None:
+            tensors, _ = read_tensors(file)
+            bias = tensors["bias"].numpy() if "bias" in tensors else None
+            return EntrySpace(tensors["entries"].numpy(), bias), known
+        step = self._settings.steps[number]
+        space = self._build(step, builder)
+        measured: dict[str, Any] = {"isoscore": iso_score(space.vectors), "ica": step.ica}
+        self._draw(space, f"entry vectors of step {number + 1}", _name(number))
+        if step.ica != "none":
+            self._progress.start("independent components", "iterations", None)
+            components = independent_components(space.vectors, step.ica)
+            self._progress.finish()
+            space = EntrySpace(components.vectors, space.bias)
+            measured |= {
+                "isoscore_ica": iso_score(space.vectors),
+                "ica_iterations": components.iterations,
+                "ica_converged": components.converged,
+            }
+            if not components.converged:
+                self._progress.note(
+                    f"the independent components did not converge in {components.iterations:,} iterations"
+                )
+            self._draw(space, f"step {number + 1}, ICA", f"{_name(number)}-ica")
+        tensors = {"entries": torch.from_numpy(space.vectors)}
+        if space.bias is not None:
+            tensors["bias"] = torch.from_numpy(space.bias)
+        replace_tensors(file, tensors, {})
+        self._checkpoints.write(f"{_name(number)}/space.json", measured)
+        return space, measured
+
+    def _build(self, step: StepSettings, builder: Path) -> EntrySpace:
+        material = self._material
+        if material.token_ids is not None:
+            head = material.head_model.folder
+            encoder = load_with_mlm_head(material.model.folder, mlm_head_tensors(head))
+            return word_space(encoder, mlm_bias(head), material.token_ids)
+        encoder = load_bare(builder)
+        return EntrySpace(entry_embeddings(encoder, material.texts, step.entries, material.arithmetic, self._progress))
+
+    def _draw(self, space: EntrySpace, title: str, name: str) -> None:
+        if self._material.pictures is not None:
+            make_folders(self._material.pictures)
+            draw_space(space.vectors, title, self._material.pictures / f"{name}.png")
+
+    def _run(self, place: RunPlace, space: EntrySpace, highest: float, best_folder: Path) -> dict[str, Any]:
+        """Train and measure one new copy. Save it to ``best_folder`` if its score is higher than ``highest``."""
+        material, source = self._material, self._material.model.folder
+        started = time.monotonic()
+        words = material.token_ids is not None
+        head = material.head_model.folder
+        if words:
+            encoder = load_with_mlm_head(source, mlm_head_tensors(head))
+        else:
+            encoder = load_encoder(source, self._settings.head, head)
+        losses = train_run(
+            encoder,
+            material.texts,
+            space,
+            self._settings,
+            material.arithmetic,
+            place,
+            self._checkpoints,
+            self._progress,
+        )
+        parts = np.array_split(losses, min(_CURVE_POINTS, len(losses)))
+        curve = [float(part.mean()) for part in parts]
+        found: dict[str, Any] = {"run": place.run, "seed": self._settings.seed + place.run}
+        found |= {"loss": curve[-1], "first_loss": curve[0], "loss_curve": curve, "score": -curve[-1]}
+        if material.held_out:
+            answers = [each.entries for each in material.held_out]
+            pooling = self._settings.steps[place.step].pooling
+            held_out = accuracy(ranks(encoder, material.held_out_windows, answers, space, pooling, material.arithmetic))
+            found |= {"held_out": held_out.to_dict(), "score": 100.0 * held_out.mrr}
+        candidate = best_folder.with_name("candidate")
+        make_folders(best_folder.parent)
+        save_encoder(encoder.to("cpu"), candidate, source)
+        if material.similarity:
+            found["sts"] = measure_similarity(str(candidate), material.similarity, material.device, self._progress)
+            found["sts_pooling"], found["score"] = best_pooling(found["sts"])
+        found["seconds"] = time.monotonic() - started
+        if found["score"] > highest:
+            replace_folder(candidate, best_folder)
+        return found
+
+
+def _name(number: int) -> str:
+    return f"step-{number + 1}"
+
+
+def word_space(encoder: DefinitionEncoder, bias: torch.Tensor, token_ids: NDArray[np.int64]) -> EntrySpace:
+    """Return the entry space of DefSent: the word embeddings and the biases of ``token_ids``."""
+    body: Any = encoder.body
+    table = body.get_input_embeddings().weight.detach()
+    ids = torch.from_numpy(token_ids)
+    return EntrySpace(table[ids].numpy().copy(), bias[ids].numpy().copy())
+
+
+def replace_folder(new: Path, old: Path) -> None:
+    """Replace the folder ``old`` by ``new``."""
+    if old.exists():
+        shutil.rmtree(old)
+    publish(new, old)
 
 
 def train_from_dictionary(request: TrainingRequest, progress: TrainingProgress | None = None) -> dict[str, Any]:
-    """Train a model on dictionaries and write it to a folder.
+    """Train a model on dictionaries, write it to a folder, and return the report in its ``training.json``.
 
-    The trained model in ``request.out`` is an ordinary model folder. If the folder contains an interrupted training
-    with the same inputs and settings, the training is resumed and gives the same result.
-
-    Parameters
-    ----------
-    request : TrainingRequest
-        Dictionaries, model, output folder and settings.
-    progress : object, optional
-        Listener with the methods ``start(phase, unit, total)``, ``advance(count, detail)``, ``finish()`` and
-        ``note(text)``. By default, the function reports nothing.
-
-    Returns
-    -------
-    dict
-        The report, as in ``training.json`` of the output folder: statistics of the dictionary, settings, versions, and
-        the measurements of each step and run. All values are JSON values.
-
-    Raises
-    ------
-    DictionaryError
-        If a dictionary cannot be read, or an entry has no definition.
-    ModelError
-        If the model cannot be found, or its architecture is not supported.
-    ConfigError
-        If settings are not compatible, or the output folder contains other files.
-    TrainingError
-        If the loss is not finite, a checkpoint is damaged, or another process is training in the folder.
-    MissingExtraError
-        If pictures are requested and matplotlib is not installed.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> from ragembed.papers.training import RECIPES, TrainingRequest, TrainingSettings, train_from_dictionary
-    >>> settings = TrainingSettings(steps=RECIPES["bert-base"].steps())
-    >>> request = TrainingRequest((Path("glossary.tsv"),), "bert-base-uncased", Path("trained"), settings)
-    >>> report = train_from_dictionary(request)  # doctest: +SKIP
-    >>> report["method"]  # doctest: +SKIP
-    'defsent-plus'
+    If the folder contains an interrupted training with the same inputs and settings, the training is resumed and gives
+    the same result.
     """
-    progress = progress or SilentTraining()
+    progress = progress or Silent()
     require_folder(request.out)
     material = Material.of(request)
     checkpoints = Checkpoints(request.out / CHECKPOINTS, request.checkpoint_seconds)
     with checkpoints.locked():
         require_folder(request.out)  # check again: another process may have finished in the meantime
-        _train(request, material, checkpoints, progress)
+        _train_steps(request, material, checkpoints, progress)
     checkpoints.remove()
     return read_report(request.out)
 
 
-def _train(request: TrainingRequest, material: Material, checkpoints: Checkpoints, progress: TrainingProgress) -> None:
+def _train_steps(
+    request: TrainingRequest, material: Material, checkpoints: Checkpoints, progress: TrainingProgress
+) -> None:
     """Perform all steps and write the trained model."""
     if checkpoints.begin(material.plan):
         progress.note(f"resuming the training in {request.out}")

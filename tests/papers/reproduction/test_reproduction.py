@@ -12,11 +12,9 @@ from ragembed import EmbedderConfig
 from ragembed.errors import ConfigError
 from ragembed.evaluation.tasks import evaluate
 from ragembed.models.tokenizer import TextTokenizer
-from ragembed.papers.reproduction import defsent_plus, reproduction_run
-from ragembed.papers.reproduction.data import COLLECTIONS, PaperCollection, sentences
+from ragembed.papers.reproduction import PAPERS, defsent_plus, find_item, items, reproduction_run
+from ragembed.papers.reproduction.data import COLLECTIONS, PaperCollection, published, sentences
 from ragembed.papers.reproduction.figures import write
-from ragembed.papers.reproduction.paper_items import PAPERS, find_item, items
-from ragembed.papers.reproduction.published import published
 from ragembed.papers.reproduction.reproduction_report import csv_text, numbers, text
 from ragembed.papers.reproduction.reproduction_run import (
     MEASURED,

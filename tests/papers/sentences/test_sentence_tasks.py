@@ -36,7 +36,7 @@ def test_sts_is_fitted_on_both_sentences():
     assert task.documents == ["a", "b", "c", "d", "e", "f"]
     assert task.queries == ("d", "e", "f")
     vectors = at_angles([0, 0, 0, 10, 40, 80])
-    measured = task.measure(Encoded(vectors, NOTHING), "shared")
+    measured = task.measure(Encoded(vectors, NOTHING))
     assert measured.scores["spearman"] == pytest.approx(100.0)
     assert measured.scores["pairs"] == 3
     assert measured.headline == "spearman"
@@ -45,9 +45,9 @@ def test_sts_is_fitted_on_both_sentences():
 
 def test_separate_fit_encodes_second_sentences_as_queries():
     task = StsTask("years", PAIRS)
-    encoded = Encoded(at_angles([0, 0, 0, 10, 40, 80]), at_angles([80, 40, 10]))
-    assert task.measure(encoded, "separate").scores["spearman"] == pytest.approx(-100.0)
-    assert task.measure(encoded, "shared").scores["spearman"] == pytest.approx(100.0)
+    vectors = at_angles([0, 0, 0, 10, 40, 80]), at_angles([80, 40, 10])
+    for fit, expected in (("separate", -100.0), ("shared", 100.0)):
+        assert task.measure(Encoded(*vectors, fit)).scores["spearman"] == pytest.approx(expected)
 
 
 def test_similarity_task_uses_its_number_of_folds():
@@ -57,33 +57,33 @@ def test_similarity_task_uses_its_number_of_folds():
     second = first + np.array([[0.0, score] for score in scores])
     pairs = SentencePairs(("x",) * 40, ("y",) * 40, scores)
     encoded = Encoded(np.concatenate([first, second]).astype(np.float32), NOTHING)
-    found = SimilarityTask("pairs", pairs, folds=4).measure(encoded, "shared").scores
+    found = SimilarityTask("pairs", pairs, folds=4).measure(encoded).scores
     assert found["spearman"] > 90
     assert (found["pairs"], found["runs"]) == (40, 4)
-    assert found["pearson"] != SimilarityTask("pairs", pairs, folds=8).measure(encoded, "shared").scores["pearson"]
+    assert found["pearson"] != SimilarityTask("pairs", pairs, folds=8).measure(encoded).scores["pearson"]
 
 
 def test_clustering_and_classification():
     labelled = LabelledTexts(tuple("abcdef"), ("x", "x", "x", "y", "y", "y"))
     vectors = np.array([[0, 0], [0, 1], [1, 0], [9, 9], [9, 8], [8, 9]], dtype=np.float32)
-    clusters = ClusteringTask("c", labelled, runs=3).measure(Encoded(vectors, NOTHING), "shared")
+    clusters = ClusteringTask("c", labelled, runs=3).measure(Encoded(vectors, NOTHING))
     assert clusters.scores == {"accuracy": 100.0, "runs": 3, "run_accuracies": [100.0] * 3}
-    classes = ClassificationTask("c", labelled, folds=3).measure(Encoded(vectors, NOTHING), "shared")
+    classes = ClassificationTask("c", labelled, folds=3).measure(Encoded(vectors, NOTHING))
     assert classes.scores == {"accuracy": 100.0, "runs": 3, "run_accuracies": [100.0] * 3}
 
 
 def test_isotropy_by_hand():
     """Four corners of a square have equal variances. Of the pairs 0-2 and 1-3, only the first has the highest score."""
     corners = np.array([[0, 0], [1, 0], [0, 1], [1, 1]], dtype=np.float32)
-    texts = IsotropyTask("texts", tuple("abcd")).measure(Encoded(corners, NOTHING), "shared").scores
+    texts = IsotropyTask("texts", tuple("abcd")).measure(Encoded(corners, NOTHING)).scores
     assert texts["iso_score"] == pytest.approx(1.0)
     assert texts["uniformity"] == pytest.approx(np.log((4 * np.exp(-2) + 2 * np.exp(-4)) / 6))
     assert list(texts) == ["iso_score", "uniformity", "vectors"]
     pairs = SentencePairs(("a", "b"), ("c", "d"), (5.0, 4.8))
     far = np.array([[0, 0], [1, 0], [0, 3], [1, 1]], dtype=np.float32)
-    found = IsotropyTask("pairs", tuple("abcd"), pairs).measure(Encoded(far, NOTHING), "shared").scores
+    found = IsotropyTask("pairs", tuple("abcd"), pairs).measure(Encoded(far, NOTHING)).scores
     assert (found["alignment"], found["positive_score"], found["positive_pairs"]) == (pytest.approx(9.0), 5.0, 1)
-    found = IsotropyTask("pairs", tuple("abcd"), pairs, 4.0).measure(Encoded(far, NOTHING), "shared").scores
+    found = IsotropyTask("pairs", tuple("abcd"), pairs, 4.0).measure(Encoded(far, NOTHING)).scores
     assert (found["alignment"], found["positive_pairs"]) == (pytest.approx((9 + 1) / 2), 2)
 
 

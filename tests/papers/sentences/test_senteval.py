@@ -20,10 +20,9 @@ from ragembed.papers import (
     relatedness_regression,
     split_accuracy,
 )
-from ragembed.papers.sentences.classification import _perceptron
-from ragembed.papers.sentences.relatedness import _train_distribution
+from ragembed.papers.sentences.classification import _epochs, _perceptron
+from ragembed.papers.sentences.sentence_collections import read_examples
 from ragembed.papers.sentences.sentence_tasks import ClassificationTask, SimilarityTask
-from ragembed.papers.sentences.senteval import read_examples
 
 THREE = ("train", "dev", "test")
 SICK = "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment\n"
@@ -328,10 +327,9 @@ def test_regression_step_equals_torch():
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    epoch, (found_weights, found_bias) = next(_train_distribution(features, targets, seed=9))
-    assert epoch == 1
-    np.testing.assert_allclose(found_weights.T, layer.weight.detach().numpy(), atol=2e-6)
-    np.testing.assert_allclose(found_bias, layer.bias.detach().numpy(), atol=2e-6)
+    trained = next(_epochs(features, targets, seed=9))
+    torch.testing.assert_close(trained.weight, layer.weight, atol=2e-6, rtol=0)
+    torch.testing.assert_close(trained.bias, layer.bias, atol=2e-6, rtol=0)
 
 
 def test_targets_are_those_of_senteval():
@@ -379,7 +377,7 @@ def test_tasks_of_pairs_and_splits():
     task = ClassificationTask("pairs", labelled)
     assert (task.documents, task.queries) == (["a"] * 60 + ["b"] * 60, ("b",) * 60)
     encoded = Encoded(np.concatenate([points, np.zeros_like(points)]).astype(np.float32), nothing)
-    found = task.measure(encoded, "shared")
+    found = task.measure(encoded)
     expected = split_accuracy(pair_features(points.astype(np.float32), np.zeros_like(points)), labels, splits)
     assert found.scores == {
         "accuracy": expected.accuracy,
@@ -389,7 +387,7 @@ def test_tasks_of_pairs_and_splits():
         "test": 20,
     }
     scored = SentencePairs(("a",) * 60, ("b",) * 60, tuple(labels.astype(float)), splits)
-    measured = SimilarityTask("pairs", scored).measure(encoded, "shared")
+    measured = SimilarityTask("pairs", scored).measure(encoded)
     assert list(measured.scores) == ["spearman", "pearson", "pairs"]
     assert measured.scores["pairs"] == 20
 

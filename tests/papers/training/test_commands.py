@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from ragembed.cli import progress
-from ragembed.cli.papers.train import StderrTrainingProgress
+from ragembed.cli import output
 
 
 @pytest.fixture
@@ -135,8 +134,8 @@ def test_untrained_model_is_an_error(cli, bert):
 
 def test_progress_shows_the_loss(monkeypatch, capsys):
     now = [0.0]
-    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
-    shown = StderrTrainingProgress()
+    monkeypatch.setattr(output.time, "monotonic", lambda: now[0])
+    shown = output.StderrProgress()
     shown.start("step 1 of 3, run 1 of 10", "definitions", 100)
     now[0] = 20.0
     shown.advance(50, "loss 4.210")

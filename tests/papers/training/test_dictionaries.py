@@ -8,9 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragembed.errors import ConfigError, DictionaryError
-from ragembed.papers.training.dictionaries.reading import read_dictionaries
-from ragembed.papers.training.dictionaries.senses import Dictionary, Sense, merge
-from ragembed.papers.training.dictionaries.statistics import statistics
+from ragembed.papers.training.dictionary import Dictionary, Sense, merge, read_dictionaries, statistics
 
 
 def as_dict(*paths):

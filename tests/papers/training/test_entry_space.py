@@ -10,14 +10,20 @@ from torch.nn import functional
 from transformers import AutoModel, BertForPreTraining, RobertaForMaskedLM
 
 from ragembed.errors import ConfigError, DictionaryError, ModelError
+from ragembed.evaluation.encoding import Silent
 from ragembed.models.tokenizer import TextTokenizer
-from ragembed.papers.training.arithmetic import Arithmetic
-from ragembed.papers.training.dictionaries.senses import Dictionary
-from ragembed.papers.training.encoder import load_encoder, load_trained, load_with_mlm_head, mlm_bias, save_encoder
-from ragembed.papers.training.entry_space import entry_embeddings, single_tokens
+from ragembed.papers.training.dictionary import Dictionary, single_tokens
+from ragembed.papers.training.encoder import (
+    Arithmetic,
+    load_encoder,
+    load_trained,
+    load_with_mlm_head,
+    mlm_bias,
+    save_encoder,
+)
+from ragembed.papers.training.entries import entry_embeddings
 from ragembed.papers.training.glosses import TrainingTexts, make_windows
-from ragembed.papers.training.progress import SilentTraining
-from ragembed.papers.training.progressive import word_space
+from ragembed.papers.training.train import word_space
 
 DICTIONARY = Dictionary(
     ("lock", "cat", "bird"),
@@ -43,7 +49,7 @@ def states(folder, text):
 @pytest.mark.parametrize("family", ["bert", "roberta", "bert_with_dropout"])
 def test_entry_vectors_are_means_over_definitions(family, kind, request):
     folder = request.getfixturevalue(family)
-    found = entry_embeddings(load_encoder(folder, "auto"), texts_of(folder), kind, CPU, SilentTraining())
+    found = entry_embeddings(load_encoder(folder, "auto"), texts_of(folder), kind, CPU, Silent())
     expected = [
         torch.stack([s[0] if kind == "ac" else s.mean(0) for s in (states(folder, text) for text in definitions)]).mean(
             0
@@ -55,7 +61,7 @@ def test_entry_vectors_are_means_over_definitions(family, kind, request):
 
 
 def test_amp_is_a_mean_of_means_and_not_of_tokens(bert):
-    found = entry_embeddings(load_encoder(bert, "own"), texts_of(bert), "amp", CPU, SilentTraining())
+    found = entry_embeddings(load_encoder(bert, "own"), texts_of(bert), "amp", CPU, Silent())
     tokens = torch.cat([states(bert, text) for text in DICTIONARY.definitions[0]]).mean(0)
     assert np.abs(found[0] - tokens.numpy()).max() > 0.05
 

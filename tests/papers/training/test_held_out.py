@@ -8,12 +8,10 @@ from hypothesis import strategies as st
 
 from ragembed.errors import ConfigError
 from ragembed.models.tokenizer import TextTokenizer
-from ragembed.papers.training.arithmetic import Arithmetic
-from ragembed.papers.training.dictionaries.senses import Dictionary
-from ragembed.papers.training.encoder import load_encoder
+from ragembed.papers.training.dictionary import Dictionary, hold_out
+from ragembed.papers.training.encoder import Arithmetic, load_encoder
+from ragembed.papers.training.entries import EntrySpace, accuracy, ranks
 from ragembed.papers.training.glosses import make_windows
-from ragembed.papers.training.held_out import accuracy, hold_out, ranks
-from ragembed.papers.training.training_run import EntrySpace
 
 CPU = Arithmetic(torch.device("cpu"))
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ragembed.errors import ConfigError
-from ragembed.papers.training.ica import ITERATIONS, independent_components
+from ragembed.papers.training.entries import ITERATIONS, independent_components
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ def test_arbitrary_variance_is_smaller_by_the_root_of_entries(mixed):
 
 
 def test_missing_convergence_is_reported(monkeypatch, mixed):
-    monkeypatch.setattr("ragembed.papers.training.ica.ITERATIONS", 1)
+    monkeypatch.setattr("ragembed.papers.training.entries.ITERATIONS", 1)
     found = independent_components(mixed[1], "unit-variance")
     assert (found.iterations, found.converged) == (1, False)
 

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from ragembed.errors import ConfigError
-from ragembed.papers.training.objective import entry_loss, entry_scores
-from ragembed.papers.training.optimizer import Optimizer, linear_decay
+from ragembed.papers.training.entries import entry_loss, entry_scores
 from ragembed.papers.training.settings import OptimizerSettings, StepSettings, TrainingSettings
+from ragembed.papers.training.training_run import Optimizer, linear_decay
 
 
 @pytest.mark.parametrize("with_bias", [False, True])

@@ -15,28 +15,27 @@ from transformers import BertForPreTraining, RobertaForMaskedLM
 
 from ragembed import Embedder, EmbedderConfig
 from ragembed.errors import ConfigError, MissingExtraError, ModelError, TrainingError
+from ragembed.evaluation.encoding import Silent
 from ragembed.models.files import find_model
 from ragembed.models.tokenizer import TextTokenizer
-from ragembed.papers.training import progressive, training_run
-from ragembed.papers.training.arithmetic import Arithmetic
+from ragembed.papers.training import train as training
+from ragembed.papers.training import training_run
 from ragembed.papers.training.checkpoints import Checkpoints, read_tensors
-from ragembed.papers.training.dictionaries.reading import read_dictionaries
-from ragembed.papers.training.encoder import load_encoder
-from ragembed.papers.training.entry_space import entry_embeddings
+from ragembed.papers.training.dictionary import read_dictionaries
+from ragembed.papers.training.encoder import Arithmetic, load_encoder
+from ragembed.papers.training.entries import EntrySpace, entry_embeddings
 from ragembed.papers.training.glosses import TrainingTexts
 from ragembed.papers.training.material import TrainingRequest
-from ragembed.papers.training.optimizer import Optimizer
-from ragembed.papers.training.progress import SilentTraining
 from ragembed.papers.training.reverse_dictionary import ReverseDictionary
 from ragembed.papers.training.settings import StepSettings, TrainingSettings
 from ragembed.papers.training.train import train_from_dictionary
-from ragembed.papers.training.training_run import EntrySpace, RunPlace, train_run
+from ragembed.papers.training.training_run import Optimizer, RunPlace, train_run
 
 STEP = StepSettings("cls", "amp", 1e-3)
 CPU = Arithmetic(torch.device("cpu"))
 
 
-class RecordingProgress(SilentTraining):
+class RecordingProgress(Silent):
     """Records all progress."""
 
     def __init__(self):
@@ -118,14 +117,14 @@ def test_first_batch_of_each_step_uses_the_original_model(glossary, bert, tmp_pa
         step_of(self, batch, batches)
 
     spaces = []
-    train = progressive.train_run
+    train = training.train_run
 
     def recorded(encoder, texts, space, *rest):
         spaces.append((texts, space))
         return train(encoder, texts, space, *rest)
 
     monkeypatch.setattr(Optimizer, "step", step)
-    monkeypatch.setattr(progressive, "train_run", recorded)
+    monkeypatch.setattr(training, "train_run", recorded)
     train_from_dictionary(request(glossary, bert, tmp_path / "out", STEP, STEP, seed=3))
     assert len(seen) == len(spaces) == 2
     assert np.abs(spaces[0][1].vectors - spaces[1][1].vectors).max() > 1e-3
@@ -150,9 +149,7 @@ def test_best_encoder_builds_the_next_entry_vectors(glossary, bert, tmp_path, mo
     first = tmp_path / "first"
     train_from_dictionary(request(glossary, bert, first, STEP, runs=3))
     made = []
-    monkeypatch.setattr(
-        progressive, "entry_embeddings", lambda *given: made.append(entry_embeddings(*given)) or made[-1]
-    )
+    monkeypatch.setattr(training, "entry_embeddings", lambda *given: made.append(entry_embeddings(*given)) or made[-1])
     report = train_from_dictionary(request(glossary, bert, out, STEP, STEP, runs=3))
     scores = [each["score"] for each in report["steps"][0]["runs"]]
     assert report["steps"][0]["best"] == int(np.argmax(scores))
@@ -167,7 +164,7 @@ def test_best_encoder_builds_the_next_entry_vectors(glossary, bert, tmp_path, mo
     whole = read_dictionaries([glossary])
     kept = type(whole)(whole.entries, tuple(tuple(t for t in d if t not in held) for d in whole.definitions))
     texts = TrainingTexts.of(kept, tokenizer, None, 0)
-    expected = entry_embeddings(load_encoder(first, "own"), texts, "amp", CPU, SilentTraining())
+    expected = entry_embeddings(load_encoder(first, "own"), texts, "amp", CPU, Silent())
     np.testing.assert_array_equal(made[1], expected)
 
 
@@ -267,7 +264,7 @@ def test_other_settings_are_rejected_in_the_same_folder(glossary, bert, tmp_path
         raise PowerCutError
 
     with monkeypatch.context() as patched:
-        patched.setattr(progressive, "train_run", stop)
+        patched.setattr(training, "train_run", stop)
         with pytest.raises(PowerCutError):
             train_from_dictionary(request(glossary, bert, tmp_path / "out"))
     with pytest.raises(ConfigError, match="contains a training with different 'settings'"):
@@ -302,7 +299,7 @@ def test_non_finite_loss_is_an_error(glossary, bert, tmp_path):
             CPU,
             place,
             Checkpoints(tmp_path, 9.0),
-            SilentTraining(),
+            Silent(),
         )
 
 
@@ -320,7 +317,7 @@ def test_each_epoch_uses_each_definition_once(glossary, bert, tmp_path, monkeypa
         CPU,
         RunPlace(0, 1, 0, 1),
         Checkpoints(tmp_path, 9.0),
-        SilentTraining(),
+        Silent(),
     )
     half = len(losses) // 2
     for part in (targets[:half], targets[half:]):

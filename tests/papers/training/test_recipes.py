@@ -5,8 +5,7 @@ import json
 import pytest
 
 from ragembed.errors import ConfigError, ModelError
-from ragembed.papers.training.recipes import RECIPES, recipe_for
-from ragembed.papers.training.settings import StepSettings
+from ragembed.papers.training.settings import RECIPES, StepSettings, recipe_for
 
 
 def test_bert_base_has_three_steps_and_ica_in_the_last():

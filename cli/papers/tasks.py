@@ -1,0 +1,288 @@
+"""``ragembed papers eval``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ragembed.cli.evaluation.results import CSV, candidates, names, print_csv, print_objects, print_results, results
+from ragembed.cli.options import (
+    EXISTING_PATH,
+    LocalPath,
+    embedding_options,
+    format_option,
+    html_option,
+    quiet_option,
+    with_options,
+)
+from ragembed.cli.output import StderrProgress, say, terminal_width
+from ragembed.printable import printable
+
+if TYPE_CHECKING:
+    from ragembed.cli.requests import NamedConfig
+    from ragembed.evaluation.table import Result
+    from ragembed.evaluation.tasks import Measured, Task
+    from ragembed.papers.sentences.description import Description
+
+
+_COMBINED = """Repeat an option to compare its values: all combinations are evaluated and make one table. --layers each
+evaluates every single layer. --query-fit is "shared" unless you give it."""
+
+plot_option = click.option(
+    "--plot",
+    "plot_file",
+    type=LocalPath(dir_okay=False),
+    help="Draw the scores to this PNG file; needs ragembed[papers].",
+)
+
+
+classifier_options = {
+    "classifier": click.option(
+        "--classifier",
+        type=click.Choice(["logistic", "mlp"]),
+        default="logistic",
+        show_default=True,
+        help="Logistic regression, or a perceptron with 50 hidden units.",
+    ),
+    "nested": click.option(
+        "--nested",
+        is_flag=True,
+        help="Choose the regularisation by cross-validation inside of each fold; with given splits, it always is.",
+    ),
+    "relatedness": click.option(
+        "--relatedness", is_flag=True, help="Predict the relatedness scores of SICK instead of its entailment labels."
+    ),
+}
+"""The options of classification, by the parameter of its reader."""
+isotropy_options = {
+    "positive_score": click.option(
+        "--positive-score",
+        type=float,
+        metavar="SCORE",
+        default=5.0,
+        show_default=True,
+        help="Score from which sentence pairs are positive and count for the alignment.",
+    )
+}
+"""The options of isotropy, by the parameter of its reader."""
+
+
+@click.group(name="eval")
+def command() -> None:
+    """Evaluate embeddings on sentence tasks.
+
+    \b
+    ragembed papers eval sts pairs.tsv --preset minilm --preset t4
+
+    Embedders are fitted on the texts of the collection, without its labels. ragembed eval evaluates search.
+    """  # noqa: D301  click reads the backspace character as "do not wrap"
+
+
+def _task(
+    name: str,
+    counted: str | None,
+    summary: str,
+    example: str,
+    details: str,
+    short: str | None = None,
+    options: Mapping[str, Callable[[Any], Any]] | None = None,
+) -> click.Command:
+    """Return the command of a task.
+
+    ``counted`` says what ``--runs`` counts, or is None if there is no such option. ``options`` are passed to the
+    reader of the task.
+    """
+    options = options or {}
+
+    def evaluate_task(
+        paths: tuple[Path, ...],
+        plot_file: Path | None,
+        html: Path | None,
+        quiet: bool,
+        output: str,
+        runs: int | None = None,
+        **given: Any,
+    ) -> None:
+        from ragembed.extractors.kept_states import kept_states
+
+        if html is not None:
+            from ragembed.reports.page import check_output
+
+            check_output(html)  # before anything is evaluated
+        named = candidates(given, query_fit="shared")
+        chosen = {option: given[option] for option in options}
+        tasks = [_read(name, path, runs, chosen) for path in paths]
+        if plot_file is not None:
+            from ragembed.papers.sentences.plots import check_plot
+
+            check_plot(named, plot_file)
+        progress = StderrProgress(quiet=quiet)
+        found: list[Result] = []
+        try:
+            # Collections use the same corpora for weights and post-processors.
+            with kept_states():
+                for one, collection in zip(tasks, names([task.name for task in tasks], paths), strict=True):
+                    # One by one, so that an error in a later collection does not lose the earlier results.
+                    for result in results(collection, named, _measured(one, named, progress)):
+                        found.append(result)  # noqa: PERF402
+        except BaseException:
+            if found:
+                say("note: the evaluation failed: these are the results so far", err=True)
+                _show(name, found, output, html, plot_file)
+            raise
+        _show(name, found, output, html, plot_file)
+
+    counts = click.option(
+        "--runs", type=click.IntRange(1), metavar="N", default=10, show_default=True, help=f"Number of {counted}."
+    )
+    with_options(
+        click.argument("paths", nargs=-1, required=True, type=EXISTING_PATH, metavar="PATH..."),
+        partial(embedding_options, several=True),
+        *([counts] if counted else []),
+        *options.values(),
+        plot_option,
+        html_option,
+        quiet_option,
+        partial(format_option, more=CSV),
+    )(evaluate_task)
+    text = f"{summary}\n\n\b\n{example}\n\n{details} {_COMBINED}"
+    return click.command(name=name, help=text, short_help=short)(evaluate_task)
+
+
+def _show(name: str, found: Sequence[Result], output: str, html: Path | None, plot_file: Path | None) -> None:
+    print_results(name, found, output, html)
+    if plot_file is not None:
+        from ragembed.papers.sentences.plots import plot
+
+        plot(found, plot_file)
+
+
+def _read(task: str, path: Path, runs: int | None, chosen: Mapping[str, Any]) -> Task:
+    from ragembed.papers.sentences.sentence_tasks import READERS
+
+    read: Callable[..., Task] = READERS[task]
+    return read(path, *([] if runs is None else [runs]), **chosen)
+
+
+def _measured(task: Task, named: Sequence[NamedConfig], progress: StderrProgress) -> Iterator[Measured]:
+    from ragembed.evaluation.tasks import evaluate
+
+    for _, measured in evaluate(task, [candidate.config for candidate in named], progress=progress):
+        yield measured
+
+
+for _made in (
+    _task(
+        "sts",
+        None,
+        "Measure the correlation of cosines with judged similarity.",
+        "ragembed papers eval sts pairs.tsv --weighting uniform --weighting idf",
+        "PATH is a TSV with the columns score, sentence1 and sentence2, or a folder with STS-B or SICK as in SentEval; "
+        "only the test split is read. Prints Spearman correlations in per cent.",
+    ),
+    _task(
+        "clustering",
+        "k-means runs to average",
+        "Measure the accuracy of k-means clustering.",
+        "ragembed papers eval clustering topics.tsv",
+        "PATH is a TSV with the columns label and text. Prints accuracies in per cent.",
+    ),
+    _task(
+        "classification",
+        "cross-validation folds",
+        "Measure the accuracy of a classifier on frozen vectors.",
+        "ragembed papers eval classification topics.tsv --runs 5",
+        "PATH is a TSV with the columns label and text, label, sentence1 and sentence2, or score, sentence1 and "
+        "sentence2; a first column split (train, dev, test) replaces the cross-validation. For scores, the similarity "
+        "is predicted and its correlation with the scores is measured. PATH can also be a probing task of SentEval, or "
+        "a folder with SST, TREC, MRPC, SICK, STS-B, MR, CR, MPQA, SUBJ or SciCite as published.",
+        options=classifier_options,
+    ),
+    _task(
+        "isotropy",
+        None,
+        "Measure how evenly vectors are spread: IsoScore, uniformity, alignment.",
+        "ragembed papers eval isotropy pairs.tsv",
+        "PATH is a TSV file of another task, a BEIR folder, or a file with one text per line. Alignment needs sentence "
+        "pairs.",
+        "Measure how evenly vectors are spread.",
+        options=isotropy_options,
+    ),
+):
+    command.add_command(_made)
+
+
+_HEADS = ("", "split", "N", "C", "L/S", "V W", "B", "Len W", "B", "Alpha W", "B", "overlap")
+
+
+@command.command(name="describe", short_help="Describe a collection: sizes, vocabulary, lengths.")
+@click.argument("paths", nargs=-1, required=True, type=EXISTING_PATH, metavar="PATH...")
+@click.option(
+    "--model",
+    metavar="ID|PATH",
+    help="Model whose tokens are counted; only its tokenizer is read.  "
+    "[default: sentence-transformers/all-MiniLM-L6-v2]",
+)
+@partial(format_option, more=CSV)
+def describe_collections(paths: tuple[Path, ...], model: str | None, output: str) -> None:
+    """Describe a collection: size, classes, vocabulary, lengths, alphabetic tokens.
+
+    \b
+    ragembed papers eval describe topics.tsv pairs.tsv
+
+    PATH is a file or folder as for "ragembed papers eval classification". N is the number of texts or pairs, C of
+    classes, L/S the size of the largest class divided by that of the smallest. V is the size of the vocabulary, Len the
+    mean number of tokens, and Alpha the share of tokens with letters only: W for words that spaces separate, B for the
+    tokens of the model. The overlap is the share of words that both texts of a pair have. Shares are in per cent.
+    """  # noqa: D301  click reads the backspace character as "do not wrap"
+    from ragembed.config.settings import DEFAULT_MODEL
+    from ragembed.models.files import find_tokenizer
+    from ragembed.models.tokenizer import TextTokenizer
+    from ragembed.papers.sentences.description import describe
+
+    tokenizer = TextTokenizer(find_tokenizer(DEFAULT_MODEL if model is None else model)[0])
+    found = [each for path in paths for each in describe(path, tokenizer)]
+    objects = [{"task": "describe", **asdict(each)} for each in found]
+    if output == "text":
+        click.echo(printable("\n".join(_table(found))))
+    elif output == "csv":
+        print_csv([_flat(each) for each in objects])
+    else:
+        print_objects("describe", objects, output)
+
+
+def _table(found: Sequence[Description]) -> list[str]:
+    from ragembed.evaluation.table import folded
+
+    lines = [list(_HEADS)]
+    for each in found:
+        both = each.words, each.tokens
+        lines.append(
+            [
+                each.collection,
+                each.split or "",
+                f"{each.texts:,}",
+                "" if each.classes is None else str(each.classes),
+                "" if each.imbalance is None else f"{each.imbalance:.1f}",
+                *(f"{one.vocabulary:,}" for one in both),
+                *(f"{one.length:.1f}" for one in both),
+                *(f"{one.alphabetic:.0f}" for one in both),
+                "" if each.overlap is None else f"{each.overlap:.0f}",
+            ]
+        )
+    return folded(lines, 1, terminal_width())
+
+
+def _flat(found: dict[str, object]) -> dict[str, object]:
+    """Return one level of columns, such as ``words.vocabulary``."""
+    flat: dict[str, object] = {}
+    for name, value in found.items():
+        flat |= (
+            {f"{name}.{part}": number for part, number in value.items()} if isinstance(value, dict) else {name: value}
+        )
+    return flat

@@ -1,0 +1,150 @@
+"""Vectors read in blocks, from memory or from files, and their inner products."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from typing import Protocol, TypeAlias
+
+import numpy as np
+
+from ragembed.indexes.faiss_index.library import faiss, has_faiss
+from ragembed.indexes.types import Rows
+from ragembed.types import Bools, Floats, Integers
+
+_BLOCK_BYTES = 16 * 1024**2
+_LEAST_SUMMED_ALIKE = 16
+"""Dimension from which FAISS's fastest inner products, of one query, equal those of its searches to the last bit."""
+
+PartSearch: TypeAlias = "Callable[[], tuple[Floats, Rows]]"
+"""Searches one part of an index: the inner products and the rows of the nearest vectors in it, shape ``(n, k)``."""
+
+
+class Vectors(Protocol):
+    """Unit vectors in order of position; arrays are float32, C-order, shape ``(n, dim)``."""
+
+    @property
+    def dim(self) -> int:
+        """Dimension of the vectors."""
+        ...
+
+    def __len__(self) -> int:
+        """Return the number of vectors."""
+        ...
+
+    def block(self, start: int, stop: int) -> Floats:
+        """Return the vectors at positions ``start`` (inclusive) to ``stop`` (exclusive)."""
+        ...
+
+    def at(self, positions: Rows) -> Floats:
+        """Return the vectors at ``positions``, int64, shape ``(n,)``."""
+        ...
+
+
+class ArrayVectors:
+    """Unit vectors in memory, float32, shape ``(n, dim)``."""
+
+    def __init__(self, array: Floats) -> None:
+        self._array = array
+
+    @property
+    def dim(self) -> int:
+        """Dimension of the vectors."""
+        return int(self._array.shape[1])
+
+    def __len__(self) -> int:
+        """Return the number of vectors."""
+        return len(self._array)
+
+    def block(self, start: int, stop: int) -> Floats:
+        """Return the vectors at positions ``start`` (inclusive) to ``stop`` (exclusive)."""
+        return np.ascontiguousarray(self._array[start:stop], dtype=np.float32)
+
+    def at(self, positions: Rows) -> Floats:
+        """Return the vectors at ``positions``, int64, shape ``(n,)``."""
+        return np.ascontiguousarray(self._array[positions], dtype=np.float32)
+
+
+def blocks(vectors: Vectors, size: int | None = None) -> Iterator[tuple[int, Floats]]:
+    """Yield the first position and the vectors of each block of ``size`` vectors, by default 16 MiB."""
+    step = size or rows_in(_BLOCK_BYTES, vectors.dim)
+    for start in range(0, len(vectors), step):
+        yield start, vectors.block(start, min(start + step, len(vectors)))
+
+
+def inner_products(queries: Floats, vectors: Floats) -> Floats:
+    """Return the inner products, shape ``(n, m)``, of ``queries``, shape ``(n, d)``, and ``vectors``, shape ``(m, d)``.
+
+    The product of a vector does not depend on its position, to the last bit. NumPy's matrix product does not guarantee
+    that.
+    """
+    if not has_faiss():
+        return dot_products(queries, vectors)
+    products = np.empty((len(queries), len(vectors)), dtype=np.float32)
+    if not products.size:
+        return products
+    if queries.shape[1] < _LEAST_SUMMED_ALIKE:
+        found, positions = faiss.knn(queries, vectors, len(vectors), faiss.METRIC_INNER_PRODUCT)
+        np.put_along_axis(products, positions, found, axis=1)
+        return products
+    queries, vectors = (np.ascontiguousarray(each, dtype=np.float32) for each in (queries, vectors))
+    for query, own in zip(queries, products, strict=True):
+        faiss.fvec_inner_products_ny(*map(faiss.swig_ptr, (own, query, vectors)), queries.shape[1], len(vectors))
+    return products
+
+
+def dot_products(queries: Floats, vectors: Floats) -> Floats:
+    """Return the same products as :func:`inner_products`, computed without FAISS."""
+    products: Floats = np.einsum("nd,md->nm", queries, vectors)  # sums every dot product in the same order
+    return products
+
+
+def best_products(queries: Floats, vectors: Floats, k: int) -> Floats:
+    """Return the ``k`` largest inner products of each query, shape ``(n, min(k, m))``, best first."""
+    if has_faiss():
+        scores: Floats = faiss.knn(queries, vectors, min(k, len(vectors)), faiss.METRIC_INNER_PRODUCT)[0]
+        return scores
+    return -np.sort(-dot_products(queries, vectors), axis=1)[:, :k]
+
+
+def places_in(ascending: Rows, wanted: Rows) -> Rows:
+    """Return the place of each of ``wanted`` in ``ascending``, or any place if it is not there.
+
+    ``ascending`` has one integer or more, each greater than the one before. Most rows and keys are consecutive, and
+    their places are differences.
+    """
+    last = len(ascending) - 1
+    if ascending[last] - ascending[0] == last:
+        places: Rows = np.clip(wanted - ascending[0], 0, last)
+        return places
+    return np.minimum(np.searchsorted(ascending, wanted), last)
+
+
+def among(numbers: Integers, ascending: Integers) -> Bools:
+    """Return for each of ``numbers``, shape ``(n,)``, whether it is in ``ascending``."""
+    if len(ascending) == 0:
+        return np.zeros(len(numbers), dtype=bool)
+    return np.asarray(ascending[places_in(ascending, numbers)] == numbers)
+
+
+def ranges(total: int, parts: int) -> list[tuple[int, int]]:
+    """Return the bounds of ``parts`` ranges that cover the positions below ``total``, of nearly equal size."""
+    return list(pairwise(np.linspace(0, total, parts + 1, dtype=np.int64).tolist()))
+
+
+def rows_in(size: int, dim: int) -> int:
+    """Return the number of float32 vectors of dimension ``dim`` that fit into ``size`` bytes, at least 1."""
+    return max(1, size // (4 * dim))
+
+
+def stratified(total: int, count: int, seed: int) -> Rows:
+    """Draw ``count`` positions below ``total``, one at random from each of ``count`` equal strata, in ascending order.
+
+    Neighbours in a store come from the same document, so a stratified sample covers all documents. Returns all
+    positions if ``total`` is not greater than ``count``.
+    """
+    if total <= count:
+        return np.arange(total, dtype=np.int64)
+    bounds = np.linspace(0, total, count + 1).astype(np.int64)
+    drawn = np.random.default_rng(seed).random(count)
+    return np.asarray(bounds[:-1] + (drawn * np.diff(bounds)).astype(np.int64))

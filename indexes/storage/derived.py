@@ -1,0 +1,146 @@
+"""Derived files: they are made from the rest of a store, and made again when they are damaged.
+
+Each file is immutable and named by its own hash. It belongs to the store while the table ``derived`` names it.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from collections.abc import Callable, Sequence
+from dataclasses import astuple, dataclass
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from ragembed.errors import StoreDamagedError
+from ragembed.files import publish
+from ragembed.hashing import read_sha256
+from ragembed.indexes.per_generation import PerGeneration
+from ragembed.indexes.storage import catalog
+from ragembed.indexes.storage.folders import DERIVED_FILE, require_committed, temporary_folder
+from ragembed.indexes.storage.layout import DERIVED
+from ragembed.indexes.storage.transactions import Database
+
+Value = TypeVar("Value")
+Joined = TypeVar("Joined")
+
+NAMES = POSTINGS, HUBNESS = "postings", "hubness"
+"""What a derived file can hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class DerivedRecord:
+    """A derived file as the database names it.
+
+    It was made from ``chunks`` chunks, and takes effect with the commit of ``made_at_generation``. ``last`` is the
+    highest key of these chunks (postings) or the highest row of their vectors (hubness).
+    """
+
+    file: str
+    name: str
+    sha256: str
+    made_at_generation: int
+    chunks: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class DerivedFile(Generic[Value, Joined]):
+    """A kind of derived file: its ``name``, and functions that read one file and join the files of a generation."""
+
+    name: str
+    read: Callable[[Path], Value]
+    join: Callable[[sqlite3.Connection, Sequence[tuple[DerivedRecord, Value]]], Joined]
+
+
+def records(connection: sqlite3.Connection, name: str | None = None) -> list[DerivedRecord]:
+    """Return the derived files, all or those of one kind, oldest first; raise StoreDamagedError for an invalid one."""
+    rows = connection.execute(
+        "SELECT file, name, sha256, made_at_generation, chunks, last FROM derived WHERE name = ?1 OR ?1 IS NULL"
+        " ORDER BY made_at_generation, file",
+        (name,),
+    )
+    named = [DerivedRecord(*row) for row in rows]
+    for each in named:
+        numbers = each.made_at_generation, each.chunks, each.last
+        catalog.require_types("a derived file", numbers, (each.file, each.sha256))
+        kind = DERIVED_FILE.fullmatch(each.file)
+        if kind is None or kind[1] != each.name:
+            raise StoreDamagedError(
+                f"the store's database names the derived file {each.file!r} for {each.name!r}: expected one of "
+                f"{', '.join(NAMES)}, with the beginning of its hash"
+            )
+    return named
+
+
+def read_derived(store: Path, kind: DerivedFile[Value, Joined], record: DerivedRecord) -> Value:
+    """Return the content of a file; raise StoreDamagedError for a damaged one, FileNotFoundError for a missing one."""
+    file = store / DERIVED / record.file
+    require_committed(file, record.sha256, store)
+    return kind.read(file)
+
+
+def sound_files(store: Path, database: Database, kind: DerivedFile[Value, Joined]) -> list[tuple[DerivedRecord, Value]]:
+    """Return the files of a kind with their contents. If one is damaged or missing, drop all of them."""
+    named = records(database.connection, kind.name)
+    try:
+        return [(record, read_derived(store, kind, record)) for record in named]
+    except (FileNotFoundError, StoreDamagedError):
+        with database.transaction():
+            forget(database.connection, kind.name)
+        return []
+
+
+def write_derived(store: Path, name: str, write: Callable[[Path], None]) -> tuple[str, str]:
+    """Let ``write`` write a file, beside which it may buffer others; return its name and its sha256."""
+    temporary = temporary_folder(store / DERIVED / name)
+    try:
+        made = temporary / "made"
+        write(made)
+        sha256 = read_sha256(made)
+        final = store / DERIVED / f"{name}-{sha256[:16]}.safetensors"
+        publish(made, final)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    return final.name, sha256
+
+
+def replace_records(connection: sqlite3.Connection, old: Sequence[DerivedRecord], new: Sequence[DerivedRecord]) -> None:
+    """Replace the records of files, within the caller's transaction."""
+    connection.executemany("DELETE FROM derived WHERE file = ?", [(record.file,) for record in old])
+    connection.executemany(
+        "INSERT INTO derived (file, name, sha256, made_at_generation, chunks, last) VALUES (?, ?, ?, ?, ?, ?)",
+        map(astuple, new),
+    )
+
+
+def forget(connection: sqlite3.Connection, name: str) -> None:
+    """Delete the records of all files of a kind, within the caller's transaction; the next run makes them again."""
+    connection.execute("DELETE FROM derived WHERE name = ?", (name,))
+    if name == POSTINGS:
+        connection.execute("DELETE FROM stale_postings")
+
+
+class OpenDerived(Generic[Value, Joined]):
+    """Opens the files of a kind of the store at ``path``, each once. Threads may share an instance."""
+
+    def __init__(self, path: Path, kind: DerivedFile[Value, Joined]) -> None:
+        self._path, self._kind = path, kind
+        self._kept: PerGeneration[tuple[dict[str, Value], Joined]] = PerGeneration()
+
+    def clear(self) -> None:
+        """Release the mapped files."""
+        self._kept.clear()
+
+    def of(self, connection: sqlite3.Connection, generation: object) -> Joined:
+        """Return the joined files of ``generation``, which ``connection`` sees."""
+
+        def opened(before: tuple[dict[str, Value], Joined] | None) -> tuple[dict[str, Value], Joined]:
+            files = {} if before is None else before[0]
+            pairs = [
+                (each, files[each.file] if each.file in files else read_derived(self._path, self._kind, each))
+                for each in records(connection, self._kind.name)
+            ]
+            return {record.file: value for record, value in pairs}, self._kind.join(connection, pairs)
+
+        return self._kept.of(generation, opened)[1]

@@ -1,0 +1,110 @@
+"""Settings: fields of dataclasses whose metadata have what the command line, files, errors and the reference say."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from ragembed.errors import ConfigError
+
+Settings = TypeVar("Settings")
+
+_TYPES: dict[str, tuple[type, str]] = {
+    "str": (str, "a string"),
+    "bool": (bool, "true or false"),
+    "int": (int, "a whole number"),
+    "tuple[str, ...]": (tuple, "a list of strings"),
+    "None": (type(None), "None"),
+}
+"""The class and the description of each annotation of :func:`check_values`; any other is a ``Literal`` of strings."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What is said about a setting, in one place.
+
+    ``text`` is the help of the option ``flag``, where backticks mark code; only the reference has ``more``, and a link
+    to ``page``. ``metavar`` names the value. ``default`` says what the option is if it is not given.
+    """
+
+    text: str
+    flag: str | None = None
+    metavar: str | None = None
+    default: str = ""
+    choices: tuple[str, ...] = ()
+    least: float | None = None
+    most: float | None = None
+    more: str = ""
+    page: str = ""
+
+
+def setting(value: Any, text: str, flag: str | None = None, metavar: str | None = None, **about: Any) -> Any:
+    """Return the field of a setting with the default ``value``; ``about`` has the other fields of :class:`Setting`."""
+    return dataclasses.field(default=value, metadata={"setting": Setting(text, flag, metavar, **about)})
+
+
+def settings_of(kind: type) -> dict[str, Setting]:
+    """Return what is said about each setting of a dataclass, by the name of its field."""
+    return {field.name: field.metadata["setting"] for field in dataclasses.fields(kind) if field.metadata}
+
+
+def documented(kind: type[Settings]) -> type[Settings]:
+    """Put the settings of a dataclass into its docstring, instead of ``{settings}``."""
+    entries = []
+    for field in dataclasses.fields(kind):  # type: ignore[arg-type]
+        about: Setting = field.metadata["setting"]
+        names = " | ".join(dict.fromkeys(str(field.type).split(" | "))).removesuffix(" | None")
+        shown = "{" + ", ".join(f'"{choice}"' for choice in about.choices) + "}" if about.choices else names
+        default = "optional" if field.default is None else f"default {field.default!r}".replace("'", '"')
+        text = textwrap.fill(f"{about.text} {about.more}".replace("`", "``"), 112, break_on_hyphens=False)
+        entries.append(f"{field.name} : {shown}, {default}\n{textwrap.indent(text, '    ')}")
+    kind.__doc__ = inspect.cleandoc(kind.__doc__ or "").replace("{settings}", "\n".join(entries))
+    return kind
+
+
+def reference_table(kind: type) -> str:
+    """Return the settings of a dataclass as the Markdown table of the reference."""
+    lines = ["| field | option | default | meaning |", "| --- | --- | --- | --- |"]
+    for field in dataclasses.fields(kind):
+        if not field.metadata:
+            continue
+        about: Setting = field.metadata["setting"]
+        value = list(field.default) if isinstance(field.default, tuple) else field.default
+        is_described = value in (None, []) or about.metavar == "SIZE"
+        default = (about.default or "–") if is_described else f"`{value}`"
+        text = f"{about.text} {about.more}".strip()
+        if about.choices:
+            text += f" One of {', '.join(f'`{choice}`' for choice in about.choices)}."
+        text += f" [More]({about.page})" if about.page else ""
+        lines.append(f"| `{field.name}` | {f'`{about.flag}`' if about.flag else '–'} | {default} | {text} |")
+    return "\n".join(lines)
+
+
+def check_values(settings: Any) -> None:
+    """Raise :class:`ConfigError` for a value of the wrong type, that is no choice, or below the least; make tuples."""
+    for field in dataclasses.fields(settings):
+        name, value = field.name, getattr(settings, field.name)
+        about: Setting = field.metadata["setting"]
+        expected = [_TYPES.get(part, _TYPES["str"]) for part in str(field.type).split(" | ")]
+        classes = tuple(each for each, _ in expected)
+        if isinstance(value, list) and tuple in classes:
+            value = tuple(value)
+            object.__setattr__(settings, name, value)
+        is_other_bool = isinstance(value, bool) and bool not in classes
+        strings = not isinstance(value, tuple) or all(isinstance(part, str) for part in value)
+        if not isinstance(value, classes) or is_other_bool or not strings:
+            raise ConfigError(f"{name} is {value!r}: expected {' or '.join(text for _, text in expected)}")
+        if about.choices and value is not None:
+            one_of(name, value, about.choices)
+        if about.least is not None and value is not None and value < about.least:
+            raise ConfigError(f"{name} is {value}: expected at least {about.least}")
+
+
+def one_of(name: str, value: str, choices: Sequence[str]) -> None:
+    """Raise :class:`ConfigError` unless ``value``, the setting ``name``, is one of ``choices``."""
+    if value not in choices:
+        raise ConfigError(f"{name} is {value!r}: expected one of {', '.join(choices)}")

@@ -1,1 +1,0 @@
-"""Read dictionaries and merge them into entries with definitions. There is one module per file format."""

@@ -1,0 +1,234 @@
+"""Entries with their definitions, the training data: read, merged, measured, and held out.
+
+Source: Liu 2024 (DefSent+), section 3.3. Entries of several dictionaries are combined, and duplicate definitions of an
+entry are removed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ragembed.errors import ConfigError, DictionaryError
+from ragembed.models.tokenizer import TextTokenizer
+from ragembed.papers.training.dictionary_files import (
+    DEFINITIONS,
+    TERMS,
+    WORDNET_FILES,
+    Sense,
+    read_dictd,
+    read_jsonl,
+    read_markdown,
+    read_stardict,
+    read_tsv,
+    read_wordnet,
+)
+
+_SHARE, _MOST = 20, 1000
+_UNKNOWN = ("[UNK]", "<unk>")
+
+
+@dataclass(frozen=True, slots=True)
+class Dictionary:
+    """Distinct entries, each with at least one definition; the definitions of an entry are different and not empty."""
+
+    entries: tuple[str, ...]
+    definitions: tuple[tuple[str, ...], ...]
+
+    def __post_init__(self) -> None:
+        if not self.entries:
+            raise DictionaryError("the dictionary has no entry: expected at least one with a definition")
+
+    def pairs(self) -> Iterator[tuple[int, str]]:
+        """Yield the number of the entry and the text of each definition, in the order of the entries."""
+        for number, definitions in enumerate(self.definitions):
+            for definition in definitions:
+                yield number, definition
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    @property
+    def fingerprint(self) -> str:
+        """The SHA-256 hash of all entries and definitions in order, as a hexadecimal string."""
+        return hashlib.sha256(json.dumps([self.entries, self.definitions]).encode()).hexdigest()
+
+
+def merge(senses: Iterable[Sense]) -> Dictionary:
+    """Merge equal entries, in the order of their first occurrence, and drop duplicate definitions of an entry.
+
+    Texts that differ only in white space are equal. Upper and lower case differ. Raises :class:`DictionaryError` if an
+    entry is empty, or has no definition in any file. The message names the entry.
+    """
+    found: dict[str, dict[str, None]] = {}
+    origins: dict[str, str] = {}
+    for sense in senses:
+        entry, definition = " ".join(sense.entry.split()), " ".join(sense.definition.split())
+        if not entry:
+            raise DictionaryError(f"{sense.origin}: the entry is empty: expected a word or phrase")
+        origins.setdefault(entry, sense.origin)
+        definitions = found.setdefault(entry, {})
+        if definition:
+            definitions[definition] = None
+    without = next((entry for entry, definitions in found.items() if not definitions), None)
+    if without is not None:
+        raise DictionaryError(
+            f"{origins[without]}: the entry {without!r} has no definition: add one, or remove the entry"
+        )
+    return Dictionary(tuple(found), tuple(tuple(definitions) for definitions in found.values()))
+
+
+@dataclass(frozen=True, slots=True)
+class DictionaryStatistics:
+    """The size of a dictionary; lengths of definitions are in tokens, including special tokens."""
+
+    definitions: int
+    entries: int
+    max_length: int
+    median_length: float
+
+    def to_dict(self) -> dict[str, int | float]:
+        """Return the fields as JSON values."""
+        return asdict(self)
+
+
+def statistics(dictionary: Dictionary, lengths: ArrayLike) -> DictionaryStatistics:
+    """Return the statistics of ``dictionary``. ``lengths`` has the tokens per definition, shape ``(definitions,)``."""
+    tokens = np.asarray(lengths)
+    return DictionaryStatistics(len(tokens), len(dictionary), int(tokens.max()), float(np.median(tokens)))
+
+
+READERS: Mapping[str, Callable[[Path], Iterator[Sense]]] = {
+    ".tsv": read_tsv,
+    ".jsonl": read_jsonl,
+    ".index": read_dictd,
+    ".ifo": read_stardict,
+    ".md": read_markdown,
+    ".markdown": read_markdown,
+}
+"""Readers by file suffix."""
+
+
+def read_dictionaries(paths: Sequence[Path]) -> Dictionary:
+    """Read dictionaries of any format and merge them, in the order of their first entries.
+
+    Files are tables (``.tsv``, ``.jsonl``), dictd (``.index``), StarDict (``.ifo``) or Markdown glossaries (``.md``,
+    ``.markdown``); a folder contains the WordNet database or Markdown files. White space is normalised; upper and lower
+    case differ.
+    """
+    if not paths:
+        raise DictionaryError("no dictionary: expected at least one file or folder")
+    return merge(sense for path in paths for sense in _non_empty(path))
+
+
+def _non_empty(path: Path) -> Iterator[Sense]:
+    """Yield the senses of a path. Raises :class:`DictionaryError` if there are none."""
+    empty = True
+    for sense in _senses(path):
+        empty = False
+        yield sense
+    if empty:
+        hint = (
+            f": expected definition lists, or tables with the columns {'|'.join(TERMS)} and {'|'.join(DEFINITIONS)}"
+            if path.suffix.lower() in (".md", ".markdown")
+            else ""
+        )
+        raise DictionaryError(f"{path} has no entry{hint}")
+
+
+def _senses(path: Path) -> Iterator[Sense]:
+    if path.is_dir():
+        yield from _folder_senses(path)
+        return
+    if not path.is_file():
+        raise DictionaryError(f"the dictionary {path} does not exist: give a file or folder")
+    reader = READERS.get(path.suffix.lower())
+    if reader is None:
+        raise DictionaryError(f"{path} has an unknown suffix: expected {', '.join(READERS)}, or the folder of WordNet")
+    yield from reader(path)
+
+
+def _folder_senses(folder: Path) -> Iterator[Sense]:
+    for place in (folder, folder / "dict"):
+        if (place / WORDNET_FILES[0]).is_file():
+            yield from read_wordnet(place)
+            return
+    files = sorted(file for ending in (".md", ".markdown") for file in folder.rglob(f"*{ending}"))
+    if not files:
+        raise DictionaryError(
+            f"the folder {folder} contains no dictionary: expected WordNet's {WORDNET_FILES[0]}, or Markdown files"
+        )
+    for file in files:
+        yield from read_markdown(file)
+
+
+@dataclass(frozen=True, slots=True)
+class HeldOut:
+    """A definition that is excluded from the training, and the numbers of its entries."""
+
+    definition: str
+    entries: tuple[int, ...]
+
+
+def hold_out(dictionary: Dictionary, count: int | None, seed: int) -> tuple[Dictionary, tuple[HeldOut, ...]]:
+    """Draw ``count`` definitions at random. Return the dictionary without them, and the drawn definitions.
+
+    A definition that several entries share is removed from all of them. A definition is drawn only if each of its
+    entries keeps another one. If ``count`` is None, up to a twentieth of the distinct definitions is drawn, at most
+    1,000. Raises :class:`ConfigError` if fewer than ``count`` definitions can be drawn.
+    """
+    owners: dict[str, list[int]] = {}
+    for entry, definition in dictionary.pairs():
+        owners.setdefault(definition, []).append(entry)
+    left = Counter({entry: len(definitions) for entry, definitions in enumerate(dictionary.definitions)})
+    wanted = min(_MOST, len(owners) // _SHARE) if count is None else count
+    texts = list(owners)
+    drawn: dict[str, tuple[int, ...]] = {}
+    for number in np.random.default_rng(seed).permutation(len(texts)):
+        if len(drawn) == wanted:
+            break
+        definition = texts[number]
+        if all(left[entry] > 1 for entry in owners[definition]):
+            drawn[definition] = tuple(owners[definition])
+            left.subtract(owners[definition])
+    if count is not None and len(drawn) < count:
+        raise ConfigError(
+            f"cannot hold out {count} definitions: only {len(drawn)} belong to entries with another definition; "
+            f"choose at most {len(drawn)}"
+        )
+    kept = tuple(tuple(text for text in texts if text not in drawn) for texts in dictionary.definitions)
+    return Dictionary(dictionary.entries, kept), tuple(HeldOut(*item) for item in drawn.items())
+
+
+def single_tokens(dictionary: Dictionary, tokenizer: TextTokenizer) -> tuple[Dictionary, NDArray[np.int64]]:
+    """Return the entries that are single tokens, and the token id of each, for DefSent.
+
+    Entries with the same token are merged, such as upper and lower case with an uncased model. Raises
+    :class:`DictionaryError` if no entry is a single token.
+    """
+    found: dict[int, tuple[str, dict[str, None]]] = {}
+    # With a leading space, as inside a sentence. In a byte-level tokenizer, the token without the space is different.
+    for entry, definitions, ids in zip(
+        dictionary.entries,
+        dictionary.definitions,
+        tokenizer.ids([f" {entry}" for entry in dictionary.entries]),
+        strict=True,
+    ):
+        if len(ids) == 1 and tokenizer.names([int(ids[0])])[0] not in _UNKNOWN:
+            _, known = found.setdefault(int(ids[0]), (entry, {}))
+            known.update(dict.fromkeys(definitions))
+    if not found:
+        raise DictionaryError(
+            f"none of {len(dictionary):,} entries is a single token of the model, as DefSent requires: train with "
+            "DefSent+ instead"
+        )
+    entries = tuple(entry for entry, _ in found.values())
+    texts = tuple(tuple(definitions) for _, definitions in found.values())
+    return Dictionary(entries, texts), np.array(list(found), dtype=np.int64)

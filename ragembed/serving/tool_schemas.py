@@ -1,0 +1,524 @@
+"""The tools of MCP and the operations of the HTTP API: descriptions, JSON schemas, and the check of the arguments.
+
+Clients list the tools before every conversation, so this module imports nothing heavy, and the tools are short: all of
+them together have at most 1,500 tokens. Their schemas have no null unions, which some clients reject; a value that is
+unknown is left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ragembed.errors import ConfigError
+
+Schema = dict[str, Any]
+
+DEFAULT_TOKENS, MOST_TOKENS = 2500, 10_000
+"""Tokens of an answer of a tool: by default, and at most."""
+MOST_OFFSET, MOST_NEIGHBOURS, MOST_FILES = 900, 20, 1000
+MOST_COMPARED = 20
+"""A file is compared with at most this number of results, because each of them is encoded again."""
+BUDGET, MOST_BUDGET = 4000, 100_000
+EVERY = "all"
+"""The name that stands for all served stores together."""
+_LEAST_TOKENS, _MOST_CHARACTERS, _MOST_RESULTS, _SHOWN = 200, 4000, 100, 60
+_NO_TEXT = re.compile("[\0\ud800-\udfff]")
+
+TEXT: Schema = {"type": "string"}
+NUMBER: Schema = {"type": "number"}
+INTEGER: Schema = {"type": "integer"}
+OBJECT: Schema = {"type": "object"}
+_BOOLEAN: Schema = {"type": "boolean"}
+
+
+def object_schema(properties: Schema, required: Sequence[str] = ()) -> Schema:
+    """Return the schema of an object."""
+    return {"type": "object", "properties": properties, **({"required": list(required)} if required else {})}
+
+
+def array_of(items: Schema) -> Schema:
+    """Return the schema of an array."""
+    return {"type": "array", "items": items}
+
+
+def _from(least: int, most: int | None = None, default: int | None = None) -> Schema:
+    limits = {"minimum": least, "maximum": most, "default": default}
+    return {"type": "integer", **{name: value for name, value in limits.items() if value is not None}}
+
+
+_SHARE: Schema = {"type": "number", "minimum": 0, "maximum": 1}
+_NO: Schema = {"type": "boolean", "default": False}
+_ID: Schema = {**TEXT, "description": "Id of a chunk, from an answer"}
+_LINE: Schema = _from(1)
+_K: Schema = _from(1, _MOST_RESULTS, 10)
+_MODE: Schema = {"type": "string", "enum": ["hybrid", "dense", "lexical"], "default": "hybrid"}
+_WHERE: Schema = {**TEXT, "description": "Filter, e.g. ext = 'md' AND path GLOB 'docs/**'"}
+_TOKENS: Schema = _from(_LEAST_TOKENS, MOST_TOKENS, DEFAULT_TOKENS)
+_PAGES: Schema = {"max_tokens": _TOKENS, "cursor": {**TEXT, "description": "From the previous answer"}}
+_LINES: Schema = {"start_line": INTEGER, "end_line": INTEGER, "headings": array_of(TEXT)}
+_BODY: Schema = {"stale": _BOOLEAN, "text": TEXT}
+_PASSAGE: Schema = {"id": TEXT, "path": TEXT, **_LINES, "score": NUMBER, "relevance": NUMBER, **_BODY}
+_PASSAGES: Schema = {"results": array_of(object_schema(_PASSAGE, ["id", "text"])), "cursor": TEXT, "note": TEXT}
+
+
+@dataclass(frozen=True, slots=True)
+class ToolDefinition:
+    """A tool: its name and description, and the schemas of its arguments and its structured answer."""
+
+    name: str
+    description: str
+    arguments: Schema
+    required: tuple[str, ...]
+    answer: Schema
+    together: bool = False
+    """Whether the store ``all`` stands for all stores together."""
+
+    def input_schema(self, stores: Sequence[str]) -> Schema:
+        """Return the JSON schema of the arguments; ``stores`` are the names of the stores that are served."""
+        return object_schema(self._properties(stores), self._required(stores))
+
+    def checked(self, arguments: Mapping[str, Any], stores: Sequence[str]) -> dict[str, Any]:
+        """Return the arguments with defaults, without those that are null; raise :class:`ConfigError` for others."""
+        properties = self._properties(stores)
+        given = {name: value for name, value in arguments.items() if value is not None}
+        for name in given:
+            if name not in properties:
+                known = ", ".join(properties) or "none"
+                raise ConfigError(f"unknown argument {shown(name)} of {self.name}: expected one of {known}")
+        for name in self._required(stores):
+            if name not in given:
+                names = [*stores, EVERY] if self.together else stores
+                expected = f"one of {', '.join(names)}" if name == "store" else _expected(properties[name])
+                raise ConfigError(f"the argument {name!r} of {self.name} is missing: expected {expected}")
+        for name, value in given.items():
+            check_characters(value, f"the argument {name!r} of {self.name}")
+            if not _is_valid(value, properties[name]):
+                raise ConfigError(
+                    f"the argument {name!r} of {self.name} is {shown(value)}: expected {_expected(properties[name])}"
+                )
+        _check_store(given, [*stores, EVERY] if self.together and len(stores) > 1 else stores)
+        defaults = {name: schema["default"] for name, schema in properties.items() if "default" in schema}
+        return {**defaults, **{name: _converted(value, properties[name]) for name, value in given.items()}}
+
+    def _properties(self, stores: Sequence[str]) -> Schema:
+        if len(stores) == 1:
+            return self.arguments
+        store = {**TEXT, "description": f"{EVERY}: all stores together"} if self.together else TEXT
+        return {"store": store, **self.arguments}
+
+    def _required(self, stores: Sequence[str]) -> list[str]:
+        return [*(["store"] if len(stores) > 1 and self.name != "status" else []), *self.required]
+
+
+TOOLS: Mapping[str, ToolDefinition] = {
+    tool.name: tool
+    for tool in (
+        ToolDefinition(
+            "search",
+            "Find passages by meaning and words in the indexed documents. Use it first to locate something. Answers "
+            "the best passages with path, lines and text. stale: the file changed since it was indexed. relevance: "
+            "0 to 1, weak below 0.5.",
+            {"query": TEXT, "k": _K, "mode": _MODE, "where": _WHERE, "min_relevance": _SHARE, **_PAGES},
+            ("query",),
+            object_schema(_PASSAGES, ["results"]),
+            together=True,
+        ),
+        ToolDefinition(
+            "context",
+            "Collect what to read before answering a question: passages widened to their sections, merged, without "
+            "near-duplicates, within max_tokens. Use it instead of search and many get calls.",
+            {"query": TEXT, "mode": _MODE, "where": _WHERE, "max_tokens": _TOKENS},
+            ("query",),
+            object_schema(
+                {
+                    "blocks": array_of(object_schema({"path": TEXT, **_LINES, **_BODY}, ["path", "text"])),
+                    "left_out": array_of(TEXT),
+                    "note": TEXT,
+                },
+                ["blocks"],
+            ),
+            together=True,
+        ),
+        ToolDefinition(
+            "get",
+            "Read the indexed text of a file, of some of its lines, or of one chunk. Give path or id from an answer.",
+            {"path": TEXT, "start_line": _LINE, "end_line": _LINE, "id": TEXT, **_PAGES},
+            (),
+            object_schema(_PASSAGES, ["results"]),
+        ),
+        ToolDefinition(
+            "similar",
+            "Find passages that are like a passage you have: related sections, copies, other implementations.",
+            {"id": TEXT, "k": _K, "other_files": _NO, **_PAGES},
+            ("id",),
+            object_schema(_PASSAGES, ["results"]),
+        ),
+        ToolDefinition(
+            "why_not",
+            "Explain why a file you expected is not among the results of a query: its rank in each mode, and the "
+            "words in which the results score higher. Use it to rephrase a query.",
+            {"query": TEXT, "path": TEXT, "k": _K, "mode": _MODE},
+            ("query", "path"),
+            object_schema(
+                {
+                    "path": TEXT,
+                    "ranks": array_of(
+                        object_schema(
+                            {"mode": TEXT, "rank": INTEGER, "of": INTEGER, "score": NUMBER, "needed": NUMBER},
+                            ["mode", "of"],
+                        )
+                    ),
+                    "weaker_words": array_of(TEXT),
+                    "best_id": TEXT,
+                    "note": TEXT,
+                },
+                ["path", "ranks", "weaker_words"],
+            ),
+        ),
+        ToolDefinition(
+            "status",
+            "Show what is indexed: root folder of the paths, files, chunks, files changed since. Use it if results "
+            "are missing.",
+            {},
+            (),
+            object_schema(
+                {
+                    "stores": array_of(
+                        object_schema(
+                            {
+                                "name": TEXT,
+                                "root": TEXT,
+                                "files": INTEGER,
+                                "chunks": INTEGER,
+                                "changed_files": INTEGER,
+                                "problem": TEXT,
+                            },
+                            ["name", "root"],
+                        )
+                    )
+                },
+                ["stores"],
+            ),
+        ),
+    )
+}
+"""The tools of MCP by name."""
+
+
+# The HTTP API
+
+
+def _nullable(kind: str) -> Schema:
+    return {"type": [kind, "null"]}
+
+
+def _described(schema: Schema, description: str) -> Schema:
+    return {**schema, "description": description}
+
+
+def _answer(properties: Schema) -> Schema:
+    common: Schema = {
+        "schema_version": INTEGER,
+        "store": TEXT,
+        "generation": _described(INTEGER, "Number of changes committed to the store"),
+        "note": _described(TEXT, "Why the answer may be incomplete"),
+    }
+    return object_schema({**common, **properties}, ["schema_version", *(["store"] if "results" in properties else [])])
+
+
+_RANKING: Schema = {
+    "mode": _MODE,
+    "where": _WHERE,
+    "dedupe": {"type": "boolean", "default": True, "description": "Combine near-duplicates"},
+    "per_file": _described(_from(1, 100), "Most results of a file"),
+    "min_relevance": _SHARE,
+}
+_PLACES: Schema = array_of(array_of(INTEGER))
+_PLACE: Schema = {
+    "id": TEXT,
+    "store": _described(TEXT, "Store of the result, if all stores are searched together"),
+    "path": _described(_nullable("string"), "Name of the file in the store"),
+    "member": _described(TEXT, "File inside an archive or a mail"),
+    "start_line": _nullable("integer"),
+    "end_line": _nullable("integer"),
+    "page": _nullable("integer"),
+}
+_CHUNK: Schema = object_schema(
+    {
+        **_PLACE,
+        "title": _nullable("string"),
+        "headings": array_of(TEXT),
+        "text": TEXT,
+        "tokens": INTEGER,
+        "metadata": OBJECT,
+        "stale": _BOOLEAN,
+        "highlights": _described(_PLACES, "Start and end of words of the query in the text, in characters"),
+    },
+    ["id", "text"],
+)
+_HIT: Schema = object_schema(
+    {
+        "rank": INTEGER,
+        **_PLACE,
+        "title": _nullable("string"),
+        "headings": array_of(TEXT),
+        "score": NUMBER,
+        "dense": _described(_nullable("number"), "Cosine"),
+        "lexical": _described(_nullable("number"), "BM25"),
+        "rerank": _nullable("number"),
+        "relevance": _nullable("number"),
+        "snippet": TEXT,
+        "highlights": _described(_PLACES, "Start and end of words of the query in the snippet, in characters"),
+        "text": TEXT,
+        "metadata": OBJECT,
+        "duplicates": array_of(object_schema(_PLACE, ["id"])),
+        "stale": _described(_BOOLEAN, "The file changed since it was indexed"),
+    },
+    ["id", "score", "text"],
+)
+_FACET: Schema = object_schema({"value": {}, "count": INTEGER, "where": TEXT}, ["count"])
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """An operation with its path and methods. Parameters in braces are part of the path."""
+
+    path: str
+    methods: tuple[str, ...]
+    operation: ToolDefinition
+
+
+_READ, _BOTH = ("GET",), ("GET", "POST")
+ENDPOINTS: Mapping[str, Endpoint] = {
+    operation.name: Endpoint(path, methods, operation)
+    for path, methods, operation in (
+        (
+            "/v1/search",
+            _BOTH,
+            ToolDefinition(
+                "search",
+                "Find passages by meaning and words. Results have the form of 'ragembed query --json'.",
+                {
+                    "q": TEXT,
+                    "k": _K,
+                    "offset": _described(_from(0, MOST_OFFSET, 0), "Number of results to skip"),
+                    **_RANKING,
+                    "facets": _described(
+                        TEXT, "What to count: folder, type, date, a key of metadata, or metadata for all keys"
+                    ),
+                },
+                ("q",),
+                _answer(
+                    {
+                        "query": TEXT,
+                        "mode": TEXT,
+                        "results": array_of(_HIT),
+                        "facets": {"type": "object", "additionalProperties": array_of(_FACET)},
+                    }
+                ),
+                together=True,
+            ),
+        ),
+        (
+            "/v1/context",
+            _BOTH,
+            ToolDefinition(
+                "context",
+                "Pack the best text for a query into a budget of tokens, for the prompt of a model.",
+                {
+                    "q": TEXT,
+                    "budget": _from(1, MOST_BUDGET, BUDGET),
+                    "mode": _MODE,
+                    "where": _WHERE,
+                    "min_relevance": _SHARE,
+                    "format": {"type": "string", "enum": ["text", "markdown", "xml"], "default": "text"},
+                },
+                ("q",),
+                _answer(
+                    {
+                        "query": TEXT,
+                        "budget": INTEGER,
+                        "tokens": INTEGER,
+                        "tokenizer": TEXT,
+                        "blocks": array_of(OBJECT),
+                        "left_out": array_of(OBJECT),
+                        "text": TEXT,
+                    }
+                ),
+                together=True,
+            ),
+        ),
+        (
+            "/v1/chunks/{id}",
+            _READ,
+            ToolDefinition(
+                "chunk",
+                "Read a chunk and its neighbours in the same file.",
+                {
+                    "id": _ID,
+                    "before": _described(_from(0, MOST_NEIGHBOURS, 0), "Number of chunks before it"),
+                    "after": _described(_from(0, MOST_NEIGHBOURS, 0), "Number of chunks after it"),
+                    "q": _described(TEXT, "Query whose words are highlighted"),
+                },
+                ("id",),
+                _answer({"chunk": _CHUNK, "before": array_of(_CHUNK), "after": array_of(_CHUNK)}),
+            ),
+        ),
+        (
+            "/v1/similar",
+            _BOTH,
+            ToolDefinition(
+                "similar",
+                "Find passages that are like a chunk.",
+                {"id": _ID, "k": _K, "other_files": _described(_NO, "Only from other files")},
+                ("id",),
+                _answer({"id": TEXT, "results": array_of(_HIT)}),
+            ),
+        ),
+        (
+            "/v1/explain",
+            _BOTH,
+            ToolDefinition(
+                "explain",
+                "Explain the score of a result of a search with the same parameters. k is its k plus its offset.",
+                {"q": TEXT, "id": _ID, "k": {**_K, "maximum": _K["maximum"] + MOST_OFFSET}, **_RANKING},
+                ("q", "id"),
+                _answer({"query": TEXT, "result": _HIT, "explanation": OBJECT}),
+                together=True,
+            ),
+        ),
+        (
+            "/v1/why-not",
+            _BOTH,
+            ToolDefinition(
+                "why_not",
+                "Explain why a file is not among the results of a query.",
+                {"q": TEXT, "path": TEXT, "k": {**_K, "maximum": MOST_COMPARED}, "mode": _MODE},
+                ("q", "path"),
+                _answer({"query": TEXT, "path": TEXT, "k": INTEGER}),
+            ),
+        ),
+        (
+            "/v1/files",
+            _BOTH,
+            ToolDefinition(
+                "files",
+                "List the indexed files by name.",
+                {
+                    "path": _described(TEXT, "Only this file, or the files below this folder"),
+                    "k": _from(1, MOST_FILES, 100),
+                    "offset": _from(0, 10**9, 0),
+                },
+                (),
+                _answer(
+                    {
+                        "total": INTEGER,
+                        "files": array_of(
+                            object_schema(
+                                {"path": TEXT, "size": INTEGER, "modified": TEXT, "stale": _BOOLEAN}, ["path", "size"]
+                            )
+                        ),
+                    }
+                ),
+            ),
+        ),
+        (
+            "/v1/status",
+            _READ,
+            ToolDefinition(
+                "status",
+                "Show what is indexed.",
+                {},
+                (),
+                object_schema(
+                    {
+                        "schema_version": INTEGER,
+                        "version": TEXT,
+                        "writable": _BOOLEAN,
+                        "stores": array_of(OBJECT),
+                    },
+                    ["schema_version", "stores"],
+                ),
+            ),
+        ),
+    )
+}
+"""The endpoints of the HTTP API by the name of their operation."""
+
+
+# The check of arguments
+
+
+def chosen_store(arguments: Mapping[str, Any], stores: Sequence[str]) -> str:
+    """Return the store that arguments without anything else name; raise :class:`ConfigError` if they do not."""
+    if unknown := arguments.keys() - {"store"}:
+        raise ConfigError(f"unknown argument {shown(min(unknown))}: expected store")
+    if "store" not in arguments and len(stores) > 1:
+        raise ConfigError(f"the argument 'store' is missing: expected one of {', '.join(stores)}")
+    _check_store(arguments, stores)
+    return str(arguments.get("store", stores[0]))
+
+
+def _check_store(given: Mapping[str, Any], stores: Sequence[str]) -> None:
+    if given.get("store", stores[0]) not in stores:
+        raise ConfigError(f"unknown store {shown(given['store'])}: expected one of {', '.join(stores)}")
+
+
+def check_characters(value: object, what: str) -> None:
+    """Raise :class:`ConfigError` about ``what`` if a text or JSON value has characters that no stored text can have."""
+    if isinstance(value, str) and (found := _NO_TEXT.search(value)) is not None:
+        name = "a NUL character" if found[0] == "\0" else "half of a surrogate pair"
+        raise ConfigError(f"{what} holds {name} (U+{ord(found[0]):04X}): leave it out")
+    if isinstance(value, Mapping):
+        for key, each in value.items():
+            check_characters(key, what)
+            check_characters(each, what)
+    elif isinstance(value, list):
+        for each in value:
+            check_characters(each, what)
+
+
+def _is_valid(value: object, schema: Schema) -> bool:
+    if "enum" in schema:
+        return isinstance(value, str) and value in schema["enum"]
+    if schema["type"] == "boolean":
+        return isinstance(value, bool)
+    if schema["type"] == "number":
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        return is_number and schema["minimum"] <= value <= schema["maximum"]
+    if schema["type"] == "integer":
+        whole = isinstance(value, int | float) and not isinstance(value, bool) and value == value // 1
+        return whole and schema["minimum"] <= value <= schema.get("maximum", 2**53)
+    return isinstance(value, str) and len(value) <= _MOST_CHARACTERS and bool(value.strip())
+
+
+def _converted(value: Any, schema: Schema) -> Any:
+    return int(value) if schema.get("type") == "integer" else value
+
+
+def _expected(schema: Schema) -> str:
+    if "enum" in schema:
+        return f"one of {', '.join(schema['enum'])}"
+    if schema["type"] == "boolean":
+        return "true or false"
+    if schema["type"] == "number":
+        return f"a number from {schema['minimum']:g} to {schema['maximum']:g}"
+    if schema["type"] == "integer":
+        most = schema.get("maximum")
+        return f"an integer from {schema['minimum']:,} to {most:,}" if most else "an integer, 1 or more"
+    return f"text with 1 to {_MOST_CHARACTERS:,} characters"
+
+
+def shown(value: object) -> str:
+    """Return the beginning of an argument as it is written in an error message."""
+    if value is None:
+        return "null"
+    if isinstance(value, str):
+        return repr(value if len(value) <= _SHOWN else f"{value[:_SHOWN]}…")
+    if isinstance(value, bool | int | float):
+        text = repr(value) if not isinstance(value, int) or abs(value) < 10**20 else "a huge number"
+        return text.lower() if isinstance(value, bool) else text
+    return "an array" if isinstance(value, list) else "an object"
