@@ -18,9 +18,9 @@ from report import significant, table
 from speed import Outcome
 
 from ragembed import Embedder
+from ragembed.corpus import draw_pseudo_queries
 from ragembed.indexes.faiss_index.cost_model import LEAST_APPROXIMATE
 from ragembed.postprocess import unit_rows
-from ragembed.pseudo_queries import draw_pseudo_queries
 
 K, BATCH = 10, 20_000
 _PROGRAM = PEERS / "ann_libraries.py"

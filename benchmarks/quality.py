@@ -14,7 +14,7 @@ from report import table
 from speed import Outcome
 
 from ragembed import Embedder
-from ragembed.config.settings import DEFAULT_MODEL, PRESETS
+from ragembed.config.settings import DEFAULT_MODEL, PRESETS, EmbedderConfig
 from ragembed.evaluation import RetrievalCollection, paired_bootstrap, score_rankings
 from ragembed.evaluation.retrieval import RetrievalScore
 from ragembed.evaluation.tasks import Task, evaluate, read_retrieval
@@ -128,7 +128,7 @@ def precision(setting: Setting) -> Outcome:
         header += [f"{collection.name}: {what}" for what in (*ways, "cosine, mean and lowest")]
     for path in sorted((setting.data / "sts").glob("*.tsv"))[: 1 if setting.trial else None]:
         say(path.stem)
-        configs = [PRESETS["minilm"].replace(dtype=dtype, query_fit="shared") for dtype in _ARITHMETIC]
+        configs = [EmbedderConfig.from_preset("minilm", dtype=dtype, query_fit="shared") for dtype in _ARITHMETIC]
         for dtype, (_, measured) in zip(_ARITHMETIC, evaluate(read_sts(path), configs), strict=True):
             cells[dtype].append(f"{float(measured.scores[measured.headline]):.2f}")
         header.append(path.stem)
@@ -183,7 +183,8 @@ def presets(setting: Setting) -> Outcome:
 
 def _values(task: Task, name: str, keys: list[tuple[str, str]]) -> list[float]:
     configs = [
-        PRESETS[name].replace(postprocess=() if steps == "none" else (steps,), query_fit=side) for steps, side in keys
+        EmbedderConfig.from_preset(name, postprocess=() if steps == "none" else (steps,), query_fit=side)
+        for steps, side in keys
     ]
     say(f"{task.name}: {name}")
     return [float(measured.scores[measured.headline]) for _, measured in evaluate(task, configs)]

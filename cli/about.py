@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 
-from ragembed.hashing import cache_folder
+from ragembed.files import cache_folder
 from ragembed.version import SCHEMA_VERSION, __version__
 
 _PACKAGES = (

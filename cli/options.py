@@ -135,7 +135,7 @@ def setting_option(
     if kind is Budget:
         value = _limit(value)
     elif value is None and str(field.type).startswith("int"):
-        value = click.IntRange(about.least)
+        value = click.IntRange(None if about.least is None else int(about.least))
     elif value is None and str(field.type).startswith("float"):
         value = click.FLOAT if about.least is None else click.FloatRange(about.least, about.most)
     elif str(field.type) == "tuple[float, float]":
@@ -146,14 +146,8 @@ def setting_option(
         more, shown = {"default": field.default if filled else None, "is_flag": True, **more}, "" if filled else shown
     elif filled and field.default is not None:
         more, shown = {"default": field.default, "show_default": True, **more}, ""
-    return click.option(
-        *(about.flag or "", name),
-        type=value,
-        multiple=several,
-        metavar=about.metavar,
-        help=f"{text}  [default: {shown}]" if shown else text,
-        **more,
-    )
+    attributes = {"type": value, "metavar": about.metavar, "help": f"{text}  [default: {shown}]" if shown else text}
+    return click.option(*(about.flag or "", name), multiple=several, **{**attributes, **more})
 
 
 def with_options(*options: Decorator) -> Decorator:

@@ -67,14 +67,6 @@ def indexing_request(
     )
 
 
-def paths_or_stored(store: Store | None, paths: tuple[Place, ...]) -> tuple[Place, ...]:
-    """Return ``paths``, or the paths that the store was made from, or the working directory."""
-    if paths:
-        return paths
-    stored = stored_request(store)
-    return stored[0] if stored else (Path(),)
-
-
 def postprocess_steps(text: str) -> tuple[str, ...]:
     """Parse a list of post-processors such as ``abtt:2,normalize``; ``none`` is an empty list."""
     return () if text == "none" else tuple(step.strip() for step in text.split(","))
@@ -105,18 +97,13 @@ def embedder_config(options: Mapping[str, Any], store: Store | None = None) -> E
     if not settings:
         return None
     base = None if "preset" in settings or "config_file" in settings else stored_config(store)
-    return _configuration(settings, base) if base is None else _configuration(*_with_templates(settings, base))
-
-
-def _with_templates(settings: dict[str, Any], base: EmbedderConfig) -> tuple[dict[str, Any], EmbedderConfig]:
-    """Return ``settings`` and ``base``, the settings of a store, with prompts in the form of the store: templates."""
-    if "prompt_name" in settings:
-        return settings, base.replace(template=PLAIN, query_template=None)
-    changes = dict(settings)
-    for name, template in (("document_prompt", "template"), ("query_prompt", "query_template")):
-        if name in changes:
-            changes[template] = changes.pop(name) + TEXT
-    return changes, base
+    if base is not None and "prompt_name" in settings:
+        base = base.replace(template=PLAIN, query_template=None)
+    elif base is not None:  # The store has prompts as templates.
+        for name, template in (("document_prompt", "template"), ("query_prompt", "query_template")):
+            if name in settings:
+                settings[template] = settings.pop(name) + TEXT
+    return _configuration(settings, base)
 
 
 def embedder_configs(options: Mapping[str, Any], *, query_fit: str | None) -> list[NamedConfig]:
@@ -127,21 +114,19 @@ def embedder_configs(options: Mapping[str, Any], *, query_fit: str | None) -> li
     several = {name: value for name, value in settings.items() if isinstance(value, tuple)}
     single = {name: value for name, value in settings.items() if name not in several}
     return [
-        NamedConfig(_name(choice, single), _configuration({**single, **choice}))
+        NamedConfig(
+            Path(single["config_file"]).stem
+            if "config_file" in single and "preset" not in choice
+            else str(choice.get("preset", DEFAULT_PRESET)),
+            _configuration({**single, **choice}),
+        )
         for values in product(*several.values())
         for choice in [dict(zip(several, values, strict=True))]
     ]
 
 
 def _given(options: Mapping[str, Any]) -> dict[str, Any]:
-    named = {name: options[name] for name in EMBEDDING_OPTIONS if name in options}
-    return {name: value for name, value in named.items() if value not in (None, ())}
-
-
-def _name(choice: Mapping[str, Any], single: Mapping[str, Any]) -> str:
-    if "preset" in choice or "config_file" not in single:
-        return str(choice.get("preset", DEFAULT_PRESET))
-    return Path(single["config_file"]).stem
+    return {name: options[name] for name in EMBEDDING_OPTIONS if options.get(name) not in (None, ())}
 
 
 def _configuration(settings: Mapping[str, Any], base: EmbedderConfig | None = None) -> EmbedderConfig:

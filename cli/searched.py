@@ -22,29 +22,20 @@ from ragembed.indexes.indexing.request import IndexingRequest, stored_request
 from ragembed.indexes.search.pipeline import Mode
 from ragembed.indexes.storage.layout import file_path, source_path
 
-Command = TypeVar("Command", bound=Callable[..., Any])
 Given = TypeVar("Given")
 
 
-def in_option(command: Command) -> Command:
-    """Add ``--in``."""
-    return click.option(
-        "--in",
-        "collections",
-        metavar="NAMES",
-        help="Collections of stores to search as one, separated by commas; all means every collection. See ragembed "
-        "collection.  [default: the default collection, if no store is found here]",
-    )(command)
-
-
-def each_in_option(command: Command) -> Command:
-    """Add ``--in`` to a command that reports on stores one by one."""
-    return click.option(
-        "--in",
-        "collections",
-        metavar="NAMES",
-        help="Report on each store of these collections, separated by commas; all means every collection.",
-    )(command)
+in_option = click.option(
+    *("--in", "collections"),
+    metavar="NAMES",
+    help="Collections of stores to search as one, separated by commas; all means every collection. See ragembed "
+    "collection.  [default: the default collection, if no store is found here]",
+)
+each_in_option = click.option(
+    *("--in", "collections"),
+    metavar="NAMES",
+    help="Report on each store of these collections, separated by commas; all means every collection.",
+)
 
 
 def open_searched(store: Path | None, collections: str | None, *, refresh: bool = False) -> Store | Collection:
@@ -62,14 +53,10 @@ def open_searched(store: Path | None, collections: str | None, *, refresh: bool 
     return opened
 
 
-def place_of(opened: Store | Collection, source: str, store: str | None) -> Place:
-    """Return the place of a file of a hit; paths are absolute."""
-    return file_path(source, opened.path if isinstance(opened, Store) else opened.paths[str(store)])
-
-
 def namer(opened: Store | Collection) -> Callable[[str, str | None], str]:
     """Return a function that returns the path to show for the file of a hit."""
-    return lambda source, store: shown_path(place_of(opened, source, store))
+    paths: Mapping[Any, Path] = {None: opened.path} if isinstance(opened, Store) else opened.paths
+    return lambda source, store: shown_path(file_path(source, paths[store]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,20 +161,11 @@ def say_left_out(opened: Store | Collection, mode: Mode | None = None) -> None:
     for name, problem in opened.problems.items():
         say(f"note: the store {name} is left out: {problem}", err=True)
     if mode is not None and len(groups := opened.groups(mode)) > 1:
+        differ, remedy = ("different embedders", "; to compare scores, run ragembed collection refit NAME")
+        if mode == "lexical":
+            differ, remedy = "different languages", ""
+        listed = "; ".join(", ".join(names) for names in groups)
         say(
-            f"note: the stores have {_differ(mode)}, so results are ordered by their rank among those of "
-            f"{_listed(groups)}{_remedy(mode)}",
+            f"note: the stores have {differ}, so results are ordered by their rank among those of {listed}{remedy}",
             err=True,
         )
-
-
-def _remedy(mode: Mode) -> str:
-    return "" if mode == "lexical" else "; to compare scores, run ragembed collection refit NAME"
-
-
-def _differ(mode: Mode) -> str:
-    return "different languages" if mode == "lexical" else "different embedders"
-
-
-def _listed(groups: Sequence[Sequence[str]]) -> str:
-    return "; ".join(", ".join(names) for names in groups)

@@ -386,7 +386,7 @@ class Store(Readable):
         --------
         >>> status = store.status()
         >>> status["chunks"], status["format"]
-        (3, 1)
+        (3, 2)
         """
         with self.snapshot() as snapshot:
             connection = snapshot.connection

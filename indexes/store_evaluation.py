@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ragembed.corpus import blocks
+from ragembed.corpus import ItemReservoir, blocks
 from ragembed.documents.model import Chunk
 from ragembed.embedder import FIT_LIMIT, Embedder
 from ragembed.errors import ConfigError
@@ -22,7 +22,6 @@ from ragembed.indexes.search.pipeline import Mode
 from ragembed.indexes.storage.layout import source_path
 from ragembed.indexes.store import Store
 from ragembed.indexes.types import ChunkRecord, Hit, Progress, SilentProgress
-from ragembed.reservoir import ItemReservoir
 from ragembed.types import Floats
 
 Rankings = dict[str, list[tuple[str, float]]]

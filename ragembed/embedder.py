@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from ragembed import embedder_files
 from ragembed.config.settings import DEFAULT_PRESET, EmbedderConfig, QueryFit
 from ragembed.config.specs import Words, parse_postprocessor
-from ragembed.corpus import Corpus
+from ragembed.corpus import Corpus, ItemReservoir, PseudoQueries, draw_pseudo_queries
 from ragembed.errors import ConfigError, ModelError, NotFittedError
 from ragembed.extractors.build import Built, build_extractor
 from ragembed.extractors.external import VectorSource
@@ -34,8 +34,6 @@ from ragembed.languages import LATIN, reads_script, scripts
 from ragembed.models.choice import fast_dtype, find_devices
 from ragembed.postprocess import Chain, TwoSidedChain
 from ragembed.postprocess.moments import Moments
-from ragembed.pseudo_queries import PseudoQueries, draw_pseudo_queries
-from ragembed.reservoir import ItemReservoir
 from ragembed.tensor_map import release
 from ragembed.types import Floats, State, with_prefix
 

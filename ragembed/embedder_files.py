@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragembed.errors import ModelError
-from ragembed.files import FileTooLargeError, NotRegularFileError, make_folders, read_regular, replace_file
-from ragembed.hashing import file_sha256
+from ragembed.files import FileTooLargeError, NotRegularFileError, file_sha256, make_folders, read_regular, replace_file
 from ragembed.tensor_map import map_tensors
 from ragembed.version import __version__
 

@@ -13,13 +13,13 @@ import click
 from ragembed.cli.options import PlacePath, discovery_options, format_option, store_option
 from ragembed.cli.output import print_record, print_records, say, shown_path
 from ragembed.cli.project import choose_store
-from ragembed.cli.requests import indexing_options, paths_or_stored
+from ragembed.cli.requests import indexing_options
 from ragembed.documents.discovery import FileCandidate, discover, why
 from ragembed.documents.places import Place
 from ragembed.documents.readers.converted import missing_converter
 from ragembed.documents.readers.registry import named_reader
 from ragembed.extras import extra_of, is_installed
-from ragembed.indexes.indexing.request import open_existing
+from ragembed.indexes.indexing.request import open_existing, stored_request
 from ragembed.printable import readable_bytes
 
 _SIZE = re.compile(r"^[\d.,]+ (?:MB|bytes) is (?=over the limit)")
@@ -60,7 +60,8 @@ def command(
     where = choose_store(store)
     with open_existing(where) as opened:
         options = indexing_options(opened, reading).discovery()
-        roots = paths_or_stored(opened, paths)
+        stored = stored_request(opened)
+        roots = paths or (stored[0] if stored else (Path(),))
     if explained is not None:
         reason = why(explained, roots, options)
         if not print_record({"path": shown_path(explained), "why": reason}, output):

@@ -315,24 +315,20 @@ def _kept(progress: StderrProgress, store: Path, *, has_workers: bool) -> str:
 
 def _summary(report: IndexingReport, *, dry_run: bool) -> str:
     """Return the line that is printed at the end."""
-    scan = report.scan
-    files = (
-        f"{len(scan.added)} added, {len(scan.changed)} changed, {len(scan.removed)} removed, "
-        f"{scan.unchanged} unchanged, {len(scan.skipped)} skipped"
-    )
-    where = f" on {', '.join(report.devices)}" if report.devices else ""
-    total = counted(report.chunks, "chunk")
-    chunks = f"{total} to process{_work(report)}" if dry_run else f"{total}, {report.encoded:,} embedded{where}"
-    return f"{'dry run: ' if dry_run else ''}files: {files}; {chunks}; {report.seconds:.1f} s"
-
-
-def _work(report: IndexingReport) -> str:
-    """Return the work of a run that was not done."""
-    if report.requests is None:
-        return f", {counted(report.tokens or 0, 'token')} to encode"
+    scan, chunks = report.scan, counted(report.chunks, "chunk")
+    if not dry_run:
+        chunks += f", {report.encoded:,} embedded{' on ' if report.devices else ''}{', '.join(report.devices)}"
+    elif report.requests is None:
+        chunks += f" to process, {counted(report.tokens or 0, 'token')} to encode"
+    else:
+        chunks += (
+            f" to process, about {counted(report.tokens or 0, 'token')} to send in "
+            f"{counted(report.requests, 'request')}: for the cost, multiply the tokens by the price of the provider"
+        )
     return (
-        f", about {counted(report.tokens or 0, 'token')} to send in {counted(report.requests, 'request')}: for the "
-        "cost, multiply the tokens by the price of the provider"
+        f"{'dry run: ' if dry_run else ''}files: {len(scan.added)} added, {len(scan.changed)} changed, "
+        f"{len(scan.removed)} removed, {scan.unchanged} unchanged, {len(scan.skipped)} skipped; {chunks}; "
+        f"{report.seconds:.1f} s"
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import click
 
@@ -18,7 +18,9 @@ from ragembed.indexes.indexing.refit import refit_store
 
 refit_options = with_options(
     setting_option(EmbedderConfig, "postprocess", default="the present ones"),
-    setting_option(EmbedderConfig, "query_fit", default="the present one"),
+    setting_option(
+        EmbedderConfig, "query_fit", default="the present one", type=click.Choice(get_args(QueryFit)), metavar=None
+    ),
 )
 """Add the options of a fit."""
 

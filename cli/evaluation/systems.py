@@ -128,7 +128,9 @@ def _named(spec: str, name: str, base: NamedConfig, search: SearchSettings, stor
     if name in PRESETS or path.suffix in _CONFIGURATIONS:
         if store is not None:
             raise ConfigError(f"{spec!r}: a store has its own settings: compare modes, stores or runs")
-        options = {"preset": (name,)} if name in PRESETS else {"config_file": _file(path)}
+        if name not in PRESETS and not path.is_file():
+            raise ConfigError(f"the configuration file {path} does not exist: check the path")
+        options = {"preset": (name,)} if name in PRESETS else {"config_file": path}
         [found] = embedder_configs(options, query_fit=None)
         return System(spec, search, found.config)
     if is_store(path):
@@ -139,12 +141,6 @@ def _named(spec: str, name: str, base: NamedConfig, search: SearchSettings, stor
         f"unknown system {spec!r}: expected a mode ({', '.join(MODES)}), a preset ({', '.join(PRESETS)}), "
         "a configuration file, a run file or a store"
     )
-
-
-def _file(path: Path) -> Path:
-    if not path.is_file():
-        raise ConfigError(f"the configuration file {path} does not exist: check the path")
-    return path
 
 
 def _settings(spec: str, text: str) -> dict[str, str]:
@@ -203,7 +199,7 @@ class Judged:
 
 def has_documents(path: Path, corpus: Path | None) -> bool:
     """Return whether documents come with the judged queries: always in a folder, optionally beside a file."""
-    return path.is_dir() or corpus is not None or _corpus_beside(path).is_file()
+    return path.is_dir() or corpus is not None or (path.parent / _CORPUS).is_file()
 
 
 def read_with_documents(path: Path, split: str, corpus: Path | None) -> Judged:
@@ -213,7 +209,7 @@ def read_with_documents(path: Path, split: str, corpus: Path | None) -> Judged:
     if path.is_dir():
         origin, collection = beir_qrels(path, split), read_beir(path, split=split)
     else:
-        origin, collection = path, read_jsonl_collection(path, corpus or _corpus_beside(path))
+        origin, collection = path, read_jsonl_collection(path, corpus or path.parent / _CORPUS)
     name = _name(path)
     collection = replace(collection, name=name)
     queries = JudgedQueries(name, collection.queries, collection.relevance, collection.unanswered)
@@ -227,7 +223,7 @@ def read_with_ids(path: Path, split: str, corpus: Path | None) -> Judged:
     judged = read_alone(path, split)
     if not has_documents(path, corpus):
         return judged
-    documents = corpus or (path / _CORPUS if path.is_dir() else _corpus_beside(path))
+    documents = corpus or (path / _CORPUS if path.is_dir() else path.parent / _CORPUS)
     known = read_document_ids(documents)
     require_known(judged.origin, judged.queries.documents, known, documents)
     return replace(judged, known=known)
@@ -247,10 +243,6 @@ def read_alone(path: Path, split: str) -> Judged:
 
 def _name(path: Path) -> str:
     return path.absolute().name if path.is_dir() else path.stem
-
-
-def _corpus_beside(path: Path) -> Path:
-    return path.parent / _CORPUS
 
 
 Note = Callable[[str], None]

@@ -251,7 +251,7 @@ def describe_collections(paths: tuple[Path, ...], model: str | None, output: str
     if output == "text":
         click.echo(printable("\n".join(_table(found))))
     elif output == "csv":
-        print_csv([_flat(each) for each in objects])
+        print_csv(objects)
     else:
         print_objects("describe", objects, output)
 
@@ -276,13 +276,3 @@ def _table(found: Sequence[Description]) -> list[str]:
             ]
         )
     return folded(lines, 1, terminal_width())
-
-
-def _flat(found: dict[str, object]) -> dict[str, object]:
-    """Return one level of columns, such as ``words.vocabulary``."""
-    flat: dict[str, object] = {}
-    for name, value in found.items():
-        flat |= (
-            {f"{name}.{part}": number for part, number in value.items()} if isinstance(value, dict) else {name: value}
-        )
-    return flat

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ragembed.corpus import draw_spans
 from ragembed.documents.normalisation import normalise
 from ragembed.embedder import Embedder
 from ragembed.indexes.search.fusion import Fusion, stored_fusion
@@ -39,7 +40,6 @@ from ragembed.indexes.types import Hit, Progress
 from ragembed.indexes.writing.writer import StoreWriter
 from ragembed.languages import everyday_sentences, main_language, reads_language
 from ragembed.models.multilingual import MULTILINGUAL_INSTALL
-from ragembed.pseudo_queries import draw_spans
 from ragembed.resources import give_back, processors
 from ragembed.types import Doubles
 

@@ -15,6 +15,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from ragembed.corpus import PseudoQueries, draw_pseudo_queries
 from ragembed.embedder import Embedder
 from ragembed.errors import RankError, StoreError
 from ragembed.extractors.weighting import TokenCounter, TokenStatistics
@@ -28,7 +29,6 @@ from ragembed.indexes.types import Rows
 from ragembed.models.token_ids import TokenIds
 from ragembed.postprocess import TwoSidedChain, unit_rows
 from ragembed.postprocess.moments import Moments
-from ragembed.pseudo_queries import PseudoQueries, draw_pseudo_queries
 from ragembed.types import Doubles, Floats, Halves, Integers
 
 Verdict = Literal["keep", "refit", "rebuild"]

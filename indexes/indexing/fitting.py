@@ -16,6 +16,7 @@ import numpy as np
 
 from ragembed.config.settings import QueryFit
 from ragembed.config.specs import parse_postprocessor
+from ragembed.corpus import PseudoQueries, Reservoir
 from ragembed.embedder import FIT_LIMIT, Embedder
 from ragembed.errors import RankError
 from ragembed.indexes.storage import catalog
@@ -25,8 +26,6 @@ from ragembed.indexes.types import Progress, Rows
 from ragembed.indexes.writing.writer import StoreWriter
 from ragembed.postprocess import Chain
 from ragembed.postprocess.moments import Moments
-from ragembed.pseudo_queries import PseudoQueries
-from ragembed.reservoir import Reservoir
 from ragembed.types import Floats, Halves
 
 OpenedStore: TypeAlias = tuple[Store, StoreWriter]

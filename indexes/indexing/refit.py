@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from ragembed.config.settings import EmbedderConfig, QueryFit
+from ragembed.corpus import Reservoir
 from ragembed.embedder import FIT_LIMIT, Embedder
 from ragembed.errors import ConfigError, RankError, StoreError
 from ragembed.evaluation.encoding import raw_part
@@ -33,7 +34,6 @@ from ragembed.indexes.types import Progress, Rows, SilentProgress
 from ragembed.indexes.writing.index_selection import warn
 from ragembed.indexes.writing.writer import BATCH, StoreWriter
 from ragembed.postprocess.moments import Moments
-from ragembed.reservoir import Reservoir
 from ragembed.types import Halves
 
 

@@ -62,10 +62,7 @@ def tokenizer(language: str) -> str:
 
 
 def stemmer_version(language: str) -> str | None:
-    """Return the installed Snowball release that stems ``language``, or None if Snowball does not stem it.
-
-    PyStemmer and snowballstemmer have the version of the Snowball rules that they are generated from.
-    """
+    """Return the installed Snowball release that stems ``language``, or None if Snowball does not stem it."""
     if stemmer(language) is None:
         return None
     from importlib.metadata import version

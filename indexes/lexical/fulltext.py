@@ -11,9 +11,8 @@ from functools import cache, lru_cache
 from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ragembed.indexes.lexical.analyzer import ENGLISH, Analyzer, Phrase, of_language, tokenizer
+from ragembed.indexes.lexical.analyzer import ENGLISH, Analyzer, of_language, tokenizer
 from ragembed.indexes.lexical.postings import PostingsBlock, counts_type
 from ragembed.indexes.types import Keys
 from ragembed.types import Bools, Doubles
@@ -56,24 +55,19 @@ def match_expression(query: str, terms: Analyzer | None = None) -> str | None:
 
     Text in double quotes matches as a phrase. Words joined by punctuation, such as ``faiss.IndexFlat``, and text in
     scripts without spaces match as a phrase and in parts. A text with the whole phrase therefore scores higher.
-    ``terms`` is the analyzer of the store's language, by default English. Words and phrases after the first
-    ``MOST_TERMS`` are ignored.
+    ``terms`` is the analyzer of the store's language, by default English.
     """
     terms = terms or of_language(ENGLISH)
     query = _UNUSABLE.sub(" ", query)
-    phrases = [terms.of_phrase(phrase) for phrase in _QUOTED.findall(query) if _has_word(phrase)]
+    phrases = [terms.of_phrase(phrase) for phrase in _QUOTED.findall(query) if any(map(str.isalnum, phrase))]
     for piece in _QUOTED.sub(" ", query).replace('"', " ").split():
-        phrases += _phrases(piece, terms)
+        parts = terms.parts(piece)
+        if len(parts) > 1:
+            parts = [part for part in parts if len(part.terms) >= _LEAST_LETTERS and not part.prefix]
+            phrases.append(terms.of_phrase(piece))
+        phrases += parts
     quoted = dict.fromkeys(f'"{phrase.terms.strip()}"{"*" if phrase.prefix else ""}' for phrase in phrases)
     return " OR ".join(list(quoted)[:MOST_TERMS]) or None
-
-
-def _phrases(piece: str, terms: Analyzer) -> list[Phrase]:
-    """Return the phrases to match for a part of a query without spaces."""
-    parts = terms.parts(piece)
-    if len(parts) < 2:
-        return parts
-    return [terms.of_phrase(piece), *(part for part in parts if len(part.terms) >= _LEAST_LETTERS and not part.prefix)]
 
 
 def search(
@@ -155,10 +149,6 @@ def with_ties(keys: Keys, scores: Doubles, limit: int) -> tuple[Keys, Doubles]:
     return keys, scores
 
 
-def _has_word(text: str) -> bool:
-    return any(character.isalnum() for character in text)
-
-
 class IndexedTerms:
     """Runs the tokenizer of a store in ``language`` on texts. Threads may share an instance."""
 
@@ -202,8 +192,8 @@ class IndexedTerms:
             chunks=np.array(keys, dtype=np.int64),
             lengths=np.bincount(positions, minlength=len(keys)).astype(np.int64),
             text=np.frombuffer(b"".join(terms), dtype=np.uint8),
-            text_ends=_ends([len(term) for term in terms]),
-            ends=_ends(np.bincount(pairs // len(keys), minlength=len(terms))),
+            text_ends=np.cumsum([len(term) for term in terms], dtype=np.int64),
+            ends=np.cumsum(np.bincount(pairs // len(keys), minlength=len(terms)), dtype=np.int64),
             positions=(pairs % len(keys)).astype(np.uint32),
             counts=counts.astype(counts_type(int(counts.max(initial=0)))),
         )
@@ -217,10 +207,6 @@ class IndexedTerms:
                 "INSERT INTO texts (rowid, title, headings, text) VALUES (?, ?, ?, ?)",
                 ((i, *columns) for i, columns in enumerate(texts)),
             )
-
-
-def _ends(lengths: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
-    return np.cumsum(np.asarray(lengths, dtype=np.int64), dtype=np.int64)
 
 
 @cache

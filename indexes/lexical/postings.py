@@ -88,8 +88,7 @@ class PostingsBlock:
     def is_sound(self) -> bool:
         """Return whether all values are in their ranges; reads the whole block."""
         return (
-            _ascends(self.ends)
-            and _ascends(self.text_ends)
+            all(bool((np.diff(ends, prepend=0) >= 0).all()) for ends in (self.ends, self.text_ends))
             and bool((self.lengths >= 0).all())
             and (not len(self.positions) or int(self.positions.max()) < len(self.chunks))
         )
@@ -130,10 +129,6 @@ class PostingsBlock:
                 self._found.clear()
             self._found[term] = found
         return found
-
-
-def _ascends(ends: Integers) -> bool:
-    return not len(ends) or (int(ends[0]) >= 0 and bool((ends[1:] >= ends[:-1]).all()))
 
 
 def _last(ends: Integers) -> int:
@@ -234,7 +229,8 @@ def merge(parts: Sequence[LiveBlock], file: Path) -> None:
     terms: list[bytes] = []
     of_each: list[Integers] = []
     with tempfile.TemporaryFile(dir=file.parent) as positions, tempfile.TemporaryFile(dir=file.parent) as counts:
-        renumbered = _renumbered(parts)
+        firsts = accumulate((len(part) for part in parts), initial=0)
+        renumbered = [part.renumbered(first) for part, first in zip(parts, firsts, strict=False)]
         for some in _by_terms([part.block for part in parts]):
             merged = _merged(parts, renumbered, some)
             terms += merged[0]
@@ -259,12 +255,6 @@ def merge(parts: Sequence[LiveBlock], file: Path) -> None:
                 "counts": _read(counts, dtype),
             },
         )
-
-
-def _renumbered(parts: Sequence[LiveBlock]) -> list[Integers]:
-    """Return the new positions of the chunks of each part."""
-    firsts = accumulate((len(part) for part in parts), initial=0)
-    return [part.renumbered(first) for part, first in zip(parts, firsts, strict=False)]
 
 
 def _by_terms(blocks: Sequence[PostingsBlock]) -> Iterator[list[slice]]:

@@ -17,14 +17,13 @@ from ragembed.indexes.filters import Filter
 from ragembed.indexes.lexical.bm25 import Postings
 from ragembed.indexes.search.segment_search import SegmentSearch
 from ragembed.indexes.storage import catalog
-from ragembed.indexes.storage.chunk_rows import KeptRows
 from ragembed.indexes.storage.derived import OpenDerived
 from ragembed.indexes.storage.embedders import load_embedder
 from ragembed.indexes.storage.hubness import HUBNESS, Hubness
 from ragembed.indexes.storage.layout import DATABASE
 from ragembed.indexes.storage.posting_files import POSTINGS
 from ragembed.indexes.storage.segments import Segment
-from ragembed.indexes.storage.selection import Selection, select
+from ragembed.indexes.storage.selection import KeptRows, Selection, select
 from ragembed.indexes.storage.transactions import open_for_reading
 from ragembed.indexes.types import VectorEncoder
 from ragembed.stopping import check, is_stopped

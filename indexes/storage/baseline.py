@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ragembed.corpus import PseudoQueries
 from ragembed.embedder import Embedder
 from ragembed.errors import ModelError, StoreDamagedError
 from ragembed.extractors.protocol import saved_array
@@ -27,7 +28,6 @@ from ragembed.indexes.storage.folders import require_committed
 from ragembed.indexes.storage.layout import EMBEDDERS
 from ragembed.indexes.types import VectorEncoder
 from ragembed.postprocess.moments import Moments
-from ragembed.pseudo_queries import PseudoQueries
 
 KEY = "baseline"
 _NAME = re.compile(r"\.?baseline-[0-9a-f]{16}\.safetensors(\.[0-9]+\.tmp)?")

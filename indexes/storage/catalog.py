@@ -57,17 +57,19 @@ def _json(text: Any, what: str) -> Any:
             raise ValueError
         return json.loads(text)
     except (ValueError, TypeError, RecursionError) as error:
-        raise StoreDamagedError(
-            f"the store's database holds {str(text)[:60]!r} for {what!r}: expected valid JSON"
-        ) from error
+        raise _holds(text, repr(what), "valid JSON") from error
 
 
 def generation(connection: sqlite3.Connection) -> int:
     """Return the number of changes that have been committed."""
     number = meta(connection, "generation", 0)
     if not isinstance(number, int):
-        raise StoreDamagedError(f"the store's database holds {str(number)[:60]!r} for 'generation': expected a number")
+        raise _holds(number, "'generation'", "a number")
     return number
+
+
+def _holds(value: object, what: str, expected: str) -> StoreDamagedError:
+    return StoreDamagedError(f"the store's database holds {str(value)[:60]!r} for {what}: expected {expected}")
 
 
 def embedder(connection: sqlite3.Connection) -> dict[str, Any]:
@@ -105,8 +107,8 @@ def read_request(value: Any) -> dict[str, Any]:
         raise ConfigError(
             f"invalid request {str(value)[:80]}: expected an object with a list of paths and an object of options"
         )
-    found: dict[str, Any] = value
-    return found
+    request: dict[str, Any] = value
+    return request
 
 
 def _is_texts(value: Any) -> bool:
@@ -256,8 +258,7 @@ def _checked(files: SegmentFiles) -> SegmentFiles:
 
 def rows_of_segment(connection: sqlite3.Connection, key: int) -> Rows:
     """Return the row of each vector of a segment by position, int64, shape ``(rows,)``."""
-    found = connection.execute("SELECT row FROM vectors WHERE segment = ? ORDER BY position", (key,))
-    return integers(found)
+    return integers(connection.execute("SELECT row FROM vectors WHERE segment = ? ORDER BY position", (key,)))
 
 
 def dead_rows(connection: sqlite3.Connection) -> Rows:
@@ -272,18 +273,8 @@ def live_rows(connection: sqlite3.Connection) -> Rows:
     )
 
 
-def dead_counts(connection: sqlite3.Connection) -> dict[int, int]:
-    """Return the number of rows that no chunk uses, by segment key, for segments that have such rows."""
-    found = connection.execute("SELECT v.segment, count(*) FROM tombstones t JOIN vectors v USING (row) GROUP BY 1")
-    return dict(found.fetchall())
-
-
 def last_row(connection: sqlite3.Connection) -> int:
-    """Return the highest vector row, or 0 if there are no vectors.
-
-    Raises :class:`StoreDamagedError` if it is so high that a mask over all rows would need far more memory than the
-    vectors.
-    """
+    """Return the highest vector row, or 0; raise StoreDamagedError if a mask of all rows would need far more memory."""
     last = int(connection.execute("SELECT coalesce(max(row), 0) FROM vectors").fetchone()[0])
     if last > _LEAST_ROWS and last > _SPARSEST * count(connection, "vectors"):
         raise StoreDamagedError(
@@ -429,38 +420,30 @@ def _pairs(connection: sqlite3.Connection, statement: str, values: Sequence[obje
     return pairs[:, 0], pairs[:, 1]
 
 
+def _found(connection: sqlite3.Connection, what: str, column: str, values: str) -> dict[Any, Any]:
+    """Return ``column`` with another column of the rows in which it is one of ``values``, a JSON array."""
+    statement = f"SELECT {column}, {what} WHERE {column} IN (SELECT value FROM json_each(?))"  # noqa: S608  constants
+    return dict(connection.execute(statement, (values,)).fetchall())
+
+
 def rows_of_keys(connection: sqlite3.Connection, keys: Sequence[int]) -> dict[int, int]:
     """Return the vector row of each chunk key."""
-    found = connection.execute(
-        "SELECT key, row FROM chunks WHERE key IN (SELECT value FROM json_each(?))", (json.dumps(list(keys)),)
-    )
-    return dict(found.fetchall())
+    return _found(connection, "row FROM chunks", "key", json.dumps(list(keys)))
 
 
 def rows_of_ids(connection: sqlite3.Connection, ids: Sequence[str]) -> dict[str, int]:
     """Return the vector row of each chunk id; unknown ids are left out."""
-    found = connection.execute(
-        "SELECT id, row FROM chunks WHERE id IN (SELECT value FROM json_each(?))", (json_ids(ids),)
-    )
-    return dict(found.fetchall())
+    return _found(connection, "row FROM chunks", "id", json_ids(ids))
 
 
 def keys_of_ids(connection: sqlite3.Connection, ids: Sequence[str]) -> dict[str, int]:
     """Return the key of each chunk id; unknown ids are left out."""
-    found = connection.execute(
-        "SELECT id, key FROM chunks WHERE id IN (SELECT value FROM json_each(?))", (json_ids(ids),)
-    )
-    return dict(found.fetchall())
+    return _found(connection, "key FROM chunks", "id", json_ids(ids))
 
 
-@dataclass(frozen=True, slots=True)
-class RowPlace:
-    """The position of a vector: its row, the key of its segment, its position there, and whether a chunk uses it."""
-
-    row: int
-    segment: int
-    position: int
-    used: bool
+def hashes_of_rows(connection: sqlite3.Connection, rows: Sequence[int]) -> dict[int, bytes]:
+    """Return the hash of the text of each vector row."""
+    return _found(connection, "text_hash FROM vectors", "row", json.dumps(list(rows)))
 
 
 def rows_of_hashes(connection: sqlite3.Connection, hashes: Iterable[bytes]) -> dict[bytes, int]:
@@ -474,14 +457,14 @@ def rows_of_hashes(connection: sqlite3.Connection, hashes: Iterable[bytes]) -> d
     return found
 
 
-def vector_place(connection: sqlite3.Connection, key: bytes) -> RowPlace | None:
-    """Return the position of the vector whose text has the hash ``key``, or None."""
-    found = connection.execute(
+def vector_place(connection: sqlite3.Connection, key: bytes) -> tuple[int, int, int, bool] | None:
+    """Return row, segment key and position of the vector of a text by its hash, and whether a chunk uses it."""
+    place = connection.execute(
         "SELECT v.row, v.segment, v.position, t.row IS NULL FROM vectors v LEFT JOIN tombstones t ON t.row = v.row"
         " WHERE v.text_hash = ?",
         (key,),
     ).fetchone()
-    return None if found is None else RowPlace(found[0], found[1], found[2], bool(found[3]))
+    return None if place is None else (place[0], place[1], place[2], bool(place[3]))
 
 
 def places_of_rows(connection: sqlite3.Connection, rows: Sequence[int]) -> dict[int, tuple[int, int]]:
@@ -491,14 +474,6 @@ def places_of_rows(connection: sqlite3.Connection, rows: Sequence[int]) -> dict[
         (json.dumps(list(rows)),),
     )
     return {row: (segment, position) for row, segment, position in found}
-
-
-def hashes_of_rows(connection: sqlite3.Connection, rows: Sequence[int]) -> dict[int, bytes]:
-    """Return the hash of the text of each vector row."""
-    found = connection.execute(
-        "SELECT row, text_hash FROM vectors WHERE row IN (SELECT value FROM json_each(?))", (json.dumps(list(rows)),)
-    )
-    return dict(found.fetchall())
 
 
 def embedded_by_key(connection: sqlite3.Connection, keys: Sequence[int]) -> dict[int, str]:
@@ -527,19 +502,22 @@ def neighbour(connection: sqlite3.Connection, key: int, step: int) -> int | None
 
 def texts_of_rows(connection: sqlite3.Connection, rows: Sequence[int]) -> list[str]:
     """Return the embedded text of each of ``rows``. Chunks must use all of them."""
+    texts = _texts_by_row(connection, rows)
+    return [texts[row] for row in rows]
+
+
+def _texts_by_row(connection: sqlite3.Connection, rows: Sequence[int]) -> dict[int, str]:
     keys, used = chunks_of_rows(connection, rows)
     key_of = dict(zip(used.tolist(), keys.tolist(), strict=True))
     texts = embedded_by_key(connection, list(key_of.values()))
-    return [texts[key_of[row]] for row in rows]
+    return {row: texts[key] for row, key in key_of.items()}
 
 
 def texts_of_hashes(connection: sqlite3.Connection, hashes: Iterable[bytes]) -> dict[bytes, str]:
     """Return the embedded text of each hash; hashes of texts that no chunk has are left out."""
     rows = rows_of_hashes(connection, hashes)
-    keys, used = chunks_of_rows(connection, list(rows.values()))
-    key_of = dict(zip(used.tolist(), keys.tolist(), strict=True))
-    texts = embedded_by_key(connection, list(key_of.values()))
-    return {each: texts[key_of[row]] for each, row in rows.items() if row in key_of}
+    texts = _texts_by_row(connection, list(rows.values()))
+    return {each: texts[row] for each, row in rows.items() if row in texts}
 
 
 def chunks_by_id(connection: sqlite3.Connection, ids: Sequence[str]) -> dict[str, ChunkRecord]:
@@ -586,7 +564,7 @@ def _embedded(connection: sqlite3.Connection, statement: str, values: Sequence[s
 def _headings(text: Any) -> tuple[str, ...]:
     found = () if text == "[]" else _json(text, "headings")
     if not isinstance(found, (tuple, list)) or not all(isinstance(heading, str) for heading in found):
-        raise StoreDamagedError(f"the store's database holds {str(text)[:60]!r} for headings: expected a list of texts")
+        raise _holds(text, "headings", "a list of texts")
     return tuple(found)
 
 
@@ -595,10 +573,7 @@ def require_types(what: str, numbers: Iterable[object], texts: Iterable[object])
     for expected, values in ((int, numbers), (str, texts)):
         for value in values:
             if not isinstance(value, expected):
-                raise StoreDamagedError(
-                    f"the store's database holds {str(value)[:60]!r} for {what}: expected a value of type "
-                    f"{expected.__name__}"
-                )
+                raise _holds(value, what, f"a value of type {expected.__name__}")
 
 
 def chunk_ids(connection: sqlite3.Connection) -> list[str]:
@@ -614,9 +589,7 @@ def _chunk_record(row: sqlite3.Row) -> ChunkRecord:
     )
     metadata = {} if row["metadata"] == "{}" else _json(row["metadata"], "metadata")
     if not isinstance(metadata, dict):
-        raise StoreDamagedError(
-            f"the store's database holds {str(metadata)[:60]!r} for metadata: expected a JSON object"
-        )
+        raise _holds(metadata, "metadata", "a JSON object")
     chunk = Chunk(
         text=row["text"],
         headings=_headings(row["headings"]),

@@ -75,18 +75,13 @@ def all_to_merge(connection: sqlite3.Connection) -> list[list[SegmentRecord]]:
 
 def _dead_counts(connection: sqlite3.Connection) -> dict[int, int]:
     """Return the number of rows of each segment that can be dropped; none while an indexing run is unfinished."""
-    return {} if _unfinished(connection) else catalog.dead_counts(connection)
-
-
-def _unfinished(connection: sqlite3.Connection) -> bool:
-    return bool(catalog.meta(connection, "unfinished", False))
-
-
-def live_raw(
-    store: Path, connection: sqlite3.Connection, records: Sequence[SegmentRecord]
-) -> Iterator[tuple[Rows, Halves]]:
-    """Yield the rows of ``records`` that chunks use and their raw vectors, ``(n, d)``, ordered by row, in blocks."""
-    return _raw(store, connection, records, "row NOT IN (SELECT row FROM tombstones)")
+    if catalog.meta(connection, "unfinished", False):
+        return {}
+    return dict(
+        connection.execute(
+            "SELECT v.segment, count(*) FROM tombstones t JOIN vectors v USING (row) GROUP BY 1"
+        ).fetchall()
+    )
 
 
 def segment_raw(store: Path, connection: sqlite3.Connection, record: SegmentRecord) -> Iterator[tuple[Rows, Halves]]:
@@ -96,9 +91,14 @@ def segment_raw(store: Path, connection: sqlite3.Connection, record: SegmentReco
         yield rows[start : start + _READ_ROWS], raw[start : start + _READ_ROWS]
 
 
-def _raw(
-    store: Path, connection: sqlite3.Connection, records: Sequence[SegmentRecord], condition: str
+def live_raw(
+    store: Path, connection: sqlite3.Connection, records: Sequence[SegmentRecord], *, unused: bool = False
 ) -> Iterator[tuple[Rows, Halves]]:
+    """Yield the rows of ``records`` and their raw vectors, ``(n, d)``, ordered by row, in blocks.
+
+    These are the rows that chunks use, or all with ``unused``.
+    """
+    condition = "1" if unused else "row NOT IN (SELECT row FROM tombstones)"
     opened = {record.key: Segment(store, record.files) for record in records}
     chosen = connection.execute(
         f"SELECT row, segment, position FROM vectors WHERE {condition}"  # noqa: S608  constants
@@ -127,11 +127,11 @@ def rewrite(
     index kind.
     """
     make = make or of_kind(catalog.index_spec(connection))
-    kept = _raw(store, connection, records, "1") if _unfinished(connection) else live_raw(store, connection, records)
-    first = next(kept, None)
+    blocks = live_raw(store, connection, records, unused=bool(catalog.meta(connection, "unfinished", False)))
+    first = next(blocks, None)
     if first is None:
         return Rewritten(records, ())
-    return Rewritten(records, [write_segment(store, chain([first], kept), embedder.postprocess_documents, make)])
+    return Rewritten(records, [write_segment(store, chain([first], blocks), embedder.postprocess_documents, make)])
 
 
 def swap(connection: sqlite3.Connection, rewritten: Rewritten) -> None:

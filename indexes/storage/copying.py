@@ -10,7 +10,7 @@ from pathlib import Path
 from ragembed.errors import StoreDamagedError, StoreError
 from ragembed.files import create_file, list_folder, make_folders, open_regular, sync, sync_tree, write_file
 from ragembed.indexes.storage import catalog, derived
-from ragembed.indexes.storage.folders import require_own, temporary_folder, temporary_name
+from ragembed.indexes.storage.folders import foreign_file, require_own, temporary_folder, temporary_name
 from ragembed.indexes.storage.layout import (
     DATABASE,
     DERIVED,
@@ -85,20 +85,10 @@ def _write(store: Path, copy: Path) -> None:
     for folder in {*folders, *(file.parent for file in files)}:
         make_folders(copy / folder)
     for file in files:
-        _copy_file(store, file, copy)
-
-
-def _copy_file(store: Path, name: Path, copy: Path) -> None:
-    try:
-        source = open_regular(store / name, store)
-    except FileNotFoundError:
-        raise
-    except OSError as error:
-        raise StoreDamagedError(
-            f"cannot read {store / name} as a file of the store: {error.strerror or error}"
-        ) from error
-    with source, create_file(copy / name) as target:
-        shutil.copyfileobj(source, target, _BLOCK_BYTES)
+        if (difference := foreign_file(store / file, store)) is not None:
+            raise StoreDamagedError(f"{store / file} {difference}")
+        with open_regular(store / file, store) as original, create_file(copy / file) as target:
+            shutil.copyfileobj(original, target, _BLOCK_BYTES)
 
 
 def _take_place(temporary: Path, target: Path, former: Path, wait_seconds: float) -> None:

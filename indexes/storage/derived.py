@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from ragembed.errors import StoreDamagedError
-from ragembed.files import publish
-from ragembed.hashing import read_sha256
+from ragembed.files import publish, read_sha256
 from ragembed.indexes.per_generation import PerGeneration
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.folders import DERIVED_FILE, require_committed, temporary_folder

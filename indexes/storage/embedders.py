@@ -17,8 +17,7 @@ from ragembed.embedder import Embedder, require_trust
 from ragembed.errors import ConfigError, ModelError, StoreDamagedError
 from ragembed.extractors.build import is_external
 from ragembed.extractors.external import VectorSource
-from ragembed.files import publish
-from ragembed.hashing import read_sha256
+from ragembed.files import publish, read_sha256
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.baseline import is_baseline
 from ragembed.indexes.storage.folders import require_committed, temporary_folder
@@ -31,8 +30,8 @@ MODEL_VARIABLE = "RAGEMBED_MODEL"
 def save_embedder(store: Path, embedder: VectorEncoder) -> dict[str, Any]:
     """Write the embedder's files, atomically, into a folder named by its fingerprint; return the database record."""
     final = store / EMBEDDERS / embedder.fingerprint
-    if isinstance(embedder, Embedder):
-        _confirm(embedder.config.model)
+    if isinstance(embedder, Embedder) and (name := _chosen_model(embedder.config.model)) is not None:
+        confirm_model(name)
     if not final.exists():
         temporary = temporary_folder(final)
         embedder.save(str(temporary))
@@ -47,7 +46,11 @@ def embedder_record(store: Path, embedder: VectorEncoder, folder: Path) -> dict[
         **about,
         "fingerprint": embedder.fingerprint,
         "raw_fingerprint": embedder.raw_fingerprint,
-        "files": file_hashes(folder),
+        "files": {
+            file.name: read_sha256(file)
+            for file in sorted(folder.iterdir())
+            if file.is_file() and not is_baseline(file.name)
+        },
         "model_beside": _relative_model(store, about["model"]),
     }
 
@@ -67,12 +70,6 @@ def described_embedder(connection: sqlite3.Connection) -> dict[str, Any]:
     return {**record, "config": config.to_dict()}
 
 
-def file_hashes(folder: Path) -> dict[str, str]:
-    """Return the sha256 of each file of an embedder by name."""
-    files = sorted(file for file in folder.iterdir() if file.is_file())
-    return {file.name: read_sha256(file) for file in files if not is_baseline(file.name)}
-
-
 def load_embedder(
     store: Path, record: Mapping[str, Any], device: str | None = None, source: VectorSource | None = None
 ) -> Embedder:
@@ -83,16 +80,6 @@ def load_embedder(
     :class:`FileNotFoundError` if a file is missing, and :class:`ModelError` if the model is missing or is a different
     one, or if it is a folder, a file or a server that the user has not named before.
     """
-    folder = _checked_folder(store, record)
-    moved = _moved_model(store, record)
-    if source is None:
-        about, _ = embedder_files.read(folder)
-        _require_confirmed(store, moved or str(about["config"].get("model")))
-    return Embedder.load(folder, device=device, model=moved, source=source)
-
-
-def _checked_folder(store: Path, record: Mapping[str, Any]) -> Path:
-    """Return the folder of the embedder's files, after checking each file against the hash in ``record``."""
     folder = store / EMBEDDERS / str(record["fingerprint"])
     if not folder.is_dir():
         raise FileNotFoundError(errno.ENOENT, "No such folder", str(folder))
@@ -103,7 +90,11 @@ def _checked_folder(store: Path, record: Mapping[str, Any]) -> Path:
         )
     for name, expected in record["files"].items():
         require_committed(folder / name, expected, store)
-    return folder
+    moved = _moved_model(store, record)
+    if source is None:
+        about, _ = embedder_files.read(folder)
+        _require_confirmed(store, moved or str(about["config"].get("model")))
+    return Embedder.load(folder, device=device, model=moved, source=source)
 
 
 def unfitted_embedder(store: Path, record: Mapping[str, Any]) -> Embedder:
@@ -120,11 +111,6 @@ def _chosen_model(model: str) -> str | None:
     if parse_server(model) is not None:
         return model
     return str(Path(model).absolute()) if os.path.lexists(model) else None
-
-
-def _confirm(model: str) -> None:
-    if (name := _chosen_model(model)) is not None:
-        confirm_model(name)
 
 
 def _require_confirmed(store: Path, model: str) -> None:

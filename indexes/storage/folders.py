@@ -10,8 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from ragembed.errors import StoreDamagedError, StoreError
-from ragembed.files import FOLDER_MODE, is_unwritten, make_folders, require_regular
-from ragembed.hashing import file_sha256
+from ragembed.files import FOLDER_MODE, file_sha256, is_unwritten, make_folders, require_regular
 from ragembed.indexes.storage.layout import (
     APPLICATION_ID,
     COMMITTED_SUFFIX,
@@ -114,8 +113,9 @@ def _is_own_file(entry: Path) -> bool:
         return False
     if _DATABASES.fullmatch(name) is None and entry.stat().st_size > _MOST_BYTES:
         return False
-    if _is_unwritten(entry):
-        return True
+    with entry.open("rb") as file:
+        if all(is_unwritten(block) for block in iter(lambda: file.read(_BLOCK_BYTES), b"")):
+            return True
     if name == GITIGNORE:
         return GITIGNORE_TEXT.startswith(entry.read_bytes())  # A killed process may have written only a part.
     if name in _NUMBERS:
@@ -125,20 +125,11 @@ def _is_own_file(entry: Path) -> bool:
     if (found := _DATABASES.fullmatch(name)) is None:  # a lock file, which is always empty
         return False
     if found["beside"] is None:
-        return has_application_id(entry) or (found["new"] is not None and not _has_header(entry))
+        with entry.open("rb") as file:  # After a power failure, the start may be unwritten, and other parts not.
+            is_headless = is_unwritten(file.read(_APPLICATION_ID_AT + 4))
+        return has_application_id(entry) or (found["new"] is not None and is_headless)
     with entry.open("rb") as file:
         return file.read(4) in _SQLITE_STARTS[found["beside"]]
-
-
-def _has_header(database: Path) -> bool:
-    """Return whether the start of a database was written; after a power failure, other parts of it may be there."""
-    with database.open("rb") as file:
-        return not is_unwritten(file.read(_APPLICATION_ID_AT + 4))
-
-
-def _is_unwritten(entry: Path) -> bool:
-    with entry.open("rb") as file:
-        return all(is_unwritten(block) for block in iter(lambda: file.read(_BLOCK_BYTES), b""))
 
 
 def is_unfinished(entry: Path) -> bool:

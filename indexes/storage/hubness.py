@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from ragembed.corpus import PseudoQueries, draw_spans
 from ragembed.embedder import Embedder
 from ragembed.errors import ModelError, StoreDamagedError
 from ragembed.extractors.protocol import saved_array
@@ -29,7 +30,6 @@ from ragembed.indexes.storage.segments import Segment
 from ragembed.indexes.storage.transactions import Database
 from ragembed.indexes.types import Progress, Rows, VectorEncoder, text_hash
 from ragembed.postprocess import unit_rows
-from ragembed.pseudo_queries import PseudoQueries, draw_spans
 from ragembed.resources import give_back
 from ragembed.tensor_map import map_tensors
 from ragembed.types import Bools, Floats
@@ -219,9 +219,9 @@ def update_hubness(
 ) -> None:
     """Measure the hubness of new chunks, or of all chunks if the embedder changed or the store has doubled.
 
-    Pseudo-queries whose raw vectors are ``known``, from before the embedder changed, are not encoded again.
-    Remove it if the store has no chunk with a word, or vectors that another program made, because encoding
-    pseudo-queries may cost money there. A store with few chunks gets one if it is ``for_collection``, and keeps it.
+    Pseudo-queries whose raw vectors are ``known``, from before the embedder changed, are not encoded again. A store has
+    none if no chunk has a word, or if another program makes the vectors, because encoding pseudo-queries may cost money
+    there. A store with few chunks gets one if it is ``for_collection``, and keeps it.
     """
     connection = database.connection
     chunks = catalog.count(connection, "chunks")
@@ -274,7 +274,8 @@ def _adopt(store: Path, database: Database, former: DerivedRecord | None, hubnes
     """Replace the hubness of a store; None removes it."""
     if former is None and hubness is None:
         return
-    connection, made = database.connection, []
+    connection = database.connection
+    made: list[DerivedRecord] = []
     if hubness is not None:
         file, sha256 = derived.write_derived(store, HUBNESS.name, hubness.save)
         generation, last_row = catalog.generation(connection) + 1, int(hubness.rows[-1])
@@ -311,22 +312,15 @@ def _measured(
 ) -> Floats:
     """Return the hubness of the vectors ``rows``, float32, shape ``(n,)``."""
     segments = {record.key: Segment(store, record.files) for record in catalog.segments(connection)}
-    found = np.empty(len(rows), dtype=np.float32)
+    values = np.empty(len(rows), dtype=np.float32)
     for start in range(0, len(rows), _BATCH):
-        some = rows[start : start + _BATCH]
-        found[start : start + len(some)] = _of_rows(connection, segments, embedder, queries, some)
+        some = rows[start : start + _BATCH].tolist()
+        places, hashes = catalog.places_of_rows(connection, some), catalog.hashes_of_rows(connection, some)
+        keys, positions = np.array([places[row] for row in some], dtype=np.int64).T
+        vectors = np.empty((len(some), queries.vectors.shape[1]), dtype=np.float32)
+        for key in np.unique(keys).tolist():
+            inside = keys == key
+            vectors[inside] = segments[key].vectors(embedder.postprocess_documents).at(positions[inside])
+        values[start : start + len(some)] = queries.hubness(vectors, [hashes[row] for row in some])
         progress.advance(len(some))
-    return found
-
-
-def _of_rows(
-    connection: sqlite3.Connection, segments: dict[int, Segment], embedder: Embedder, queries: DrawnQueries, rows: Rows
-) -> Floats:
-    places = catalog.places_of_rows(connection, rows.tolist())
-    hashes = catalog.hashes_of_rows(connection, rows.tolist())
-    keys, positions = np.array([places[row] for row in rows.tolist()], dtype=np.int64).T
-    vectors = np.empty((len(rows), queries.vectors.shape[1]), dtype=np.float32)
-    for key in np.unique(keys).tolist():
-        inside = keys == key
-        vectors[inside] = segments[key].vectors(embedder.postprocess_documents).at(positions[inside])
-    return queries.hubness(vectors, [hashes[row] for row in rows.tolist()])
+    return values

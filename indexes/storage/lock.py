@@ -8,7 +8,7 @@ import os
 import socket
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
@@ -35,65 +35,62 @@ def writer_lock(store: Path, wait_seconds: float = 0.0, *, work: bool = False) -
     :class:`StoreLockedError` with the holder's process id if the lock is not free within ``wait_seconds`` (a negative
     number waits for ever), and :class:`StoreError` if the folder cannot be written.
     """
-    file = store / LOCK
     folder = f"the work folder {store}" if work else f"the store {store}"
     wait = "wait for it with --wait" if not wait_seconds else "wait longer with --wait"
-    try:
-        lock = _acquired(file, wait_seconds)
-    except Timeout:
-        raise StoreLockedError(
-            f"another process is writing to {folder} (PID {_holder(store)}): try again when it is done, or {wait}"
-        ) from None
-    except OSError as error:
-        raise StoreError(f"cannot write to {folder}: {error.strerror or error}") from error
-    try:
-        with suppress(OSError):  # On a full disk, the lock works without its holder's id.
-            write_file(store / HOLDER, str(os.getpid()).encode())
+
+    def refusal() -> str:
+        holder = _written(store / HOLDER).decode("ascii", "replace") or "unknown"
+        return f"another process is writing to {folder} (PID {holder}): try again when it is done, or {wait}"
+
+    with _lock(store, LOCK, HOLDER, str(os.getpid()).encode(), wait_seconds, folder, refusal):
         yield
-    finally:
-        with suppress(OSError):
-            (store / HOLDER).unlink(missing_ok=True)
-        lock.release()
 
 
 @contextmanager
 def watcher_lock(store: Path) -> Iterator[None]:
-    """Hold the lock of the process that watches the files of a store.
+    """Hold the lock of the process that watches the files of a store; raise as :func:`writer_lock` does.
 
-    Raises :class:`StoreLockedError` with the process id, host and start of the watcher that holds it, and
-    :class:`StoreError` if the folder cannot be written.
+    The message has the process id, host and start of the watcher that holds it.
     """
-    try:
-        lock = _acquired(store / WATCH_LOCK, 0.0)
-    except Timeout:
-        raise StoreLockedError(
+    since = datetime.now().astimezone().isoformat(timespec="seconds")
+    holder = json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": since}).encode()
+
+    def refusal() -> str:
+        return (
             f"another process already watches the store {store} ({_watcher(store)}): let it run, because it keeps the "
             "store up to date, or stop it first"
-        ) from None
-    except OSError as error:
-        raise StoreError(f"cannot write to the store {store}: {error.strerror or error}") from error
+        )
+
+    with _lock(store, WATCH_LOCK, WATCHER, holder, 0.0, f"the store {store}", refusal):
+        yield
+
+
+@contextmanager
+def _lock(
+    store: Path, name: str, holder_name: str, holder: bytes, wait_seconds: float, what: str, refusal: Callable[[], str]
+) -> Iterator[None]:
+    """Hold the lock of the file ``name``, and write ``holder`` into the file beside it."""
+    file = store / name
     try:
-        since = datetime.now().astimezone().isoformat(timespec="seconds")
-        holder = {"pid": os.getpid(), "host": socket.gethostname(), "since": since}
+        if file.is_symlink():  # Versions of filelock before 3.20.1 would truncate its target.
+            raise OSError(errno.ELOOP, f"{file.name} is a symbolic link: remove it")
+        if not file.exists():
+            write_file(file, b"")
+        # Without a mode, FileLock would ignore the umask.
+        lock = FileLock(file, mode=stat.S_IMODE(file.stat().st_mode) | 0o600)
+        lock.acquire(timeout=wait_seconds)
+    except Timeout:
+        raise StoreLockedError(refusal()) from None
+    except OSError as error:
+        raise StoreError(f"cannot write to {what}: {error.strerror or error}") from error
+    try:
         with suppress(OSError):  # On a full disk, the lock works without the name of its holder.
-            write_file(store / WATCHER, json.dumps(holder).encode())
+            write_file(store / holder_name, holder)
         yield
     finally:
         with suppress(OSError):
-            (store / WATCHER).unlink(missing_ok=True)
+            (store / holder_name).unlink(missing_ok=True)
         lock.release()
-
-
-def _acquired(file: Path, wait_seconds: float) -> FileLock:
-    """Return the lock of ``file``, held. Raises :class:`filelock.Timeout` and :class:`OSError`."""
-    if file.is_symlink():  # Versions of filelock before 3.20.1 would truncate its target.
-        raise OSError(errno.ELOOP, f"{file.name} is a symbolic link: remove it")
-    if not file.exists():
-        write_file(file, b"")
-    # Without a mode, FileLock would ignore the umask.
-    lock = FileLock(file, mode=stat.S_IMODE(file.stat().st_mode) | 0o600)
-    lock.acquire(timeout=wait_seconds)
-    return lock
 
 
 def is_watcher(data: bytes) -> bool:
@@ -116,10 +113,6 @@ def is_being_written(store: Path) -> bool:
             return True
         return True
     return False
-
-
-def _holder(store: Path) -> str:
-    return _written(store / HOLDER).decode("ascii", "replace") or "unknown"
 
 
 def _watcher(store: Path) -> str:

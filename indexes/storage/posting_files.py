@@ -113,7 +113,7 @@ def _written(
     if not len(new) and not any(map(len, parts)):
         return []
 
-    keys = []
+    keys: list[Keys] = []
 
     def write(file: Path) -> None:
         for i, block in enumerate(_made(connection, new, progress)):

@@ -32,9 +32,8 @@ class Expected:
 
 def now(connection: sqlite3.Connection, namespace: str) -> float:
     """Return the current time in seconds since 1970; it is later than the time of every record of ``namespace``."""
-    latest = connection.execute("SELECT max(updated_at) FROM run_records WHERE namespace = ?", (namespace,)).fetchone()[
-        0
-    ]
+    statement = "SELECT max(updated_at) FROM run_records WHERE namespace = ?"
+    (latest,) = connection.execute(statement, (namespace,)).fetchone()
     return time.time() if latest is None else max(time.time(), latest + _TICK)
 
 

@@ -17,8 +17,7 @@ from typing import TypeAlias
 import numpy as np
 
 from ragembed.errors import ConfigError, StoreDamagedError
-from ragembed.files import create_file, publish
-from ragembed.hashing import read_sha256
+from ragembed.files import create_file, publish, read_sha256
 from ragembed.indexes.faiss_index.building import IndexInput, build_index, check
 from ragembed.indexes.faiss_index.index import StoredIndex, open_index
 from ragembed.indexes.faiss_index.specs import FLAT, IndexSpec, parse_spec
@@ -139,12 +138,9 @@ def _write_index(
     ``width`` is the dimension of the raw vectors. On return, no file is mapped any more, because Windows cannot rename
     the folder of a mapped file.
     """
-    given = IndexInput(_mapped(folder, (len(rows), width), postprocess), rows, folder / INDEX)
+    raw = np.memmap(folder / RAW, dtype=RAW_TYPE, mode="r", shape=(len(rows), width))
+    given = IndexInput(SegmentVectors(raw, postprocess), rows, folder / INDEX)
     return make(given), given.vectors.dim
-
-
-def _mapped(folder: Path, shape: tuple[int, int], postprocess: Callable[[Floats], Floats]) -> SegmentVectors:
-    return SegmentVectors(np.memmap(folder / RAW, dtype=RAW_TYPE, mode="r", shape=shape), postprocess)
 
 
 def to_vectors(raw: Halves, postprocess: Callable[[Floats], Floats], positions: Rows | None = None) -> Floats:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragembed.errors import StoreDamagedError
-from ragembed.hashing import read_sha256
+from ragembed.files import read_sha256
 from ragembed.indexes.faiss_index.index import open_index
 from ragembed.indexes.lexical.postings import PostingsBlock
 from ragembed.indexes.storage import catalog, derived

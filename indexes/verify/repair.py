@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ragembed.corpus import Reservoir
 from ragembed.embedder import FIT_LIMIT
 from ragembed.errors import RagembedError
 from ragembed.files import publish, replace_file
@@ -32,7 +33,6 @@ from ragembed.indexes.storage.transactions import (
 )
 from ragembed.indexes.types import Progress, VectorEncoder
 from ragembed.indexes.verify.report import Part, Report
-from ragembed.reservoir import Reservoir
 
 _BATCH = 1024
 

@@ -54,13 +54,6 @@ class BoilerplateLine(NamedTuple):
     files: int
 
 
-class _CountedFile(NamedTuple):
-    """A stored file: the hash of its content, and the keys of its lines, or None if they were not kept."""
-
-    content: str
-    keys: LineKeys | None
-
-
 def stored(connection: sqlite3.Connection) -> list[BoilerplateLine]:
     """Return the boilerplate lines, those in most files first."""
     rows = connection.execute("SELECT kind, line, files FROM boilerplate ORDER BY files DESC, kind, line")
@@ -107,7 +100,7 @@ def found_in(files: Mapping[str, tuple[str, LineKeys]]) -> BoilerplateCounts:
 
 def files_with_repeated_lines(connection: sqlite3.Connection) -> tuple[int, list[str]]:
     """Return the number of lines in a store that are boilerplate, searched or not, and the files with such lines."""
-    files = {path: (kept.content, kept.keys) for path, kept in _kept(connection) if kept.keys is not None}
+    files = {path: (content, keys) for path, content, keys in _kept(connection) if keys is not None}
     found = found_in(files)
     keys = {kind: np.array(sorted(counts), dtype=np.uint64) for kind, counts in found.items()}
     return sum(map(len, found.values())), list(_touched(files, keys))
@@ -150,10 +143,9 @@ def plan(
     mode: str,
     found: BoilerplateCounts | None = None,
 ) -> StrippingPlan:
-    """Return the changes for a run that adds the files ``coming`` and removes the files ``removed``.
+    """Return the changes for a run that adds the files ``coming``, as in :func:`found_in`, and removes ``removed``.
 
-    ``coming`` maps the name of a file to the hash of its content and the keys of its lines. ``found`` is the
-    boilerplate after the run, if the caller has found it in the files of several stores.
+    ``found`` is the boilerplate after the run, if the caller has found it in the files of several stores.
     """
     unfinished = bool(catalog.meta(connection, "unfinished", False))
     before = stored(connection)
@@ -172,18 +164,16 @@ def plan(
 def staying(
     connection: sqlite3.Connection, leaving: Collection[str]
 ) -> tuple[dict[str, tuple[str, LineKeys]], dict[str, LineKeys]]:
-    """Return the lines of the files of a store, except the files ``leaving``.
-
-    The first result maps the name of a file to the hash of its content and the keys of its lines. The second one has
-    the files for which the store has no keys yet.
-    """
-    kept = {path: kept for path, kept in _kept(connection) if path not in leaving}
-    uncounted = {
-        path: lines_of(path, [record.chunk for record in catalog.iterate_chunks(connection, path)])
-        for path, each in kept.items()
-        if each.keys is None
-    }
-    there = {path: (each.content, uncounted[path] if each.keys is None else each.keys) for path, each in kept.items()}
+    """Return the lines of the files that are not ``leaving``, as in :func:`found_in`, and those that were not kept."""
+    there: dict[str, tuple[str, LineKeys]] = {}
+    uncounted: dict[str, LineKeys] = {}
+    for path, content, keys in _kept(connection):
+        if path in leaving:
+            continue
+        if keys is None:
+            chunks = [record.chunk for record in catalog.iterate_chunks(connection, path)]
+            keys = uncounted[path] = lines_of(path, chunks)
+        there[path] = content, keys
     return there, uncounted
 
 
@@ -192,7 +182,8 @@ def done(connection: sqlite3.Connection, mode: str) -> dict[str, Any]:
     return {"mode": mode, "files": catalog.count(connection, "sources")}
 
 
-def _kept(connection: sqlite3.Connection) -> Iterator[tuple[str, _CountedFile]]:
+def _kept(connection: sqlite3.Connection) -> Iterator[tuple[str, str, LineKeys | None]]:
+    """Yield the name of each file, the hash of its content, and the keys of its lines, None if they were not kept."""
     rows = connection.execute(
         "SELECT s.path, s.sha256, l.keys FROM sources s LEFT JOIN source_lines l ON l.source = s.id ORDER BY s.path"
     )
@@ -202,7 +193,7 @@ def _kept(connection: sqlite3.Connection) -> Iterator[tuple[str, _CountedFile]]:
                 f"the store's database holds {len(keys):,} bytes for the lines of {path!r}: expected a multiple of "
                 f"{_KEY_TYPE.itemsize}"
             )
-        yield path, _CountedFile(content, None if keys is None else np.frombuffer(keys, _KEY_TYPE).astype(np.uint64))
+        yield path, content, None if keys is None else np.frombuffer(keys, _KEY_TYPE).astype(np.uint64)
 
 
 def _changed(before: Sequence[BoilerplateLine], found: BoilerplateCounts) -> dict[str, LineKeys]:
@@ -226,9 +217,8 @@ def _touched(files: Mapping[str, tuple[str, LineKeys]], changed: Mapping[str, Li
 def restripped(stripper: Stripper, records: Sequence[ChunkRecord]) -> list[ChunkRecord]:
     """Return those of the chunks of a file whose searched text changed, with their new text."""
     chunks = _searched(stripper, records[0].source or "", [record.chunk for record in records]) if records else []
-    pairs = zip(records, chunks, strict=True)
     return [
         ChunkRecord(record.id, chunk, record.source)
-        for record, chunk in pairs
+        for record, chunk in zip(records, chunks, strict=True)
         if chunk.searched != record.chunk.searched
     ]

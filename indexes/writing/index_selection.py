@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from ragembed.corpus import draw_pseudo_queries
 from ragembed.embedder import Embedder
 from ragembed.errors import IndexWarning
 from ragembed.indexes.faiss_index import measure
@@ -28,7 +29,6 @@ from ragembed.indexes.storage.segments import Segment
 from ragembed.indexes.storage.selection import select
 from ragembed.indexes.types import Progress, VectorEncoder, text_hash
 from ragembed.postprocess import unit_rows
-from ragembed.pseudo_queries import draw_pseudo_queries
 from ragembed.types import Floats
 
 QUERIES = 300

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ragembed.corpus import PseudoQueries
 from ragembed.errors import BudgetError, IncompatibleStoreError, StoreDamagedError
 from ragembed.indexes.faiss_index.building import check
 from ragembed.indexes.faiss_index.choose import beginning
@@ -28,7 +29,6 @@ from ragembed.indexes.storage.segments import Make, SegmentRecord, of_kind, writ
 from ragembed.indexes.storage.transactions import Database, write_errors
 from ragembed.indexes.types import Progress, SilentProgress, VectorEncoder
 from ragembed.indexes.writing import index_selection
-from ragembed.pseudo_queries import PseudoQueries
 
 _FREE_SHARE = 0.05
 """Unused share of the database above which the space is returned to the disk."""
@@ -44,22 +44,18 @@ class Upkeep:
         self._connection = database.connection
         self._embedder = embedder
         self._pseudo_queries: PseudoQueries | None = None
-        self._check_embedder()
+        stored = catalog.embedder(self._connection)
+        if stored["fingerprint"] != embedder.fingerprint:
+            raise IncompatibleStoreError(
+                f"the store {store} was made with the embedder {stored['model']} ({stored['fingerprint'][:12]}), "
+                f"not with {embedder.describe()['model']} ({embedder.fingerprint[:12]}): open it without an embedder, "
+                "or create another store"
+            )
         wanted = catalog.index_config(self._connection)  # Raises errors before anything is written.
         require_library(wanted.kind, *(record.files.kind for record in self._segments()))
         if device is not None:
             building_gpus(device, embedder)  # Raises an error for a missing GPU before anything is written.
         compaction.sweep_unnamed(self._store, self._connection)
-
-    def _check_embedder(self) -> None:
-        stored = catalog.embedder(self._connection)
-        if stored["fingerprint"] != self._embedder.fingerprint:
-            given = self._embedder.describe()
-            raise IncompatibleStoreError(
-                f"the store {self._store} was made with the embedder {stored['model']} ({stored['fingerprint'][:12]}), "
-                f"not with {given['model']} ({self._embedder.fingerprint[:12]}): open it without an embedder, or "
-                "create another store"
-            )
 
     @cached_property
     def _gpus(self) -> tuple[Sequence[int], str]:
@@ -115,7 +111,9 @@ class Upkeep:
                 f"the raw vectors of {self._store} were made with another model or other token weights: index again"
             )
         with write_errors(self._store):
-            record = self._saved(embedder)
+            stored, record = catalog.embedder(self._connection), save_embedder(self._store, embedder)
+            if all(record[name] == stored.get(name) for name in ("fingerprint", "files")):
+                record = stored  # In a store that was moved, only this one leads to the model.
             self._pseudo_queries = kept_queries(self._store, self._database)
             fitted_on = None if baseline is None else save_baseline(self._store, embedder.fingerprint, baseline)
             if embedder.fingerprint != self._embedder.fingerprint:
@@ -123,14 +121,19 @@ class Upkeep:
             with self._database.transaction():
                 for taken in catalog.rewritten(self._connection, embedder.fingerprint):
                     compaction.replace_files(self._connection, taken.key, taken.files)
-                self._connection.execute("DELETE FROM rewritten")
-                derived.forget(self._connection, derived.HUBNESS)
-                fit = {"embedder": record, BASELINE: fitted_on}
-                kept = {**(meta or {}), **self._outdated_choice(), **fit}
-                for key, value in kept.items():
-                    catalog.set_meta(self._connection, key, value)
+                self._store_fit({**(meta or {}), "embedder": record, BASELINE: fitted_on})
         self._embedder = embedder
         compaction.sweep_unnamed(self._store, self._connection)
+
+    def _store_fit(self, values: Mapping[str, object]) -> None:
+        """Store JSON values of another embedder, and drop what was made for the former one, within a transaction."""
+        self._connection.execute("DELETE FROM rewritten")
+        derived.forget(self._connection, derived.HUBNESS)
+        choice = catalog.index_choice(self._connection)
+        if choice is not None and self._approximate:
+            values = {**values, "index_choice": replace(choice, rows=0).to_dict()}  # to be made again
+        for key, value in values.items():
+            catalog.set_meta(self._connection, key, value)
 
     def replace_vectors(
         self,
@@ -154,34 +157,13 @@ class Upkeep:
             written = [write_segment(self._store, blocks, embedder.postprocess_documents, make)]
             with self._database.transaction():
                 compaction.swap(self._connection, compaction.Rewritten(self._segments(), written))
-                self._connection.execute("DELETE FROM rewritten")
-                derived.forget(self._connection, derived.HUBNESS)
-                fit = {"embedder": record, "dim": raw_dim, BASELINE: fitted_on}
-                for key, value in {**meta, **self._outdated_choice(), **fit}.items():
-                    catalog.set_meta(self._connection, key, value)
+                self._store_fit({**meta, "embedder": record, "dim": raw_dim, BASELINE: fitted_on})
         self._embedder = embedder
         compaction.sweep_unnamed(self._store, self._connection)
-
-    def _saved(self, embedder: VectorEncoder) -> dict[str, Any]:
-        """Write the embedder's files; if they are unchanged, return the existing record of them.
-
-        In a store that was moved, only the existing record leads to the model, which the embedder names by its old
-        path.
-        """
-        stored, record = catalog.embedder(self._connection), save_embedder(self._store, embedder)
-        same = all(record[name] == stored.get(name) for name in ("fingerprint", "files"))
-        return stored if same else record
 
     def texts_of_rows(self) -> Iterator[tuple[int, str]]:
         """Yield the rows that chunks use, ascending, with the embedded text of each."""
         return catalog.embedded_texts_by_row(self._connection)
-
-    def _outdated_choice(self) -> dict[str, Any]:
-        """Return the index choice to store when vectors change, marked to be made again."""
-        choice = catalog.index_choice(self._connection)
-        if choice is None or not self._approximate:
-            return {}
-        return {"index_choice": replace(choice, rows=0).to_dict()}
 
     @property
     def _approximate(self) -> bool:
@@ -237,8 +219,10 @@ class Upkeep:
         notes = self.refresh_index(wanted, progress)
         groups = compaction.all_to_merge(self._connection)
         live = self.live_vectors() > 0  # Without used vectors, the groups are only dropped.
-        if live and self._approximate and not self.meta("unfinished") and (groups or self._degraded()):
-            notes = self._pick_or_warn(catalog.index_config(self._connection), progress)
+        settings, check = catalog.index_config(self._connection), catalog.index_check(self._connection)
+        degraded = check is not None and index_selection.degradation(settings, None, check) is not None
+        if live and self._approximate and not self.meta("unfinished") and (groups or degraded):
+            notes = self._pick_or_warn(settings, progress)
             groups = compaction.all_to_merge(self._connection) if notes else []
         self._merge(groups, progress)
         with write_errors(self._store):
@@ -314,11 +298,6 @@ class Upkeep:
         require_library(wanted.kind)
         if wanted.kind != AUTO and dim is not None:
             check(parse_spec(wanted.kind), dim)
-
-    def _degraded(self) -> bool:
-        check = catalog.index_check(self._connection)
-        wanted = catalog.index_config(self._connection)
-        return check is not None and index_selection.degradation(wanted, None, check) is not None
 
     def _pick_or_warn(self, wanted: IndexConfig, progress: Progress) -> list[str]:
         """Choose an index; if none meets the unchanged settings, keep the current one and return a warning."""

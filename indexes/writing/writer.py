@@ -19,7 +19,6 @@ from ragembed.documents.boilerplate import BoilerplateCounts, LineKeys
 from ragembed.errors import ConfigError, DimensionError, StoreError
 from ragembed.indexes.filters import Filter
 from ragembed.indexes.storage import catalog, compaction, run_records
-from ragembed.indexes.storage.catalog import RowPlace
 from ragembed.indexes.storage.layout import extension, is_below
 from ragembed.indexes.storage.run_records import Expected, Record
 from ragembed.indexes.storage.segments import Segment, to_raw, write_segment
@@ -68,7 +67,7 @@ class StoreWriter(Upkeep):
         parts are committed every ``COMMIT_SECONDS``, and also if an error or an interruption stops it. ``saved`` is
         called after each commit, with the number of ``texts`` at the start of the list that all have a vector.
         """
-        encode = encode or self._encode_at_once
+        encode = encode or (lambda some, advance: [self._embedder.raw_documents(some, advance)])
         texts = list(texts)
         wanted = {text_hash(text): text for text in texts}
         known = self.known(wanted)
@@ -87,9 +86,6 @@ class StoreWriter(Upkeep):
         if saved is not None:
             saved(len(texts))
         return len(missing)
-
-    def _encode_at_once(self, texts: Sequence[str], progress: Callable[[int], None] | None) -> list[Floats]:
-        return [self._embedder.raw_documents(texts, progress)]
 
     def _commit_parts(self, keys: Sequence[bytes], parts: Iterable[Floats], committed: Callable[[int], None]) -> None:
         """Commit the vectors of ``keys``, which come in parts; call ``committed`` with their number so far."""
@@ -140,33 +136,28 @@ class StoreWriter(Upkeep):
 
     def _differs_from_stored(self, vectors: Floats, positions: Mapping[bytes, int]) -> set[bytes]:
         """Return the keys whose stored vector is in use and differs from the given one; drop those not in use."""
+        if not positions:
+            return set()
+        self._require_dimension(vectors)
+        segments = {record.key: Segment(self._store, record.files) for record in self._segments()}
         used: set[bytes] = set()
         replaced: list[int] = []
-        for key, place in self._unlike_stored(vectors, positions).items():
-            if place.used:
+        for key in self.known(positions):
+            if (place := catalog.vector_place(self._connection, key)) is None:
+                continue
+            row, segment, position, is_used = place
+            if not _differ(segments[segment].raw()[position].astype(np.float32), vectors[positions[key]]):
+                continue
+            if is_used:
                 used.add(key)
             else:
-                replaced.append(place.row)
+                replaced.append(row)
         if replaced:
             with write_errors(self._store), self._database.transaction():
                 self._connection.executemany(  # so that their texts can get other vectors
                     "UPDATE vectors SET text_hash = randomblob(16) WHERE row = ?", [(row,) for row in replaced]
                 )
         return used
-
-    def _unlike_stored(self, vectors: Floats, positions: Mapping[bytes, int]) -> dict[bytes, RowPlace]:
-        """Return the places of the stored vectors that differ from the given ones with the same keys."""
-        if not positions:
-            return {}
-        self._require_dimension(vectors)
-        places = {key: place for key in self.known(positions) if (place := catalog.vector_place(self._connection, key))}
-        segments = {record.key: Segment(self._store, record.files) for record in self._segments()}
-
-        def stored(place: RowPlace) -> Floats:
-            vector: Floats = segments[place.segment].raw()[place.position].astype(np.float32)
-            return vector
-
-        return {key: place for key, place in places.items() if _differ(stored(place), vectors[positions[key]])}
 
     def known(self, hashes: Iterable[bytes]) -> set[bytes]:
         """Return the text hashes for which the store has a vector."""
@@ -177,8 +168,14 @@ class StoreWriter(Upkeep):
             raw = to_raw(vectors)
         except ValueError as error:
             raise ConfigError(f"the embedder returned vectors that cannot be stored: {error}") from error
-        self._check_dimension(vectors)
-        first = self._next_row()
+        self._require_dimension(vectors)
+        if catalog.meta(self._connection, "dim") is None:
+            shape = self._embedder.postprocess_documents(vectors[:1]).shape
+            self._require_usable(catalog.index_config(self._connection), shape[1])
+            with self._database.transaction():
+                catalog.set_meta(self._connection, "dim", int(vectors.shape[1]))
+        last = self._connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'vectors'").fetchone()
+        first = 1 if last is None else int(last[0]) + 1
         rows = np.arange(first, first + len(keys), dtype=np.int64)
         with write_errors(self._store):
             make = self._make_index()
@@ -193,15 +190,6 @@ class StoreWriter(Upkeep):
                     "INSERT INTO tombstones (row) VALUES (?)", [(row,) for row in rows.tolist()]
                 )
 
-    def _check_dimension(self, vectors: Floats) -> None:
-        stored = catalog.meta(self._connection, "dim")
-        self._require_dimension(vectors)
-        if stored is None:
-            shape = self._embedder.postprocess_documents(vectors[:1]).shape
-            self._require_usable(catalog.index_config(self._connection), shape[1])
-            with self._database.transaction():
-                catalog.set_meta(self._connection, "dim", int(vectors.shape[1]))
-
     def _require_dimension(self, vectors: Floats) -> None:
         stored = catalog.meta(self._connection, "dim")
         if stored not in (None, vectors.shape[1]):
@@ -209,10 +197,6 @@ class StoreWriter(Upkeep):
                 f"the embedder returned vectors of dimension {vectors.shape[1]}: expected {stored}, the dimension of "
                 f"the vectors in the store {self._store}"
             )
-
-    def _next_row(self) -> int:
-        row = self._connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'vectors'").fetchone()
-        return 1 if row is None else int(row[0]) + 1
 
     # Chunks
 

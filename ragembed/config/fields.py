@@ -87,16 +87,18 @@ def reference_table(kind: type) -> str:
 def check_values(settings: Any) -> None:
     """Raise :class:`ConfigError` for a value of the wrong type, that is no choice, or below the least; make tuples."""
     for field in dataclasses.fields(settings):
-        name, value = field.name, getattr(settings, field.name)
+        name = field.name
+        value: Any = getattr(settings, name)
         about: Setting = field.metadata["setting"]
         expected = [_TYPES.get(part, _TYPES["str"]) for part in str(field.type).split(" | ")]
         classes = tuple(each for each, _ in expected)
         if isinstance(value, list) and tuple in classes:
             value = tuple(value)
             object.__setattr__(settings, name, value)
+        fits = isinstance(value, classes)
         is_other_bool = isinstance(value, bool) and bool not in classes
         strings = not isinstance(value, tuple) or all(isinstance(part, str) for part in value)
-        if not isinstance(value, classes) or is_other_bool or not strings:
+        if not fits or is_other_bool or not strings:
             raise ConfigError(f"{name} is {value!r}: expected {' or '.join(text for _, text in expected)}")
         if about.choices and value is not None:
             one_of(name, value, about.choices)

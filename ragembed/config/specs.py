@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Literal, TypeAlias, get_args
 from urllib.parse import urlsplit
 
@@ -207,6 +208,7 @@ _EXTRACTORS: Mapping[str, type[Any]] = {
 }
 
 
+@cache
 def parse_extractor(spec: str) -> Extraction:
     """Parse ``"transformer"``, ``"bert+avg:w=0.25"`` or ``"sbert-wk:window=1,importance=false"``."""
     name, _, options = spec.partition(":")

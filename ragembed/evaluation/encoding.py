@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from ragembed.config.settings import EmbedderConfig
-from ragembed.corpus import Corpus
+from ragembed.corpus import Corpus, ItemReservoir, draw_pseudo_queries
 from ragembed.embedder import FIT_LIMIT, Embedder, encode_raw, fit_extractors
 from ragembed.errors import ConfigError
 from ragembed.extractors.protocol import Side
 from ragembed.extractors.sharing import passes
 from ragembed.postprocess import TwoSidedChain
-from ragembed.pseudo_queries import draw_pseudo_queries
-from ragembed.reservoir import ItemReservoir
 from ragembed.types import Floats
 
 
@@ -25,15 +24,12 @@ class EvaluationProgress(Protocol):
 
     def start(self, phase: str, unit: str, total: int | None) -> None:
         """Start ``phase``, such as "sts12: encoding", with ``total`` units, or None if unknown."""
-        ...
 
     def advance(self, count: int) -> None:
         """Report ``count`` more finished units."""
-        ...
 
     def finish(self) -> None:
         """End the phase."""
-        ...
 
 
 class TrainingProgress(EvaluationProgress, Protocol):
@@ -41,11 +37,9 @@ class TrainingProgress(EvaluationProgress, Protocol):
 
     def advance(self, count: int, detail: str = "") -> None:
         """Report ``count`` more finished units; ``detail`` is additional information, such as "loss 4.21"."""
-        ...
 
     def note(self, text: str) -> None:
         """Report a single message, such as a resumed training or truncated definitions."""
-        ...
 
 
 class Silent:
@@ -62,6 +56,16 @@ class Silent:
 
     def note(self, text: str) -> None:
         """Ignore the note."""
+
+
+@contextmanager
+def phase(progress: EvaluationProgress, name: str, unit: str, total: int | None) -> Iterator[None]:
+    """Start a phase, and end it after the body."""
+    progress.start(name, unit, total)
+    try:
+        yield
+    finally:
+        progress.finish()
 
 
 _CORPORA = ("weighting_corpus", "avg_corpus", "postprocess_corpus")
@@ -101,13 +105,13 @@ def encode_each(
     """
     if not configs:
         raise ConfigError("no configuration to evaluate: expected at least one")
-    raw = RawVectors(configs, documents, device, progress, name)
+    raw = RawVectors(configs, documents, device, progress or Silent(), name)
     document_vectors, query_vectors = raw.of(documents, "documents"), raw.of(queries, "pseudo-queries")
     for config in configs:
         raw.prepare(config, documents)
     for config in configs:
         key = raw_part(config)
-        chain = raw.chain(config, documents, document_vectors[key])
+        chain = raw.chain(config, document_vectors[key])
         encoded = chain.documents.transform(document_vectors[key]), chain.queries.transform(query_vectors[key])
         yield Encoded(*encoded, config.query_fit)
 
@@ -123,20 +127,17 @@ class RawVectors:
         configs: Sequence[EmbedderConfig],
         documents: Sequence[str],
         device: str | None,
-        progress: EvaluationProgress | None = None,
-        name: str = "texts",
+        progress: EvaluationProgress,
+        name: str,
     ) -> None:
-        self._progress, self._name = progress or Silent(), name
+        self._progress, self._name = progress, name
         sizes = _corpus_sizes(configs)
         fitted_on = {corpus for config in configs for corpus in (config.weighting_corpus, config.avg_corpus) if corpus}
         self._keys = list(dict.fromkeys(raw_part(config) for config in configs))
         self._embedders = [Embedder(key, device=device) for key in self._keys]
         total = len(documents) + sum(sizes[corpus] for corpus in fitted_on)
-        self._progress.start(f"{name}: fitting", "texts", total)
-        try:
+        with phase(self._progress, f"{name}: fitting", "texts", total):
             fit_extractors(self._embedders, documents, self._progress.advance)
-        finally:
-            self._progress.finish()
         self._samples: dict[tuple[str | None, int], tuple[list[int], list[str]]] = {}
         self._fitted_on: dict[tuple[str, int], dict[EmbedderConfig, Floats]] = {}
         self._pseudo_queries: dict[tuple[str | None, int, int], dict[EmbedderConfig, Floats]] = {}
@@ -144,12 +145,9 @@ class RawVectors:
     def of(self, texts: Sequence[str], side: Side) -> dict[EmbedderConfig, Floats]:
         """Return the raw vectors of ``texts`` by :func:`raw_part` of the configurations."""
         total = len(texts) * passes([embedder.extractor for embedder in self._embedders])
-        self._progress.start(f"{self._name}: encoding", "texts", total)
-        try:
-            found = encode_raw(self._embedders, texts, side, self._progress.advance)
-        finally:
-            self._progress.finish()
-        return dict(zip(self._keys, found, strict=True))
+        with phase(self._progress, f"{self._name}: encoding", "texts", total):
+            vectors = encode_raw(self._embedders, texts, side, self._progress.advance)
+        return dict(zip(self._keys, vectors, strict=True))
 
     def prepare(self, config: EmbedderConfig, documents: Sequence[str]) -> None:
         """Encode the texts that the post-processors of ``config`` are fitted on, apart from ``documents``."""
@@ -164,9 +162,8 @@ class RawVectors:
             spans = draw_pseudo_queries(texts, config.pseudo_queries, seed)
             self._pseudo_queries[drawn] = self.of(spans, "pseudo-queries")
 
-    def chain(self, config: EmbedderConfig, documents: Sequence[str], stored: Floats) -> TwoSidedChain:
-        """Return the fitted post-processors of ``config``; ``stored`` are the raw vectors of ``documents``."""
-        self.prepare(config, documents)
+    def chain(self, config: EmbedderConfig, stored: Floats) -> TwoSidedChain:
+        """Return the fitted post-processors of ``config``; ``stored`` are those of the documents."""
         key, corpus, seed = raw_part(config), config.postprocess_corpus, config.seed
         rows, _ = self._samples[corpus, seed]
         fit_on = stored[rows] if corpus is None else self._fitted_on[corpus, seed][key]

@@ -57,7 +57,8 @@ def read_qrels(path: Path) -> JudgedQueries:
     if is_json_lines(path):
         return read_judged_queries(path)
     relevance: dict[str, dict[str, int]] = {}
-    for _, query, document, gain in (beir_judgements if _is_beir(path) else trec_judgements)(path):
+    is_beir = len(next(lines(path), (1, ""))[1].split("\t")) == len(_BEIR_COLUMNS)
+    for _, query, document, gain in beir_judgements(path) if is_beir else _judgements(path, _trec_rows(path)):
         relevance.setdefault(query, {})[document] = gain
     return _require_relevant(path, JudgedQueries.of(path.stem, {}, relevance))
 
@@ -90,13 +91,8 @@ def beir_judgements(path: Path) -> Iterator[Judgement]:
     return _judgements(path, ((number, *fields) for number, fields in table_rows(path, _BEIR_COLUMNS)))
 
 
-def trec_judgements(path: Path) -> Iterator[Judgement]:
-    """Yield the judgements of TREC qrels; raise if a document is judged twice for a query."""
-    return _judgements(path, _trec_rows(path))
-
-
 def _judgements(path: Path, rows: Iterable[Sequence[Any]]) -> Iterator[Judgement]:
-    """Convert rows of line number, query, document and gain (as text) to judgements."""
+    """Yield the judgements of rows with line number, query, document and gain; raise if a document is judged twice."""
     seen: set[tuple[str, str]] = set()
     for number, query, document, gain in rows:
         if (query, document) in seen:
@@ -125,11 +121,6 @@ def is_json_lines(path: Path) -> bool:
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise ConfigError(f"{path} is a pipe or a device: expected a file, because it is read twice")
     return next((text.lstrip().startswith("{") for _, text in lines(path) if text.strip()), False)
-
-
-def _is_beir(path: Path) -> bool:
-    """Return whether the first line has as many tab-separated fields as a BEIR table."""
-    return len(next(lines(path), (1, ""))[1].split("\t")) == len(_BEIR_COLUMNS)
 
 
 def _trec_rows(path: Path) -> Iterator[tuple[int, str, str, str]]:
@@ -215,7 +206,10 @@ def read_beir(folder: Path, limit: int | None = None, split: str = "test") -> Re
     if limit is None:
         require_known(beir_qrels(folder, split), judged.documents, documents, corpus)
     else:
-        known = {query: _among(documents, gains) for query, gains in relevance.items()}
+        known = {
+            query: {name: gain for name, gain in gains.items() if name in documents}
+            for query, gains in relevance.items()
+        }
         relevance = {query: gains for query, gains in known.items() if max(gains.values(), default=0) > 0}
     if not relevance:
         raise ConfigError(
@@ -270,10 +264,6 @@ def _documents(path: Path, limit: int | None = None) -> tuple[dict[str, str], di
             titles[key] = title
         documents[key] = _BELOW_TITLE.join(part for part in (title, text) if part)
     return documents, titles
-
-
-def _among(documents: dict[str, str], gains: dict[str, int]) -> dict[str, int]:
-    return {document: gain for document, gain in gains.items() if document in documents}
 
 
 def _json_lines(path: Path, optional: tuple[str, ...] = ()) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -28,12 +28,10 @@ class Named(Protocol):
     @property
     def name(self) -> str:
         """Name of the preset or configuration file."""
-        ...
 
     @property
     def config(self) -> EmbedderConfig:
         """The configuration."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,31 +59,25 @@ class Task(Protocol):
     @property
     def name(self) -> str:
         """Name of the collection."""
-        ...
 
     @property
     def symmetric(self) -> bool:
         """Whether documents and queries are texts of the same kind, so that a shared query fit is suitable."""
-        ...
 
     @property
     def documents(self) -> Sequence[str]:
         """The texts that the embedder is fitted on and encodes as documents."""
-        ...
 
     @property
     def queries(self) -> Sequence[str]:
         """The texts that the embedder encodes as queries."""
-        ...
 
     @property
     def headline(self) -> str:
         """Name of the main score."""
-        ...
 
     def measure(self, encoded: Encoded) -> Measured:
         """Return the scores of the embeddings of ``documents`` and ``queries``."""
-        ...
 
 
 @runtime_checkable
@@ -93,16 +87,13 @@ class RepeatedTask(Task, Protocol):
     @property
     def runs(self) -> int:
         """Number of runs for each configuration."""
-        ...
 
     @property
     def unit(self) -> str:
         """Name of the runs, in the plural."""
-        ...
 
     def measure(self, encoded: Encoded, advance: Callable[[int], None] | None = None) -> Measured:
         """Return the scores; ``advance`` is called after each run."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +249,8 @@ def _slack(queries: NDArray[np.float32], documents: NDArray[np.float32]) -> NDAr
     product that underflows.
     """
     limits = np.finfo(np.float32)
-    lengths = _row_lengths(queries) * _row_lengths(documents).max()
+    norms = [np.sqrt(np.einsum("nd,nd->n", each, each, dtype=np.float64)) for each in (queries, documents)]
+    lengths = norms[0] * norms[1].max()
     # A quarter of the range leaves room for the difference of two such numbers.
     if lengths.max() > float(limits.max) / 4.0:
         raise ConfigError(
@@ -267,8 +259,3 @@ def _slack(queries: NDArray[np.float32], documents: NDArray[np.float32]) -> NDAr
     dimensions = queries.shape[1]
     slack: NDArray[np.float64] = 2.0 * dimensions * (float(limits.eps) * lengths + float(limits.tiny))
     return slack
-
-
-def _row_lengths(vectors: NDArray[np.float32]) -> NDArray[np.float64]:
-    lengths: NDArray[np.float64] = np.sqrt(np.einsum("nd,nd->n", vectors, vectors, dtype=np.float64))
-    return lengths

@@ -22,7 +22,7 @@ import numpy as np
 
 from ragembed.errors import ModelError
 from ragembed.extractors.word_vector_files import word_blocks
-from ragembed.hashing import cache_folder, file_sha256, read_sha256
+from ragembed.files import cache_folder, file_sha256, read_sha256
 from ragembed.tensor_map import map_tensors
 from ragembed.types import Floats
 

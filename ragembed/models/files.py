@@ -14,8 +14,7 @@ from pathlib import Path
 
 from ragembed.config.settings import DEFAULT_MODEL
 from ragembed.errors import ModelError
-from ragembed.files import read_regular
-from ragembed.hashing import file_sha256, read_sha256
+from ragembed.files import file_sha256, read_regular, read_sha256
 from ragembed.models.multilingual import MULTILINGUAL_MODEL, multilingual_model
 from ragembed.models.packaging import MOST_JSON, Route, has_router, main_folder, package_files, read_json
 

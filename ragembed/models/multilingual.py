@@ -23,8 +23,7 @@ import numpy as np
 from filelock import FileLock
 
 from ragembed.errors import ModelError
-from ragembed.files import make_folders, publish
-from ragembed.hashing import cache_folder, file_sha256
+from ragembed.files import cache_folder, file_sha256, make_folders, publish
 from ragembed.types import Floats
 
 MULTILINGUAL_MODEL = "multilingual-e5-small-q4"

@@ -596,12 +596,12 @@ def test_other_store_is_named_in_the_command(healthy, cli, tmp_path):
         (IndexingOptions(), EmbedderConfig()),
         (
             IndexingOptions(("a b", "!c"), ("*.md",), 5000, True, ("x", "y"), "t", 100, 10, "keep"),
-            PRESETS["t4"].replace(model="m", query_template="t0"),
+            EmbedderConfig.from_preset("t4", model="m", query_template="t0"),
         ),
-        (IndexingOptions(overlap=3), PRESETS["bert+avg"].replace(avg_corpus="a.txt", special_tokens=False)),
+        (IndexingOptions(overlap=3), EmbedderConfig.from_preset("bert+avg", avg_corpus="a.txt", special_tokens=False)),
         (IndexingOptions(), EmbedderConfig(normalize=True, truncate_dim=8, query_prompt="q: ", revision="v1")),
         (IndexingOptions(), EmbedderConfig(postprocess=(), trust_remote_code=True, query_fit="shared")),
-        *((IndexingOptions(), preset) for preset in PRESETS.values()),
+        *((IndexingOptions(), preset) for preset in map(EmbedderConfig.from_preset, PRESETS)),
     ],
 )
 def test_command_that_indexes_again_keeps_all_settings(options, config, in_folder, cli, monkeypatch):

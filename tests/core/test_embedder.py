@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from ragembed import Embedder, EmbedderConfig
+from ragembed.corpus import draw_pseudo_queries
 from ragembed.errors import ConfigError, ModelError, NotFittedError
 from ragembed.models.files import find_model
-from ragembed.pseudo_queries import draw_pseudo_queries
 
 TEXTS = [
     "the writer holds the lock of the store",

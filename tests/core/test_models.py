@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ragembed import Embedder, EmbedderConfig, hashing
+from ragembed import Embedder, EmbedderConfig
+from ragembed import files as file_access
 from ragembed.config.settings import DEFAULT_MODEL
 from ragembed.errors import ModelError, RagembedError
 from ragembed.models import files
@@ -73,26 +74,26 @@ def test_unknown_model(name):
 
 
 def test_large_file_is_hashed_once_per_version(tmp_path, monkeypatch):
-    monkeypatch.setattr(hashing, "_REMEMBERED_BYTES", 3)
+    monkeypatch.setattr(file_access, "_REMEMBERED_BYTES", 3)
     file = tmp_path / "file"
     file.write_bytes(b"one")
     read = []
-    original = hashing.read_sha256
-    monkeypatch.setattr(hashing, "read_sha256", lambda path: (read.append(path), original(path))[1])
-    first = hashing.file_sha256(file)
-    assert hashing.file_sha256(file) == first == hashlib.sha256(b"one").hexdigest()
+    original = file_access.read_sha256
+    monkeypatch.setattr(file_access, "read_sha256", lambda path: (read.append(path), original(path))[1])
+    first = file_access.file_sha256(file)
+    assert file_access.file_sha256(file) == first == hashlib.sha256(b"one").hexdigest()
     assert len(read) == 1
     file.write_bytes(b"other")
-    assert hashing.file_sha256(file) == hashlib.sha256(b"other").hexdigest()
+    assert file_access.file_sha256(file) == hashlib.sha256(b"other").hexdigest()
 
 
 def test_unusable_cache_is_ignored(tmp_path, monkeypatch):
     blocked = tmp_path / "blocked"
     blocked.write_text("a file where the cache folder should be")
     monkeypatch.setenv("XDG_CACHE_HOME", str(blocked))
-    monkeypatch.setattr(hashing, "_REMEMBERED_BYTES", 3)
+    monkeypatch.setattr(file_access, "_REMEMBERED_BYTES", 3)
     (tmp_path / "file").write_bytes(b"one")
-    assert hashing.file_sha256(tmp_path / "file") == hashlib.sha256(b"one").hexdigest()
+    assert file_access.file_sha256(tmp_path / "file") == hashlib.sha256(b"one").hexdigest()
 
 
 def test_tokenizer_frames_and_limits(tiny_model):

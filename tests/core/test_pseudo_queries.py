@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragembed.pseudo_queries import PseudoQueries, draw_pseudo_queries
+from ragembed.corpus import PseudoQueries, draw_pseudo_queries
 
 CORPUS = [f"text number {i} holds some words about subject {i % 7} and nothing else at all of note" for i in range(300)]
 

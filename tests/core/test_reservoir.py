@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ragembed.corpus import ItemReservoir, Reservoir
 from ragembed.errors import ConfigError
-from ragembed.reservoir import ItemReservoir, Reservoir
 
 
 def numbered(n):

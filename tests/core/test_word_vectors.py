@@ -11,7 +11,7 @@ from hypothesis.extra import numpy as npst
 from ragembed.errors import ModelError
 from ragembed.extractors import word_vector_files, word_vectors
 from ragembed.extractors.word_vectors import open_word_vectors
-from ragembed.hashing import read_sha256
+from ragembed.files import read_sha256
 
 GLOVE = "the 0.1 -0.2 3e-1\nof 1 2 3\n, 4 5 6\n"
 VECTORS = np.array([[0.1, -0.2, 0.3], [1, 2, 3], [4, 5, 6]], dtype=np.float32)

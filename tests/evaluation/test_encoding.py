@@ -78,7 +78,7 @@ def presets(four_blocks, word_vectors):
         "re": {"extractor": "re:dim=24"},
     }
     base = {"model": str(four_blocks), "dtype": "float32"}
-    return {name: config.replace(**{**base, **changes.get(name, {})}) for name, config in PRESETS.items()}
+    return {name: EmbedderConfig.from_preset(name, **{**base, **changes.get(name, {})}) for name in PRESETS}
 
 
 @pytest.fixture

@@ -17,7 +17,9 @@ from ragembed.evaluation.table import (
 
 
 def result(value, name="minilm", collection="years", headline="spearman", scores=None, **changes):
-    config = PRESETS.get(name, EmbedderConfig()).replace(**{"query_fit": "shared", **changes})
+    config = (EmbedderConfig.from_preset(name) if name in PRESETS else EmbedderConfig()).replace(
+        **{"query_fit": "shared", **changes}
+    )
     return Result(name, config, collection, {headline: value, **(scores or {})}, headline)
 
 

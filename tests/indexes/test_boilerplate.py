@@ -11,7 +11,6 @@ from ragembed.indexes import RankingOptions, Store
 from ragembed.indexes.indexing import fitting
 from ragembed.indexes.indexing.index_run import index_files
 from ragembed.indexes.indexing.request import IndexingOptions, IndexingRequest
-from ragembed.indexes.storage import schema
 from ragembed.indexes.storage.transactions import Database
 from ragembed.indexes.writing import writer
 from tests.conftest import WORDS
@@ -242,17 +241,6 @@ def test_removed_files_lower_the_counts(source, run, in_folder):
     assert_as_made_at_once(in_folder, source)
 
 
-def test_deleted_files_are_not_counted(source, run, in_folder):
-    run(source)
-    gone = [f"src/file{number}.go" for number in range(FILES - 4)]
-    with Store.open(in_folder / ".ragembed") as store:
-        store.delete(paths=gone)
-    for name in gone:
-        (in_folder / name).unlink()
-    run()
-    assert lines(in_folder) == {}
-
-
 def test_unchanged_corpus_changes_nothing(source, run, in_folder, monkeypatch):
     run(source)
     before = lines(in_folder), searched(in_folder)
@@ -385,8 +373,3 @@ def test_boilerplate_chunks_do_not_displace_results(tmp_path, encoder, make_reco
         found = store.search("the lock 7 of the store", 4, mode, ranking=ranking)
         assert {hit.id for hit in found} == {"one", "two"}
         assert {hit.id for hit in store.search_mmr("the lock 7 of the store", 4)} == {"one", "two"}
-
-
-def test_tables_match_the_schema():
-    names = {name for _, name, *_ in schema._expected_schema("english")}
-    assert {"source_lines", "boilerplate", "chunks_stripped", "chunks_searched"} <= names

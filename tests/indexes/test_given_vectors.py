@@ -53,13 +53,6 @@ def test_given_vectors_are_stored_without_encoding(store):
     assert_sound(store, one=EAST, two=NORTH)
 
 
-def test_no_vectors_change_nothing(store):
-    add(store, ["one"], [EAST])
-    before = everything(store)
-    stage(store, [], np.zeros((0, 2)))
-    assert everything(store) == before
-
-
 def test_encoded_queries_find_given_vectors(store):
     add(store, ["north"], [EAST])
     store.add([record("again", "north"), record("w", "west")])

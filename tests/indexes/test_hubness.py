@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from ragembed import Embedder, Fusion, Store
+from ragembed.corpus import PseudoQueries, draw_spans
 from ragembed.errors import ConfigError, StoreDamagedError
 from ragembed.indexes import IndexConfig
 from ragembed.indexes.faiss_index import choose
@@ -21,7 +22,6 @@ from ragembed.indexes.storage.derived import read_derived, records
 from ragembed.indexes.storage.hubness import HUBNESS, NEAREST, DrawnQueries
 from ragembed.indexes.types import text_hash
 from ragembed.indexes.verify import Part, verify_store
-from ragembed.pseudo_queries import PseudoQueries, draw_spans
 from ragembed.tensor_map import map_tensors
 from tests.conftest import WORDS, record
 

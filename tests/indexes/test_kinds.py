@@ -9,7 +9,7 @@ import pytest
 
 from ragembed.documents.model import Chunk
 from ragembed.errors import BudgetError, ConfigError, IndexWarning, StoreDamagedError
-from ragembed.hashing import file_sha256
+from ragembed.files import file_sha256
 from ragembed.indexes import ChunkRecord, Store
 from ragembed.indexes.faiss_index import choose, cost_model
 from ragembed.indexes.faiss_index.building import build_index

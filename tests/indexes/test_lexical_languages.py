@@ -12,7 +12,7 @@ from ragembed.indexes import Store
 from ragembed.indexes.indexing.index_run import index_files
 from ragembed.indexes.indexing.request import IndexingRequest
 from ragembed.indexes.lexical import analyzer
-from ragembed.indexes.lexical.analyzer import AnalyzerConfig, stemmer, stemmer_version
+from ragembed.indexes.lexical.analyzer import stemmer, stemmer_version
 from ragembed.indexes.storage import digests
 from ragembed.indexes.verify import verify_store
 from tests.conftest import KnownEncoder, record
@@ -88,11 +88,6 @@ def test_languages_of_snowball(tmp_path, language, written, asked):
         store.delete(["a"])
         assert found(store, asked) == set()
         assert store.verify().problems == []
-
-
-def test_every_algorithm_of_snowball_is_a_language():
-    for language in snowball.algorithms():
-        assert AnalyzerConfig.of_language(language).language == language
 
 
 def test_store_keeps_its_language(tmp_path):

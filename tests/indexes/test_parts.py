@@ -12,7 +12,7 @@ from ragembed.indexes.lexical.fulltext import match_expression
 from ragembed.indexes.search.fusion import METHODS, Fusion
 from ragembed.indexes.storage.layout import NamesInStore, choose_store, file_path, is_below, source_path
 from ragembed.indexes.storage.lock import writer_lock
-from ragembed.indexes.types import SourceRecord, chunk_ids, text_hash
+from ragembed.indexes.types import SourceRecord
 
 
 def test_store_is_found_in_parent_folders(in_folder, monkeypatch):
@@ -132,20 +132,6 @@ def test_spool_returns_its_entries(tmp_path):
         spool.append(SpoolEntry.of(SourceRecord("b.md", 0, 0, "", ""), []))
         assert (spool.files, spool.chunks) == (2, 2)
         assert list(spool) == list(spool) == [(source, chunks), (SourceRecord("b.md", 0, 0, "", ""), [])]
-
-
-def test_chunk_ids_are_stable_and_unique():
-    chunks = [Chunk("a"), Chunk("b"), Chunk("a")]
-    assert len(set(chunk_ids("f", chunks))) == 3
-    assert chunk_ids("f", chunks) == chunk_ids("f", chunks)
-    assert chunk_ids("f", chunks)[:1] == chunk_ids("f", [Chunk("a")])
-    assert set(chunk_ids("g", chunks)).isdisjoint(chunk_ids("f", chunks))
-
-
-def test_text_hash_is_as_documented():
-    import hashlib
-
-    assert text_hash("é") == hashlib.blake2b("é".encode(), digest_size=16).digest()
 
 
 def test_lock_is_released_after_an_error(tmp_path):

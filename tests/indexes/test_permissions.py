@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ragembed import EmbedderConfig, hashing
+from ragembed import EmbedderConfig, files
 from ragembed.documents.discovery import discover
 from ragembed.errors import ModelError, StoreError
 from ragembed.indexes import Store
@@ -127,10 +127,10 @@ def test_only_the_user_can_enter_a_new_store_and_others_if_its_folder_allows_it(
 def test_the_cache_of_hashes_is_private(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     large = tmp_path / "large"
-    large.write_bytes(bytes(hashing._REMEMBERED_BYTES))
+    large.write_bytes(bytes(files._REMEMBERED_BYTES))
     with umask(0):
-        hashing.file_sha256(large)
-    assert stat.S_IMODE(hashing.cache_folder().stat().st_mode) == 0o700
+        files.file_sha256(large)
+    assert stat.S_IMODE(files.cache_folder().stat().st_mode) == 0o700
 
 
 def test_parent_folders_are_not_world_writable(tmp_path):

@@ -250,23 +250,6 @@ def test_expected_chunks_match_every_group(store):
     assert records.keys(group_ids=["y"]) == []
 
 
-def test_expected_chunks_keep_existing_records(store):
-    records = store.run_records("pages")
-    records.note(["a"], ["x"])
-    write(store, [record("a", "another")], Expected("pages", frozenset("a")), Expected("others", frozenset("a")))
-    assert records.noted(["a"]) == {"a"}
-    assert records.keys(group_ids=["y"]) == []
-    assert (store.run_records("others").noted(["a"]), store.run_records("others").keys()) == (set(), ["a"])
-
-
-def test_expected_chunks_can_be_forgotten_or_deleted(store):
-    records = store.run_records("pages")
-    write(store, [record("n", "n"), record("m", "m")], Expected("pages", frozenset("nm")))
-    records.forget(["n"])
-    store.delete(["m"])
-    assert records.keys() == []
-
-
 # All together
 
 

@@ -7,7 +7,6 @@ from ragembed.errors import StoreDamagedError
 from ragembed.indexes import RankingOptions, Store
 from ragembed.indexes.faiss_index.index import SegmentIndex
 from ragembed.indexes.search import segment_search
-from ragembed.indexes.storage import catalog, compaction
 from ragembed.indexes.verify import verify_store
 from tests.conftest import KnownEncoder, record
 
@@ -176,18 +175,6 @@ def test_error_in_a_thread_is_raised(tmp_path, monkeypatch):
 
 
 # Changes of a store
-
-
-def test_eight_segments_of_similar_size_become_one(tmp_path):
-    with Store.create(tmp_path / "s", encoder()) as store:
-        for i in range(0, 56, 8):
-            store.add(records(i, i + 8))
-        with store.writer() as writer:
-            records_of = catalog.segments(writer._connection)
-            assert len(records_of) == 7
-            assert compaction.worth_rewriting(writer._connection) == []
-        store.add(records(56, 64))
-        assert rows_of(store) == [64]
 
 
 def test_only_a_damaged_segment_is_rebuilt(tmp_path):

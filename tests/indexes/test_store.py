@@ -1,8 +1,6 @@
 import errno
-import itertools
 import shutil
 import sqlite3
-import threading
 
 import numpy as np
 import pytest
@@ -124,12 +122,6 @@ def test_upsert_replaces_text_metadata_and_vector(plane, make_record):
     assert ids(plane.search("north", 9, "lexical")) == ["ne"]
 
 
-def test_last_chunk_with_an_id_wins(plane, make_record):
-    plane.add([make_record("x", "east"), make_record("x", "west")])
-    assert plane.get(["x"])[0].chunk.text == "west"
-    assert len(plane) == 5
-
-
 def test_delete(plane):
     plane.delete(["n", "unknown", "n"])
     assert ids(plane.search("north", 9, "dense")) == ["ne", "e", "w"]
@@ -157,51 +149,6 @@ def test_vectors_have_unit_length_and_requested_order(plane):
         plane.vectors(["nope"])
 
 
-def test_a_random_sequence_of_operations_equals_a_dictionary(tmp_path, encoder, make_record):
-    rng = np.random.default_rng(7)
-    store = Store.create(tmp_path / "s", encoder)
-    truth: dict[str, str] = {}
-    for _ in range(30):
-        names = [f"id{i}" for i in rng.integers(0, 25, size=rng.integers(1, 6))]
-        if rng.random() < 0.65:
-            batch = {name: f"text {rng.integers(0, 40)}" for name in names}
-            store.add([make_record(name, text) for name, text in batch.items()])
-            truth.update(batch)
-        else:
-            store.delete(names)
-            for name in names:
-                truth.pop(name, None)
-        query = f"text {rng.integers(0, 60)}"
-        vector = encoder.encode_queries([query])[0]
-        stored = (
-            encoder._vectors(list(truth.values())).astype(np.float16).astype(np.float32) if truth else np.zeros((0, 8))
-        )
-        cosines = stored @ vector / np.linalg.norm(stored, axis=1) / np.linalg.norm(vector)
-        expected = dict(zip(truth, cosines.tolist(), strict=True))
-        hits = store.search(query, 7, "dense")
-        assert len(hits) == min(7, len(truth))
-        for hit, cosine in zip(hits, sorted(expected.values(), reverse=True), strict=False):
-            assert hit.chunk.text == truth[hit.id]
-            assert hit.score == pytest.approx(expected[hit.id], abs=1e-5)
-            assert hit.score == pytest.approx(cosine, abs=1e-5)
-    assert len(store) == len(truth)
-    assert len(store.status()["segments"]) <= 9
-
-
-def test_bm25_equals_that_of_a_new_store(tmp_path, encoder, make_encoder, make_record):
-    store = Store.create(tmp_path / "s", encoder)
-    store.add([make_record(f"i{i}", f"lock number {i} of the store " + "word " * (i % 5)) for i in range(40)])
-    store.delete([f"i{i}" for i in range(0, 40, 3)])
-    store.add([make_record("i1", "lock lock lock")])
-    fresh = Store.create(tmp_path / "t", make_encoder())
-    fresh.add(list(store.chunks()))
-    scores = [
-        {hit.id: round(hit.score, 9) for hit in s.search("lock store word", 50, "lexical")} for s in (store, fresh)
-    ]
-    assert scores[0] == scores[1]
-    assert len(scores[0]) == 26
-
-
 def test_read_sees_one_generation(plane, make_record):
     chunks = plane.chunks()
     first = next(chunks)
@@ -217,25 +164,6 @@ def test_open_reader_sees_new_commits(plane, make_encoder, make_record):
     for i in range(12):  # Enough segments for a merge while the reader holds the old ones.
         plane.add([make_record(f"x{i}", f"more {i}")])
         assert len(reader.search("up", 99, "dense")) == 5 + i
-
-
-def test_threads_can_share_a_store(plane):
-    answers, errors = [], []
-
-    def ask():
-        try:
-            answers.extend([ids(plane.search("up", 4)) for _ in range(20)])
-        except Exception as error:  # noqa: BLE001  any error fails the test
-            errors.append(error)
-
-    threads = [threading.Thread(target=ask) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert errors == []
-    assert len(answers) == 80
-    assert len({tuple(answer) for answer in answers}) == 1
 
 
 def test_second_writer_gets_the_process_id_of_the_first(plane):
@@ -445,17 +373,6 @@ def test_empty_changes_make_no_new_generation(plane):
     assert plane.status()["generation"] == before
 
 
-def test_damaged_database_raises_one_error(plane, make_encoder):
-    plane.close()
-    connection = sqlite3.connect(plane.path / "store.db")
-    digests.register(connection)
-    connection.execute("UPDATE meta SET value = '[1]' WHERE key = 'embedder'")
-    connection.commit()
-    connection.close()
-    with pytest.raises(StoreDamagedError, match="does not name the embedder of its vectors"):
-        Store.open(plane.path, make_encoder(PLANE)).search("up")
-
-
 def test_damaged_page_is_reported_to_readers_and_writers(tmp_path, encoder, make_encoder, make_record):
     store = Store.create(tmp_path / "s", encoder)
     store.add([make_record(f"i{i}", f"text {i} " * 50) for i in range(200)])
@@ -531,22 +448,6 @@ def test_store_contains_no_pickle(plane):
         ".db-wal",
         ".db-shm",
     }
-
-
-@pytest.mark.parametrize(
-    "steps",
-    [("whiten:5",), ("whiten",), ("abtt:2", "normalize"), ("quantile-u",), ("quantile-n", "center"), ("robust",), ()],
-)
-def test_search_works_with_every_post_processor(in_folder, tiny_config, make_record, steps):
-    words = ["cat", "dog", "bird", "fish", "wing", "flow", "air", "heat", "shock", "wave", "body", "speed"]
-    texts = [f"{a} {b} {c}" for a in words for b, c in itertools.pairwise(words)]
-    embedder = Embedder(tiny_config.replace(postprocess=steps)).fit(texts)
-    with Store.create(in_folder / "store", embedder) as store:
-        store.add([make_record(str(i), text) for i, text in enumerate(texts)])
-        for mode in ("dense", "hybrid"):
-            assert store.search("bird fish wing", 3, mode)
-        nearest = store.search_vector(embedder.encode_queries(["bird fish wing"])[0], 1)[0]
-        assert store.vectors([nearest.id]).shape == (1, embedder.dim)
 
 
 def test_invalid_ids_match_no_chunk(tmp_path, encoder, make_record):

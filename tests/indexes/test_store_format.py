@@ -662,16 +662,6 @@ def test_vectors(reader, store):
     np.testing.assert_allclose(read, store.vectors([each["id"] for each in chunks]), atol=1e-6)
 
 
-def test_indexes(reader):
-    vectors = reader.vectors()
-    for key, about in reader.segments.items():
-        assert about["kind"] == "flat"
-        ids, stored = index_contents((reader.folder / "segments" / about["folder"] / "index.faiss").read_bytes())
-        assert ids.tolist() == reader.rows(key)
-        assert stored.shape == (about["rows"], about["dim"])
-        np.testing.assert_allclose(stored, [vectors[row] for row in ids.tolist()], atol=1e-6)
-
-
 NEARNESS = {
     "flat": 1e-6,
     "fp16": 5e-4,
@@ -816,15 +806,6 @@ def test_every_post_processor(tmp_path, tiny_config, steps, query_fit):
         np.testing.assert_allclose(read, expected, atol=1e-5)
         queries = reader.postprocess(embedder.raw_queries(texts[:5]), "queries")
         np.testing.assert_allclose(queries, embedder.encode_queries(texts[:5]), atol=1e-4)
-
-
-def test_vectors_of_another_program(tmp_path, encoder):
-    with Store.create(tmp_path / "store", encoder) as store:
-        store.add([record("b", "bird"), record("c", "cat")])
-        expected = store.vectors(["b", "c"])
-    with Reader(tmp_path / "store") as reader:
-        assert reader.meta("embedder")["kind"] == "external"
-        np.testing.assert_allclose(list(reader.vectors().values()), expected, atol=1e-6)
 
 
 def test_commits_in_the_log_are_read_and_left_there(tmp_path, encoder):

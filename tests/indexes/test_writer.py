@@ -156,16 +156,3 @@ def test_writer_refuses_another_embedder(tmp_path, encoder, make_encoder, make_r
         pytest.raises(IncompatibleStoreError, match=r"made with the embedder known .* not with other"),
     ):
         writer.StoreWriter(store.path, database, make_encoder(name="other"))
-
-
-def test_full_disk_raises_one_error_and_changes_nothing(tmp_path, encoder, make_record, monkeypatch):
-    store = Store.create(tmp_path / "s", encoder)
-    store.add([make_record("a", "alpha")])
-
-    def full(*args):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(writer, "write_segment", full)
-    with pytest.raises(StoreError, match="No space left on device; its last committed state is intact"):
-        store.add([make_record("b", "beta")])
-    assert [hit.id for hit in store.search("alpha", 9, "dense")] == ["a"]

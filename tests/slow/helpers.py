@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -179,9 +181,11 @@ def leftovers(store: Path) -> list[str]:
     """Return the names of what is in a store's folder although no commit names it and no process needs it."""
     with Store.open(store) as opened:
         status = opened.status()
+    with closing(sqlite3.connect(store / DATABASE)) as database:
+        derived = {file for (file,) in database.execute("SELECT file FROM derived")}
     named = {
         SEGMENTS: {segment["folder"] for segment in status["segments"]},
-        DERIVED: {block["file"] for block in status["postings"]},
+        DERIVED: derived,
         EMBEDDERS: {status["embedder"]["fingerprint"]},
     }
     lasting = {GITIGNORE, "writer.lock", *named}

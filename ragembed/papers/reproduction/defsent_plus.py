@@ -13,8 +13,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple, get_args
 
-from ragembed.files import make_folders, replace_file
-from ragembed.hashing import file_sha256
+from ragembed.files import file_sha256, make_folders, replace_file
 from ragembed.models.files import find_model
 from ragembed.papers.reproduction.data import printed, published
 from ragembed.papers.reproduction.reproduction_run import (

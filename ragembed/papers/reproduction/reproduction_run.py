@@ -22,8 +22,7 @@ from ragembed.evaluation.encoding import Silent, TrainingProgress, raw_part
 from ragembed.evaluation.inputs import json_object
 from ragembed.evaluation.tasks import Task, evaluate
 from ragembed.extractors.kept_states import kept_states
-from ragembed.files import make_folders, replace_file
-from ragembed.hashing import file_sha256
+from ragembed.files import file_sha256, make_folders, replace_file
 from ragembed.models.files import find_model, model_shape
 from ragembed.papers.reproduction.data import COLLECTIONS, PaperCollection, Printed, in_group, sentences
 from ragembed.papers.sentences.sentence_tasks import (

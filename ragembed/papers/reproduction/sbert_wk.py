@@ -14,6 +14,7 @@ import numpy as np
 from ragembed.config.settings import EmbedderConfig
 from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError
+from ragembed.evaluation.encoding import phase
 from ragembed.extractors.forward import Batch
 from ragembed.extractors.kept_states import without_kept_states
 from ragembed.extractors.transformer import TransformerExtractor
@@ -188,11 +189,8 @@ def _layer_cosines(run: Reproduction, name: str) -> Mapping[str, Any]:
         if not isinstance(extractor, TransformerExtractor):
             raise TypeError(f"expected a transformer, got {type(extractor).__name__}")
         consumer = LayerCosines(run.layers, TextTokenizer(run.model_folder))
-        run.progress.start(f"{name}: layers", "texts", len(texts))
-        try:
+        with phase(run.progress, f"{name}: layers", "texts", len(texts)):
             extractor.model.forward("documents").run(texts, [consumer], run.progress.advance)
-        finally:
-            run.progress.finish()
         words = {word: fmean(v) for word, v in sorted(consumer.variances.items()) if len(v) > _OCCURRENCES}
         return {"cosines": (consumer.total / consumer.tokens).round(6).tolist(), "variances": words}
 
@@ -243,8 +241,7 @@ def _times(run: Reproduction, name: str, path: Path) -> Mapping[str, Any]:
         for config in (run.config, run.config.replace(extractor="sbert-wk"))
     ]
     trials: list[list[float]] = []
-    run.progress.start(f"{name}: trials", "texts", (_TRIALS + 1) * len(extractors) * len(texts))
-    try:
+    with phase(run.progress, f"{name}: trials", "texts", (_TRIALS + 1) * len(extractors) * len(texts)):
         for _ in range(_TRIALS + 1):
             # The methods take turns, so that a change of the machine's load meets both.
             trials.append([])
@@ -254,8 +251,6 @@ def _times(run: Reproduction, name: str, path: Path) -> Mapping[str, Any]:
                     extractor.encode([text], "documents")
                     run.progress.advance(1)
                 trials[-1].append(1000 * (time.perf_counter() - started) / len(texts))
-    finally:
-        run.progress.finish()
     kept = trials[1:]  # the first trial warms up
     overhead = median(slow - plain for plain, slow in kept)
     return {"texts": len(texts), "plain": median(plain for plain, _ in kept), "overhead": overhead}

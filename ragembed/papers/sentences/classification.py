@@ -364,13 +364,15 @@ def _epochs(features: NDArray[np.float64], targets: NDArray[np.float64], seed: i
     generator = np.random.default_rng(seed)
     rows, goals = (torch.tensor(values, dtype=torch.float32) for values in (features, targets))
     bound = 1.0 / math.sqrt(rows.shape[1])
-    layer: nn.Linear = torch.nn.utils.skip_init(torch.nn.Linear, rows.shape[1], goals.shape[1])
+    layer = torch.nn.Linear(rows.shape[1], goals.shape[1], device="meta").to_empty(device="cpu")
     with torch.no_grad():
         layer.weight.copy_(torch.from_numpy(generator.uniform(-bound, bound, (rows.shape[1], goals.shape[1])).T))
         layer.bias.copy_(torch.from_numpy(generator.uniform(-bound, bound, goals.shape[1])))
     adam = torch.optim.Adam(layer.parameters())
     while True:
-        for batch in torch.from_numpy(generator.permutation(len(rows))).split(_PAIRS):
+        order = torch.from_numpy(generator.permutation(len(rows)))
+        for start in range(0, len(rows), _PAIRS):
+            batch = order[start : start + _PAIRS]
             adam.zero_grad()
             torch.nn.functional.mse_loss(torch.softmax(layer(rows[batch]), dim=1), goals[batch]).backward()  # type: ignore[no-untyped-call]
             adam.step()

@@ -105,7 +105,8 @@ def _table(path: Path, columns: Sequence[str]) -> Iterator[_Example]:
     """Yield the rows of a table; the first of ``columns`` can be ``split``."""
     split = columns[0] == "split"
     for number, fields in table_rows(path, columns):
-        yield _Example(f"{path}, line {number}", *fields[split:], split=fields[0] if split else "")
+        example = _Example(f"{path}, line {number}", *fields[split:])
+        yield example._replace(split=fields[0]) if split else example
 
 
 def _read_folder(path: Path, relatedness: bool) -> tuple[str, LabelledTexts | SentencePairs]:

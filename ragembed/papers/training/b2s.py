@@ -28,9 +28,8 @@ from ragembed.config.specs import Transformer
 from ragembed.corpus import Corpus, blocks
 from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError, TrainingError
-from ragembed.evaluation.encoding import Silent, TrainingProgress
-from ragembed.files import publish, sync
-from ragembed.hashing import file_sha256
+from ragembed.evaluation.encoding import Silent, TrainingProgress, phase
+from ragembed.files import file_sha256, publish, sync
 from ragembed.models.word_tokenizer import WordTokenizer, word_forms
 from ragembed.papers.training.checkpoints import CONTEXTS, Checkpoints
 from ragembed.papers.training.outcome import CHECKPOINTS, read_report, require_folder, write_report
@@ -174,9 +173,9 @@ class WordVectorTraining:
         shares = np.zeros((len(rows), len(contexts)), dtype=np.float32)
         np.add.at(shares, (place.ravel(), owners.ravel()), slopes.ravel().astype(np.float32))
         gradients = torch.from_numpy(shares @ contexts)
-        with torch.sparse.check_sparse_tensor_invariants(enable=False):
+        with torch.sparse.check_sparse_tensor_invariants(enable=False):  # type: ignore[no-untyped-call]
             self._parameter.grad = torch.sparse_coo_tensor(torch.from_numpy(rows[None]), gradients, self.vectors.shape)
-            self._adam.step()
+            self._adam.step()  # type: ignore[no-untyped-call]
         return float(np.log1p(exponentials).mean(axis=1).sum())
 
     def tensors(self) -> dict[str, torch.Tensor]:
@@ -212,15 +211,12 @@ def _contexts(embedder: Embedder, words: CorpusWords, checkpoints: Checkpoints, 
         done = file.stat().st_size // (row_bytes * _TEXTS_PER_BLOCK) * _TEXTS_PER_BLOCK
         if file.stat().st_size < len(words) * row_bytes:
             stream.truncate(done * row_bytes)
-            progress.start("encode the corpus", "texts", len(words) - done)
-            try:
+            with phase(progress, "encode the corpus", "texts", len(words) - done):
                 for number, block in enumerate(blocks(words.texts(), _TEXTS_PER_BLOCK)):
                     if number * _TEXTS_PER_BLOCK >= done:
                         stream.write(embedder.raw_documents(block).tobytes())
                         stream.flush()
                         progress.advance(len(block))
-            finally:
-                progress.finish()
     sync(file)
     return np.memmap(file, np.float32, "r", shape=(len(words), embedder.dim))
 
@@ -242,8 +238,7 @@ def _train(
         training.restore(tensors)
         losses[:] = tensors["losses"].numpy()
         first = int(state["done"])
-    progress.start("train", "batches", batches - first)
-    try:
+    with phase(progress, "train", "batches", batches - first):
         for batch in range(first, batches):
             epoch, within_epoch = divmod(batch, per_epoch)
             order = np.random.default_rng([settings.seed, epoch]).permutation(len(words))
@@ -265,8 +260,6 @@ def _train(
             if batch + 1 < batches and checkpoints.due():
                 tensors = {**training.tensors(), "losses": torch.from_numpy(losses)}
                 checkpoints.save_run(tensors, {"step": 0, "run": 0, "done": batch + 1})
-    finally:
-        progress.finish()
     return training.vectors, [float(np.nanmean(each)) for each in losses.reshape(settings.epochs, per_epoch)]
 
 

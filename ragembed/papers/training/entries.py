@@ -27,7 +27,7 @@ from sklearn.preprocessing import StandardScaler
 from torch.nn import functional
 
 from ragembed.errors import ConfigError
-from ragembed.evaluation.encoding import TrainingProgress
+from ragembed.evaluation.encoding import TrainingProgress, phase
 from ragembed.papers.training.encoder import Arithmetic, DefinitionEncoder
 from ragembed.papers.training.glosses import TrainingTexts, Windows
 from ragembed.papers.training.settings import EntryKind, Ica, Pooling
@@ -81,15 +81,12 @@ def entry_embeddings(
     pooling: Pooling = "cls" if kind == "ac" else "mean"
     vectors = np.empty((len(texts.windows.lengths), encoder.dim), dtype=np.float32)
     encoder.to(arithmetic.device).eval()
-    progress.start("entry vectors", "definitions", len(vectors))
-    try:
-        with torch.inference_mode(), arithmetic.autocast():
-            for rows in texts.windows.by_length(_EMBEDDED_TOKENS):
-                ids, mask = texts.windows.batch(rows, arithmetic.device)
-                vectors[rows] = encoder.pooled(ids, mask, pooling).float().cpu().numpy()
-                progress.advance(len(rows))
-    finally:
-        progress.finish()
+    shown = phase(progress, "entry vectors", "definitions", len(vectors))
+    with shown, torch.inference_mode(), arithmetic.autocast():
+        for rows in texts.windows.by_length(_EMBEDDED_TOKENS):
+            ids, mask = texts.windows.batch(rows, arithmetic.device)
+            vectors[rows] = encoder.pooled(ids, mask, pooling).float().cpu().numpy()
+            progress.advance(len(rows))
     return mean_by_entry(vectors, texts)
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ragembed.errors import ConfigError
 from ragembed.evaluation.tasks import Task
-from ragembed.hashing import file_sha256
+from ragembed.files import file_sha256
 from ragembed.models.files import ModelFiles, find_model
 from ragembed.models.tokenizer import TextTokenizer
 from ragembed.papers.sentences.sentence_tasks import read_sts

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from ragembed.config.settings import EmbedderConfig
 from ragembed.errors import ConfigError
-from ragembed.evaluation.encoding import Silent, TrainingProgress
+from ragembed.evaluation.encoding import Silent, TrainingProgress, phase
 from ragembed.evaluation.tasks import Task, evaluate
 from ragembed.files import make_folders, publish
 from ragembed.models.files import find_model
@@ -76,16 +76,13 @@ def measure_similarity(model: str, tasks: Sequence[Task], device: str | None, pr
     plain = EmbedderConfig(model=model, weighting="uniform", postprocess=(), query_fit="shared", dtype="float32")
     configs = [plain.replace(**_POOLINGS[name]) for name in names]
     found: dict[str, dict[str, float]] = {name: {} for name in names}
-    progress.start("similarity", "measures", len(tasks) * len(names))
-    try:
+    with phase(progress, "similarity", "measures", len(tasks) * len(names)):
         for task in tasks:
             for name, (_, measured) in zip(names, evaluate(task, configs, device), strict=True):
                 if measured.undefined is not None:
                     raise ConfigError(f"{task.name}, pooling {name}: {measured.undefined}")
                 found[name][task.name] = float(measured.scores["spearman"])
                 progress.advance(1)
-    finally:
-        progress.finish()
     return found
 
 
@@ -154,9 +151,8 @@ class ProgressiveTraining:
         measured: dict[str, Any] = {"isoscore": iso_score(space.vectors), "ica": step.ica}
         self._draw(space, f"entry vectors of step {number + 1}", _name(number))
         if step.ica != "none":
-            self._progress.start("independent components", "iterations", None)
-            components = independent_components(space.vectors, step.ica)
-            self._progress.finish()
+            with phase(self._progress, "independent components", "iterations", None):
+                components = independent_components(space.vectors, step.ica)
             space = EntrySpace(components.vectors, space.bias)
             measured |= {
                 "isoscore_ica": iso_score(space.vectors),

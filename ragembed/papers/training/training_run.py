@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from ragembed.errors import TrainingError
-from ragembed.evaluation.encoding import TrainingProgress
+from ragembed.evaluation.encoding import TrainingProgress, phase
 from ragembed.papers.training.checkpoints import Checkpoints
 from ragembed.papers.training.encoder import Arithmetic, DefinitionEncoder
 from ragembed.papers.training.entries import EntrySpace, entry_loss
@@ -130,9 +130,8 @@ def train_run(
         first = _resume(optimizer, losses, arithmetic, place, checkpoints)
         per_epoch = batches // settings.epochs
         seen = first // per_epoch * len(texts) + first % per_epoch * size
-        progress.start(str(place), "definitions", settings.epochs * len(texts) - seen)
         shown = float(losses[first - 1]) if first else 0.0
-        try:
+        with phase(progress, str(place), "definitions", settings.epochs * len(texts) - seen):
             for batch in range(first, batches):
                 now, within = divmod(batch, per_epoch)
                 if now != epoch:
@@ -155,8 +154,6 @@ def train_run(
                 progress.advance(len(pairs), f"loss {shown:.3f}")
                 if batch + 1 < batches and checkpoints.due():
                     _save(optimizer, losses, arithmetic, place, checkpoints, batch + 1)
-        finally:
-            progress.finish()
     return losses
 
 

@@ -247,7 +247,7 @@ def test_corpus_options_and_lists_of_steps(pairs, in_folder, evaluate):
         (["--weighting", "idf:7"], "weighting 'idf:7': expected a share of idf from 0 to 1"),
         (["--postprocess", "normalise"], "unknown post-processor 'normalise'"),
         (["--postprocess", ""], "unknown post-processor ''"),
-        (["--query-fit", "three"], "query_fit is 'three': expected one of separate, shared"),
+        (["--query-fit", "three"], "'three' is not one of 'separate', 'shared'"),
         (["--layers", "first+7"], "the model has no layer 7"),
         (["--template", "no place"], "[X]"),
         (["--pooling", "masks"], "needs a template with mask tokens"),

@@ -15,7 +15,9 @@ from tests.drawn import require_readable
 
 
 def result(value, name="minilm", collection="years", **changes):
-    config = PRESETS.get(name, EmbedderConfig()).replace(**{"query_fit": "shared", **changes})
+    config = (EmbedderConfig.from_preset(name) if name in PRESETS else EmbedderConfig()).replace(
+        **{"query_fit": "shared", **changes}
+    )
     return Result(name, config, collection, {"spearman": value}, "spearman")
 
 
@@ -152,12 +154,15 @@ def test_bars_by_row_and_column_of_the_table(draw):
 def test_bars_show_the_interval_of_the_mean(draw):
     """Runs of 10 and 30 have a deviation of 14.1, so that the 95 % interval of their mean is 1.96 · 10 wide."""
     runs = {"run_accuracies": [10.0, 30.0]}
-    found = [Result("re", PRESETS["re"], "a", {"accuracy": 20.0, **runs}, "accuracy"), result(5, postprocess=())]
+    found = [
+        Result("re", EmbedderConfig.from_preset("re"), "a", {"accuracy": 20.0, **runs}, "accuracy"),
+        result(5, postprocess=()),
+    ]
     assert plots.interval(found[0]) == pytest.approx((20 - 19.6, 20 + 19.6))
     figure = draw(found)
     low, high = bars(figure)[0].errorbar.lines[2][0].get_segments()[0][:, 0]
     assert (low, high) == (pytest.approx(0.4), pytest.approx(39.6))
-    pairs = Result("re", PRESETS["re"], "a", {"spearman": 50.0, "pairs": 109}, "spearman")
+    pairs = Result("re", EmbedderConfig.from_preset("re"), "a", {"spearman": 50.0, "pairs": 109}, "spearman")
     half = 1.96 * np.sqrt(0.01)
     assert plots.interval(pairs) == pytest.approx(tuple(100 * np.tanh(np.arctanh(0.5) + d) for d in (-half, half)))
 
