@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ragembed.indexes.faiss_index.specs import faiss, has_faiss
 from ragembed.indexes.types import Rows
-from ragembed.types import Bools, Floats
+from ragembed.types import Bools, Floats, Integers
 
 _BLOCK_BYTES = 16 * 1024**2
 _LEAST_SUMMED_ALIKE = 16
@@ -118,6 +118,13 @@ def places_in(ascending: Rows, wanted: Rows) -> Rows:
         places: Rows = np.clip(wanted - ascending[0], 0, last)
         return places
     return np.minimum(np.searchsorted(ascending, wanted), last)
+
+
+def among(numbers: Integers, ascending: Integers) -> Bools:
+    """Return for each of ``numbers``, shape ``(n,)``, whether it is in ``ascending``."""
+    if len(ascending) == 0:
+        return np.zeros(len(numbers), dtype=bool)
+    return np.asarray(ascending[places_in(ascending, numbers)] == numbers)
 
 
 def ranges(total: int, parts: int) -> list[tuple[int, int]]:

@@ -395,7 +395,7 @@ def _find_boilerplate(driver: _Driver, opened: Sequence[Store], files: PartFiles
     leaving, lines = {*scan.removed, *files.lines}, dict(files.lines)
     strips = driver.run.options.boilerplate == STRIP
     for store in opened if strips else ():
-        lines |= store._reader.read(lambda snapshot: staying(snapshot.connection, leaving)[0])
+        lines |= store.read_database(staying, leaving)[0]
     driver.work.write_boilerplate(found_in(lines) if strips else {})
 
 

@@ -18,7 +18,7 @@ from ragembed.indexes.faiss_index.index import FlatIndex, SegmentIndex, open_ind
 from ragembed.indexes.faiss_index.measure import exact
 from ragembed.indexes.faiss_index.specs import LazyFaiss, has_faiss, parse_spec
 from ragembed.indexes.faiss_index.vectors import ArrayVectors, inner_products
-from ragembed.indexes.search import fanout
+from ragembed.indexes.search import segment_search
 from ragembed.indexes.verify import verify_store
 from ragembed.indexes.writing import index_selection
 from tests.conftest import WORDS, KnownEncoder
@@ -166,8 +166,8 @@ def test_store_is_the_same_with_and_without_faiss(tmp_path, monkeypatch):
 
 def test_threads_search_parts_of_a_large_segment(tmp_path, monkeypatch, no_faiss):
     expected = answers(fill(tmp_path))
-    monkeypatch.setattr(fanout, "_LEAST_PART", 20)
-    monkeypatch.setattr(fanout, "most_threads", lambda: 3)
+    monkeypatch.setattr(segment_search, "_LEAST_PART", 20)
+    monkeypatch.setattr(segment_search, "most_threads", lambda: 3)
     assert answers(tmp_path) == expected
 
 
