@@ -1,7 +1,5 @@
 """Runs are read and scored as by trec_eval."""
 
-import json
-
 import numpy as np
 import pytest
 import pytrec_eval
@@ -9,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragembed.errors import ConfigError
-from ragembed.evaluation import by_score, parse_measures, read_qrels, read_run, score_rankings, write_run
+from ragembed.evaluation import parse_measures, read_qrels, read_run, score_rankings, write_run
 
 DOCUMENTS = st.sampled_from([*(f"d{i}" for i in range(12)), "é", "Ω1", "\U0001f600"])
 # Few values, so many tie; some differ only in float64, which trec_eval does not use.
@@ -65,17 +63,6 @@ def test_scores_of_files_equal_trec_eval(tmp_path_factory, run, qrels):
         for query, value in zip(score.queries, score.values[name], strict=True):
             # A query without a ranking counts as 0, as with the option -c of trec_eval.
             assert value == pytest.approx(expected[query][theirs] if query in run else 0.0, abs=1e-6), name
-
-
-def test_scores_are_compared_as_float32():
-    assert by_score({"a": 1.00000001, "b": 1.0}) == ["b", "a"]
-    assert by_score({"a": 1.001, "b": 1.0}) == ["a", "b"]
-    assert by_score({"a": 1e300, "b": 3.0, "c": -1e300}) == ["a", "b", "c"]
-
-
-def test_runs_as_json_lines(write):
-    lines = [{"_id": "q1", "ranking": ["b", "a"]}, {"_id": "q2", "ranking": {"a": 1, "b": 2.5, "c": 1.0}}]
-    assert read_run(write("\n".join(map(json.dumps, lines)))) == {"q1": ["b", "a"], "q2": ["b", "c", "a"]}
 
 
 @pytest.mark.parametrize("name", ["out.run", "out.jsonl"])

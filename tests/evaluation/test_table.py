@@ -41,20 +41,6 @@ def test_rows_and_columns_of_the_table():
     ]
 
 
-def test_several_embeddings_and_collections_have_a_column_each():
-    results = [
-        result(value, name, collection, weighting="uniform", postprocess=())
-        for collection, name, value in (("a", "bert", 1), ("a", "re", 2), ("b", "bert", 3), ("b", "re", 8))
-    ]
-    lines = text_table(results).split("\n")
-    assert lines[0] == "spearman, a, b"
-    assert [line.split() for line in lines[2:]] == [
-        ["a", "a", "b", "b", "average", "average"],
-        ["bert", "re"] * 3,
-        ["avg.", "1.0", "2.0", "3.0", "8.0", "2.0", "5.0"],
-    ]
-
-
 def test_undefined_results_are_shown_with_their_reason():
     undefined = {"spearman": None, "undefined": "all 3 predictions are equal"}
     results = [result(50.0, layers="1"), result(None, layers="-1", scores=undefined)]

@@ -356,10 +356,10 @@ def _similarity_score(predictions: NDArray[np.float64], judged: NDArray[np.float
     )
 
 
-@needed_for("relatedness")
 def _epochs(features: NDArray[np.float64], targets: NDArray[np.float64], seed: int) -> Iterator[nn.Linear]:
     """Yield a linear layer after each epoch of its training, in which its softmax learns ``targets``."""
-    import torch
+    with needed_for("relatedness"):
+        import torch
 
     generator = np.random.default_rng(seed)
     rows, goals = (torch.tensor(values, dtype=torch.float32) for values in (features, targets))
@@ -374,7 +374,8 @@ def _epochs(features: NDArray[np.float64], targets: NDArray[np.float64], seed: i
         for start in range(0, len(rows), _PAIRS):
             batch = order[start : start + _PAIRS]
             adam.zero_grad()
-            torch.nn.functional.mse_loss(torch.softmax(layer(rows[batch]), dim=1), goals[batch]).backward()  # type: ignore[no-untyped-call]
+            loss = torch.nn.functional.mse_loss(torch.softmax(layer(rows[batch]), dim=1), goals[batch])
+            loss.backward()  # type: ignore[no-untyped-call]
             adam.step()
         yield layer
 

@@ -158,15 +158,6 @@ def test_several_results_as_json_and_jsonl(pairs, in_folder, evaluate):
     assert [{"schema_version": 1, **one} for one in output["results"]] == lines
 
 
-def test_table_has_rows_and_columns_of_the_paper(pairs, evaluate):
-    options = ["--preset", "bert", "--preset", "re", "--weighting", "uniform", "--weighting", "idf"]
-    lines = evaluate("sts", pairs, *options, "--postprocess", "none", "--postprocess", "abtt:2,normalize").stdout
-    rows = [line.split("  ") for line in lines.splitlines()[2:]]
-    assert lines.splitlines()[0] == "spearman, pairs"
-    assert lines.splitlines()[2].split() == ["bert", "re"]
-    assert [row[0] for row in rows[1:]] == ["avg.", "avg. + abtt:2 + normalize", "idf", "idf + abtt:2 + normalize"]
-
-
 def test_each_layer(pairs, in_folder, evaluate, cli, tiny_model):
     found = json.loads(evaluate("sts", pairs, "--layers", "each", "--layers", "1", "--json").stdout)
     assert [one["config"]["layers"] for one in found["results"]] == ["-1", "0", "1", "2"]
@@ -193,17 +184,6 @@ def test_config_file_with_changes(pairs, in_folder, cli, tiny_model):
         cli("papers", "eval", "sts", pairs, "--config", "mine.json", "--layers", "last", "--json").stdout
     )
     assert again["spearman"] == found["spearman"]
-
-
-def test_corpus_options_and_lists_of_steps(pairs, in_folder, evaluate):
-    corpus = in_folder / "corpus.txt"
-    corpus.write_text("\n".join(sentences(30, 7)))
-    options = ["--postprocess", "zscore, normalize", "--preset", "avg", "--json"]
-    plain = json.loads(evaluate("sts", pairs, *options).stdout)
-    for option in ("--avg-corpus", "--weighting-corpus", "--postprocess-corpus"):
-        other = json.loads(evaluate("sts", pairs, *options, option, corpus).stdout)
-        assert other["spearman"] != plain["spearman"]
-        assert other["config"]["postprocess"] == ["zscore", "normalize"]
 
 
 @pytest.mark.parametrize(

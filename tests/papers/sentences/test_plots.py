@@ -60,17 +60,6 @@ def test_by_layer(draw):
     assert figure.get_suptitle() == "years"
 
 
-def test_scores_are_means_over_collections(draw):
-    results = [
-        result(value, collection=name, layers=layers, postprocess=())
-        for name, values in (("a", (1, 3)), ("b", (5, 9)))
-        for layers, value in zip(("1", "2"), values, strict=True)
-    ]
-    figure = draw(results)
-    assert lines(figure) == {"minilm: auto": [[1, 2], [3, 6]]}
-    assert figure.get_suptitle() == "a, b"
-
-
 def test_plot_by_w_includes_transformer_and_avg(draw):
     extractors = ("bert+avg:w=0.5", "avg", "bert+avg:w=-1", "transformer")
     figure = draw([result(i, extractor=extractor, postprocess=()) for i, extractor in enumerate(extractors)])

@@ -1,17 +1,19 @@
-"""Equation 2 and the poolers, compared with plain transformers, one definition at a time."""
+"""Entry vectors, poolers, ranks and independent components, compared with simple computations."""
 
 import shutil
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from tokenizers import Tokenizer
 from torch.nn import functional
 from transformers import AutoModel, BertForPreTraining, RobertaForMaskedLM
 
 from ragembed.errors import ConfigError, DictionaryError, ModelError
 from ragembed.models.tokenizer import TextTokenizer
-from ragembed.papers.training.dictionary import Dictionary, single_tokens
+from ragembed.papers.training.dictionary import Dictionary, hold_out, single_tokens
 from ragembed.papers.training.encoder import (
     Arithmetic,
     load_encoder,
@@ -20,7 +22,14 @@ from ragembed.papers.training.encoder import (
     mlm_bias,
     save_encoder,
 )
-from ragembed.papers.training.entries import entry_embeddings
+from ragembed.papers.training.entries import (
+    ITERATIONS,
+    EntrySpace,
+    accuracy,
+    entry_embeddings,
+    independent_components,
+    ranks,
+)
 from ragembed.papers.training.glosses import TrainingTexts, make_windows
 from ragembed.papers.training.train import word_space
 from ragembed.progress import SilentProgress
@@ -208,3 +217,102 @@ def test_missing_body_weights_are_an_error(bert, tmp_path):
     save_file({key: each for key, each in tensors.items() if key != name}, tmp_path / "cut" / "model.safetensors")
     with pytest.raises(ModelError, match=r"has 1 missing weights, such as encoder\.layer\.1\.output\.dense\.weight"):
         load_encoder(tmp_path / "cut", "own")
+
+
+@given(
+    st.lists(st.sets(st.sampled_from("abcdefgh"), min_size=1), min_size=1, max_size=8),
+    st.integers(0, 5),
+)
+def test_held_out_definitions_are_removed_from_all_entries(definitions, seed):
+    dictionary = Dictionary(tuple(map(str, range(len(definitions)))), tuple(tuple(sorted(d)) for d in definitions))
+    drawn = hold_out(dictionary, None, seed)[1]
+    assert len(drawn) <= len(set().union(*definitions)) // 20
+    most = next(count for count in range(9) if count == 8 or not _can_hold_out(dictionary, count + 1, seed))
+    kept, drawn = hold_out(dictionary, most, seed)
+    assert len(drawn) == most
+    assert kept.entries == dictionary.entries
+    assert all(kept.definitions)
+    for each in drawn:
+        assert each.entries == tuple(i for i, d in enumerate(definitions) if each.definition in d)
+        assert all(each.definition not in d for d in kept.definitions)
+
+
+def _can_hold_out(dictionary, count, seed):
+    try:
+        hold_out(dictionary, count, seed)
+    except ConfigError as error:
+        assert "belong to entries with another definition" in str(error)  # noqa: PT017
+        return False
+    return True
+
+
+def test_ranks_are_over_all_entries(bert):
+    encoder = load_encoder(bert, "own")
+    texts = ["the writer", "a dog sleeps", "one", "a long wing of the store"]
+    windows = make_windows(TextTokenizer(bert), texts, None, 0)
+    vectors = np.random.default_rng(0).normal(size=(40, 16)).astype(np.float32)
+    answers = [(3,), (4, 9), (0,), (39, 1)]
+    found = ranks(encoder, windows, answers, EntrySpace(vectors), "mean", CPU)
+    for i, right in enumerate(answers):
+        ids, mask = windows.batch(np.array([i]), CPU.device)
+        with torch.no_grad():
+            scores = vectors @ encoder.eval()(ids, mask, "mean")[0].numpy()
+        assert found[i] == min(int((scores > scores[entry]).sum()) for entry in right) + 1
+
+
+def test_accuracy():
+    found = accuracy(np.array([1, 2, 10, 11, 100, 101, 1, 1000]))
+    assert (found.top1, found.top10, found.top100, found.definitions) == (25.0, 50.0, 75.0, 8)
+    assert found.mrr == pytest.approx(np.mean([1, 1 / 2, 1 / 10, 1 / 11, 1 / 100, 1 / 101, 1, 1 / 1000]))
+
+
+@pytest.fixture(scope="module")
+def mixed():
+    """Heavy-tailed sources and a mixture of them."""
+    draw = np.random.default_rng(0)
+    sources = draw.laplace(size=(2000, 4))
+    return sources, (sources @ draw.normal(size=(4, 4)) + 3.0).astype(np.float32)
+
+
+def test_mixed_sources_are_separated(mixed):
+    sources, vectors = mixed
+    found = independent_components(vectors, "unit-variance")
+    matched = np.abs(np.corrcoef(sources.T, found.vectors.T)[:4, 4:])
+    assert (matched.max(axis=1) > 0.99).all()
+    assert found.converged
+    assert 1 < found.iterations < ITERATIONS
+    assert found.vectors.dtype == np.float32
+
+
+def test_unit_variance_times_100(mixed):
+    vectors = independent_components(mixed[1], "unit-variance").vectors
+    np.testing.assert_allclose(vectors.std(axis=0), 100.0, rtol=1e-4)
+
+
+def test_arbitrary_variance_is_smaller_by_the_root_of_entries(mixed):
+    new = independent_components(mixed[1], "unit-variance").vectors
+    old = independent_components(mixed[1], "arbitrary-variance").vectors
+    np.testing.assert_allclose(np.linalg.norm(old, axis=0), 100.0, rtol=1e-4)
+    np.testing.assert_allclose(new / old, np.sqrt(len(new)), rtol=1e-3)
+
+
+def test_missing_convergence_is_reported(monkeypatch, mixed):
+    monkeypatch.setattr("ragembed.papers.training.entries.ITERATIONS", 1)
+    found = independent_components(mixed[1], "unit-variance")
+    assert (found.iterations, found.converged) == (1, False)
+
+
+def test_too_few_entries_or_directions_are_an_error(mixed):
+    with pytest.raises(ConfigError, match="4 entries and vectors of 4 dimensions"):
+        independent_components(mixed[1][:4], "unit-variance")
+    flat = mixed[1].copy()
+    flat[:, 2] = flat[:, 3] = flat[:, 0]
+    with pytest.raises(ConfigError, match="vary in 2 of 4 directions"):
+        independent_components(flat, "unit-variance")
+
+
+def test_vectors_of_layer_normalisation_have_all_components(mixed):
+    centred = mixed[1] - mixed[1].mean(axis=1, keepdims=True)
+    normalised = (centred / centred.std(axis=1, keepdims=True)).astype(np.float32)
+    found = independent_components(normalised, "unit-variance")
+    np.testing.assert_allclose(found.vectors.std(axis=0), 100.0, rtol=1e-3)
