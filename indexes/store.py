@@ -55,11 +55,12 @@ from ragembed.indexes.storage.lock import is_being_written, writer_lock
 from ragembed.indexes.storage.run_records import Record, taken_out
 from ragembed.indexes.storage.schema import FORMAT_VERSION, create_database
 from ragembed.indexes.storage.transactions import database_error, open_for_writing
-from ragembed.indexes.types import ChunkRecord, Progress, SourceRecord, VectorEncoder, as_records
+from ragembed.indexes.types import ChunkRecord, SourceRecord, VectorEncoder, as_records
 from ragembed.indexes.writing import boilerplate_store
 from ragembed.indexes.writing.boilerplate_store import BoilerplateLine
 from ragembed.indexes.writing.index_selection import warn
 from ragembed.indexes.writing.writer import StoreWriter
+from ragembed.progress import Progress
 from ragembed.types import Floats
 from ragembed.version import __version__
 

@@ -22,7 +22,8 @@ from ragembed.indexes.search.fusion import Fusion
 from ragembed.indexes.search.search import Mode
 from ragembed.indexes.storage.layout import source_path
 from ragembed.indexes.store import Store
-from ragembed.indexes.types import ChunkRecord, Hit, Progress, SilentProgress
+from ragembed.indexes.types import ChunkRecord, Hit
+from ragembed.progress import Progress, SilentProgress
 from ragembed.types import Floats
 
 Rankings = dict[str, list[tuple[str, float]]]

@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -249,39 +249,3 @@ def chunk_ids(source: str, chunks: Sequence[Chunk]) -> list[str]:
         key = f"{source}\0{copy}\0{chunk.text}".encode("utf-8", "surrogatepass")
         ids.append(hashlib.blake2b(key, digest_size=12).hexdigest())
     return ids
-
-
-class Progress(Protocol):
-    """A listener that receives the progress of a long operation, one phase at a time."""
-
-    def start(self, phase: str, unit: str, total: int | None) -> None:
-        """Begin a phase such as ``"reading"``; ``total`` is the number of its units, or None if it is not known."""
-        ...
-
-    def advance(self, count: int) -> None:
-        """Report that ``count`` more units are done."""
-        ...
-
-    def keep(self, count: int) -> None:
-        """Report that ``count`` more units are saved: an interruption does not lose them."""
-        ...
-
-    def finish(self) -> None:
-        """End the phase."""
-        ...
-
-
-class SilentProgress:
-    """A progress listener that does nothing."""
-
-    def start(self, phase: str, unit: str, total: int | None) -> None:
-        """Do nothing."""
-
-    def advance(self, count: int) -> None:
-        """Do nothing."""
-
-    def keep(self, count: int) -> None:
-        """Do nothing."""
-
-    def finish(self) -> None:
-        """Do nothing."""

@@ -7,10 +7,11 @@ from pathlib import Path
 import click
 
 from ragembed.cli.options import EXISTING_FILE, LocalPath, format_option, quiet_option, store_option
-from ragembed.cli.output import StderrProgress, counted, print_record, say
+from ragembed.cli.output import counted, print_record, say
 from ragembed.cli.project import choose_store
 from ragembed.indexes import Store
 from ragembed.printable import readable_bytes
+from ragembed.progress import StderrProgress
 
 
 @click.command(name="report")

@@ -18,7 +18,7 @@ from ragembed.cli.options import (
     setting_option,
     with_options,
 )
-from ragembed.cli.output import StderrProgress, print_record, print_records, say
+from ragembed.cli.output import print_record, print_records, say
 from ragembed.config.fields import settings_of
 from ragembed.papers.training.settings import (
     MAX_STEPS,
@@ -35,6 +35,7 @@ from ragembed.papers.training.settings import (
     recipe_for,
 )
 from ragembed.printable import printable_line
+from ragembed.progress import StderrProgress
 
 _OPTIMIZER_OPTIONS = tuple(settings_of(OptimizerSettings))
 _RUN_OPTIONS = ("runs", "seed", "epochs", "batch_size", "max_tokens", "held_out", "bf16")

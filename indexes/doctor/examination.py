@@ -16,8 +16,9 @@ from ragembed.indexes.indexing.request import IndexingOptions, stored_config
 from ragembed.indexes.search.snapshot import StoreSnapshot
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.store import Store
-from ragembed.indexes.types import Progress, SourceRecord, VectorEncoder
+from ragembed.indexes.types import SourceRecord, VectorEncoder
 from ragembed.indexes.verify import Report
+from ragembed.progress import Progress
 
 
 class CannotCheckError(RagembedError):

@@ -36,10 +36,11 @@ from ragembed.indexes.search.search import Mode, query_expression, search
 from ragembed.indexes.search.snapshot import StoreSnapshot
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.store import Store
-from ragembed.indexes.types import Hit, Progress
+from ragembed.indexes.types import Hit
 from ragembed.indexes.writing.writer import StoreWriter
 from ragembed.languages import everyday_sentences, main_language, reads_language
 from ragembed.models.multilingual import MULTILINGUAL_INSTALL
+from ragembed.progress import Progress
 from ragembed.resources import give_back, processors
 from ragembed.types import Doubles
 

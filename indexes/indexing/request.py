@@ -1,4 +1,4 @@
-"""The request for an indexing run, and the request of the last run that a store keeps."""
+"""What an indexing run is asked to do: its options, its request, and the request of the last run that a store keeps."""
 
 from __future__ import annotations
 

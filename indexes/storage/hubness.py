@@ -28,8 +28,9 @@ from ragembed.indexes.storage.compaction import sweep_unnamed
 from ragembed.indexes.storage.derived import DerivedFile, DerivedRecord
 from ragembed.indexes.storage.segments import Segment
 from ragembed.indexes.storage.transactions import Database
-from ragembed.indexes.types import Progress, Rows, VectorEncoder, text_hash
+from ragembed.indexes.types import Rows, VectorEncoder, text_hash
 from ragembed.postprocess import unit_rows
+from ragembed.progress import Progress
 from ragembed.resources import give_back
 from ragembed.tensor_map import map_tensors
 from ragembed.types import Bools, Floats

@@ -17,7 +17,8 @@ from ragembed.indexes.storage import catalog, derived
 from ragembed.indexes.storage.compaction import sweep_unnamed
 from ragembed.indexes.storage.derived import DerivedFile, DerivedRecord
 from ragembed.indexes.storage.transactions import Database
-from ragembed.indexes.types import Keys, Progress
+from ragembed.indexes.types import Keys
+from ragembed.progress import Progress
 
 LEAST_CHUNKS = 1_000
 """Number of chunks from which a store has postings. Below it, FTS5 answers in a few milliseconds."""

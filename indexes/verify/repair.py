@@ -29,8 +29,9 @@ from ragembed.indexes.storage.transactions import (
     open_for_writing,
     write_errors,
 )
-from ragembed.indexes.types import Progress, VectorEncoder
+from ragembed.indexes.types import VectorEncoder
 from ragembed.indexes.verify.report import Part, Report
+from ragembed.progress import Progress
 
 _BATCH = 1024
 

@@ -27,10 +27,11 @@ from ragembed.indexes.storage.layout import (
 )
 from ragembed.indexes.storage.lock import writer_lock
 from ragembed.indexes.storage.segments import RAW_TYPE, SegmentRecord
-from ragembed.indexes.types import Progress, SilentProgress, VectorEncoder
+from ragembed.indexes.types import VectorEncoder
 from ragembed.indexes.verify import database, files
 from ragembed.indexes.verify.repair import repair_store
 from ragembed.indexes.verify.report import Part, Problem, Report
+from ragembed.progress import Progress, SilentProgress
 
 MOST_COMPARED = 1_000_000
 """Number of vectors up to which :func:`verify_snapshot` compares texts and indexes with them."""

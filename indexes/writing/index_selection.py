@@ -27,8 +27,9 @@ from ragembed.indexes.search.snapshot import StoreSnapshot, StoreState
 from ragembed.indexes.storage import catalog, compaction
 from ragembed.indexes.storage.segments import Segment
 from ragembed.indexes.storage.selection import select
-from ragembed.indexes.types import Progress, VectorEncoder, text_hash
+from ragembed.indexes.types import VectorEncoder, text_hash
 from ragembed.postprocess import unit_rows
+from ragembed.progress import Progress
 from ragembed.types import Floats
 
 QUERIES = 300

@@ -26,8 +26,9 @@ from ragembed.indexes.storage.hubness import kept_queries, update_hubness
 from ragembed.indexes.storage.posting_files import update_postings
 from ragembed.indexes.storage.segments import Make, SegmentRecord, of_kind, write_segment
 from ragembed.indexes.storage.transactions import Database, write_errors
-from ragembed.indexes.types import Progress, SilentProgress, VectorEncoder
+from ragembed.indexes.types import VectorEncoder
 from ragembed.indexes.writing import index_selection
+from ragembed.progress import Progress, SilentProgress
 
 _FREE_SHARE = 0.05
 """Unused share of the database above which the space is returned to the disk."""

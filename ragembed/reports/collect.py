@@ -20,9 +20,10 @@ from ragembed.indexes.search.snapshot import StoreSnapshot
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.baseline import load_baseline
 from ragembed.indexes.store import Store
-from ragembed.indexes.types import ChunkRecord, Progress, Rows
+from ragembed.indexes.types import ChunkRecord, Rows
 from ragembed.indexes.writing.boilerplate_store import BoilerplateLine
 from ragembed.languages import main_language
+from ragembed.progress import Progress
 from ragembed.reports.map import MOST_GROUPS, VectorMap, labels, make_map, place_beside
 from ragembed.types import Doubles, Floats
 

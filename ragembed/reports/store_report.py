@@ -15,8 +15,8 @@ from ragembed.indexes.indexing.drift import DriftReport
 from ragembed.indexes.search.relevance import WEAK
 from ragembed.indexes.storage.layout import STORE_FOLDER, root_of
 from ragembed.indexes.store import Store
-from ragembed.indexes.types import Progress, SilentProgress
 from ragembed.printable import readable_bytes
+from ragembed.progress import Progress, SilentProgress
 from ragembed.reports.collect import ReportData, ShownChunk, WeightedWord, collect
 from ragembed.reports.page import bar, data_table, encoded, page, scrolled, section, shortened
 

@@ -9,7 +9,7 @@ from ragembed import Embedder
 from ragembed.documents.model import Chunk
 from ragembed.errors import StoreDamagedError, StoreError
 from ragembed.indexes import Fusion, Store, apply_settings
-from ragembed.indexes.indexing import refit
+from ragembed.indexes.indexing import fitting
 from ragembed.indexes.indexing.drift import measure_drift
 from ragembed.indexes.verify import verify_store
 from ragembed.indexes.writing import upkeep
@@ -90,7 +90,7 @@ def test_killed_run_leaves_the_store_unchanged(encoded, tiny_config, monkeypatch
 
     before = state(encoded)
     target = {
-        "encoding": (refit, "to_raw"),
+        "encoding": (fitting, "to_raw"),
         "writing": (upkeep, "write_segment"),
         "committing": (upkeep.compaction, "swap"),
     }[where]

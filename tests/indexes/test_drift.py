@@ -11,7 +11,7 @@ from ragembed import Collection, Embedder
 from ragembed.errors import StoreError
 from ragembed.extractors.transformer import TransformerExtractor
 from ragembed.indexes import IndexingOptions, Store, refit_together
-from ragembed.indexes.indexing import drift, refit
+from ragembed.indexes.indexing import drift, fitting
 from ragembed.indexes.indexing.index_run import index_files
 from ragembed.indexes.indexing.refit import refit_store
 from ragembed.indexes.indexing.request import IndexingRequest
@@ -265,7 +265,7 @@ def test_runs_without_fitted_post_processors_keep_a_baseline(tmp_path, tiny_conf
 
 
 def test_shared_query_fit_is_compared_on_pseudo_queries(store, encoded, monkeypatch):
-    monkeypatch.setattr(refit, "calibrate", lambda *_, **__: [])
+    monkeypatch.setattr(fitting, "calibrate", lambda *_, **__: [])
     refit_store(store, ("zscore",), "shared")
     assert drift_of(store).overlap == 1.0
     assert encoded == []

@@ -11,7 +11,7 @@ from ragembed.extractors.transformer import TransformerExtractor
 from ragembed.indexes import Store
 from ragembed.indexes.faiss_index import choose
 from ragembed.indexes.faiss_index.records import IndexConfig
-from ragembed.indexes.indexing import refit
+from ragembed.indexes.indexing import fitting
 from ragembed.indexes.indexing.index_run import index_files
 from ragembed.indexes.indexing.refit import refit_store
 from ragembed.indexes.indexing.request import IndexingRequest
@@ -49,7 +49,7 @@ def store(folder):
 @pytest.fixture
 def without_relevance(monkeypatch):
     """Refits without the fit of relevance, which encodes queries of its own."""
-    monkeypatch.setattr(refit, "calibrate", lambda *_, **__: [])
+    monkeypatch.setattr(fitting, "calibrate", lambda *_, **__: [])
 
 
 @pytest.fixture

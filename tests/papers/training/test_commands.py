@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from ragembed.cli import output
+from ragembed import progress
 
 
 @pytest.fixture
@@ -118,8 +118,8 @@ def test_reverse_dictionary(train, cli, out):
 
 def test_progress_shows_the_loss(monkeypatch, capsys):
     now = [0.0]
-    monkeypatch.setattr(output.time, "monotonic", lambda: now[0])
-    shown = output.StderrProgress()
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    shown = progress.StderrProgress()
     shown.start("step 1 of 3, run 1 of 10", "definitions", 100)
     now[0] = 20.0
     shown.advance(50, "loss 4.210")

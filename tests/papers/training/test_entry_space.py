@@ -10,7 +10,6 @@ from torch.nn import functional
 from transformers import AutoModel, BertForPreTraining, RobertaForMaskedLM
 
 from ragembed.errors import ConfigError, DictionaryError, ModelError
-from ragembed.evaluation.encoding import Silent
 from ragembed.models.tokenizer import TextTokenizer
 from ragembed.papers.training.dictionary import Dictionary, single_tokens
 from ragembed.papers.training.encoder import (
@@ -24,6 +23,7 @@ from ragembed.papers.training.encoder import (
 from ragembed.papers.training.entries import entry_embeddings
 from ragembed.papers.training.glosses import TrainingTexts, make_windows
 from ragembed.papers.training.train import word_space
+from ragembed.progress import SilentProgress
 
 DICTIONARY = Dictionary(
     ("lock", "cat", "bird"),
@@ -49,7 +49,7 @@ def states(folder, text):
 @pytest.mark.parametrize("family", ["bert", "roberta", "bert_with_dropout"])
 def test_entry_vectors_are_means_over_definitions(family, kind, request):
     folder = request.getfixturevalue(family)
-    found = entry_embeddings(load_encoder(folder, "auto"), texts_of(folder), kind, CPU, Silent())
+    found = entry_embeddings(load_encoder(folder, "auto"), texts_of(folder), kind, CPU, SilentProgress())
     expected = [
         torch.stack([s[0] if kind == "ac" else s.mean(0) for s in (states(folder, text) for text in definitions)]).mean(
             0
@@ -58,6 +58,12 @@ def test_entry_vectors_are_means_over_definitions(family, kind, request):
     ]
     assert found.dtype == np.float32
     np.testing.assert_allclose(found, torch.stack(expected).numpy(), atol=2e-5)
+
+
+def test_amp_is_a_mean_of_means_and_not_of_tokens(bert):
+    found = entry_embeddings(load_encoder(bert, "own"), texts_of(bert), "amp", CPU, SilentProgress())
+    tokens = torch.cat([states(bert, text) for text in DICTIONARY.definitions[0]]).mean(0)
+    assert np.abs(found[0] - tokens.numpy()).max() > 0.05
 
 
 def test_long_definitions_are_truncated_and_counted(bert):

@@ -14,7 +14,6 @@ import torch
 from transformers import BertForPreTraining, RobertaForMaskedLM
 
 from ragembed.errors import ConfigError, MissingExtraError, ModelError, TrainingError
-from ragembed.evaluation.encoding import Silent
 from ragembed.models.tokenizer import TextTokenizer
 from ragembed.papers.training import train as training
 from ragembed.papers.training import training_run
@@ -28,12 +27,13 @@ from ragembed.papers.training.reverse_dictionary import ReverseDictionary
 from ragembed.papers.training.settings import StepSettings, TrainingSettings
 from ragembed.papers.training.train import train_from_dictionary
 from ragembed.papers.training.training_run import Optimizer, RunPlace, train_run
+from ragembed.progress import SilentProgress
 
 STEP = StepSettings("cls", "amp", 1e-3)
 CPU = Arithmetic(torch.device("cpu"))
 
 
-class RecordingProgress(Silent):
+class RecordingProgress(SilentProgress):
     """Records all progress."""
 
     def __init__(self):
@@ -146,7 +146,7 @@ def test_best_encoder_builds_the_next_entry_vectors(glossary, bert, tmp_path, mo
     whole = read_dictionaries([glossary])
     kept = type(whole)(whole.entries, tuple(tuple(t for t in d if t not in held) for d in whole.definitions))
     texts = TrainingTexts.of(kept, tokenizer, None, 0)
-    expected = entry_embeddings(load_encoder(first, "own"), texts, "amp", CPU, Silent())
+    expected = entry_embeddings(load_encoder(first, "own"), texts, "amp", CPU, SilentProgress())
     np.testing.assert_array_equal(made[1], expected)
 
 
@@ -243,7 +243,7 @@ def run_once(glossary, model, folder, value, **more):
     texts = TrainingTexts.of(read_dictionaries([glossary]), TextTokenizer(model), None, 0)
     space, place = EntrySpace(np.full((24, 16), value, dtype=np.float32)), RunPlace(0, 1, 0, 1)
     given = (load_encoder(model, "own"), texts, space, settings(**more), CPU, place, Checkpoints(folder, 9.0))
-    return texts, train_run(*given, Silent())
+    return texts, train_run(*given, SilentProgress())
 
 
 def test_non_finite_loss_is_an_error(glossary, bert, tmp_path):
