@@ -122,10 +122,6 @@ class Postings:
         """Return the keys and scores of all chunks that match ``expression``, shapes ``(n,)``."""
         return self._above(self._scores(connections, expression), _LEAST_SCORE, None)
 
-    def frequency(self, term: bytes) -> int:
-        """Return the number of chunks that contain a term."""
-        return sum(each.count(each.block.of(term)) for each in self.blocks)
-
     def _scores(self, connections: Sequence[sqlite3.Connection], expression: str) -> list[Doubles]:
         """Return the score of each chunk of each block, 0 for the chunks that do not match."""
         scores = [np.zeros(len(each.block.chunks)) for each in self.blocks]
@@ -266,7 +262,7 @@ class TermCounts(NamedTuple):
 def frequencies(connection: sqlite3.Connection, postings: Postings | None, terms: Sequence[bytes]) -> list[int]:
     """Return the number of chunks of a store that contain each of ``terms``, from its postings if it has any."""
     if postings is not None:
-        return [postings.frequency(term) for term in terms]
+        return [sum(each.count(each.block.of(term)) for each in postings.blocks) for term in terms]
     connection.execute(_VOCABULARY)
     counted = connection.execute(
         "SELECT term, doc FROM temp.vocabulary WHERE term IN (SELECT value FROM json_each(?))",

@@ -133,24 +133,18 @@ class PartRecord:
     @classmethod
     def from_dict(cls, value: Any) -> PartRecord:
         """Return the record that :meth:`to_dict` returned; raise :class:`ConfigError` for anything else."""
-        try:
-            collection, stores, indexing = value["collection"], value["stores"], value["indexing"]
-        except (TypeError, KeyError) as error:
-            raise _invalid_part(value) from error
-        if not isinstance(collection, str) or type(stores) is not int or stores < 1:
-            raise _invalid_part(value)
+        fields = value if isinstance(value, dict) else {}
+        collection, stores, indexing = (fields.get(name) for name in ("collection", "stores", "indexing"))
+        if not isinstance(collection, str) or type(stores) is not int or stores < 1 or "indexing" not in fields:
+            raise ConfigError(
+                f"invalid part {str(value)[:80]}: expected an object with the id of a collection, its number of stores "
+                "and a request"
+            )
         return cls(collection, stores, None if indexing is None else read_request(indexing))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the record as JSON values."""
         return {"collection": self.collection, "stores": self.stores, "indexing": self.indexing}
-
-
-def _invalid_part(value: Any) -> ConfigError:
-    return ConfigError(
-        f"invalid part {str(value)[:80]}: expected an object with the id of a collection, its number of stores and a "
-        "request"
-    )
 
 
 def part(connection: sqlite3.Connection) -> PartRecord | None:
@@ -228,33 +222,34 @@ def parsed_meta(connection: sqlite3.Connection, key: str, read: Callable[[Any], 
 
 def segments(connection: sqlite3.Connection) -> list[SegmentRecord]:
     """Return the segments by key; raise :class:`StoreDamagedError` for an invalid folder name."""
-    rows = connection.execute(
-        "SELECT key, folder, rows, dim, kind, raw_sha256, index_sha256 FROM segments ORDER BY key"
+    return _segment_records(
+        connection.execute("SELECT key, folder, rows, dim, kind, raw_sha256, index_sha256 FROM segments ORDER BY key")
     )
-    return [SegmentRecord(key, _checked(SegmentFiles(*files))) for key, *files in rows.fetchall()]
 
 
 def rewritten(connection: sqlite3.Connection, fingerprint: str | None = None) -> list[SegmentRecord]:
     """Return the rewritten segments that will replace those with the same keys, for all embedders or for one."""
-    rows = connection.execute(
-        "SELECT r.segment, r.folder, s.rows, r.dim, r.kind, r.raw_sha256, r.index_sha256 FROM rewritten r"
-        " JOIN segments s ON s.key = r.segment WHERE r.fingerprint = ?1 OR ?1 IS NULL ORDER BY r.segment",
-        (fingerprint,),
-    )
-    return [SegmentRecord(key, _checked(SegmentFiles(*files))) for key, *files in rows.fetchall()]
-
-
-def _checked(files: SegmentFiles) -> SegmentFiles:
-    require_types(
-        "a segment", (files.rows, files.dim), (files.folder, files.kind, files.raw_sha256, files.index_sha256)
-    )
-    require_name("a segment", files.folder)
-    if files.rows < 1 or not 1 <= files.dim <= _MOST_DIMENSIONS:
-        raise StoreDamagedError(
-            f"the store's database names a segment of {files.rows:,} vectors of dimension {files.dim:,}: expected one "
-            f"or more of dimension 1 to {_MOST_DIMENSIONS:,}"
+    return _segment_records(
+        connection.execute(
+            "SELECT r.segment, r.folder, s.rows, r.dim, r.kind, r.raw_sha256, r.index_sha256 FROM rewritten r"
+            " JOIN segments s ON s.key = r.segment WHERE r.fingerprint = ?1 OR ?1 IS NULL ORDER BY r.segment",
+            (fingerprint,),
         )
-    return files
+    )
+
+
+def _segment_records(rows: Iterable[Sequence[Any]]) -> list[SegmentRecord]:
+    records = []
+    for key, folder, count, dim, *texts in rows:
+        require_types("a segment", (count, dim), (folder, *texts))
+        require_name("a segment", folder)
+        if count < 1 or not 1 <= dim <= _MOST_DIMENSIONS:
+            raise StoreDamagedError(
+                f"the store's database names a segment of {count:,} vectors of dimension {dim:,}: expected one or more "
+                f"of dimension 1 to {_MOST_DIMENSIONS:,}"
+            )
+        records.append(SegmentRecord(key, SegmentFiles(folder, count, dim, *texts)))
+    return records
 
 
 def rows_of_segment(connection: sqlite3.Connection, key: int) -> Rows:
@@ -368,7 +363,7 @@ def sources(connection: sqlite3.Connection, names: Iterable[str] | None = None) 
 
 def skipped(connection: sqlite3.Connection) -> dict[str, str]:
     """Return the reason for each file that the last runs skipped, by name."""
-    return {row[0]: row[1] for row in connection.execute("SELECT path, reason FROM skipped ORDER BY path")}
+    return dict(connection.execute("SELECT path, reason FROM skipped ORDER BY path").fetchall())
 
 
 def count(connection: sqlite3.Connection, table: str) -> int:
