@@ -15,7 +15,6 @@ from ragembed.config.specs import PLAIN, TEXT
 from ragembed.documents.places import Place
 from ragembed.errors import ConfigError
 from ragembed.indexes import Budget, IndexConfig, IndexingOptions, Store
-from ragembed.indexes.faiss_index.records import Budget
 from ragembed.indexes.indexing.request import IndexingRequest, stored_config, stored_request
 
 _READING_OPTIONS = tuple(settings_of(IndexingOptions))
