@@ -111,7 +111,7 @@ class Store(Searchable):
         self._reader = SnapshotReader(path, embedder, device, threads, choose_gpus(search_device), self._first_problem)
 
     def _first_problem(self, connection: sqlite3.Connection) -> str | None:
-        from ragembed.indexes.verify.run import first_problem
+        from ragembed.indexes.verify.verification import first_problem
 
         return first_problem(self.path, connection)
 
