@@ -15,7 +15,7 @@ from speed import Outcome
 
 import ragembed
 from ragembed import EmbedderConfig
-from ragembed.indexes.doctor import run
+from ragembed.indexes.doctor import diagnosis as diagnosing
 
 _SECTIONS, _WORDS = 50, 150
 _SHOWN = 0.05
@@ -69,8 +69,8 @@ def _diagnosed(store: Path) -> tuple[dict[str, float], float, list[str]]:
 
         return call
 
-    run.verify_snapshot = timed(run.INTEGRITY, run.verify_snapshot)
-    run.CHECKS = {name: timed(name, check) for name, check in run.CHECKS.items()}
-    diagnosis = run.diagnose(store)
+    diagnosing.verify_snapshot = timed(diagnosing.INTEGRITY, diagnosing.verify_snapshot)
+    diagnosing.CHECKS = {name: timed(name, check) for name, check in diagnosing.CHECKS.items()}
+    diagnosis = diagnosing.diagnose(store)
     assert not diagnosis.not_run, diagnosis.not_run
     return seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000, [each.id for each in diagnosis.findings]

@@ -108,7 +108,7 @@ class Store(Readable):
         super().__init__(self.reader.views)
 
     def _first_problem(self, connection: sqlite3.Connection) -> str | None:
-        from ragembed.indexes.verify.run import first_problem
+        from ragembed.indexes.verify.verification import first_problem
 
         return first_problem(self.path, connection)
 

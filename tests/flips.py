@@ -16,7 +16,8 @@ from ragembed.indexes.indexing.request import IndexingRequest
 from ragembed.indexes.search.snapshot import StoreSnapshot
 from ragembed.indexes.storage import catalog, posting_files
 from ragembed.indexes.types import VectorEncoder
-from ragembed.indexes.verify import files, verify_store
+from ragembed.indexes.verify import checks as files
+from ragembed.indexes.verify import verify_store
 from tests.conftest import WORDS, record
 
 KINDS = {

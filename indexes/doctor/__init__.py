@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from ragembed.indexes.doctor.findings import Diagnosis, Finding, SkippedCheck
-from ragembed.indexes.doctor.run import diagnose
+from typing import TYPE_CHECKING
+
+from ragembed.extras import lazy_attributes
+
+if TYPE_CHECKING:
+    from ragembed.indexes.doctor.diagnosis import diagnose
+    from ragembed.indexes.doctor.findings import Diagnosis, Finding, SkippedCheck
 
 __all__ = ["Diagnosis", "Finding", "SkippedCheck", "diagnose"]
+
+__getattr__, __dir__ = lazy_attributes(
+    __name__, {"diagnosis": ("diagnose",), "findings": ("Diagnosis", "Finding", "SkippedCheck")}
+)

@@ -15,8 +15,7 @@ from ragembed.documents.readers.definitions import LANGUAGES, is_available
 from ragembed.documents.readers.registry import named_reader, unread_reason
 from ragembed.errors import ConfigError
 from ragembed.extras import has_extra
-from ragembed.indexes.doctor.examination import CannotCheckError, Examination, counted, examples
-from ragembed.indexes.doctor.findings import Finding
+from ragembed.indexes.doctor.findings import CannotCheckError, Examination, Finding, counted, examples
 from ragembed.indexes.indexing.request import IndexingOptions
 from ragembed.indexes.indexing.scan import Scan, Scanner
 from ragembed.indexes.storage import catalog

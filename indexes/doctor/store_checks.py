@@ -7,8 +7,7 @@ from collections.abc import Iterator
 
 from ragembed.extras import is_installed
 from ragembed.indexes.doctor.commands import Commands
-from ragembed.indexes.doctor.examination import CannotCheckError, Examination, counted, examples
-from ragembed.indexes.doctor.findings import Finding
+from ragembed.indexes.doctor.findings import CannotCheckError, Examination, Finding, counted, examples
 from ragembed.indexes.faiss_index.choose import LEAST_APPROXIMATE
 from ragembed.indexes.faiss_index.specs import AUTO, FLAT, has_faiss
 from ragembed.indexes.indexing import fitting

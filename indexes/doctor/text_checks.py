@@ -21,8 +21,7 @@ from ragembed.documents.readers.registry import PLAIN, named_reader
 from ragembed.embedder import Embedder
 from ragembed.errors import RagembedError
 from ragembed.files import open_regular
-from ragembed.indexes.doctor.examination import CannotCheckError, Examination, counted, examples
-from ragembed.indexes.doctor.findings import Finding
+from ragembed.indexes.doctor.findings import CannotCheckError, Examination, Finding, counted, examples
 from ragembed.indexes.lexical.analyzer import ENGLISH
 from ragembed.indexes.search.deduplication import NearDuplicates
 from ragembed.indexes.storage import catalog

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ragembed.indexes.verify.report import Part, Problem, Report
-from ragembed.indexes.verify.run import verify_store
+from ragembed.indexes.verify.checks import Part, Problem, Report
+from ragembed.indexes.verify.verification import verify_store
 
 __all__ = ["Part", "Problem", "Report", "verify_store"]

@@ -22,7 +22,8 @@ from ragembed.config.settings import PRESETS
 from ragembed.errors import ConfigError, StoreNotFoundError
 from ragembed.extractors.random_embeddings import RandomTable
 from ragembed.indexes import IndexingOptions, Store, diagnose
-from ragembed.indexes.doctor import file_checks, run, store_checks, text_checks
+from ragembed.indexes.doctor import diagnosis as diagnosing
+from ragembed.indexes.doctor import file_checks, store_checks, text_checks
 from ragembed.indexes.doctor.commands import Commands
 from ragembed.indexes.doctor.findings import EXAMPLES, SEVERITIES
 from ragembed.indexes.faiss_index.records import IndexEvaluation, Measurement, Recall
@@ -30,7 +31,7 @@ from ragembed.indexes.indexing import fitting
 from ragembed.indexes.lexical import analyzer
 from ragembed.indexes.storage import digests
 from ragembed.indexes.verify import Part, verify_store
-from ragembed.indexes.verify import run as verification
+from ragembed.indexes.verify import verification as verification
 from ragembed.languages import everyday_sentences
 from tests.conftest import WORDS, KnownEncoder
 
@@ -395,8 +396,13 @@ def test_finding_and_its_command(kind, severity, provoke, command, where, health
     assert kind not in [finding.id for finding in after.findings]
 
 
+MODULES = (diagnosing, store_checks, file_checks, text_checks)
+
+
 def test_every_kind_is_provoked_and_documented():
-    source = "".join(Path(module.__file__).read_text() for module in (run, store_checks, file_checks, text_checks))
+    source = "".join(
+        Path(module.__file__).read_text() for module in (diagnosing, store_checks, file_checks, text_checks)
+    )
     kinds = set(re.findall(r'Finding\(\s*"([\w-]+)"', source))
     kinds |= {"missing-extra", "too-large", "unread-format", "empty", "unreadable"}
     assert {case[0] for case in CASES} == kinds
@@ -464,12 +470,14 @@ def test_files_removed_by_a_writer_are_no_damage(writes, tried, healthy, monkeyp
                 other.optimize()
         return run_verification(store, *rest)
 
-    run_verification = run.verify_snapshot
-    monkeypatch.setattr(run, "verify_snapshot", beside_writer)
+    run_verification = diagnosing.verify_snapshot
+    monkeypatch.setattr(diagnosing, "verify_snapshot", beside_writer)
     diagnosis = diagnose()
     assert len(calls) == tried
     assert {finding.id for finding in diagnosis.findings} <= {"drift"}
-    assert [skipped.check for skipped in diagnosis.not_run] == ([] if writes == 1 else ["integrity", *run.CHECKS])
+    assert [skipped.check for skipped in diagnosis.not_run] == (
+        [] if writes == 1 else ["integrity", *diagnosing.CHECKS]
+    )
 
 
 def test_damage_of_any_file_is_a_finding(healthy, tmp_path, cli):
@@ -558,7 +566,7 @@ def test_large_store_is_checked_in_part(healthy, monkeypatch):
 
 
 def test_output_is_sorted_by_effect(healthy, cli, monkeypatch):
-    monkeypatch.setattr(run, "CHECKS", {name: run.CHECKS[name] for name in ("duplicate files", "files")})
+    monkeypatch.setattr(diagnosing, "CHECKS", {name: diagnosing.CHECKS[name] for name in ("duplicate files", "files")})
     copies(healthy, cli, None)
     missing_folder(healthy, cli, None)
     edited_files(healthy)

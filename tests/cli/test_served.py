@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from ragembed import Store
-from ragembed.indexes.doctor.examination import stored_settings
+from ragembed.indexes.doctor.findings import stored_settings
 from ragembed.indexes.writing import writer
 from tests.embedding_server import EmbeddingServer, cut, status
 

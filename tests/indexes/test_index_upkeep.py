@@ -13,7 +13,7 @@ from ragembed.indexes.faiss_index.records import Budget, IndexConfig
 from ragembed.indexes.search import segment_search
 from ragembed.indexes.storage import catalog, compaction
 from ragembed.indexes.storage.schema import connect
-from ragembed.indexes.verify.report import Part
+from ragembed.indexes.verify import Part
 from ragembed.indexes.writing import index_selection
 from ragembed.indexes.writing.index_selection import needs_check, needs_pick
 from tests.conftest import KnownEncoder, record

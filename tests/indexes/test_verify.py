@@ -41,7 +41,7 @@ from ragembed.indexes.search import segment_search
 from ragembed.indexes.storage import digests
 from ragembed.indexes.storage.copying import copy_store
 from ragembed.indexes.storage.schema import FORMAT_VERSION
-from ragembed.indexes.verify import Part, run, verify_store
+from ragembed.indexes.verify import Part, verification, verify_store
 from tests.conftest import WORDS, KnownEncoder, record
 from tests.indexes.tampering import edit, rename_hash
 
@@ -806,7 +806,7 @@ def test_verify_waits_for_a_writer(known):
 
 
 def test_full_text_index_is_not_checked_in_a_read_only_folder(known, monkeypatch):
-    monkeypatch.setattr(run.os, "access", lambda path, mode: False)
+    monkeypatch.setattr(verification.os, "access", lambda path, mode: False)
     before = hashes(known)
     report = verify_store(known, KnownEncoder())
     assert report.problems == []

@@ -9,15 +9,14 @@ from pathlib import Path
 from ragembed.errors import IncompatibleStoreError, RagembedError, StoreDamagedError
 from ragembed.indexes.doctor import file_checks, store_checks, text_checks
 from ragembed.indexes.doctor.commands import Commands
-from ragembed.indexes.doctor.examination import Examination, stored_settings
-from ragembed.indexes.doctor.findings import Diagnosis, Finding, SkippedCheck, by_effect
+from ragembed.indexes.doctor.findings import Diagnosis, Examination, Finding, SkippedCheck, by_effect, stored_settings
 from ragembed.indexes.search.snapshot import Snapshot
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.layout import choose_store, require_store
 from ragembed.indexes.store import Store
 from ragembed.indexes.types import VectorEncoder
 from ragembed.indexes.verify import Part
-from ragembed.indexes.verify.run import verify_snapshot
+from ragembed.indexes.verify.verification import verify_snapshot
 from ragembed.progress import Progress, SilentProgress
 from ragembed.version import __version__
 

@@ -28,9 +28,9 @@ from ragembed.indexes.storage.layout import (
 from ragembed.indexes.storage.lock import writer_lock
 from ragembed.indexes.storage.segments import RAW_TYPE, SegmentRecord
 from ragembed.indexes.types import VectorEncoder
-from ragembed.indexes.verify import database, files
+from ragembed.indexes.verify import checks
+from ragembed.indexes.verify.checks import Part, Problem, Report
 from ragembed.indexes.verify.repair import repair_store
-from ragembed.indexes.verify.report import Part, Problem, Report
 from ragembed.progress import Progress, SilentProgress
 
 MOST_COMPARED = 1_000_000
@@ -136,13 +136,13 @@ def first_problem(store: Path, connection: sqlite3.Connection) -> str | None:
 
 
 def _problems(store: Path, connection: sqlite3.Connection) -> Iterator[Problem]:
-    yield from database.check_structure(connection)
-    yield from database.check_rows(store, connection)
-    yield from files.check_embedder_files(store, catalog.embedder(connection))
-    yield from files.check_derived(store, connection)
+    yield from checks.check_structure(connection)
+    yield from checks.check_rows(store, connection)
+    yield from checks.check_embedder_files(store, catalog.embedder(connection))
+    yield from checks.check_derived(store, connection)
     for record in catalog.segments(connection):
-        damaged = list(files.check_files(store, record.files, Part.RAW, Part.INDEX, record.key))
-        yield from damaged or files.check_contents(store, connection, record, None)
+        damaged = list(checks.check_files(store, record.files, Part.RAW, Part.INDEX, record.key))
+        yield from damaged or checks.check_contents(store, connection, record, None)
 
 
 class _Verification:
@@ -182,19 +182,19 @@ class _Verification:
                     "the store is large, so its texts and indexes were compared with their hashes, but not with the "
                     "vectors: 'ragembed doctor' compares these too"
                 )
-            self._report.problems += database.check_rows(self._store, connection)
-            self._report.problems += database.check_structure(connection, texts=self._compares)
+            self._report.problems += checks.check_rows(self._store, connection)
+            self._report.problems += checks.check_structure(connection, texts=self._compares)
             if Part.LOG in self._report.parts():
                 pass  # A writable connection would copy the log into the database.
             elif locked:
                 self._check_words()
             else:
-                self._report.problems += database.check_some_words(connection)
+                self._report.problems += checks.check_some_words(connection)
                 self._note(
                     "the full-text index was searched for some of the chunks only: 'ragembed doctor' checks all of it"
                 )
             if not self._report.parts() & {Part.DATABASE, Part.ROWS}:
-                self._report.problems += files.check_derived(self._store, connection)
+                self._report.problems += checks.check_derived(self._store, connection)
                 self._check_vectors(connection)
         except IncompatibleStoreError:
             raise
@@ -222,7 +222,7 @@ class _Verification:
             self._note("the full-text index was not checked: the folder is not writable")
             return
         try:
-            self._report.problems += database.check_words(self._store)
+            self._report.problems += checks.check_words(self._store)
         except ConfigError as error:  # No stemmer for its language is installed.
             self._note(f"the full-text index was not checked: {error}")
 
@@ -233,14 +233,14 @@ class _Verification:
         report.chunks, report.segments = catalog.count(connection, "chunks"), len(records)
         self._progress.start("verifying", "vectors", sum(record.files.rows for record in records))
         for record in records:
-            problems = list(files.check_files(self._store, record.files, Part.RAW, Part.INDEX, record.key))
+            problems = list(checks.check_files(self._store, record.files, Part.RAW, Part.INDEX, record.key))
             if self._compares and not problems:
-                problems += files.check_contents(self._store, connection, record, embedder)
+                problems += checks.check_contents(self._store, connection, record, embedder)
             report.problems += problems
             report.vectors += record.files.rows
             self._progress.advance(record.files.rows)
         for rewritten in catalog.rewritten(connection):
-            report.problems += files.check_files(
+            report.problems += checks.check_files(
                 self._store, rewritten.files, Part.REWRITTEN, Part.REWRITTEN, rewritten.key
             )
         self._progress.finish()
@@ -251,7 +251,7 @@ class _Verification:
 
     def _embedder(self, connection: sqlite3.Connection) -> VectorEncoder | None:
         record = catalog.embedder(connection)
-        problems = list(files.check_embedder_files(self._store, record))
+        problems = list(checks.check_embedder_files(self._store, record))
         self._report.problems += problems
         if self._given is not None and self._given.fingerprint == record["fingerprint"]:
             return self._given
@@ -282,9 +282,9 @@ class _Verification:
             )
             for record in records
         }
-        for message in files.check_canaries(connection, embedder, raw_of):
+        for message in checks.check_canaries(connection, embedder, raw_of):
             self._add(Part.CANARY, EMBEDDERS, message)
-        self._report.canaries = min(files.CANARIES, self._report.chunks)
+        self._report.canaries = min(checks.CANARIES, self._report.chunks)
 
     def _note_leftovers(self, name: str, named: list[str]) -> None:
         folder = self._store / name
