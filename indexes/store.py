@@ -21,11 +21,9 @@ from ragembed.config.settings import EmbedderConfig
 from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError, StoreError
 from ragembed.files import make_folders, replace_file
-from ragembed.indexes.faiss_index.cost_model import Budget
-from ragembed.indexes.faiss_index.gpus import searching_gpus
-from ragembed.indexes.faiss_index.library import require_library
-from ragembed.indexes.faiss_index.records import IndexConfig, IndexEvaluation, IndexSelection
-from ragembed.indexes.faiss_index.specs import AUTO
+from ragembed.indexes.faiss_index.gpus import choose_gpus
+from ragembed.indexes.faiss_index.records import Budget, IndexConfig, IndexEvaluation, IndexSelection
+from ragembed.indexes.faiss_index.specs import AUTO, require_library
 from ragembed.indexes.filters import Where, parse
 from ragembed.indexes.filters.notes import notes_on
 from ragembed.indexes.lexical.analyzer import ENGLISH, AnalyzerConfig
@@ -110,9 +108,7 @@ class Store(Searchable):
         self.path = path
         self._given = embedder
         self._device = device
-        self._reader = SnapshotReader(
-            path, embedder, device, threads, searching_gpus(search_device), self._first_problem
-        )
+        self._reader = SnapshotReader(path, embedder, device, threads, choose_gpus(search_device), self._first_problem)
 
     def _first_problem(self, connection: sqlite3.Connection) -> str | None:
         from ragembed.indexes.verify.run import first_problem
