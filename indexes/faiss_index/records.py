@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
-from ragembed.config.fields import setting
+from ragembed.config.fields import documented, setting
 from ragembed.errors import ConfigError
 from ragembed.indexes.faiss_index.specs import AUTO, NAMES, parse_spec
 
@@ -16,6 +16,7 @@ LATENCY_MS, RECALL = 30.0, 0.98
 """Targets for budgets that set no latency or recall."""
 
 
+@documented
 @dataclass(frozen=True, slots=True)
 class Budget:
     """Limits for the index of a store. None means no limit.
@@ -24,14 +25,7 @@ class Budget:
 
     Parameters
     ----------
-    max_memory : int, optional
-        Maximum size of the index in bytes; greater than 0.
-    max_latency_ms : float, optional
-        Maximum time to search for one query in one thread, in milliseconds, at the 95th percentile of queries;
-        greater than 0.
-    min_recall : float, optional
-        Minimum recall@10: the share of the ten nearest vectors that the index finds, averaged over queries; greater
-        than 0 and at most 1.
+    {settings}
 
     Raises
     ------
@@ -45,9 +39,29 @@ class Budget:
     '5 ms a query, recall@10 0.9'
     """
 
-    max_memory: int | None = None
-    max_latency_ms: float | None = None
-    min_recall: float | None = None
+    max_memory: int | None = setting(
+        None,
+        "Largest size of the index, such as 500M; none removes an earlier limit.",
+        *("--max-memory", "SIZE"),
+        default="no limit",
+        more="In Python, a number of bytes.",
+    )
+    max_latency_ms: float | None = setting(
+        None,
+        "Longest time for one search of the index, such as 5ms, for 95 % of queries in one thread; none removes an "
+        "earlier limit.",
+        *("--max-latency", "TIME"),
+        default=f"{LATENCY_MS:g}ms, if possible",
+        more="In Python, milliseconds.",
+    )
+    min_recall: float | None = setting(
+        None,
+        "Smallest share of the 10 nearest vectors that the index must find, such as 0.98 or 98%; none removes an "
+        "earlier limit.",
+        *("--min-recall", "SHARE"),
+        default=f"{RECALL:g}, if possible",
+        more="It is an average over queries; above 0 and at most 1.",
+    )
 
     def __post_init__(self) -> None:
         for name, value in (("max_memory", self.max_memory), ("max_latency_ms", self.max_latency_ms)):

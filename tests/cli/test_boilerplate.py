@@ -66,12 +66,6 @@ def test_lexical_search_ignores_boilerplate(cli):
 
 
 @pytest.mark.usefixtures("indexed")
-def test_unknown_boilerplate_mode_is_an_error(cli):
-    result = cli("index", "--boilerplate", "drop", exit_code=2)
-    assert "'drop' is not one of 'strip', 'keep'" in result.stderr
-
-
-@pytest.mark.usefixtures("indexed")
 def test_status_without_boilerplate(cli, in_folder, tiny_model):
     (in_folder / "one.txt").write_text("the zebra sleeps\n")
     cli("index", in_folder / "one.txt", "--store", in_folder / "other", "--model", tiny_model)
