@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from ragembed.cli import ERROR_EXIT
-from ragembed.cli.output import StderrProgress, counted, say, say_choice, warnings_as_notes
+from ragembed.cli.output import counted, say, say_choice, warnings_as_notes
 from ragembed.cli.requests import index_config
 from ragembed.cli.searched import StoreReport
 from ragembed.errors import IncompatibleStoreError, ModelError
 from ragembed.indexes import Store
 from ragembed.indexes.verify import Part, Problem, Report, verify_store
 from ragembed.printable import readable_bytes
+from ragembed.progress import StderrProgress
 
 _LASTING = {Part.DATABASE, Part.CANARY}
 """Parts that cannot be repaired."""

@@ -9,10 +9,11 @@ from datetime import datetime
 import click
 
 from ragembed.cli import INTERRUPTED_EXIT
-from ragembed.cli.output import StderrProgress, counted, print_record, say
+from ragembed.cli.output import counted, print_record, say
 from ragembed.indexes.indexing.index_run import IndexingReport, index_files
 from ragembed.indexes.indexing.request import IndexingRequest
 from ragembed.indexes.indexing.watch import Watcher
+from ragembed.progress import StderrProgress
 
 
 def watch_files(

@@ -16,7 +16,8 @@ from ragembed.indexes.search.pipeline import Mode
 from ragembed.indexes.search.ranking import RankingOptions
 from ragembed.indexes.storage.layout import choose_store, require_store
 from ragembed.indexes.store import Store
-from ragembed.indexes.types import Hit, Progress
+from ragembed.indexes.types import Hit
+from ragembed.progress import Progress, progress_for
 
 
 def index(
@@ -25,7 +26,7 @@ def index(
     *,
     embedder: EmbedderConfig | None = None,
     options: IndexingOptions | None = None,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
 ) -> IndexingReport:
     """Index files and folders, or update a store after they changed, as ``ragembed index`` does.
 
@@ -41,8 +42,9 @@ def index(
         be the settings that the store was made with.
     options : ragembed.indexes.IndexingOptions, optional
         Which files to read and how to divide them into chunks. By default, the options of the last run.
-    progress : object, optional
-        Listener with the methods ``start(phase, unit, total)``, ``advance(count)`` and ``finish()``.
+    progress : bool or object, optional
+        False prints no progress. By default, it is printed to stderr in a terminal or notebook, and nowhere else. Or a
+        listener with the methods ``start(phase, unit, total)``, ``advance(count)`` and ``finish()``.
 
     Returns
     -------
@@ -68,7 +70,7 @@ def index(
     """
     several = [paths] if isinstance(paths, (str, Path)) else paths
     request = IndexingRequest(_chosen(store), tuple(_place(path) for path in several), options, embedder)
-    return index_files(request, progress)
+    return index_files(request, progress_for(progress))
 
 
 def search(

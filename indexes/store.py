@@ -10,10 +10,11 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import astuple
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
-from ragembed.config.settings import EmbedderConfig, QueryFit
+from ragembed.config.settings import EmbedderConfig
 from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError, StoreError
 from ragembed.files import make_folders, replace_file
@@ -30,8 +31,7 @@ from ragembed.indexes.search.reader import StoreReader
 from ragembed.indexes.search.relevance import stored_relevance
 from ragembed.indexes.search.snapshot import states_of_files
 from ragembed.indexes.storage import catalog, derived, run_records
-from ragembed.indexes.storage.baseline import KEY as BASELINE
-from ragembed.indexes.storage.baseline import save_first_baseline
+from ragembed.indexes.storage.baseline import Baseline
 from ragembed.indexes.storage.copying import copy_store
 from ragembed.indexes.storage.embedders import described_embedder, save_embedder
 from ragembed.indexes.storage.file_states import FileState
@@ -50,11 +50,12 @@ from ragembed.indexes.storage.lock import is_being_written, writer_lock
 from ragembed.indexes.storage.run_records import Record, taken_out
 from ragembed.indexes.storage.schema import FORMAT_VERSION, create_database
 from ragembed.indexes.storage.transactions import database_error, open_for_writing
-from ragembed.indexes.types import ChunkRecord, Progress, SourceRecord, VectorEncoder, as_records
+from ragembed.indexes.types import ChunkRecord, SourceRecord, VectorEncoder, as_records
 from ragembed.indexes.writing import boilerplate_store
 from ragembed.indexes.writing.boilerplate_store import BoilerplateLine
 from ragembed.indexes.writing.index_selection import warn
 from ragembed.indexes.writing.writer import StoreWriter
+from ragembed.progress import Progress
 from ragembed.version import __version__
 
 if TYPE_CHECKING:
@@ -102,6 +103,7 @@ class Store(Readable):
         search_device: str = "cpu",
         threads: int | None = None,
     ) -> None:
+        _require_encoder(embedder)
         self.path = path
         self._given = embedder
         self._device = device
@@ -132,7 +134,7 @@ class Store(Readable):
         path : str or pathlib.Path
             Folder of the store. It must be missing or empty.
         embedder : ragembed.indexes.VectorEncoder
-            A fitted :class:`ragembed.Embedder`, or another object with the methods of
+            A fitted :class:`ragembed.Embedder`, or an object of a class that derives from
             :class:`ragembed.indexes.VectorEncoder`. The store saves a copy of it.
         meta : mapping of str to object, optional
             JSON values to keep in the store's database, by key.
@@ -163,6 +165,7 @@ class Store(Readable):
         ...     len(empty)
         0
         """
+        _require_encoder(embedder)
         path = require_place(path)
         words = AnalyzerConfig.of_language(language)
         wanted = IndexConfig(index, budget or Budget())
@@ -181,10 +184,14 @@ class Store(Readable):
             make_folders(path / SEGMENTS)
             make_folders(path / EMBEDDERS)
             about = {"embedder": save_embedder(path, embedder), "ragembed": __version__, **meta}
-            about[BASELINE] = save_first_baseline(path, embedder)
+            named = []
+            own = embedder.refittable
+            if own is not None and own.fitted_moments is not None:
+                baseline = Baseline(0, 0, own.fitted_moments, own.fitted_queries)
+                named.append(astuple(derived.write_derived(path, derived.BASELINE, baseline.save)))
             for suffix in (COMMITTED_SUFFIX, "-wal", "-shm", "-journal"):  # Left over if a database was deleted.
                 (path / (DATABASE + suffix)).unlink(missing_ok=True)
-            create_database(path / DATABASE, about, language)
+            create_database(path / DATABASE, about, language, named)
         except (OSError, sqlite3.Error) as error:
             reason = getattr(error, "strerror", None) or error
             raise StoreError(f"cannot create a store at {path}: {reason}") from error
@@ -346,21 +353,24 @@ class Store(Readable):
         return is_being_written(self.path)
 
     @property
-    def _part(self) -> catalog.PartRecord | None:
+    def part_record(self) -> catalog.PartRecord | None:
         """The record of a store that holds only a part of the files of its paths, or None."""
         return self.read_database(catalog.part)
 
-    def _encoded(self, hashes: Iterable[bytes]) -> set[bytes]:
+    def encoded(self, hashes: Iterable[bytes]) -> set[bytes]:
         """Return the text hashes for which the store has a vector."""
         return set(self.read_database(catalog.rows_of_hashes, hashes))
 
-    def _wanted_chain(self) -> tuple[tuple[str, ...], QueryFit]:
-        """Return the post-processors and query fit of the finished store; an unfinished first run uses others."""
-        with self.snapshot() as snapshot:
-            embedder = snapshot.embedder()
-            wanted = catalog.wanted_chain(snapshot.connection)
-        made = embedder.config if isinstance(embedder, Embedder) else EmbedderConfig(postprocess=(), query_fit="shared")
-        return tuple(wanted.get("postprocess", made.postprocess)), wanted.get("query_fit", made.query_fit)
+    def own_embedder(self, purpose: str, remedy: str = "") -> Embedder:
+        """Return the embedder if it is a :class:`ragembed.Embedder`; otherwise raise :class:`StoreError`."""
+        if (embedder := self.embedder.refittable) is None:
+            raise StoreError(f"cannot {purpose} {self.path}: its vectors were not made by ragembed{remedy}")
+        return embedder
+
+    def wanted_config(self) -> EmbedderConfig:
+        """Return the configuration of the finished store; the embedder of an unfinished first run has another chain."""
+        fitted = self.own_embedder("read the configuration of").config
+        return fitted.replace(**self.read_database(catalog.wanted_chain))
 
     @property
     def wanted_index(self) -> IndexConfig:
@@ -679,6 +689,14 @@ class Store(Readable):
         """Close the database and the files. The next use of the store opens them again."""
         self.reader.close()
         self._states.clear()
+
+
+def _require_encoder(embedder: object) -> None:
+    if not (embedder is None or isinstance(embedder, VectorEncoder)):
+        raise ConfigError(
+            f"the embedder is a {type(embedder).__name__}: expected a fitted Embedder, or an object of a class that "
+            "derives from ragembed.indexes.VectorEncoder"
+        )
 
 
 def _index_status(connection: sqlite3.Connection) -> dict[str, Any]:

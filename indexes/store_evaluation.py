@@ -13,6 +13,7 @@ import numpy as np
 from ragembed.corpus import ItemReservoir, blocks
 from ragembed.documents.model import Chunk
 from ragembed.embedder import FIT_LIMIT, Embedder
+from ragembed.encoder import VectorEncoder
 from ragembed.errors import ConfigError
 from ragembed.evaluation.judgements import JudgedQueries, RetrievalCollection, require_known
 from ragembed.indexes.collection import Collection
@@ -21,7 +22,8 @@ from ragembed.indexes.search.fusion import Fusion
 from ragembed.indexes.search.pipeline import Mode
 from ragembed.indexes.storage.layout import source_path
 from ragembed.indexes.store import Store
-from ragembed.indexes.types import ChunkRecord, Hit, Progress, SilentProgress
+from ragembed.indexes.types import ChunkRecord, Hit
+from ragembed.progress import Progress, SilentProgress
 from ragembed.types import Floats
 
 Rankings = dict[str, list[tuple[str, float]]]
@@ -182,7 +184,7 @@ def _fit(embedder: Embedder, texts: Sequence[str], progress: Progress) -> Floats
     return raw
 
 
-class NoEncoder:
+class NoEncoder(VectorEncoder):
     """Placeholder for an embedder in a store with lexical search only, or with vectors from elsewhere."""
 
     fingerprint = raw_fingerprint = "0" * 32

@@ -13,7 +13,7 @@ from ragembed.indexes import Store
 from ragembed.indexes.indexing import fitting
 from ragembed.indexes.indexing.index_run import index_files
 from ragembed.indexes.indexing.request import IndexingRequest
-from ragembed.indexes.storage import posting_files
+from ragembed.indexes.storage import catalog, posting_files
 from ragembed.indexes.types import VectorEncoder
 from ragembed.indexes.verify import files, verify_store
 from tests.conftest import WORDS, record
@@ -27,7 +27,7 @@ KINDS = {
     "postings": "derived/postings-*.safetensors",
     "embedder settings": "embedders/*/config.json",
     "embedder state": "embedders/*/state.safetensors",
-    "baseline": "embedders/*/baseline-*.safetensors",
+    "baseline": "derived/baseline-*.safetensors",
 }
 """The files of a store that hold something, by what they are."""
 
@@ -114,5 +114,6 @@ def _everything(path: Path, embedder: VectorEncoder) -> object:
             for hit in store.search(query, 12, mode)
         ]
         status = {key: value for key, value in store.status().items() if key not in ("path", "bytes")}
-        records = store.all_run_records(), store.boilerplate(), store.last_request(), store._wanted_chain()
+        wanted = store.read_database(catalog.wanted_chain)
+        records = store.all_run_records(), store.boilerplate(), store.last_request(), wanted
         return list(store.chunks()), store.sources(), hits, status, records

@@ -73,7 +73,7 @@ ONLY_IMPORTERS = {
     "click": ("ragembed.cli", "ragembed.__main__"),
     "sqlite3": ("ragembed.indexes", "ragembed.cli.about"),
     "watchfiles": ("ragembed.indexes.indexing.watch",),
-    "ray": ("ragembed.ray_cluster", "ragembed.distributed.ray_workers"),
+    "ray": ("ragembed.distributed.ray_workers",),
 }
 PAPERS = ("ragembed.papers", "ragembed.cli.papers")
 

@@ -13,7 +13,7 @@ from ragembed.indexes import Store
 ROWS, PART = 600, 64
 PROGRAM = """
 import os, signal, sys
-from ragembed.indexes.indexing import run_encoder
+from ragembed.indexes.indexing import file_writing
 from ragembed.indexes.writing import writer
 
 number, left = int(sys.argv.pop(1)), 3
@@ -29,7 +29,7 @@ def commit_until_the_signal(*args):
 # A background process may inherit an ignored SIGINT; restore the default handler.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 writer.COMMIT_SECONDS = 0
-RunEncoder = run_encoder.RunEncoder
+RunEncoder = file_writing.RunEncoder
 RunEncoder.parts = lambda self, texts, progress=None: (
     self._embedder.raw_documents(texts[start : start + %d], progress) for start in range(0, len(texts), %d)
 )
@@ -63,7 +63,10 @@ def test_finished_chunks_are_kept_and_not_encoded_again(table, tiny_model, how):
     assert stopped.returncode == (130 if how == signal.SIGINT else -how), stopped.stderr
     if how == signal.SIGINT:
         [said] = stopped.stderr.splitlines()
-        told = re.fullmatch(r"interrupted: (\d+) of (\d+) chunks are kept; run the same command to continue", said)
+        told = re.fullmatch(
+            r"interrupted: (\d+) of (\d+) chunks were embedded, finished chunks are kept; run .* to continue",
+            said,
+        )
         assert 2 * PART <= int(told[1]) < int(told[2])
     with Store.open(store) as opened:
         kept = opened.status()["vectors"]

@@ -9,11 +9,11 @@ import click
 
 from ragembed.cli.commands.refit import print_fit, refit_options
 from ragembed.cli.options import LocalPath, WritingCommand, format_option, named_stores
-from ragembed.cli.output import StderrProgress, counted, print_records, say, shown_path, warnings_as_notes
+from ragembed.cli.output import counted, print_records, say, shown_path, warnings_as_notes
 from ragembed.cli.project import collections_files
 from ragembed.cli.requests import postprocess_steps
 from ragembed.config.settings import QueryFit
-from ragembed.config.toml_files import (
+from ragembed.config.settings_files import (
     add_stores,
     chosen_stores,
     read_registry,
@@ -24,6 +24,7 @@ from ragembed.config.toml_files import (
 from ragembed.errors import RagembedError
 from ragembed.indexes import Store, refit_together
 from ragembed.indexes.storage.layout import STORE_FOLDER, is_store, require_store
+from ragembed.progress import StderrProgress
 
 
 @click.group(name="collection")

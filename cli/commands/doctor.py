@@ -18,10 +18,11 @@ from ragembed.cli.options import (
     quiet_option,
     store_option,
 )
-from ragembed.cli.output import StderrProgress, counted, say, shown_path
+from ragembed.cli.output import counted, say, shown_path
 from ragembed.cli.searched import StoreReport, each_in_option, report_stores
 from ragembed.indexes.doctor import Diagnosis, Finding, diagnose
 from ragembed.indexes.doctor.run import CHECKS
+from ragembed.progress import StderrProgress
 
 EXIT = {None: 0, "hint": 0, "problem": 1, "damage": ERROR_EXIT}
 """The exit status for the severity of the worst finding."""

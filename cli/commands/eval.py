@@ -45,15 +45,15 @@ from ragembed.cli.options import (
     quiet_option,
     setting_option,
 )
-from ragembed.cli.output import StderrProgress, say, shown_path
+from ragembed.cli.output import say, shown_path
 from ragembed.cli.project import choose_store, collections_files
 from ragembed.cli.requests import NamedConfig
-from ragembed.config.toml_files import chosen_stores
+from ragembed.config.settings_files import chosen_stores
 from ragembed.errors import ConfigError
 from ragembed.indexes.search.fusion import Fusion, Method
 from ragembed.indexes.search.pipeline import MODES, Mode
 from ragembed.indexes.store_evaluation import SearchSettings
-from ragembed.indexes.types import Progress, SilentProgress
+from ragembed.progress import Progress, SilentProgress, StderrProgress
 
 if TYPE_CHECKING:
     from ragembed.evaluation.retrieval import Measure

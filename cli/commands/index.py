@@ -27,15 +27,16 @@ from ragembed.cli.options import (
     require_no,
     store_option,
 )
-from ragembed.cli.output import StderrProgress, counted, print_record, say, say_choice, shown_path
+from ragembed.cli.output import counted, print_record, say, say_choice, shown_path
 from ragembed.cli.project import choose_store, collections_files, confirm_models
 from ragembed.cli.requests import indexing_request
-from ragembed.config.toml_files import add_stores, require_name
+from ragembed.config.settings_files import add_stores, require_name
 from ragembed.documents.places import Place
 from ragembed.errors import BudgetError, ConfigError
 from ragembed.indexes.indexing.index_run import IndexingReport, index_files
 from ragembed.indexes.indexing.request import IndexingRequest, open_existing
 from ragembed.indexes.storage.layout import STORE_FOLDER, file_path, is_store
+from ragembed.progress import StderrProgress
 
 if TYPE_CHECKING:
     from ragembed.distributed.workers import WorkerPool
@@ -301,15 +302,15 @@ def _worker_pool(
 
 
 def _kept(progress: StderrProgress, store: Path, *, has_workers: bool) -> str:
-    """Return what an interrupted run has kept, and what to do."""
-    if progress.kept:
-        kept = f"{progress.kept:,} of {counted(progress.to_keep, 'chunk')} are kept"
-    elif has_workers:
+    """Return where an interrupted run was, what it has kept, and what to do."""
+    if has_workers:
         kept = "finished tasks are kept"
     elif is_store(store):
-        kept = "no new chunk was stored"
+        kept = "finished chunks are kept"
     else:
         return "nothing was saved"
+    if progress.phase == "embedding" and progress.total:
+        kept = f"{progress.done:,} of {counted(progress.total, 'chunk')} were embedded, {kept}"
     return f"{kept}; run the same command to continue"
 
 

@@ -9,12 +9,13 @@ from typing import Any, get_args
 import click
 
 from ragembed.cli.options import WritingCommand, format_option, setting_option, store_option, with_options
-from ragembed.cli.output import StderrProgress, counted, print_record, say, warnings_as_notes
+from ragembed.cli.output import counted, print_record, say, warnings_as_notes
 from ragembed.cli.project import choose_store
 from ragembed.cli.requests import postprocess_steps
 from ragembed.config.settings import EmbedderConfig, QueryFit
 from ragembed.embedder import Embedder
 from ragembed.indexes.indexing.refit import refit_store
+from ragembed.progress import StderrProgress
 
 refit_options = with_options(
     setting_option(EmbedderConfig, "postprocess", default="the present ones"),

@@ -7,10 +7,11 @@ from pathlib import Path
 import click
 
 from ragembed.cli.options import EXISTING_FILE, LocalPath, format_option, quiet_option, store_option
-from ragembed.cli.output import StderrProgress, counted, print_record, say
+from ragembed.cli.output import counted, print_record, say
 from ragembed.cli.project import choose_store
 from ragembed.indexes import Store
 from ragembed.printable import readable_bytes
+from ragembed.progress import StderrProgress
 
 
 @click.command(name="report")
@@ -60,8 +61,7 @@ def command(
     texts of the documents: share it only with people who may read them. Needs ragembed[papers].
     """  # noqa: D301  click reads the backspace character as "do not wrap"
     from ragembed.reports.page import check_output, write_page
-    from ragembed.reports.queries import read_queries
-    from ragembed.reports.results import read_results
+    from ragembed.reports.results import read_queries, read_results
     from ragembed.reports.store_report import report
 
     check_output(file)

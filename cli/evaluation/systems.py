@@ -14,7 +14,7 @@ from ragembed.indexes.search.fusion import Fusion, Method
 from ragembed.indexes.search.pipeline import MODES, Mode
 from ragembed.indexes.storage.layout import is_store
 from ragembed.indexes.store_evaluation import SearchSettings
-from ragembed.indexes.types import Progress
+from ragembed.progress import Progress
 
 if TYPE_CHECKING:
     from ragembed.evaluation.judgements import JudgedQueries, RetrievalCollection

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 import click
 
 from ragembed.cli.options import EXISTING_FILE, LocalPath, quiet_option
-from ragembed.cli.output import StderrProgress, say, terminal_width
+from ragembed.cli.output import say, terminal_width
 from ragembed.config.settings import DEFAULT_MODEL
 from ragembed.errors import ConfigError
 from ragembed.printable import printable
+from ragembed.progress import StderrProgress
 
 if TYPE_CHECKING:
     from ragembed.papers.reproduction.reproduction_run import Inputs, Item

@@ -20,8 +20,9 @@ from ragembed.cli.options import (
     quiet_option,
     with_options,
 )
-from ragembed.cli.output import StderrProgress, say, terminal_width
+from ragembed.cli.output import say, terminal_width
 from ragembed.printable import printable
+from ragembed.progress import StderrProgress
 
 if TYPE_CHECKING:
     from ragembed.cli.requests import NamedConfig

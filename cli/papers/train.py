@@ -18,7 +18,7 @@ from ragembed.cli.options import (
     setting_option,
     with_options,
 )
-from ragembed.cli.output import StderrProgress, print_record, print_records, say
+from ragembed.cli.output import print_record, print_records, say
 from ragembed.config.fields import settings_of
 from ragembed.papers.training.settings import (
     MAX_STEPS,
@@ -35,6 +35,7 @@ from ragembed.papers.training.settings import (
     recipe_for,
 )
 from ragembed.printable import printable_line
+from ragembed.progress import StderrProgress
 
 _OPTIMIZER_OPTIONS = tuple(settings_of(OptimizerSettings))
 _RUN_OPTIONS = ("runs", "seed", "epochs", "batch_size", "max_tokens", "held_out", "bf16")
@@ -373,9 +374,9 @@ def _table(report: Mapping[str, Any]) -> Iterator[list[str]]:
 
 
 def _similarity(runs: Sequence[Mapping[str, Any]], pooling: str) -> str:
-    from ragembed.papers.training.outcome import Spread
+    from ragembed.papers.training.outcome import spread
 
-    return _spread(Spread.of([_mean(run["sts"][pooling]) for run in runs]).to_dict(), 1)
+    return _spread(spread([_mean(run["sts"][pooling]) for run in runs]), 1)
 
 
 def _spread(value: Mapping[str, float], decimals: int) -> str:

@@ -15,9 +15,10 @@ from ragembed.indexes.search.snapshot import Snapshot
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.layout import choose_store, require_store
 from ragembed.indexes.store import Store
-from ragembed.indexes.types import Progress, SilentProgress, VectorEncoder
+from ragembed.indexes.types import VectorEncoder
 from ragembed.indexes.verify import Part
 from ragembed.indexes.verify.run import verify_snapshot
+from ragembed.progress import Progress, SilentProgress
 from ragembed.version import __version__
 
 INTEGRITY = "integrity"

@@ -30,7 +30,7 @@ from ragembed.indexes.faiss_index.measure import (
 )
 from ragembed.indexes.faiss_index.records import IndexConfig, Measurement
 from ragembed.indexes.faiss_index.specs import AUTO, FLAT, IndexSpec, parse_spec
-from ragembed.indexes.types import Progress, SilentProgress
+from ragembed.progress import Progress, SilentProgress
 from ragembed.types import Floats
 
 LEAST_ASKED = 1_000

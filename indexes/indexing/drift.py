@@ -278,8 +278,9 @@ class _MeasuredTexts:
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> _MeasuredTexts:
-        embedder, stores = snapshot.embedder(), [(store.reader.path, store.connection) for store in snapshot.stores]
-        if not isinstance(embedder, Embedder):
+        embedder = snapshot.embedder().refittable
+        stores = [(store.reader.path, store.connection) for store in snapshot.stores]
+        if embedder is None:
             raise StoreError(f"cannot measure drift of {stores[0][0]}: its vectors were not made by ragembed")
         members = [
             _MeasuredStore(path, each, load_baseline(path, each), catalog.live_rows(each)) for path, each in stores
@@ -383,9 +384,9 @@ def _measured(corpus: _MeasuredTexts) -> DriftReport:
 def _tokens(corpus: _MeasuredTexts, rows: Integers, new: Integers, notes: list[str]) -> dict[str, Any]:
     """Return the fields of the report about the tokens of the texts of ``rows``, shape ``(n, 2)``."""
     embedder = corpus.embedder
-    if embedder._is_external:
+    if embedder.is_remote:
         notes.append(f"words are not compared: {embedder.config.model} does not show its tokens")
-    if not len(rows) or embedder._is_external:
+    if not len(rows) or embedder.is_remote:
         return {}
     config, tokenizer, weights = embedder.config, embedder.tokenizer, embedder.extractor.weights
     tokens, special = tokenizer.vocabulary(), [*tokenizer.prefix, *tokenizer.suffix]

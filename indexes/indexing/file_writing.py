@@ -1,35 +1,34 @@
-"""Write the chunked files of a run into a store: encode, commit batch by batch, and remove files that are gone."""
+"""Write chunked files into a store: encode their texts, commit them in parts, and remove files that are gone."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import NamedTuple
 
-from ragembed.corpus import grouped
+from ragembed.corpus import blocks, grouped
 from ragembed.documents.model import Chunk
-from ragembed.embedder import Embedder
 from ragembed.extras import is_installed
-from ragembed.indexes.faiss_index.records import IndexConfig
-from ragembed.indexes.indexing.calibration import calibrate
-from ragembed.indexes.indexing.run_encoder import RunEncoder
-from ragembed.indexes.indexing.scan import Scan
-from ragembed.indexes.indexing.spool import ChunkedFiles
+from ragembed.indexes.indexing.scan import ChunkedFiles, Scan
 from ragembed.indexes.store import Store
-from ragembed.indexes.types import ChunkRecord, Progress, SourceRecord, chunk_ids
+from ragembed.indexes.types import ChunkRecord, SourceRecord, VectorEncoder, chunk_ids
 from ragembed.indexes.writing.boilerplate_store import StrippingPlan, restripped, strip_all
 from ragembed.indexes.writing.writer import BATCH, StoreWriter
+from ragembed.progress import Progress
+from ragembed.resources import give_back
+from ragembed.types import Floats
 
 MANY_TEXTS = 128
 """Number of encoded texts from which a run recommends to install PyTorch."""
 
+PART = 1 << 17
+"""Number of characters of texts that a model on the CPU encodes at once, about a second of work for a small model.
 
-class Written(NamedTuple):
-    """The number of texts that the model encoded, and PyTorch's names of the devices that did."""
+Smaller parts waste time on batches that are not full. GPUs and other extractors encode a whole batch quickly.
+"""
 
-    encoded: int
-    devices: tuple[str, ...]
+_SERVED_PART = 64
+"""Number of texts that a model behind a server encodes at once. Fewer paid vectors are lost in an interruption."""
 
 
 def write_files(
@@ -40,12 +39,13 @@ def write_files(
     plan: StrippingPlan,
     progress: Progress,
     written: Mapping[str, SourceRecord] = MappingProxyType({}),
-) -> Written:
-    """Encode and commit ``files`` in batches, and make the other changes of ``scan`` and ``plan``.
+) -> tuple[int, tuple[str, ...]]:
+    """Encode and commit ``files``, and make the other changes of ``scan`` and ``plan``.
 
-    Batches of files that are ``written`` already, by name, are left out.
+    Batches of files that are ``written`` already, by name, are left out. Return the number of texts that the model
+    encoded, and PyTorch's names of the devices that did.
     """
-    if files.files or plan.again:
+    if files.lines or plan.again:
         writer.set_meta({"unfinished": True})
     writer.keep_lines(plan.uncounted)
     encoder = RunEncoder(store.embedder)
@@ -55,9 +55,9 @@ def write_files(
     for batch in grouped(stripped, lambda file: len(file[1]), BATCH):
         texts = [chunk.embedded_text for _, chunks in batch for chunk in chunks]
         if all(written.get(source.path) == source for source, _ in batch):
-            progress.keep(len(texts))
+            progress.advance(len(texts))
             continue
-        commit, before = _FileCommits(writer, progress, files, batch), writer.last_segment()
+        commit, before = _FileCommits(writer, files, batch), writer.last_segment()
         new = writer.stage(texts, progress.advance, encode=encoder.parts, saved=commit)
         progress.advance(len(texts) - new)
         encoded += new
@@ -69,7 +69,7 @@ def write_files(
     writer.touch_sources(scan.touched)
     writer.set_skipped(scan.skipped, scan.roots)
     encoded += _write_stripped(store, writer, plan, encoder, progress)
-    return Written(encoded, encoder.devices if encoded else ())
+    return encoded, encoder.devices if encoded else ()
 
 
 def _write_stripped(
@@ -91,58 +91,19 @@ def _write_stripped(
     return encoded
 
 
-def finish_store(
-    store: Store,
-    writer: StoreWriter,
-    boilerplate: str,
-    index: IndexConfig | None,
-    progress: Progress,
-    *,
-    for_collection: bool = False,
-) -> list[str]:
-    """Finish a store whose files are written and whose post-processors are fitted; return warnings.
-
-    ``boilerplate`` is the mode of the run, and ``index`` are new requirements for the index, if any. ``for_collection``
-    is that of :meth:`StoreWriter.refresh_index`.
-    """
-    done = writer.done_stripping(boilerplate)
-    if writer.meta("unfinished") or writer.meta("boilerplate") != done:
-        writer.set_meta({"unfinished": False, "boilerplate": done})
-    writer.merge()
-    warnings = writer.refresh_index(index, progress, for_collection=for_collection)
-    return [*warnings, *calibrate(store, writer, progress)]
-
-
-def slow_model(store: Store, encoded: int, *, fitted: bool) -> list[str]:
-    """Return a note if NumPy, not PyTorch, computed the model for many texts; ``fitted`` says if the run has fitted."""
-    embedder = store.embedder
-    if encoded < MANY_TEXTS or not isinstance(embedder, Embedder) or is_installed("torch"):
-        return []
-    if not (embedder._encodes_with_model or (fitted and embedder._fits_with_model)):
-        return []
-    return ["the model ran with NumPy; PyTorch is faster: pip install 'ragembed[torch]'"]
-
-
 class _FileCommits:
     """Commits the files of a batch as soon as all of their chunks have vectors."""
 
     def __init__(
-        self,
-        writer: StoreWriter,
-        progress: Progress,
-        files: ChunkedFiles,
-        batch: Sequence[tuple[SourceRecord, Sequence[Chunk]]],
+        self, writer: StoreWriter, files: ChunkedFiles, batch: Sequence[tuple[SourceRecord, Sequence[Chunk]]]
     ) -> None:
         self._writer = writer
-        self._progress = progress
         self._lines = files.lines
         self._waiting = deque(batch)
-        self._saved = self._committed = 0
+        self._committed = 0
 
     def __call__(self, saved: int) -> None:
         """Commit the files whose chunks are among the first ``saved`` chunks of the batch."""
-        self._progress.keep(saved - self._saved)
-        self._saved = saved
         files = []
         while self._waiting and self._committed + len(self._waiting[0][1]) <= saved:
             files.append(self._waiting.popleft())
@@ -154,3 +115,55 @@ class _FileCommits:
         ]
         lines = {source.path: self._lines[source.path][1] for source, _ in files}
         self._writer.commit(chunks=records, sources=[source for source, _ in files], lines=lines)
+
+
+class RunEncoder:
+    """Encodes the documents of a run with ``embedder``, without PyTorch if importing it would take longer.
+
+    The decision depends only on the number and length of the texts in a batch, and so do the parts in which the batch
+    is encoded. ``devices`` are PyTorch's names of the devices that encoded texts, empty for an embedder from outside
+    ragembed.
+    """
+
+    def __init__(self, embedder: VectorEncoder) -> None:
+        self._embedder = embedder
+        self.devices: tuple[str, ...] = ()
+
+    def parts(self, texts: Sequence[str], progress: Callable[[int], None] | None = None) -> Iterator[Floats]:
+        """Yield the raw vectors of a batch in order, in parts that can be saved one by one."""
+        embedder = self._embedder.refittable
+        if embedder is None:
+            yield self._embedder.raw_documents(texts, progress)
+            return
+        if embedder.is_remote:
+            for part in blocks(texts, _SERVED_PART):
+                yield embedder.raw_documents(part, progress)
+            return
+        without_torch = embedder.raw_without_framework(texts, progress)
+        devices = ("cpu",) if without_torch is not None else embedder.device_names()
+        self.devices = tuple(dict.fromkeys([*self.devices, *devices]))
+        if without_torch is not None:
+            yield without_torch
+            return
+        parts: Iterable[Sequence[str]] = grouped(texts, len, PART) if set(devices) == {"cpu"} else [texts]
+        for some in parts:
+            yield embedder.raw_documents(some, progress)
+            give_back()
+
+
+def finish_files(writer: StoreWriter, boilerplate: str) -> None:
+    """Record that all files are written, with the treatment of ``boilerplate``, and merge the segments."""
+    done = writer.done_stripping(boilerplate)
+    if writer.meta("unfinished") or writer.meta("boilerplate") != done:
+        writer.set_meta({"unfinished": False, "boilerplate": done})
+    writer.merge()
+
+
+def slow_model(store: Store, encoded: int, *, fitted: bool) -> list[str]:
+    """Return a note if NumPy, not PyTorch, computed the model for many texts; ``fitted`` says if the run has fitted."""
+    embedder = store.embedder.refittable
+    if encoded < MANY_TEXTS or embedder is None or is_installed("torch"):
+        return []
+    if not (embedder.encodes_with_model or (fitted and embedder.fits_with_model)):
+        return []
+    return ["the model ran with NumPy; PyTorch is faster: pip install 'ragembed[torch]'"]

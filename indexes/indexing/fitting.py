@@ -1,11 +1,16 @@
-"""Fit the post-processors of one store, or of several stores together, on their own raw vectors.
+"""Where the embedder of a store is fitted, in one store or in several that share their fit.
 
-The model encodes new pseudo-queries only.
+- The extractor (token weights, static vectors) is fitted on texts, before these are encoded: :func:`create_store` and
+  :func:`ragembed.indexes.indexing.index_run.index_files` for a new store, :func:`reencode` for an existing one.
+- The post-processors are fitted on the raw vectors in the store, at the end of a run: :func:`fit_if_needed`. No text is
+  encoded again; the model encodes only new pseudo-queries.
 """
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from copy import copy
 from dataclasses import dataclass
 from itertools import chain
@@ -14,18 +19,22 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ragembed.config.settings import QueryFit
+from ragembed.config.settings import EmbedderConfig
 from ragembed.config.specs import parse_postprocessor
-from ragembed.corpus import PseudoQueries, Reservoir
+from ragembed.corpus import PseudoQueries, Reservoir, blocks
 from ragembed.embedder import FIT_LIMIT, Embedder
-from ragembed.errors import RankError
+from ragembed.errors import ConfigError, RankError
+from ragembed.indexes.faiss_index.records import IndexConfig
+from ragembed.indexes.indexing.calibration import calibrate
 from ragembed.indexes.storage import catalog
 from ragembed.indexes.storage.baseline import Baseline
+from ragembed.indexes.storage.segments import RAW_TYPE, to_raw
 from ragembed.indexes.store import Store
-from ragembed.indexes.types import Progress, Rows
-from ragembed.indexes.writing.writer import StoreWriter
+from ragembed.indexes.types import Rows
+from ragembed.indexes.writing.writer import BATCH, StoreWriter
 from ragembed.postprocess import Chain
 from ragembed.postprocess.moments import Moments
+from ragembed.progress import Progress
 from ragembed.types import Floats, Halves
 
 OpenedStore: TypeAlias = tuple[Store, StoreWriter]
@@ -33,16 +42,18 @@ OpenedStore: TypeAlias = tuple[Store, StoreWriter]
 MIN_FIT = 32
 """Minimum number of vectors for fitting post-processors: fewer vectors do not represent a corpus."""
 
-_WITHOUT_FIT = ("normalize",)
-"""The post-processors of a store that has too few vectors to fit others."""
-
 _REFIT_GROWTH, _REWEIGH_GROWTH = 2.0, 10.0
 """Growth of a store since its fit that triggers a refit of the post-processors, and a warning about token weights."""
 
 
 def without_fit(embedder: Embedder) -> Embedder:
     """Return an embedder with the extractor of ``embedder`` and post-processors without fit, for a new, small store."""
-    return embedder.with_postprocess(_WITHOUT_FIT, "shared").fit_chain(np.zeros((1, 1), dtype=np.float32), [])
+    return embedder.with_postprocess(("normalize",), "shared").fit_chain(np.zeros((1, 1), dtype=np.float32), [])
+
+
+def wanted_record(config: EmbedderConfig) -> dict[str, object]:
+    """Return the value of the database that names the post-processors of the finished store."""
+    return {"wanted": {"postprocess": list(config.postprocess), "query_fit": config.query_fit}}
 
 
 def create_store(path: Path, settings: Embedder, texts: Iterable[str], **about: Any) -> None:
@@ -52,73 +63,28 @@ def create_store(path: Path, settings: Embedder, texts: Iterable[str], **about: 
     arguments of :meth:`Store.create`.
     """
     fitted = copy(settings).fit_extractor(texts)
-    wanted = {"postprocess": list(fitted.config.postprocess), "query_fit": fitted.config.query_fit}
-    Store.create(path, without_fit(fitted), {"wanted": wanted}, **about).close()
+    Store.create(path, without_fit(fitted), wanted_record(fitted.config), **about).close()
 
 
-def fit_if_needed(opened: Sequence[OpenedStore], progress: Progress) -> tuple[Fit | None, list[str]]:
-    """Fit the post-processors of stores if they are not fitted yet, or if the corpus has at least doubled since.
+def finish_store(
+    store: Store,
+    writer: StoreWriter,
+    progress: Progress,
+    *,
+    index: IndexConfig | None = None,
+    for_collection: bool = False,
+    again: bool = False,
+) -> list[str]:
+    """Finish a store after its vectors or its fit changed: update or choose its index and the relevance of hits.
 
-    The stores have the same raw vectors and settings. Return the fit, which no store uses yet, or None if there is
-    none, and warnings for post-processors that could not be fitted.
+    ``index`` are new requirements for the index. ``again`` fits the relevance even if the store has not doubled.
+    Return warnings.
     """
-    (store, _), vectors = opened[0], sum(writer.live_vectors() for _, writer in opened)
-    current = store.embedder
-    postprocess, query_fit = store._wanted_chain()
-    if not isinstance(current, Embedder):
-        return None, []
-    # A chain without fitted parameters is fitted once, to record the baseline for drift.
-    has_baseline = all(writer.has_baseline for _, writer in opened)
-    needs_baseline = vectors > 0 and not Chain(postprocess).learns and not has_baseline
-    differ = len({store.embedder.fingerprint for store, _ in opened}) > 1  # a run ended between two stores
-    if not (differ or needs_baseline or _needs_fit(current, postprocess, query_fit, vectors)):
-        return None, []
-    if fits_on_store(current, postprocess) and vectors < (least := least_fit(postprocess)):
-        if not vectors:
-            return None, []
-        steps = ", ".join(postprocess)
-        return None, [f"{steps} cannot be fitted on {_chunks(vectors)} yet: fitting needs {least:,} chunks or more"]
-    try:
-        return fit_together(opened, current.with_postprocess(postprocess, query_fit), progress), []
-    except RankError as error:
-        return None, [f"the post-processors were not fitted: {error}"]
+    warnings = writer.refresh_index(index, progress, for_collection=for_collection)
+    return [*warnings, *calibrate(store, writer, progress, again=again)]
 
 
-def _needs_fit(current: Embedder, postprocess: Sequence[str], query_fit: QueryFit, vectors: int) -> bool:
-    other_query_fit = Chain(postprocess).learns and current.config.query_fit != query_fit
-    if other_query_fit or current.config.postprocess != tuple(postprocess):
-        return True
-    if not fits_on_store(current, postprocess):
-        return False
-    fitted = current.fitted_on.documents if current.fitted_on else 0
-    return fitted < FIT_LIMIT and vectors >= _REFIT_GROWTH * fitted
-
-
-def notes_on_model(embedder: Embedder) -> list[str]:
-    """Return a note about what the model's package states and the settings of ``embedder`` replace."""
-    if not embedder.set_aside:
-        return []
-    return [f"the settings replace {' and '.join(embedder.set_aside)} of {embedder.config.model}"]
-
-
-def has_outgrown_tokens(store: Store) -> bool:
-    """Return whether the corpus is much larger than at the fit of the token weights and static vectors."""
-    embedder = store.embedder
-    if not isinstance(embedder, Embedder) or not embedder.config.fits_tokens:
-        return False
-    return len(store) >= _REWEIGH_GROWTH * int(embedder.describe()["fitted_on"]["texts"])
-
-
-def warn_if_outgrown(store: Store) -> list[str]:
-    """Return a warning if the corpus is much larger than at the fit of the token weights."""
-    if not has_outgrown_tokens(store):
-        return []
-    fitted = store.embedder.describe()["fitted_on"]["texts"]
-    warning = (
-        f"token weights and static vectors were fitted on {_chunks(fitted)} and the store has grown to "
-        f"{len(store):,}: to fit them again, delete {store.path} and index again"
-    )
-    return [warning]
+# Post-processors, fitted on raw vectors
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,71 +109,95 @@ class Fit:
         writer.adopt(self.embedder, progress, meta, baseline)
 
 
+def fit_if_needed(opened: Sequence[OpenedStore], progress: Progress) -> tuple[Fit | None, list[str]]:
+    """Fit the post-processors of stores if they are not fitted yet, or if the corpus has at least doubled since.
+
+    The stores have the same raw vectors and settings. Return the fit, which no store uses yet, or None if there is
+    none, and warnings for post-processors that could not be fitted.
+    """
+    (store, _), vectors = opened[0], sum(writer.live_vectors() for _, writer in opened)
+    current = store.embedder.refittable
+    if current is None:
+        return None, []
+    wanted = store.wanted_config()
+    postprocess = wanted.postprocess
+    # A chain without fitted parameters is fitted once, to record the baseline for drift.
+    has_baseline = all(writer.has_baseline for _, writer in opened)
+    needs_baseline = vectors > 0 and not Chain(postprocess).learns and not has_baseline
+    differ = len({store.embedder.fingerprint for store, _ in opened}) > 1  # a run ended between two stores
+    if not (differ or needs_baseline or _needs_fit(current, wanted, vectors)):
+        return None, []
+    if fits_on_store(current, postprocess) and vectors < (least := least_fit(postprocess)):
+        if not vectors:
+            return None, []
+        steps = ", ".join(postprocess)
+        return None, [f"{steps} cannot be fitted on {_chunks(vectors)} yet: fitting needs {least:,} chunks or more"]
+    try:
+        return fit_together(opened, current.with_postprocess(postprocess, wanted.query_fit), progress), []
+    except RankError as error:
+        return None, [f"the post-processors were not fitted: {error}"]
+
+
+def _needs_fit(current: Embedder, wanted: EmbedderConfig, vectors: int) -> bool:
+    other_query_fit = Chain(wanted.postprocess).learns and current.config.query_fit != wanted.query_fit
+    if other_query_fit or current.config.postprocess != wanted.postprocess:
+        return True
+    if not fits_on_store(current, wanted.postprocess):
+        return False
+    fitted = current.fitted_on.documents if current.fitted_on else 0
+    return fitted < FIT_LIMIT and vectors >= _REFIT_GROWTH * fitted
+
+
 def fit_together(opened: Sequence[OpenedStore], unfitted: Embedder, progress: Progress) -> Fit:
     """Fit ``unfitted`` on stores with the same raw vectors; raises RankError if these have too few dimensions."""
     progress.start("fitting", "chunks", None)
-    fits_here = fits_on_store(unfitted, unfitted.config.postprocess)
     raw = sample_raw(_distinct(opened), unfitted.config.seed)
-    texts = chain.from_iterable(store.embedded_texts() for store, _ in opened)
-    known = _known_queries(opened)
-    unfitted.fit_chain(raw if fits_here else raw[:0], texts, known)
+    fits_here = fits_on_store(unfitted, unfitted.config.postprocess)
+    queries = _known_queries(opened)
+    unfitted.fit_chain(raw if fits_here else raw[:0], _texts(opened), queries)
     progress.finish()
     moments = Moments.of(raw) if len(opened) == 1 and len(raw) else None
-    return Fit(unfitted, unfitted.fitted_queries or known, moments)
+    return Fit(unfitted, unfitted.fitted_queries or queries, moments)
+
+
+def _texts(opened: Sequence[OpenedStore]) -> Iterator[str]:
+    return chain.from_iterable(store.embedded_texts() for store, _ in opened)
 
 
 def _known_queries(opened: Sequence[OpenedStore]) -> PseudoQueries | None:
     """Return the pseudo-queries of all stores whose raw vectors are known."""
-    baselines = [writer.baseline() for _, writer in opened]
-    known = [each.pseudo_queries for each in baselines if each is not None and each.pseudo_queries is not None]
-    if not known:
+    baselines = filter(None, (writer.baseline() for _, writer in opened))
+    queries = [baseline.pseudo_queries for baseline in baselines if baseline.pseudo_queries is not None]
+    if not queries:
         return None
-    texts = tuple(text for each in known for text in each.texts)
-    return PseudoQueries(texts, np.concatenate([each.raw for each in known]))
+    texts = tuple(text for of_store in queries for text in of_store.texts)
+    return PseudoQueries(texts, np.concatenate([of_store.raw for of_store in queries]))
 
 
 def _distinct(opened: Sequence[OpenedStore]) -> Iterator[tuple[Rows, Halves]]:
     """Yield the raw vectors of all stores; the vector of a text that several stores have counts once."""
-    seen: set[bytes] = set()
+    distinct = _DistinctRows(opened)
     for store, writer in opened:
         for rows, raw in writer.live_raw():
-            if len(opened) == 1:  # A store has one vector for each text.
-                yield rows, raw
-                continue
-            hashes = hashes_of(store, rows.tolist())
-            new = np.array([hashes[row] not in seen for row in rows.tolist()], dtype=bool)
-            seen.update(hashes.values())
+            new = distinct.are_new(store, rows.tolist())
             yield rows[new], raw[new]
 
 
-def hashes_of(store: Store, rows: Sequence[int]) -> dict[int, bytes]:
-    """Return the hash of the text of each vector row of a store."""
-    return store.read_database(catalog.hashes_of_rows, rows)
+class _DistinctRows:
+    """Finds the rows of vectors whose text no earlier store has. One store has one vector for each text."""
 
+    def __init__(self, opened: Sequence[OpenedStore]) -> None:
+        self._is_single = len(opened) == 1
+        self._seen: set[bytes] = set()
 
-def pending_fit(store: Store) -> str | None:
-    """Return which post-processors of the store are not fitted yet, and when they will be; None if all are fitted."""
-    current = store.embedder
-    steps, _ = store._wanted_chain()
-    if not isinstance(current, Embedder) or current.config.postprocess == tuple(steps):
-        return None
-    least = least_fit(steps)
-    when = f"index {least:,} chunks or more" if len(store) < least else "run 'ragembed index'"
-    return f"{', '.join(steps)} not fitted yet: {when}"
-
-
-def fits_on_store(embedder: Embedder, postprocess: Sequence[str]) -> bool:
-    """Return whether the steps are fitted on the store's own vectors."""
-    return embedder.config.postprocess_corpus is None and Chain(postprocess).learns
-
-
-def _chunks(count: int) -> str:
-    return f"{count:,} chunk" if count == 1 else f"{count:,} chunks"
-
-
-def least_fit(postprocess: Sequence[str]) -> int:
-    """Return the minimum number of vectors to fit the post-processors: one more than their directions."""
-    return max([MIN_FIT, *((parse_postprocessor(step)[1] or 0) + 1 for step in postprocess)])
+    def are_new(self, store: Store, rows: Sequence[int]) -> slice | Sequence[bool]:
+        """Return a mask of the new ones among the vector rows of a store, or a slice of all."""
+        if self._is_single:
+            return slice(None)
+        hashes = store.read_database(catalog.hashes_of_rows, rows)
+        new = [hashes[row] not in self._seen for row in rows]
+        self._seen.update(hashes.values())
+        return new
 
 
 def sample_raw(blocks: Iterable[tuple[Rows, Halves]], seed: int) -> Floats:
@@ -220,3 +210,116 @@ def sample_raw(blocks: Iterable[tuple[Rows, Halves]], seed: int) -> Floats:
     for _, raw in blocks:
         reservoir.add(raw)
     return reservoir.rows() if reservoir.seen else np.empty((0, 0), dtype=np.float32)
+
+
+# The extractor, fitted on the texts of stores, which are then encoded again
+
+
+def reencode(opened: Sequence[OpenedStore], unfitted: Embedder, progress: Progress, meta: Mapping[str, object]) -> None:
+    """Fit ``unfitted`` on the texts of stores, encode these, and save the vectors together with ``meta``.
+
+    The texts come from the stores, not from files. Searches use the previous vectors until the single commit at the end
+    of each store. The next writer removes files of a killed run. The temporary files take as much disk space as the
+    vectors of the stores.
+    """
+    progress.start("fitting", "chunks", sum(len(store) for store, _ in opened))
+    unfitted.fit_extractor(_counted(_texts(opened), progress))
+    progress.finish()
+    seed = unfitted.config.seed
+    sample, distinct = Reservoir(FIT_LIMIT, seed), _DistinctRows(opened)
+    with ExitStack() as stack:
+        spools = []
+        progress.start("embedding", "chunks", sum(writer.live_vectors() for _, writer in opened))
+        for store, writer in opened:
+            # An unnamed file: the system removes it when the process ends.
+            spool = stack.enter_context(tempfile.TemporaryFile(dir=store.path))
+            own = Reservoir(FIT_LIMIT, seed) if len(opened) > 1 else sample
+            ids: list[int] = []
+            for rows, raw in _encoded(writer, unfitted, progress):
+                sample.add(raw[distinct.are_new(store, rows)])
+                if own is not sample:
+                    own.add(raw)
+                spool.write(raw.tobytes())
+                ids += rows
+            spool.flush()
+            spools.append((writer, spool, np.array(ids, dtype=np.int64), own))
+        progress.finish()
+        progress.start("fitting", "chunks", None)
+        raws = sample.rows()
+        unfitted.fit_chain(raws, _texts(opened))
+        progress.finish()
+        for writer, spool, all_rows, own in spools:
+            baseline = Baseline(writer.last_row(), len(all_rows), Moments.of(own.rows()), unfitted.fitted_queries)
+            stored = np.memmap(spool, dtype=RAW_TYPE, mode="r", shape=(len(all_rows), raws.shape[1]))
+            starts = range(0, len(all_rows), BATCH)
+            parts = ((all_rows[start : start + BATCH], stored[start : start + BATCH]) for start in starts)
+            writer.replace_vectors(unfitted, parts, raws.shape[1], meta, baseline)
+
+
+def _counted(texts: Iterable[str], progress: Progress) -> Iterator[str]:
+    for text in texts:
+        yield text
+        progress.advance(1)
+
+
+def _encoded(writer: StoreWriter, embedder: Embedder, progress: Progress) -> Iterator[tuple[list[int], Halves]]:
+    for batch in blocks(writer.texts_of_rows(), BATCH):
+        vectors = embedder.raw_documents([text for _, text in batch], progress.advance)
+        try:
+            yield [row for row, _ in batch], to_raw(vectors)
+        except ValueError as error:
+            raise ConfigError(f"the embedder returned vectors that cannot be stored: {error}") from error
+
+
+# What a store says about its fit
+
+
+def fits_on_store(embedder: Embedder, postprocess: Sequence[str]) -> bool:
+    """Return whether the steps are fitted on the store's own vectors."""
+    return embedder.config.postprocess_corpus is None and Chain(postprocess).learns
+
+
+def least_fit(postprocess: Sequence[str]) -> int:
+    """Return the minimum number of vectors to fit the post-processors: one more than their directions."""
+    return max([MIN_FIT, *((parse_postprocessor(step)[1] or 0) + 1 for step in postprocess)])
+
+
+def pending_fit(store: Store) -> str | None:
+    """Return which post-processors of the store are not fitted yet, and when they will be; None if all are fitted."""
+    current = store.embedder.refittable
+    if current is None or current.config.postprocess == (steps := store.wanted_config().postprocess):
+        return None
+    least = least_fit(steps)
+    when = f"index {least:,} chunks or more" if len(store) < least else "run 'ragembed index'"
+    return f"{', '.join(steps)} not fitted yet: {when}"
+
+
+def notes_on_model(embedder: Embedder) -> list[str]:
+    """Return a note about what the model's package states and the settings of ``embedder`` replace."""
+    if not embedder.set_aside:
+        return []
+    return [f"the settings replace {' and '.join(embedder.set_aside)} of {embedder.config.model}"]
+
+
+def has_outgrown_tokens(store: Store) -> bool:
+    """Return whether the corpus is much larger than at the fit of the token weights and static vectors."""
+    embedder = store.embedder.refittable
+    if embedder is None or not embedder.config.fits_tokens:
+        return False
+    return len(store) >= _REWEIGH_GROWTH * int(embedder.describe()["fitted_on"]["texts"])
+
+
+def warn_if_outgrown(store: Store) -> list[str]:
+    """Return a warning if the corpus is much larger than at the fit of the token weights."""
+    if not has_outgrown_tokens(store):
+        return []
+    fitted = store.embedder.describe()["fitted_on"]["texts"]
+    warning = (
+        f"token weights and static vectors were fitted on {_chunks(fitted)} and the store has grown to "
+        f"{len(store):,}: to fit them again, delete {store.path} and index again"
+    )
+    return [warning]
+
+
+def _chunks(count: int) -> str:
+    return f"{count:,} chunk" if count == 1 else f"{count:,} chunks"

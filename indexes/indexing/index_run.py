@@ -1,30 +1,25 @@
-"""Index a folder of documents into a new store, or update an existing store after edits.
+"""Index a folder of documents into a new store, or update an existing store after edits: :func:`index_files`.
 
-A run compares files with the store and chunks the files that differ (:mod:`ragembed.indexes.indexing.scan`). For a new
-store it fits the token weights on the whole corpus. It then encodes and commits the chunks in batches. At the end it
-fits the post-processors on the raw vectors. Until then, a new store searches unit-length raw vectors, so you can search
-the store after an interrupted run.
+Until the post-processors are fitted at the end of its first run, a new store searches unit-length raw vectors, so you
+can search the store after an interrupted run.
 """
 
 from __future__ import annotations
 
-import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import chain
-from pathlib import Path
 
 from ragembed.corpus import grouped
 from ragembed.documents.boilerplate import LineKeys, Stripper
-from ragembed.documents.places import Place, exists
 from ragembed.embedder import Embedder
-from ragembed.errors import ConfigError, IncompatibleStoreError, StoreError
+from ragembed.errors import ConfigError, IncompatibleStoreError
 from ragembed.indexes.faiss_index.library import require_library
 from ragembed.indexes.faiss_index.records import IndexEvaluation, IndexSelection
 from ragembed.indexes.indexing import fitting
-from ragembed.indexes.indexing.file_writing import finish_store, slow_model, write_files
+from ragembed.indexes.indexing.file_writing import finish_files, slow_model, write_files
 from ragembed.indexes.indexing.request import (
     IndexingOptions,
     IndexingRequest,
@@ -35,16 +30,16 @@ from ragembed.indexes.indexing.request import (
     require_whole,
     stored_request,
 )
-from ragembed.indexes.indexing.scan import Scan, Scanner
-from ragembed.indexes.indexing.spool import Spool
+from ragembed.indexes.indexing.scan import Scan, Scanner, Spool, check_scan, nothing_to_read, sort_paths
 from ragembed.indexes.lexical.analyzer import ENGLISH, stemmer
 from ragembed.indexes.storage.folders import require_place
-from ragembed.indexes.storage.layout import file_path, is_below, make_folder, require_writable, source_path
+from ragembed.indexes.storage.layout import make_folder, require_writable
 from ragembed.indexes.storage.lock import writer_lock
 from ragembed.indexes.store import Store
-from ragembed.indexes.types import Progress, SilentProgress, SourceRecord, text_hash
+from ragembed.indexes.types import SourceRecord, text_hash
 from ragembed.indexes.writing.boilerplate_store import STRIP, found_in, strip_all
 from ragembed.indexes.writing.writer import BATCH
+from ragembed.progress import Progress, SilentProgress
 from ragembed.resources import configure_torch
 
 
@@ -131,41 +126,32 @@ def index_files(
     ``wait_seconds``, and other errors of :mod:`ragembed.errors` if the store cannot be used.
     """
     configure_torch()
-    already_open = request.opened
-    with open_existing(request.store, request.device) if already_open is None else nullcontext(already_open) as opened:
-        require_whole(opened)
-        run = IndexRun(request, opened, progress or SilentProgress())
+    with ExitStack() as stack:
+        store = request.opened
+        if store is None:
+            store = stack.enter_context(open_existing(request.store, request.device))
+        require_whole(store)
+        run = IndexRun(request, store, progress or SilentProgress())
         if dry_run:
-            return run.preview([] if opened is None else [opened])
-        return _create(run, wait_seconds) if opened is None else _update(run, opened, wait_seconds)
-
-
-def _create(run: IndexRun, wait_seconds: float) -> IndexingReport:
-    path, request = run.request.store, run.request
-    # Create the folder of the store only if there is something to index.
-    require_place(path)
-    require_writable(path)
-    embedder = run.embedder()
-    with Spool() as spool:
+            return run.preview([] if store is None else [store])
+        if store is not None:
+            stack.enter_context(writer_lock(request.store, wait_seconds))
+        embedder, spool = run.embedder(store), stack.enter_context(Spool())
+        if store is not None:
+            scan = run.scan(embedder, store.sources(), spool)
+            return _write(run, store, spool, scan, is_new=False)
+        require_place(request.store)
+        require_writable(request.store)
         scan = run.scan(embedder, {}, spool)
-        run.require_files(embedder, spool.files, scan)
-        _fit(embedder, spool, run.stripper(spool.lines), run.progress)
-        make_folder(path)
-        with writer_lock(path, wait_seconds):
-            new = fitting.without_fit(embedder)
-            Store.create(path, new, wanted_meta(embedder), language=run.language, locked=True).close()
-            with Store.open(path, new, device=request.device) as store:
-                return _write(run, store, spool, scan, fitted=True)
+        run.require_files(embedder, len(spool.lines), scan)
+        _fit_extractor(run, embedder, spool)
+        store = stack.enter_context(_created(run, embedder, wait_seconds))
+        return _write(run, store, spool, scan, is_new=True)
 
 
-def _update(run: IndexRun, opened: Store, wait_seconds: float) -> IndexingReport:
-    with writer_lock(run.request.store, wait_seconds), Spool() as spool:
-        scan = run.scan(run.embedder(opened), opened.sources(), spool)
-        return _write(run, opened, spool, scan, fitted=False)
-
-
-def _fit(embedder: Embedder, spool: Spool, stripper: Stripper, progress: Progress) -> None:
-    """Fit the token weights and static vectors in one pass over the spool."""
+def _fit_extractor(run: IndexRun, embedder: Embedder, spool: Spool) -> None:
+    """Fit the token weights and static vectors of a new store on its whole corpus, in one pass over the spool."""
+    stripper, progress = run.stripper(spool.lines), run.progress
 
     def texts() -> Iterator[str]:
         for source, chunks in spool:
@@ -177,31 +163,39 @@ def _fit(embedder: Embedder, spool: Spool, stripper: Stripper, progress: Progres
     progress.finish()
 
 
-def _write(run: IndexRun, store: Store, spool: Spool, scan: Scan, *, fitted: bool) -> IndexingReport:
-    """Write the files into the store, fit its post-processors if needed, and finish it."""
+@contextmanager
+def _created(run: IndexRun, embedder: Embedder, wait_seconds: float) -> Iterator[Store]:
+    """Create the store and open it; the context holds its writer lock."""
+    path, new = run.request.store, fitting.without_fit(embedder)
+    make_folder(path)
+    with writer_lock(path, wait_seconds):
+        wanted = fitting.wanted_record(embedder.config)
+        Store.create(path, new, wanted, language=run.language, locked=True).close()
+        with Store.open(path, new, device=run.request.device) as store:
+            yield store
+
+
+def _write(run: IndexRun, store: Store, spool: Spool, scan: Scan, *, is_new: bool) -> IndexingReport:
+    """Encode and commit the files, fit the post-processors on the raw vectors if needed, and finish the store."""
     options, progress = run.options, run.progress
     before = store.index_choice(), store.index_check()
     with store.writer(locked=True) as writer:
         plan = writer.plan_stripping(spool.lines, scan.removed, options.boilerplate)
         former = writer.meta("indexing")
-        if (request := next_request(former, scan.roots, scan.gone, options)) != former:
-            writer.set_meta({"indexing": request})
+        if (record := next_request(former, scan.roots, scan.gone, options)) != former:
+            writer.set_meta({"indexing": record})
         encoded, devices = write_files(store, writer, spool, scan, plan, progress)
         fit, warnings = fitting.fit_if_needed([(store, writer)], progress)
         if fit is not None:
             fit.adopt(writer, progress)
-        warnings += finish_store(store, writer, options.boilerplate, run.request.index, progress)
+        finish_files(writer, options.boilerplate)
+        warnings += fitting.finish_store(store, writer, progress, index=run.request.index)
         scan.warnings += [*warnings, *fitting.warn_if_outgrown(store)]
-    scan.warnings += slow_model(store, encoded, fitted=fitted)
+    scan.warnings += slow_model(store, encoded, fitted=is_new)
     choice, check = store.index_choice(), store.index_check()
     picked_now = choice != before[0] and check != before[1]  # an index that no longer fits is kept, not measured
     picked = (choice, check) if picked_now else (None, None)
     return IndexingReport(scan, len(store), encoded, run.seconds(), devices, *picked)
-
-
-def wanted_meta(embedder: Embedder) -> dict[str, object]:
-    """Return the JSON values of a new store whose post-processors are fitted at the end of the run."""
-    return {"wanted": {"postprocess": list(embedder.config.postprocess), "query_fit": embedder.config.query_fit}}
 
 
 class IndexRun:
@@ -224,76 +218,34 @@ class IndexRun:
         """Return the duration of the run so far."""
         return time.monotonic() - self._started
 
-    def embedder(self, store: Store | None = None) -> Embedder:
+    def embedder(self, store: Store | None) -> Embedder:
         """Return the embedder of the store, which must have the requested settings; without a store, a new one."""
         config, path = self.request.embedder, self.request.store
         if store is None:
             stemmer(self.language)  # report an unknown language before reading any file
             return Embedder(config, device=self.request.device)
-        embedder = store.embedder
-        if not isinstance(embedder, Embedder):
-            raise StoreError(
-                f"cannot index files into {path}: its vectors were not made by ragembed; add documents with the "
-                "program that created the store"
-            )
+        remedy = "; add documents with the program that created the store"
+        embedder = store.own_embedder("index files into", remedy)
         if config is not None:
-            require_same(embedder, Embedder(config), store._wanted_chain(), path)
+            require_same(embedder, Embedder(config), store.wanted_config(), path)
         if self.request.language not in (None, store.language):
             raise IncompatibleStoreError(mismatch(path, "language", store.language, self.request.language))
         return embedder
 
-    def scanner(self, embedder: Embedder, known: Mapping[str, SourceRecord]) -> Scanner:
-        """Return a scanner that compares files with those ``known``."""
-        return Scanner(self.request.store, self.options, known, embedder.tokenizer, embedder.text_tokens)
-
     def scan(self, embedder: Embedder, known: Mapping[str, SourceRecord], spool: Spool) -> Scan:
         """Compare the files with those ``known``, and append the chunks of the files that differ to ``spool``."""
-        paths, gone, notes = self.sort_paths(known)
-        scan = self.scanner(embedder, known).scan(paths, gone, spool, self.progress)
-        self.check(scan, notes)
+        request = self.request
+        paths, gone, notes = sort_paths(self.paths, request, known)
+        scanner = Scanner(request.store, self.options, known, embedder.tokenizer, embedder.text_tokens)
+        scan = scanner.scan(paths, gone, spool, self.progress)
+        scan.warnings += notes
+        check_scan(scan, request, self.options.include)
         return scan
-
-    def sort_paths(self, known: Mapping[str, SourceRecord]) -> tuple[list[Place], list[Place], list[str]]:
-        """Return the paths to read, the paths whose files are to be removed, and notes on missing paths.
-
-        The files of a missing path stay unless the request allows an empty path, because its disk may just not be
-        mounted. A missing path that the request names and that has no files in the store is read, which raises an
-        error; so is a URL that the request names and that cannot be accessed.
-        """
-        paths, gone, notes = [], [], []
-        for path in self.paths:
-            root = source_path(path, self.request.store)
-            try:
-                has_files = any(is_below(name, root) for name in known)
-                if exists(path) or (self.request.paths and not has_files):
-                    paths.append(path)
-                elif self.request.allow_empty:
-                    gone.append(path)
-                else:
-                    notes.append(f"{path} is missing: its files stay in the store{_to_remove(path)}")
-            except OSError as error:
-                if self.request.paths:
-                    paths.append(path)
-                else:
-                    notes.append(f"{path} cannot be accessed: {error.strerror}; its files stay in the store")
-        return paths, gone, notes
-
-    def check(self, scan: Scan, notes: Sequence[str]) -> None:
-        """Check a complete scan, keep the files of emptied paths, and add the ``notes`` of :meth:`sort_paths`."""
-        include = self.options.include
-        if include and scan.removed and not (scan.kept or scan.gone):
-            raise ConfigError(
-                f"no file matches --include {' '.join(include)}: this would remove {len(scan.removed):,} files from "
-                "the store; expected a pattern that matches files, such as '*.md' (to remove files, run 'ragembed "
-                "delete')"
-            )
-        emptied = [] if self.request.allow_empty else _keep_emptied(scan, self.request.store)
-        scan.warnings += [*notes, *emptied]
 
     def require_files(self, embedder: Embedder, files: int, scan: Scan) -> None:
         """Raise :class:`ConfigError` if a new store would get no file; ``scan`` gets notes on the model."""
         if not files:
-            raise ConfigError(_nothing_to_read(self.paths, scan))
+            raise ConfigError(nothing_to_read(self.paths, scan))
         scan.warnings += fitting.notes_on_model(embedder)
 
     def stripper(self, lines: Mapping[str, tuple[str, LineKeys]]) -> Stripper:
@@ -306,7 +258,7 @@ class IndexRun:
         Texts that have a vector in a store, and repeated texts, are not encoded. The boilerplate of a new store is left
         out; that of existing ones is counted.
         """
-        embedder = self.embedder(*opened[:1])
+        embedder = self.embedder(opened[0] if opened else None)
         with Spool() as spool:
             scan = self.scan(embedder, dict(chain.from_iterable(store.sources().items() for store in opened)), spool)
             if not opened:
@@ -318,48 +270,13 @@ class IndexRun:
             files = ((source, strip_all(stripper, source, chunks)) for source, chunks in spool)
             for batch in grouped(files, lambda file: len(file[1]), BATCH):
                 texts = {text_hash(chunk.embedded_text): chunk.embedded_text for _, chunks in batch for chunk in chunks}
-                known = counted.union(*(store._encoded(texts) for store in opened))
-                new = [text for key, text in texts.items() if key not in known]
+                has_vector = counted.union(*(store.encoded(texts) for store in opened))
+                new = [text for key, text in texts.items() if key not in has_vector]
                 counted.update(texts)
                 tokens += (embedder.tokenizer.ids(new).lengths + framing).tolist()
-            return IndexingReport(
-                scan, spool.chunks, 0, self.seconds(), tokens=sum(tokens), requests=_requests(embedder, tokens)
-            )
+        requests = None
+        if embedder.is_remote:
+            from ragembed.models import served
 
-
-def _requests(embedder: Embedder, tokens: Sequence[int]) -> int | None:
-    """Return the number of requests to encode texts of these numbers of tokens, or None if there is no server."""
-    if not embedder._is_external:
-        return None
-    from ragembed.models.served import requests
-
-    return requests(tokens)
-
-
-def _keep_emptied(scan: Scan, store: Path) -> list[str]:
-    """Keep the files of each path in which none of its files exists, and return notes on these paths."""
-    notes = []
-    for root, missing in scan.emptied(store).items():
-        place = file_path(root, store)
-        scan.kept.update(missing)
-        notes.append(f"{place} has none of its {len(missing):,} files: they stay in the store{_to_remove(place)}")
-    scan.removed = [name for name in scan.removed if name not in scan.kept]
-    return notes
-
-
-def _to_remove(place: Place) -> str:
-    return (
-        ", because its disk may not be mounted; to remove them, run "
-        f"'ragembed index {shlex.quote(str(place))} --allow-empty'"
-    )
-
-
-def _nothing_to_read(paths: Sequence[Place], scan: Scan) -> str:
-    where = ", ".join(str(path) for path in paths)
-    if not scan.skipped:
-        command = f"ragembed files --skipped {shlex.join(str(path) for path in paths)}"
-        return f"nothing to index: no file to read in {where}; to see skipped files, run '{command}'"
-    name, reason = next(iter(scan.skipped.items()))
-    if len(scan.skipped) == 1:
-        return f"nothing to index: {name} is the only file found, and it was skipped: {reason}"
-    return f"nothing to index: none of the {len(scan.skipped)} files in {where} can be read (first: {name}: {reason})"
+            requests = served.requests(tokens)
+        return IndexingReport(scan, spool.chunks, 0, self.seconds(), tokens=sum(tokens), requests=requests)

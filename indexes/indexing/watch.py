@@ -26,7 +26,7 @@ from ragembed.indexes.indexing.request import IndexingOptions, IndexingRequest, 
 from ragembed.indexes.storage.layout import DATABASE, file_path, is_store, require_store, source_path
 from ragembed.indexes.storage.lock import watcher_lock
 from ragembed.indexes.store import Store
-from ragembed.indexes.types import Progress
+from ragembed.progress import Progress
 
 if TYPE_CHECKING:
     from watchfiles._rust_notify import RustNotify

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ragembed.embedder import Embedder
 from ragembed.errors import IncompatibleStoreError, RagembedError, StoreDamagedError, StoreError
 from ragembed.indexes.filters import Filter
 from ragembed.indexes.lexical.bm25 import Postings
@@ -88,9 +87,9 @@ class StoreView:
         with reader.lock:  # also because one thread at a time may use the connection
             record = self.fact(catalog.embedder)
             given, source = reader.given, None
-            if isinstance(given, Embedder) and given._source is not None:
-                source = given._source
-                given = given if given.is_fitted else None  # otherwise the store has the fit, and lacks the source
+            if given is not None and (own := given.refittable) is not None and own.source is not None:
+                source = own.source
+                given = own if own.is_fitted else None  # otherwise the store has the fit, and lacks the source
             for embedder in (reader.loaded, given):
                 if embedder is not None and embedder.fingerprint == record["fingerprint"]:
                     return embedder

@@ -10,7 +10,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError, StoreDamagedError
 from ragembed.indexes.faiss_index.vectors import blocks, inner_products, places_in
 from ragembed.indexes.filters import Filter
@@ -147,8 +146,8 @@ class Snapshot:
         """Return the share of the letters of a query that the model cannot read, 0 if the model is not known."""
         if query.isascii():
             return 0.0
-        embedder = self.embedder()
-        return embedder.unread_share(query) if isinstance(embedder, Embedder) else 0.0
+        embedder = self.embedder().refittable
+        return 0.0 if embedder is None else embedder.unread_share(query)
 
     def language(self) -> str:
         """Return the language whose stemmer lexical search uses."""
@@ -198,9 +197,7 @@ class Snapshot:
             if (hubness := store.hubness()) is not None:
                 hashes = {origin.tobytes() for origin in hubness.queries.origins}
                 drawn.append((hubness.queries, catalog.texts_of_hashes(store.connection, hashes)))
-        embedder = self.embedder() if drawn else None
-        seed = embedder.config.seed if isinstance(embedder, Embedder) else 0
-        queries = MergedQueries.of(drawn, seed) if drawn else None
+        queries = MergedQueries.of(drawn, self.embedder().seed) if drawn else None
         if queries is None:
             return None
         unmeasured = np.array([-1], dtype=np.int64), np.zeros(1, dtype=np.float32)

@@ -11,15 +11,14 @@ from typing import Any
 
 from ragembed import embedder_files
 from ragembed.config.settings import EmbedderConfig
+from ragembed.config.settings_files import confirm_model, is_confirmed
 from ragembed.config.specs import parse_server
-from ragembed.confirmed_models import confirm_model, is_confirmed
 from ragembed.embedder import Embedder, require_trust
 from ragembed.errors import ConfigError, ModelError, StoreDamagedError
 from ragembed.extractors.build import is_external
 from ragembed.extractors.external import VectorSource
 from ragembed.files import publish, read_sha256
 from ragembed.indexes.storage import catalog
-from ragembed.indexes.storage.baseline import is_baseline
 from ragembed.indexes.storage.folders import require_committed, temporary_folder
 from ragembed.indexes.storage.layout import EMBEDDERS
 from ragembed.indexes.types import VectorEncoder
@@ -30,7 +29,8 @@ MODEL_VARIABLE = "RAGEMBED_MODEL"
 def save_embedder(store: Path, embedder: VectorEncoder) -> dict[str, Any]:
     """Write the embedder's files, atomically, into a folder named by its fingerprint; return the database record."""
     final = store / EMBEDDERS / embedder.fingerprint
-    if isinstance(embedder, Embedder) and (name := _chosen_model(embedder.config.model)) is not None:
+    own = embedder.refittable
+    if own is not None and (name := _chosen_model(own.config.model)) is not None:
         confirm_model(name)
     if not final.exists():
         temporary = temporary_folder(final)
@@ -46,11 +46,7 @@ def embedder_record(store: Path, embedder: VectorEncoder, folder: Path) -> dict[
         **about,
         "fingerprint": embedder.fingerprint,
         "raw_fingerprint": embedder.raw_fingerprint,
-        "files": {
-            file.name: read_sha256(file)
-            for file in sorted(folder.iterdir())
-            if file.is_file() and not is_baseline(file.name)
-        },
+        "files": {file.name: read_sha256(file) for file in sorted(folder.iterdir()) if file.is_file()},
         "model_beside": _relative_model(store, about["model"]),
     }
 

@@ -28,8 +28,9 @@ from ragembed.indexes.storage.compaction import sweep_unnamed
 from ragembed.indexes.storage.derived import DerivedFile, DerivedRecord
 from ragembed.indexes.storage.segments import Segment
 from ragembed.indexes.storage.transactions import Database
-from ragembed.indexes.types import Progress, Rows, VectorEncoder, text_hash
+from ragembed.indexes.types import Rows, VectorEncoder, text_hash
 from ragembed.postprocess import unit_rows
+from ragembed.progress import Progress
 from ragembed.resources import give_back
 from ragembed.tensor_map import map_tensors
 from ragembed.types import Bools, Floats
@@ -228,7 +229,8 @@ def update_hubness(
     record = next(iter(derived.records(connection, HUBNESS.name)), None)
     drawn_from, is_small, former = chunks, chunks < LEAST_CHUNKS, None
     is_needed = chunks > 0 and (not is_small or for_collection or record is not None)
-    if not is_needed or not isinstance(embedder, Embedder) or embedder._is_external:
+    own = embedder.refittable
+    if not is_needed or own is None or own.is_remote:
         _adopt(store, database, record, None)
         return
     if record is not None and is_small == (record.chunks < LEAST_CHUNKS) and chunks < _GROWTH * record.chunks:
@@ -241,13 +243,13 @@ def update_hubness(
     queries: DrawnQueries | None
     if former is None:
         progress.start("fitting", "chunks", len(rows))
-        queries = _drawn(connection, embedder, kept_queries(store, database) or known)
+        queries = _drawn(connection, own, kept_queries(store, database) or known)
     else:
         queries, (measured, values) = former.queries, former.known(rows)
         progress.start("fitting", "chunks", int(np.count_nonzero(~measured)))
     hubness = None
     if queries is not None:
-        values[~measured] = _measured(store, connection, embedder, queries, rows[~measured], progress)
+        values[~measured] = _measured(store, connection, own, queries, rows[~measured], progress)
         hubness = Hubness(queries, rows, values, drawn_from)
     _adopt(store, database, record, hubness)
     progress.finish()
@@ -274,16 +276,14 @@ def _adopt(store: Path, database: Database, former: DerivedRecord | None, hubnes
     """Replace the hubness of a store; None removes it."""
     if former is None and hubness is None:
         return
-    connection = database.connection
-    made: list[DerivedRecord] = []
+    made = None
     if hubness is not None:
-        file, sha256 = derived.write_derived(store, HUBNESS.name, hubness.save)
-        generation, last_row = catalog.generation(connection) + 1, int(hubness.rows[-1])
-        made = [DerivedRecord(file, HUBNESS.name, sha256, generation, hubness.chunks, last_row)]
+        made = derived.write_derived(store, HUBNESS.name, hubness.save, hubness.chunks, int(hubness.rows[-1]))
     with database.transaction():
-        derived.forget(connection, HUBNESS.name)
-        derived.replace_records(connection, [], made)
-    sweep_unnamed(store, connection)
+        derived.forget(database.connection, HUBNESS.name)
+        if made is not None:
+            derived.insert(database.connection, made)
+    sweep_unnamed(store, database.connection)
 
 
 def _drawn(connection: sqlite3.Connection, embedder: Embedder, known: PseudoQueries | None) -> DrawnQueries | None:

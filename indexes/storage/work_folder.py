@@ -23,8 +23,8 @@ _MOST_BYTES = 256 << 20
 
 _FOLDERS = re.compile(r"parts|shares|read|fit|write|finish|common|read/(\d{5,}|\.\d{5,}\.[0-9a-f]{32}\.tmp)")
 _FILES = re.compile(
-    r"plan\.json|known\.jsonl|boilerplate\.json|parts/\d{5,}\.jsonl"
-    r"|read/\d{5,}\.trying|read/[^/]+/(spool\.jsonl|index\.safetensors|scan\.json)"
+    r"plan\.json|boilerplate\.json|parts/\d{5,}\.jsonl"
+    r"|read/\d{5,}\.trying|read/[^/]+/(spool\.jsonl|part\.json)"
     r"|fit/\d{5,}\.safetensors|(shares|write|finish)/\d{5,}\.json|write/\d{5,}\.count"
     r"|common/(config\.json|state\.safetensors|queries\.safetensors)"
 )

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 
-from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError, IncompatibleStoreError, RagembedError
 from ragembed.files import open_regular
 from ragembed.indexes.storage import catalog, derived, schema
@@ -28,10 +27,11 @@ from ragembed.indexes.storage.layout import (
 )
 from ragembed.indexes.storage.lock import writer_lock
 from ragembed.indexes.storage.segments import RAW_TYPE, SegmentRecord
-from ragembed.indexes.types import Progress, SilentProgress, VectorEncoder
+from ragembed.indexes.types import VectorEncoder
 from ragembed.indexes.verify import database, files
 from ragembed.indexes.verify.repair import repair_store
 from ragembed.indexes.verify.report import Part, Problem, Report
+from ragembed.progress import Progress, SilentProgress
 
 MOST_COMPARED = 1_000_000
 """Number of vectors up to which :func:`verify_snapshot` compares texts and indexes with them."""
@@ -139,8 +139,7 @@ def _problems(store: Path, connection: sqlite3.Connection) -> Iterator[Problem]:
     yield from database.check_structure(connection)
     yield from database.check_rows(store, connection)
     yield from files.check_embedder_files(store, catalog.embedder(connection))
-    for check in (files.check_derived, files.check_baseline):
-        yield from check(store, connection)
+    yield from files.check_derived(store, connection)
     for record in catalog.segments(connection):
         damaged = list(files.check_files(store, record.files, Part.RAW, Part.INDEX, record.key))
         yield from damaged or files.check_contents(store, connection, record, None)
@@ -230,7 +229,6 @@ class _Verification:
     def _check_vectors(self, connection: sqlite3.Connection) -> None:
         report = self._report
         embedder = self._embedder(connection)
-        report.problems += files.check_baseline(self._store, connection)
         records = catalog.segments(connection)
         report.chunks, report.segments = catalog.count(connection, "chunks"), len(records)
         self._progress.start("verifying", "vectors", sum(record.files.rows for record in records))
@@ -274,10 +272,9 @@ class _Verification:
     def _check_canaries(
         self, connection: sqlite3.Connection, records: list[SegmentRecord], embedder: VectorEncoder
     ) -> None:
-        if isinstance(embedder, Embedder) and embedder._is_external and not self._locked:
-            self._note(
-                f"no text was encoded again, because this would send it to the server of {embedder.config.model}"
-            )
+        if embedder.is_remote and not self._locked:
+            model = embedder.describe()["model"]
+            self._note(f"no text was encoded again, because this would send it to the server of {model}")
             return
         raw_of = {
             record.key: np.memmap(self._store / SEGMENTS / record.files.folder / RAW, dtype=RAW_TYPE, mode="r").reshape(

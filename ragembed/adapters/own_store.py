@@ -16,9 +16,9 @@ from ragembed.indexes.filters import Filter
 from ragembed.indexes.filters.notes import comparisons
 from ragembed.indexes.indexing.calibration import calibrate
 from ragembed.indexes.indexing.refit import refit_if_due
-from ragembed.indexes.types import SilentProgress
 from ragembed.indexes.writing.index_selection import warn
 from ragembed.indexes.writing.writer import StoreWriter
+from ragembed.progress import SilentProgress
 
 WAIT_SECONDS = 60.0
 """How long a write waits until another process has finished writing."""

@@ -18,26 +18,28 @@ from pathlib import Path
 
 import numpy as np
 
-from ragembed.distributed.tasks import STORE_SECONDS, ChunkedParts, Worker
-from ragembed.distributed.work import FINISH, FIT, READ, WRITE, StoreShare, Work, WorkPlan, read_arrays
+from ragembed.distributed.tasks import STORE_SECONDS, PartFiles, Worker
+from ragembed.distributed.work import FINISH, FIT, NEW, READ, WRITE, Work
 from ragembed.distributed.workers import TaskReport, WorkerPool
 from ragembed.documents.places import absolute, from_absolute
 from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError, StoreError
 from ragembed.files import sync
 from ragembed.indexes.indexing import fitting
-from ragembed.indexes.indexing.index_run import IndexingReport, IndexRun, StageReport, wanted_meta
+from ragembed.indexes.indexing.index_run import IndexingReport, IndexRun, StageReport
 from ragembed.indexes.indexing.request import IndexingRequest
-from ragembed.indexes.indexing.scan import Scan
+from ragembed.indexes.indexing.scan import Scan, Scanner, check_scan, sort_paths
 from ragembed.indexes.storage.catalog import PART, PartRecord
 from ragembed.indexes.storage.folders import require_own
 from ragembed.indexes.storage.layout import WORK, is_store, make_folder, require_writable
 from ragembed.indexes.storage.lock import writer_lock
 from ragembed.indexes.storage.work_folder import WorkFolder
 from ragembed.indexes.store import Store
-from ragembed.indexes.types import Progress, SilentProgress, SourceRecord
+from ragembed.indexes.types import SourceRecord
 from ragembed.indexes.writing.boilerplate_store import STRIP, found_in, staying
+from ragembed.progress import Progress, SilentProgress
 from ragembed.resources import configure_torch
+from ragembed.tensor_map import map_tensors
 from ragembed.types import Doubles, Integers
 
 
@@ -147,7 +149,7 @@ def _require_together(opened: Sequence[Store]) -> None:
         )
     parts = []
     for store in opened:
-        if (part := store._part) is None:
+        if (part := store.part_record) is None:
             raise ConfigError(
                 f"{store.path} was not made together with other stores: update it with 'ragembed index --store "
                 f"{store.path}'"
@@ -174,28 +176,50 @@ class _Driver:
         self._worker = partial(Worker, work.folder, run.request.device)
         self.reports: list[StageReport] = []
 
-    def read(self, embedder: Embedder, known: Mapping[str, SourceRecord], stores: int) -> tuple[ChunkedParts, Scan]:
+    def read(
+        self, embedder: Embedder, known: Mapping[str, SourceRecord], owners: Mapping[str, int], stores: int
+    ) -> tuple[PartFiles, Scan]:
         """Make a plan, or continue that of an interrupted run, and read the files that differ from those ``known``."""
-        run, progress = self.run, self.run.progress
-        paths, gone, notes = run.sort_paths(known)
+        run, request, progress = self.run, self.run.request, self.run.progress
+        paths, gone, notes = sort_paths(run.paths, request, known)
         # Workers may have a different working directory, so paths must be absolute.
         paths = [from_absolute(absolute(path)) for path in paths]
-        scan = Scan.of(paths, gone, run.request.store)
-        scanner = run.scanner(embedder, known)
+        scan = Scan.of(paths, gone, request.store)
+        scanner = Scanner(request.store, run.options, known, embedder.tokenizer, embedder.text_tokens)
         progress.start("listing", "files", None)
         waiting = []
         for candidate in scanner.waiting(paths, scan, progress):
             waiting.append(candidate)
             progress.advance(1)
         progress.finish()
-        plan = WorkPlan.of(run.request.store, stores, (paths, gone), run.options, embedder, waiting)
-        plan = self.work.begin(plan, known, waiting)
-        self.perform(READ, plan.parts, "reading", "files", plan.files)
-        chunked = ChunkedParts(self.work)
-        scan.add(chunked.scan())
+        places = paths, gone
+        plan = self.work.begin(request.store, stores, places, run.options, embedder, waiting, known, owners)
+        self.perform(READ, len(plan.owners), "reading", "files", plan.files)
+        files = PartFiles(self.work, range(len(plan.owners)))
+        scan.add(files.scan)
         scanner.finish(scan)
-        run.check(scan, notes)
-        return chunked, scan
+        scan.warnings += notes
+        check_scan(scan, request, run.options.include)
+        return files, scan
+
+    def share(
+        self, paths: Sequence[Path], loads: Sequence[int], files: PartFiles, scan: Scan, owners: Mapping[str, int]
+    ) -> None:
+        """Write the share of each store, whose number of chunks is in ``loads``: its own parts, and some new ones."""
+        of_parts = np.array(self.work.plan.owners, dtype=np.int64)
+        new = (of_parts == NEW) & (np.array(files.sizes) > 0)
+        of_parts[new] = divide(np.array(files.sizes, dtype=np.int64)[new], loads)
+        index = self.run.request.index
+        for number, path in enumerate(paths):
+            own = Scan(
+                removed=[name for name in scan.removed if owners[name] == number],
+                touched=[source for source in scan.touched if owners[source.path] == number],
+                skipped={} if number else scan.skipped,
+                roots=scan.roots,
+                gone=scan.gone,
+            )
+            share = {"store": str(path), "parts": np.flatnonzero(of_parts == number).tolist(), "scan": own.to_dict()}
+            self.work.write_share(number, {**share, "index": None if index is None else index.to_dict()})
 
     def perform(self, stage: str, tasks: int, phase: str, unit: str, items: int) -> None:
         """Perform those tasks of a stage that have no output yet, and report the stage."""
@@ -206,13 +230,13 @@ class _Driver:
         done: list[TaskReport] = []
         progress.start(phase, unit, items)
         with _following(progress, lambda: self.work.count(missing)) if stage == WRITE else nullcontext():
-            for one in self._pool.run(self._worker, stage, missing):
+            for report in self._pool.run(self._worker, stage, missing):
                 if stage != WRITE:
-                    progress.advance(one.items)
-                done.append(one)
+                    progress.advance(report.items)
+                done.append(report)
         progress.finish()
-        seconds, busy = time.monotonic() - started, sum(one.seconds for one in done)
-        worked, memory = sum(one.items for one in done), max(one.memory for one in done)
+        seconds, busy = time.monotonic() - started, sum(report.seconds for report in done)
+        worked, memory = sum(report.items for report in done), max(report.memory for report in done)
         self.reports.append(StageReport(stage, len(done), worked, seconds, busy, memory))
 
     def write(self, paths: Sequence[Path], chunks: int, before: int, scan: Scan, wait_seconds: float) -> IndexingReport:
@@ -279,7 +303,6 @@ def _following(progress: Progress, count: Callable[[], int]) -> Iterator[None]:
         while not done.wait(1):
             now = max(count(), before)
             progress.advance(now - before)
-            progress.keep(now - before)
             before = now
 
     thread = threading.Thread(target=follow, daemon=True)
@@ -293,18 +316,18 @@ def _following(progress: Progress, count: Callable[[], int]) -> Iterator[None]:
 
 def _create(run: IndexRun, count: int, pool: WorkerPool, wait_seconds: float) -> IndexingReport:
     with _driver(run, pool, wait_seconds, keep=True) as driver:
-        work, embedder = driver.work, run.embedder()
-        chunked, scan = driver.read(embedder, {}, count)
-        run.require_files(embedder, len(chunked.sizes), scan)
+        work, embedder = driver.work, run.embedder(None)
+        files, scan = driver.read(embedder, {}, {}, count)
+        run.require_files(embedder, len(files.lines), scan)
         if not work.boilerplate_file.exists():
-            work.write_boilerplate(run.stripper(chunked.lines).found)
-        folder, count, chunks = run.request.store.parent, min(count, len(chunked.sizes)), int(chunked.sizes.sum())
-        paths = [folder / str(number + 1) for number in range(count)]
-        _write_shares(driver, paths, [0] * count, chunked, scan, {})
-        driver.perform(FIT, count, "fitting", "chunks", chunks)
-        embedder._fit_parts((read_arrays(work.output(FIT, number)) for number in range(count)), chunks)
+            work.write_boilerplate(run.stripper(files.lines).found)
+        count = min(count, int(np.count_nonzero(files.sizes)))
+        paths = [run.request.store.with_name(str(number + 1)) for number in range(count)]
+        driver.share(paths, [0] * count, files, scan, {})
+        driver.perform(FIT, count, "fitting", "chunks", files.chunks)
+        embedder._fit_parts((dict(map_tensors(work.output(FIT, number))) for number in range(count)), files.chunks)
         _make_stores(driver, paths, embedder)
-        return driver.write(paths, chunks, 0, scan, wait_seconds)
+        return driver.write(paths, files.chunks, 0, scan, wait_seconds)
 
 
 def _make_stores(driver: _Driver, paths: Sequence[Path], embedder: Embedder) -> None:
@@ -315,7 +338,7 @@ def _make_stores(driver: _Driver, paths: Sequence[Path], embedder: Embedder) -> 
     for number, path in enumerate(paths):
         if is_store(path):
             with Store.open(path) as store:
-                if store._part is not None and replace(store._part, indexing=None) == record:
+                if store.part_record is not None and replace(store.part_record, indexing=None) == record:
                     continue
         if path.exists():
             left.append(path)
@@ -323,10 +346,10 @@ def _make_stores(driver: _Driver, paths: Sequence[Path], embedder: Embedder) -> 
     for path in left:
         require_own(path, _REMEDY)
         shutil.rmtree(path)
-    new = fitting.without_fit(embedder)
+    new, config = fitting.without_fit(embedder), embedder.config
+    about = {**fitting.wanted_record(config), PART: record.to_dict()}
     for path in paths:
         if not path.exists():
-            about = {**wanted_meta(embedder), PART: record.to_dict()}
             Store.create(path, new, about, language=driver.run.language).close()
 
 
@@ -339,14 +362,14 @@ def _update(run: IndexRun, opened: Sequence[Store], pool: WorkerPool, wait_secon
                 "collection refit NAME', then index again"
             )
         known, owners = _known(opened)
-        chunked, scan = driver.read(embedders[0], known, len(opened))
-        _find_boilerplate(driver, opened, chunked, scan)
+        files, scan = driver.read(embedders[0], known, owners, len(opened))
+        _find_boilerplate(driver, opened, files, scan)
         paths, loads = [store.path for store in opened], [len(store) for store in opened]
-        _write_shares(driver, paths, loads, chunked, scan, owners)
+        driver.share(paths, loads, files, scan, owners)
         for store in opened:
             # SQLite's log works for processes of one machine only, and workers may be on others.
             store.close()
-        return driver.write(paths, int(chunked.sizes.sum()), sum(loads), scan, wait_seconds)
+        return driver.write(paths, files.chunks, sum(loads), scan, wait_seconds)
 
 
 def _known(opened: Sequence[Store]) -> tuple[dict[str, SourceRecord], dict[str, int]]:
@@ -365,49 +388,23 @@ def _known(opened: Sequence[Store]) -> tuple[dict[str, SourceRecord], dict[str, 
     return known, owners
 
 
-def _find_boilerplate(driver: _Driver, opened: Sequence[Store], chunked: ChunkedParts, scan: Scan) -> None:
+def _find_boilerplate(driver: _Driver, opened: Sequence[Store], files: PartFiles, scan: Scan) -> None:
     """Find the lines that many files repeat in the files of all stores, and write them for the workers."""
-    if not (len(chunked.sizes) or scan.removed or any(store.unfinished for store in opened)):
+    if not (files.lines or scan.removed or any(store.unfinished for store in opened)):
         return
-    leaving = {*scan.removed, *chunked.lines}
-    files = dict(chunked.lines)
+    leaving, lines = {*scan.removed, *files.lines}, dict(files.lines)
     strips = driver.run.options.boilerplate == STRIP
     for store in opened if strips else ():
-        files |= store.read_database(staying, leaving)[0]
-    driver.work.write_boilerplate(found_in(files) if strips else {})
-
-
-def _write_shares(
-    driver: _Driver,
-    paths: Sequence[Path],
-    loads: Sequence[int],
-    chunked: ChunkedParts,
-    scan: Scan,
-    owners: Mapping[str, int],
-) -> None:
-    """Write the share of each store, whose number of chunks is in ``loads``: its own files, and a part of the new."""
-    of_files = np.array([owners.get(name, -1) for name in chunked.lines], dtype=np.int64)
-    new = of_files < 0
-    of_files[new] = divide(chunked.sizes[new], loads)
-    request = driver.run.request
-    for number, path in enumerate(paths):
-        own = replace(
-            scan,
-            removed=[name for name in scan.removed if owners[name] == number],
-            touched=[source for source in scan.touched if owners[source.path] == number],
-            skipped={} if number else scan.skipped,
-            warnings=[],
-        )
-        files = np.flatnonzero(of_files == number).tolist()
-        driver.work.write_share(number, StoreShare(str(path), files, own, request.index))
+        lines |= store.read_database(staying, leaving)[0]
+    driver.work.write_boilerplate(found_in(lines) if strips else {})
 
 
 def divide(sizes: Integers, loads: Sequence[int]) -> Integers:
-    """Divide files among stores, in order, so that the stores have similar numbers of chunks.
+    """Divide parts among stores, in order, so that the stores have similar numbers of chunks.
 
-    Return the number of the store of each file, ascending, int64, shape ``(n,)``. ``sizes`` are the numbers of chunks
-    of the files, shape ``(n,)``, and ``loads`` those that each store has already. If no store has any, each gets at
-    least one file if there are enough.
+    Return the number of the store of each part, ascending, int64, shape ``(n,)``. ``sizes`` are the numbers of chunks
+    of the parts, shape ``(n,)``, and ``loads`` those that each store has already. If no store has any, each gets at
+    least one part if there are enough.
     """
     weights = np.maximum(sizes, 1)
     ends = np.cumsum(weights)

@@ -1,27 +1,37 @@
-"""Run the tasks of a stage on the actors of a Ray cluster. Each actor is one worker."""
+"""Run the tasks of a stage on the actors of a Ray cluster, one worker each. No other module connects to Ray."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import logging
+import math
+import os
+import socket
+import warnings
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import ExitStack
-from types import TracebackType
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 from typing_extensions import Self, override
 
-from ragembed.distributed.workers import Perform, TaskReport, TaskWorker, WorkerLost, WorkerPool
+from ragembed.distributed.workers import Perform, RenewedWorkers, TaskReport, TaskWorker, WorkerLost
 from ragembed.errors import ConfigError, WorkerLostError
-from ragembed.extras import require
-from ragembed.ray_cluster import connected
+from ragembed.extras import needed_for, require
+
+# Ray transfers only numbers and short records; vectors go through files. Ray accepts no less than 75 MiB.
+OBJECT_STORE_BYTES = 100 << 20
+# Hide Ray's reports of restarted workers on stdout and its internal log. Values that the user has set take precedence.
+QUIET = {"RAY_DEDUP_LOGS_SKIP_REGEX": ".", "RAY_BACKEND_LOG_LEVEL": "fatal"}
+# A head node that does not accept a connection in this time counts as unreachable.
+REACH_SECONDS = 10.0
 
 
-class RayWorkers(WorkerPool):
-    """Runs tasks on the actors of a Ray cluster. The ``with`` block connects, and stops all workers at its end.
+class RayWorkers(RenewedWorkers):
+    """Runs tasks on the actors of a Ray cluster, to which the ``with`` block connects.
 
-    ``address`` is that of :func:`ragembed.ray_cluster.connected`. ``workers`` is the number of workers, by default as
-    many as fit on the live nodes; on a running cluster, never more than that. Each reserves ``cpus`` and ``gpus``, also
-    fractions.
+    ``workers`` is the number of workers, by default as many as fit on the live nodes, and never more. Each reserves
+    ``cpus`` and ``gpus``, also fractions.
     """
 
     def __init__(
@@ -49,10 +59,8 @@ class RayWorkers(WorkerPool):
         return self
 
     @override
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        super().__exit__(kind, error, trace)
+    def __exit__(self, *error: object) -> None:
+        super().__exit__(*error)
         self._connection.close()
 
     @override
@@ -71,7 +79,7 @@ class RayWorkers(WorkerPool):
         return _RayWorker(self._ray, make, {"num_cpus": self._cpus, "num_gpus": self._gpus})
 
 
-class _RayWorker:
+class _RayWorker(TaskWorker):
     def __init__(self, ray: Any, make: Callable[[], Perform], reserved: Mapping[str, float]) -> None:
         self._ray, self._make, self._reserved = ray, make, reserved
         self._start()
@@ -82,10 +90,12 @@ class _RayWorker:
         self._actor = self._ray.remote(**options)(_Actor).remote(self._make)
         self.started: Future[None] = self._actor.start.remote().future()
 
+    @override
     def submit(self, stage: str, number: int) -> Future[TaskReport]:
         task: Future[TaskReport] = self._actor.perform.remote(stage, number).future()
         return task
 
+    @override
     def report(self, task: Future[TaskReport]) -> TaskReport:
         try:
             return task.result()
@@ -94,10 +104,12 @@ class _RayWorker:
         except self._ray.exceptions.RayError as error:
             raise WorkerLost(str(error)) from error
 
+    @override
     def renew(self) -> None:
         self.stop()  # it may only be unreachable
         self._start()
 
+    @override
     def stop(self) -> None:
         self._ray.kill(self._actor)
 
@@ -125,3 +137,105 @@ def _fits(resources: Mapping[str, float], cpus: float, gpus: float) -> int:
     if gpus:
         room = min(room, resources.get("GPU", 0.0) / gpus)
     return int(room + 1e-9)
+
+
+# The connection
+
+
+@contextmanager
+def connected(address: str | None = None, *, cpus: float | None = None) -> Iterator[Any]:
+    """Connect to Ray and yield the module ``ray``; the exit ends the actors, and the node if it was started here.
+
+    ``address`` is ``HOST:PORT`` of the head node, or ``auto`` for the cluster that this machine belongs to; by default
+    ``$RAY_ADDRESS``, else a node is started here with ``cpus`` CPUs, by default all. A connection that this process
+    already has is used and left open. Raises :class:`ConfigError` for an invalid address, and :class:`WorkerLostError`
+    if the cluster cannot be reached or the node does not start.
+    """
+    chosen = address or os.environ.get("RAY_ADDRESS") or "local"
+    _check_address(chosen)
+    for name, value in QUIET.items():
+        os.environ.setdefault(name, value)
+    with needed_for("a Ray cluster"), _hide_deprecations():
+        import ray
+    if ray.is_initialized():
+        _check_same_cluster(ray, address)
+        yield ray
+        return
+    try:
+        _connect(ray, chosen, cpus)
+        yield ray
+    finally:
+        ray.shutdown()
+
+
+def _connect(ray: Any, address: str, cpus: float | None) -> None:
+    """Connect to the cluster at ``address``, or start a node if it is ``"local"``."""
+    options: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
+    if address == "local":
+        # Without a network route Ray finds no address for the node; the loopback address always works.
+        options |= {"_node_ip_address": "127.0.0.1", "object_store_memory": OBJECT_STORE_BYTES}
+        options |= {"include_dashboard": False, "num_cpus": None if cpus is None else math.ceil(cpus)}
+    elif address != "auto":
+        _check_reachable(address)
+    try:
+        with _hide_deprecations(), _silence_stderr():
+            ray.init(address, **options)
+    except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+        if address == "local":
+            raise WorkerLostError(f"Ray did not start on this machine: {error}") from error
+        raise WorkerLostError(
+            f"the Ray cluster at {address!r} cannot be used from this machine ({error}): add this machine to the "
+            "cluster with 'ray start --address HOST:PORT', and use the same versions of Python and Ray on all nodes"
+        ) from error
+
+
+def _check_address(address: str) -> None:
+    """Raise :class:`ConfigError` if ``address`` has the wrong form."""
+    if address not in ("local", "auto"):
+        host, _, port = address.rpartition(":")
+        if not host or not port.isdigit() or "/" in host:
+            raise ConfigError(
+                f"{address!r} is not the address of a Ray cluster: expected HOST:PORT of its head node, or 'auto'"
+            )
+
+
+def _check_reachable(address: str) -> None:
+    """Raise :class:`WorkerLostError` if nothing listens at ``address``; Ray would retry for long and may exit."""
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=REACH_SECONDS).close()
+    except OSError as error:
+        raise WorkerLostError(
+            f"no Ray cluster answers at {address} ({error}): give the address that 'ray start --head' printed"
+        ) from error
+
+
+def _check_same_cluster(ray: Any, address: str | None) -> None:
+    """Raise :class:`ConfigError` if this process is already connected to another cluster than ``address``."""
+    current = ray.get_runtime_context().gcs_address
+    if address not in (None, "local", "auto", current):
+        raise ConfigError(
+            f"the address is {address}, but this process is already connected to Ray at {current}: give no address"
+        )
+
+
+@contextmanager
+def _hide_deprecations() -> Iterator[None]:
+    """Hide Ray's warnings about its own future versions."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        warnings.simplefilter("ignore", DeprecationWarning)
+        yield
+
+
+@contextmanager
+def _silence_stderr() -> Iterator[None]:
+    """Hide what Ray's compiled parts write to stderr while they start; failures are raised as exceptions."""
+    stderr = os.dup(2)
+    try:
+        with Path(os.devnull).open("wb") as devnull:
+            os.dup2(devnull.fileno(), 2)
+        yield
+    finally:
+        os.dup2(stderr, 2)
+        os.close(stderr)

@@ -12,14 +12,13 @@ import signal
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 from typing_extensions import Self, override
 
@@ -59,42 +58,70 @@ class WorkerLost(Exception):  # noqa: N818  a signal between a worker and its po
     """The worker of a task died, and another can repeat the task."""
 
 
-class TaskWorker(Protocol):
-    """A worker, which performs one task at a time."""
+class TaskWorker(ABC):
+    """A worker, which performs one task at a time. ``started`` is done when it can begin: it may wait for room."""
 
     started: Future[None]
-    """Is done when the worker can begin a task. A worker on a cluster may wait for room until another one ends."""
 
+    @abstractmethod
     def submit(self, stage: str, number: int) -> Future[TaskReport]:
         """Begin a task."""
-        ...
 
+    @abstractmethod
     def report(self, task: Future[TaskReport]) -> TaskReport:
         """Return the report of a finished task, or raise its exception; raise :class:`WorkerLost` if it died."""
-        ...
 
+    @abstractmethod
     def renew(self) -> None:
         """Replace the dead worker."""
-        ...
 
+    @abstractmethod
     def stop(self) -> None:
         """End the worker immediately. The next run repeats its task."""
-        ...
 
 
 class WorkerPool(ABC):
-    """Workers that make their model once and keep it between tasks, also of the next stage, in a ``with`` block."""
+    """Performs the tasks of stages in a ``with`` block, with a model that is kept between tasks and stages."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    @abstractmethod
+    def __exit__(self, *_error: object) -> None:
+        """End all workers."""
+
+    @abstractmethod
+    def run(self, make: Callable[[], Perform], stage: str, numbers: Sequence[int]) -> Iterator[TaskReport]:
+        """Run each task of ``numbers`` with what ``make`` returns, and yield the reports in any order."""
+
+
+class ThisProcess(WorkerPool):
+    """Runs the tasks one after the other in this process."""
+
+    def __init__(self) -> None:
+        self._made: tuple[Callable[[], Perform], Perform] | None = None
+
+    @override
+    def __exit__(self, *_error: object) -> None:
+        self._made = None
+
+    @override
+    def run(self, make: Callable[[], Perform], stage: str, numbers: Sequence[int]) -> Iterator[TaskReport]:
+        if self._made is None or self._made[0] is not make:
+            self._made = make, make()
+        for number in numbers:
+            yield self._made[1](stage, number)
+
+
+class RenewedWorkers(WorkerPool):
+    """A pool of workers that may die: another worker then repeats the task."""
 
     def __init__(self) -> None:
         self._make: Callable[[], Perform] | None = None
         self._workers: list[TaskWorker] = []
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    @override
+    def __exit__(self, *_error: object) -> None:
         self._end()
 
     @abstractmethod
@@ -105,36 +132,42 @@ class WorkerPool(ABC):
     def worker(self, make: Callable[[], Perform]) -> TaskWorker:
         """Start a worker."""
 
+    @override
     def run(self, make: Callable[[], Perform], stage: str, numbers: Sequence[int]) -> Iterator[TaskReport]:
-        """Run each task of ``numbers``, and yield the reports as tasks finish, in any order.
+        """Call ``make``, which must be picklable, once in each worker process, and yield the reports as tasks finish.
 
-        ``make`` is called once in the process of each worker, so it must be picklable. If a worker or its machine dies,
-        another worker repeats the task. Raises the exception of a failed task, and
-        :class:`ragembed.errors.WorkerLostError` if workers that perform the same task die repeatedly.
+        Raises the exception of a failed task, and :class:`ragembed.errors.WorkerLostError` if workers of the same
+        task die repeatedly.
         """
-        waiting = deque(numbers)
-        losses: dict[int, int] = {}
+        waiting, losses = deque(numbers), Counter[int]()
         busy: dict[Future[TaskReport], tuple[TaskWorker, int]] = {}
-        workers = self._for(make, self.size(len(numbers)))
+        if make is not self._make:
+            self._end()
+            self._make = make
+        self._workers += [self.worker(make) for _ in range(self.size(len(numbers)) - len(self._workers))]
         try:
             while waiting or busy:
                 active = [worker for worker, _ in busy.values()]
-                idle = [worker for worker in workers if worker not in active and worker.started.done()]
+                idle = [worker for worker in self._workers if worker not in active and worker.started.done()]
                 for worker in idle[: len(waiting)]:
                     number = waiting.popleft()
                     busy[worker.submit(stage, number)] = worker, number
                 pending: list[Future[Any]] = list(busy)
                 if waiting:
-                    pending += [worker.started for worker in workers if not worker.started.done()]
+                    pending += [worker.started for worker in self._workers if not worker.started.done()]
                 wait(pending, return_when=FIRST_COMPLETED)
                 for task in [task for task in busy if task.done()]:
                     worker, number = busy.pop(task)
                     try:
                         done = worker.report(task)
                     except WorkerLost as error:
-                        losses[number] = losses.get(number, 0) + 1
+                        losses[number] += 1
                         if losses[number] == MOST_LOSSES:
-                            raise WorkerLostError(_lost(stage, number)) from error
+                            raise WorkerLostError(
+                                f"{MOST_LOSSES} workers died on task {number} of stage {stage!r}, probably for lack of "
+                                "memory: use fewer workers, then run the same command again; it continues from the "
+                                "finished tasks"
+                            ) from error
                         worker.renew()
                         waiting.appendleft(number)
                     else:
@@ -143,56 +176,13 @@ class WorkerPool(ABC):
             if waiting or busy:  # the run was aborted or failed
                 self._end()
 
-    def _for(self, make: Callable[[], Perform], size: int) -> list[TaskWorker]:
-        if make is not self._make:
-            self._end()
-            self._make = make
-        self._workers += [self.worker(make) for _ in range(size - len(self._workers))]
-        return self._workers
-
     def _end(self) -> None:
         for worker in self._workers:
             worker.stop()
         self._workers, self._make = [], None
 
 
-class ThisProcess(WorkerPool):
-    """Runs the tasks one after the other in this process."""
-
-    @override
-    def size(self, tasks: int) -> int:
-        return min(tasks, 1)
-
-    @override
-    def worker(self, make: Callable[[], Perform]) -> TaskWorker:
-        return _Here(make())
-
-
-def _now() -> Future[None]:
-    now: Future[None] = Future()
-    now.set_result(None)
-    return now
-
-
-class _Here:
-    def __init__(self, perform: Perform) -> None:
-        self._perform = perform
-        self.started = _now()
-
-    def submit(self, stage: str, number: int) -> Future[TaskReport]:
-        task: Future[TaskReport] = Future()
-        task.set_result(self._perform(stage, number))
-        return task
-
-    def report(self, task: Future[TaskReport]) -> TaskReport:
-        return task.result()
-
-    def renew(self) -> None: ...
-
-    def stop(self) -> None: ...
-
-
-class ProcessWorkers(WorkerPool):
+class ProcessWorkers(RenewedWorkers):
     """Runs tasks in ``workers`` processes, each limited to its share of the cores."""
 
     def __init__(self, workers: int) -> None:
@@ -210,29 +200,34 @@ class ProcessWorkers(WorkerPool):
         return _Process(make, max(1, processors() // self._most))
 
 
-class _Process:
+class _Process(TaskWorker):
     """A process that performs one task at a time."""
 
     def __init__(self, make: Callable[[], Perform], threads: int) -> None:
         self._make = make, threads
-        self.started = _now()  # the executor starts the process with its first task
+        self.started = Future()
+        self.started.set_result(None)  # the executor starts the process with its first task
         self.renew()
 
+    @override
     def renew(self) -> None:
         context = multiprocessing.get_context("spawn")  # a forked process with threads may deadlock
         self._pool = ProcessPoolExecutor(1, context, initializer=_begin, initargs=(*self._make, os.getpid()))
 
+    @override
     def submit(self, stage: str, number: int) -> Future[TaskReport]:
         # The first task starts the process, and _begin ignores Ctrl-C only after the imports.
         with _interrupts_blocked():
             return self._pool.submit(_perform, stage, number)
 
+    @override
     def report(self, task: Future[TaskReport]) -> TaskReport:
         try:
             return task.result()
         except BrokenProcessPool as error:
             raise WorkerLost from error
 
+    @override
     def stop(self) -> None:
         for process in list((getattr(self._pool, "_processes", None) or {}).values()):
             process.terminate()
@@ -277,10 +272,3 @@ def _perform(stage: str, number: int) -> TaskReport:
         assert _make is not None, "_begin must run before _perform"  # noqa: S101  the executor ensures it
         _made.append(_make())
     return _made[0](stage, number)
-
-
-def _lost(stage: str, number: int) -> str:
-    return (
-        f"{MOST_LOSSES} workers died on task {number} of stage {stage!r}, probably for lack of memory: use fewer "
-        "workers, then run the same command again; it continues from the finished tasks"
-    )

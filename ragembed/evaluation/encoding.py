@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from ragembed.config.settings import EmbedderConfig
 from ragembed.corpus import Corpus, ItemReservoir, draw_pseudo_queries
@@ -16,57 +14,8 @@ from ragembed.errors import ConfigError
 from ragembed.extractors.protocol import Side
 from ragembed.extractors.sharing import passes
 from ragembed.postprocess import TwoSidedChain
+from ragembed.progress import Progress, SilentProgress, phase
 from ragembed.types import Floats
-
-
-class EvaluationProgress(Protocol):
-    """Receives the progress of an evaluation. One phase runs at a time."""
-
-    def start(self, phase: str, unit: str, total: int | None) -> None:
-        """Start ``phase``, such as "sts12: encoding", with ``total`` units, or None if unknown."""
-
-    def advance(self, count: int) -> None:
-        """Report ``count`` more finished units."""
-
-    def finish(self) -> None:
-        """End the phase."""
-
-
-class TrainingProgress(EvaluationProgress, Protocol):
-    """Receives the progress of a training, which also has details and notes."""
-
-    def advance(self, count: int, detail: str = "") -> None:
-        """Report ``count`` more finished units; ``detail`` is additional information, such as "loss 4.21"."""
-
-    def note(self, text: str) -> None:
-        """Report a single message, such as a resumed training or truncated definitions."""
-
-
-class Silent:
-    """Ignores all progress."""
-
-    def start(self, phase: str, unit: str, total: int | None) -> None:
-        """Ignore the phase."""
-
-    def advance(self, count: int, detail: str = "") -> None:
-        """Ignore the count."""
-
-    def finish(self) -> None:
-        """Ignore the end."""
-
-    def note(self, text: str) -> None:
-        """Ignore the note."""
-
-
-@contextmanager
-def phase(progress: EvaluationProgress, name: str, unit: str, total: int | None) -> Iterator[None]:
-    """Start a phase, and end it after the body."""
-    progress.start(name, unit, total)
-    try:
-        yield
-    finally:
-        progress.finish()
-
 
 _CORPORA = ("weighting_corpus", "avg_corpus", "postprocess_corpus")
 
@@ -93,7 +42,7 @@ def encode_each(
     documents: Sequence[str],
     queries: Sequence[str],
     device: str | None = None,
-    progress: EvaluationProgress | None = None,
+    progress: Progress | None = None,
     name: str = "texts",
 ) -> Iterator[Encoded]:
     """Fit each configuration on ``documents`` and yield its embeddings of ``documents`` and ``queries``.
@@ -105,7 +54,7 @@ def encode_each(
     """
     if not configs:
         raise ConfigError("no configuration to evaluate: expected at least one")
-    raw = RawVectors(configs, documents, device, progress or Silent(), name)
+    raw = RawVectors(configs, documents, device, progress or SilentProgress(), name)
     document_vectors, query_vectors = raw.of(documents, "documents"), raw.of(queries, "pseudo-queries")
     for config in configs:
         raw.prepare(config, documents)
@@ -127,10 +76,10 @@ class RawVectors:
         configs: Sequence[EmbedderConfig],
         documents: Sequence[str],
         device: str | None,
-        progress: EvaluationProgress,
-        name: str,
+        progress: Progress | None = None,
+        name: str = "texts",
     ) -> None:
-        self._progress, self._name = progress, name
+        self._progress, self._name = progress or SilentProgress(), name
         sizes = _corpus_sizes(configs)
         fitted_on = {corpus for config in configs for corpus in (config.weighting_corpus, config.avg_corpus) if corpus}
         self._keys = list(dict.fromkeys(raw_part(config) for config in configs))

@@ -13,11 +13,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from ragembed.config.settings import EmbedderConfig
 from ragembed.errors import ConfigError
-from ragembed.evaluation.encoding import Encoded, EvaluationProgress, Silent, encode_each
+from ragembed.evaluation.encoding import Encoded, encode_each
 from ragembed.evaluation.inputs import at_least, matrix
 from ragembed.evaluation.judgements import RetrievalCollection, read_beir
 from ragembed.evaluation.retrieval import MEASURES, Measure, RetrievalScore, score_rankings
 from ragembed.evaluation.runs import Ranking
+from ragembed.progress import Progress, SilentProgress
 
 DEPTH = 1000
 """Default length of a ranking, the same as in trec_eval."""
@@ -158,7 +159,7 @@ def evaluate(
     task: Task,
     configs: Sequence[EmbedderConfig],
     device: str | None = None,
-    progress: EvaluationProgress | None = None,
+    progress: Progress | None = None,
 ) -> Iterator[tuple[EmbedderConfig, Measured]]:
     """Fit several configurations on the documents of a task, and yield each with its scores.
 
@@ -167,7 +168,7 @@ def evaluate(
     """
     queries = task.queries if not task.symmetric or any(config.query_fit == "separate" for config in configs) else ()
     encoded = encode_each(configs, task.documents, queries, device, progress, task.name)
-    progress = progress or Silent()
+    progress = progress or SilentProgress()
     runs, unit = (task.runs, task.unit) if isinstance(task, RepeatedTask) else (1, "configurations")
     started = False
     try:

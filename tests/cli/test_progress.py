@@ -1,7 +1,9 @@
+import sys
+
 import pytest
 
-from ragembed.cli import output
-from ragembed.cli.output import StderrProgress, describe, duration
+from ragembed import progress
+from ragembed.progress import SilentProgress, StderrProgress, describe, duration, progress_for
 
 
 @pytest.mark.parametrize(("seconds", "shown"), [(0.4, "0 s"), (59, "59 s"), (200, "3 min 20 s"), (7500, "2 h 5 min")])
@@ -12,8 +14,6 @@ def test_duration(seconds, shown):
 def test_describe_with_rate_and_time_left():
     line = describe("embedding", "chunks", 512, 2048, 6.0)
     assert line == "embedding: 512 of 2,048 chunks (25 %), 85/s, 18 s left"
-    line = describe("embedding", "chunks", 512, 2048, 6.0, 448)
-    assert line == "embedding: 512 of 2,048 chunks (25 %), 448 kept, 85/s, 18 s left"
     assert describe("reading", "files", 30, None, 10.0) == "reading: 30 files, 3.0/s"
     assert describe("embedding", "chunks", 0, 10, 0.0) == "embedding: 0 of 10 chunks (0 %), 0.0/s"
 
@@ -29,7 +29,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch):
     clock = Clock()
-    monkeypatch.setattr(output, "time", clock)
+    monkeypatch.setattr(progress, "time", clock)
     return clock
 
 
@@ -61,14 +61,23 @@ def test_in_a_terminal_one_line_is_redrawn_and_erased(clock, capsys, monkeypatch
     assert "s left" in shown
 
 
-def test_kept_units_are_counted_even_if_nothing_is_shown(clock, capsys):
+def test_a_quiet_listener_counts(clock, capsys):
     shown = StderrProgress(quiet=True)
     shown.start("embedding", "chunks", 100)
-    for _ in range(3):
-        clock.now += 20
-        shown.advance(20)
-        shown.keep(10)
-    shown.start("merging", "vectors", 7)
-    shown.advance(7)
-    assert (shown.kept, shown.to_keep) == (30, 100)
+    clock.now += 20
+    shown.advance(20)
+    assert (shown.phase, shown.done, shown.total) == ("embedding", 20, 100)
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("place", ["file", "terminal", "notebook"])
+def test_python_shows_progress_where_a_line_can_be_redrawn(place, monkeypatch):
+    if place == "terminal":
+        monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    if place == "notebook":
+        monkeypatch.setitem(sys.modules, "ipykernel", sys)
+    kind = SilentProgress if place == "file" else StderrProgress
+    assert type(progress_for(None)) is type(progress_for(True)) is kind
+    assert type(progress_for(False)) is SilentProgress
+    own = StderrProgress()
+    assert progress_for(own) is own

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ragembed.ray_cluster import QUIET
+from ragembed.distributed.ray_workers import QUIET
 
 OBJECT_STORE_BYTES = 80 << 20
 PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy", "grpc_proxy")

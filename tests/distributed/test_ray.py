@@ -4,9 +4,8 @@ import sys
 
 import pytest
 
-from ragembed.distributed.ray_workers import RayWorkers
+from ragembed.distributed.ray_workers import RayWorkers, connected
 from ragembed.errors import ConfigError, MissingExtraError
-from ragembed.ray_cluster import connected
 from tests.distributed.documents import contents
 
 

@@ -33,7 +33,7 @@ def made(docs, name, pool=None, stores=3, **changes):
 def test_stages_are_reported(docs):
     report = made(docs, "c")
     assert [(stage.stage, stage.tasks) for stage in report.stages] == [
-        ("read", 8),
+        ("read", 24),
         ("fit", 3),
         ("write", 3),
         ("finish", 3),
@@ -74,7 +74,7 @@ def test_relative_paths(docs, monkeypatch):
     assert contents(docs.parent / "c") == contents(docs.parent / "other")
 
 
-@pytest.mark.parametrize("stop_after", [3, 10, 13, 16])
+@pytest.mark.parametrize("stop_after", [3, 26, 29, 32])
 def test_an_interrupted_run_continues_from_finished_tasks(docs, stop_after):
     first, second = Here(stop_after), Here()
     with pytest.raises(KeyboardInterrupt):
@@ -82,7 +82,7 @@ def test_an_interrupted_run_continues_from_finished_tasks(docs, stop_after):
     made(docs, "c", second)
     assert len(first.tasks) == stop_after
     assert sorted(first.tasks + second.tasks) == sorted(
-        [("read", number) for number in range(8)]
+        [("read", number) for number in range(24)]
         + [(stage, number) for stage in ("fit", "write", "finish") for number in range(3)]
     )
     made(docs, "other")
@@ -111,7 +111,7 @@ def test_a_half_written_store_is_continued_without_encoding_again(docs, monkeypa
 
 def test_files_changed_after_an_interruption_give_a_new_plan(docs):
     with pytest.raises(KeyboardInterrupt):
-        made(docs, "c", Here(stop_after=12))
+        made(docs, "c", Here(stop_after=28))
     (docs / "00.md").write_text("word5 word6 and something else")
     again = Here()
     made(docs, "c", again)
@@ -133,7 +133,7 @@ def test_an_update_interrupted_before_the_last_store_gives_all_stores_one_fit(do
 
     full = Here()
     with pytest.raises(KeyboardInterrupt):
-        update(Here(stop_after=8 + 3 + 1))  # one store has the new fit
+        update(Here(stop_after=24 + 3 + 1))  # one store has the new fit
     embedders = {Store.open(path).embedder.fingerprint for path in stores_in(docs.parent / "c").values()}
     assert len(embedders) == 2
     update(full)
@@ -186,7 +186,7 @@ def test_a_slower_reader_of_the_same_part_gives_way(docs, monkeypatch):
 
     monkeypatch.setattr(tasks, "publish", late)
     assert Worker(work)("read", 0).items > 0
-    assert sorted(path.name for path in (work / "read").iterdir()) == ["00000", "00007"]
+    assert sorted(path.name for path in (work / "read").iterdir()) == ["00000", "00023"]
 
 
 def test_partial_fits_add_up_to_the_fit(tiny_model, docs):
@@ -214,7 +214,7 @@ def test_ray_is_imported_only_on_demand():
 def test_parts_have_all_files_in_order_and_none_is_empty(sizes, data):
     files = [FileCandidate(Path(str(i)), Path(), size, 0) for i, size in enumerate(sizes)]
     number = data.draw(st.integers(1, len(files)))
-    parts = balanced(files, number)
+    parts = balanced(files, number)  # The files are smaller than a part.
     assert [file for part in parts for file in part] == files
     assert len(parts) == number
     assert all(parts)

@@ -86,7 +86,7 @@ class TestLinks:
         assert tree(project) == before
 
     @pytest.mark.parametrize(
-        "name", ["read", "write", "plan.json", "writer.lock", "known.jsonl", "fit/00000.safetensors"]
+        "name", ["read", "write", "plan.json", "writer.lock", "boilerplate.json", "fit/00000.safetensors"]
     )
     def test_symbolic_link_in_the_work_folder_is_rejected(self, docs, work, name):
         project = docs.parent / "project"

@@ -11,10 +11,11 @@ from ragembed import Collection, Embedder
 from ragembed.errors import StoreError
 from ragembed.extractors.transformer import TransformerExtractor
 from ragembed.indexes import IndexingOptions, Store, refit_together
-from ragembed.indexes.indexing import drift, refit
+from ragembed.indexes.indexing import drift, fitting
 from ragembed.indexes.indexing.index_run import index_files
 from ragembed.indexes.indexing.refit import refit_store
 from ragembed.indexes.indexing.request import IndexingRequest
+from ragembed.indexes.storage import derived
 from tests.conftest import WORDS, KnownEncoder, record
 
 STORES, FLIGHT = WORDS[8:19], WORDS[19:32]
@@ -225,8 +226,8 @@ def test_measuring_drift_writes_nothing(store, monkeypatch):
 
 
 def test_store_without_a_baseline_has_a_note(store):
-    with Store.open(store) as opened, opened.writer() as writer:
-        writer.set_meta({"baseline": None})
+    with Store.open(store) as opened, opened.writer() as writer, writer._database.transaction():
+        derived.forget(writer._connection, derived.BASELINE)
     report = drift_of(store)
     assert (report.added, report.removed, report.mean_shift) == (None, None, None)
     assert (report.overlap, report.verdict) == (1.0, "keep")
@@ -264,7 +265,7 @@ def test_runs_without_fitted_post_processors_keep_a_baseline(tmp_path, tiny_conf
 
 
 def test_shared_query_fit_is_compared_on_pseudo_queries(store, encoded, monkeypatch):
-    monkeypatch.setattr(refit, "calibrate", lambda *_, **__: [])
+    monkeypatch.setattr(fitting, "calibrate", lambda *_, **__: [])
     refit_store(store, ("zscore",), "shared")
     assert drift_of(store).overlap == 1.0
     assert encoded == []

@@ -296,7 +296,7 @@ def test_error_in_one_file_does_not_stop_a_run(docs, run, monkeypatch, error, re
     elif place == "chunker":
         monkeypatch.setattr(Chunker, "split", failing(Chunker.split))
     else:
-        monkeypatch.setattr(scan.SpoolEntry, "of", failing(scan.SpoolEntry.of))
+        monkeypatch.setattr(scan, "spool_line", failing(scan.spool_line))
     report = run(docs)
     assert sorted(report.scan.added) == ["docs/cat.txt", "docs/deep/wing.txt"]
     assert report.scan.skipped == {"docs/locks.md": reason}

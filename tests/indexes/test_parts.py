@@ -7,7 +7,7 @@ import pytest
 
 from ragembed.documents.model import Chunk
 from ragembed.errors import ConfigError, StoreLockedError
-from ragembed.indexes.indexing.spool import Spool, SpoolEntry
+from ragembed.indexes.indexing.scan import Spool
 from ragembed.indexes.lexical.fulltext import match_expression
 from ragembed.indexes.search.fusion import METHODS, Fusion
 from ragembed.indexes.storage.layout import NamesInStore, choose_store, file_path, is_below, source_path
@@ -128,9 +128,9 @@ def test_spool_returns_its_entries(tmp_path):
     source = SourceRecord("a.md", 1, 2, "3", "4")
     chunks = [Chunk("text 🎉\ud800", ("A", "B"), "T", 1, 2, None, 9, {"k": [1, None]}), Chunk("plain")]
     with Spool() as spool:
-        spool.append(SpoolEntry.of(source, chunks))
-        spool.append(SpoolEntry.of(SourceRecord("b.md", 0, 0, "", ""), []))
-        assert (spool.files, spool.chunks) == (2, 2)
+        spool.append(source, chunks)
+        spool.append(SourceRecord("b.md", 0, 0, "", ""), [])
+        assert (len(spool.lines), spool.chunks) == (2, 2)
         assert list(spool) == list(spool) == [(source, chunks), (SourceRecord("b.md", 0, 0, "", ""), [])]
 
 

@@ -37,7 +37,7 @@ def own_source(tmp_path_factory):
         ("standardise scores and add them", "indexes/search/fusion.py"),
         ("half precision, little-endian, row after row", "docs/reference/store-files.md"),
         ("terminal hyperlink to a file", "cli/output.py"),
-        ("temporary file of chunks between two passes of indexing", "indexes/indexing/spool.py"),
+        ("temporary file of chunks between two passes of indexing", "indexes/indexing/scan.py"),
         ("which words of the query are highlighted", "indexes/search/snippet.py"),
         ("post-processors fitted separately for queries, on pseudo-queries", "docs/explanation/how-fitting-works.md"),
     ],

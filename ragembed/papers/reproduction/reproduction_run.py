@@ -18,7 +18,7 @@ from ragembed.config.fields import one_of
 from ragembed.config.settings import EmbedderConfig
 from ragembed.config.specs import Words
 from ragembed.errors import ConfigError
-from ragembed.evaluation.encoding import Silent, TrainingProgress, raw_part
+from ragembed.evaluation.encoding import raw_part
 from ragembed.evaluation.inputs import json_object
 from ragembed.evaluation.tasks import Task, evaluate
 from ragembed.extractors.kept_states import kept_states
@@ -33,6 +33,7 @@ from ragembed.papers.sentences.sentence_tasks import (
     read_isotropy,
     read_sts,
 )
+from ragembed.progress import SilentProgress, TrainingProgress
 from ragembed.version import __version__
 
 MEASURED = "measured.jsonl"
@@ -134,7 +135,7 @@ class Reproduction:
     """One run of an item; its methods are what the descriptions of the items use."""
 
     inputs: Inputs
-    progress: TrainingProgress = field(default_factory=Silent)
+    progress: TrainingProgress = field(default_factory=SilentProgress)
     missing: dict[str, PaperCollection] = field(default_factory=dict)
     notes: dict[str, None] = field(default_factory=dict)
     unmeasured: set[tuple[str, str]] = field(default_factory=set)
@@ -338,7 +339,7 @@ def reproduce(item: Item, inputs: Inputs, progress: TrainingProgress | None = No
     if inputs.measure:
         make_folders(inputs.out)
         (inputs.out / MEASURED).open("ab").close()  # an error is raised before the first measurement
-    run = Reproduction(inputs, progress or Silent())
+    run = Reproduction(inputs, progress or SilentProgress())
     with kept_states():
         values = tuple(item.measure(run))
     _check_chosen(item, inputs, run)

@@ -14,7 +14,6 @@ import numpy as np
 from ragembed.config.settings import EmbedderConfig
 from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError
-from ragembed.evaluation.encoding import phase
 from ragembed.extractors.forward import Batch
 from ragembed.extractors.kept_states import without_kept_states
 from ragembed.extractors.transformer import TransformerExtractor
@@ -23,6 +22,7 @@ from ragembed.models.tokenizer import TextTokenizer, TokenKind
 from ragembed.papers.reproduction.data import Printed, in_group, printed, published
 from ragembed.papers.reproduction.reproduction_run import Cell, Item, Reproduction, Value, path_sha256
 from ragembed.papers.sentences.sentence_tasks import read_sts
+from ragembed.progress import phase
 from ragembed.types import Floats
 
 PAPER = "sbert-wk"

@@ -28,12 +28,12 @@ from ragembed.config.specs import Transformer
 from ragembed.corpus import Corpus, blocks
 from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError, TrainingError
-from ragembed.evaluation.encoding import Silent, TrainingProgress, phase
 from ragembed.files import file_sha256, publish, sync
 from ragembed.models.word_tokenizer import WordTokenizer, word_forms
 from ragembed.papers.training.checkpoints import CONTEXTS, Checkpoints
 from ragembed.papers.training.outcome import CHECKPOINTS, read_report, require_folder, write_report
 from ragembed.papers.training.settings import B2sSettings
+from ragembed.progress import SilentProgress, TrainingProgress, phase
 from ragembed.types import Floats, Integers
 from ragembed.version import __version__
 
@@ -69,7 +69,7 @@ def train_b2s(request: B2sRequest, progress: TrainingProgress | None = None) -> 
     The file is a word-vector file for the extractor ``words``, most frequent word first. If the folder contains an
     interrupted training with the same inputs and settings, the training is resumed and gives the same result.
     """
-    progress = progress or Silent()
+    progress = progress or SilentProgress()
     require_folder(request.out)
     words = CorpusWords.of(Corpus(request.corpus), request.settings)
     embedder = Embedder(request.config, device=request.device).fit_extractor(words.texts())

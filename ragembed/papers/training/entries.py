@@ -27,10 +27,10 @@ from sklearn.preprocessing import StandardScaler
 from torch.nn import functional
 
 from ragembed.errors import ConfigError
-from ragembed.evaluation.encoding import TrainingProgress, phase
 from ragembed.papers.training.encoder import Arithmetic, DefinitionEncoder
 from ragembed.papers.training.glosses import TrainingTexts, Windows
 from ragembed.papers.training.settings import EntryKind, Ica, Pooling
+from ragembed.progress import TrainingProgress, phase
 from ragembed.types import Floats
 
 _EMBEDDED_TOKENS, _RANKED_TOKENS = 8192, 4096  # in a batch

@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 
 from ragembed.config.settings import EmbedderConfig
 from ragembed.errors import ConfigError
-from ragembed.evaluation.encoding import Silent, TrainingProgress, phase
 from ragembed.evaluation.tasks import Task, evaluate
 from ragembed.files import make_folders, publish
 from ragembed.models.files import find_model
@@ -54,6 +53,7 @@ from ragembed.papers.training.outcome import (
 from ragembed.papers.training.pictures import draw_space
 from ragembed.papers.training.settings import PROMPT, StepSettings
 from ragembed.papers.training.training_run import RunPlace, train_run
+from ragembed.progress import SilentProgress, TrainingProgress, phase
 from ragembed.version import __version__
 
 Similarity = Mapping[str, Mapping[str, float]]
@@ -251,7 +251,7 @@ def train_from_dictionary(request: TrainingRequest, progress: TrainingProgress |
     If the folder contains an interrupted training with the same inputs and settings, the training is resumed and gives
     the same result.
     """
-    progress = progress or Silent()
+    progress = progress or SilentProgress()
     require_folder(request.out)
     material = Material.of(request)
     checkpoints = Checkpoints(request.out / CHECKPOINTS, request.checkpoint_seconds)
@@ -311,7 +311,7 @@ def _report(
         "head_from": request.head_from,
         "dictionaries": [str(path) for path in request.dictionaries],
         "dictionary_fingerprint": material.plan["dictionary"],
-        "statistics": material.statistics.to_dict(),
+        "statistics": material.statistics,
         "truncated": material.truncated,
         "held_out": len(material.held_out),
         "pooling": settings.steps[-1].pooling,

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from torch import nn
 
 from ragembed.errors import TrainingError
-from ragembed.evaluation.encoding import TrainingProgress, phase
 from ragembed.papers.training.checkpoints import Checkpoints
 from ragembed.papers.training.encoder import Arithmetic, DefinitionEncoder
 from ragembed.papers.training.entries import EntrySpace, entry_loss
 from ragembed.papers.training.glosses import TrainingTexts
 from ragembed.papers.training.settings import OptimizerSettings, TrainingSettings
+from ragembed.progress import TrainingProgress, phase
 
 
 def linear_decay(batch: int, batches: int, warmup: float = 0.0) -> float:

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from ragembed.cli import output
+from ragembed import progress
 
 
 @pytest.fixture
@@ -51,15 +51,6 @@ def test_head_from_and_single_words(train, out, bert):
     written = json.loads((out / "training.json").read_text())
     assert written["head_from"] == str(bert)
     assert written["statistics"]["entries"] == 22  # of 24; two entries have two words
-
-
-def test_missing_head_names_its_option(train):
-    assert "--head-from" in train("--head-from", "no/model", "--steps", 1, "--ica", "none", exit_code=2).stderr
-
-
-def test_recipe_is_printed(train):
-    assert "note: using the recipe bert-base" in train("--ica", "none").stderr
-    assert train("-q", exit_code=2).stderr.startswith("Error: ")
 
 
 def test_settings_of_the_optimizer(train, out):
@@ -125,17 +116,10 @@ def test_reverse_dictionary(train, cli, out):
     assert "give either TEXT or --evaluate" in cli("papers", "reverse-dictionary", out, exit_code=2).stderr
 
 
-def test_untrained_model_is_an_error(cli, bert):
-    assert (
-        "expected a folder written by 'ragembed papers train'"
-        in cli("papers", "reverse-dictionary", bert, "x", exit_code=2).stderr
-    )
-
-
 def test_progress_shows_the_loss(monkeypatch, capsys):
     now = [0.0]
-    monkeypatch.setattr(output.time, "monotonic", lambda: now[0])
-    shown = output.StderrProgress()
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    shown = progress.StderrProgress()
     shown.start("step 1 of 3, run 1 of 10", "definitions", 100)
     now[0] = 20.0
     shown.advance(50, "loss 4.210")
