@@ -18,11 +18,9 @@ from ragembed.config.settings import EmbedderConfig
 from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError, StoreError
 from ragembed.files import make_folders, replace_file
-from ragembed.indexes.faiss_index.cost_model import Budget
-from ragembed.indexes.faiss_index.gpus import searching_gpus
-from ragembed.indexes.faiss_index.library import require_library
-from ragembed.indexes.faiss_index.records import IndexConfig, IndexEvaluation, IndexSelection
-from ragembed.indexes.faiss_index.specs import AUTO
+from ragembed.indexes.faiss_index.gpus import choose_gpus
+from ragembed.indexes.faiss_index.records import Budget, IndexConfig, IndexEvaluation, IndexSelection
+from ragembed.indexes.faiss_index.specs import AUTO, require_library
 from ragembed.indexes.filters import Where, parse
 from ragembed.indexes.lexical.analyzer import ENGLISH, AnalyzerConfig
 from ragembed.indexes.search.fusion import stored_fusion
@@ -107,7 +105,7 @@ class Store(Readable):
         self.path = path
         self._given = embedder
         self._device = device
-        self.reader = StoreReader(path, embedder, device, threads, searching_gpus(search_device), self._first_problem)
+        self.reader = StoreReader(path, embedder, device, threads, choose_gpus(search_device), self._first_problem)
         super().__init__(self.reader.views)
 
     def _first_problem(self, connection: sqlite3.Connection) -> str | None:

@@ -42,16 +42,6 @@ class TrainingProgress(Progress, Protocol):
         ...
 
 
-@contextmanager
-def phase(progress: Progress, name: str, unit: str, total: int | None) -> Iterator[None]:
-    """Start a phase, and end it after the body."""
-    progress.start(name, unit, total)
-    try:
-        yield
-    finally:
-        progress.finish()
-
-
 class SilentProgress:
     """A progress listener that does nothing."""
 
@@ -124,6 +114,16 @@ class StderrProgress:
         line = line[: max(1, shutil.get_terminal_size().columns - 1)]
         _write("\r" + line.ljust(self._width))
         self._width = max(self._width, len(line))
+
+
+@contextmanager
+def phase(progress: Progress, name: str, unit: str, total: int | None) -> Iterator[None]:
+    """Start a phase, and end it after the body."""
+    progress.start(name, unit, total)
+    try:
+        yield
+    finally:
+        progress.finish()
 
 
 def _write(text: str) -> None:

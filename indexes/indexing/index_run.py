@@ -16,8 +16,8 @@ from ragembed.corpus import grouped
 from ragembed.documents.boilerplate import LineKeys, Stripper
 from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError, IncompatibleStoreError
-from ragembed.indexes.faiss_index.library import require_library
 from ragembed.indexes.faiss_index.records import IndexEvaluation, IndexSelection
+from ragembed.indexes.faiss_index.specs import require_library
 from ragembed.indexes.indexing import fitting
 from ragembed.indexes.indexing.file_writing import finish_files, slow_model, write_files
 from ragembed.indexes.indexing.request import (

@@ -15,12 +15,17 @@ from ragembed.corpus import draw_pseudo_queries
 from ragembed.errors import IndexWarning
 from ragembed.indexes.faiss_index import measure
 from ragembed.indexes.faiss_index.building import IndexInput
-from ragembed.indexes.faiss_index.choose import EXACT_WITHOUT_FAISS, Picked, TuningQueries, least_asked, pick
-from ragembed.indexes.faiss_index.cost_model import LEAST_APPROXIMATE
+from ragembed.indexes.faiss_index.choose import (
+    EXACT_WITHOUT_FAISS,
+    LEAST_APPROXIMATE,
+    Picked,
+    TuningQueries,
+    least_asked,
+    pick,
+)
 from ragembed.indexes.faiss_index.index import RefinedIndex
-from ragembed.indexes.faiss_index.library import has_faiss
 from ragembed.indexes.faiss_index.records import IndexConfig, IndexEvaluation, IndexSelection, Measurement
-from ragembed.indexes.faiss_index.specs import AUTO, FLAT, IndexSpec, parse_spec
+from ragembed.indexes.faiss_index.specs import AUTO, FLAT, IndexSpec, has_faiss, parse_spec
 from ragembed.indexes.faiss_index.vectors import Vectors
 from ragembed.indexes.search.segment_search import SegmentSearch
 from ragembed.indexes.storage import catalog, compaction

@@ -16,9 +16,8 @@ from ragembed.errors import BudgetError, IncompatibleStoreError
 from ragembed.indexes.faiss_index.building import check
 from ragembed.indexes.faiss_index.choose import beginning
 from ragembed.indexes.faiss_index.gpus import building_gpus
-from ragembed.indexes.faiss_index.library import require_library
 from ragembed.indexes.faiss_index.records import IndexConfig
-from ragembed.indexes.faiss_index.specs import AUTO, FLAT, IndexSpec, parse_spec
+from ragembed.indexes.faiss_index.specs import AUTO, FLAT, IndexSpec, parse_spec, require_library
 from ragembed.indexes.storage import catalog, compaction, derived
 from ragembed.indexes.storage.baseline import BASELINE, Baseline
 from ragembed.indexes.storage.embedders import save_embedder

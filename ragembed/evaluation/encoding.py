@@ -76,10 +76,10 @@ class RawVectors:
         configs: Sequence[EmbedderConfig],
         documents: Sequence[str],
         device: str | None,
-        progress: Progress | None = None,
-        name: str = "texts",
+        progress: Progress,
+        name: str,
     ) -> None:
-        self._progress, self._name = progress or SilentProgress(), name
+        self._progress, self._name = progress, name
         sizes = _corpus_sizes(configs)
         fitted_on = {corpus for config in configs for corpus in (config.weighting_corpus, config.avg_corpus) if corpus}
         self._keys = list(dict.fromkeys(raw_part(config) for config in configs))

@@ -9,8 +9,9 @@ import pytest
 
 from ragembed.errors import ConfigError, IncompatibleStoreError
 from ragembed.indexes import Store
-from ragembed.indexes.faiss_index import choose, index, products
-from ragembed.indexes.faiss_index.cost_model import Machine
+from ragembed.indexes.faiss_index import choose, index
+from ragembed.indexes.faiss_index import vectors as products
+from ragembed.indexes.faiss_index.choose import Machine
 from ragembed.indexes.faiss_index.specs import NAMES
 from ragembed.indexes.search import hybrid, pipeline, segment_search
 from ragembed.indexes.storage import segments

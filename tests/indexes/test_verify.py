@@ -25,8 +25,14 @@ from ragembed.errors import (
     StoreNotFoundError,
 )
 from ragembed.indexes import Store
-from ragembed.indexes.faiss_index.cost_model import Budget
-from ragembed.indexes.faiss_index.records import IndexConfig, IndexEvaluation, IndexSelection, Measurement, Recall
+from ragembed.indexes.faiss_index.records import (
+    Budget,
+    IndexConfig,
+    IndexEvaluation,
+    IndexSelection,
+    Measurement,
+    Recall,
+)
 from ragembed.indexes.indexing import fitting
 from ragembed.indexes.indexing.index_run import index_files
 from ragembed.indexes.indexing.refit import refit_store

@@ -12,13 +12,11 @@ from hypothesis import strategies as st
 from ragembed.documents.model import Chunk
 from ragembed.errors import IndexWarning, MissingExtraError, StoreDamagedError
 from ragembed.indexes import Budget, ChunkRecord, IndexConfig, Store
-from ragembed.indexes.faiss_index import flat
+from ragembed.indexes.faiss_index import index
 from ragembed.indexes.faiss_index.building import build_index
-from ragembed.indexes.faiss_index.flat import FlatIndex
-from ragembed.indexes.faiss_index.index import SegmentIndex, open_index
-from ragembed.indexes.faiss_index.library import LazyFaiss, has_faiss
+from ragembed.indexes.faiss_index.index import FlatIndex, SegmentIndex, open_index
 from ragembed.indexes.faiss_index.measure import exact
-from ragembed.indexes.faiss_index.specs import parse_spec
+from ragembed.indexes.faiss_index.specs import LazyFaiss, has_faiss, parse_spec
 from ragembed.indexes.faiss_index.vectors import ArrayVectors, inner_products
 from ragembed.indexes.search import segment_search
 from ragembed.indexes.verify import verify_store
@@ -74,7 +72,7 @@ def test_numpy_and_faiss_give_the_same_results(file, queries, k, share, seed, da
     vectors = unit(queries, seed + 1)
     allowed = None if share is None else draw.random(data.draw(st.integers(1, rows[-1] + 50))) < share
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(flat, "_SEARCHED_BYTES", data.draw(st.sampled_from([1, 4 * DIM * 100, 4 * 1024**2])))
+        patch.setattr(index, "_SEARCHED_BYTES", data.draw(st.sampled_from([1, 4 * DIM * 100, 4 * 1024**2])))
         ours, theirs = FlatIndex(path, SIZE, DIM), SegmentIndex(path, FLAT, SIZE, DIM)
         start = data.draw(st.integers(0, SIZE - 1))
         stop = data.draw(st.integers(start + 1, SIZE))
