@@ -24,7 +24,7 @@ from speed import Outcome
 from ragembed import Embedder, EmbedderConfig, Store
 from ragembed.documents.model import Chunk
 from ragembed.evaluation import RetrievalCollection, paired_bootstrap, paired_randomisation, score_rankings
-from ragembed.indexes import ChunkRecord
+from ragembed.indexes import ChunkRecord, VectorEncoder
 from ragembed.models.multilingual import MULTILINGUAL_MODEL
 from ragembed.types import Floats
 
@@ -130,8 +130,10 @@ def _gain(values: np.ndarray, base: np.ndarray) -> str:
     return f"{found.difference:+.1f} ({found.low:+.1f} to {found.high:+.1f}), p {p_value:.4f}{star}"
 
 
-class _GivenVectors:
+class _GivenVectors(VectorEncoder):
     """An encoder that returns vectors that were made before."""
+
+    fingerprint = raw_fingerprint = ""
 
     def __init__(self, name: str, texts: Sequence[str], vectors: Floats) -> None:
         self.fingerprint = self.raw_fingerprint = hashlib.sha256(name.encode()).hexdigest()[:32]

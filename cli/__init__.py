@@ -12,7 +12,6 @@ import os
 import sys
 from collections.abc import Mapping
 from importlib import import_module
-from types import ModuleType
 from typing import Any
 
 import click
@@ -81,7 +80,12 @@ class LazyGroup(click.Group):
         from ragembed.resources import require_room
 
         require_room("NumPy")
-        command: click.Command = _imported(f"ragembed.cli.commands.{cmd_name.replace('-', '_')}").command
+        name = f"ragembed.cli.commands.{cmd_name}"
+        if name not in sys.modules and gc.isenabled():
+            with without_collection():  # Garbage collection takes an eighth of the time of a short command.
+                import_module(name)
+                gc.freeze()
+        command: click.Command = import_module(name).command
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002  as above
@@ -149,16 +153,6 @@ def _log_everything() -> None:
     handler.format = lambda record: printable(without_secrets(formatter.format(record)))  # type: ignore[method-assign]
     _LOG.addHandler(handler)
     _LOG.setLevel(logging.DEBUG)
-
-
-def _imported(name: str) -> ModuleType:
-    """Import a module without garbage collection, which takes an eighth of the time of a short command."""
-    if name in sys.modules or not gc.isenabled():
-        return import_module(name)
-    with without_collection():
-        module = import_module(name)
-        gc.freeze()
-    return module
 
 
 def _version(ctx: click.Context, param: click.Parameter, value: bool) -> None:  # noqa: ARG001  click's signature

@@ -17,7 +17,7 @@ from click.core import ParameterSource
 from ragembed.cli.project import choose_store, collections_files
 from ragembed.config.fields import Setting, settings_of
 from ragembed.config.settings import DEFAULT_PRESET, PRESETS, EmbedderConfig
-from ragembed.config.toml_files import chosen_stores
+from ragembed.config.settings_files import chosen_stores
 from ragembed.documents.places import RemotePath, is_url
 from ragembed.embedder import TRUST_VARIABLE
 from ragembed.errors import ConfigError

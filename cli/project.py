@@ -14,16 +14,17 @@ from click.core import ParameterSource
 
 from ragembed.cli.output import print_records, say
 from ragembed.config.settings import EmbedderConfig
-from ragembed.config.toml_files import (
+from ragembed.config.settings_files import (
     CollectionsFile,
     NamedCollection,
     Project,
+    confirm_model,
     find_project,
+    is_confirmed,
     read_project,
     read_registry,
     registry_file,
 )
-from ragembed.confirmed_models import confirm_model, is_confirmed
 from ragembed.documents.places import is_url
 from ragembed.errors import ConfigError
 from ragembed.indexes.storage import layout

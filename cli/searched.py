@@ -12,7 +12,7 @@ import click
 from ragembed.cli import ERROR_EXIT
 from ragembed.cli.output import print_record, print_records, say, shown_path
 from ragembed.cli.project import choose_store, chosen_collections, collections_files, names_in
-from ragembed.config.toml_files import chosen_stores
+from ragembed.config.settings_files import chosen_stores
 from ragembed.documents.places import Place
 from ragembed.errors import ConfigError, RagembedError
 from ragembed.indexes import Collection, Store

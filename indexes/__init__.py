@@ -9,7 +9,7 @@
 - :class:`Collection` searches several stores as one, and :func:`refit_together` gives them one embedder.
 - :class:`ChunkRecord` and :class:`SourceRecord` are the chunks and the files in a store.
 - :class:`Context` is the text that :meth:`Store.context` packs for the prompt of a model.
-- :class:`VectorEncoder` describes the methods of an embedder, for embedders of your own.
+- :class:`VectorEncoder` is the base class of embedders, for embedders of your own.
 """
 
 from __future__ import annotations

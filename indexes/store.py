@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ragembed.config.settings import EmbedderConfig, QueryFit
+from ragembed.config.settings import EmbedderConfig
 from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError, StoreError
 from ragembed.files import make_folders, replace_file
@@ -106,6 +106,7 @@ class Store(Searchable):
         search_device: str = "cpu",
         threads: int | None = None,
     ) -> None:
+        _require_encoder(embedder)
         self.path = path
         self._given = embedder
         self._device = device
@@ -137,7 +138,7 @@ class Store(Searchable):
         path : str or pathlib.Path
             Folder of the store. It must be missing or empty.
         embedder : ragembed.indexes.VectorEncoder
-            A fitted :class:`ragembed.Embedder`, or another object with the methods of
+            A fitted :class:`ragembed.Embedder`, or an object of a class that derives from
             :class:`ragembed.indexes.VectorEncoder`. The store saves a copy of it.
         meta : mapping of str to object, optional
             JSON values to keep in the store's database, by key.
@@ -168,6 +169,7 @@ class Store(Searchable):
         ...     len(empty)
         0
         """
+        _require_encoder(embedder)
         path = require_place(path)
         words = AnalyzerConfig.of_language(language)
         wanted = IndexConfig(index, budget or Budget())
@@ -462,20 +464,16 @@ class Store(Searchable):
         """Return the text hashes for which the store has a vector."""
         return self._reader.read(lambda snapshot: set(catalog.rows_of_hashes(snapshot.connection, hashes)))
 
-    def _wanted_chain(self) -> tuple[tuple[str, ...], QueryFit]:
-        """Return the post-processors and query fit of the finished store; an unfinished first run uses others."""
+    def own_embedder(self, purpose: str, remedy: str = "") -> Embedder:
+        """Return the embedder if it is a :class:`ragembed.Embedder`; otherwise raise :class:`StoreError`."""
+        if (embedder := self.embedder.refittable) is None:
+            raise StoreError(f"cannot {purpose} {self.path}: its vectors were not made by ragembed{remedy}")
+        return embedder
 
-        def answer(snapshot: StoreSnapshot) -> tuple[tuple[str, ...], QueryFit]:
-            embedder = snapshot.embedder()
-            made = (
-                embedder.config
-                if isinstance(embedder, Embedder)
-                else EmbedderConfig(postprocess=(), query_fit="shared")
-            )
-            wanted = catalog.wanted_chain(snapshot.connection)
-            return tuple(wanted.get("postprocess", made.postprocess)), wanted.get("query_fit", made.query_fit)
-
-        return self._reader.read(answer)
+    def wanted_config(self) -> EmbedderConfig:
+        """Return the configuration of the finished store; the embedder of an unfinished first run has another chain."""
+        fitted = self.own_embedder("read the configuration of").config
+        return fitted.replace(**self._reader.read(lambda snapshot: catalog.wanted_chain(snapshot.connection)))
 
     @property
     def language(self) -> str:
@@ -827,6 +825,14 @@ class Store(Searchable):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _require_encoder(embedder: object) -> None:
+    if not (embedder is None or isinstance(embedder, VectorEncoder)):
+        raise ConfigError(
+            f"the embedder is a {type(embedder).__name__}: expected a fitted Embedder, or an object of a class that "
+            "derives from ragembed.indexes.VectorEncoder"
+        )
 
 
 def _index_status(connection: sqlite3.Connection) -> dict[str, Any]:

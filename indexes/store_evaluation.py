@@ -13,6 +13,7 @@ import numpy as np
 from ragembed.corpus import ItemReservoir, blocks
 from ragembed.documents.model import Chunk
 from ragembed.embedder import FIT_LIMIT, Embedder
+from ragembed.encoder import VectorEncoder
 from ragembed.errors import ConfigError
 from ragembed.evaluation.judgements import JudgedQueries, RetrievalCollection, require_known
 from ragembed.indexes.collection import Collection
@@ -183,7 +184,7 @@ def _fit(embedder: Embedder, texts: Sequence[str], progress: Progress) -> Floats
     return raw
 
 
-class NoEncoder:
+class NoEncoder(VectorEncoder):
     """Placeholder for an embedder in a store with lexical search only, or with vectors from elsewhere."""
 
     fingerprint = raw_fingerprint = "0" * 32

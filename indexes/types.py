@@ -5,14 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from ragembed.documents.model import Chunk
 from ragembed.documents.normalisation import normalised
+from ragembed.encoder import VectorEncoder as VectorEncoder
 from ragembed.errors import ConfigError
 from ragembed.types import Floats, Integers
 
@@ -23,99 +24,6 @@ Keys = Integers
 
 _SHOWN = 200
 """Characters of a text in the table of a notebook."""
-
-
-class VectorEncoder(Protocol):
-    """The methods that a store needs from an embedder.
-
-    :class:`ragembed.Embedder` has them. Write your own class with these methods to store vectors of another model. All
-    arrays are float32, shape ``(n, d)``, with one row per text.
-
-    Examples
-    --------
-    An embedder that counts the letters of each text:
-
-    >>> import numpy as np
-    >>> from ragembed import Store
-    >>> class LetterCounts:
-    ...     fingerprint = raw_fingerprint = "0123456789abcdef0123456789abcdef"
-    ...
-    ...     def raw_documents(self, texts, progress=None):
-    ...         letters = "abcdefghijklmnopqrstuvwxyz"
-    ...         return np.array([[text.count(letter) for letter in letters] for text in texts], np.float32)
-    ...
-    ...     def postprocess_documents(self, raw):
-    ...         return raw
-    ...
-    ...     def encode_queries(self, texts):
-    ...         return self.raw_documents(texts)
-    ...
-    ...     def describe(self):
-    ...         return {"kind": "letters", "model": "a to z"}
-    ...
-    ...     def save(self, folder):
-    ...         pass
-    >>> with Store.create("letters", LetterCounts()) as store:
-    ...     ids = store.add(["tea with milk", "birds fly south"], ids=["tea", "bird"])
-    ...     [hit.id for hit in store.search("bird", k=1, mode="dense")]
-    ['bird']
-    """
-
-    @property
-    def fingerprint(self) -> str:
-        """Hash of all settings and data that the vectors depend on, as 32 lower-case hexadecimal digits."""
-        ...
-
-    @property
-    def raw_fingerprint(self) -> str:
-        """Hash of all settings and data that the raw vectors depend on."""
-        ...
-
-    def raw_documents(self, texts: Sequence[str], progress: Callable[[int], None] | None = None) -> Floats:
-        """Encode documents, without post-processing, as raw vectors, float32, shape ``(n, d)``.
-
-        Parameters
-        ----------
-        texts : sequence of str
-            Texts to encode.
-        progress : callable, optional
-            Function that is called from time to time with the number of texts encoded since the last call.
-        """
-        ...
-
-    def postprocess_documents(self, raw: Floats) -> Floats:
-        """Turn raw document vectors into document vectors, float32, shape ``(n, d')``.
-
-        Parameters
-        ----------
-        raw : numpy.ndarray
-            Raw vectors, float32, shape ``(n, d)``.
-        """
-        ...
-
-    def encode_queries(self, texts: Sequence[str]) -> Floats:
-        """Encode queries, with post-processing, as vectors, float32, shape ``(n, d')``.
-
-        Parameters
-        ----------
-        texts : sequence of str
-            Queries to encode.
-        """
-        ...
-
-    def describe(self) -> Mapping[str, Any]:
-        """Return JSON values for ``ragembed status``. The keys ``"kind"`` and ``"model"`` are required."""
-        ...
-
-    def save(self, folder: str) -> None:
-        """Write the files that another process needs to load the embedder, or nothing if it cannot be loaded.
-
-        Parameters
-        ----------
-        folder : str
-            An existing folder.
-        """
-        ...
 
 
 @dataclass(frozen=True, slots=True)

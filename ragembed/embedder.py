@@ -25,6 +25,7 @@ from ragembed import embedder_files
 from ragembed.config.settings import DEFAULT_PRESET, EmbedderConfig, QueryFit
 from ragembed.config.specs import Words, parse_postprocessor
 from ragembed.corpus import Corpus, ItemReservoir, PseudoQueries, draw_pseudo_queries
+from ragembed.encoder import VectorEncoder
 from ragembed.errors import ConfigError, ModelError, NotFittedError
 from ragembed.extractors.build import Built, build_extractor
 from ragembed.extractors.external import VectorSource
@@ -63,7 +64,7 @@ class FittedOn:
     pseudo_queries: int
 
 
-class Embedder:
+class Embedder(VectorEncoder):
     """Turn texts into vectors that are fitted to one corpus.
 
     An embedder has two stages: an extractor turns a text into a raw vector, and a chain of post-processors turns raw
@@ -431,7 +432,7 @@ class Embedder:
         self._require_extractor()
         return self.extractor.encode(_text_list(texts), "documents", progress)
 
-    def _raw_without_framework(self, texts: Sequence[str], progress: Progress | None = None) -> Floats | None:
+    def raw_without_framework(self, texts: Sequence[str], progress: Progress | None = None) -> Floats | None:
         """Return the raw vectors of documents if they are faster to compute without PyTorch, otherwise None.
 
         An extractor without a model never needs PyTorch. With a BERT model, a small number of texts (at most eight,
@@ -590,19 +591,29 @@ class Embedder:
         return find_devices(self._device)
 
     @property
-    def _encodes_with_model(self) -> bool:
+    def encodes_with_model(self) -> bool:
         """Whether encoding a text runs a model."""
         return self._built.encoding_model is not None
 
     @property
-    def _fits_with_model(self) -> bool:
+    def fits_with_model(self) -> bool:
         """Whether fitting the embedder, or encoding a text, runs a model."""
         return self._built.needs_model
 
     @property
-    def _is_external(self) -> bool:
+    def refittable(self) -> Embedder:
+        """The embedder itself: a store can fit it again."""
+        return self
+
+    @property
+    def is_remote(self) -> bool:
         """Whether the raw vectors come from a server or another library, so that their tokens are not known."""
         return self._built.is_external
+
+    @property
+    def seed(self) -> int:
+        """The seed of the configuration."""
+        return self.config.seed
 
     @property
     def max_tokens(self) -> int:
@@ -681,7 +692,7 @@ class Embedder:
         >>> embedder.unread_share("tea"), embedder.unread_share("чай")  # doctest: +SKIP
         (0.0, 1.0)
         """
-        if text.isascii() or self._is_external:
+        if text.isascii() or self.is_remote:
             return 0.0
         counts = scripts(text)
         for script in counts.keys() - self._reads.keys():
@@ -812,7 +823,7 @@ class Embedder:
         :meth:`device_names` does.
         """
         built = self._built.config
-        if self._is_external:
+        if self.is_remote:
             self.extractor.dim  # noqa: B018  a server that does not answer raises here, before any text is read
         config = self.config.replace(max_tokens=self.max_tokens, **{name: getattr(built, name) for name in _RESOLVED})
         devices = self.device_names()  # a missing device raises here, before any text is read

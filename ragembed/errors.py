@@ -49,43 +49,23 @@ class RagembedError(Exception):
 
 
 class ConfigError(RagembedError, ValueError):
-    """An option or a configuration value is not accepted.
-
-    Raised for an unknown name, a value out of range, settings that contradict each other, or an empty corpus. Correct
-    the value that the message names.
-    """
+    """An option or a configuration value is not accepted: correct the value that the message names."""
 
 
 class BudgetError(ConfigError):
-    """No index meets the limits of memory, latency and recall.
-
-    Raised when ragembed chooses an index under limits that you set. The message names the index that comes closest;
-    raise one of the limits, or lower the required recall.
-    """
+    """No index meets the limits of memory, latency and recall: raise a limit, or lower the required recall."""
 
 
 class RankError(ConfigError):
-    """A post-processor needs more directions than the rank of the vectors that it is fitted on.
-
-    Raised when ``whiten:k`` or ``abtt:d`` is fitted on too few or too similar texts. Use the smaller number that the
-    message gives, or fit on more texts.
-    """
+    """A post-processor needs more directions than the rank of the vectors that it is fitted on: use fewer."""
 
 
 class GpuError(RagembedError):
-    """The requested GPU is missing or has too little memory.
-
-    Choose another device (``"auto"`` or ``"cpu"``), check the driver and ``CUDA_VISIBLE_DEVICES``, or free memory on
-    the GPU.
-    """
+    """The requested GPU is missing or has too little memory: check the driver, or choose another device."""
 
 
 class OutOfMemoryError(RagembedError, MemoryError):
-    """The memory of the process ran out, or does not suffice to load a library.
-
-    Raise the limit of the process that the message names, free memory, or use a smaller model. A store stays in its
-    last committed state.
-    """
+    """The memory of the process ran out, or does not suffice to load a library; the store stays as it was."""
 
 
 class MissingExtraError(RagembedError, ImportError):
@@ -117,95 +97,52 @@ class MissingExtraError(RagembedError, ImportError):
 
 
 class ModelError(RagembedError):
-    """A model cannot be found, read or trusted.
-
-    Raised when a model folder or a saved embedder is missing or damaged, when it has no safetensors weights, or when
-    its hash differs from the expected one. Give another model, allow the download, or get the files again, as the
-    message says.
-    """
+    """A model cannot be found, read or trusted: give another model, allow the download, or get the files again."""
 
 
 class NotFittedError(RagembedError, ValueError):
-    """An embedder or a post-processor is used before it is fitted.
-
-    Call ``fit`` first, or load a fitted one.
-    """
+    """An embedder or a post-processor is used before it is fitted: call ``fit`` first, or load a fitted one."""
 
 
 class DocumentError(RagembedError):
-    """A file cannot be read as text.
-
-    Indexing catches this error, skips the file and reports the message as the reason. Convert the file, or exclude it.
-    """
+    """A file cannot be read as text. Indexing skips the file and reports the message as the reason."""
 
 
 class DictionaryError(RagembedError):
-    """A dictionary cannot be read, or one of its entries has no definition.
-
-    Correct the entry of the file that the message names.
-    """
+    """A dictionary cannot be read, or one of its entries has no definition."""
 
 
 class TrainingError(RagembedError):
-    """A training cannot continue, or a folder holds no trained model.
-
-    Raised if the loss is not finite: lower the learning rate. Also raised if a folder holds no trained model, a damaged
-    one, or one that another process is still training: give the folder of a finished training.
-    """
+    """A training cannot continue, because the loss is not finite, or a folder holds no finished training."""
 
 
 class WorkerLostError(RagembedError):
-    """A worker process died repeatedly, or a cluster cannot be reached.
-
-    Check the address and the logs of the cluster, then run the same command again. A committed store stays valid.
-    """
+    """A worker process died repeatedly, or a cluster cannot be reached. A committed store stays valid."""
 
 
 class StoreError(RagembedError):
-    """A store cannot be opened, read or written.
-
-    Base class of all errors of stores. The message names the store and the remedy.
-    """
+    """A store cannot be opened, read or written. The message names the store and the remedy."""
 
 
 class StoreNotFoundError(StoreError):
-    """The folder holds no store.
-
-    Index something into it first, or give the folder of an existing store.
-    """
+    """The folder holds no store: index something into it first, or give the folder of an existing store."""
 
 
 class StoreLockedError(StoreError):
-    """Another process is writing to the store.
-
-    Wait until it has finished and try again. Reading is possible in the meantime.
-    """
+    """Another process is writing to the store. Reading is possible in the meantime."""
 
 
 class StoreDamagedError(StoreError):
-    """A file of the store is missing or differs from what was committed.
-
-    Run ``ragembed doctor --repair``, which rebuilds what can be derived from the rest. If that is not enough, restore
-    the store from a backup, or delete it and index the sources again.
-    """
+    """A file of the store is missing or differs from what was committed: run ``ragembed doctor --repair``."""
 
 
 class IncompatibleStoreError(StoreError):
-    """The format version, the model or the dimension of a store does not match.
-
-    Open the store with the model and the version of ragembed that made it, or index the sources into a new store.
-    """
+    """The format version, the model or the dimension of a store does not match."""
 
 
 class DimensionError(IncompatibleStoreError, ValueError):
-    """Vectors have another shape or dimension than the store.
-
-    Encode queries and documents with the model that the store was made with.
-    """
+    """Vectors have another shape or dimension than the store: encode with the model that it was made with."""
 
 
 class IndexWarning(UserWarning):
-    """An approximate index has a lower recall than it should, or exceeds its limits.
-
-    The store stays usable. Rebuild or tune the index as the message says.
-    """
+    """An approximate index has a lower recall than it should, or exceeds its limits. The store stays usable."""

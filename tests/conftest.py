@@ -33,6 +33,7 @@ from hypothesis import HealthCheck, settings
 from ragembed import EmbedderConfig
 from ragembed.cli import main
 from ragembed.documents.model import Chunk
+from ragembed.encoder import VectorEncoder
 from ragembed.indexes import ChunkRecord
 from ragembed.models import served
 from tests.embedding_server import EmbeddingServer
@@ -197,11 +198,13 @@ def collections() -> Path:
     return folder
 
 
-class KnownEncoder:
+class KnownEncoder(VectorEncoder):
     """An encoder that looks vectors up in a table, and derives other vectors from a hash of the text.
 
     ``encoded`` counts the documents encoded so far.
     """
+
+    fingerprint = raw_fingerprint = ""
 
     def __init__(self, table: Mapping[str, Sequence[float]] | None = None, dim: int = 8, name: str = "known") -> None:
         self.table = dict(table or {})

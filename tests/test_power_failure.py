@@ -176,7 +176,7 @@ def must(*arguments: object, exits: int = 0) -> None:
 SAVING = """
 from pathlib import Path
 from ragembed import Embedder, EmbedderConfig
-from ragembed.confirmed_models import confirm_model
+from ragembed.config.settings_files import confirm_model
 from ragembed.files import make_folders
 from ragembed.indexes.storage.work_folder import WorkFolder
 confirm_model("models/mine")

@@ -17,7 +17,7 @@ from worker import Report, Request, Turn, alternate, main, milliseconds, unshare
 
 from ragembed import Embedder
 from ragembed.documents.model import Chunk
-from ragembed.indexes import ChunkRecord, Store
+from ragembed.indexes import ChunkRecord, Store, VectorEncoder
 from ragembed.indexes.faiss_index.index import DividedIndex, RefinedIndex, SegmentIndex
 from ragembed.indexes.lexical.bm25 import HighestScores
 from ragembed.indexes.search import hybrid
@@ -36,16 +36,16 @@ _METHODS: Mapping[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-class GivenVectors:
+class GivenVectors(VectorEncoder):
     """An embedder whose document or query vectors are known: ``documents`` and ``queries`` by text."""
+
+    fingerprint = raw_fingerprint = ""
 
     def __init__(
         self, embedder: Any, documents: Mapping[str, np.ndarray] | None, queries: Mapping[str, np.ndarray] | None
     ) -> None:
         self._embedder, self._documents, self._queries = embedder, documents, queries
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._embedder, name)
+        self.fingerprint, self.raw_fingerprint = embedder.fingerprint, embedder.raw_fingerprint
 
     def raw_documents(self, texts: Sequence[str], progress: Callable[[int], None] | None = None) -> np.ndarray:
         """Return the known vectors."""
@@ -59,9 +59,23 @@ class GivenVectors:
             return np.asarray(self._embedder.encode_queries(texts))
         return np.concatenate([self._queries[text] for text in texts])
 
+    def postprocess_documents(self, raw: np.ndarray) -> np.ndarray:
+        """Return the vectors of the embedder."""
+        return np.asarray(self._embedder.postprocess_documents(raw))
 
-class RandomVectors:
+    def describe(self) -> Mapping[str, Any]:
+        """Return the description of the embedder."""
+        return dict(self._embedder.describe())
+
+    def save(self, folder: str) -> None:
+        """Save the embedder."""
+        self._embedder.save(folder)
+
+
+class RandomVectors(VectorEncoder):
     """An encoder without a model: random vectors with few dimensions."""
+
+    fingerprint = raw_fingerprint = ""
 
     def __init__(self, dim: int, seed: int) -> None:
         self.dim = dim

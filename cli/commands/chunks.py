@@ -70,7 +70,7 @@ def command(file: Place, model: str | None, store: Path | None, output: str, **g
 
 def _embedder(store: Store | None, model: str | None) -> Embedder:
     """Return the store's embedder, or a new one if there is no store or ``model`` is given."""
-    if model is None and store is not None and isinstance(embedder := store.embedder, Embedder):
+    if model is None and store is not None and (embedder := store.embedder.refittable) is not None:
         return embedder
     return Embedder(embedder_config({"model": model}))
 

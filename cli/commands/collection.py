@@ -13,7 +13,7 @@ from ragembed.cli.output import counted, print_records, say, shown_path, warning
 from ragembed.cli.project import collections_files
 from ragembed.cli.requests import postprocess_steps
 from ragembed.config.settings import QueryFit
-from ragembed.config.toml_files import (
+from ragembed.config.settings_files import (
     add_stores,
     chosen_stores,
     read_registry,

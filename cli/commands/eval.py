@@ -48,7 +48,7 @@ from ragembed.cli.options import (
 from ragembed.cli.output import say, shown_path
 from ragembed.cli.project import choose_store, collections_files
 from ragembed.cli.requests import NamedConfig
-from ragembed.config.toml_files import chosen_stores
+from ragembed.config.settings_files import chosen_stores
 from ragembed.errors import ConfigError
 from ragembed.indexes.search.fusion import Fusion, Method
 from ragembed.indexes.search.search import MODES, Mode

@@ -30,7 +30,7 @@ from ragembed.cli.options import (
 from ragembed.cli.output import counted, print_record, say, say_choice, shown_path
 from ragembed.cli.project import choose_store, collections_files, confirm_models
 from ragembed.cli.requests import indexing_request
-from ragembed.config.toml_files import add_stores, require_name
+from ragembed.config.settings_files import add_stores, require_name
 from ragembed.documents.places import Place
 from ragembed.errors import BudgetError, ConfigError
 from ragembed.indexes.indexing.index_run import IndexingReport, index_files

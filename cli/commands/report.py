@@ -61,8 +61,7 @@ def command(
     texts of the documents: share it only with people who may read them. Needs ragembed[papers].
     """  # noqa: D301  click reads the backspace character as "do not wrap"
     from ragembed.reports.page import check_output, write_page
-    from ragembed.reports.queries import read_queries
-    from ragembed.reports.results import read_results
+    from ragembed.reports.results import read_queries, read_results
     from ragembed.reports.store_report import report
 
     check_output(file)

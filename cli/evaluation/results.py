@@ -74,14 +74,14 @@ def _difference_to(first: Measured, other: Measured) -> dict[str, dict[str, floa
 
 def print_results(task: str, found: Sequence[Result], output: str, html: Path | None = None) -> None:
     """Print results in one of the formats of ``--format``, and write them to the page ``html``, if given."""
-    from ragembed.evaluation.table import csv_table
+    from ragembed.evaluation.table import csv_rows
 
     objects = [
         {"task": task, "collection": one.collection, "name": one.name, **one.scores, "config": one.config.to_dict()}
         for one in found
     ]
     if output == "csv":
-        click.echo(printable(csv_table(found)), nl=False)
+        print_csv(csv_rows(found))
     else:
         _print(task, objects, output, _result_lines(found, terminal_width()))
     _write_html(task, objects, html)

@@ -374,9 +374,9 @@ def _table(report: Mapping[str, Any]) -> Iterator[list[str]]:
 
 
 def _similarity(runs: Sequence[Mapping[str, Any]], pooling: str) -> str:
-    from ragembed.papers.training.outcome import Spread
+    from ragembed.papers.training.outcome import spread
 
-    return _spread(Spread.of([_mean(run["sts"][pooling]) for run in runs]).to_dict(), 1)
+    return _spread(spread([_mean(run["sts"][pooling]) for run in runs]), 1)
 
 
 def _spread(value: Mapping[str, float], decimals: int) -> str:

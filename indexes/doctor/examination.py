@@ -54,13 +54,13 @@ class Examination:
         """Return the embedder; raise :class:`CannotCheckError` if it is missing or another program's."""
         if self.embedder is None:
             raise CannotCheckError("the embedder of the store cannot be loaded")
-        if not isinstance(self.embedder, Embedder):
+        if self.embedder.refittable is None:
             raise CannotCheckError("the vectors were not made by ragembed")
-        return self.embedder
+        return self.embedder.refittable
 
     def require_no_server(self, command: str) -> None:
         """Raise :class:`CannotCheckError` if the embedder sends texts to a server; ``command`` is how to allow that."""
-        if isinstance(self.embedder, Embedder) and self.embedder._is_external:
+        if self.embedder is not None and self.embedder.is_remote:
             raise CannotCheckError(f"it would send texts to the server of the model: run {command!r} for it")
 
     def spread_keys(self, count: int) -> list[int]:

@@ -74,7 +74,7 @@ def check_language(exam: Examination) -> Iterator[Finding]:
     main, count = found.most_common(1)[0]
     other_endings = main != stemmed and main in STEMMED and count / total > 0.5
     language = main if other_endings else stemmed
-    unread = {} if embedder._is_external else {each: n for each, n in found.items() if not _is_read(embedder, each)}
+    unread = {} if embedder.is_remote else {each: n for each, n in found.items() if not _is_read(embedder, each)}
     share = sum(unread.values()) / total
     if share > FOREIGN_ABOVE:
         foreign = sorted(unread, key=lambda name: (-unread[name], name))

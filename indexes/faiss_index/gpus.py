@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError, GpuError
 from ragembed.indexes.faiss_index.library import faiss, has_faiss
 from ragembed.indexes.types import Rows, VectorEncoder
@@ -233,4 +232,4 @@ def searching_gpus(device: str) -> Sequence[int]:
 
 
 def _embeds_on_gpu(embedder: VectorEncoder) -> bool:
-    return isinstance(embedder, Embedder) and embedder.device_names() != (_CPU,)
+    return any(name != _CPU for name in embedder.device_names())

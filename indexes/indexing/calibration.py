@@ -67,8 +67,8 @@ def calibrate(store: Store, writer: StoreWriter, progress: Progress, *, again: b
     Does nothing if both are known and the store has not doubled since, unless ``again``. Nothing is fitted for
     embedders that are not ragembed's, or for fewer than ``LEAST_CHUNKS`` chunks.
     """
-    embedder, chunks = store.embedder, len(store)
-    if not isinstance(embedder, Embedder):
+    embedder, chunks = store.embedder.refittable, len(store)
+    if embedder is None:
         return []
     known: dict[str, Any] | None = writer.meta(LANGUAGE)
     if not chunks:
@@ -77,9 +77,9 @@ def calibrate(store: Store, writer: StoreWriter, progress: Progress, *, again: b
         return []
     if not again and known is not None and not _is_due(store, writer, known["chunks"], chunks):
         return []
-    drawn = draw_spans(store.embedded_texts(), _SPANS, embedder.config.seed)
+    drawn = draw_spans(store.embedded_texts(), _SPANS, embedder.seed)
     language = main_language(text for _, text in drawn)
-    assumed = language in (None, _DEFAULT_LANGUAGE) or embedder._is_external
+    assumed = language in (None, _DEFAULT_LANGUAGE) or embedder.is_remote
     reads = assumed or reads_language(embedder.tokenizer, str(language))
     found: dict[str, object] = {LANGUAGE: {"chunks": chunks, "language": language, "is_read": reads}}
     fitted = None
@@ -123,7 +123,7 @@ def _fitted(
     store: Store, snapshot: StoreSnapshot, embedder: Embedder, drawn: Sequence[tuple[str, str]], language: str | None
 ) -> RelevanceModel | None:
     """Return the relevance model of spans with their texts, or None; with an external model, words alone decide."""
-    mode: Mode = "lexical" if embedder._is_external else "hybrid"
+    mode: Mode = "lexical" if embedder.is_remote else "hybrid"
     spans = [span for span, _ in drawn]
     everyday = everyday_sentences()[language or _DEFAULT_LANGUAGE]
     fusion = replace(stored_fusion(snapshot.connection), feedback=0.0)  # It costs half of the time, and adds no signal.
@@ -145,7 +145,7 @@ def _fitted(
         catalog.count(snapshot.connection, "chunks"),
         len(without.cosines),
         hybrid=_function([np.stack([each.cosines, each.matched], 1) for each in groups]),
-        dense=None if embedder._is_external else dense,
+        dense=None if embedder.is_remote else dense,
         lexical=_function([np.stack([zero, each.best_matched], 1) for each, zero in zip(groups, nothing, strict=True)]),
     )
 

@@ -282,8 +282,8 @@ class _MeasuredTexts:
 
     @classmethod
     def of(cls, stores: Sequence[tuple[Path, StoreSnapshot]]) -> _MeasuredTexts:
-        embedder = stores[0][1].embedder()
-        if not isinstance(embedder, Embedder):
+        embedder = stores[0][1].embedder().refittable
+        if embedder is None:
             raise StoreError(f"cannot measure drift of {stores[0][0]}: its vectors were not made by ragembed")
         connections = [(path, snapshot.connection) for path, snapshot in stores]
         members = [
@@ -388,9 +388,9 @@ def _measured(corpus: _MeasuredTexts) -> DriftReport:
 def _tokens(corpus: _MeasuredTexts, rows: Integers, new: Integers, notes: list[str]) -> dict[str, Any]:
     """Return the fields of the report about the tokens of the texts of ``rows``, shape ``(n, 2)``."""
     embedder = corpus.embedder
-    if embedder._is_external:
+    if embedder.is_remote:
         notes.append(f"words are not compared: {embedder.config.model} does not show its tokens")
-    if not len(rows) or embedder._is_external:
+    if not len(rows) or embedder.is_remote:
         return {}
     config, tokenizer, weights = embedder.config, embedder.tokenizer, embedder.extractor.weights
     tokens, special = tokenizer.vocabulary(), [*tokenizer.prefix, *tokenizer.suffix]

@@ -8,7 +8,6 @@ from types import MappingProxyType
 
 from ragembed.corpus import blocks, grouped
 from ragembed.documents.model import Chunk
-from ragembed.embedder import Embedder
 from ragembed.extras import is_installed
 from ragembed.indexes.indexing.scan import ChunkedFiles, Scan
 from ragembed.indexes.store import Store
@@ -132,15 +131,15 @@ class RunEncoder:
 
     def parts(self, texts: Sequence[str], progress: Callable[[int], None] | None = None) -> Iterator[Floats]:
         """Yield the raw vectors of a batch in order, in parts that can be saved one by one."""
-        embedder = self._embedder
-        if not isinstance(embedder, Embedder):
-            yield embedder.raw_documents(texts, progress)
+        embedder = self._embedder.refittable
+        if embedder is None:
+            yield self._embedder.raw_documents(texts, progress)
             return
-        if embedder._is_external:
+        if embedder.is_remote:
             for part in blocks(texts, _SERVED_PART):
                 yield embedder.raw_documents(part, progress)
             return
-        without_torch = embedder._raw_without_framework(texts, progress)
+        without_torch = embedder.raw_without_framework(texts, progress)
         devices = ("cpu",) if without_torch is not None else embedder.device_names()
         self.devices = tuple(dict.fromkeys([*self.devices, *devices]))
         if without_torch is not None:
@@ -161,9 +160,9 @@ def finish_files(writer: StoreWriter, boilerplate: str) -> None:
 
 def slow_model(store: Store, encoded: int, *, fitted: bool) -> list[str]:
     """Return a note if NumPy, not PyTorch, computed the model for many texts; ``fitted`` says if the run has fitted."""
-    embedder = store.embedder
-    if encoded < MANY_TEXTS or not isinstance(embedder, Embedder) or is_installed("torch"):
+    embedder = store.embedder.refittable
+    if encoded < MANY_TEXTS or embedder is None or is_installed("torch"):
         return []
-    if not (embedder._encodes_with_model or (fitted and embedder._fits_with_model)):
+    if not (embedder.encodes_with_model or (fitted and embedder.fits_with_model)):
         return []
     return ["the model ran with NumPy; PyTorch is faster: pip install 'ragembed[torch]'"]

@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ragembed.config.settings import QueryFit
+from ragembed.config.settings import EmbedderConfig
 from ragembed.config.specs import parse_postprocessor
 from ragembed.corpus import PseudoQueries, Reservoir, blocks
 from ragembed.embedder import FIT_LIMIT, Embedder
@@ -50,9 +50,9 @@ def without_fit(embedder: Embedder) -> Embedder:
     return embedder.with_postprocess(("normalize",), "shared").fit_chain(np.zeros((1, 1), dtype=np.float32), [])
 
 
-def wanted_chain(postprocess: Sequence[str], query_fit: QueryFit) -> dict[str, object]:
-    """Return the JSON values of a store whose post-processors are fitted later."""
-    return {"wanted": {"postprocess": list(postprocess), "query_fit": query_fit}}
+def wanted_record(config: EmbedderConfig) -> dict[str, object]:
+    """Return the value of the database that names the post-processors of the finished store."""
+    return {"wanted": {"postprocess": list(config.postprocess), "query_fit": config.query_fit}}
 
 
 def create_store(path: Path, settings: Embedder, texts: Iterable[str], **about: Any) -> None:
@@ -62,8 +62,7 @@ def create_store(path: Path, settings: Embedder, texts: Iterable[str], **about: 
     arguments of :meth:`Store.create`.
     """
     fitted = copy(settings).fit_extractor(texts)
-    wanted = wanted_chain(fitted.config.postprocess, fitted.config.query_fit)
-    Store.create(path, without_fit(fitted), wanted, **about).close()
+    Store.create(path, without_fit(fitted), wanted_record(fitted.config), **about).close()
 
 
 def finish_store(
@@ -116,15 +115,16 @@ def fit_if_needed(opened: Sequence[OpenedStore], progress: Progress) -> tuple[Fi
     none, and warnings for post-processors that could not be fitted.
     """
     (store, _), vectors = opened[0], sum(writer.live_vectors() for _, writer in opened)
-    current = store.embedder
-    postprocess, query_fit = store._wanted_chain()
-    if not isinstance(current, Embedder):
+    current = store.embedder.refittable
+    if current is None:
         return None, []
+    wanted = store.wanted_config()
+    postprocess = wanted.postprocess
     # A chain without fitted parameters is fitted once, to record the baseline for drift.
     has_baseline = all(writer.has_baseline for _, writer in opened)
     needs_baseline = vectors > 0 and not Chain(postprocess).learns and not has_baseline
     differ = len({store.embedder.fingerprint for store, _ in opened}) > 1  # a run ended between two stores
-    if not (differ or needs_baseline or _needs_fit(current, postprocess, query_fit, vectors)):
+    if not (differ or needs_baseline or _needs_fit(current, wanted, vectors)):
         return None, []
     if fits_on_store(current, postprocess) and vectors < (least := least_fit(postprocess)):
         if not vectors:
@@ -132,16 +132,16 @@ def fit_if_needed(opened: Sequence[OpenedStore], progress: Progress) -> tuple[Fi
         steps = ", ".join(postprocess)
         return None, [f"{steps} cannot be fitted on {_chunks(vectors)} yet: fitting needs {least:,} chunks or more"]
     try:
-        return fit_together(opened, current.with_postprocess(postprocess, query_fit), progress), []
+        return fit_together(opened, current.with_postprocess(postprocess, wanted.query_fit), progress), []
     except RankError as error:
         return None, [f"the post-processors were not fitted: {error}"]
 
 
-def _needs_fit(current: Embedder, postprocess: Sequence[str], query_fit: QueryFit, vectors: int) -> bool:
-    other_query_fit = Chain(postprocess).learns and current.config.query_fit != query_fit
-    if other_query_fit or current.config.postprocess != tuple(postprocess):
+def _needs_fit(current: Embedder, wanted: EmbedderConfig, vectors: int) -> bool:
+    other_query_fit = Chain(wanted.postprocess).learns and current.config.query_fit != wanted.query_fit
+    if other_query_fit or current.config.postprocess != wanted.postprocess:
         return True
-    if not fits_on_store(current, postprocess):
+    if not fits_on_store(current, wanted.postprocess):
         return False
     fitted = current.fitted_on.documents if current.fitted_on else 0
     return fitted < FIT_LIMIT and vectors >= _REFIT_GROWTH * fitted
@@ -285,9 +285,8 @@ def least_fit(postprocess: Sequence[str]) -> int:
 
 def pending_fit(store: Store) -> str | None:
     """Return which post-processors of the store are not fitted yet, and when they will be; None if all are fitted."""
-    current = store.embedder
-    steps, _ = store._wanted_chain()
-    if not isinstance(current, Embedder) or current.config.postprocess == tuple(steps):
+    current = store.embedder.refittable
+    if current is None or current.config.postprocess == (steps := store.wanted_config().postprocess):
         return None
     least = least_fit(steps)
     when = f"index {least:,} chunks or more" if len(store) < least else "run 'ragembed index'"
@@ -303,8 +302,8 @@ def notes_on_model(embedder: Embedder) -> list[str]:
 
 def has_outgrown_tokens(store: Store) -> bool:
     """Return whether the corpus is much larger than at the fit of the token weights and static vectors."""
-    embedder = store.embedder
-    if not isinstance(embedder, Embedder) or not embedder.config.fits_tokens:
+    embedder = store.embedder.refittable
+    if embedder is None or not embedder.config.fits_tokens:
         return False
     return len(store) >= _REWEIGH_GROWTH * int(embedder.describe()["fitted_on"]["texts"])
 

@@ -15,7 +15,7 @@ from itertools import chain
 from ragembed.corpus import grouped
 from ragembed.documents.boilerplate import LineKeys, Stripper
 from ragembed.embedder import Embedder
-from ragembed.errors import ConfigError, IncompatibleStoreError, StoreError
+from ragembed.errors import ConfigError, IncompatibleStoreError
 from ragembed.indexes.faiss_index.library import require_library
 from ragembed.indexes.faiss_index.records import IndexEvaluation, IndexSelection
 from ragembed.indexes.indexing import fitting
@@ -169,8 +169,7 @@ def _created(run: IndexRun, embedder: Embedder, wait_seconds: float) -> Iterator
     path, new = run.request.store, fitting.without_fit(embedder)
     make_folder(path)
     with writer_lock(path, wait_seconds):
-        wanted = fitting.wanted_chain(embedder.config.postprocess, embedder.config.query_fit)
-        Store.create(path, new, wanted, language=run.language, locked=True).close()
+        Store.create(path, new, fitting.wanted_record(embedder.config), language=run.language, locked=True).close()
         with Store.open(path, new, device=run.request.device) as store:
             yield store
 
@@ -224,14 +223,10 @@ class IndexRun:
         if store is None:
             stemmer(self.language)  # report an unknown language before reading any file
             return Embedder(config, device=self.request.device)
-        embedder = store.embedder
-        if not isinstance(embedder, Embedder):
-            raise StoreError(
-                f"cannot index files into {path}: its vectors were not made by ragembed; add documents with the "
-                "program that created the store"
-            )
+        remedy = "; add documents with the program that created the store"
+        embedder = store.own_embedder("index files into", remedy)
         if config is not None:
-            require_same(embedder, Embedder(config), store._wanted_chain(), path)
+            require_same(embedder, Embedder(config), store.wanted_config(), path)
         if self.request.language not in (None, store.language):
             raise IncompatibleStoreError(mismatch(path, "language", store.language, self.request.language))
         return embedder
@@ -279,7 +274,7 @@ class IndexRun:
                 counted.update(texts)
                 tokens += (embedder.tokenizer.ids(new).lengths + framing).tolist()
         requests = None
-        if embedder._is_external:
+        if embedder.is_remote:
             from ragembed.models import served
 
             requests = served.requests(tokens)

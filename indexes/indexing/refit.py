@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ragembed.config.settings import EmbedderConfig, QueryFit
 from ragembed.embedder import Embedder
-from ragembed.errors import ConfigError, RankError, StoreError
+from ragembed.errors import ConfigError, RankError
 from ragembed.evaluation.encoding import raw_part
 from ragembed.indexes.indexing.fitting import (
     OpenedStore,
@@ -19,7 +19,7 @@ from ragembed.indexes.indexing.fitting import (
     has_outgrown_tokens,
     least_fit,
     reencode,
-    wanted_chain,
+    wanted_record,
     without_fit,
 )
 from ragembed.indexes.search.fusion import Fusion
@@ -157,11 +157,9 @@ def apply_settings(
     """
     with _writing([path], wait_seconds, device) as opened:
         [(store, writer)], listener = opened, progress_for(progress)
-        embedder = _own_embedder(store, "change the settings of")
-        postprocess, query_fit = store._wanted_chain()
-        current = embedder.config.replace(postprocess=postprocess, query_fit=query_fit)
+        embedder, current = store.own_embedder("change the settings of"), store.wanted_config()
         config = config or current
-        meta = {"fusion": fusion.to_dict(), **wanted_chain(config.postprocess, config.query_fit)}
+        meta = {"fusion": fusion.to_dict(), **wanted_record(config)}
         if config == current:
             writer.set_meta(meta)
         elif raw_part(config) == raw_part(current):
@@ -179,17 +177,15 @@ def refit_if_due(store: Store, writer: StoreWriter, progress: Progress | None = 
     texts are encoded again. Twice as many vectors as the post-processors were fitted on: these are fitted on the raw
     vectors.
     """
-    progress, current = progress or SilentProgress(), store.embedder
-    if not isinstance(current, Embedder):
+    progress, current = progress or SilentProgress(), store.embedder.refittable
+    if current is None:
         return []
-    steps, query_fit = store._wanted_chain()
-    too_few = fits_on_store(current, steps) and writer.live_vectors() < least_fit(steps)
-    if not current._is_external and has_outgrown_tokens(store):
-        wanted = (
-            without_fit(current).config if too_few else current.config.replace(postprocess=steps, query_fit=query_fit)
-        )
+    wanted = store.wanted_config()
+    too_few = fits_on_store(current, wanted.postprocess) and writer.live_vectors() < least_fit(wanted.postprocess)
+    if not current.is_remote and has_outgrown_tokens(store):
+        config = without_fit(current).config if too_few else wanted
         try:
-            reencode([(store, writer)], _unfitted(store, wanted), progress, {})
+            reencode([(store, writer)], _unfitted(store, config), progress, {})
         except RankError as error:
             return [f"the embedder was not fitted again: {error}"]
     if too_few:
@@ -220,8 +216,9 @@ def _refit(
     for_collection: bool = False,
 ) -> Embedder:
     """Fit one embedder on all stores, make them use it, and return it."""
-    embedders = [_own_embedder(store) for store, _ in opened]
-    chains = {store._wanted_chain() for store, _ in opened}
+    embedders = [store.own_embedder("refit") for store, _ in opened]
+    wanted = [store.wanted_config() for store, _ in opened]
+    chains = {(config.postprocess, config.query_fit) for config in wanted}
     if len(chains) > 1 and (postprocess is None or query_fit is None):
         raise ConfigError("the stores have different post-processors: give --postprocess and --query-fit")
     steps, sides = chains.pop()
@@ -235,7 +232,7 @@ def _refit(
     if len({embedder.raw_fingerprint for embedder in embedders}) == 1:
         fit = fit_together(opened, fitted, progress)
         for _, writer in opened:
-            fit.adopt(writer, progress, wanted_chain(steps, sides))
+            fit.adopt(writer, progress, wanted_record(fitted.config))
     else:
         if len({raw_part(embedder.config) for embedder in embedders}) > 1:
             raise ConfigError(
@@ -243,20 +240,12 @@ def _refit(
                 "them with the same"
             )
         fitted = _unfitted(opened[0][0], fitted.config)
-        reencode(opened, fitted, progress, wanted_chain(steps, sides))
+        reencode(opened, fitted, progress, wanted_record(fitted.config))
     for store, writer in opened:
         warn(finish_store(store, writer, progress, for_collection=for_collection, again=True))
     return fitted
 
 
-def _own_embedder(store: Store, to_do: str = "refit") -> Embedder:
-    embedder = store.embedder
-    if not isinstance(embedder, Embedder):
-        raise StoreError(f"cannot {to_do} {store.path}: its vectors were not made by ragembed")
-    return embedder
-
-
 def _unfitted(store: Store, config: EmbedderConfig) -> Embedder:
     """Return an embedder with the model of the store and another configuration."""
-    current = _own_embedder(store)
-    return Embedder(config, device=store._device, download=False, source=current.source)
+    return Embedder(config, device=store._device, download=False, source=store.own_embedder("refit").source)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ragembed.config.fields import documented, one_of, setting
-from ragembed.config.settings import EmbedderConfig, QueryFit
+from ragembed.config.settings import EmbedderConfig
 from ragembed.config.specs import AUTO, PLAIN, RandomEmbeddings, Template, parse_postprocessor, parse_weighting
 from ragembed.documents.chunking import ChunkingConfig
 from ragembed.documents.discovery import DiscoveryOptions, member_rules
@@ -231,16 +231,11 @@ def require_whole(opened: Store | None) -> None:
 
 def stored_config(opened: Store | None) -> EmbedderConfig | None:
     """Return the store's embedder configuration, or None if there is no store or ragembed did not make its vectors."""
-    if opened is None or not isinstance(embedder := opened.embedder, Embedder):
-        return None
-    postprocess, query_fit = opened._wanted_chain()
-    return embedder.config.replace(postprocess=postprocess, query_fit=query_fit)
+    return None if opened is None or opened.embedder.refittable is None else opened.wanted_config()
 
 
-def require_same(stored: Embedder, requested: Embedder, chain: tuple[Sequence[str], QueryFit], store: Path) -> None:
-    """Raise :class:`IncompatibleStoreError` if the requested settings differ from the settings of the store."""
-    postprocess, query_fit = chain
-    config = stored.config.replace(postprocess=tuple(postprocess), query_fit=query_fit)
+def require_same(stored: Embedder, requested: Embedder, config: EmbedderConfig, store: Path) -> None:
+    """Raise :class:`IncompatibleStoreError` if the requested settings differ from the ``config`` of the store."""
     wanted = requested.config
     if any(getattr(wanted, name) is not None for name in _PROMPTS):
         wanted = requested.resolved_config()  # the prompts as templates
@@ -261,8 +256,8 @@ def open_to_fit(path: Path, settings: Embedder) -> Store:
     """Open a store that fits its embedder itself; raise :class:`IncompatibleStoreError` if it has other settings."""
     store = Store.open(path, settings if settings.source is not None else None, device=settings.device)
     try:
-        if settings.source is None and isinstance(embedder := store.embedder, Embedder):
-            require_same(embedder, settings, store._wanted_chain(), path)
+        if settings.source is None and (embedder := store.embedder.refittable) is not None:
+            require_same(embedder, settings, store.wanted_config(), path)
     except BaseException:
         store.close()
         raise

@@ -10,7 +10,6 @@ import numpy as np
 
 from ragembed.contributions import Contributions, TextParts, contributions
 from ragembed.documents.normalisation import LineForms, line_forms, normalise
-from ragembed.embedder import Embedder
 from ragembed.indexes.filters import Filter
 from ragembed.indexes.lexical import fulltext
 from ragembed.indexes.search.dense import ChunkVectors
@@ -267,8 +266,8 @@ class ExplainedQuery:
         embedder, query = snapshot.embedder(), normalise(query)
         vector = unit_rows(embedder.encode_queries([query]))[0].astype(np.float64)
         parts, note = None, None
-        if isinstance(embedder, Embedder) and not embedder._is_external:
-            parts = embedder.token_parts(query, "queries")
+        if (own := embedder.refittable) is not None and not own.is_remote:
+            parts = own.token_parts(query, "queries")
         else:
             note = f"the vectors were made by {embedder.describe()['model']}: ragembed does not know their tokens"
         weights = {} if candidates is None else candidates.towards
@@ -281,8 +280,8 @@ class ExplainedQuery:
 
     def against(self, snapshot: Snapshot, text: str, row: int, cosine: float | None = None) -> Contributions | None:
         """Return the contributions of token pairs to the ``cosine`` of the query with a text in vector row ``row``."""
-        embedder = snapshot.embedder()
-        if self.parts is None or not isinstance(embedder, Embedder):
+        embedder = snapshot.embedder().refittable
+        if self.parts is None or embedder is None:
             return None
         found = contributions(self.parts, embedder.token_parts(text, "documents", snapshot.raw_vector(row)))
         return found if cosine is None else replace(found, residual=cosine - float(found.pairs.sum()))

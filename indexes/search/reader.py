@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ragembed.embedder import Embedder
 from ragembed.errors import IncompatibleStoreError, RagembedError, StoreDamagedError, StoreError
 from ragembed.indexes.filters import Filter
 from ragembed.indexes.search.fanout import SegmentSearch
@@ -223,9 +222,9 @@ class SnapshotReader:
         record = self._kept.facts.of(connection, generation, catalog.embedder)
         with self._lock:
             given, source = self._given, None
-            if isinstance(given, Embedder) and given._source is not None:
-                source = given._source
-                given = given if given.is_fitted else None  # otherwise the store has the fit, and lacks the source
+            if given is not None and (own := given.refittable) is not None and own.source is not None:
+                source = own.source
+                given = own if own.is_fitted else None  # otherwise the store has the fit, and lacks the source
             for embedder in (self._loaded, given):
                 if embedder is not None and embedder.fingerprint == record["fingerprint"]:
                     return embedder

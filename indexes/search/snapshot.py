@@ -11,7 +11,6 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError
 from ragembed.indexes.faiss_index.vectors import blocks, inner_products, places_in
 from ragembed.indexes.filters import Filter
@@ -166,8 +165,8 @@ def unread_share(snapshot: Snapshot, query: str) -> float:
     """Return the share of the letters of a query that the model cannot read, 0 if the model is not known."""
     if query.isascii():
         return 0.0
-    embedder = snapshot.embedder()
-    return embedder.unread_share(query) if isinstance(embedder, Embedder) else 0.0
+    embedder = snapshot.embedder().refittable
+    return 0.0 if embedder is None else embedder.unread_share(query)
 
 
 def known_keys(snapshot: Snapshot, records: Sequence[Hit | ChunkRecord]) -> list[int]:
@@ -372,9 +371,8 @@ class StoreSnapshot:
         return int(self.committed)
 
     def seed(self) -> int:
-        """Return the seed of the embedder, 0 if it is not ragembed's own."""
-        embedder = self.embedder()
-        return embedder.config.seed if isinstance(embedder, Embedder) else 0
+        """Return the seed of the embedder."""
+        return self.embedder().seed
 
     def fusion(self) -> Fusion:
         """Return the default settings of hybrid search."""

@@ -19,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragembed.corpus import PseudoQueries
-from ragembed.embedder import Embedder
 from ragembed.errors import ModelError, StoreDamagedError
 from ragembed.extractors.protocol import saved_array
 from ragembed.files import replace_file, write_file
@@ -76,9 +75,10 @@ def save_baseline(store: Path, fingerprint: str, baseline: Baseline) -> dict[str
 
 def save_first_baseline(store: Path, embedder: VectorEncoder) -> dict[str, str] | None:
     """Write the baseline of an embedder that was fitted before the store existed; return its record, or None."""
-    if not isinstance(embedder, Embedder) or embedder.fitted_moments is None:
+    own = embedder.refittable
+    if own is None or own.fitted_moments is None:
         return None
-    baseline = Baseline(0, 0, embedder.fitted_moments, embedder.fitted_queries)
+    baseline = Baseline(0, 0, own.fitted_moments, own.fitted_queries)
     return save_baseline(store, embedder.fingerprint, baseline)
 
 

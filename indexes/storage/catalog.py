@@ -160,7 +160,8 @@ def part(connection: sqlite3.Connection) -> PartRecord | None:
 
 def wanted_chain(connection: sqlite3.Connection) -> dict[str, Any]:
     """Return the post-processors and the query fit of the next fit, if they were set."""
-    return parsed_meta(connection, "wanted", read_chain) or {}
+    wanted = parsed_meta(connection, "wanted", read_chain) or {}
+    return {**wanted, "postprocess": tuple(wanted["postprocess"])} if "postprocess" in wanted else wanted
 
 
 def read_chain(value: Any) -> dict[str, Any]:

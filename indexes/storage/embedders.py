@@ -11,8 +11,8 @@ from typing import Any
 
 from ragembed import embedder_files
 from ragembed.config.settings import EmbedderConfig
+from ragembed.config.settings_files import confirm_model, is_confirmed
 from ragembed.config.specs import parse_server
-from ragembed.confirmed_models import confirm_model, is_confirmed
 from ragembed.embedder import Embedder, require_trust
 from ragembed.errors import ConfigError, ModelError, StoreDamagedError
 from ragembed.extractors.build import is_external
@@ -30,7 +30,8 @@ MODEL_VARIABLE = "RAGEMBED_MODEL"
 def save_embedder(store: Path, embedder: VectorEncoder) -> dict[str, Any]:
     """Write the embedder's files, atomically, into a folder named by its fingerprint; return the database record."""
     final = store / EMBEDDERS / embedder.fingerprint
-    if isinstance(embedder, Embedder) and (name := _chosen_model(embedder.config.model)) is not None:
+    own = embedder.refittable
+    if own is not None and (name := _chosen_model(own.config.model)) is not None:
         confirm_model(name)
     if not final.exists():
         temporary = temporary_folder(final)

@@ -229,7 +229,8 @@ def update_hubness(
     record = next(iter(derived.records(connection, HUBNESS.name)), None)
     drawn_from, is_small, former = chunks, chunks < LEAST_CHUNKS, None
     is_needed = chunks > 0 and (not is_small or for_collection or record is not None)
-    if not is_needed or not isinstance(embedder, Embedder) or embedder._is_external:
+    own = embedder.refittable
+    if not is_needed or own is None or own.is_remote:
         _adopt(store, database, record, None)
         return
     if record is not None and is_small == (record.chunks < LEAST_CHUNKS) and chunks < _GROWTH * record.chunks:
@@ -242,13 +243,13 @@ def update_hubness(
     queries: DrawnQueries | None
     if former is None:
         progress.start("fitting", "chunks", len(rows))
-        queries = _drawn(connection, embedder, kept_queries(store, database) or known)
+        queries = _drawn(connection, own, kept_queries(store, database) or known)
     else:
         queries, (measured, values) = former.queries, former.known(rows)
         progress.start("fitting", "chunks", int(np.count_nonzero(~measured)))
     hubness = None
     if queries is not None:
-        values[~measured] = _measured(store, connection, embedder, queries, rows[~measured], progress)
+        values[~measured] = _measured(store, connection, own, queries, rows[~measured], progress)
         hubness = Hubness(queries, rows, values, drawn_from)
     _adopt(store, database, record, hubness)
     progress.finish()

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 
-from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError, IncompatibleStoreError, RagembedError
 from ragembed.files import open_regular
 from ragembed.indexes.storage import catalog, derived, schema
@@ -275,10 +274,9 @@ class _Verification:
     def _check_canaries(
         self, connection: sqlite3.Connection, records: list[SegmentRecord], embedder: VectorEncoder
     ) -> None:
-        if isinstance(embedder, Embedder) and embedder._is_external and not self._locked:
-            self._note(
-                f"no text was encoded again, because this would send it to the server of {embedder.config.model}"
-            )
+        if embedder.is_remote and not self._locked:
+            model = embedder.describe()["model"]
+            self._note(f"no text was encoded again, because this would send it to the server of {model}")
             return
         raw_of = {
             record.key: np.memmap(self._store / SEGMENTS / record.files.folder / RAW, dtype=RAW_TYPE, mode="r").reshape(

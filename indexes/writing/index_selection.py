@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragembed.corpus import draw_pseudo_queries
-from ragembed.embedder import Embedder
 from ragembed.errors import IndexWarning
 from ragembed.indexes.faiss_index import measure
 from ragembed.indexes.faiss_index.building import IndexInput
@@ -245,15 +244,16 @@ def _queries(connection: sqlite3.Connection, embedder: VectorEncoder) -> TuningQ
 
 def _fitted_queries(connection: sqlite3.Connection, embedder: VectorEncoder) -> TuningQueries | None:
     """Return pseudo-queries that ``embedder`` was fitted on, or None if too few of them are not whole texts."""
-    if not isinstance(embedder, Embedder) or embedder.fitted_queries is None:
+    own = embedder.refittable
+    if own is None or own.fitted_queries is None:
         return None
-    queries = embedder.fitted_queries
+    queries = own.fitted_queries
     hashes = [text_hash(text) for text in queries.texts]
     whole = catalog.rows_of_hashes(connection, hashes)
     raw = queries.raw[[key not in whole for key in hashes]][: 2 * QUERIES]
     if len(raw) < 2 * QUERIES:
         return None
-    vectors = unit_rows(embedder.postprocess_queries(raw))
+    vectors = unit_rows(own.postprocess_queries(raw))
     return TuningQueries(vectors[::2], vectors[1::2])
 
 

@@ -7,6 +7,7 @@ import inspect
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, TypeVar
 
 from ragembed.errors import ConfigError
@@ -86,24 +87,30 @@ def reference_table(kind: type) -> str:
 
 def check_values(settings: Any) -> None:
     """Raise :class:`ConfigError` for a value of the wrong type, that is no choice, or below the least; make tuples."""
-    for field in dataclasses.fields(settings):
-        name = field.name
-        value: Any = getattr(settings, name)
-        about: Setting = field.metadata["setting"]
-        expected = [_TYPES.get(part, _TYPES["str"]) for part in str(field.type).split(" | ")]
-        classes = tuple(each for each, _ in expected)
+    for name, about, classes, described in _rules(type(settings)):
+        value = getattr(settings, name)
         if isinstance(value, list) and tuple in classes:
             value = tuple(value)
             object.__setattr__(settings, name, value)
-        fits = isinstance(value, classes)
         is_other_bool = isinstance(value, bool) and bool not in classes
         strings = not isinstance(value, tuple) or all(isinstance(part, str) for part in value)
-        if not fits or is_other_bool or not strings:
-            raise ConfigError(f"{name} is {value!r}: expected {' or '.join(text for _, text in expected)}")
-        if about.choices and value is not None:
-            one_of(name, value, about.choices)
+        if not isinstance(value, classes) or is_other_bool or not strings:
+            raise ConfigError(f"{name} is {value!r}: expected {described}")
+        if about.choices and value is not None and value not in about.choices:
+            raise ConfigError(f"{name} is {value!r}: expected one of {', '.join(about.choices)}")
         if about.least is not None and value is not None and value < about.least:
             raise ConfigError(f"{name} is {value}: expected at least {about.least}")
+
+
+@cache
+def _rules(kind: type) -> list[tuple[str, Setting, tuple[type, ...], str]]:
+    """Return the name of each field, what is said about it, the classes of its values, and their description."""
+    rules = []
+    for field in dataclasses.fields(kind):
+        expected = [_TYPES.get(part, _TYPES["str"]) for part in str(field.type).split(" | ")]
+        classes, described = tuple(each for each, _ in expected), " or ".join(text for _, text in expected)
+        rules.append((field.name, field.metadata["setting"], classes, described))
+    return rules
 
 
 def one_of(name: str, value: str, choices: Sequence[str]) -> None:

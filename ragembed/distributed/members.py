@@ -346,8 +346,7 @@ def _make_stores(driver: _Driver, paths: Sequence[Path], embedder: Embedder) -> 
     for path in left:
         require_own(path, _REMEDY)
         shutil.rmtree(path)
-    new, config = fitting.without_fit(embedder), embedder.config
-    about = {**fitting.wanted_chain(config.postprocess, config.query_fit), PART: record.to_dict()}
+    new, about = fitting.without_fit(embedder), {**fitting.wanted_record(embedder.config), PART: record.to_dict()}
     for path in paths:
         if not path.exists():
             Store.create(path, new, about, language=driver.run.language).close()

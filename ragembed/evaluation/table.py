@@ -5,8 +5,6 @@ The layout is that of table 4 in Stankevičius & Lukoševičius 2024.
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
@@ -120,31 +118,17 @@ def undefined_lines(results: Sequence[Result]) -> Iterator[str]:
             yield f"undefined: {result.collection}, {column}: {label}: {result.scores['undefined']}"
 
 
-def csv_table(results: Sequence[Result]) -> str:
-    """Return CSV with one line per result: collection, name, settings, scores.
+def csv_rows(results: Sequence[Result]) -> list[dict[str, Any]]:
+    """Return the collection, name, settings and scores of each result; list settings are joined by spaces.
 
-    List settings are joined by spaces. List scores are left out. Nested scores get one column per part, such as
-    ``difference_to_first.low``; it is empty for results without that score.
+    Scores that are lists are left out.
     """
-    settings = list(results[0].config.to_dict())
-    scores = [dict(_flat(result.scores)) for result in results]
-    heads = list(dict.fromkeys(head for found in scores for head in found))
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["collection", "name", *settings, *heads])
-    for result, found in zip(results, scores, strict=True):
-        fields = result.config.to_dict()
-        values = [" ".join(fields[name]) if isinstance(fields[name], list) else fields[name] for name in settings]
-        writer.writerow([result.collection, result.name, *values, *(found.get(head) for head in heads)])
-    return text.getvalue()
-
-
-def _flat(scores: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    for name, value in scores.items():
-        if isinstance(value, Mapping):
-            yield from ((f"{name}.{part}", number) for part, number in value.items())
-        elif not isinstance(value, list):
-            yield name, value
+    return [
+        {"collection": result.collection, "name": result.name}
+        | {name: " ".join(v) if isinstance(v, list) else v for name, v in result.config.to_dict().items()}
+        | {name: score for name, score in result.scores.items() if not isinstance(score, list)}
+        for result in results
+    ]
 
 
 def _short(field: str, value: Any) -> str:

@@ -264,8 +264,8 @@ class LazyCollection(LazyStore):
     @property
     def embeddings(self) -> Embeddings:
         """The embeddings of the stores."""
-        embedder = self._collection().embedder
-        if not isinstance(embedder, Embedder):
+        embedder = self._collection().embedder.refittable
+        if embedder is None:
             raise ConfigError(
                 "the vectors of the stores were not made by ragembed, so there are no embeddings of them: search with "
                 "vectors of your own"

@@ -11,7 +11,7 @@ from langchain_core.embeddings import Embeddings
 from langchain_core.vectorstores import VectorStore, VectorStoreRetriever
 
 from ragembed.config.fields import one_of
-from ragembed.config.toml_files import chosen_stores, read_registry
+from ragembed.config.settings_files import chosen_stores, read_registry
 from ragembed.corpus import blocks
 from ragembed.errors import ConfigError, StoreError, StoreNotFoundError
 from ragembed.extractors.external import SAME

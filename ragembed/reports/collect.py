@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import PurePosixPath
@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragembed.documents.readers.registry import member_of
-from ragembed.embedder import Embedder
 from ragembed.indexes.indexing.drift import DriftReport, measure_drift
 from ragembed.indexes.search.deduplication import NearDuplicates
 from ragembed.indexes.search.relevance import is_weak
@@ -25,8 +24,7 @@ from ragembed.indexes.types import ChunkRecord, Rows
 from ragembed.indexes.writing.boilerplate_store import BoilerplateLine
 from ragembed.languages import main_language
 from ragembed.progress import Progress
-from ragembed.reports.clusters import MOST_GROUPS, labels
-from ragembed.reports.map import VectorMap, make_map, place_beside
+from ragembed.reports.map import MOST_GROUPS, VectorMap, labels, make_map, place_beside
 from ragembed.types import Doubles, Floats
 
 HITS = 10
@@ -400,8 +398,8 @@ class _Collector:
 
     def _weights(self) -> tuple[tuple[WeightedWord, ...], tuple[WeightedWord, ...]]:
         """Return the words that carry most weight, and the frequent words with the lowest, if weights are fitted."""
-        embedder = self._embedder()
-        if embedder is None or embedder._is_external:
+        embedder = self._snapshot.embedder().refittable
+        if embedder is None or embedder.is_remote:
             return (), ()
         weights = embedder.extractor.weights
         table = weights.table
@@ -433,11 +431,8 @@ class _Collector:
 
     def _drift(self) -> DriftReport | None:
         """Return the drift, or None if ragembed did not make the vectors or there are none."""
-        return None if self._embedder() is None or not len(self._rows) else measure_drift(self._store)
-
-    def _embedder(self) -> Embedder | None:
-        embedder = self._snapshot.embedder()
-        return embedder if isinstance(embedder, Embedder) else None
+        is_own = self._snapshot.embedder().refittable is not None
+        return measure_drift(self._store) if is_own and len(self._rows) else None
 
 
 def _shown(number: int, record: ChunkRecord) -> ShownChunk:
@@ -473,5 +468,5 @@ def _grouped(skipped: Mapping[str, str]) -> tuple[tuple[str, int, str], ...]:
     found: dict[str, list[str]] = {}
     for name, reason in skipped.items():
         found.setdefault(reason, []).append(name)
-    grouped: Callable[[tuple[str, int, str]], tuple[int, str]] = lambda each: (-each[1], each[0])  # noqa: E731
-    return tuple(sorted(((reason, len(names), min(names)) for reason, names in found.items()), key=grouped))
+    reasons = sorted(found, key=lambda reason: (-len(found[reason]), reason))
+    return tuple((reason, len(found[reason]), min(found[reason])) for reason in reasons)

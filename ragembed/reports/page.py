@@ -19,7 +19,7 @@ from xml.etree.ElementTree import Element
 
 from ragembed.errors import ConfigError
 from ragembed.files import NotRegularFileError, open_regular, replace_file
-from ragembed.html_elements import Child, as_html, element
+from ragembed.html_elements import Child, as_html, element, table
 from ragembed.printable import printable
 
 _BEGINNING = b"<!doctype html>\n<!-- made by ragembed -->\n"
@@ -100,9 +100,14 @@ def section(name: str, heading: str, *children: Child) -> Element:
     )
 
 
-def scrolled(table: Element, label: str) -> Element:
+def data_table(label: str, head: Sequence[str], rows: Iterable[Sequence[Child]], caption: str | None = None) -> Element:
+    """Return a table that :func:`scrolled` wraps."""
+    return scrolled(table(head, rows, caption), label)
+
+
+def scrolled(wide: Element, label: str) -> Element:
     """Return a table that scrolls sideways in a narrow window, with the keyboard too."""
-    return element("div", table, class_="scroll", tabindex="0", role="region", aria_label=f"Table: {label}")
+    return element("div", wide, class_="scroll", tabindex="0", role="region", aria_label=f"Table: {label}")
 
 
 def bar(share: float, most: float = 1.0) -> Element:
@@ -121,11 +126,6 @@ def shortened(text: str, most: int) -> str:
     """Return the beginning of a text, of at most ``most`` characters."""
     text = printable(text)
     return text if len(text) <= most else text[: most - 1].rstrip() + "…"
-
-
-def listed(items: Iterable[str]) -> str:
-    """Return texts separated by commas."""
-    return ", ".join(items)
 
 
 def _heading(made: Element) -> str:

@@ -1,4 +1,4 @@
-"""Pages and sections about evaluations and diagnoses, from the JSON values that the commands print."""
+"""What a report reads from files: queries, and the results of evaluations and diagnoses, which become sections."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from typing import Any
 from xml.etree.ElementTree import Element
 
 from ragembed.errors import ConfigError
-from ragembed.html_elements import Child, element, table
-from ragembed.reports.page import bar, page, scrolled, section, shortened
+from ragembed.html_elements import Child, element
+from ragembed.reports.page import bar, data_table, page, section, shortened
 
 _ABOUT = ("schema_version", "task", "collection", "name", "config", "queries", "difference_to_first")
 _PER_CENT = 100.0
 _LONGEST = 120
+_KEYS = ("query", "question", "text")
 
 
 def evaluation_page(task: str, results: Sequence[Mapping[str, Any]]) -> bytes:
@@ -78,7 +79,7 @@ def _measured(results: Sequence[Mapping[str, Any]]) -> Iterator[Child]:
             row += _difference(each.get("difference_to_first"), widest)
         rows.append(row)
     head = ["", *names, ""] + (["Difference of " + headline, "95 % interval", "p", ""] if with_difference else [])
-    yield scrolled(table(head, rows, f"Bars show {headline}"), "Results")
+    yield data_table("Results", head, rows, f"Bars show {headline}")
 
 
 def _compared(result: Mapping[str, Any]) -> Iterator[Child]:
@@ -92,7 +93,7 @@ def _compared(result: Mapping[str, Any]) -> Iterator[Child]:
     yield element(
         "p", f"A is {one['name']}, and B is {other['name']}. An interval without 0 is a significant difference."
     )
-    yield scrolled(table(("Measure", "A", "B", "B − A", "95 % interval", "p", ""), rows), "Comparison")
+    yield data_table("Comparison", ("Measure", "A", "B", "B − A", "95 % interval", "p", ""), rows)
 
 
 def _labels(results: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -171,5 +172,38 @@ def findings_section(diagnosis: Mapping[str, Any]) -> Element:
     ]
     if not rows:
         return section("findings", "Findings", element("p", "The doctor found nothing to do."))
-    made = table(("Finding", "Severity", "Why it matters", "Command"), rows)
-    return section("findings", "Findings", scrolled(made, "Findings"))
+    head = ("Finding", "Severity", "Why it matters", "Command")
+    return section("findings", "Findings", data_table("Findings", head, rows))
+
+
+# Queries
+
+
+def read_queries(path: Path) -> list[str]:
+    """Return the queries of a file, each once, in order.
+
+    A line is a query, and text after a tab is ignored; or a JSON object with the key ``query``. Blank lines are
+    skipped. Raises :class:`ConfigError` with the line number if a line is invalid or the file cannot be read.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read the queries in {path}: {error}; expected a UTF-8 text file") from error
+    found = [_query(line, f"{path}:{number}") for number, line in enumerate(lines, 1) if line.strip()]
+    if not found:
+        raise ConfigError(f"{path} has no queries: expected one per line")
+    return list(dict.fromkeys(found))
+
+
+def _query(line: str, place: str) -> str:
+    if not line.lstrip().startswith("{"):
+        query = line.partition("\t")[0].strip()
+    else:
+        try:
+            fields = json.loads(line)
+        except ValueError as error:
+            raise ConfigError(f"{place} is not a valid JSON object: {error}") from None
+        query = next((fields[key].strip() for key in _KEYS if isinstance(fields.get(key), str)), "")
+    if not query:
+        raise ConfigError(f"{place} has no query: expected a text, or a JSON object with the key query")
+    return query

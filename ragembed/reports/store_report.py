@@ -9,7 +9,7 @@ from xml.etree.ElementTree import Element
 
 import numpy as np
 
-from ragembed.html_elements import Child, element, table
+from ragembed.html_elements import Child, element
 from ragembed.indexes.faiss_index.records import IndexConfig, IndexEvaluation, IndexSelection
 from ragembed.indexes.indexing.drift import DriftReport
 from ragembed.indexes.search.relevance import WEAK
@@ -18,7 +18,7 @@ from ragembed.indexes.store import Store
 from ragembed.printable import readable_bytes
 from ragembed.progress import Progress, SilentProgress
 from ragembed.reports.collect import ReportData, ShownChunk, WeightedWord, collect
-from ragembed.reports.page import bar, encoded, listed, page, scrolled, section, shortened
+from ragembed.reports.page import bar, data_table, encoded, page, scrolled, section, shortened
 
 _TEXT_BYTES = 1_150_000
 """Bytes for all texts on the map: a report of 10,000 chunks has less than 2 MB."""
@@ -93,11 +93,11 @@ def _overview(data: ReportData) -> Element:
         _advice(data),
         element(
             "div",
-            scrolled(table(("", ""), facts, "The store"), "The store"),
-            scrolled(table(("Type", "Files", "Size", "Chunks", ""), kinds, "Types of files"), "Types of files")
+            data_table("The store", ("", ""), facts, "The store"),
+            data_table("Types of files", ("Type", "Files", "Size", "Chunks", ""), kinds, "Types of files")
             if kinds
             else None,
-            scrolled(table(("Language", "Files", ""), languages, sampled), "Languages") if languages else None,
+            data_table("Languages", ("Language", "Files", ""), languages, sampled) if languages else None,
             class_="parts",
         ),
         element("p", f"{left_out:,} more types are not listed.", class_="note") if left_out > 0 else None,
@@ -134,9 +134,8 @@ def _skipped(data: ReportData) -> Iterator[Child]:
     rows = [(shortened(reason, 200), f"{files:,}", first) for reason, files, first in data.skipped[:_REASONS_SHOWN]]
     total = sum(files for _, files, _ in data.skipped)
     yield element("h3", "Skipped files")
-    yield scrolled(
-        table(("Reason", "Files", "First file"), rows, f"Files that are not in the store: {total:,}"), "Skipped files"
-    )
+    caption = f"Files that are not in the store: {total:,}"
+    yield data_table("Skipped files", ("Reason", "Files", "First file"), rows, caption)
     if len(data.skipped) > len(rows):
         yield element("p", "Run ", element("code", "ragembed status --skipped"), " to list all of them.", class_="note")
 
@@ -282,7 +281,7 @@ def _clusters(data: ReportData) -> Iterator[Element]:
         total = sum(each.size for each in inside)
         body.append(_row(_named(words, number), total, [], "top"))
         body += [
-            _row(listed(each.words) or "(no words)", each.size, _excerpt(each.example), "inner") for each in inside
+            _row(", ".join(each.words) or "(no words)", each.size, _excerpt(each.example), "inner") for each in inside
         ]
     head = element("tr", *(element("th", name, scope="col") for name in ("Words", "Chunks", "Most central chunk")))
     made = element("table", element("thead", head), element("tbody", *body))
@@ -303,7 +302,7 @@ def _excerpt(chunk: ShownChunk) -> list[Child]:
 
 
 def _named(words: Sequence[str], number: int) -> str:
-    return listed(words) or f"group {number + 1}"
+    return ", ".join(words) or f"group {number + 1}"
 
 
 # Queries
@@ -347,7 +346,7 @@ def _queries(data: ReportData) -> Iterator[Element]:
     if data.asked > len(data.queries):
         intro += f" The {len(data.queries):,} with the weakest matches are shown."
     head = ("Query", "Relevance", "Best hit", "")
-    yield section("queries", "Queries", element("p", intro), scrolled(table(head, rows), "Queries"))
+    yield section("queries", "Queries", element("p", intro), data_table("Queries", head, rows))
 
 
 # Duplicates and boilerplate
@@ -396,7 +395,7 @@ def _duplicates(data: ReportData) -> Element:
                 f"{counts['chunks']:,} chunks.",
             )
         )
-        parts.append(scrolled(table(("Line", "Type", "Files"), rows), "Boilerplate"))
+        parts.append(data_table("Boilerplate", ("Line", "Type", "Files"), rows))
     else:
         parts.append(element("p", "No line is repeated by many files."))
     return section("duplicates", "Duplicates and boilerplate", *parts)
@@ -437,7 +436,7 @@ def _words(caption: str, words: Sequence[WeightedWord], *, by_share: bool) -> El
         )
         for word in words
     ]
-    return scrolled(table(("Token", "Weight", "In texts", "Of all weight", ""), rows, caption), caption)
+    return data_table(caption, ("Token", "Weight", "In texts", "Of all weight", ""), rows, caption)
 
 
 def _drift(drift: DriftReport | None) -> Iterator[Element]:
@@ -470,8 +469,8 @@ def _drift(drift: DriftReport | None) -> Iterator[Element]:
         element("p", verdict, " ", "; ".join(drift.reasons)),
         element(
             "div",
-            scrolled(table(("", ""), rows, "Corpus of the fit, compared with the corpus now"), "Drift"),
-            scrolled(table(("Token", "Idf at the fit", "Idf now"), movers, "Tokens whose idf changed most"), "Idf")
+            data_table("Drift", ("", ""), rows, "Corpus of the fit, compared with the corpus now"),
+            data_table("Idf", ("Token", "Idf at the fit", "Idf now"), movers, "Tokens whose idf changed most")
             if movers
             else None,
             class_="parts",
@@ -483,7 +482,7 @@ def _drift(drift: DriftReport | None) -> Iterator[Element]:
 def _index(status: Mapping[str, Any]) -> Element:
     index = status["index"]
     kinds = sorted({segment["kind"] for segment in status["segments"]})
-    rows = [("Index", listed(kinds) or "none"), ("Segments", f"{len(status['segments']):,}")]
+    rows = [("Index", ", ".join(kinds) or "none"), ("Segments", f"{len(status['segments']):,}")]
     wanted = IndexConfig.from_dict(index["wanted"])
     if wanted != IndexConfig():
         rows.append(("Requested", wanted.describe()))
@@ -504,7 +503,7 @@ def _index(status: Mapping[str, Any]) -> Element:
             "not fitted" if relevance is None else f"fitted on {relevance['pseudo_queries']:,} pseudo-queries",
         )
     )
-    return section("index", "Index and search", scrolled(table(("", ""), rows), "Index and search"))
+    return section("index", "Index and search", data_table("Index and search", ("", ""), rows))
 
 
 def _line(text: str) -> str:

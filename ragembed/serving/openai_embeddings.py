@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError
 from ragembed.indexes.types import VectorEncoder
 from ragembed.models.token_counting import estimated_tokens
@@ -112,9 +111,7 @@ def _encoded(embedder: VectorEncoder, request: _EmbeddingRequest) -> Floats:
     texts = list(request.texts)
     if request.side == "query":
         return embedder.encode_queries(texts)
-    if isinstance(embedder, Embedder):
-        return embedder.encode_documents(texts)
-    return embedder.postprocess_documents(embedder.raw_documents(texts))
+    return embedder.encode_documents(texts)
 
 
 def _as_base64(vector: Floats) -> str:

@@ -18,7 +18,6 @@ from ragembed.documents import chunking
 from ragembed.documents.chunking import Chunker
 from ragembed.documents.model import ParsedDocument
 from ragembed.documents.readers import only_document_errors, read
-from ragembed.embedder import Embedder
 from ragembed.errors import ConfigError, DocumentError
 from ragembed.indexes.indexing.request import IndexingOptions, stored_request
 from ragembed.indexes.store import Store
@@ -203,8 +202,8 @@ class _Splitter:
     """Divides documents into chunks with the settings of the store's last indexing run."""
 
     def __init__(self, store: Store) -> None:
-        embedder = store.embedder
-        if not isinstance(embedder, Embedder):
+        embedder = store.embedder.refittable
+        if embedder is None:
             raise ConfigError("the vectors of this store were made elsewhere: documents cannot be added here")
         stored = stored_request(store)
         self._options = stored[1] if stored else IndexingOptions()

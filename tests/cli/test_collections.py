@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from ragembed.config import toml_files
-from ragembed.config.toml_files import find_project, registry_file
+from ragembed.config import settings_files
+from ragembed.config.settings_files import find_project, registry_file
 
 TEXTS = {"notes": {"tea.md": "# Tea\n\nGreen tea with milk.\n"}, "work": {"lock.md": "# Lock\n\nThe writer holds.\n"}}
 
@@ -177,25 +177,25 @@ def test_an_interrupted_write_leaves_the_file_of_collections(folders, cli, monke
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr(toml_files, "replace_file", full)
+        patched.setattr(settings_files, "replace_file", full)
         assert "No space left on device" in cli("collection", "add", "other", "work", exit_code=2).stderr
     assert registry_file().read_bytes() == before
     cli("collection", "add", "other", "work")
-    assert set(toml_files.read_registry().collections) == {"mine", "other"}
+    assert set(settings_files.read_registry().collections) == {"mine", "other"}
 
 
 def test_processes_that_add_stores_at_the_same_time_wait_for_each_other(tmp_path):
     names = [f"c{i}" for i in range(8)]
     with ThreadPoolExecutor(4) as pool:
-        list(pool.map(lambda name: toml_files.add_stores(name, {"a": tmp_path / name}), names))
-    assert set(toml_files.read_registry().collections) == set(names)
+        list(pool.map(lambda name: settings_files.add_stores(name, {"a": tmp_path / name}), names))
+    assert set(settings_files.read_registry().collections) == set(names)
 
 
 def test_a_linked_file_of_collections_stays_a_link(tmp_path):
     registry_file().parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / "dotfiles.toml").write_text("# mine\n")
     registry_file().symlink_to(tmp_path / "dotfiles.toml")
-    toml_files.add_stores("mine", {"a": tmp_path / "a"})
+    settings_files.add_stores("mine", {"a": tmp_path / "a"})
     assert registry_file().is_symlink()
     assert (tmp_path / "dotfiles.toml").read_text().startswith("# mine\n")
 

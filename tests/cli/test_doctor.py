@@ -258,7 +258,7 @@ def without_faiss(_folder, _cli, monkeypatch):
 
 
 def without_torch(_folder, _cli, monkeypatch):
-    monkeypatch.setattr(Embedder, "_encodes_with_model", True)
+    monkeypatch.setattr(Embedder, "encodes_with_model", True)
     monkeypatch.setattr(store_checks, "is_installed", lambda _: False)
     monkeypatch.setattr(store_checks, "MANY_TEXTS", 10)
 

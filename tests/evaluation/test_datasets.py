@@ -50,11 +50,6 @@ def test_read_beir_with_limit(beir):
     assert collection.relevance == {"q1": {"d1": 2}}
 
 
-def test_queries_without_relevant_document_are_skipped(beir):
-    qrels = "query-id\tcorpus-id\tscore\nq1\td1\t0\nq1\td2\t-1\nq2\td2\t1\n"
-    assert list(read_beir(beir(qrels=qrels)).queries) == ["q2"]
-
-
 def test_titles_are_part_of_documents(beir):
     rows = [
         {"_id": "d1", "title": "A title", "text": "A title\n\nand a text"},
@@ -90,12 +85,6 @@ def test_documents_beside_judged_queries(beir, tmp_path):
         read_jsonl_collection(file, beir() / "corpus.jsonl")
 
 
-def test_another_split(beir):
-    folder = beir()
-    (folder / "qrels" / "dev.tsv").write_text("query-id\tcorpus-id\tscore\nq1\td3\t1\n")
-    assert read_beir(folder, split="dev").relevance == {"q1": {"d3": 1}}
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -124,11 +113,6 @@ def test_another_split(beir):
 def test_collection_error_names_file_and_line(beir, changes, message):
     with pytest.raises(ConfigError, match=message):
         read_beir(beir(**changes))
-
-
-def test_limit_below_1_is_an_error(beir):
-    with pytest.raises(ConfigError, match="limit is 0"):
-        read_beir(beir(), limit=0)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """Encoding with several configurations equals encoding with each of them, with shared passes of the model."""
 
-import shutil
-
 import numpy as np
 import pytest
 
@@ -12,6 +10,7 @@ from ragembed.evaluation.encoding import encode_each
 from ragembed.models.numpy_bert import NumpyBert
 from ragembed.models.packed_bert import PackedBert
 from ragembed.models.transformers_model import TransformersModel
+from tests.pretrained import pretrained
 
 DOCUMENTS = [
     "the writer holds the lock of the store",
@@ -28,28 +27,10 @@ CORPUS = ["the zebra runs", "", "red green blue", "the lock of a zebra", "alpha 
 
 
 @pytest.fixture(scope="module")
-def four_blocks(tiny_model, tmp_path_factory):
+def four_blocks(tmp_path_factory):
     """A BERT of 4 blocks with a mask token and room for the longest template."""
-    import torch
-    from tokenizers import Tokenizer
-    from transformers import BertConfig, BertModel
-
     folder = tmp_path_factory.mktemp("four-blocks")
-    tokenizer = Tokenizer.from_file(str(tiny_model / "tokenizer.json"))
-    tokenizer.add_special_tokens(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"])
-    tokenizer.save(str(folder / "tokenizer.json"))
-    torch.manual_seed(1)
-    config = BertConfig(
-        vocab_size=tokenizer.get_vocab_size(),
-        hidden_size=32,
-        num_hidden_layers=4,
-        num_attention_heads=4,
-        intermediate_size=64,
-        max_position_embeddings=192,
-        initializer_range=0.3,
-    )
-    BertModel(config).save_pretrained(folder, safe_serialization=True)
-    return folder
+    return pretrained(folder, 1, num_hidden_layers=4, max_position_embeddings=192)
 
 
 @pytest.fixture(scope="module")
@@ -168,16 +149,6 @@ def test_configurations_with_same_model_share_passes(presets, batches, query_fit
     assert len(batches) == alone
 
 
-def test_more_post_processors_need_no_more_passes(presets, corpus, batches):
-    config = presets["bert"].replace(postprocess_corpus=corpus, query_fit="separate")
-    list(encode_each([config], DOCUMENTS, QUERIES))
-    alone = len(batches)
-    batches.clear()
-    steps = [(), ("zscore",), ("whiten:3",), ("quantile-n", "normalize")]
-    list(encode_each([config.replace(postprocess=chain) for chain in steps], DOCUMENTS, QUERIES))
-    assert len(batches) == alone
-
-
 def test_no_configuration_is_an_error():
     with pytest.raises(ConfigError, match="expected at least one"):
         next(encode_each([], DOCUMENTS, []))
@@ -201,11 +172,3 @@ def test_missing_layers_are_an_error_before_encoding(presets, batches):
     with pytest.raises(ConfigError, match="the model has no layer 9: expected a number from -1 to 4"):
         next(encode_each([presets["bert"], presets["bert"].replace(layers="9")], DOCUMENTS, []))
     assert not batches
-
-
-def test_relative_model_path(presets, four_blocks, tmp_path, monkeypatch):
-    shutil.copytree(four_blocks, tmp_path / "model")
-    monkeypatch.chdir(tmp_path)
-    there = next(encode_each([EmbedderConfig(model="model", dtype="float32")], DOCUMENTS, QUERIES))
-    here = next(encode_each([EmbedderConfig(model=str(four_blocks), dtype="float32")], DOCUMENTS, QUERIES))
-    np.testing.assert_array_equal(there.documents, here.documents)

@@ -69,12 +69,6 @@ def test_order_follows_exact_products(order):
     assert scores[0, 0] == pytest.approx(2.0**24 + 1.2, abs=1e-6)
 
 
-def test_k_above_number_of_documents_returns_all():
-    scores, rows = search(np.ones((2, 2)), np.ones((3, 2)), 10)
-    assert scores.shape == rows.shape == (2, 3)
-    assert rows.tolist() == [[0, 1, 2]] * 2
-
-
 @pytest.mark.parametrize(
     ("queries", "documents", "k", "message"),
     [

@@ -36,23 +36,10 @@ def test_random_exchanges_agree_with_scipy():
     assert paired_randomisation(a, b, draws=20_000) == pytest.approx(theirs, abs=0.01)
 
 
-def test_p_value_is_reproducible():
-    generator = np.random.default_rng(0)
-    a, b = generator.random((2, 60))
-    found = {paired_randomisation(a, b, seed=seed) for seed in (0, 0, 1)}
-    assert len(found) == 2
-    assert paired_randomisation(a, b) == paired_randomisation(b, a) > 0.05
-
-
 def test_p_value_of_equal_and_very_different_systems():
     assert paired_randomisation([0.3] * 50, [0.3] * 50) == 1.0
     assert paired_randomisation([1.0] * 50, [0.0] * 50, draws=999) == 1 / 1000
     assert paired_randomisation([1.0] * 4, [0.0] * 4) == 2 / 16
-
-
-def test_rounding_makes_no_difference():
-    """Sums that differ only by rounding count as equal: 0.1 + 0.2 and 0.3."""
-    assert paired_randomisation([0.1, 0.2, 0.0], [0.0, 0.0, 0.3]) == 1.0
 
 
 @pytest.mark.parametrize(("a", "b", "message"), [([1.0], [1.0, 2.0], "for 1 rows"), ([], [], "0: expected at least 1")])

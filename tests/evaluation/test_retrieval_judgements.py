@@ -4,16 +4,10 @@ import json
 import os
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from ragembed.errors import ConfigError
 from ragembed.evaluation import read_judged_queries, read_qrels, read_run
 from ragembed.evaluation.judgements import require_known
-
-IDS = st.text(st.characters(categories=["L", "N", "P", "S"]), min_size=1, max_size=5).filter(
-    lambda text: text.split() == [text]
-)
 
 
 @pytest.fixture
@@ -48,11 +42,6 @@ def test_queries_without_relevant_document_are_skipped_and_counted(write):
     assert (list(judged.relevance), judged.unanswered) == (["q2"], 2)
 
 
-def test_documents_include_those_of_skipped_queries(write):
-    judged = read_qrels(write("q1 0 d2 0\nq2 0 d1 1\nq3 0 d2 -2\nq3 0 d3 0\n"))
-    assert judged.documents == ("d2", "d1", "d3")
-
-
 def test_judged_queries(write):
     lines = [
         {"question": "first?", "relevant": ["docs/a.md", "b"]},
@@ -63,15 +52,6 @@ def test_judged_queries(write):
     assert judged.queries == {"1": "first?", "two": "second?"}
     assert judged.relevance == {"1": {"docs/a.md": 1, "b": 1}, "two": {"a": 2, "b": 0}}
     assert (judged.name, judged.unanswered) == ("mine", 1)
-
-
-@given(st.dictionaries(st.tuples(IDS, IDS), st.integers(1, 4), min_size=1))
-def test_qrels_are_read_back(tmp_path_factory, judged):
-    path = tmp_path_factory.mktemp("qrels") / "qrels"
-    lines = [f"q{query} 0 {document} {gain}\n" for (query, document), gain in judged.items()]
-    path.write_text("".join(lines), encoding="utf-8", newline="")
-    found = read_qrels(path).relevance
-    assert {(query[1:], document): gain for query in found for document, gain in found[query].items()} == judged
 
 
 @pytest.mark.parametrize(

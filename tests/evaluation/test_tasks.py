@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ragembed.errors import ConfigError
 from ragembed.evaluation import RetrievalCollection, read_retrieval
 from ragembed.evaluation.encoding import Encoded
 from ragembed.evaluation.tasks import RetrievalTask
@@ -49,9 +48,3 @@ def test_collection_is_named_after_its_folder(wings, monkeypatch):
     assert read_retrieval(wings).name == "wings"
     monkeypatch.chdir(wings)
     assert read_retrieval(Path()).name == "wings"
-
-
-def test_beir_folder_without_judgements(wings):
-    (wings / "qrels" / "test.tsv").unlink()
-    with pytest.raises(ConfigError, match=r"qrels/test\.tsv cannot be read"):
-        read_retrieval(wings)

@@ -45,7 +45,7 @@ def test_new_raw_vectors_equal_those_of_a_new_store(encoded, tmp_path, tiny_conf
         np.testing.assert_allclose(found.vectors(found.ids()), expected, atol=2e-3)
         assert found.embedder.config.layers == "first+last"
         assert found.fusion == Fusion(alpha=0.3)
-        assert found._wanted_chain() == (("zscore",), "separate")
+        assert (found.wanted_config().postprocess, found.wanted_config().query_fit) == (("zscore",), "separate")
         assert found.status()["unused_vectors"] == 0
         found.add([record("new", "a new text of the writer")])
         assert found.search("a new text of the writer", 1)[0].id == "new"

@@ -98,7 +98,7 @@ def assert_same(found, expected):
 def config_of(path):
     with Store.open(path) as store:
         config = store.status()["embedder"]["config"]
-        assert store._wanted_chain() == (tuple(config["postprocess"]), config["query_fit"])
+        assert store.wanted_config().postprocess == tuple(config["postprocess"])
         return tuple(config["postprocess"]), config["query_fit"]
 
 
@@ -268,7 +268,7 @@ def test_refit_interrupted_at_its_end_is_not_undone(store, monkeypatch):
             refit_store(store, STEPS, "separate")
     with Store.open(store) as opened:
         config = opened.embedder.config
-        assert (config.postprocess, config.query_fit) == opened._wanted_chain()
+        assert config == opened.wanted_config()
 
 
 def test_files_of_an_interrupted_refit_are_removed_by_a_refit_to_the_old_chain(store, written):

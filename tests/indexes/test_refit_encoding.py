@@ -84,7 +84,7 @@ def vectors(path):
 
 def state(path):
     with Store.open(path) as store:
-        return store.embedder.fingerprint, store.embedder.fitted_on, store._wanted_chain()
+        return store.embedder.fingerprint, store.embedder.fitted_on, store.wanted_config()
 
 
 def baseline(path):

@@ -32,14 +32,14 @@ def docs(in_folder):
 def alone(monkeypatch):
     """The number of texts encoded without PyTorch in each call."""
     counts = []
-    original = Embedder._raw_without_framework
+    original = Embedder.raw_without_framework
 
     def encode(self, texts, progress=None):
         found = original(self, texts, progress)
         counts.extend([] if found is None else [len(texts)])
         return found
 
-    monkeypatch.setattr(Embedder, "_raw_without_framework", encode)
+    monkeypatch.setattr(Embedder, "raw_without_framework", encode)
     return counts
 
 
@@ -69,7 +69,7 @@ def test_texts_are_encoded_in_parts_of_similar_size(tiny_config, monkeypatch):
 def test_few_documents_get_the_same_vectors_as_with_pytorch(tiny_config, extractor):
     embedder = Embedder(tiny_config.replace(extractor=extractor)).fit(TEXTS)
     told = []
-    found = embedder._raw_without_framework(TEXTS, told.append)
+    found = embedder.raw_without_framework(TEXTS, told.append)
     np.testing.assert_allclose(found, embedder.raw_documents(TEXTS), atol=1e-5)
     assert sum(told) == len(TEXTS)
 
@@ -78,24 +78,24 @@ def test_few_documents_of_the_default_model(needs_minilm):
     texts = [" ".join(TEXTS * count) for count in (1, 3, 9)]
     config = EmbedderConfig(weighting="uniform", postprocess=("normalize",))
     exact, rounded = (Embedder(config.replace(dtype=dtype)).fit(texts) for dtype in ("float32", "mixed"))
-    found = exact._raw_without_framework(texts)
+    found = exact.raw_without_framework(texts)
     np.testing.assert_allclose(found, exact.raw_documents(texts), atol=1e-5)
-    np.testing.assert_array_equal(found, rounded._raw_without_framework(texts))
+    np.testing.assert_array_equal(found, rounded.raw_without_framework(texts))
     assert cosines(found, rounded.raw_documents(texts)).min() >= 0.9995
 
 
 @pytest.mark.parametrize("texts", [["wing"] * 9, ["wing " * 1100], ["wing " * 300] * 4])
 def test_many_or_long_documents_use_pytorch(tiny_config, texts):
     embedder = Embedder(tiny_config.replace(postprocess=())).fit(TEXTS)
-    assert embedder._raw_without_framework(texts) is None
-    assert embedder._raw_without_framework(texts[:1] if len(texts) > 1 else ["wing"]) is not None
+    assert embedder.raw_without_framework(texts) is None
+    assert embedder.raw_without_framework(texts[:1] if len(texts) > 1 else ["wing"]) is not None
 
 
 def test_limit_of_tokens_depends_on_the_model_size(tiny_config, monkeypatch):
     embedder = Embedder(tiny_config).fit(TEXTS)
     monkeypatch.setattr(model, "_FEW_PRODUCTS", 12 * 2 * 32**2 * 10)  # ten tokens of two blocks of dimension 32
-    assert embedder._raw_without_framework(["the cat is the dog and bird fish"]) is not None
-    assert embedder._raw_without_framework(["the cat is the dog and bird fish is"]) is None
+    assert embedder.raw_without_framework(["the cat is the dog and bird fish"]) is not None
+    assert embedder.raw_without_framework(["the cat is the dog and bird fish is"]) is None
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_limit_of_tokens_depends_on_the_model_size(tiny_config, monkeypatch):
 )
 def test_requested_device_is_used(tiny_config, tmp_path, device, few):
     Embedder(tiny_config, device="cpu").fit(TEXTS).save(tmp_path)
-    found = Embedder.load(tmp_path, device=device)._raw_without_framework(TEXTS)
+    found = Embedder.load(tmp_path, device=device).raw_without_framework(TEXTS)
     assert (found is not None) is few
 
 

@@ -456,3 +456,9 @@ def test_invalid_ids_match_no_chunk(tmp_path, encoder, make_record):
         assert store.delete(["a\0b", "a\ud800"]) == 0
         assert store.get(["a\0b"]) == []
         assert store.ids() == ["a", "b"]
+
+
+def test_other_object_than_an_embedder_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match=r"the embedder is a dict: expected a fitted Embedder.*VectorEncoder"):
+        Store.create(tmp_path / "store", {})
+    assert not (tmp_path / "store").exists()

@@ -16,7 +16,7 @@ from langchain_core.embeddings import Embeddings
 from langchain_core.vectorstores import InMemoryVectorStore
 
 from ragembed import Embedder, EmbedderConfig
-from ragembed.errors import ConfigError, ModelError, NotFittedError
+from ragembed.errors import ConfigError, ModelError
 from ragembed.langchain import RagEmbeddings, RagVectorStore
 
 CORPUS = [
@@ -79,14 +79,6 @@ def test_unusual_texts_have_unit_or_zero_vectors(tiny: RagEmbeddings) -> None:
         assert lengths[3] == pytest.approx(1.0, abs=1e-5)
 
 
-def test_arrays_need_a_fit_and_a_list_of_texts(tiny: RagEmbeddings) -> None:
-    for use in (lambda e: e.embed_documents_array(["a"]), lambda e: e.embed_query_array("a")):
-        with pytest.raises(NotFittedError, match=r"embeddings\.fit\(texts\)"):
-            use(RagEmbeddings())
-    with pytest.raises(ConfigError, match="put it in a list"):
-        tiny.embed_documents_array("abc")
-
-
 def test_texts_reach_the_embedder_unchanged(tiny: RagEmbeddings) -> None:
     seen: list[str] = []
 
@@ -107,12 +99,6 @@ def test_texts_reach_the_embedder_unchanged(tiny: RagEmbeddings) -> None:
     for text in texts:
         embeddings.embed_query(text)
     assert seen == [*texts, *texts]
-
-
-def test_long_text_is_embedded_completely(tiny: RagEmbeddings) -> None:
-    filler = "the cat sleeps " * 200
-    plain, ended = tiny.embed_documents_array([filler, filler + "supersonic shock wave " * 20])
-    assert np.abs(plain - ended).max() > 1e-3
 
 
 # Vectors do not depend on the batch
@@ -143,27 +129,6 @@ def test_vector_is_the_same_in_one_or_many_threads(saved: Path, tiny: RagEmbeddi
         np.testing.assert_allclose(found.result(), expected[0], atol=SAME)
     for answers in queries:
         np.testing.assert_allclose(answers, expected[1], atol=SAME)
-
-
-OTHER_PROCESS = """
-import sys
-import numpy as np
-from ragembed.langchain import RagEmbeddings
-folder, file, *texts = sys.argv[1:]
-embeddings = RagEmbeddings.load(folder)
-np.savez(file, documents=embeddings.embed_documents_array(texts), query=embeddings.embed_query(texts[0]))
-print(embeddings.fingerprint)
-"""
-
-
-def test_vector_is_the_same_in_another_process(saved: Path, tiny: RagEmbeddings, tmp_path: Path) -> None:
-    file = tmp_path / "vectors.npz"
-    command = [sys.executable, "-c", OTHER_PROCESS, str(saved), str(file), *CORPUS]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == tiny.fingerprint
-    with np.load(file) as found:
-        np.testing.assert_allclose(found["documents"], tiny.embed_documents_array(CORPUS), atol=SAME)
-        np.testing.assert_allclose(found["query"], tiny.embed_query(CORPUS[0]), atol=SAME)
 
 
 def test_documents_and_queries_have_unit_length(tiny_model: Path) -> None:
@@ -218,26 +183,12 @@ def test_cache_namespace_depends_on_the_fit(tiny_model: Path, tmp_path: Path) ->
     assert embeddings.cache_namespace.replace("-", "").isalnum()  # valid in every file system and key-value store
 
 
-def test_cached_embeddings_in_a_store(tiny_model: Path) -> None:
-    embeddings = unfitted(tiny_model).fit(CORPUS)
-    with RagVectorStore.from_texts(CORPUS, Cached(embeddings, {})) as store:
-        assert store.similarity_search(CORPUS[2], k=1)[0].page_content == CORPUS[2]
-
-
 # Copy and pickle
 
 
 def copied(embeddings: RagEmbeddings) -> RagEmbeddings:
     twin: RagEmbeddings = ForkingPickler.loads(ForkingPickler.dumps(embeddings))
     return twin
-
-
-def test_pickled_embeddings_keep_their_fit(tiny: RagEmbeddings) -> None:
-    tiny.embed_documents(CORPUS)  # the model is loaded
-    twin = copied(tiny)
-    assert twin.fingerprint == tiny.fingerprint
-    np.testing.assert_allclose(twin.embed_documents_array(CORPUS), tiny.embed_documents_array(CORPUS), atol=SAME)
-    np.testing.assert_allclose(twin.embed_query(QUERIES[0]), tiny.embed_query(QUERIES[0]), atol=SAME)
 
 
 def test_pickled_embeddings_stay_unfitted_or_unloaded(saved: Path, tiny: RagEmbeddings, tiny_model: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -98,9 +97,3 @@ def test_mmr_and_ranking_are_an_error(store: RagVectorStore) -> None:
         RagRetriever(vectorstore=store, ranking={"dedupe": True})  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="unexpected keyword argument 'ranking'"):
         store.max_marginal_relevance_search("0", ranking=DEDUPE)
-
-
-def test_ranking_in_an_empty_store(tmp_path: Path) -> None:
-    for search_type in TYPES:
-        empty = RagVectorStore(Angles(), tmp_path / "s")
-        assert RagRetriever(vectorstore=empty, search_type=search_type, ranking=DEDUPE).invoke("1") == []

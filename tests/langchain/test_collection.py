@@ -8,7 +8,7 @@ import pytest
 from langchain_core.documents import Document
 
 from ragembed import Embedder, EmbedderConfig, Store
-from ragembed.config.toml_files import add_stores, remove_stores
+from ragembed.config.settings_files import add_stores, remove_stores
 from ragembed.errors import ConfigError
 from ragembed.indexes import ChunkRecord
 from ragembed.langchain import RagContext, RagVectorStore

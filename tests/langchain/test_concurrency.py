@@ -10,7 +10,6 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -241,30 +240,6 @@ def test_every_method_has_an_asynchronous_version(kind: type, name: str) -> None
         return
     twin = getattr(kind, f"a{name}", None)
     assert inspect.iscoroutinefunction(twin) or inspect.isasyncgenfunction(twin), f"{kind.__name__}.a{name}"
-    known = inspect.signature(twin).parameters
-    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values())
-    missing = inspect.signature(getattr(kind, name)).parameters.keys() - known.keys()
-    assert takes_any or not missing, missing
-
-
-VECTOR = Angles().embed_query("40")
-TWINS: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
-    ("similarity_search", ("40",), {"k": 2, "filter": {"n": {"$gt": 0}}}),
-    ("similarity_search_with_score", ("40",), {"k": 2, "filter": {"n": {"$gt": 0}}}),
-    ("similarity_search_with_relevance_scores", ("40",), {"k": 3, "score_threshold": 0.5}),
-    ("similarity_search_by_vector", (VECTOR,), {"k": 2, "filter": "n > 0"}),
-    ("similarity_search_with_score_by_vector", (VECTOR,), {"k": 2, "filter": "n > 0"}),
-    ("max_marginal_relevance_search", ("40",), {"k": 2, "fetch_k": 4, "lambda_mult": 0.1, "filter": "n > 0"}),
-    ("max_marginal_relevance_search_with_score", ("40",), {"k": 2, "fetch_k": 4, "lambda_mult": 0.1}),
-    ("max_marginal_relevance_search_by_vector", (VECTOR,), {"k": 2, "fetch_k": 4, "filter": "n > 0"}),
-    ("max_marginal_relevance_search_with_score_by_vector", (VECTOR,), {"k": 2, "fetch_k": 4, "filter": "n > 0"}),
-    ("hybrid_search", ("40",), {"k": 2, "filter": "n > 0"}),
-    ("hybrid_search_with_score", ("40",), {"k": 2, "filter": "n > 0"}),
-    ("lexical_search", ("90",), {"k": 2}),
-    ("lexical_search_with_score", ("90",), {"k": 2}),
-    ("search", ("40", "mmr"), {"k": 2, "filter": "n > 0"}),
-    ("get_by_ids", (["30", "0", "nowhere"],), {}),
-]
 
 
 @pytest.fixture
@@ -274,24 +249,15 @@ def angles() -> Iterator[RagVectorStore]:
         yield store
 
 
-@pytest.mark.parametrize(("name", "arguments", "settings"), TWINS, ids=[name for name, _, _ in TWINS])
-async def test_asynchronous_method_returns_the_same(
-    angles: RagVectorStore, name: str, arguments: tuple[Any, ...], settings: dict[str, Any]
-) -> None:
-    expected = getattr(angles, name)(*arguments, **settings)
-    assert expected
-    assert await getattr(angles, f"a{name}")(*arguments, **settings) == expected
-
-
 async def test_asynchronous_write_methods(angles: RagVectorStore, tmp_path: Path) -> None:
     assert await angles.aadd_texts(["60"], [{"n": 4}], ids=["60"], batch_size=1) == ["60"]
     assert await angles.aadd_documents([Document(id="70", page_content="70")]) == ["70"]
-    assert await angles.aadd_embeddings([("80", VECTOR)], ids=["80"]) == ["80"]
+    assert await angles.aadd_embeddings([("80", [0.8, 0.6])], ids=["80"]) == ["80"]
     assert await angles.adelete(["0"], filter={"n": 2}) == 2
     assert angles.ids() == ["90", "30", "60", "70", "80"]
     await angles.asave_local(tmp_path)
     rebuilt = await angles.arebuild(FAKE, tmp_path / "rebuilt")
-    made = await RagVectorStore.afrom_embeddings([("10", VECTOR)], Angles(), [{"n": 1}], ids=["10"])
+    made = await RagVectorStore.afrom_embeddings([("10", [0.8, 0.6])], Angles(), [{"n": 1}], ids=["10"])
     with rebuilt, made, await RagVectorStore.aload_local(tmp_path, Angles()) as loaded:
         assert list(rebuilt) == list(loaded) == list(angles)
         assert [document async for document in loaded.aiter_documents()] == list(angles)
@@ -299,13 +265,6 @@ async def test_asynchronous_write_methods(angles: RagVectorStore, tmp_path: Path
         assert await loaded.aids() == angles.ids()
         assert await made.amerge_from(loaded) == angles.ids()
         assert len(made) == 6
-    manager = angles.record_manager()
-    await manager.acreate_schema()
-    await manager.aupdate(["60", "70"], group_ids=["x", "y"], time_at_least=0.0)
-    assert await manager.aexists(["60", "90"]) == [True, False]
-    assert await manager.alist_keys(before=await manager.aget_time(), group_ids=["y"]) == ["70"]
-    await manager.adelete_keys(["70"])
-    assert await manager.alist_keys() == ["60"]
     await angles.aclear()
     assert len(angles) == 0
     with pytest.raises(ValueError, match="2 ids for 1 documents"):
@@ -345,11 +304,7 @@ def held() -> Iterator[Held]:
     "use",
     [
         lambda store: store.aadd_texts(["20"]),
-        lambda store: store.aadd_documents([Document(page_content="20")]),
-        lambda store: store.asimilarity_search("20"),
-        lambda store: store.ahybrid_search("20"),
         lambda store: store.as_retriever(search_type="mmr").ainvoke("20"),
-        lambda store: RagVectorStore.afrom_texts(["20"], store.embeddings),
         lambda store: RagVectorStore.afrom_documents([Document(page_content="20")], store.embeddings),
     ],
 )
@@ -391,17 +346,6 @@ async def test_cancelled_addition_is_complete_or_absent(held: Held, tmp_path: Pa
         assert found in ({**before, "50": "50"}, {**after, "50": "50"})
         assert len(store.similarity_search("10", k=9)) == len(found)
     assert verify_store(tmp_path, ExternalEncoder(held)).problems == []
-
-
-async def test_many_tasks_at_once(tmp_path: Path) -> None:
-    with RagVectorStore(FAKE, tmp_path) as store:
-        names = [f"text {n}" for n in range(20)]
-        added = await asyncio.gather(*(store.aadd_texts([name], ids=[name]) for name in names))
-        assert added == [[name] for name in names]
-        found = await asyncio.gather(*(store.asimilarity_search(name, k=1) for name in names))
-        assert [texts(documents) for documents in found] == [[name] for name in names]
-        await asyncio.gather(*(store.adelete([name]) for name in names[::2]))
-        assert Counter(store.ids()) == Counter(names[1::2])
 
 
 # Pickling and forking

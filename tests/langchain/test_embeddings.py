@@ -4,24 +4,15 @@ import copy
 import json
 import threading
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from langchain_core.vectorstores import InMemoryVectorStore
 
-from ragembed import Embedder, EmbedderConfig
+from ragembed import Embedder
 from ragembed.errors import ConfigError, ModelError, NotFittedError
 from ragembed.langchain import RagEmbeddings
 
 from .conftest import CORPUS
-
-ODD = ["", " \n", "🙂🙃", "word " * 700, "\udc80 lone surrogate", "Ünïcödé", "x" * 1500]
-
-
-def cosines(a: list[list[float]], b: list[list[float]]) -> Any:
-    left, right = np.array(a), np.array(b)
-    return (left * right).sum(axis=1) / np.linalg.norm(left, axis=1) / np.linalg.norm(right, axis=1)
 
 
 def test_vectors_are_unit_lists_of_python_floats(fitted: RagEmbeddings) -> None:
@@ -34,42 +25,11 @@ def test_vectors_are_unit_lists_of_python_floats(fitted: RagEmbeddings) -> None:
     assert json.loads(json.dumps([documents, query])) == [documents, query]
 
 
-def test_vectors_have_unit_length_after_any_chain(tiny_model: Path) -> None:
-    config = EmbedderConfig(extractor="re:dim=16", model=str(tiny_model), postprocess=("zscore",))
-    embeddings = RagEmbeddings.from_embedder(Embedder(config)).fit(CORPUS)
-    lengths = np.linalg.norm([*embeddings.embed_documents(CORPUS), embeddings.embed_query(CORPUS[0])], axis=1)
-    np.testing.assert_allclose(lengths, 1.0, atol=1e-5)
-
-
-def test_no_texts(fitted: RagEmbeddings) -> None:
-    assert fitted.embed_documents([]) == []
-
-
 def test_single_str_is_an_error(fitted: RagEmbeddings) -> None:
     with pytest.raises(ConfigError, match="put it in a list"):
         fitted.embed_documents("abc")
     with pytest.raises(ConfigError, match="put it in a list"):
         copy.copy(fitted).fit("abc")
-
-
-def test_vector_depends_only_on_the_text(fitted: RagEmbeddings) -> None:
-    texts = [*CORPUS, *(text for text in ODD if text.strip())]
-    together = fitted.embed_documents(texts)
-    alone = [fitted.embed_documents([text])[0] for text in texts]
-    backwards = fitted.embed_documents(texts[::-1])[::-1]
-    assert cosines(together, alone).min() > 1 - 1e-4
-    assert cosines(together, backwards).min() > 1 - 1e-4
-    different = cosines(together, together[1:] + together[:1])
-    assert different.max() < 0.99  # constant vectors would pass the assertion above
-
-
-def test_unusual_texts_have_finite_vectors(fitted: RagEmbeddings) -> None:
-    documents = np.array(fitted.embed_documents(ODD))
-    queries = np.array([fitted.embed_query(text) for text in ODD])
-    assert documents.shape == queries.shape == (len(ODD), 384)
-    assert np.isfinite(documents).all()
-    assert np.isfinite(queries).all()
-    assert np.linalg.norm(documents, axis=1) == pytest.approx(1.0, abs=1e-4)
 
 
 def test_unfitted_use_is_an_error_with_advice(tmp_path: Path) -> None:
@@ -138,12 +98,6 @@ def test_settings_of_the_model(tiny_model: Path) -> None:
         RagEmbeddings(path="x", truncate_dim=8)
 
 
-def test_deep_copy_is_equal(fitted: RagEmbeddings) -> None:
-    twin = copy.deepcopy(fitted)
-    assert twin.embedder is not fitted.embedder
-    assert twin.embed_query("a") == fitted.embed_query("a")
-
-
 def test_threads_share_a_new_object(saved_embeddings: Path, fitted: RagEmbeddings) -> None:
     embeddings = RagEmbeddings(path=str(saved_embeddings))
     expected = fitted.embed_query("a question")
@@ -161,9 +115,3 @@ def test_threads_share_a_new_object(saved_embeddings: Path, fitted: RagEmbedding
         thread.join()
     assert len({id(embedder) for embedder in embedders}) == 1
     np.testing.assert_allclose(answers, [expected] * 8, atol=1e-6)  # the last digits depend on the number of threads
-
-
-def test_embeddings_in_other_vector_stores(fitted: RagEmbeddings) -> None:
-    store = InMemoryVectorStore.from_texts(CORPUS, fitted)
-    assert store.similarity_search("How do I bake?", k=1)[0].page_content == CORPUS[2]
-    assert store.similarity_search("Who scored the goals?", k=1)[0].page_content == CORPUS[5]

@@ -11,9 +11,7 @@ import pytest
 from langchain_core.documents import Document
 from langchain_core.indexing import InMemoryRecordManager, RecordManager, aindex, index
 
-from ragembed.indexes import Store
 from ragembed.langchain import RagRecordManager, RagVectorStore
-from ragembed.langchain.embeddings import ExternalEncoder
 
 from .fakes import Angles
 
@@ -512,10 +510,3 @@ async def test_record_manager_errors(call: Callable[..., Any], store: RagVectorS
     with pytest.raises(ValueError, match="expected a time in the past"):
         await call(records, "update", ["1"], time_at_least=time.time() + 3600)
     assert await call(records, "list_keys") == []
-
-
-async def test_store_with_records_is_undamaged(own_run: Run, store: RagVectorStore) -> None:
-    await own_run(FIRST, cleanup="full")
-    await break_off(own_run, pages(a=[7]), cleanup="full")
-    with Store.open(store.path, ExternalEncoder(Angles())) as opened:
-        assert opened.verify().problems == []

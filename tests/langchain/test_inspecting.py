@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +13,12 @@ from hypothesis import strategies as st
 from langchain_core.documents import Document
 from langchain_core.embeddings import DeterministicFakeEmbedding
 
-from ragembed.indexes import Store
 from ragembed.indexes.faiss_index import choose
 from ragembed.indexes.faiss_index.specs import NAMES
 from ragembed.indexes.search import segment_search
 from ragembed.indexes.storage import compaction, segments
 from ragembed.indexes.writing import index_selection
 from ragembed.langchain import RagVectorStore
-from ragembed.langchain.embeddings import ExternalEncoder
 
 from .fakes import Angles
 
@@ -153,24 +151,6 @@ def test_deletion_cost_does_not_grow_with_the_store(tmp_path: Path, monkeypatch:
     assert written_by_one_deletion(20) == written_by_one_deletion(2000) == (0, 1)
 
 
-def test_optimize_reclaims_space(tmp_path: Path) -> None:
-    with RagVectorStore(FAKE, tmp_path) as store:
-        store.add_texts(map(str, range(100)), ids=map(str, range(100)))
-        expected = [
-            (document.id, score)
-            for document, score in store.similarity_search_with_score("7", k=100)
-            if int(document.id or "") >= 60
-        ]
-        store.delete([str(n) for n in range(40)])
-        assert store._lazy.get_or_create().status()["unused_vectors"] == 40
-        store.delete([str(n) for n in range(40, 60)])  # more than half of the vectors are now unused
-        status = store._lazy.get_or_create().status()
-        assert (status["vectors"], status["unused_vectors"]) == (40, 0)
-        found = store.similarity_search_with_score("7", k=100)
-        assert [document.id for document, _ in found] == [name for name, _ in expected]
-        assert [score for _, score in found] == pytest.approx([score for _, score in expected], abs=1e-6)
-
-
 # Random changes and searches, compared with a dictionary
 
 OPERATION = st.one_of(
@@ -261,15 +241,3 @@ def assert_right(store: RagVectorStore, query: str, condition: Any, known: dict[
 
 def unit(vector: list[float]) -> Any:
     return np.array(vector) / np.linalg.norm(vector)
-
-
-def test_store_is_undamaged_after_the_operations(store: RagVectorStore) -> None:
-    removals: list[Callable[[], object]] = [
-        lambda: store.delete(["d1"]),
-        lambda: store.delete(filter={"even": True}),
-        store.clear,
-    ]
-    for remove in removals:
-        remove()
-        with Store.open(store.path, ExternalEncoder(Angles())) as opened:
-            assert opened.verify().problems == []

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import ast
 import json
-import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import closing, suppress
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -18,11 +16,10 @@ from langchain_core.documents import Document
 from langchain_core.embeddings import DeterministicFakeEmbedding
 
 from ragembed import Embedder, EmbedderConfig
-from ragembed.errors import ConfigError, IncompatibleStoreError, RagembedError, StoreError, StoreNotFoundError
+from ragembed.errors import ConfigError, IncompatibleStoreError, StoreError, StoreNotFoundError
 from ragembed.indexes import Budget, Fusion, IndexConfig, Store
 from ragembed.indexes.indexing.index_run import index_files
 from ragembed.indexes.indexing.request import IndexingRequest
-from ragembed.indexes.storage import digests
 from ragembed.indexes.verify import verify_store
 from ragembed.langchain import RagEmbeddings, RagVectorStore
 from ragembed.langchain.embeddings import ExternalEncoder
@@ -117,15 +114,6 @@ def test_allow_dangerous_deserialization_is_ignored(store: RagVectorStore, tmp_p
         RagVectorStore.load_local(tmp_path, FAKE, io_flags=2)
 
 
-def test_empty_store_is_saved_and_loaded(tmp_path: Path) -> None:
-    with RagVectorStore(FAKE) as empty:
-        empty.save_local(tmp_path)
-    with RagVectorStore.load_local(tmp_path, FAKE) as loaded:
-        assert (len(loaded), loaded.similarity_search("a")) == (0, [])
-        loaded.add_texts(["a"], ids=["1"])
-        assert ids(loaded.similarity_search("a")) == ["1"]
-
-
 def test_store_with_rag_embeddings_loads_without_them(light: RagEmbeddings, tmp_path: Path) -> None:
     with RagVectorStore.from_documents(DOCUMENTS, light) as store:
         store.save_local(tmp_path)
@@ -164,13 +152,6 @@ def test_saving_a_store_to_its_own_path_changes_nothing(tmp_path: Path) -> None:
         before = seen(store)
         store.save_local(tmp_path)
         assert seen(store) == before
-
-
-def test_records_of_indexing_are_saved_with_the_store(store: RagVectorStore, tmp_path: Path) -> None:
-    store.record_manager("pages").update(["id0", "id1"], group_ids=["x", "y"])
-    store.save_local(tmp_path)
-    with RagVectorStore.load_local(tmp_path, FAKE) as loaded:
-        assert loaded.record_manager("pages").list_keys(group_ids=["y"]) == ["id1"]
 
 
 # Reopen
@@ -572,7 +553,7 @@ def use(folder: Path) -> None:
             assert opened.vectors(["id0"]).shape == (1, 16)
 
 
-@pytest.mark.parametrize("data", [PICKLE, b"\x80\x04" + PICKLE, b"", b"\0" * 5000], ids=["pickle", "4", "nothing", "0"])
+@pytest.mark.parametrize("data", [PICKLE, b"\x80\x04" + PICKLE], ids=["pickle", "4"])
 @pytest.mark.parametrize(
     "pattern",
     [
@@ -590,18 +571,6 @@ def test_hostile_bytes_are_an_error_and_execute_nothing(
     [file] = saved.glob(pattern)
     file.write_bytes(data)
     with pytest.raises(StoreError, match=r"store\.db|database|does not match its committed hash"):
-        use(saved.parent)
-    assert list(in_folder.iterdir()) == []
-
-
-@pytest.mark.parametrize("key", ["embedder", "index", "dim", "generation"])
-@pytest.mark.parametrize("value", ["[1]", "{", '{"kind": "__import__(\\"os\\").mkdir(\\"executed\\")"}', "1e999"])
-def test_hostile_values_in_the_database_are_harmless(saved: Path, in_folder: Path, key: str, value: str) -> None:
-    with closing(sqlite3.connect(saved / "store.db")) as connection:
-        digests.register(connection)
-        connection.execute("UPDATE meta SET value = ? WHERE key = ?", (value, key))
-        connection.commit()
-    with suppress(RagembedError):
         use(saved.parent)
     assert list(in_folder.iterdir()) == []
 

@@ -15,7 +15,7 @@ from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
 
 from ragembed.errors import ConfigError, IncompatibleStoreError
-from ragembed.indexes import Fusion, Store
+from ragembed.indexes import Store
 from ragembed.langchain import RagVectorStore
 from ragembed.langchain.embeddings import ExternalEncoder
 
@@ -48,46 +48,30 @@ def store() -> Iterator[RagVectorStore]:
 
 VECTOR = Worded().embed_query("0")
 
-SCORED: dict[str, Callable[..., list[tuple[Document, float]]]] = {
-    "similarity": lambda store, k=4, **how: store.similarity_search_with_score("lock", k, **how),
-    "similarity by vector": lambda store, k=4, **how: store.similarity_search_with_score_by_vector(VECTOR, k, **how),
-    "relevance": lambda store, k=4, **how: store.similarity_search_with_relevance_scores("lock", k, **how),
-    "mmr": lambda store, k=4, **how: store.max_marginal_relevance_search_with_score("lock", k, **how),
-    "mmr by vector": lambda store, k=4, **how: store.max_marginal_relevance_search_with_score_by_vector(
-        VECTOR, k, **how
-    ),
-    "hybrid": lambda store, k=4, **how: store.hybrid_search_with_score("lock wing", k, **how),
-    "lexical": lambda store, k=4, **how: store.lexical_search_with_score("lock wing", k, **how),
+SEARCHES: dict[str, tuple[str, Any]] = {
+    "similarity": ("similarity_search_with_score", "lock"),
+    "similarity by vector": ("similarity_search_with_score_by_vector", VECTOR),
+    "relevance": ("similarity_search_with_relevance_scores", "lock"),
+    "mmr": ("max_marginal_relevance_search_with_score", "lock"),
+    "mmr by vector": ("max_marginal_relevance_search_with_score_by_vector", VECTOR),
+    "hybrid": ("hybrid_search_with_score", "lock wing"),
+    "lexical": ("lexical_search_with_score", "lock wing"),
 }
-PLAIN: dict[str, Callable[..., list[Document]]] = {
-    "similarity": lambda store, k=4, **how: store.similarity_search("lock", k, **how),
-    "similarity by vector": lambda store, k=4, **how: store.similarity_search_by_vector(VECTOR, k, **how),
-    "relevance": lambda store, k=4, **how: store.search("lock", "similarity_score_threshold", k=k, **how),
-    "mmr": lambda store, k=4, **how: store.max_marginal_relevance_search("lock", k, **how),
-    "mmr by vector": lambda store, k=4, **how: store.max_marginal_relevance_search_by_vector(VECTOR, k, **how),
-    "hybrid": lambda store, k=4, **how: store.hybrid_search("lock wing", k, **how),
-    "lexical": lambda store, k=4, **how: store.lexical_search("lock wing", k, **how),
-}
-ASYNCHRONOUS: dict[str, Callable[..., Any]] = {
-    "similarity": lambda store, k=4, **how: store.asimilarity_search_with_score("lock", k, **how),
-    "similarity by vector": lambda store, k=4, **how: store.asimilarity_search_with_score_by_vector(VECTOR, k, **how),
-    "relevance": lambda store, k=4, **how: store.asimilarity_search_with_relevance_scores("lock", k, **how),
-    "mmr": lambda store, k=4, **how: store.amax_marginal_relevance_search_with_score("lock", k, **how),
-    "mmr by vector": lambda store, k=4, **how: store.amax_marginal_relevance_search_with_score_by_vector(
-        VECTOR, k, **how
-    ),
-    "hybrid": lambda store, k=4, **how: store.ahybrid_search_with_score("lock wing", k, **how),
-    "lexical": lambda store, k=4, **how: store.alexical_search_with_score("lock wing", k, **how),
-}
-ASYNCHRONOUS_PLAIN: dict[str, Callable[..., Any]] = {
-    "similarity": lambda store, k=4, **how: store.asimilarity_search("lock", k, **how),
-    "similarity by vector": lambda store, k=4, **how: store.asimilarity_search_by_vector(VECTOR, k, **how),
-    "relevance": lambda store, k=4, **how: store.asearch("lock", "similarity_score_threshold", k=k, **how),
-    "mmr": lambda store, k=4, **how: store.amax_marginal_relevance_search("lock", k, **how),
-    "mmr by vector": lambda store, k=4, **how: store.amax_marginal_relevance_search_by_vector(VECTOR, k, **how),
-    "hybrid": lambda store, k=4, **how: store.ahybrid_search("lock wing", k, **how),
-    "lexical": lambda store, k=4, **how: store.alexical_search("lock wing", k, **how),
-}
+"""The method with scores, and its query, by name."""
+
+
+def called(name: str, prefix: str = "", *, plain: bool = False) -> Callable[..., Any]:
+    """Return a function that searches; ``plain`` means without scores, and the prefix ``a`` asynchronously."""
+    method, query = SEARCHES[name]
+    if plain and name == "relevance":
+        return lambda store, k=4, **how: getattr(store, f"{prefix}search")(
+            query, "similarity_score_threshold", k=k, **how
+        )
+    method = method.replace("_with_score", "") if plain else method
+    return lambda store, k=4, **how: getattr(store, prefix + method)(query, k, **how)
+
+
+SCORED = {name: called(name) for name in SEARCHES}
 
 
 def ids(found: list[Any]) -> list[str]:
@@ -102,9 +86,9 @@ async def test_search_variants_return_the_same(store: RagVectorStore, name: str)
     for how in ({}, {"k": 2}, {"filter": {"n": {"$gte": 1}}}):
         scored = SCORED[name](store, **how)
         assert len(scored) == how.get("k", 4)
-        assert PLAIN[name](store, **how) == [document for document, _ in scored]
-        assert await ASYNCHRONOUS[name](store, **how) == scored
-        assert await ASYNCHRONOUS_PLAIN[name](store, **how) == [document for document, _ in scored]
+        assert called(name, plain=True)(store, **how) == [document for document, _ in scored]
+        assert await called(name, "a")(store, **how) == scored
+        assert await called(name, "a", plain=True)(store, **how) == [document for document, _ in scored]
 
 
 @pytest.mark.parametrize("name", SCORED)
@@ -150,14 +134,6 @@ def test_ties_are_in_order_of_insertion(name: str) -> None:
         assert ids(SCORED[name](store, k=40)) == [*names[1:], "40"]
 
 
-@pytest.mark.parametrize("name", SCORED)
-def test_search_is_deterministic(store: RagVectorStore, name: str) -> None:
-    answers = [SCORED[name](store, k=5) for _ in range(3)]
-    with RagVectorStore(Worded(), store.path) as again:
-        answers.append(SCORED[name](again, k=5))
-    assert answers == answers[:1] * 4
-
-
 # Scores
 
 
@@ -191,13 +167,6 @@ def test_relevance_formula(length: float) -> None:
         assert best == pytest.approx([1.0] * 4, abs=1e-6)
 
 
-def test_threshold_selects_by_relevance() -> None:
-    with RagVectorStore(Angles()) as store:
-        store.add_texts(["0", "30", "89", "91", "180"])
-        found = store.similarity_search_with_relevance_scores("0", k=5, score_threshold=0.5)
-        assert [document.page_content for document, _ in found] == ["0", "30", "89"]
-
-
 @pytest.mark.parametrize("number", [float, np.float32, np.float64])
 def test_threshold_can_be_any_number_type(store: RagVectorStore, number: Any) -> None:
     found = store.similarity_search_with_relevance_scores("lock", k=5, score_threshold=number(0.875))
@@ -208,24 +177,7 @@ def test_threshold_can_be_any_number_type(store: RagVectorStore, number: Any) ->
     assert ids(retriever.invoke("lock")) == ["at 0", "at 30"]
 
 
-def test_threshold_can_be_an_integer(store: RagVectorStore) -> None:
-    for threshold, expected in ((1, ["at 0"]), (0, ["at 0", "at 30", "at 60", "at 90", "at 180"])):
-        search_kwargs = {"score_threshold": threshold, "k": 5}
-        retriever = store.as_retriever(search_type="similarity_score_threshold", search_kwargs=search_kwargs)
-        assert ids(retriever.invoke("lock")) == expected
-
-
 # Lexical and hybrid search
-
-
-def test_lexical_search_finds_only_words(store: RagVectorStore) -> None:
-    found = store.lexical_search_with_score("wing air", k=5)
-    assert ids(found) == ["at 90", "at 30"]
-    assert all(score > 0.0 for _, score in found)
-    assert store.lexical_search("zebra") == []
-    assert len(store.lexical_search("lock", k=9)) == 5  # a word in all documents still matches
-    assert all(score > 0.0 for _, score in store.lexical_search_with_score("lock", k=9))
-    assert ids(store.lexical_search("WINGS")) == ids(store.lexical_search("wing"))
 
 
 def test_lexical_scores_equal_those_of_the_store(store: RagVectorStore) -> None:
@@ -233,21 +185,6 @@ def test_lexical_scores_equal_those_of_the_store(store: RagVectorStore) -> None:
         for mode, search in (("lexical", store.lexical_search_with_score), ("hybrid", store.hybrid_search_with_score)):
             hits = opened.search("wing 60", 5, mode)  # type: ignore[arg-type]
             assert [(hit.id, hit.score) for hit in hits] == [(d.id, score) for d, score in search("wing 60", 5)]
-
-
-def test_hybrid_search_combines_dense_and_lexical(store: RagVectorStore) -> None:
-    assert ids(store.similarity_search("air", k=1)) == ["at 0"]
-    assert ids(store.lexical_search("air", k=1)) == ["at 90"]
-    once = Fusion(feedback=0.0)
-    assert set(ids(store.hybrid_search("air", k=2, fusion=once))) == {"at 0", "at 90"}
-    assert ids(store.hybrid_search("wing", k=1, fusion=once)) == ["at 30"]  # although another document is closer
-    assert ids(store.hybrid_search("air", k=9, filter={"n": {"$lt": 3}}, fusion=once)) == ["at 0", "at 30", "at 60"]
-
-
-def test_hybrid_scores_are_standardised_over_the_candidates(store: RagVectorStore) -> None:
-    scores = [score for _, score in store.hybrid_search_with_score("wing", k=5)]
-    assert sum(scores) == pytest.approx(0.0, abs=1e-9)
-    assert min(scores) < 0.0 < max(scores)
 
 
 # Search by vector, batches of queries, types of search
@@ -263,15 +200,6 @@ def test_search_by_vector_equals_search_by_text(store: RagVectorStore, question:
     assert ids(store.similarity_search_by_vector(longer, k=5)) == ids(by_text)
     diverse = store.max_marginal_relevance_search_with_score(question, k=3, lambda_mult=0.3)
     assert store.max_marginal_relevance_search_with_score_by_vector(vector, k=3, lambda_mult=0.3) == diverse
-
-
-def test_many_queries_at_once(store: RagVectorStore) -> None:
-    queries = ["0", "17", "wing 100", "180", ""]
-    expected = [ids(store.similarity_search(question, k=3)) for question in queries]
-    retriever = store.as_retriever(search_kwargs={"k": 3})
-    assert [ids(found) for found in retriever.batch(queries)] == expected
-    with Store.open(store.path, ExternalEncoder(Worded())) as opened:
-        assert [[hit.id for hit in hits] for hits in opened.search_many(queries, 3, "dense")] == expected
 
 
 @pytest.mark.parametrize("vector", [[1.0], [1.0, 0.0, 0.0], [math.nan, 1.0], [math.inf, 1.0], [], [[1.0, 0.0]]])
@@ -338,39 +266,6 @@ def test_filter_function_gets_a_copy_of_all_metadata(store: RagVectorStore) -> N
 def test_errors_in_filter_functions_are_raised(store: RagVectorStore) -> None:
     with pytest.raises(KeyError, match="no such"):
         store.similarity_search("lock", filter=lambda metadata: metadata["no such"])
-
-
-@pytest.mark.parametrize(
-    ("condition", "expected"),
-    [
-        ({"n": 1}, [1]),
-        ({"n": {"$eq": 1}}, [1]),
-        ({"n": {"$ne": 1}}, [0, 2, 3, 4]),
-        ({"n": {"$neq": 1}}, [0, 2, 3, 4]),
-        ({"n": {"$gt": 3}}, [4]),
-        ({"n": {"$gte": 3}}, [3, 4]),
-        ({"n": {"$lt": 1}}, [0]),
-        ({"n": {"$lte": 1}}, [0, 1]),
-        ({"n": {"$in": [0, 4, 9]}}, [0, 4]),
-        ({"n": {"$nin": [0, 4, 9]}}, [1, 2, 3]),
-        ({"wing": {"$exists": True}}, [1, 3]),
-        ({"wing": {"$exists": False}}, [0, 2, 4]),
-        ({"wing": {"$contains": "in"}}, [1, 3]),
-        ({"wing": {"$like": "W%G"}}, [1, 3]),
-        ({"$and": [{"n": {"$gt": 0}}, {"wing": None}]}, [2, 4]),
-        ({"$or": [{"n": 0}, {"wing": "wing"}]}, [0, 1, 3]),
-        ({"$not": {"n": {"$lt": 3}}}, [3, 4]),
-        ({"$or": [{"n": 0}, {"n": 1}, {"n": 2}], "wing": None}, [0, 2]),  # keys next to $or apply
-        ({"n": {"$gte": 1, "$lt": 4}, "wing": None}, [2]),
-        ({"no such": {"$gt": 1}}, []),  # a missing field is not an error
-        ({"wing": {"$gt": 1}}, []),
-        ({"no such": {"$ne": 1}}, [0, 1, 2, 3, 4]),
-    ],
-)
-@pytest.mark.filterwarnings("ignore:no chunk has the field|the field .* is compared")
-def test_each_operator_of_a_filter(store: RagVectorStore, condition: Any, expected: list[int]) -> None:
-    found = store.similarity_search("lock", k=9, filter=condition)
-    assert sorted(document.metadata["n"] for document in found) == expected
 
 
 @pytest.mark.parametrize("condition", [{"n": {"$regex": 1}}, {"$nor": []}, {"n": [1]}, "n >", 5, [{"n": 1}]])

@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -77,43 +76,11 @@ def test_update_documents(store: RagVectorStore) -> None:
     assert store.get(["d3"])["documents"] == ["30"]
 
 
-def test_deleting_by_filter_returns_the_number(store: RagVectorStore) -> None:
-    assert store.delete(["d0", "no"]) is True
-    assert store.delete(filter={"n": 99}) == 0
-    assert store.delete(filter="n >= 3") == 2
-    assert store.delete(["d1"], filter={"n": 2}) == 2
-    assert store.delete(filter={"n": 2}) == 0
-    assert store.delete() is store.delete([]) is store.delete(["x"]) is True
-
-
 def test_search_with_vectors(store: RagVectorStore) -> None:
     found = store.similarity_search_with_vectors("29", k=2, filter={"n": {"$ne": 3}})
     assert ids([document for document, _ in found]) == ["d2", "d4"]
     np.testing.assert_allclose([vector for _, vector in found], store.vectors(["d2", "d4"]))
     assert found[0][1].dtype == np.float32
-
-
-@pytest.mark.parametrize(
-    ("condition", "expected"),
-    [
-        ({"$contains": "0"}, "01234"),
-        ({"$contains": "3"}, "3"),
-        ({"$not": {"$contains": "3"}}, "0124"),
-        ({"$contains": "0", "n": {"$lte": 1}}, "01"),
-        ({"$or": [{"$contains": "1"}, {"$like": "_0"}]}, "1234"),
-        ({"$glob": "[1-2]*"}, "12"),
-    ],
-)
-def test_filters_on_the_text(store: RagVectorStore, condition: Any, expected: str) -> None:
-    assert store.get(where=condition)["ids"] == [f"d{n}" for n in expected]
-    assert sorted(ids(store.similarity_search("0", k=9, filter=condition))) == [f"d{n}" for n in expected]
-
-
-def test_invalid_filters_on_the_text(store: RagVectorStore) -> None:
-    with pytest.raises(ConfigError, match=r"\$contains for the text of the chunk got 3: expected a string"):
-        store.get(where={"$contains": 3})
-    with pytest.raises(ConfigError, match=r"unknown operator '\$gt' instead of a field"):
-        store.get(where={"$gt": "a"})
 
 
 @pytest.mark.parametrize("name", ["similarity_search", "hybrid_search", "lexical_search"])

@@ -90,14 +90,6 @@ def test_retriever_has_class_tags_and_own_tags(store: RagVectorStore) -> None:
     assert store.as_retriever(name="finder", metadata={"a": 1}).metadata == {"a": 1}
 
 
-async def test_retriever_adds_documents(tmp_path: Path) -> None:
-    with RagVectorStore(Angles(), tmp_path) as store:
-        retriever = store.as_retriever(search_type="hybrid")
-        assert retriever.add_documents([Document("1", id="1")]) == ["1"]
-        assert await retriever.aadd_documents([Document("2", id="2")]) == ["2"]
-        assert ids(retriever.invoke("2", k=1)) == ["2"]
-
-
 # RagRetriever
 
 
@@ -204,16 +196,6 @@ async def test_retriever_in_a_chain(store: RagVectorStore) -> None:
     assert chain.invoke("0") == await chain.ainvoke("0") == ["d0", "d1"]
     assert chain.batch(["0", "90"]) == [["d0", "d1"], ["d9", "d8"]]
     assert ids(retriever.bind(k=1).invoke("90")) == ["d9"]
-
-
-def test_fitted_embeddings(fitted: RagEmbeddings) -> None:
-    texts = ["a cat on the sofa", "the bank raised interest rates", "bread needs flour"]
-    with RagVectorStore(fitted) as store:
-        store.add_texts(texts, ids=["cat", "bank", "bread"])
-        for search_type in ("hybrid", "dense"):
-            retriever = RagRetriever(vectorstore=store, k=1, search_type=search_type)
-            assert ids(retriever.invoke("how do I bake?")) == ["bread"]
-        assert ids(RagRetriever(vectorstore=store, k=1).invoke("sofa")) == ["cat"]
 
 
 # Reranker

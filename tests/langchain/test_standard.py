@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from langchain_core.documents import BaseDocumentCompressor, Document
@@ -165,6 +165,7 @@ class OverRagRetriever(RetrieversIntegrationTests):
     """Common parts of the suites of all retrievers."""
 
     store: RagVectorStore
+    settings: ClassVar[dict[str, Any]] = {}
 
     @pytest.fixture(autouse=True)
     def _filled(self) -> Iterator[None]:
@@ -175,6 +176,10 @@ class OverRagRetriever(RetrieversIntegrationTests):
     @property
     def retriever_constructor(self) -> type[RagRetriever]:
         return RagRetriever
+
+    @property
+    def retriever_constructor_params(self) -> dict[str, Any]:
+        return {"vectorstore": self.store, **self.settings}
 
     @property
     def retriever_query_example(self) -> str:
@@ -190,48 +195,32 @@ class OverStore(OverRagRetriever):
 
 
 class TestStoreRetriever(OverStore):
-    @property
-    def retriever_constructor_params(self) -> dict[str, Any]:
-        return {"vectorstore": self.store}
+    pass
 
 
 class TestHybridStoreRetriever(OverStore):
-    @property
-    def retriever_constructor_params(self) -> dict[str, Any]:
-        return {"vectorstore": self.store, "search_type": "hybrid"}
+    settings: ClassVar[dict[str, Any]] = {"search_type": "hybrid"}
 
 
 class TestDiverseStoreRetriever(OverStore):
-    @property
-    def retriever_constructor_params(self) -> dict[str, Any]:
-        return {"vectorstore": self.store, "search_type": "mmr", "fetch_k": 5}
+    settings: ClassVar[dict[str, Any]] = {"search_type": "mmr", "fetch_k": 5}
 
 
 class TestHybridRetriever(OverRagRetriever):
-    @property
-    def retriever_constructor_params(self) -> dict[str, Any]:
-        return {"vectorstore": self.store}
+    pass
 
 
 class TestDenseRetriever(OverRagRetriever):
-    @property
-    def retriever_constructor_params(self) -> dict[str, Any]:
-        return {"vectorstore": self.store, "search_type": "dense"}
+    settings: ClassVar[dict[str, Any]] = {"search_type": "dense"}
 
 
 class TestLexicalRetriever(OverRagRetriever):
-    @property
-    def retriever_constructor_params(self) -> dict[str, Any]:
-        return {"vectorstore": self.store, "search_type": "lexical"}
+    settings: ClassVar[dict[str, Any]] = {"search_type": "lexical"}
 
 
 class TestDiverseRetriever(OverRagRetriever):
-    @property
-    def retriever_constructor_params(self) -> dict[str, Any]:
-        return {"vectorstore": self.store, "search_type": "mmr", "fetch_k": 5}
+    settings: ClassVar[dict[str, Any]] = {"search_type": "mmr", "fetch_k": 5}
 
 
 class TestRerankingRetriever(OverRagRetriever):
-    @property
-    def retriever_constructor_params(self) -> dict[str, Any]:
-        return {"vectorstore": self.store, "fetch_k": 5, "reranker": Reversed()}
+    settings: ClassVar[dict[str, Any]] = {"fetch_k": 5, "reranker": Reversed()}

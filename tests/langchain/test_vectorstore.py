@@ -68,12 +68,6 @@ def test_documents_without_ids_get_the_same_ids_in_each_call(store: RagVectorSto
     assert store.add_documents([Document(page_content="same", metadata={"day": date(2024, 1, 2)})]) == [dated[1]]
 
 
-def test_from_texts_twice_keeps_each_text_once(tmp_path: Path) -> None:
-    for _ in range(2):
-        with RagVectorStore.from_texts(["tea", "milk"], FAKE, [{"a": 1}, {}], path=tmp_path / "store") as store:
-            assert len(store) == 2
-
-
 def test_texts_with_other_vectors_have_other_ids() -> None:
     with RagVectorStore(FAKE) as store:
         dim = len(FAKE.embed_query("same"))
@@ -98,13 +92,6 @@ def test_same_id_replaces_the_document(angles: RagVectorStore) -> None:
     assert [document.id for document, _ in rest] == ["180", "90", "30"]
 
 
-def test_invalid_metadata_add_nothing(store: RagVectorStore) -> None:
-    with pytest.raises(ConfigError, match="metadata of 'b' cannot be stored"):
-        store.add_texts(["a", "b"], [{}, {"object": object()}], ids=["a", "b"])
-    assert len(store) == 0
-    assert store.similarity_search("a") == []
-
-
 @pytest.mark.parametrize(
     ("metadatas", "ids", "message"),
     [
@@ -127,14 +114,6 @@ def test_generators_are_accepted(store: RagVectorStore) -> None:
     assert store.add_texts((t for t in names), ({"n": t} for t in names), ids=(t for t in names)) == names
     assert store.add_documents(Document(id=t, page_content=t) for t in ["c", "d"]) == ["c", "d"]
     assert [(d.id, d.metadata) for d in store.get_by_ids(["a", "d"])] == [("a", {"n": "a"}), ("d", {})]
-
-
-def test_add_nothing(store: RagVectorStore) -> None:
-    assert store.add_documents([]) == store.add_texts([]) == store.add_texts([], [], ids=[]) == []
-    empty = RagVectorStore.from_texts([], FAKE)
-    assert empty.similarity_search("a") == []
-    assert empty.add_texts(["a"], ids=["1"]) == ["1"]
-    assert texts(empty.similarity_search("a")) == ["a"]
 
 
 def test_single_str_is_an_error(store: RagVectorStore) -> None:
@@ -185,18 +164,8 @@ FILTERS: list[tuple[Any, Any]] = [
     ({"half": "lower"}, lambda n: n >= 18),
     ("half = 'lower'", lambda n: n >= 18),
     ({"angle": {"$gte": 100, "$lt": 130}}, lambda n: 10 <= n < 13),
-    ({"$or": [{"angle": 350}, {"$and": [{"half": "upper"}, {"angle": {"$gt": 160}}]}]}, lambda n: n in (35, 17)),
-    ({"angle": {"$in": [0, 170, 5]}}, lambda n: n in (0, 17)),
-    ({"angle": {"$nin": [0, 170, 5]}, "half": "upper"}, lambda n: n < 17 and n > 0),
-    ({"title": "Third"}, lambda n: n % 3 == 0),
     ({"title": None}, lambda n: n % 3 != 0),
-    ({"title": {"$exists": True}}, lambda n: n % 3 == 0),
-    ({"page": {"$gte": 30}}, lambda n: n in (30, 33)),
-    ({"tags": {"$contains": 9}}, lambda n: n == 9),
     ({"source": "docs/3.md"}, lambda n: n % 4 == 3),
-    ({"source": {"$glob": "docs/*"}, "angle": 70}, lambda n: n == 7),
-    ({"half": {"$ne": "upper"}}, lambda n: n >= 18),
-    ({"half": {"$like": "up%"}}, lambda n: n < 18),
     ({"angle": {"$lt": 0}}, lambda n: False),
     ({"no such": 1}, lambda n: False),
     ({}, lambda n: True),
@@ -231,43 +200,7 @@ def _apart(one: float, other: float) -> float:
     return min(between, 360 - between)
 
 
-async def test_asynchronous_searches_accept_a_filter(dated: RagVectorStore) -> None:
-    assert texts(await dated.asimilarity_search("0", k=1, filter={"angle": {"$gte": 50, "$lt": 99}})) == ["50"]
-    found = await dated.amax_marginal_relevance_search("0", k=1, filter="angle BETWEEN 50 AND 99")
-    assert texts(found) == ["50"]
-    assert await dated.adelete(filter={"half": "lower"}) == 18
-    assert len(dated) == 18
-
-
-def test_delete_by_filter(dated: RagVectorStore) -> None:
-    assert dated.delete(["0", "20"], filter={"angle": {"$gte": 330}}) == 5
-    assert {d.id for d in dated.similarity_search("0", k=99)} == {str(n) for n in range(1, 33) if n != 20}
-    assert dated.delete([], filter={"title": "Third"}) == 10
-    assert dated.delete([]) is True
-    with pytest.warns(UserWarning, match="no chunk has the field 'no such'"):
-        assert dated.delete(filter={"no such": 1}) == 0
-    assert len(dated) == 32 - 1 - 10
-    assert dated.delete(filter={}) == 21
-    assert len(dated) == 0
-
-
-def test_filter_in_an_empty_store(tmp_path: Path) -> None:
-    store = RagVectorStore(FAKE, tmp_path / "store")
-    assert store.similarity_search("a", filter={"x": 1}) == []
-    assert store.delete(filter={"x": 1}) == 0
-    assert not (tmp_path / "store").exists()
-
-
 # Delete and inspect
-
-
-def test_delete_without_arguments_deletes_all(store: RagVectorStore) -> None:
-    store.add_texts(["a", "b", "c"])
-    assert store.delete(None) is True
-    assert len(store) == 0
-    assert store.similarity_search("a") == []
-    store.add_texts(["a"])
-    assert texts(store.similarity_search("a")) == ["a"]
 
 
 # Search
@@ -278,16 +211,6 @@ def test_rounding_takes_no_score_above_1() -> None:
         store.add_texts(map(str, range(40)))
         best = [store.similarity_search_with_score(str(angle), k=1)[0][1] for angle in range(40)]
     assert max(best) == 1.0  # FAISS gives 1.0000001 for some of these angles
-
-
-def test_relevance_of_equal_and_opposite_vectors(angles: RagVectorStore) -> None:
-    found = angles.similarity_search_with_relevance_scores("0", k=4)
-    assert [document.id for document, _ in found] == ["0", "30", "90", "180"]
-    expected = [1.0, (1 + math.cos(math.radians(30))) / 2, 0.5, 0.0]
-    assert [score for _, score in found] == pytest.approx(expected, abs=1e-3)
-    assert all(0.0 <= score <= 1.0 for _, score in found)
-    near = angles.similarity_search_with_relevance_scores("0", k=4, score_threshold=0.6)
-    assert [document.id for document, _ in near] == ["0", "30"]
 
 
 # Maximal marginal relevance
@@ -332,9 +255,6 @@ def test_mmr_of_zero_vectors_is_defined() -> None:
         assert texts(store.max_marginal_relevance_search("a")) == ["a"]
 
 
-# Retrievers
-
-
 # Open
 
 
@@ -365,13 +285,6 @@ def test_open_of_missing_store_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="from_embedder"):
         RagVectorStore(object(), tmp_path)  # type: ignore[arg-type]
     assert list(tmp_path.iterdir()) == []
-
-
-def test_nothing_is_written_before_first_addition(tmp_path: Path) -> None:
-    store = RagVectorStore(FAKE, tmp_path / "store")
-    assert store.similarity_search("a") == []
-    assert store.delete() is True
-    assert not (tmp_path / "store").exists()
 
 
 def test_store_created_by_another_object_is_seen(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import math
 import subprocess
 import sys
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -42,17 +42,6 @@ def state(store: RagVectorStore) -> Any:
 
 
 # Ids
-
-
-def test_missing_ids_are_filled_individually(store: RagVectorStore) -> None:
-    ids = store.add_texts(["1", "2", "3"], ids=["foo", None, None])
-    assert ids[0] == "foo"
-    assert {type(chunk_id) for chunk_id in ids} == {str}
-    assert len(set(ids)) == 3
-    assert [document.page_content for document in store.get_by_ids(ids)] == ["1", "2", "3"]
-    own = [Document(id="own", page_content="4"), Document(page_content="5"), Document(id="other", page_content="6")]
-    assert store.add_documents(own)[::2] == ["own", "other"]
-    assert store.add_documents(own, ids=["a", "b", None]) == ["a", "b", "other"]
 
 
 def test_last_given_vector_of_an_id_wins(store: RagVectorStore) -> None:
@@ -119,21 +108,16 @@ def test_failed_write_changes_nothing(tmp_path: Path, moment: str, monkeypatch: 
         assert {document.id: document.page_content for document in store} == {"1": "11", "2": "20", "3": "30"}
 
 
-def test_failure_in_a_later_batch_changes_nothing(tmp_path: Path) -> None:
-    with RagVectorStore(StumblesOn30(), tmp_path) as store:
+@pytest.mark.parametrize(
+    ("embedding", "settings"),
+    [(StumblesOn30(), {"batch_size": 1}), (Angles(), {"batch_size": 2, "progress": interrupt})],
+)
+def test_failure_in_a_later_batch_changes_nothing(tmp_path: Path, embedding: Angles, settings: Any) -> None:
+    with RagVectorStore(embedding, tmp_path) as store:
         store.add_texts(["10", "20"], ids=["1", "2"])
         before = state(store)
         with pytest.raises(Interrupted):
-            store.add_texts(["11", "12", "30"], ids=["1", "2", "3"], batch_size=1)
-        assert_same_and_sound(store, before)
-
-
-def test_failed_progress_callback_changes_nothing(tmp_path: Path) -> None:
-    with RagVectorStore(Angles(), tmp_path) as store:
-        store.add_texts(["10", "20"], ids=["1", "2"])
-        before = state(store)
-        with pytest.raises(Interrupted):
-            store.add_texts(["11", "12", "30"], ids=["1", "2", "3"], batch_size=2, progress=interrupt)
+            store.add_texts(["11", "12", "30"], ids=["1", "2", "3"], **settings)
         assert_same_and_sound(store, before)
 
 
@@ -178,35 +162,6 @@ async def test_adding_nothing_creates_no_folder(tmp_path: Path) -> None:
     with RagVectorStore.from_embeddings([], Angles(), path=path) as made:
         assert made.add_texts(["1"], ids=["1"]) == ["1"]
         assert [document.id for document in made.similarity_search("1")] == ["1"]
-
-
-@pytest.mark.parametrize(
-    ("metadatas", "ids", "message"),
-    [
-        ([{}], None, "1 metadatas for 2 texts"),
-        (({} for _ in range(3)), None, "3 metadatas for 2 texts"),
-        (None, ["1"], "1 ids for 2 documents"),
-        (None, iter(["1", "2", "3"]), "3 ids for 2 documents"),
-    ],
-)
-def test_error_names_both_lengths(store: RagVectorStore, metadatas: Any, ids: Any, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        store.add_embeddings([("1", angle(1)), ("2", angle(2))], metadatas, ids=ids)
-    assert len(store) == 0
-
-
-def test_every_argument_can_be_a_generator(tmp_path: Path) -> None:
-    numbers = ["1", "2", "3"]
-
-    def each(make: Callable[[str], Any]) -> Iterator[Any]:
-        return (make(number) for number in numbers)
-
-    with RagVectorStore.from_embeddings(
-        each(lambda n: (n, angle(float(n)))), Angles(), each(lambda n: {"n": n}), ids=each(str), path=tmp_path / "s"
-    ) as store:
-        assert [(d.id, d.page_content, d.metadata) for d in store] == [(n, n, {"n": n}) for n in numbers]
-        assert store.delete(each(str)) is True
-        assert len(store) == 0
 
 
 @pytest.mark.parametrize(
@@ -266,12 +221,6 @@ def test_given_vectors_are_used_without_embedding() -> None:
         assert embedding.batches == []
         assert [document.id for document in store.similarity_search("10", k=3)] == ["0", "45", "90"]
         assert store.lexical_search("90")[0].id == "90"
-
-
-async def test_asynchronous_given_vectors() -> None:
-    made = await RagVectorStore.afrom_embeddings([("1", angle(1))], Angles(), ids=["1"])
-    assert await made.aadd_embeddings([("2", angle(2))], [{"n": 2}], ids=["2"]) == ["2"]
-    assert [document.metadata for document in made] == [{}, {"n": 2}]
 
 
 def test_store_with_rag_embeddings_accepts_no_vectors(fitted: RagEmbeddings) -> None:
@@ -430,17 +379,6 @@ def test_embeddings_with_arrays_give_the_same_results() -> None:
             assert fast.similarity_search_with_score(query) == slow.similarity_search_with_score(query)
 
 
-def test_rag_embeddings_as_external_embeddings(fitted: RagEmbeddings) -> None:
-    texts = ["a cat on the sofa", "the bank raised interest rates", "bread needs flour"]
-    with RagVectorStore(fitted) as own, RagVectorStore(WithArrays(fitted)) as any_other:
-        for store in (own, any_other):
-            store.add_texts(texts, ids=texts)
-        for query in ("feline", "how to bake"):
-            one, other = own.similarity_search_with_score(query), any_other.similarity_search_with_score(query)
-            assert [document.id for document, _ in one] == [document.id for document, _ in other]
-            assert [score for _, score in one] == pytest.approx([score for _, score in other], abs=2e-3)
-
-
 # Unknown arguments
 
 
@@ -475,25 +413,3 @@ def test_unknown_argument_is_a_type_error(store: RagVectorStore, call: Any) -> N
     with pytest.raises(TypeError, match="unexpected keyword argument"):
         call(store)
     assert len(store) == 0
-
-
-async def test_asynchronous_methods_reject_unknown_arguments(store: RagVectorStore) -> None:
-    for awaited in (
-        store.aadd_texts(["1"], metadata=[{}]),
-        store.aadd_documents([Document("1")], id=["1"]),
-        store.adelete(["1"], where={}),
-        store.asimilarity_search("1", n=1),
-        store.ahybrid_search("1", n=1),
-        store.alexical_search_with_score("1", n=1),
-        store.asearch("1", "lexical", n=1),
-        store.amax_marginal_relevance_search("1", n=1),
-        store.as_retriever().ainvoke("1", n=1),
-        RagVectorStore.afrom_texts(["1"], Angles(), folder="x"),
-        RagVectorStore.afrom_embeddings([("1", [1.0])], Angles(), folder="x"),
-    ):
-        with pytest.raises(TypeError, match="unexpected keyword argument"):
-            await awaited
-    assert len(store) == 0
-
-
-# Merge stores

@@ -86,40 +86,6 @@ def test_modes_of_queries(store: RagembedVectorStore) -> None:
     assert found(RagembedVectorStore()) == found(RagembedVectorStore(), mode=VectorStoreQueryMode.MMR) == []
 
 
-@pytest.mark.parametrize(
-    ("operator", "key", "value", "expected"),
-    [
-        ("==", "n", 1, "1"),
-        ("!=", "n", 1, "023"),
-        (">", "n", 1, "23"),
-        (">=", "n", 1, "123"),
-        ("<", "n", 1, "0"),
-        ("<=", "n", 1, "01"),
-        ("in", "n", [0, 3], "03"),
-        ("nin", "n", [0, 3], "12"),
-        ("any", "tags", ["east", "west"], "03"),
-        ("all", "tags", ["all", "west"], "3"),
-        ("contains", "tags", "north", "2"),
-        ("text_match", "name", "north", "12"),
-        ("text_match", "text", "word east", "0"),
-        ("text_match_insensitive", "text", "EAST", "01"),
-        ("is_empty", "zzz", None, "0123"),
-    ],
-)
-def test_every_operator_of_filters(
-    store: RagembedVectorStore, operator: str, key: str, value: Any, expected: str
-) -> None:
-    condition = MetadataFilter(key=key, value=value, operator=FilterOperator(operator))
-    filters = MetadataFilters(filters=[condition])
-    names = [list(PLACES)[int(n)] for n in expected]
-    assert [each.node_id for each in store.get_nodes(filters=filters)] == names
-    assert set(found(store, filters=filters) or []) == set(names)
-    opposite = MetadataFilters(filters=[filters], condition=FilterCondition.NOT)
-    both = MetadataFilters(filters=[filters, opposite], condition=FilterCondition.OR)
-    assert len(store.get_nodes(filters=opposite)) == 4 - len(names)
-    assert len(store.get_nodes(filters=both)) == 4
-
-
 METADATA: dict[str, dict[str, Any]] = {
     "secret": {"level": "secret", "team": "a", "n": 1, "tags": ["x", "y"]},
     "draft": {"level": "public", "team": "draft", "n": 2.5, "tags": ["y"]},

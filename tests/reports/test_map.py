@@ -7,8 +7,7 @@ import pytest
 
 from ragembed.postprocess import unit_rows
 from ragembed.reports import map as map_module
-from ragembed.reports.clusters import find_clusters, labels
-from ragembed.reports.map import SCALE, make_map, nearest, place_beside
+from ragembed.reports.map import SCALE, find_clusters, labels, make_map, nearest, place_beside
 
 
 def blobs(count: int, kinds: int = 5, dim: int = 16) -> tuple[np.ndarray, np.ndarray]:

@@ -9,8 +9,7 @@ import pytest
 
 from ragembed.errors import ConfigError
 from ragembed.reports.page import check_output
-from ragembed.reports.queries import read_queries
-from ragembed.reports.results import evaluation_page, read_results
+from ragembed.reports.results import evaluation_page, read_queries, read_results
 from tests.reports.test_store_report import Elements
 
 DIFFERENCE = {"difference": 1.5, "low": 0.5, "high": 2.5, "p_value": 0.01}
@@ -94,20 +93,8 @@ def test_a_page_replaces_a_page(cli, tmp_path, tiny_model):
     pairs.write_text("score\tsentence1\tsentence2\n5\tthe cat\ta cat\n1\tthe dog\tair flow\n3\tthe bird\tthe fish\n")
     page = tmp_path / "sts.html"
     for _ in range(2):
-        cli(
-            "papers",
-            "eval",
-            "sts",
-            pairs,
-            "--model",
-            tiny_model,
-            "--weighting",
-            "uniform",
-            "--weighting",
-            "idf",
-            "--html",
-            page,
-        )
+        weightings = ("--weighting", "uniform", "--weighting", "idf")
+        cli("papers", "eval", "sts", pairs, "--model", tiny_model, *weightings, "--html", page)
     assert "weighting uniform" in Elements(page.read_bytes()).text
     check_output(page)
 

@@ -9,15 +9,10 @@ from ragembed.errors import ConfigError
 from ragembed.papers.reproduction import defsent_plus, sbert_wk, stankevicius
 from ragembed.papers.reproduction.reproduction_run import Item
 
-PAPERS: Mapping[str, tuple[str, Callable[[], Iterable[Item]]]] = {
-    stankevicius.PAPER: ("Extracting Sentence Embeddings from Pretrained Transformer Models", stankevicius.items),
-    sbert_wk.PAPER: ("SBERT-WK: A Sentence Embedding Method by Dissecting BERT-based Word Models", sbert_wk.items),
-    defsent_plus.PAPER: (
-        "DefSent+: Improving Sentence Embeddings of Language Models by Projecting Definition Sentences",
-        defsent_plus.items,
-    ),
+PAPERS: Mapping[str, Callable[[], Iterable[Item]]] = {
+    paper.PAPER: paper.items for paper in (stankevicius, sbert_wk, defsent_plus)
 }
-"""The title of each paper and its items."""
+"""The items of each paper."""
 
 
 @cache
@@ -25,7 +20,7 @@ def items(paper: str) -> Mapping[str, Item]:
     """Return the tables and figures of a paper by name, such as ``"table 4"``."""
     if paper not in PAPERS:
         raise ConfigError(f"unknown paper {paper!r}: expected one of {', '.join(PAPERS)}")
-    return {item.name: item for item in PAPERS[paper][1]()}
+    return {item.name: item for item in PAPERS[paper]()}
 
 
 def find_item(paper: str, name: str) -> Item:

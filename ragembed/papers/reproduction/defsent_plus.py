@@ -108,12 +108,9 @@ def _sizes(run: Reproduction) -> Iterator[Value]:
             dictionary, _ = single_tokens(dictionary, tokenizer)
         texts = TrainingTexts.of(dictionary, tokenizer, None, 0)
         found = statistics(dictionary, texts.windows.lengths[texts.text])
-        columns = {
-            "definitions": found.definitions,
-            "entries": found.entries,
-            f"longest, {kind}": found.max_length,
-            f"median, {kind}": found.median_length,
-        }
+        columns = dict(
+            zip(("definitions", "entries", f"longest, {kind}", f"median, {kind}"), found.values(), strict=True)
+        )
         yield from (Value(row, column, "dictionaries", float(value)) for column, value in columns.items())
 
 

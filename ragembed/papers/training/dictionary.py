@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -85,24 +85,16 @@ def merge(senses: Iterable[Sense]) -> Dictionary:
     return Dictionary(tuple(found), tuple(tuple(definitions) for definitions in found.values()))
 
 
-@dataclass(frozen=True, slots=True)
-class DictionaryStatistics:
-    """The size of a dictionary; lengths of definitions are in tokens, including special tokens."""
-
-    definitions: int
-    entries: int
-    max_length: int
-    median_length: float
-
-    def to_dict(self) -> dict[str, int | float]:
-        """Return the fields as JSON values."""
-        return asdict(self)
-
-
-def statistics(dictionary: Dictionary, lengths: ArrayLike) -> DictionaryStatistics:
-    """Return the statistics of ``dictionary``. ``lengths`` has the tokens per definition, shape ``(definitions,)``."""
+def statistics(dictionary: Dictionary, lengths: ArrayLike) -> dict[str, int | float]:
+    """Return the size of ``dictionary``, as in table 1; ``lengths`` has the tokens of each definition."""
     tokens = np.asarray(lengths)
-    return DictionaryStatistics(len(tokens), len(dictionary), int(tokens.max()), float(np.median(tokens)))
+    longest, median = int(tokens.max()), float(np.median(tokens))
+    return {
+        "definitions": len(tokens),
+        "entries": len(dictionary),
+        "max_length": longest,
+        "median_length": median,
+    }
 
 
 READERS: Mapping[str, Callable[[Path], Iterator[Sense]]] = {

@@ -18,7 +18,6 @@ from ragembed.models.tokenizer import TextTokenizer
 from ragembed.papers.sentences.sentence_tasks import read_sts
 from ragembed.papers.training.dictionary import (
     Dictionary,
-    DictionaryStatistics,
     HeldOut,
     hold_out,
     read_dictionaries,
@@ -69,7 +68,7 @@ class Material:
     model: ModelFiles
     head_model: ModelFiles
     dictionary: Dictionary
-    statistics: DictionaryStatistics
+    statistics: dict[str, int | float]
     texts: TrainingTexts
     truncated: int
     held_out: tuple[HeldOut, ...]

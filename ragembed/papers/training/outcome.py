@@ -14,7 +14,6 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,44 +29,29 @@ from ragembed.papers.training.entries import EntrySpace
 FORMAT = 1
 FILE = "training.json"
 
-JsonObject = Mapping[str, Any]
+CHECKPOINTS = "checkpoints"
+PICTURES = "pictures"
+_ENTRIES, _VECTORS, _HELD_OUT = "entries.json", "entries.safetensors", "held-out.jsonl"
 
 
-@dataclass(frozen=True, slots=True)
-class Spread:
-    """Mean and sample standard deviation (0 for a single value) over the runs of a step."""
-
-    mean: float
-    deviation: float
-
-    @classmethod
-    def of(cls, values: Sequence[float]) -> Spread:
-        """Return the mean and standard deviation of at least one value."""
-        deviation = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
-        return cls(float(np.mean(values)), deviation)
-
-    def to_dict(self) -> dict[str, float]:
-        """Return the fields as JSON values."""
-        return {"mean": self.mean, "deviation": self.deviation}
+def spread(values: Sequence[float]) -> dict[str, float]:
+    """Return the mean and the sample standard deviation of values, which is 0 for a single one."""
+    deviation = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
+    return {"mean": float(np.mean(values)), "deviation": deviation}
 
 
-def summary(runs: Sequence[JsonObject]) -> dict[str, Any]:
-    """Return the mean and standard deviation over ``runs`` for each of their numbers, under the same keys."""
-    found: dict[str, Any] = {}
+def summary(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the :func:`spread` over ``runs`` of each of their numbers, under the same keys."""
+    numbers: dict[str, Any] = {}
     for name, value in runs[0].items():
         if name in ("run", "seed"):
             continue
         values = [run[name] for run in runs]
         if isinstance(value, (int, float)):
-            found[name] = Spread.of(values).to_dict()
+            numbers[name] = spread(values)
         elif isinstance(value, Mapping):
-            found[name] = summary(values)
-    return found
-
-
-CHECKPOINTS = "checkpoints"
-PICTURES = "pictures"
-_ENTRIES, _VECTORS, _HELD_OUT = "entries.json", "entries.safetensors", "held-out.jsonl"
+            numbers[name] = summary(values)
+    return numbers
 
 
 def require_folder(out: Path) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from ragembed.config.fields import one_of, setting
+from ragembed.config.fields import one_of, setting, settings_of
 from ragembed.errors import ConfigError, ModelError
 from ragembed.files import read_regular
 from ragembed.models.packaging import MOST_JSON
@@ -27,11 +27,7 @@ LARGE_DICTIONARY = 200_000
 
 @dataclass(frozen=True, slots=True)
 class OptimizerSettings:
-    """Settings of AdamW with linear decay to 0, as in the authors' program (Liu 2024).
-
-    ``warmup`` is the share of the batches over which the learning rate rises from 0; ``max_grad_norm`` is the norm to
-    which gradients are clipped. A value out of range raises :class:`ConfigError`.
-    """
+    """Settings of AdamW with linear decay to 0, as in the authors' program (Liu 2024)."""
 
     weight_decay: float = setting(0.0, "Weight decay of AdamW.", "--weight-decay", "NUMBER")
     eps: float = setting(1e-6, "Epsilon of AdamW.", "--eps", "NUMBER")
@@ -82,10 +78,8 @@ class TrainingSettings:
     """All settings of a training, except its texts and its model.
 
     Each of the one to four ``steps`` has ``runs`` runs with the seeds ``seed``, ``seed + 1``, …; the encoder of the
-    best run builds the entry vectors of the next step. ``batch_size`` is by default 32 for at least 200,000
-    definitions, else 16. ``head`` is the pooler of the model with tanh (``own``) or the dense layer of its masked-word
-    head with GELU (``mlm-head``); DefSent uses the complete masked-word head, frozen. ``held_out`` is by default a
-    twentieth of the definitions, at most 1,000.
+    best run builds the entry vectors of the next step. DefSent ignores ``head``: it uses the complete
+    masked-word head, frozen.
     """
 
     steps: tuple[StepSettings, ...]
@@ -133,15 +127,7 @@ class TrainingSettings:
                 f"there are {len(self.steps)} steps: expected one, because entries are 'words', which do not change"
             )
         one_of("head", self.head, get_args(Head))
-        _at_least("runs", self.runs, 1)
-        _at_least("epochs", self.epochs, 1)
-        _at_least("seed", self.seed, 0)
-        if self.batch_size is not None:
-            _at_least("batch_size", self.batch_size, 1)
-        if self.max_tokens is not None:
-            _at_least("max_tokens", self.max_tokens, 8)
-        if self.held_out is not None:
-            _at_least("held_out", self.held_out, 0)
+        _check_least(self)
 
     @property
     def uses_words(self) -> bool:
@@ -164,9 +150,8 @@ class TrainingSettings:
 class B2sSettings:
     """Settings of :func:`train_b2s`, with the defaults of the authors' program.
 
-    ``min_count`` is the least number of occurrences of a word, ``vocabulary`` the largest number of words. A word with
-    the relative frequency f is a target with probability ``min(1, sqrt(t / f) + t / f)``, where t is ``threshold``.
-    ``negatives`` words are drawn for each target, in proportion to the root of their counts.
+    A word with the relative frequency f is a target with probability ``min(1, sqrt(t / f) + t / f)``, where t is
+    ``threshold``. Negative words are drawn in proportion to the root of their counts.
     """
 
     min_count: int = setting(10, "Least number of occurrences of a word.", "--min-count", "N", least=1)
@@ -187,16 +172,17 @@ class B2sSettings:
     seed: int = setting(0, "Random seed.", "--seed", "N", least=0)
 
     def __post_init__(self) -> None:
-        for name in ("min_count", "vocabulary", "negatives", "epochs", "batch_size"):
-            _at_least(name, getattr(self, name), 1)
-        _at_least("seed", self.seed, 0)
+        _check_least(self)
         _within("threshold", self.threshold, 0.0, 1.0, above=True)
         _within("learning_rate", self.learning_rate, 0.0, 1.0, above=True)
 
 
-def _at_least(name: str, value: int, least: int) -> None:
-    if value < least:
-        raise ConfigError(f"{name} is {value}: expected at least {least}")
+def _check_least(settings: TrainingSettings | B2sSettings) -> None:
+    """Raise :class:`ConfigError` for a setting below its least value."""
+    for name, about in settings_of(type(settings)).items():
+        value = getattr(settings, name)
+        if about.least is not None and value is not None and value < about.least:
+            raise ConfigError(f"{name} is {value}: expected at least {about.least}")
 
 
 def _within(name: str, value: float, least: float, most: float, *, above: bool = False) -> None:
@@ -265,18 +251,7 @@ RECIPES: Mapping[str, Recipe] = {
     "sncse-roberta-base": Recipe((_MEAN_AC,), (2e-6,)),
     "sncse-roberta-large": Recipe((_CLS_AC, _MEAN_AC), (1e-6, 1e-6)),
 }
-"""The recipes of Liu 2024 for each kind of model, by name.
-
-The values are :class:`ragembed.papers.training.settings.Recipe` objects. Their method ``steps`` returns the steps for
-:class:`TrainingSettings`.
-
-Examples
---------
->>> from ragembed.papers.training import RECIPES, TrainingSettings
->>> settings = TrainingSettings(steps=RECIPES["roberta-base"].steps())
->>> [(step.pooling, step.entries, step.learning_rate) for step in settings.steps]
-[('mean', 'ac', 3e-05), ('mean', 'ac', 2e-05), ('mean', 'ac', 1e-05)]
-"""
+"""The recipes of Liu 2024 for each kind of model, by name; their method ``steps`` returns the steps of a training."""
 
 
 def recipe_for(folder: Path) -> str:

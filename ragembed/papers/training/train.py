@@ -311,7 +311,7 @@ def _report(
         "head_from": request.head_from,
         "dictionaries": [str(path) for path in request.dictionaries],
         "dictionary_fingerprint": material.plan["dictionary"],
-        "statistics": material.statistics.to_dict(),
+        "statistics": material.statistics,
         "truncated": material.truncated,
         "held_out": len(material.held_out),
         "pooling": settings.steps[-1].pooling,

@@ -9,26 +9,16 @@ import pytest
 
 from ragembed.papers.reproduction.data import COLLECTIONS
 from tests.conftest import WORDS
-from tests.papers.training.conftest import senses, sizes, word_pieces
+from tests.papers.training.conftest import senses
+from tests.pretrained import pretrained
 
 
 @pytest.fixture(scope="session")
 def six_blocks(tmp_path_factory) -> Path:
     torch = pytest.importorskip("torch", reason="the extra torch is not installed")
-    from transformers import BertConfig, BertForPreTraining
-
     torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("six-blocks")
-    size = word_pieces(folder)
-    torch.manual_seed(4)
-    config = BertConfig(
-        vocab_size=size,
-        hidden_dropout_prob=0.0,
-        attention_probs_dropout_prob=0.0,
-        **sizes(num_hidden_layers=6, max_position_embeddings=160),
-    )
-    BertForPreTraining(config).save_pretrained(folder)
-    return folder
+    return pretrained(folder, 4, num_hidden_layers=6, max_position_embeddings=160)
 
 
 def texts(count: int, seed: int) -> list[str]:

@@ -39,6 +39,8 @@ MORE = {
 MORE |= {"table 3": ("sts13", "sst2"), "figure A3": ("sst2",), "figure 2": ("agnews",), "table 5": ("agnews",)}
 COLUMNS = {"table 4": ("T4", "BERT + Avg.", "RE"), "table 5": ("B2S-100",), "figure 4": ("T4", "BERT and RE")}
 COLUMNS |= {"figure 1": ("RE", "BERT"), "figure 2": ("B2S", "RE"), "figure 3": ("T4", "RE"), "table 8": ("cls,amp",)}
+ONLY = {("stankevicius2024", "figure 3"): ("stsb",), ("stankevicius2024", "table 2"): ("agnews",)}
+ONLY |= {("defsent-plus", "table 4"): ("sst2",)}
 """Collections and columns to which the slower ones are restricted."""
 FIGURE_1 = ("stankevicius2024", "figure 1")
 ALL = [(paper, name) for paper in PAPERS for name in items(paper)]
@@ -79,17 +81,11 @@ def test_every_table_and_figure_runs(paper, name, inputs, monkeypatch, request):
     drawn = request.getfixturevalue("drawn")
     monkeypatch.setattr("ragembed.papers.reproduction.sbert_wk._OCCURRENCES", 2)
     monkeypatch.setattr("ragembed.papers.reproduction.sbert_wk._SENTENCES", 5)
-    item = find_item(paper, name)
     monkeypatch.setattr("ragembed.papers.reproduction.stankevicius._WEIGHTS", (-0.5, 0.5))
-    given = inputs(collections=MORE.get(name, () if name.startswith("table A") else FEW), columns=COLUMNS.get(name, ()))
-    if name == "figure 3" and paper == "stankevicius2024":
-        given = dataclasses.replace(given, collections=("stsb",))
-    if name.startswith("table A") and name not in ("table A6", "table A9"):
-        given = dataclasses.replace(given, columns=("RE",))
-    if (paper, name) == ("stankevicius2024", "table 2"):
-        given = dataclasses.replace(given, collections=("agnews",))
-    if (paper, name) == ("defsent-plus", "table 4"):
-        given = dataclasses.replace(given, collections=("sst2",))
+    appendix = name.startswith("table A")
+    few = ONLY.get((paper, name), MORE.get(name, () if appendix else FEW))
+    columns = ("RE",) if appendix and name not in ("table A6", "table A9") else COLUMNS.get(name, ())
+    item, given = find_item(paper, name), inputs(collections=few, columns=columns)
     outcome = reproduce(item, given)
     assert outcome.values
     found = numbers(outcome)
@@ -118,18 +114,17 @@ def test_published_means_are_the_means_of_the_appendix():
     assert np.abs(differences).max() < 0.1
 
 
-def test_published_averages_of_sbert_wk():
-    """The paper averages over the columns that a method has."""
-    for row, cells in published("sbert-wk", "table III").items():
+@pytest.mark.parametrize(
+    ("paper", "table", "tolerance"),
+    [
+        *(("defsent-plus", "table 2", 0.04), ("defsent-plus", "table 3", 0.011), ("defsent-plus", "table 4", 0.011)),
+        ("sbert-wk", "table III", 0.02),
+    ],
+)
+def test_published_averages(paper, table, tolerance):
+    """The papers average over the columns that a method has."""
+    for row, cells in published(paper, table).items():
         values = [value for column, value in cells.items() if column != "average"]
-        assert np.mean(values) == pytest.approx(cells["average"], abs=0.02), row
-
-
-@pytest.mark.parametrize(("table", "tolerance"), [("table 2", 0.04), ("table 3", 0.011), ("table 4", 0.011)])
-def test_published_averages_of_defsent_plus(table, tolerance):
-    for row, cells in published("defsent-plus", table).items():
-        values = [value for column, value in cells.items() if column != "average"]
-        assert len(values) == 7
         assert np.mean(values) == pytest.approx(cells["average"], abs=tolerance), row
 
 
@@ -179,12 +174,6 @@ def test_training_belongs_to_its_inputs(inputs, collections, six_blocks, tmp_pat
         assert {f"cls,amp: mean of {name}", "trainings of each row: 1; in the paper, 10"} <= {*outcome.notes}
     assert len(list((tmp_path / "out" / "trainings").iterdir())) == 2
     assert read_sts(tmp_path / "out" / "pairs" / "stsb.tsv").pairs == read_sts(folder).pairs
-
-
-def test_number_of_k_means_runs_is_noted(inputs, tmp_path):
-    given = inputs(tmp_path, columns=("RE",), collections=("agnews",))
-    notes = reproduce(find_item("stankevicius2024", "table A9"), given).notes
-    assert "k-means: mean of 1 run; in the paper, of 10" in notes
 
 
 def test_numbers_equal_those_of_evaluate(inputs, collections, six_blocks, tmp_path):
@@ -398,14 +387,3 @@ def test_command_prints_and_writes(cli, collections, six_blocks, tmp_path, monke
 def test_invalid_options(options, message, cli, in_folder):
     result = cli("papers", "reproduce", "stankevicius2024", *options, exit_code=2)
     assert message in result.stderr
-
-
-def test_zero_has_no_minus():
-    item = dataclasses.replace(find_item("sbert-wk", "table VII"), published=lambda *_: 0.02)
-    outcome = Outcome(item, "m", (Value("a", "b", "sts13", -0.02), Value("a", "c", "sts13", 70.0)), (), ())
-    assert "0.0 (0.0, +0.0)  70.0 (0.0, +70.0)" in text(outcome, None)
-
-
-def test_unknown_paper():
-    with pytest.raises(ConfigError, match="unknown paper 'x': expected one of stankevicius2024"):
-        items("x")

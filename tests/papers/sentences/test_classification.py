@@ -8,28 +8,7 @@ from sklearn.model_selection import KFold, StratifiedKFold, cross_val_score
 
 from ragembed.errors import ConfigError
 from ragembed.papers import classification_accuracy, similarity_classification, split_target
-
-
-def noisy(rows=120, dimensions=4, classes=3):
-    generator = np.random.default_rng(3)
-    labels = np.arange(rows) % classes
-    return (np.eye(classes, dimensions)[labels] + 0.6 * generator.normal(size=(rows, dimensions))), labels
-
-
-def pairs(rows=80, dimensions=5, low=1, high=5):
-    """Pairs whose distance grows as their score falls, with noise in the score."""
-    generator = np.random.default_rng(4)
-    first, away = generator.normal(size=(2, rows, dimensions))
-    scores = generator.uniform(low, high, size=rows)
-    second = first + 0.5 * (high - scores)[:, None] * away
-    return first, second, np.clip(scores + 0.3 * generator.normal(size=rows), low, high)
-
-
-def test_linearly_separable_labels_have_accuracy_100():
-    points = np.concatenate([np.full((20, 2), -5.0), np.full((20, 2), 5.0)])
-    score = classification_accuracy(points, ["no"] * 20 + ["yes"] * 20)
-    assert score.accuracy == 100.0
-    assert score.folds == (100.0,) * 10
+from tests.papers.sentences.conftest import noisy, pairs
 
 
 def test_constant_vectors_predict_the_largest_class():
@@ -45,12 +24,6 @@ def test_accuracy_equals_scikit_learn_cross_validation():
     assert score.folds == pytest.approx(tuple(expected))
     assert score.accuracy == pytest.approx(expected.mean())
     assert 50.0 < score.accuracy < 100.0
-
-
-def test_label_names_do_not_matter():
-    points, labels = noisy()
-    named = np.array(["b", "c", "d"])[labels]
-    assert classification_accuracy(points, named) == classification_accuracy(points, labels)
 
 
 @pytest.mark.parametrize(
@@ -74,15 +47,6 @@ def test_regression_without_convergence_is_an_error(monkeypatch):
     points, labels = noisy()
     with pytest.raises(ConfigError, match="does not converge in 1 iterations"):
         classification_accuracy(points, labels)
-
-
-def test_dimensions_of_different_scale_converge():
-    points, labels = noisy()
-    assert classification_accuracy(points * [1.0, 30.0, 0.1, 300.0], labels, folds=2).accuracy > 50.0
-
-
-def test_split_target_equals_example_in_paper():
-    np.testing.assert_allclose(split_target([3.6], 0, 5), [[0, 0, 0, 0.4, 0.6, 0]])
 
 
 def test_whole_scores_are_one_class():
@@ -114,7 +78,7 @@ def test_invalid_scores_cannot_be_split(scores, low, high, message):
 
 
 def test_similarity_by_a_plain_loop():
-    first, second, scores = pairs()
+    first, second, scores = pairs(80, 5, 1, 0.3)
     features = np.hstack([abs(first - second), first * second])
     predictions = np.zeros(len(scores))
     for train, test in KFold(3, shuffle=True, random_state=0).split(features):
@@ -131,12 +95,6 @@ def test_similarity_by_a_plain_loop():
     assert score.spearman == pytest.approx(100 * stats.spearmanr(predictions, scores)[0], abs=0.2)
     assert score.pearson == pytest.approx(100 * stats.pearsonr(predictions, scores)[0], abs=0.2)
     assert score.spearman > 60.0
-
-
-def test_sentences_of_pairs_can_be_swapped():
-    first, second, scores = pairs()
-    once, swapped = ((a, b, scores, 3) for a, b in ((first, second), (second, first)))
-    assert similarity_classification(*once) == similarity_classification(*swapped)
 
 
 @pytest.mark.parametrize(

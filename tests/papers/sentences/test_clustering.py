@@ -45,19 +45,6 @@ def test_assignment_is_optimal(rows):
     assert assignment_accuracy(labels, clusters) == pytest.approx(100.0 * best / len(rows))
 
 
-def test_distant_clusters_are_found():
-    points, labels = blobs()
-    score = clustering_accuracy(points, labels, runs=3)
-    assert score.accuracy == 100.0
-    assert score.runs == (100.0,) * 3
-
-
-def test_labels_unrelated_to_vectors():
-    """Two clusters of four rows, each with two rows of either label: the accuracy of any assignment is one half."""
-    points = np.repeat([[0.0, 0.0], [9.0, 9.0]], 4, axis=0)
-    assert clustering_accuracy(points, ["a", "a", "b", "b"] * 2, runs=2).runs == (50.0, 50.0)
-
-
 def test_runs_equal_scikit_learn_with_the_first_seeds():
     generator = np.random.default_rng(2)
     points, labels = generator.normal(size=(200, 4)), generator.integers(0, 20, size=200)

@@ -60,22 +60,7 @@ def test_command(in_folder, cli, tiny_model):
     file = in_folder / "pairs.tsv"
     file.write_text("score\tsentence1\tsentence2\n5\ta cat\ta cat\n0\ta dog\tair\n")
     table = cli("papers", "eval", "describe", file, "--model", tiny_model).stdout.splitlines()
-    assert table[0].split() == [
-        "split",
-        "N",
-        "C",
-        "L/S",
-        "V",
-        "W",
-        "B",
-        "Len",
-        "W",
-        "B",
-        "Alpha",
-        "W",
-        "B",
-        "overlap",
-    ]
+    assert table[0].split() == ["split", "N", "C", "L/S", "V", "W", "B", "Len", "W", "B", "Alpha", "W", "B", "overlap"]
     assert table[1].split()[:4] == ["pairs", "2", "1.0", "4"]
     found = json.loads(cli("papers", "eval", "describe", file, "--model", tiny_model, "--json").stdout)
     assert (found["task"], found["words"]["length"], found["overlap"]) == ("describe", 3.5, 50.0)

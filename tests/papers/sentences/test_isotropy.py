@@ -36,12 +36,6 @@ def test_iso_score_of_isotropic_and_one_dimensional_vectors(d):
     assert iso_score(with_variances(4.0, *[0.0] * (d - 1))) == pytest.approx(0.0, abs=1e-12)
 
 
-def test_iso_score_by_hand():
-    """Variances 3 and 1 give (4² / 10 - 1) / 1; k equal variances of d give (k - 1) / (d - 1)."""
-    assert iso_score(with_variances(3.0, 1.0)) == pytest.approx(0.6)
-    assert iso_score(with_variances(1.0, 1.0, 1.0, 0.0, 0.0)) == pytest.approx(0.5)
-
-
 @given(POINTS)
 def test_iso_score_equals_published_algorithm(points):
     if np.ptp(points, axis=0).max() < 1e-3:
@@ -57,19 +51,6 @@ def test_iso_score_is_invariant_to_rotation_scale_and_shift(points, seed, scale,
     rotation = ortho_group.rvs(points.shape[1], random_state=seed)
     moved = scale * (points.astype(np.float64) @ rotation) + shift
     assert iso_score(moved) == pytest.approx(iso_score(points), abs=1e-5)
-
-
-def test_iso_score_in_blocks(monkeypatch):
-    points = np.random.default_rng(0).normal(size=(50, 4)) * [1, 2, 3, 4]
-    whole = iso_score(points)
-    monkeypatch.setattr(isotropy, "_BLOCK_ROWS", 7)
-    assert iso_score(points) == pytest.approx(whole, rel=1e-12)
-
-
-def test_iso_score_of_tiny_and_huge_vectors():
-    points = with_variances(3.0, 1.0)
-    for scale in (1e-30, 1e30):
-        assert iso_score((scale * points).astype(np.float32)) == pytest.approx(0.6, abs=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -92,11 +73,6 @@ def test_alignment_by_hand():
     assert alignment([[5.0, 5.0]], [[5.0, 5.0]]) == 0.0
 
 
-def test_alignment_does_not_normalise():
-    x, y = np.array([[1.0, 2.0]]), np.array([[2.0, 1.0]])
-    assert alignment(10.0 * x, 10.0 * y) == pytest.approx(100.0 * alignment(x, y))
-
-
 def test_alignment_needs_pairs():
     with pytest.raises(ConfigError, match="expected the same"):
         alignment(np.ones((2, 2)), np.ones((3, 2)))
@@ -113,10 +89,6 @@ def test_uniformity_by_hand():
     assert uniformity([[0.0], [1.0], [3.0]], t=0.5) == pytest.approx(np.log(np.exp([-0.5, -4.5, -2.0]).mean()))
 
 
-def test_uniformity_of_equal_vectors_is_0():
-    assert uniformity(np.full((4, 3), 0.3, dtype=np.float32)) == 0.0
-
-
 def test_uniformity_of_distant_vectors_does_not_underflow():
     assert uniformity([[0.0], [1000.0]]) == pytest.approx(-2e6)
     assert uniformity([[0.0], [1000.0], [3000.0]]) == pytest.approx(-2e6 - np.log(3.0))
@@ -130,17 +102,3 @@ def test_uniformity_in_blocks_equals_all_pairs(cells, points, t):
         reached = uniformity(points, t)
     exponents = -t * pdist(points.astype(np.float64), "sqeuclidean")
     assert reached == pytest.approx(logsumexp(exponents) - np.log(len(exponents)), abs=1e-9, rel=1e-9)
-
-
-@pytest.mark.parametrize(
-    ("vectors", "t", "message"),
-    [
-        (np.ones((1, 2)), 2.0, "1 rows: expected at least 2"),
-        ([[0.0], [np.inf]], 2.0, "row 1 of vectors has NaN or infinity"),
-        (np.eye(2), 0.0, "t is 0.0: expected a number above 0"),
-        (np.eye(2), np.nan, "t is nan"),
-    ],
-)
-def test_uniformity_needs_pairs(vectors, t, message):
-    with pytest.raises(ConfigError, match=message):
-        uniformity(vectors, t)

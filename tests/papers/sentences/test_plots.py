@@ -60,24 +60,6 @@ def test_by_layer(draw):
     assert figure.get_suptitle() == "years"
 
 
-def test_combined_layers_come_after_single_layers(draw):
-    layers = ("first+last", "10", "last", "2")
-    figure = draw([result(i, layers=one, postprocess=()) for i, one in enumerate(layers)])
-    assert [tick.get_text() for tick in figure.axes[0].get_xticklabels()] == ["2", "10", "first+last", "last"]
-    assert lines(figure) == {"minilm: auto": [[0, 1, 2, 3], [3, 1, 0, 2]]}
-
-
-def test_lines_separate_query_fits_templates_and_extractors(draw):
-    results = [
-        result(value, layers=layers, postprocess=(), **changes)
-        for value, changes in enumerate([{}, {"query_fit": "separate"}, {"template": "t0"}, {"extractor": "avg"}])
-        for layers in ("1", "2")
-    ]
-    drawn = lines(draw(results))
-    assert len(drawn) == 4
-    assert sorted(values[1] for values in drawn.values()) == [[0, 0], [1, 1], [2, 2], [3, 3]]
-
-
 def test_scores_are_means_over_collections(draw):
     results = [
         result(value, collection=name, layers=layers, postprocess=())
@@ -95,18 +77,6 @@ def test_plot_by_w_includes_transformer_and_avg(draw):
     assert lines(figure) == {"minilm: auto": [[-1, 0, 0.5, 1], [2, 3, 0, 1]]}
 
 
-def test_plot_by_w_separates_other_settings(draw):
-    results = [
-        result(w, extractor=f"bert+avg:w={w},unseen={unseen}", postprocess=())
-        for unseen in ("mapped", "skip")
-        for w in (0, 1)
-    ]
-    assert lines(draw(results)) == {
-        "minilm, unseen mapped: auto": [[0, 1], [0, 1]],
-        "minilm, unseen skip: auto": [[0, 1], [0, 1]],
-    }
-
-
 def test_by_w_and_layer(draw):
     """As in figure 5 of the paper: layers on the x axis, single layers first, w on the y axis, a cross at the best."""
     grid = {("0", "1"): 1, ("0", "first+last"): 2, ("0", "2"): 9, ("1", "1"): 4, ("1", "first+last"): 5, ("1", "2"): 6}
@@ -119,16 +89,6 @@ def test_by_w_and_layer(draw):
     assert [list(data) for data in cross.get_data()] == [[1], [0]]
     assert list(border.get_xdata()) == [1.5, 1.5]
     assert colours.get_ylabel() == "spearman"
-
-
-def test_one_heat_map_per_row(draw):
-    results = [
-        result(1, extractor=f"bert+avg:w={w}", layers=layers, weighting=weighting, postprocess=())
-        for w in (0, 1)
-        for layers in ("1", "2")
-        for weighting in ("uniform", "idf")
-    ]
-    assert [axes.get_title() for axes in draw(results).axes[:-1]] == ["minilm: avg.", "minilm: idf"]
 
 
 def bars(figure):
@@ -179,21 +139,6 @@ def test_labels_of_heat_maps_do_not_overlap(draw):
     weights = [-1.0 + i / 4 for i in range(11)]
     results = [result(1, extractor=f"bert+avg:w={w}", layers=at, postprocess=()) for w in weights for at in layers]
     require_readable(draw(results))
-
-
-def test_bars_separate_query_fits(draw):
-    figure = draw([result(10), result(20, query_fit="separate")])
-    (axes,) = figure.axes
-    assert [tick.get_text().split()[-2:] for tick in axes.get_yticklabels()] == [
-        ["(shared", "fit)"],
-        ["(separate", "fit)"],
-    ]
-    assert [bar.get_width() for bar in bars(figure)[0]] == [10, 20]
-
-
-def test_presets_with_different_layers_are_bars(draw):
-    figure = draw([result(1, "bert"), result(2, "t4"), result(3, "bert+avg"), result(4, "re")])
-    assert {one.get_label() for one in bars(figure)} == {"bert", "t4", "bert+avg", "re"}
 
 
 def test_dollar_signs_are_not_formulas(draw):

@@ -14,21 +14,16 @@ from ragembed.evaluation.tasks import evaluate
 from ragembed.papers import LabelledTexts, SentencePairs
 from ragembed.papers.sentences.sentence_tasks import (
     READERS,
-    ClassificationTask,
     ClusteringTask,
     IsotropyTask,
     SimilarityTask,
     StsTask,
     read_isotropy,
 )
+from tests.papers.sentences.conftest import at_angles
 
 PAIRS = SentencePairs(("a", "b", "c"), ("d", "e", "f"), (5.0, 3.0, 1.0))
 NOTHING = np.zeros((0, 2), dtype=np.float32)
-
-
-def at_angles(degrees):
-    radians = np.radians(degrees)
-    return np.stack([np.cos(radians), np.sin(radians)], axis=1).astype(np.float32)
 
 
 def test_sts_is_fitted_on_both_sentences():
@@ -61,15 +56,6 @@ def test_similarity_task_uses_its_number_of_folds():
     assert found["spearman"] > 90
     assert (found["pairs"], found["runs"]) == (40, 4)
     assert found["pearson"] != SimilarityTask("pairs", pairs, folds=8).measure(encoded).scores["pearson"]
-
-
-def test_clustering_and_classification():
-    labelled = LabelledTexts(tuple("abcdef"), ("x", "x", "x", "y", "y", "y"))
-    vectors = np.array([[0, 0], [0, 1], [1, 0], [9, 9], [9, 8], [8, 9]], dtype=np.float32)
-    clusters = ClusteringTask("c", labelled, runs=3).measure(Encoded(vectors, NOTHING))
-    assert clusters.scores == {"accuracy": 100.0, "runs": 3, "run_accuracies": [100.0] * 3}
-    classes = ClassificationTask("c", labelled, folds=3).measure(Encoded(vectors, NOTHING))
-    assert classes.scores == {"accuracy": 100.0, "runs": 3, "run_accuracies": [100.0] * 3}
 
 
 def test_isotropy_by_hand():
@@ -200,13 +186,6 @@ def test_readers_check_collections(task, content, message, tmp_path):
     assert str(file) in str(error.value)
 
 
-def test_single_fold_is_an_error(tmp_path):
-    file = tmp_path / "data.tsv"
-    file.write_text(TEXTS_HEADER + "x\ta\ny\tb\n")
-    with pytest.raises(ConfigError, match="number of folds is 1: expected at least 2"):
-        READERS["classification"](file, 1)
-
-
 @pytest.mark.parametrize("task", ["sts", "clustering", "classification", "isotropy"])
 def test_folder_or_missing_file_is_an_error(task, tmp_path):
     with pytest.raises(ConfigError, match="cannot be read: No such file"):
@@ -217,11 +196,6 @@ def test_folder_or_missing_file_is_an_error(task, tmp_path):
     }.get(task, "has the files of no known collection: expected one of ")
     with pytest.raises(ConfigError, match=re.escape(folder)):
         READERS[task](tmp_path)
-
-
-def test_beir_folder_without_judgements(tmp_path):
-    with pytest.raises(ConfigError, match=r"qrels/test\.tsv cannot be read"):
-        read_isotropy(beir(tmp_path / "lacking", judged=None))
 
 
 def test_collections_are_named_after_file_or_folder(tmp_path, monkeypatch):
@@ -243,10 +217,3 @@ def test_isotropy_reads_every_kind_of_collection(tmp_path):
     assert READERS["isotropy"](file).documents == ("a", "b")
     file.write_text("first text\n\nsecond text\n")
     assert READERS["isotropy"](file).documents == ("first text", "second text")
-
-
-def test_configurations_keep_their_order(tiny_config):
-    task = StsTask("years", SentencePairs(("cat", "lock", "wing"), ("dog", "store", "air"), (1.0, 2.0, 3.0)))
-    configs = [tiny_config.replace(query_fit="shared", postprocess=steps) for steps in ((), ("center",), ("zscore",))]
-    assert [config for config, _ in evaluate(task, configs)] == configs
-    assert isinstance(configs[0], EmbedderConfig)

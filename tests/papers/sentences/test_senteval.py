@@ -23,8 +23,10 @@ from ragembed.papers import (
 from ragembed.papers.sentences.classification import _epochs, _perceptron
 from ragembed.papers.sentences.sentence_collections import read_examples
 from ragembed.papers.sentences.sentence_tasks import ClassificationTask, SimilarityTask
+from tests.papers.sentences.conftest import noisy, pairs
 
 THREE = ("train", "dev", "test")
+TWICE = ("train", "train", "dev", "dev", "test", "test")
 SICK = "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment\n"
 MRPC = "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\r\n"
 FILES = {
@@ -61,51 +63,21 @@ def publish(folder, name):
     return folder
 
 
+FILMS = ("a fine film", "a dull film")
+QUESTIONS = ("How did serfdom end ?", "When is caf\xe9 time ?", "How far is it ?")
+QUOTES = ('A quote " here', "One", "Three"), ("1", "0", "0"), ("It's here", "Two", "Four")
+DOGS = ("A dog runs", "A") * 3, ("NEUTRAL", "CONTRADICTION") * 3, ("A cat runs", "Not A") * 3
+PAIRS = ('One "two', "Four") * 3, ("Three", "Five") * 3, (2.6, 0.0) * 3
+
+
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        (
-            "SST2",
-            LabelledTexts(
-                ("a fine film", "a dull film") * 3, ("1", "0") * 3, (), tuple(sorted(THREE * 2, key=THREE.index))
-            ),
-        ),
-        (
-            "TREC",
-            LabelledTexts(
-                ("How did serfdom end ?", "When is caf\xe9 time ?", "How far is it ?"),
-                ("DESC", "NUM", "NUM"),
-                (),
-                ("train", "train", "test"),
-            ),
-        ),
-        (
-            "MRPC",
-            LabelledTexts(
-                ('A quote " here', "One", "Three"),
-                ("1", "0", "0"),
-                ("It's here", "Two", "Four"),
-                ("train", "train", "test"),
-            ),
-        ),
-        (
-            "SICK-E",
-            LabelledTexts(
-                ("A dog runs", "A") * 3,
-                ("NEUTRAL", "CONTRADICTION") * 3,
-                ("A cat runs", "Not A") * 3,
-                tuple(sorted(THREE * 2, key=THREE.index)),
-            ),
-        ),
-        (
-            "STS-B",
-            SentencePairs(
-                ('One "two', "Four") * 3,
-                ("Three", "Five") * 3,
-                (2.6, 0.0) * 3,
-                tuple(sorted(THREE * 2, key=THREE.index)),
-            ),
-        ),
+        ("SST2", LabelledTexts(FILMS * 3, ("1", "0") * 3, (), TWICE)),
+        ("TREC", LabelledTexts(QUESTIONS, ("DESC", "NUM", "NUM"), (), ("train", "train", "test"))),
+        ("MRPC", LabelledTexts(*QUOTES, ("train", "train", "test"))),
+        ("SICK-E", LabelledTexts(*DOGS, TWICE)),
+        ("STS-B", SentencePairs(*PAIRS, TWICE)),
         ("SCICITE", LabelledTexts(("As in [1]",) * 3, ("method",) * 3, (), THREE)),
         ("sci-cite", LabelledTexts(("As in [1]",) * 3, ("result",) * 3, (), THREE)),
         ("CR", LabelledTexts(("works well", "caf\xe9", "broke at once"), ("pos", "pos", "neg"))),
@@ -114,11 +86,6 @@ def publish(folder, name):
 )
 def test_published_files(name, expected, tmp_path):
     assert read_examples(publish(tmp_path / "data", name)) == (name, expected)
-
-
-def test_five_classes_of_sst(tmp_path):
-    name, found = read_examples(publish(tmp_path / "data", "SST5"))
-    assert (name, found.labels[:5], found.texts[4]) == ("SST5", ("0", "1", "2", "3", "4"), "film 4")
 
 
 def test_relatedness_of_sick(tmp_path):
@@ -198,13 +165,6 @@ def test_errors_of_published_files(name, file, content, message, tmp_path):
     assert message in str(error.value)
 
 
-def test_test_split_without_pairs_is_an_error(tmp_path):
-    folder = publish(tmp_path / "data", "SICK-E")
-    (folder / "SICK_test_annotated.txt").write_text(SICK)
-    with pytest.raises(ConfigError, match="it has no scores: expected at least 2 different scores"):
-        read_sts(folder)
-
-
 def test_options_that_do_not_apply_are_errors(tmp_path):
     with pytest.raises(ConfigError, match="has labels, not scores: relatedness applies to SICK"):
         read_classification(publish(tmp_path / "sst", "SST2"), relatedness=True)
@@ -212,12 +172,6 @@ def test_options_that_do_not_apply_are_errors(tmp_path):
         read_classification(publish(tmp_path / "sts", "STS-B"), classifier="mlp")
     with pytest.raises(ConfigError, match="unknown classifier 'svm': expected logistic or mlp"):
         classification_accuracy(np.eye(4), [0, 0, 1, 1], 2, classifier="svm")
-
-
-def noisy(rows=90, dimensions=4, classes=3, noise=0.8):
-    generator = np.random.default_rng(3)
-    labels = np.arange(rows) % classes
-    return np.eye(classes, dimensions)[labels] + noise * generator.normal(size=(rows, dimensions)), labels
 
 
 def logistic(low, high, cv):
@@ -235,7 +189,7 @@ def test_nested_cross_validation_equals_scikit_learn():
 
 @pytest.mark.parametrize("dev", [True, False])
 def test_given_splits_equal_scikit_learn(dev):
-    points, labels = noisy()
+    points, labels = noisy(90)
     splits = np.array(["train"] * 40 + (["dev"] if dev else ["train"]) * 20 + ["test"] * 30)
     known, test = points[splits != "test"], points[splits == "test"]
     if dev:
@@ -298,14 +252,6 @@ def test_perceptron_equals_torch():
         np.testing.assert_allclose(found.T, layer.weight.detach().numpy(), atol=1e-6)
 
 
-def pairs(rows=120, dimensions=6):
-    """Pairs whose distance grows as their score falls."""
-    generator = np.random.default_rng(4)
-    first, away = generator.normal(size=(2, rows, dimensions))
-    scores = generator.uniform(0, 5, size=rows)
-    return first, first + 0.5 * (5 - scores)[:, None] * away, scores
-
-
 def test_regression_step_equals_torch():
     """The first epoch, with the same first weights and order, in PyTorch as in SentEval."""
     torch = pytest.importorskip("torch")
@@ -330,18 +276,6 @@ def test_regression_step_equals_torch():
     trained = next(_epochs(features, targets, seed=9))
     torch.testing.assert_close(trained.weight, layer.weight, atol=2e-6, rtol=0)
     torch.testing.assert_close(trained.bias, layer.bias, atol=2e-6, rtol=0)
-
-
-def test_targets_are_those_of_senteval():
-    """SentEval's ``encode_labels`` in plain loops; a score below 1 has a target that sums to the score."""
-    for score in (0.0, 0.4, 1.0, 2.75, 4.5, 5.0):
-        expected = np.zeros(5)
-        for i in range(5):
-            if i + 1 == np.floor(score) + 1:
-                expected[i] = score - np.floor(score)
-            if i + 1 == np.floor(score):
-                expected[i] = np.floor(score) - score + 1
-        np.testing.assert_allclose(np.maximum(0, 1 - abs(score - np.arange(1, 6))), expected)
 
 
 def test_relatedness_is_learned():

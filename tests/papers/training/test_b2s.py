@@ -76,34 +76,6 @@ def test_steps_equal_those_of_the_authors_program():
         np.testing.assert_allclose(ours.vectors, theirs.embeddings.weight.detach().numpy(), atol=2e-6)
 
 
-def test_training_converges_to_the_optimum_of_the_objective():
-    """The loss is that of a logistic regression for each word: its own contexts against those where it is drawn."""
-    from scipy.optimize import minimize
-
-    generator = np.random.default_rng(5)
-    words, dim, texts = 6, 4, 400
-    contexts = generator.normal(size=(texts, dim)).astype(np.float32)
-    # Each text has three words, which depend on its context.
-    affinity = contexts @ generator.normal(size=(dim, words)) + generator.gumbel(size=(texts, words))
-    present = np.argsort(-affinity, axis=1)[:, :3]
-    drawn = np.sqrt(np.bincount(present.ravel(), minlength=words))
-    drawn /= drawn.sum()
-    settings = B2sSettings(negatives=5, learning_rate=0.02)
-    training = WordVectorTraining(words, dim, settings)
-    owners, targets = np.repeat(np.arange(texts), 3), present.ravel()
-    for _ in range(400):
-        negatives = generator.choice(words, size=(settings.negatives, len(targets)), p=drawn)
-        training.step(contexts, owners, targets, negatives)
-    for word in range(words):
-        own, others = contexts[owners[targets == word]], contexts[owners]
-
-        def loss(vector, own=own, others=others, share=settings.negatives * drawn[word]):
-            return np.logaddexp(0, -own @ vector).sum() + share * np.logaddexp(0, others @ vector).sum()
-
-        best = minimize(loss, np.zeros(dim)).x
-        np.testing.assert_allclose(training.vectors[word], best, atol=0.1)
-
-
 def test_subsampling_of_frequent_words():
     """1 minus ``rejection_probs`` of the authors' program."""
     kept = kept_probabilities(np.array([9000, 900, 90, 10]), 1e-2)
@@ -182,20 +154,6 @@ def test_interrupted_training_gives_the_same_vectors(corpus, bert, tmp_path, mon
     straight, resumed = ((tmp_path / name / "vectors.bin").read_bytes() for name in ("straight", "broken"))
     assert straight == resumed
     assert not (tmp_path / "broken" / "checkpoints").exists()
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: B2sSettings(min_count=0), "min_count is 0: expected at least 1"),
-        (lambda: B2sSettings(threshold=0.0), "threshold is 0.0: expected a number above 0"),
-        (lambda: B2sSettings(learning_rate=2), "learning_rate is 2: expected a number above 0 to 1"),
-        (lambda: B2sRequest("c", EmbedderConfig(extractor="re"), "o"), "expected one of transformer"),
-    ],
-)
-def test_invalid_settings(make, message):
-    with pytest.raises(ConfigError, match=message):
-        make()
 
 
 def test_command(corpus, bert, tmp_path, cli):

@@ -53,15 +53,6 @@ def test_head_from_and_single_words(train, out, bert):
     assert written["statistics"]["entries"] == 22  # of 24; two entries have two words
 
 
-def test_missing_head_names_its_option(train):
-    assert "--head-from" in train("--head-from", "no/model", "--steps", 1, "--ica", "none", exit_code=2).stderr
-
-
-def test_recipe_is_printed(train):
-    assert "note: using the recipe bert-base" in train("--ica", "none").stderr
-    assert train("-q", exit_code=2).stderr.startswith("Error: ")
-
-
 def test_settings_of_the_optimizer(train, out):
     train(
         *("--steps", 1, "--ica", "none", "--weight-decay", 0.1, "--eps", 1e-8, "--betas", 0.8, 0.9),
@@ -123,13 +114,6 @@ def test_reverse_dictionary(train, cli, out):
     assert {name: measured[name] for name in report} == pytest.approx(report)
     assert cli("papers", "reverse-dictionary", out, "--evaluate", out / "held-out.jsonl").stdout.startswith("top-1 ")
     assert "give either TEXT or --evaluate" in cli("papers", "reverse-dictionary", out, exit_code=2).stderr
-
-
-def test_untrained_model_is_an_error(cli, bert):
-    assert (
-        "expected a folder written by 'ragembed papers train'"
-        in cli("papers", "reverse-dictionary", bert, "x", exit_code=2).stderr
-    )
 
 
 def test_progress_shows_the_loss(monkeypatch, capsys):

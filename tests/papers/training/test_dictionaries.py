@@ -77,6 +77,8 @@ def test_an_entry_without_definition_is_named(tmp_path):
         ("w.jsonl", '{"entry": 2, "definition": "b"}', "line 1: a value is not a string"),
         ("w.txt", "a b", "has an unknown suffix: expected .tsv"),
         ("w.md", "# Title\n\nText.\n", "has no entry: expected definition lists"),
+        ("w.md", "| Term | Definition |\n|-|-|\n| lock | |\n", r"w\.md, line 3: the entry 'lock' has no definition"),
+        ("w.index", "ox\tA\tJ\n", r"neither w\.dict nor w\.dict\.dz"),
     ],
 )
 def test_errors_name_the_line(tmp_path, name, text, message):
@@ -180,12 +182,6 @@ def test_dictd(tmp_path, packed):
     }
 
 
-def test_dictd_shows_the_fourth_column(tmp_path):
-    (tmp_path / "d.dict").write_text("an animal")
-    (tmp_path / "d.index").write_text("ox\tA\tJ\tOx\n")
-    assert as_dict(tmp_path / "d.index") == {"Ox": ("an animal",)}
-
-
 @pytest.mark.parametrize(
     ("line", "message"),
     [
@@ -199,12 +195,7 @@ def test_damaged_dictd_is_an_error(tmp_path, line, message):
     (tmp_path / "d.index").write_text(line)
     with pytest.raises(DictionaryError, match=message):
         read_dictionaries([tmp_path / "d.index"])
-
-
-def test_dictd_without_articles_is_an_error(tmp_path):
-    (tmp_path / "d.index").write_text("ox\tA\tJ\n")
-    with pytest.raises(DictionaryError, match=r"neither d\.dict nor d\.dict\.dz"):
-        read_dictionaries([tmp_path / "d.index"])
+    (tmp_path / "d.dict").unlink()
     (tmp_path / "d.dict.dz").write_bytes(b"no gzip")
     with pytest.raises(DictionaryError, match="cannot be unpacked"):
         read_dictionaries([tmp_path / "d.index"])
@@ -299,15 +290,9 @@ def test_markdown_glossaries(tmp_path):
     assert as_dict(tmp_path) == expected
 
 
-def test_table_term_without_definition_is_named(tmp_path):
-    file = written(tmp_path / "g.md", "| Term | Definition |\n|-|-|\n| lock | |\n")
-    with pytest.raises(DictionaryError, match=r"g\.md, line 3: the entry 'lock' has no definition"):
-        read_dictionaries([file])
-
-
 def test_statistics_as_table_1():
     dictionary = Dictionary(("a", "b"), (("one", "two"), ("three",)))
-    assert statistics(dictionary, [5, 9, 6]).to_dict() == {
+    assert statistics(dictionary, [5, 9, 6]) == {
         "definitions": 3,
         "entries": 2,
         "max_length": 9,

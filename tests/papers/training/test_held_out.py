@@ -57,12 +57,6 @@ def test_ranks_are_over_all_entries(bert):
         assert found[i] == min(int((scores > scores[entry]).sum()) for entry in right) + 1
 
 
-def test_ties_count_against_the_answer(bert):
-    windows = make_windows(TextTokenizer(bert), ["the writer"], None, 0)
-    space = EntrySpace(np.ones((5, 16), dtype=np.float32))
-    assert ranks(load_encoder(bert, "own"), windows, [(2,)], space, "cls", CPU).tolist() == [5]
-
-
 def test_accuracy():
     found = accuracy(np.array([1, 2, 10, 11, 100, 101, 1, 1000]))
     assert (found.top1, found.top10, found.top100, found.definitions) == (25.0, 50.0, 75.0, 8)

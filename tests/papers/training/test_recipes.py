@@ -16,25 +16,6 @@ def test_bert_base_has_three_steps_and_ica_in_the_last():
     )
 
 
-def test_table_5():
-    rates = {name: recipe.learning_rates for name, recipe in RECIPES.items()}
-    assert rates == {
-        "bert-base": (5e-5, 4e-5, 3e-5),
-        "bert-large": (4e-5, 4e-5, 3e-5),
-        "roberta-base": (3e-5, 2e-5, 1e-5),
-        "roberta-large": (3e-5, 2e-5, 1e-5),
-        "simcse-bert-base": (3e-5,),
-        "simcse-bert-large": (1e-5,),
-        "simcse-roberta-base": (1e-5,),
-        "simcse-roberta-large": (3e-5, 2e-5),
-        "sncse-bert-base": (2e-5,),
-        "sncse-bert-large": (1e-5,),
-        "sncse-roberta-base": (2e-6,),
-        "sncse-roberta-large": (1e-6, 1e-6),
-    }
-    assert [step.pooling for step in RECIPES["sncse-roberta-large"].steps()] == ["cls", "mean"]
-
-
 def test_given_values_replace_the_recipe():
     recipe = RECIPES["bert-base"]
     assert [step.learning_rate for step in recipe.steps(4)] == [5e-5, 4e-5, 3e-5, 3e-5]

@@ -1,24 +1,25 @@
-"""The TOML files of settings: ``collections.toml`` of the user, and ``ragembed.toml`` of a project.
+"""The files of settings: ``collections.toml`` and ``models`` of the user, and ``ragembed.toml`` of a project.
 
 A collection is a named set of stores, ``[collections.NAME.stores]``, with values for options of ``ragembed query``,
 ``[collections.NAME.query]``. Relative paths are relative to the folder of the file. A project file may come from
 somebody else. So it can only name what is in its own folder: a path or a store elsewhere, a URL, and a model that the
-user has not named before are errors.
+user has not named before are errors. The file ``models`` has the names of these, one JSON string a line.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ragembed.errors import ConfigError, RagembedError
-from ragembed.files import make_folders, read_regular, replace_file, user_folder
+from ragembed.files import NO_LINK, make_folders, read_regular, replace_file, sync, user_folder
 
 if TYPE_CHECKING:
     from tomlkit import TOMLDocument
@@ -32,6 +33,7 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
 PROJECT_FILE = "ragembed.toml"
 _COMMANDS = ("index", "query")
 _PROJECT_KEYS = ("store", "default", "collections", *_COMMANDS)
+_MODELS = "models"
 _LOCK_SECONDS = 10.0
 _MOST_BYTES = 1_000_000
 _MOST_DOTS = 500
@@ -314,3 +316,29 @@ def _subtable(table: Any, name: str) -> Any:
     if name not in table:
         table.add(name, tomlkit.table(is_super_table=name != "stores"))
     return table[name]
+
+
+def confirm_model(name: str) -> None:
+    """Remember that the user named a model: a folder, a file or a server; if the configuration folder can be written.
+
+    A store may come from somebody else, who must not choose a folder that is loaded or a server that gets the queries.
+    """
+    if is_confirmed(name):
+        return
+    file = user_folder() / _MODELS
+    with suppress(OSError):
+        make_folders(file.parent)
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | NO_LINK, 0o600)
+        with open(descriptor, "wb") as stream:  # noqa: PTH123  a descriptor, for the flags
+            stream.write(json.dumps(name).encode() + b"\n")
+        sync(file)  # A store that is committed later needs the name.
+        sync(file.parent)
+
+
+def is_confirmed(name: str) -> bool:
+    """Return whether the user has named a model before."""
+    try:
+        confirmed = read_regular(user_folder() / _MODELS, _MOST_BYTES).split(b"\n")
+    except OSError:
+        return False
+    return json.dumps(name).encode() in confirmed
